@@ -13,7 +13,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -33,11 +32,12 @@ use crate::health::Health;
 use crate::lease::{Clock, LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseShares, LeaseTimings, SeenPlaces};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
-use crate::supervisor::{Supervisor, run_single_driver};
+use crate::supervisor::{Shutdown, Supervisor, run_single_driver};
 use crate::telemetry::logs::LogOptions;
 use crate::telemetry::{self, SHUTDOWN_CAP, Telemetry, TelemetryGuard};
 
 mod api_server;
+mod ending;
 mod servers;
 mod signals;
 mod tasks;
@@ -88,7 +88,7 @@ pub struct ProcessOptions {
     pub kube_api_timeout: Duration,
     /// Limit of the requests to the API server, except watches; none without.
     pub kube_api_limit: Option<RateLimit>,
-    /// How long running calls may take to finish after a signal.
+    /// How long the process may take to end after a signal, with the calls that run.
     pub shutdown_grace_period: Duration,
     /// How attachments are looked at for findings.
     pub inspection: findings::ScannerSettings,
@@ -183,12 +183,11 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
         tasks: SharedTasks::default(),
         servers,
         guard,
+        left: SHUTDOWN_CAP,
     };
     let code = operate(&options, mode, &observed, &mut running, &mut signals).await?;
     stopped.cancel();
-    let SharedParts { tasks, servers, guard } = running;
-    tokio::join!(servers.ended(), guard.shutdown(SHUTDOWN_CAP));
-    drop(tasks);
+    ending::close(running).await;
     Ok(code)
 }
 
@@ -197,6 +196,8 @@ struct SharedParts {
     tasks: SharedTasks,
     servers: Servers,
     guard: TelemetryGuard,
+    /// How long the process may still take to end.
+    left: Duration,
 }
 
 impl SharedParts {
@@ -242,7 +243,7 @@ async fn operate(
     });
     let requests = requests(&config, writing.clone(), observed, options);
     let context = context(&mut running.tasks, requests, store, telemetry, options);
-    let stop = CancellationToken::new();
+    let shutdown = Shutdown::default();
     let scanner = FindingsScanner::new(&context, options.inspection);
     let insights = scanner.findings();
     running.tasks.spawn("findings", scanner.run());
@@ -251,7 +252,7 @@ async fn operate(
             let office = leader_elections(&config, options, BTreeMap::new(), observed)?.with_status_writer();
             let supervisor = Supervisor::new(context, writing, office).showing(insights);
             let configs = health.check("watch/attacherconfigs");
-            tokio::spawn(supervisor.run(watching, configs, stop.clone()))
+            tokio::spawn(supervisor.run(watching, configs, shutdown.clone()))
         }
         Mode::One {
             driver,
@@ -263,7 +264,7 @@ async fn operate(
             }
             let election = election.map(|election| single_election(&config, options, election, observed));
             let (driver, election, check) = (Arc::from(driver), election.transpose()?, health.check("driver"));
-            tokio::spawn(run_single_driver(context, driver, election, check, stop.clone()))
+            tokio::spawn(run_single_driver(context, driver, election, check, shutdown.clone()))
         }
     };
     let failed = tokio::select! {
@@ -282,8 +283,9 @@ async fn operate(
             grace_period_seconds, "a task that all drivers need has ended; finishing running calls, then exiting"
         ),
     }
-    stop.cancel();
-    let code = finish(drivers, options.shutdown_grace_period, signals).await;
+    let end = Instant::now() + options.shutdown_grace_period;
+    let code = ending::finish(drivers, &shutdown, options.shutdown_grace_period, signals).await;
+    running.left = end.saturating_duration_since(Instant::now());
     Ok(if failed.is_some() { ExitCode::FAILURE } else { code })
 }
 
@@ -306,7 +308,8 @@ fn leader_elections(
     observed: &Observability,
 ) -> Result<LeaderElections, ConnectError> {
     Ok(LeaderElections {
-        client: connect_counted(config, None, &observed.telemetry.metrics)?,
+        // A watch that breaks reads the Lease of each driver again; renewals take a new connection by their own deadline.
+        client: connect_counted(config, Some(options.kube_api_timeout * 4), &observed.telemetry.metrics)?,
         // The sidecar's rule for its host name.
         identity: sanitise_driver_name(&identity(options)),
         labels,
@@ -322,9 +325,15 @@ fn leader_elections(
 fn watch_objects(tasks: &mut SharedTasks, client: &Client, store: &Store, health: &Health) {
     let (client, store) = (|| client.clone(), || store.clone());
     let name = "watch/volumeattachments";
-    tasks.spawn(name, reflect::<VolumeAttachmentWire>(client(), store(), health.check(name)));
+    tasks.spawn(
+        name,
+        reflect::<VolumeAttachmentWire>(client(), store(), health.check(name)),
+    );
     let name = "watch/persistentvolumes";
-    tasks.spawn(name, reflect::<PersistentVolumeWire>(client(), store(), health.check(name)));
+    tasks.spawn(
+        name,
+        reflect::<PersistentVolumeWire>(client(), store(), health.check(name)),
+    );
     let name = "watch/csinodes";
     tasks.spawn(name, reflect::<CsiNodeWire>(client(), store(), health.check(name)));
 }
@@ -366,20 +375,6 @@ fn context(
         logs: telemetry.logs.clone(),
         unfinished: crate::driver::UnfinishedPublishes::default(),
     }
-}
-
-async fn finish(drivers: JoinHandle<()>, grace: Duration, signals: &mut Signals) -> ExitCode {
-    let abort = drivers.abort_handle();
-    tokio::select! {
-        ended = drivers => match ended {
-            Ok(()) => return ExitCode::SUCCESS,
-            Err(error) => error!(%error, "the supervisor failed"),
-        },
-        () = tokio::time::sleep(grace) => error!("calls were still running at the end of the grace period"),
-        () = signals.next() => error!("second stop signal received; exiting with calls still running"),
-    }
-    abort.abort();
-    ExitCode::FAILURE
 }
 
 fn identity(options: &ProcessOptions) -> String {

@@ -70,7 +70,8 @@ pub struct Options {
     /// Timeout of a request to the API server.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
     pub kube_api_timeout: Duration,
-    /// How long running calls may take to finish after SIGTERM. Set the pod's terminationGracePeriodSeconds above it.
+    /// How long the process may take to end after SIGTERM. Calls that still run shortly before the end are cancelled, so that
+    /// the Leases can be released. Set the pod's terminationGracePeriodSeconds above it.
     #[arg(long, value_name = "DURATION", default_value = "75s", value_parser = parse_duration)]
     pub shutdown_grace_period: Duration,
     /// How long an attach or detach may take, or an attachment may lack its node, volume or driver, before it is

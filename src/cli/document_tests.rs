@@ -56,8 +56,8 @@ the host name, as with the sidecar |
 |---|---|
 | 0 | it received SIGTERM or SIGINT, and all running calls had ended and were recorded; `--help`, `--version`, `crd` |
 | 1 | it cannot start (no cluster is configured, the kubeconfig cannot be read, the address of `--http-endpoint` is in use, a log \
-filter is invalid); or it ended with calls still running, at the end of `--shutdown-grace-period` or at a second signal; or because of a \
-bug |
+filter is invalid); or it cancelled calls that still ran, shortly before the end of `--shutdown-grace-period` or at a second signal; or \
+a task that all drivers need ended, because of a bug, as the log says |
 | 2 | an unknown flag, or a value of the wrong form; the message names it |
 
 An unreachable API server or driver, a missing CRD, a lost Lease and an invalid AttacherConfig do not end the process: it reports

@@ -42,6 +42,8 @@ pub struct DriverTask {
     pub standing: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     /// Tells the task to finish.
     pub stop: CancellationToken,
+    /// Cancels the calls that still run when there is no more time for them to finish.
+    pub cut_off: CancellationToken,
     /// Whether it is to finish for good, since the AttacherConfig is gone: nobody goes on with what is pending.
     pub removed: Arc<AtomicBool>,
     /// Where the state goes.
@@ -348,7 +350,9 @@ impl DriverTask {
             return;
         }
         publisher.phase(DriverPhase::Draining);
-        let Some(driver) = held.drain().await else { return };
+        let Some(driver) = held.drain(&self.cut_off).await else {
+            return;
+        };
         publisher.withheld(None);
         publisher.lasting_mismatches(None);
         *self.queue.lock() = None;

@@ -119,6 +119,7 @@ impl Stage {
             known_as: Arc::default(),
             standing: Arc::default(),
             stop: CancellationToken::new(),
+            cut_off: CancellationToken::new(),
             removed: Arc::default(),
             status: sender.clone(),
             queue: Arc::new(Mutex::new(None)),

@@ -132,7 +132,8 @@ impl Default for Flags {
             alpha_log_options: BTreeSet::new(),
             log_level: None,
             kube_api_timeout: Duration::from_secs(15),
-            shutdown_grace_period: Duration::from_secs(75),
+            // A pod is killed after 30 s unless its manifest says otherwise, and those of vendors do not.
+            shutdown_grace_period: Duration::from_secs(25),
             identity: None,
             given: BTreeSet::new(),
             rest: Vec::new(),

@@ -304,7 +304,7 @@ const FLAGS: &[Flag] = &[
         ..sidecar!(
             "shutdown-grace-period",
             DURATION,
-            "How long running calls may take to finish after SIGTERM.",
+            "How long the process may take to end after SIGTERM; calls that still run 3 s before are cancelled.",
             |flags| go(flags.shutdown_grace_period),
             |flags, value| positive(&mut flags.shutdown_grace_period, value)
         )

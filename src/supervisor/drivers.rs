@@ -76,6 +76,8 @@ pub(super) struct Drivers {
     claims: Reservations,
     /// Names of drivers that may not have answered yet.
     known_as: BTreeMap<String, Name>,
+    /// Cancels the calls that still run.
+    cut_off: CancellationToken,
     #[cfg(test)]
     handles: HashMap<String, tokio::task::AbortHandle>,
 }
@@ -91,6 +93,7 @@ impl Drivers {
             election: LeaderElectionMode::None,
             claims: Reservations::default(),
             known_as: BTreeMap::new(),
+            cut_off: CancellationToken::new(),
             #[cfg(test)]
             handles: HashMap::new(),
         }
@@ -104,6 +107,11 @@ impl Drivers {
     /// The same, which shows what was found about attachments.
     pub fn with_findings(self, insights: FindingsHandle) -> Self {
         Self { insights, ..self }
+    }
+
+    /// The same, whose calls are cancelled by this when there is no more time for them to finish.
+    pub fn with_cut_off(self, cut_off: CancellationToken) -> Self {
+        Self { cut_off, ..self }
     }
 
     /// The name that a driver answered.
@@ -164,6 +172,7 @@ impl Drivers {
             known_as: known_as.clone(),
             standing: standing.clone(),
             stop: stop.clone(),
+            cut_off: self.cut_off.clone(),
             removed: removed.clone(),
             status,
             queue: queue.clone(),

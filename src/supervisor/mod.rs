@@ -53,6 +53,15 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Owns the drivers.
 pub struct Supervisor {
+/// How drivers are ended.
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown {
+    /// Nothing new begins, and calls that run finish.
+    pub stop: CancellationToken,
+    /// There is no more time for that: calls that still run are cancelled.
+    pub cut_off: CancellationToken,
+}
+
     drivers: Drivers,
     objects: BTreeMap<String, TrackedConfig>,
     /// The objects of a list that is still coming in.
@@ -93,11 +102,12 @@ impl Supervisor {
         }
     }
 
-    /// Follows the AttacherConfig objects until `stop`, then lets all drivers finish.
-    pub async fn run(mut self, client: Client, check: CheckHandle, stop: CancellationToken) {
+    /// Follows the AttacherConfig objects until `shutdown`, then lets all drivers finish.
+    pub async fn run(mut self, client: Client, check: CheckHandle, shutdown: Shutdown) {
+        self.drivers = self.drivers.with_cut_off(shutdown.cut_off);
         let api = Api::<AttacherConfigObject>::all(client);
         let events = patient(from_lists(|| watcher(api.clone(), watcher::Config::default())));
-        self.follow(events, check, &stop).await;
+        self.follow(events, check, &shutdown.stop).await;
         self.finish().await;
         info!("all drivers finished");
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::Shutdown;
 use super::drivers::Drivers;
 use super::election::LeaderElectionMode;
 use crate::api::DriverConfig;
@@ -18,25 +18,26 @@ const NAME: &str = "command-line";
 /// How often the driver is looked at for readiness and gauges.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Serves one driver until `stop`, then lets it finish. `check` passes while it is worked for, or could be at once if the
+/// Serves one driver until `shutdown`, then lets it finish. `check` passes while it is worked for, or could be at once if the
 /// Lease were ours.
 pub async fn run_single_driver(
     context: SharedContext,
     config: Arc<DriverConfig>,
     campaign: Option<LeaderElectionConfig>,
     check: CheckHandle,
-    stop: CancellationToken,
+    shutdown: Shutdown,
 ) {
     let mut drivers =
         Drivers::new(context).with_leader_election(campaign.map_or(LeaderElectionMode::None, |campaign| {
             LeaderElectionMode::Same(Box::new(campaign))
         }));
+    drivers = drivers.with_cut_off(shutdown.cut_off);
     drivers.start(NAME, config);
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            () = stop.cancelled() => break,
+            () = shutdown.stop.cancelled() => break,
             name = drivers.ended(), if !drivers.is_empty() => drivers.after_end(&name),
             _ = look.tick() => {
                 drivers.restart_due();

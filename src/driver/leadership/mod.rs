@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::engine::Engine;
 use super::reservation::{Reservation, ReservationState};
@@ -19,6 +20,9 @@ use crate::lease::{LeaderElectionHandle, Term};
 /// How long a driver may be away before its Lease is given up. One that restarts is mostly back by then; another replica
 /// that took over meanwhile would gain nothing.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long cancelled runs may take to be gone; they are as soon as their tasks are scheduled.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Leadership {
@@ -108,8 +112,9 @@ impl Leadership {
     }
 
     /// Lets the runs in flight end, and drops the engine; tells whose it was. What still runs when another may take the
-    /// Lease is cut off: two replicas calling at once would be worse than a call whose answer is not known.
-    pub async fn drain(&mut self) -> Option<Arc<str>> {
+    /// Lease is cut off: two replicas calling at once would be worse than a call whose answer is not known. So is what runs when
+    /// the process has no more time: it would end with the process, and the Lease could not be released.
+    pub async fn drain(&mut self, cut_off: &CancellationToken) -> Option<Arc<str>> {
         let engine = self.engine.take()?;
         let driver = engine.facts().name.clone();
         let (term, queue) = (engine.term(), engine.queue().clone());
@@ -119,14 +124,19 @@ impl Leadership {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let cause = tokio::select! {
             biased;
-            () = engine.drain() => {}
-            () = over => {
-                if queue.drained().now_or_never().is_none() {
-                    tracing::warn!(driver = &*driver, "the Lease expired while calls were running; the calls were cancelled");
-                }
-            }
+            () = engine.drain() => return Some(driver),
+            () = over => "the Lease expired",
+            () = cut_off.cancelled() => "the time to finish is over",
+        };
+        if queue.drained().now_or_never().is_none() {
+            tracing::warn!(
+                driver = &*driver,
+                "{cause} while calls were running; the calls were cancelled"
+            );
+            // Only when their tasks are gone, which takes no time, may another replica call.
+            let _gone = tokio::time::timeout(GONE_WITHIN, queue.drained()).await;
         }
         Some(driver)
     }

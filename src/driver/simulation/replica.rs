@@ -243,6 +243,7 @@ impl Parts {
             known_as: Arc::default(),
             standing: Arc::default(),
             stop,
+            cut_off: CancellationToken::new(),
             removed: Arc::new(AtomicBool::new(false)),
             status: watch::Sender::new(DriverState::new()),
             queue: Arc::default(),
