@@ -8,6 +8,7 @@ use super::deletion::{self, DeletionState, Remaining};
 use super::drivers::Drivers;
 use super::status_author::DriverLeader;
 use super::writer::{MetadataError, TrackedConfig};
+use super::writes::{FinishedWrite, WriteKind};
 use super::{Supervisor, driver_name};
 use crate::api::AttacherConfigObject;
 use crate::api::names::finalizer_name;
@@ -15,14 +16,17 @@ use crate::clock;
 use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
 
 impl Supervisor {
-    /// Puts the finalizer of `deletionPolicy` on AttacherConfigs, and takes it off when nothing is waited for any more. Takes away
-    /// confirmations that are used up.
-    pub(super) async fn update_deletion_finalizers(&mut self) {
-        let (drivers, writer, events) = (&self.drivers, &self.writer, &self.events);
-        let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
+    /// Begins to put the finalizer of `deletionPolicy` on AttacherConfigs, and to take it off when nothing is waited for any more.
+    /// Takes away confirmations that are used up.
+    pub(super) fn start_metadata_writes(&mut self) {
+        let (drivers, writer, writes) = (&self.drivers, &self.writer, &mut self.writes);
+        for (name, entry) in &mut self.objects {
             if drivers.lead(name) == DriverLeader::Other {
                 entry.last_list = None;
-                return None;
+                continue;
+            }
+            if writes.is_writing(name) {
+                continue;
             }
             let done = waits_for_nothing(drivers, name, entry);
             let publishes = drivers.publishes(name);
@@ -31,25 +35,23 @@ impl Supervisor {
             if patch.is_none() && entry.metadata_written() {
                 tell_of_success(name);
             }
-            let patch = patch.filter(|_| entry.may_write_metadata())?;
-            Some(async move {
-                let lets_go = deletion::lets_go(&entry.object, &patch);
-                let written = writer.write_metadata(name, &patch).await;
-                match written.and_then(|answer| kept(&patch, answer, done, publishes)) {
-                    Ok(answer) => {
-                        if lets_go {
-                            tell_of_finalizers(events, drivers, name, entry);
-                        }
-                        entry.object = answer;
-                        if entry.metadata_written() {
-                            tell_of_success(name);
-                        }
-                    }
-                    Err(error) => tell_of_failure(name, entry, &error),
+            let Some(patch) = patch.filter(|_| entry.may_write_metadata()) else {
+                continue;
+            };
+            let lets_go = deletion::lets_go(&entry.object, &patch);
+            // By the time of the answer the object may be gone.
+            let released = lets_go.then(|| driver_name(drivers, name, entry)).flatten();
+            let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
+            writes.start(name, async move {
+                let answer = writer.write_metadata(&written, &patch).await;
+                let answer = answer.and_then(|answer| kept(&patch, answer, done, publishes));
+                FinishedWrite {
+                    name: written,
+                    uid,
+                    what: WriteKind::Metadata { released, answer },
                 }
-            })
-        });
-        futures::future::join_all(changes).await;
+            });
+        }
     }
 }
 
@@ -71,12 +73,12 @@ fn kept(
     }
 }
 
-fn tell_of_success(name: &str) {
+pub(super) fn tell_of_success(name: &str) {
     info!(config = name, "the metadata of the AttacherConfig is written");
 }
 
 /// Says once in the log that the metadata cannot be written; the condition Stalled says so for as long as it lasts.
-fn tell_of_failure(name: &str, entry: &mut TrackedConfig, error: &MetadataError) {
+pub(super) fn tell_of_failure(name: &str, entry: &mut TrackedConfig, error: &MetadataError) {
     if matches!(error, MetadataError::Conflict(_)) {
         return debug!(config = name, %error, "the AttacherConfig changed; retrying");
     }
@@ -141,13 +143,16 @@ pub(super) fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut Track
 
 /// Tells which volumes keep the finalizer of a driver whose AttacherConfig is gone. They are not touched: to take it off would let
 /// a volume go while a sidecar or another operator attaches it.
-fn tell_of_finalizers(events: &EventRecorder, drivers: &Drivers, name: &str, entry: &TrackedConfig) {
-    let Some(driver) = driver_name(drivers, name, entry) else {
-        return;
-    };
-    let volumes = drivers.left_protected(&driver);
+pub(super) fn report_left_finalizers(
+    events: &EventRecorder,
+    drivers: &Drivers,
+    name: &str,
+    uid: Option<&str>,
+    driver: &str,
+) {
+    let volumes = drivers.left_protected(driver);
     let Some(first) = volumes.first() else { return };
-    let finalizer = finalizer_name(&driver);
+    let finalizer = finalizer_name(driver);
     let note = format!(
         "{} PersistentVolumes ({first} for one) keep the finalizer {finalizer}: once deleted, each waits until an attacher of driver \
          {driver} takes it off; create an AttacherConfig for the driver then",
@@ -155,16 +160,13 @@ fn tell_of_finalizers(events: &EventRecorder, drivers: &Drivers, name: &str, ent
     );
     warn!(config = name, driver, PersistentVolumes = volumes.len(), "{note}");
     events.record(NewEvent {
-        driver: driver.as_str().into(),
+        driver: driver.into(),
         reason: EventReason::FinalizersLeft,
         level: EventReason::FinalizersLeft.level(),
         cause: Box::default(),
         note,
         traceparent: None,
         at: clock::now(),
-        subjects: vec![of_config(
-            name,
-            entry.object.metadata.uid.as_deref().unwrap_or_default(),
-        )],
+        subjects: vec![of_config(name, uid.unwrap_or_default())],
     });
 }

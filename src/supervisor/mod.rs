@@ -19,6 +19,7 @@ mod status_author;
 mod status_events;
 mod watched;
 mod writer;
+mod writes;
 
 use futures::{Stream, StreamExt};
 use kube::runtime::watcher;
@@ -28,7 +29,7 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::cache::{from_lists, patient};
@@ -45,14 +46,13 @@ use plan::{ConfigProblem, DesiredDriver, Step};
 use status_author::{DriverLeader, StatusProposal};
 use watched::Watched;
 use writer::{StatusWriter, TrackedConfig};
+use writes::{FinishedWrite, RunningWrites, StatusChange, WriteKind};
 
 pub use single_driver::run_single_driver;
 
 /// How often the states are looked at for a status that should change.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Owns the drivers.
-pub struct Supervisor {
 /// How drivers are ended.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
@@ -62,12 +62,15 @@ pub struct Shutdown {
     pub cut_off: CancellationToken,
 }
 
+/// Owns the drivers.
+pub struct Supervisor {
     drivers: Drivers,
     objects: BTreeMap<String, TrackedConfig>,
     /// The objects of a list that is still coming in.
     listing: Option<BTreeMap<String, TrackedConfig>>,
     problems: BTreeMap<String, ConfigProblem>,
     writer: StatusWriter,
+    writes: RunningWrites,
     holder: String,
     events: EventRecorder,
     insights: FindingsHandle,
@@ -86,6 +89,7 @@ impl Supervisor {
             listing: None,
             problems: BTreeMap::new(),
             writer: StatusWriter::new(client),
+            writes: RunningWrites::default(),
             holder,
             events,
             insights: FindingsHandle::default(),
@@ -119,12 +123,21 @@ impl Supervisor {
         self.drivers.stop_all();
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !(self.drivers.is_empty() && farewells.is_empty()) {
+        loop {
+            let all_ended = self.drivers.is_empty() && farewells.is_empty();
+            if all_ended && self.writes.is_empty() {
+                return;
+            }
             tokio::select! {
                 biased;
-                Some(()) = farewells.next() => self.write_statuses().await,
+                Some(()) = farewells.next() => self.start_status_writes(),
                 _ = self.drivers.ended(), if !self.drivers.is_empty() => {}
-                _ = look.tick() => self.write_statuses().await,
+                finished = self.writes.finished() => {
+                    self.apply_write(finished);
+                    // The last status may have waited for this write.
+                    self.start_status_writes();
+                }
+                _ = look.tick(), if !all_ended => self.start_status_writes(),
             }
         }
     }
@@ -151,6 +164,14 @@ impl Supervisor {
                     None => return,
                 },
                 name = self.drivers.ended(), if !self.drivers.is_empty() => self.drivers.after_end(&name),
+                finished = self.writes.finished() => {
+                    let of_metadata = matches!(finished.what, WriteKind::Metadata { .. });
+                    self.apply_write(finished);
+                    if of_metadata {
+                        // The status waited for it.
+                        self.start_status_writes();
+                    }
+                }
                 _ = look.tick() => {
                     watched.look();
                     self.drivers.restart_due();
@@ -158,8 +179,8 @@ impl Supervisor {
                     self.insights.configured(self.configured());
                     self.numbers.in_use(self.generations());
                     self.numbers.ready(self.objects.values().map(|entry| &entry.written));
-                    self.update_deletion_finalizers().await;
-                    self.write_statuses().await;
+                    self.start_metadata_writes();
+                    self.start_status_writes();
                 }
             }
         }
@@ -275,16 +296,16 @@ impl Supervisor {
         self.problems = problems;
     }
 
-    /// Writes each status that differs from what is there, all at once: one that the API server is slow to take must
+    /// Begins to write each status that differs from what is there, all at once: one that the API server is slow to take must
     /// not hold up the others.
-    async fn write_statuses(&mut self) {
+    fn start_status_writes(&mut self) {
         let changed = self.drivers.take_changed();
         let (drivers, problems, writer, holder) = (&self.drivers, &self.problems, &self.writer, &self.holder);
-        let (events, numbers) = (&self.events, &self.numbers);
+        let writes = &mut self.writes;
         let cached = drivers.cache_generation();
-        let pending = self.objects.iter_mut().filter_map(|(name, entry)| {
+        for (name, entry) in &mut self.objects {
             if !deletion::is_served(&entry.object) {
-                return None;
+                continue;
             }
             let phase = drivers.phase(name);
             let word = StatusProposal {
@@ -294,61 +315,60 @@ impl Supervisor {
             if changed.contains(name) {
                 entry.wake();
             }
-            if !entry.voice.may_write(drivers.lead(name), word, Instant::now()) || entry.is_at_rest(cached) {
-                return None;
+            let may_write = entry.voice.may_write(drivers.lead(name), word, Instant::now());
+            if !may_write || entry.is_at_rest(cached) || writes.is_writing(name) {
+                continue;
             }
             let (generation, problem) = (entry.object.metadata.generation, problems.get(name));
             let deletion = leaving::state(drivers, name, entry);
             let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, deletion);
             if entry.voice.has_written(&essence) {
                 entry.rest(cached);
-                return None;
+                continue;
             }
             if wanted == entry.written {
                 entry.voice.set_written(essence);
                 entry.rest(cached);
-                return None;
+                continue;
             }
             if !entry.is_due(&wanted) {
-                return None;
+                continue;
             }
-            Some(async move {
-                let uid = entry.object.metadata.uid.as_deref();
-                let written = writer.write(name, uid, &wanted).await;
-                match written {
-                    Ok(answer) => {
-                        numbers.wrote(&entry.written, &wanted);
-                        record_status_event(events, name, entry, &wanted);
-                        entry.wrote(wanted, &answer);
-                        entry.voice.set_written(essence);
-                    }
-                    Err(error) => {
-                        let next = entry.failed();
-                        warn!(
-                            config = name,
-                            error,
-                            next_try_seconds = next.as_secs(),
-                            "cannot write the status of the AttacherConfig; retrying"
-                        );
-                    }
+            let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
+            let change = StatusChange {
+                before: entry.written.clone(),
+                wanted,
+                essence,
+            };
+            writes.start(name, async move {
+                let answer = writer.write(&written, uid.as_deref(), &change.wanted).await;
+                let change = Box::new(change);
+                FinishedWrite {
+                    name: written,
+                    uid,
+                    what: WriteKind::Status { change, answer },
                 }
-            })
-        });
-        futures::future::join_all(pending).await;
+            });
+        }
     }
 }
 
 /// Tells a change of the status as events. Told by whoever writes the status, hence once whatever the number of replicas.
-fn record_status_event(events: &EventRecorder, name: &str, entry: &TrackedConfig, wanted: &AttacherConfigStatus) {
+fn record_status_event(
+    events: &EventRecorder,
+    name: &str,
+    uid: Option<&str>,
+    before: &AttacherConfigStatus,
+    wanted: &AttacherConfigStatus,
+) {
     let news = [
-        status_events::event_for_change(&entry.written, wanted),
-        status_events::without_attachment(&entry.written, wanted),
+        status_events::event_for_change(before, wanted),
+        status_events::without_attachment(before, wanted),
     ];
     let driver = wanted
         .driver
         .as_ref()
         .map_or_else(|| name.to_owned(), |driver| driver.name.clone());
-    let uid = entry.object.metadata.uid.as_deref().unwrap_or_default();
     for (reason, cause, note) in news.into_iter().flatten() {
         events.record(NewEvent {
             driver: driver.as_str().into(),
@@ -358,7 +378,7 @@ fn record_status_event(events: &EventRecorder, name: &str, entry: &TrackedConfig
             note,
             traceparent: None,
             at: clock::now(),
-            subjects: vec![of_config(name, uid)],
+            subjects: vec![of_config(name, uid.unwrap_or_default())],
         });
     }
 }

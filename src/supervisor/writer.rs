@@ -126,11 +126,23 @@ impl TrackedConfig {
 
     /// We wrote this, and the answer was this object.
     pub fn wrote(&mut self, wanted: AttacherConfigStatus, answer: &AttacherConfigObject) {
-        self.written = wanted;
         self.written_at = Some(Instant::now());
         self.failed = None;
         self.version = version(answer);
-        self.overwritten = false;
+        if version(&self.object) > self.version {
+            // The watch was faster, and showed what somebody else made of it since.
+            self.overwritten = without_place(&self.written) != without_place(&wanted);
+        } else {
+            self.written = wanted;
+            self.overwritten = false;
+        }
+    }
+
+    /// We wrote its metadata, and the answer was this object. The watch may have shown a newer one meanwhile.
+    pub fn take_in(&mut self, answer: &AttacherConfigObject) {
+        if version(&self.object) < version(answer) {
+            self.object = answer.clone();
+        }
     }
 
     /// A write failed; how long the next one waits.
@@ -226,6 +238,7 @@ impl From<kube::Error> for MetadataError {
 }
 
 /// Writes AttacherConfig status by server-side apply.
+#[derive(Clone)]
 pub(super) struct StatusWriter {
     api: Api<AttacherConfigObject>,
 }

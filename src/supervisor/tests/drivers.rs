@@ -29,8 +29,13 @@ fn drivers() -> Drivers {
 
 /// Drivers of a cluster that is known.
 pub(super) fn drivers_over(store: Store) -> Drivers {
+    Drivers::new(context(store))
+}
+
+/// What drivers of a cluster that is known share.
+pub(super) fn context(store: Store) -> SharedContext {
     let metrics = Metrics::default();
-    Drivers::new(SharedContext {
+    SharedContext {
         store,
         events: EventRecorder::disabled(),
         requests: Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
@@ -38,7 +43,7 @@ pub(super) fn drivers_over(store: Store) -> Drivers {
         tracer: Tracer::disabled(),
         logs: crate::telemetry::DriverLogs::default(),
         unfinished: crate::driver::UnfinishedPublishes::default(),
-    })
+    }
 }
 
 pub(super) fn config(path: &str) -> Arc<DriverConfig> {

@@ -14,3 +14,4 @@ mod status_author;
 mod status_events;
 mod watched;
 mod writer;
+mod writes;

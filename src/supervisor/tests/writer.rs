@@ -141,3 +141,26 @@ fn what_a_webhook_denies_lacks_no_rule() {
         MetadataError::Conflict(_)
     ));
 }
+
+/// The supervisor goes on while a write is under way, so that the watch may be faster than its answer.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_after_the_watch_takes_back_nothing() {
+    let entry = TrackedConfig::new(object("1", 10, "none"), None);
+    // Our own write.
+    let mut entry = TrackedConfig::new(object("1", 14, "me"), Some(&entry));
+    entry.wrote(wanted("me"), &object("1", 14, "me"));
+    assert_eq!(holder(&entry), "me");
+    assert!(entry.is_due(&wanted("new")), "nobody else wrote");
+    // That of another one after it.
+    let mut entry = TrackedConfig::new(object("1", 20, "other"), Some(&entry));
+    entry.wrote(wanted("me"), &object("1", 19, "me"));
+    assert_eq!(holder(&entry), "other");
+    assert!(!entry.is_due(&wanted("me")));
+    advance(Duration::from_secs(2)).await;
+    assert!(entry.is_due(&wanted("me")));
+    // The same for its metadata.
+    entry.take_in(&object("1", 19, "me"));
+    assert_eq!(entry.object.metadata.resource_version.as_deref(), Some("20"));
+    entry.take_in(&object("1", 21, "me"));
+    assert_eq!(entry.object.metadata.resource_version.as_deref(), Some("21"));
+}

@@ -1,0 +1,111 @@
+//! Writes that are under way while other things happen. The API server answers none of them; the clock is paused.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use kube::Client;
+use kube::client::Body;
+use kube::runtime::watcher::Event;
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::drivers::context;
+use crate::api::AttacherConfigObject;
+use crate::cache::Store;
+use crate::health::Health;
+use crate::lease::{Clock, LeaderElections, LeaseHealth, LeaseShares, SeenPlaces};
+use crate::supervisor::Supervisor;
+
+/// Shorter than a write may take, and than a task that failed is away.
+const MOMENT: Duration = Duration::from_millis(500);
+
+fn silent_client() -> Client {
+    let service = tower::service_fn(|_request: http::Request<Body>| {
+        std::future::pending::<Result<http::Response<Body>, Infallible>>()
+    });
+    Client::new(service, "default")
+}
+
+fn supervisor() -> Supervisor {
+    let office = LeaderElections {
+        client: silent_client(),
+        identity: "me".to_owned(),
+        labels: BTreeMap::new(),
+        reports: true,
+        health: LeaseHealth::default(),
+        clock: Clock::default(),
+        shares: LeaseShares::default(),
+        seen: SeenPlaces::default(),
+    };
+    Supervisor::new(context(Store::default()), silent_client(), office)
+}
+
+fn object(name: &str) -> AttacherConfigObject {
+    let object = json!({
+        "metadata": {"name": name, "uid": name, "resourceVersion": "7"},
+        "spec": {"endpoint": format!("unix:///does-not-exist/{name}")},
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+/// Follows these events and no more, for a moment or until `stop`.
+async fn follow(supervisor: &mut Supervisor, events: Vec<Event<AttacherConfigObject>>, stop: &CancellationToken) {
+    let events = stream::iter(events.into_iter().map(Ok)).chain(stream::pending());
+    let check = Health::new().check("watch/attacherconfigs");
+    let _time_is_up = timeout(MOMENT, supervisor.follow(events, check, stop)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_not_answered_keeps_the_supervisor_from_nothing() {
+    let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
+    let listed = vec![Event::Init, Event::InitApply(object("one")), Event::InitDone];
+    follow(&mut supervisor, listed, &stop).await;
+    assert!(supervisor.writes.is_writing("one"));
+
+    // Another AttacherConfig, and a task that ends, while it is under way.
+    supervisor.drivers.abort_for_test("one");
+    follow(&mut supervisor, vec![Event::Apply(object("two"))], &stop).await;
+    assert!(supervisor.writes.is_writing("one") && supervisor.writes.is_writing("two"));
+    assert_eq!(supervisor.drivers.configs().len(), 2);
+    assert!(
+        supervisor
+            .drivers
+            .phase("one")
+            .is_some_and(|phase| format!("{phase:?}").contains("Restarting"))
+    );
+
+    let told = Instant::now();
+    stop.cancel();
+    follow(&mut supervisor, Vec::new(), &stop).await;
+    assert_eq!(told.elapsed(), Duration::ZERO);
+    supervisor.finish().await;
+    // What was under way has its five seconds, and so has the last word.
+    assert!(told.elapsed() <= Duration::from_secs(10), "{:?}", told.elapsed());
+}
+
+/// An object that is gone, or another one of its name, has nothing to do with a write of the former one.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_write_of_a_former_object_changes_nothing() {
+    let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
+    let listed = vec![Event::Init, Event::InitApply(object("one")), Event::InitDone];
+    follow(&mut supervisor, listed, &stop).await;
+    let mut again = object("one");
+    again.metadata.uid = Some("another".to_owned());
+    follow(
+        &mut supervisor,
+        vec![Event::Delete(object("one")), Event::Apply(again)],
+        &stop,
+    )
+    .await;
+    let finished = supervisor.writes.finished().await;
+    assert_eq!(finished.uid.as_deref(), Some("one"));
+    supervisor.apply_write(finished);
+    let known = &supervisor.objects["one"];
+    assert!(
+        known.is_due(&crate::api::AttacherConfigStatus::default()),
+        "it has no failures"
+    );
+}
