@@ -79,7 +79,7 @@ impl Stage {
     async fn replaced(&self, current: &ConnectedDriver) -> Replacement {
         let calls = async {
             loop {
-                drop(unpublish(&current.client, "v", SHORT).await);
+                unpublish(&current.client, "v", SHORT).await.ok();
             }
         };
         tokio::select! {
