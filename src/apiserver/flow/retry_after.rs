@@ -1,12 +1,17 @@
 //! What the API server asked us to wait for (`Retry-After`): no request of that kind before the time is over.
 
 use http::{HeaderMap, header};
+use jiff::Timestamp;
+use jiff::fmt::strtime;
+use jiff::tz::Offset;
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
+
+use crate::clock;
 
 /// No server is obeyed for longer than this at a time; one that still wants us to wait says so again.
 const LONGEST: Duration = Duration::from_mins(5);
@@ -16,6 +21,9 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const FORGOTTEN: Duration = Duration::from_mins(10);
 /// Those who waited go on one after the other within this time, not all at once.
 const SPREAD: Duration = Duration::from_secs(1);
+
+/// The form of a date (RFC 9110, 5.6.7).
+const HTTP_DATE: &str = "%a, %d %b %Y %H:%M:%S GMT";
 
 /// A kind of request.
 pub(in crate::apiserver) type RequestKind = Cow<'static, str>;
@@ -79,11 +87,66 @@ impl RetryAfterGate {
     }
 }
 
-/// The time that an answer asks to wait. Only 429 and 503 mean that for requests of the same kind (RFC 9110, 10.2.3).
+/// The time that an answer asks to wait, [`LONGEST`] at most: nobody who reads it has to think of times without end. Only 429 and
+/// 503 mean that for requests of the same kind (RFC 9110, 10.2.3).
 pub(in crate::apiserver) fn retry_after(status: u16, headers: &HeaderMap) -> Option<Duration> {
     if status != 429 && status != 503 {
         return None;
     }
-    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
-    Some(Duration::from_secs(seconds))
+    let asked = wait_time(headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim(), clock::now())?;
+    Some(asked.min(LONGEST))
+}
+
+/// A number of seconds, or a date. What is neither says nothing.
+fn wait_time(text: &str, now: Timestamp) -> Option<Duration> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More than the type can hold is long in any case.
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    // Without a time zone: the last day that can be written is no timestamp.
+    let until = strtime::parse(HTTP_DATE, text)
+        .and_then(|date| date.to_datetime())
+        .ok()?;
+    let now = Offset::UTC.to_datetime(now);
+    Some(until.duration_since(now).try_into().unwrap_or(Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(value: &str) -> Option<Duration> {
+        let headers = HeaderMap::from_iter([(header::RETRY_AFTER, value.parse().unwrap())]);
+        retry_after(503, &headers)
+    }
+
+    #[test]
+    fn no_answer_makes_us_wait_longer_than_the_longest_time() {
+        for (value, wanted) in [
+            ("0", Some(0)),
+            ("7", Some(7)),
+            (" 7 ", Some(7)),
+            ("300", Some(300)),
+            ("301", Some(300)),
+            ("18446744073709551615", Some(300)),
+            ("99999999999999999999999999", Some(300)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(300)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(0)),
+            ("-1", None),
+            ("1.5", None),
+            ("+1", None),
+            ("1e3", None),
+            ("", None),
+            ("soon", None),
+        ] {
+            assert_eq!(asked(value), wanted.map(Duration::from_secs), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_date_is_the_time_until_then() {
+        let now = "2026-11-26T05:00:00Z".parse().unwrap();
+        let date = "Thu, 26 Nov 2026 05:00:30 GMT";
+        assert_eq!(wait_time(date, now), Some(Duration::from_secs(30)));
+    }
 }
