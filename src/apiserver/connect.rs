@@ -15,7 +15,7 @@ use thiserror::Error;
 use tower::layer::layer_fn;
 use tower::{BoxError, Service, ServiceBuilder};
 
-use super::connection::{ApiServerConnection, CONNECT_TIMEOUT};
+use super::connection::{ApiServerConnection, CONNECT_TIMEOUT, Pings};
 use super::list_watch::{ANSWER, ListWatchService};
 use super::metrics::MetricsService;
 use crate::telemetry::Metrics;
@@ -28,7 +28,6 @@ pub const USER_AGENT: &str = concat!("csi-attacher-operator/", env!("CARGO_PKG_V
 const TCP_SILENCE: Duration = Duration::from_secs(2);
 const TCP_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 const TCP_PROBES: u32 = 2;
-const TCP_UNACKNOWLEDGED: Duration = Duration::from_secs(4);
 
 /// Why there is no client.
 #[derive(Debug, Error)]
@@ -82,7 +81,8 @@ pub fn connect(config: &Config) -> Result<Client, ConnectError> {
     connect_counted(config, None, &Metrics::default())
 }
 
-/// As [`connect`]; a list or watch has to be answered within `answer`, if that is given. Every request is counted in
+/// As [`connect`]; a list or watch has to be answered within `answer`, if that is given, and such a connection is given up later
+/// than one of single requests. Every request is counted in
 /// `metrics`, once: those of `Requests` count themselves.
 pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metrics) -> Result<Client, ConnectError> {
     let failed = |source| ConnectError::Setup {
@@ -97,7 +97,7 @@ pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metr
     tcp.set_keepalive_interval(Some(TCP_PROBE_INTERVAL));
     tcp.set_keepalive_retries(Some(TCP_PROBES));
     #[cfg(target_os = "linux")]
-    tcp.set_tcp_user_timeout(Some(TCP_UNACKNOWLEDGED));
+    tcp.set_tcp_user_timeout(Some(pings(answer).dead_after()));
     let mut tls = config.rustls_client_config().map_err(failed)?;
     // Which protocol is spoken is agreed in the TLS handshake, and the connector below offers both.
     tls.alpn_protocols.clear();
@@ -108,6 +108,14 @@ pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metr
         .enable_http2()
         .wrap_connector(tcp);
     over(connector, config, answer, metrics)
+}
+
+fn pings(answer: Option<Duration>) -> Pings {
+    if answer.is_some() {
+        Pings::WATCHES
+    } else {
+        Pings::REQUESTS
+    }
 }
 
 /// As [`connect_counted`], over connections of this kind.
@@ -123,13 +131,13 @@ where
     C::Error: Into<BoxError> + 'static,
     C::Future: Send + 'static,
 {
-    let answer = answer.unwrap_or(ANSWER);
+    let longest = answer.unwrap_or(ANSWER);
     let failed = |source| ConnectError::Setup {
         url: config.cluster_url.to_string(),
         source: Box::new(source),
     };
     let service = ServiceBuilder::new()
-        .layer(layer_fn(|inner| ListWatchService::new(inner, answer)))
+        .layer(layer_fn(|inner| ListWatchService::new(inner, longest)))
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(failed)?)
         .layer(config.extra_headers_layer().map_err(failed)?)
@@ -141,6 +149,6 @@ where
         })
         .layer(layer_fn(|inner| MetricsService::new(inner, metrics.clone())))
         .map_err(BoxError::from)
-        .service(ApiServerConnection::new(connector));
+        .service(ApiServerConnection::new(connector, pings(answer)));
     Ok(Client::new(service, config.default_namespace.clone()))
 }

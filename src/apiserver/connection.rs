@@ -3,9 +3,10 @@
 //! When a load balancer dies or a network is cut, no FIN arrives: packets are lost and the connection looks open. Three
 //! things detect that: HTTP/2 pings, also on an idle connection, so that a watch ends with an error; a request that was
 //! cancelled without an answer, after which the next request uses a new connection, because a proxy may answer pings and
-//! nothing else; and a timeout for connecting. This module must not send a request twice: only the caller knows whether
-//! that is safe.
+//! nothing else; and a timeout for connecting. This module must not send a request twice that the API server may have begun to
+//! process: only the caller knows whether that is safe. What was refused unprocessed is sent again unseen.
 
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,21 +19,49 @@ use hyper_util::client::legacy::{Client as HyperClient, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::Body;
 use parking_lot::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, Service};
 use tracing::info;
 
-/// A silence after which a ping is sent, and how long its answer may take. Together 3 s, so that a dead connection is
-/// replaced within 5 s also where a watch begins again only after its own pause of 0.8 to 1.6 s. The answer comes from the
-/// HTTP/2 layer of the API server, which waits for no handler and sends it before all data: milliseconds, and not 2 s as long
-/// as requests can be answered at all. Whatever is received puts the next ping off. A false alarm costs a handshake and a
-/// repeated request, so that no object depends on these numbers.
-const PING_INTERVAL: Duration = Duration::from_secs(1);
-const PING_TIMEOUT: Duration = Duration::from_secs(2);
+/// A silence after which a ping is sent, and how long its answer may take. The answer comes from the HTTP/2 layer of the API
+/// server, which waits for no handler and sends it before all data. Whatever is received puts the next ping off. No object depends
+/// on these numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pings {
+    interval: Duration,
+    timeout: Duration,
+}
+
+impl Pings {
+    /// For single requests: a dead connection is replaced within 5 s. A false alarm costs a handshake and repeated requests. What a
+    /// network loses for 3 s TCP sends again within this time.
+    pub const REQUESTS: Self = Self {
+        interval: Duration::from_secs(1),
+        timeout: Duration::from_millis(3500),
+    };
+    /// For lists and watches: a false alarm makes each replica list three kinds again, when the API server has too much to do
+    /// already. An API server that stands still for 6 s, or a network that loses everything for 6 s, ends no watch. Renewals
+    /// of Leases that go the same way have deadlines of their own, after which they take a new connection.
+    pub const WATCHES: Self = Self {
+        interval: Duration::from_secs(2),
+        timeout: Duration::from_secs(7),
+    };
+
+    /// After how long a silence a connection counts as dead.
+    pub const fn dead_after(self) -> Duration {
+        self.interval.saturating_add(self.timeout)
+    }
+}
+
 /// How long an attempt to connect may take, with the handshake of TLS.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request that was given up after less than this was not given up because of its connection.
 const UNANSWERED: Duration = Duration::from_millis(500);
+/// How often a request is sent again that the API server refused unprocessed, and the pauses before: none at first. An API server
+/// that ends connections now and then refuses a request once, one that does nothing else must not be asked in a loop.
+const MAX_RESENDS: u32 = 10;
+const RESEND_BACKOFF: Duration = Duration::from_millis(10);
+const MAX_RESEND_BACKOFF: Duration = Duration::from_millis(500);
 /// What may be under way in one answer before we read it: about a page of a list. The HTTP/2 default of 64 KiB would make
 /// each page many round trips. An adaptive window sends pings to find its size; which of the two is cheaper was not
 /// measured.
@@ -47,6 +76,7 @@ type Http<C> = HyperClient<Bounded<C>, Body>;
 #[derive(Clone)]
 pub(super) struct ApiServerConnection<C> {
     connector: Bounded<C>,
+    pings: Pings,
     current: Arc<Mutex<Current<C>>>,
 }
 
@@ -61,11 +91,12 @@ where
     C: Clone,
     Bounded<C>: Connect + Clone,
 {
-    pub fn new(connector: C) -> Self {
+    pub fn new(connector: C, pings: Pings) -> Self {
         let connector = Bounded(connector);
-        let http = http(connector.clone());
+        let http = http(connector.clone(), pings);
         Self {
             connector,
+            pings,
             current: Arc::new(Mutex::new(Current { http, number: 0 })),
         }
     }
@@ -76,7 +107,7 @@ where
         let mut current = self.current.lock();
         if current.number == number {
             *current = Current {
-                http: http(self.connector.clone()),
+                http: http(self.connector.clone(), self.pings),
                 number: number + 1,
             };
             drop(current);
@@ -85,16 +116,66 @@ where
     }
 }
 
-fn http<C: Connect + Clone>(connector: C) -> HyperClient<C, Body> {
+fn http<C: Connect + Clone>(connector: C, pings: Pings) -> HyperClient<C, Body> {
     HyperClient::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
-        .http2_keep_alive_interval(PING_INTERVAL)
-        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .http2_keep_alive_interval(pings.interval)
+        .http2_keep_alive_timeout(pings.timeout)
         .http2_keep_alive_while_idle(true)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .build(connector)
+}
+
+impl<C> ApiServerConnection<C>
+where
+    C: Clone + Send + Sync + 'static,
+    Bounded<C>: Connect + Clone + Send + Sync + 'static,
+{
+    /// Sends a request once.
+    async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
+        let (answer, number) = {
+            let current = self.current.lock();
+            (current.http.request(request), current.number)
+        };
+        let mut pending = PendingRequest {
+            connection: self.clone(),
+            number,
+            since: Instant::now(),
+            answered: false,
+        };
+        let answer = answer.await;
+        pending.end();
+        answer
+    }
+}
+
+/// The same request, if its body is at hand.
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
+    copy.headers_mut().clone_from(request.headers());
+    copy.extensions_mut().clone_from(request.extensions());
+    Some(copy)
+}
+
+/// Whether a request was certainly not processed: it was refused (`REFUSED_STREAM`), it is one of those that a GOAWAY of the API
+/// server leaves out (RFC 9113, 6.8), or it was never sent.
+fn is_unprocessed(error: &(dyn StdError + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            return error.is_remote() && (error.is_go_away() || is_refused);
+        }
+        if error.downcast_ref().is_some_and(hyper::Error::is_canceled) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 impl<C> Service<Request<Body>> for ApiServerConnection<C>
@@ -110,21 +191,21 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (answer, number) = {
-            let current = self.current.lock();
-            (current.http.request(request), current.number)
-        };
-        let mut pending = PendingRequest {
-            connection: self.clone(),
-            number,
-            since: Instant::now(),
-            answered: false,
-        };
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let connection = self.clone();
         Box::pin(async move {
-            let answer = answer.await;
-            pending.end();
-            answer
+            for resend in 0..MAX_RESENDS {
+                let again = copy(&request);
+                let outcome = connection.send(request).await;
+                match (&outcome, again) {
+                    (Err(error), Some(again)) if is_unprocessed(error) => request = again,
+                    _ => return outcome,
+                }
+                if let Some(doublings) = resend.checked_sub(1) {
+                    sleep((RESEND_BACKOFF * (1 << doublings)).min(MAX_RESEND_BACKOFF)).await;
+                }
+            }
+            connection.send(request).await
         })
     }
 }

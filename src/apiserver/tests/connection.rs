@@ -14,6 +14,8 @@ use super::network::Network;
 
 /// The rule: a dead connection is replaced within this time.
 const REPLACED: Duration = Duration::from_secs(5);
+/// That of a watch, which outlives a stall, later.
+const WATCH_ENDED: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_mins(10);
 /// Shorter than an idle connection is kept for.
 const MINUTE: Duration = Duration::from_mins(1);
@@ -79,7 +81,7 @@ async fn an_idle_connection_that_is_swallowed_is_replaced_before_it_is_needed() 
 #[tokio::test(start_paused = true)]
 async fn a_watch_notices_that_its_connection_is_swallowed() {
     let network = network();
-    let client = network.client();
+    let client = network.watch_client();
     let mut watch = send(&client, "/watch").await.unwrap().into_body();
     assert!(watch.frame().await.unwrap().is_ok());
     assert!(timeout(LONG, watch.frame()).await.is_err(), "a silent watch goes on");
@@ -87,7 +89,29 @@ async fn a_watch_notices_that_its_connection_is_swallowed() {
     let cut = Instant::now();
     let end = timeout(LONG, watch.frame()).await.unwrap();
     assert!(end.unwrap().is_err());
-    assert!(cut.elapsed() <= REPLACED, "{:?}", cut.elapsed());
+    assert!(cut.elapsed() <= WATCH_ENDED, "{:?}", cut.elapsed());
+}
+
+/// The API server, or the network, stands still. A watch that breaks lists everything again, when there is too much to do already.
+#[tokio::test(start_paused = true)]
+async fn a_stall_ends_no_watch_and_a_short_one_fails_no_request() {
+    for tenths in 0..40 {
+        let network = network();
+        let (watches, requests) = (network.watch_client(), network.client());
+        let mut watch = send(&watches, "/watch").await.unwrap().into_body();
+        assert!(watch.frame().await.unwrap().is_ok());
+        assert!(get(&requests, "/").await.is_ok());
+        sleep(Duration::from_millis(100) * tenths).await;
+        network.stall(Duration::from_millis(2500));
+        assert_eq!(get(&requests, "/").await, Ok(1), "after {tenths} tenths of a second");
+        sleep(Duration::from_secs(20)).await;
+        network.stall(Duration::from_secs(6));
+        assert!(
+            timeout(MINUTE, watch.frame()).await.is_err(),
+            "after {tenths} tenths of a second"
+        );
+        assert_eq!(get(&watches, "/").await, Ok(0), "after {tenths} tenths of a second");
+    }
 }
 
 /// A round trip of 1.5 s is an API server, or a network, under heavy load.

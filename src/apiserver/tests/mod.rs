@@ -1,6 +1,7 @@
 //! What must hold without an API server.
 
 mod connection;
+mod goaway;
 pub(crate) mod network;
 mod patience;
 mod requests;

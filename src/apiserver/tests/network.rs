@@ -22,6 +22,7 @@ use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
+use tokio::time::Instant;
 use tower::BoxError;
 
 use crate::apiserver::over;
@@ -45,6 +46,8 @@ struct State {
     /// Attempts to connect with a smaller number come to no end.
     stuck: AtomicUsize,
     delay: Mutex<Duration>,
+    /// Nothing arrives before.
+    stalled_until: Mutex<Instant>,
 }
 
 impl Network {
@@ -62,15 +65,25 @@ impl Network {
             swallowed: AtomicUsize::new(0),
             stuck: AtomicUsize::new(0),
             delay: Mutex::default(),
+            stalled_until: Mutex::new(Instant::now()),
         }))
     }
 
-    /// A client as the operator makes it.
+    /// A client as the operator makes it for single requests.
     pub fn client(&self) -> Client {
+        self.client_for(None)
+    }
+
+    /// A client as the operator makes it for watches and Leases.
+    pub fn watch_client(&self) -> Client {
+        self.client_for(Some(Duration::from_mins(1)))
+    }
+
+    fn client_for(&self, answer: Option<Duration>) -> Client {
         let network = self.clone();
         let connector = tower::service_fn(move |_: Uri| network.clone().connect().boxed());
         let config = kube::Config::new(Uri::from_static("http://api"));
-        over(connector, &config, None, &Metrics::default()).unwrap()
+        over(connector, &config, answer, &Metrics::default()).unwrap()
     }
 
     /// How many connections were begun.
@@ -91,6 +104,11 @@ impl Network {
     /// Everything takes so long, in each direction.
     pub fn slow(&self, delay: Duration) {
         *self.0.delay.lock() = delay;
+    }
+
+    /// Holds everything back for so long.
+    pub fn stall(&self, time: Duration) {
+        *self.0.stalled_until.lock() = Instant::now() + time;
     }
 
     async fn connect(self) -> io::Result<Wire> {
@@ -125,6 +143,8 @@ impl Network {
         while let Ok(length @ 1..) = from.read(&mut bytes).await {
             let delay = *self.0.delay.lock();
             tokio::time::sleep(delay).await;
+            let until = *self.0.stalled_until.lock();
+            tokio::time::sleep_until(until).await;
             if number < self.0.swallowed.load(Ordering::Relaxed) {
                 std::future::pending::<()>().await;
             }
@@ -140,7 +160,7 @@ impl Network {
 }
 
 /// The client's end.
-struct Wire(TokioIo<DuplexStream>);
+pub(super) struct Wire(pub TokioIo<DuplexStream>);
 
 impl Connection for Wire {
     fn connected(&self) -> Connected {

@@ -71,7 +71,7 @@ async fn a_swallowed_connection_costs_no_lease() {
             let answers = answers.clone();
             async move { answers.send(request).await.unwrap() }
         });
-        let candidate = leader(network.client(), timing).await;
+        let candidate = leader(network.watch_client(), timing).await;
         sleep(seconds(10) + seconds(1) / 10 * tenths).await;
         network.swallow();
         assert!(
@@ -101,7 +101,7 @@ async fn requests_that_are_swallowed_cost_no_lease() {
                 }
             }
         });
-        let candidate = leader(network.client(), timing).await;
+        let candidate = leader(network.watch_client(), timing).await;
         sleep(seconds(10) + seconds(1) / 10 * tenths).await;
         deaf.store(network.opened(), Ordering::Relaxed);
         assert!(

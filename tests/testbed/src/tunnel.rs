@@ -4,11 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::error::{Error, Result};
@@ -24,6 +26,8 @@ pub struct Tunnel {
     /// How often the connections that there were have been swallowed.
     swallowed: watch::Sender<u64>,
     opened: watch::Receiver<usize>,
+    /// Nothing comes through before.
+    stalled_until: watch::Sender<Instant>,
     _server: AbortOnDropHandle<()>,
 }
 
@@ -45,17 +49,19 @@ impl Tunnel {
         let address = listener.local_addr().map_err(other)?;
         let (swallowed, seen) = watch::channel(0);
         let (opening, opened) = watch::channel(0);
+        let (stalled_until, held) = watch::channel(Instant::now());
         let server = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
                 opening.send_modify(|opened| *opened += 1);
-                connections.spawn(carry(near, target.clone(), seen.clone()));
+                connections.spawn(carry(near, target.clone(), seen.clone(), held.clone()));
             }
         });
         Ok(Self {
             address,
             swallowed,
             opened,
+            stalled_until,
             _server: AbortOnDropHandle::new(server),
         })
     }
@@ -80,19 +86,34 @@ impl Tunnel {
         self.swallowed.send_modify(|times| *times += 1);
     }
 
+    /// Holds everything back for so long, as when the API server stands still; nothing is lost.
+    pub fn stall(&self, time: Duration) {
+        self.stalled_until.send_replace(Instant::now() + time);
+    }
+
     /// How many connections came so far.
     pub fn opened(&self) -> usize {
         *self.opened.borrow()
     }
 }
 
-async fn carry(near: TcpStream, target: String, mut swallowed: watch::Receiver<u64>) -> io::Result<()> {
+async fn carry(
+    near: TcpStream,
+    target: String,
+    mut swallowed: watch::Receiver<u64>,
+    held: watch::Receiver<Instant>,
+) -> io::Result<()> {
     swallowed.mark_unchanged();
     let far = TcpStream::connect(target).await?;
     let (near_read, near_write) = near.into_split();
     let (far_read, far_write) = far.into_split();
     // By reference: what is not polled any more keeps both sides open, without an end.
-    let mut both = pin!(async { tokio::join!(copy(near_read, far_write), copy(far_read, near_write)) });
+    let mut both = pin!(async {
+        tokio::join!(
+            copy(near_read, far_write, held.clone()),
+            copy(far_read, near_write, held)
+        )
+    });
     tokio::select! {
         _ended = &mut both => {}
         _swallowed = swallowed.changed() => std::future::pending().await,
@@ -100,10 +121,17 @@ async fn carry(near: TcpStream, target: String, mut swallowed: watch::Receiver<u
     Ok(())
 }
 
-async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    held: watch::Receiver<Instant>,
+) -> io::Result<()> {
     let mut bytes = vec![0; 64 << 10];
     loop {
-        match from.read(&mut bytes).await? {
+        let length = from.read(&mut bytes).await?;
+        let until = *held.borrow();
+        sleep_until(until).await;
+        match length {
             0 => return to.shutdown().await,
             length => to.write_all(&bytes[..length]).await?,
         }

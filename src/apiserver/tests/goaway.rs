@@ -1,0 +1,256 @@
+//! Requests that the API server refuses unprocessed, as when it ends a connection (`kube-apiserver --goaway-chance`). The server
+//! is made of frames, so that it can say exactly what it has processed. The clock is paused.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use http::{Method, Request, Uri};
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use kube::client::Body;
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use super::network::Wire;
+use crate::apiserver::over;
+use crate::telemetry::Metrics;
+
+const PREFACE: usize = 24;
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+const NO_ERROR: u32 = 0;
+const INTERNAL_ERROR: u32 = 2;
+const REFUSED_STREAM: u32 = 7;
+const ENHANCE_YOUR_CALM: u32 = 11;
+/// `:status: 200` by its number in the table of HPACK.
+const OK: &[u8] = &[0x88];
+
+/// What the server does when a request has come in as a whole.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Answer,
+    Reset(u32),
+    /// Ends the connection; streams with a greater number are not processed. Those that are, it answers if it says so.
+    GoAway {
+        last: u32,
+        reason: u32,
+        answers: bool,
+    },
+    Close,
+}
+
+/// A request as the server saw it.
+type Seen = (usize, u32, Vec<u8>);
+
+/// Connections get one act after the other, for each of their requests, and then answers.
+#[derive(Clone)]
+struct Server {
+    acts: Arc<Vec<Vec<Act>>>,
+    /// What connections beyond that do.
+    others: Act,
+    opened: Arc<AtomicUsize>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Server {
+    fn new(acts: Vec<Vec<Act>>, others: Act) -> Self {
+        Self {
+            acts: Arc::new(acts),
+            others,
+            opened: Arc::default(),
+            seen: Arc::default(),
+        }
+    }
+
+    fn client(&self) -> Client {
+        let server = self.clone();
+        let connector = tower::service_fn(move |_: Uri| {
+            let server = server.clone();
+            async move {
+                let (client, end) = duplex(64 << 10);
+                let number = server.opened.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(server.serve(number, end));
+                Ok::<_, io::Error>(Wire(TokioIo::new(client)))
+            }
+            .boxed()
+        });
+        let config = kube::Config::new(Uri::from_static("http://api"));
+        over(connector, &config, None, &Metrics::default()).unwrap()
+    }
+
+    async fn serve(self, number: usize, mut end: DuplexStream) -> io::Result<()> {
+        let none = Vec::new();
+        let mut acts = self.acts.get(number).unwrap_or(&none).iter();
+        let fallback = if number < self.acts.len() {
+            Act::Answer
+        } else {
+            self.others
+        };
+        end.read_exact(&mut [0; PREFACE]).await?;
+        write(&mut end, SETTINGS, 0, 0, &[]).await?;
+        let mut body = Vec::new();
+        loop {
+            let mut head = [0; 9];
+            end.read_exact(&mut head).await?;
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let (kind, flags) = (head[3], head[4]);
+            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            end.read_exact(&mut payload).await?;
+            match kind {
+                SETTINGS if flags & ACK == 0 => write(&mut end, SETTINGS, ACK, 0, &[]).await?,
+                PING if flags & ACK == 0 => write(&mut end, PING, ACK, 0, &payload).await?,
+                DATA => body.extend(payload),
+                _ => {}
+            }
+            if !matches!(kind, HEADERS | DATA) || flags & END_STREAM == 0 {
+                continue;
+            }
+            self.seen.lock().push((number, stream, std::mem::take(&mut body)));
+            match *acts.next().unwrap_or(&fallback) {
+                Act::Answer => write(&mut end, HEADERS, END_HEADERS | END_STREAM, stream, OK).await?,
+                Act::Reset(reason) => write(&mut end, RST_STREAM, 0, stream, &reason.to_be_bytes()).await?,
+                Act::GoAway { last, reason, answers } => {
+                    let text = [last.to_be_bytes(), reason.to_be_bytes()].concat();
+                    write(&mut end, GOAWAY, 0, 0, &text).await?;
+                    if !answers {
+                        return Ok(());
+                    }
+                    for processed in (1..=last).step_by(2) {
+                        write(&mut end, HEADERS, END_HEADERS | END_STREAM, processed, OK).await?;
+                    }
+                }
+                Act::Close => return Ok(()),
+            }
+        }
+    }
+
+    fn seen(&self) -> Vec<(usize, u32)> {
+        self.seen
+            .lock()
+            .iter()
+            .map(|(number, stream, _)| (*number, *stream))
+            .collect()
+    }
+}
+
+async fn write(end: &mut DuplexStream, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+    end.write_all(&[&head, payload].concat()).await
+}
+
+async fn send(client: &Client, method: Method, body: &'static str) -> Result<u16, String> {
+    let mut request = Request::new(Body::from(body.as_bytes().to_vec()));
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::from_static("/apis/storage.k8s.io/v1/volumeattachments/a");
+    let sent = tokio::time::timeout(Duration::from_mins(1), client.send(request));
+    let answer = sent
+        .await
+        .expect("it ends")
+        .map_err(|error| crate::error_chain::chain(&error))?;
+    Ok(answer.status().as_u16())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_refused_unprocessed_is_sent_again_unseen() {
+    let gone = |reason, answers| Act::GoAway {
+        last: 0,
+        reason,
+        answers,
+    };
+    for act in [
+        gone(NO_ERROR, true),
+        gone(NO_ERROR, false),
+        gone(ENHANCE_YOUR_CALM, false),
+        Act::Reset(REFUSED_STREAM),
+    ] {
+        for method in [Method::PATCH, Method::GET, Method::POST, Method::PUT] {
+            let body = if method == Method::GET { "" } else { "{\"a\": 1}" };
+            let server = Server::new(vec![vec![act]], Act::Answer);
+            assert_eq!(
+                send(&server.client(), method.clone(), body).await,
+                Ok(200),
+                "{act:?} {method}"
+            );
+            let seen = server.seen.lock().clone();
+            assert_eq!(seen.len(), 2, "{act:?} {method}");
+            assert!(
+                seen.iter().all(|(_, _, sent)| sent == body.as_bytes()),
+                "{act:?} {method}"
+            );
+        }
+    }
+}
+
+/// It may have been processed, and only the caller knows what that means.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_may_have_been_processed_is_not_sent_again() {
+    for act in [
+        Act::Close,
+        Act::Reset(INTERNAL_ERROR),
+        Act::GoAway {
+            last: 1,
+            reason: NO_ERROR,
+            answers: false,
+        },
+        Act::GoAway {
+            last: u32::MAX >> 1,
+            reason: NO_ERROR,
+            answers: false,
+        },
+        Act::GoAway {
+            last: 1,
+            reason: INTERNAL_ERROR,
+            answers: false,
+        },
+    ] {
+        let server = Server::new(vec![vec![act]], Act::Answer);
+        let client = server.client();
+        let outcome = send(&client, Method::PATCH, "{}").await;
+        assert!(outcome.is_err(), "{act:?} {outcome:?}");
+        assert_eq!(server.seen().len(), 1, "{act:?}");
+        assert_eq!(send(&client, Method::PATCH, "{}").await, Ok(200), "{act:?}");
+    }
+}
+
+/// As with a thousand attaches at once: one request in fifty ends the connection of all.
+#[tokio::test(start_paused = true)]
+async fn of_many_requests_those_that_were_not_processed_are_sent_again() {
+    let last = Act::GoAway {
+        last: 3,
+        reason: NO_ERROR,
+        answers: true,
+    };
+    let server = Server::new(vec![vec![Act::Answer, last]], Act::Answer);
+    let client = server.client();
+    let all = (0..10).map(|_| send(&client, Method::PATCH, "{}"));
+    for outcome in futures::future::join_all(all).await {
+        assert_eq!(outcome, Ok(200));
+    }
+    let again = server.seen().into_iter().filter(|(number, _)| *number == 1).count();
+    assert_eq!(again, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_everything_is_not_asked_for_ever() {
+    let refuse = Act::GoAway {
+        last: 0,
+        reason: NO_ERROR,
+        answers: false,
+    };
+    let server = Server::new(Vec::new(), refuse);
+    let refused = send(&server.client(), Method::PATCH, "{}").await.unwrap_err();
+    assert!(refused.contains("not a result of an error"), "{refused}");
+    assert_eq!(server.seen().len(), 11);
+}
