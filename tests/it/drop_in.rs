@@ -1,5 +1,6 @@
 //! The operator in the place of a sidecar: the sidecar's flags, the sidecar's rights, and nothing of ours in the cluster.
 
+mod pods;
 mod recipes;
 mod sidecar;
 

@@ -1,0 +1,113 @@
+//! What the pods and clusters of vendors expect of their attacher beyond its flags.
+
+use std::time::{Duration, Instant};
+
+use csi_attacher_model::api::names::lease_name;
+use csi_mock_driver::{Method, Rule};
+use futures::future::try_join_all;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
+
+use super::{ACCOUNT, DRIVER, Scene, end};
+use crate::rig::{LIMIT, wait_until};
+use crate::support::{Error, Operator, Result};
+
+const PUBLISH: Method = Method::ControllerPublishVolume;
+const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
+
+/// Some clusters let nobody discover what they are.
+#[tokio::test]
+async fn it_attaches_where_it_may_not_read_the_version_of_the_api_server() -> Result<()> {
+    let scene = Scene::new().await?;
+    for binding in ["system:discovery", "system:public-info-viewer", "system:basic-user"] {
+        scene.world.fixtures.delete::<ClusterRoleBinding>(binding).await?;
+    }
+    let mut operator = scene.start(&["--leader-election"]).await?;
+    scene.attach("no-version").await?;
+    operator.wait_ready().await?;
+    scene.detach("no-version").await?;
+    let log = operator.log_text();
+    assert!(!log.contains("cannot reach"), "{log}");
+    assert!(log.contains("connected to the API server"), "{log}");
+    end(&mut operator).await
+}
+
+/// A storage that takes one call at a time, whatever it is.
+#[tokio::test]
+async fn one_worker_thread_is_one_call_at_a_time() -> Result<()> {
+    let scene = Scene::new().await?;
+    let mut operator = scene.start(&["--worker-threads=1"]).await?;
+    let names = |kind: &str| (0..4).map(|number| format!("one-{kind}-{number}")).collect::<Vec<_>>();
+    let (old, new) = (names("old"), names("new"));
+    try_join_all(old.iter().map(|name| scene.attach(name))).await?;
+    for method in [PUBLISH, UNPUBLISH] {
+        scene.mock.script(Rule::on(method).delay(Duration::from_millis(200)));
+    }
+    let fixtures = &scene.world.fixtures;
+    let detaches = old.iter().map(|name| fixtures.delete::<VolumeAttachment>(name));
+    tokio::try_join!(
+        try_join_all(detaches),
+        try_join_all(new.iter().map(|name| scene.claim(name)))
+    )?;
+    try_join_all(new.iter().map(|name| fixtures.wait_for_attached(name))).await?;
+    try_join_all(old.iter().map(|name| fixtures.wait_for_attachment_gone(name))).await?;
+    let calls = scene.mock.calls().into_iter();
+    let mut calls: Vec<_> = calls
+        .filter(|call| [PUBLISH, UNPUBLISH].contains(&call.method))
+        .collect();
+    assert_eq!(calls.len(), 12, "{calls:#?}");
+    calls.sort_by_key(|call| call.started);
+    for pair in calls.windows(2) {
+        assert!(
+            pair[0].finished.is_some_and(|finished| finished <= pair[1].started),
+            "{pair:#?}"
+        );
+    }
+    end(&mut operator).await
+}
+
+async fn lease(scene: &Scene) -> Result<Lease> {
+    let leases: Api<Lease> = Api::namespaced(scene.world.client.clone(), ACCOUNT.0);
+    let lease = leases.get(&lease_name(DRIVER)).await;
+    lease.map_err(|error| Error::Other(error.to_string()))
+}
+
+async fn ends(scene: &Scene, operator: &mut Operator, code: i32, within: Duration) -> Result<()> {
+    let told = Instant::now();
+    operator.signal("TERM")?;
+    let status = operator.wait_ended(LIMIT).await?;
+    let (took, log) = (told.elapsed(), operator.log_text());
+    assert_eq!(status.code(), Some(code), "{log}");
+    assert!(took < within, "{took:?}: {log}");
+    let holder = lease(scene).await?.spec.and_then(|spec| spec.holder_identity);
+    assert!(holder.as_deref().unwrap_or_default().is_empty(), "{holder:?}: {log}");
+    Ok(())
+}
+
+/// A call that lasts longer than the pod has to end: it is cancelled in time for the Lease to be released, so that another
+/// replica goes on at once.
+#[tokio::test]
+async fn a_call_that_outlasts_the_grace_period_does_not_keep_the_lease() -> Result<()> {
+    let scene = Scene::new().await?;
+    let arguments = [
+        "--leader-election",
+        "--leader-election-namespace=csi-driver",
+        "--timeout=6m",
+        "--shutdown-grace-period=5s",
+    ];
+    let mut operator = scene.start(&arguments).await?;
+    operator.wait_ready().await?;
+    scene.mock.script(Rule::on(PUBLISH).times(1).hang());
+    scene.claim("outlasts").await?;
+    let asked = || scene.mock.calls().iter().any(|call| call.method == PUBLISH);
+    wait_until("the call", asked).await?;
+    ends(&scene, &mut operator, 1, Duration::from_secs(10)).await?;
+
+    let began = Instant::now();
+    let mut operator = scene.start(&arguments).await?;
+    scene.world.fixtures.wait_for_attached("outlasts").await?;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    ends(&scene, &mut operator, 0, Duration::from_secs(10)).await
+}
