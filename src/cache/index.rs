@@ -146,6 +146,7 @@ impl Index {
         work
     }
 
+    #[cfg(test)]
     pub fn apply_attachment(&mut self, record: Attachment) -> CacheChange {
         self.take_attachment(record, Origin::News)
     }
@@ -188,7 +189,7 @@ impl Index {
             return CacheChange::None;
         }
         let gone = record.is_gone().then(|| (record.name.clone(), record.uid.clone()));
-        let change = self.apply_attachment(record);
+        let change = self.take_attachment(record, Origin::Answer);
         let Some((name, uid)) = gone else { return change };
         match (change, self.bury_attachment(&name, &uid)) {
             // Its last version has given up already what they waited for.
@@ -202,6 +203,7 @@ impl Index {
         }
     }
 
+    #[cfg(test)]
     pub fn apply_volume(&mut self, record: Volume) -> CacheChange {
         self.take_volume(record, Origin::News)
     }
@@ -225,13 +227,14 @@ impl Index {
             return CacheChange::None;
         }
         let gone = record.is_gone().then(|| (record.name.clone(), record.uid.clone()));
-        let change = self.apply_volume(record);
+        let change = self.take_volume(record, Origin::Answer);
         match gone {
             Some((name, uid)) => self.bury_volume(&name, &uid),
             None => change,
         }
     }
 
+    #[cfg(test)]
     pub fn apply_node(&mut self, record: CsiNode) -> CacheChange {
         self.take_node(record, Origin::News)
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::index::Index;
 use super::store::Store;
+use super::table::Origin;
 use crate::objects::{CsiNode, Volume};
 
 /// What is read.
@@ -57,7 +58,7 @@ impl Reading<'_> {
     pub fn volume(self, record: Volume) {
         let mut index = self.store.inner.index.write();
         if self.kind.end(&mut index, self.number) {
-            let change = index.apply_volume(record);
+            let change = index.take_volume(record, Origin::Answer);
             drop(index);
             self.store.dispatch_change(&change);
         }
@@ -67,7 +68,7 @@ impl Reading<'_> {
     pub fn node(self, record: CsiNode) {
         let mut index = self.store.inner.index.write();
         if self.kind.end(&mut index, self.number) {
-            let change = index.apply_node(record);
+            let change = index.take_node(record, Origin::Answer);
             drop(index);
             self.store.dispatch_change(&change);
         }

@@ -36,9 +36,6 @@ pub(crate) const RECOVERED: Duration = Duration::from_mins(1);
 /// How often the version that the API server is at is compared with what is known.
 pub(crate) const COMPARED_EVERY: Duration = Duration::from_secs(20);
 
-/// Drivers whose Leases are taken within this time share a fresh list.
-const TOGETHER: Duration = Duration::from_millis(100);
-
 /// A kind that the cache holds.
 pub(crate) trait WatchedKind:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
@@ -53,6 +50,8 @@ pub(crate) trait WatchedKind:
     fn apply(self, store: &Store, origin: Origin) -> Arc<str>;
     #[doc(hidden)]
     fn remove(index: &mut Index, name: &str, uid: &str) -> CacheChange;
+    #[doc(hidden)]
+    fn count_end(index: &mut Index, version: ResourceVersion);
     #[doc(hidden)]
     fn newest(index: &Index) -> ResourceVersion;
     #[doc(hidden)]
@@ -147,7 +146,7 @@ async fn compare_versions<K: WatchedKind>(api: &Api<K>, store: &Store) -> Infall
     }
 }
 
-/// Follows what `watch` starts, and starts it again [`TOGETHER`] after a fresh list is asked for ([`Store::relist`]). A list that
+/// Follows what `watch` starts, and starts it again a moment after a fresh list is asked for ([`Store::relist`]). A list that
 /// is coming in is let end before: many drivers that are taken over at the same time would start it again and again. Only the list
 /// of the start, for which nobody asked, is cut off: whoever takes a Lease meanwhile would wait for two lists.
 pub(crate) async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::Result<watcher::Event<K>>>>(
@@ -163,7 +162,7 @@ pub(crate) async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::R
         let wanted_anew = async {
             // The senders live in the store, and here.
             let _more = rounds.changed().await;
-            sleep(TOGETHER).await;
+            store.round_is_due(&mut rounds).await;
             if round > 0 {
                 let _done = listed.wait_for(|listing| !listing).await;
             }
@@ -273,7 +272,11 @@ pub(super) fn take_in<K: WatchedKind>(
                 meta.name.as_deref().unwrap_or_default(),
                 meta.uid.as_deref().unwrap_or_default(),
             );
-            let change = K::remove(&mut store.inner.index.write(), name, uid);
+            let change = {
+                let mut index = store.inner.index.write();
+                K::count_end(&mut index, ResourceVersion::of(meta));
+                K::remove(&mut index, name, uid)
+            };
             store.dispatch_change(&change);
         }
     }
@@ -325,6 +328,9 @@ macro_rules! reflected {
             }
             fn remove(index: &mut Index, name: &str, uid: &str) -> CacheChange {
                 index.$remove(name, uid)
+            }
+            fn count_end(index: &mut Index, version: ResourceVersion) {
+                index.$table.count_end(version);
             }
             fn newest(index: &Index) -> ResourceVersion {
                 index.$table.newest()

@@ -2,13 +2,22 @@
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::store::Store;
 use super::synced::{Synced, Watched};
+use crate::objects::Volume;
 
 /// At most one doubt within this time leads to fresh lists.
 const DOUBTS: Duration = Duration::from_secs(10);
+
+/// So many signs of an older state within [`DOUBTS`] lead to fresh lists at once: after a restore the first one is met in the list of
+/// one kind, and the next one in the round of all kinds that follows.
+const SIGNS: usize = 2;
+
+/// Drivers whose Leases are taken within this time share a fresh list.
+const TOGETHER: Duration = Duration::from_millis(100);
 
 impl Store {
     /// Resolves when all three kinds were listed. Before that a missing object means nothing.
@@ -31,14 +40,21 @@ impl Store {
         if self.inner.trusting.load(std::sync::atomic::Ordering::Relaxed) {
             return self.wait_synced().await;
         }
-        let round = self.ask(|_| {});
+        let round = self.ask(Instant::now(), |_| {});
         self.listed_since(round).await;
     }
 
-    /// Asks for a round of lists of all kinds; `before` is told its number before anybody begins.
-    fn ask(&self, before: impl FnOnce(u64)) -> u64 {
+    /// Asks for a round of lists of all kinds that begins [`TOGETHER`] after `from`, or with one that was asked for before; `before` is
+    /// told its number before anybody begins.
+    fn ask(&self, from: Instant, before: impl FnOnce(u64)) -> u64 {
         let mut round = 0;
         self.inner.relist_rounds.send_modify(|rounds| {
+            {
+                let mut due = self.inner.round_due.lock();
+                let is_pending = due.is_some_and(|due| due > Instant::now());
+                let wanted = from + TOGETHER;
+                *due = Some(due.filter(|_| is_pending).map_or(wanted, |due| due.min(wanted)));
+            }
             self.inner.synced.write().ask();
             *rounds += 1;
             round = *rounds;
@@ -61,16 +77,57 @@ impl Store {
             why,
             "listing everything again, as the cache may not be what the API server has"
         );
-        self.ask(|_| {});
+        self.ask(now, |_| {});
+    }
+
+    /// Resolves when the round of lists begins that was asked for. One that somebody asks for later puts it off for nobody: another
+    /// kind, which is listed first, may find at once that one more round is needed.
+    pub(super) async fn round_is_due(&self, rounds: &mut watch::Receiver<u64>) {
+        let due = || self.inner.round_due.lock().unwrap_or_else(Instant::now);
+        let mut begins = due();
+        loop {
+            tokio::select! {
+                biased;
+                () = sleep_until(begins) => return,
+                // Somebody else may want it earlier. The senders live in the store.
+                _more = rounds.changed() => begins = begins.min(due()),
+            }
+        }
     }
 
     /// A list shows that the API server went back to an older state. The other kinds may still be as they were before, such as
     /// a PersistentVolume with a finalizer that it has lost: everything is listed again before anything is attached.
+    ///
+    /// A round that was asked for and has not begun is enough. Rounds that find the same again and again have pauses between them.
     pub(super) fn distrust(&self) {
-        self.ask(|round| self.inner.trusted_from.store(round, Ordering::SeqCst));
+        let mut signs = self.inner.signs.lock();
+        let asked = self.inner.trusted_from.load(Ordering::SeqCst);
+        if asked > self.inner.synced.read().begun {
+            return;
+        }
+        let now = Instant::now();
+        signs.retain(|sign| now < *sign + DOUBTS);
+        let from = match signs.front() {
+            Some(first) if signs.len() >= SIGNS => *first + DOUBTS,
+            _ => now,
+        };
+        signs.push_back(from);
+        self.ask(from, |round| self.inner.trusted_from.store(round, Ordering::SeqCst));
+        drop(signs);
         tracing::warn!(
+            begins_in_seconds = (from - now).as_secs_f64(),
             "the API server went back to an older state; listing everything again before anything is attached"
         );
+    }
+
+    /// Resolves when a list has shown that the API server went back.
+    #[cfg(test)]
+    pub(crate) async fn distrusted(&self) {
+        let mut rounds = self.inner.relist_rounds.subscribe();
+        while self.inner.trusted_from.load(Ordering::SeqCst) == 0 {
+            // The sender lives in the store.
+            let _more = rounds.changed().await;
+        }
     }
 
     /// Whether what the cache shows of the three kinds is of one state of the API server, as far as can be seen.
@@ -89,6 +146,28 @@ impl Store {
     /// Of which kinds the watch is at work.
     pub fn watched(&self) -> Watched {
         self.inner.synced.read().watched()
+    }
+
+    /// A read of a PersistentVolume has shown the copy that is known.
+    pub fn confirm_volume(&self, volume: &Volume) {
+        let now = self.inner.synced.write().next();
+        let mut index = self.inner.index.write();
+        index
+            .volumes
+            .confirm(&volume.name, &volume.uid, volume.resource_version, now);
+    }
+
+    /// When a PersistentVolume was read as it is known.
+    pub fn confirmed_at(&self, volume: &str) -> Option<u64> {
+        self.inner.index.read().volumes.read_at(volume)
+    }
+
+    /// Waits until the cache knows of all attachments that name a PersistentVolume that was read at a moment: until attachments were
+    /// listed afterwards. What the watch of volumes does meanwhile does not matter; a write must have the version of what was
+    /// read as its condition. False when that takes longer than `limit`.
+    pub async fn attachments_listed_after(&self, moment: u64, limit: Duration) -> bool {
+        let listed = self.lists_are(|synced| synced.attachments_listed_after(moment));
+        tokio::time::timeout(limit, listed).await.is_ok()
     }
 
     async fn listed_since(&self, round: u64) {

@@ -40,6 +40,10 @@ pub(super) struct StoreInner {
     pub(super) backlog: parking_lot::Mutex<Backlog>,
     /// The round of lists before which what the cache shows is not of one state.
     pub(super) trusted_from: AtomicU64,
+    /// When the round begins that was asked for last.
+    pub(super) round_due: parking_lot::Mutex<Option<Instant>>,
+    /// When lists lately showed that the API server went back, or when what follows from that begins.
+    pub(super) signs: parking_lot::Mutex<VecDeque<Instant>>,
     /// When a fresh list was last asked for because of a doubt.
     pub(super) doubted: parking_lot::Mutex<Option<Instant>>,
     pub(super) vacancies: watch::Sender<()>,

@@ -10,6 +10,8 @@ pub(crate) struct Synced {
     last: u64,
     /// When the newest round was asked for.
     asked: u64,
+    /// The newest round that a list has begun in.
+    pub(super) begun: u64,
 }
 
 /// When one kind was listed.
@@ -72,7 +74,8 @@ impl Synced {
         kind(self).answered = true;
     }
 
-    fn next(&mut self) -> u64 {
+    /// The number of this moment: a list that begins later has a greater one.
+    pub(super) fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
@@ -84,6 +87,7 @@ impl Synced {
 
     /// A list begins that is made in a round.
     pub(super) fn begin(&mut self, kind: Slot, round: u64) {
+        self.begun = self.begun.max(round);
         let (now, asked) = (self.next(), self.asked);
         let listed = kind(self);
         listed.coming_in = now;
@@ -117,6 +121,11 @@ impl Synced {
             volumes: !self.volumes.unwatched,
             nodes: !self.nodes.unwatched,
         }
+    }
+
+    /// Whether a complete list of VolumeAttachments began after this moment, and their watch has not broken since.
+    pub(super) fn attachments_listed_after(self, moment: u64) -> bool {
+        self.attachments.complete > moment.max(self.attachments.broke)
     }
 
     /// Whether VolumeAttachments were listed since the watch of PersistentVolumes broke last.

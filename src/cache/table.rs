@@ -18,8 +18,10 @@ pub(crate) trait CacheRecord {
 pub(crate) enum Origin {
     /// The list that is coming in.
     List,
-    /// The watch that follows the last list, or an answer to a request of ours.
+    /// The watch that follows the last list.
     News,
+    /// An answer to a request of ours. It may be ahead of the watch, which then still tells of objects with lower versions.
+    Answer,
 }
 
 /// Records by name.
@@ -46,12 +48,14 @@ pub(crate) struct ObjectTable<R> {
     /// How often a record was looked up: what work for one object costs is counted, not timed.
     #[cfg(test)]
     pub lookups: Arc<std::sync::atomic::AtomicU64>,
-    /// The greatest version of all copies since that list began.
+    /// The greatest version of all copies since that list began, answers included.
     newest: ResourceVersion,
-    /// The same before that list began.
-    before: ResourceVersion,
+    /// The greatest version that the last complete list and its watch told: all objects up to it were told.
+    told: ResourceVersion,
+    /// The greatest version that the list told which is coming in.
+    coming_in: ResourceVersion,
     /// Whether the list that comes in shows an older state than was known.
-    went_back: bool,
+    went_back: OlderState,
     /// Whether the watch goes on showing an object that is believed to be gone.
     haunted: bool,
 }
@@ -63,6 +67,8 @@ struct CachedObject<R> {
     since: Instant,
     /// The list that it came in with or after.
     list: u64,
+    /// When a read of the object last showed this very version; 0 when none has.
+    read_at: u64,
 }
 
 /// What is known to be gone.
@@ -71,6 +77,15 @@ struct Tombstone {
     /// The list that was running or ran last then.
     list: u64,
     since: Instant,
+}
+
+/// Whether a list shows an older state of the API server than was known before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OlderState {
+    NotSeen,
+    Seen,
+    /// Seen and reported: one list is one sign, however many objects show it.
+    Reported,
 }
 
 /// A read of an object that is not known, which has no answer yet.
@@ -96,8 +111,9 @@ impl<R> Default for ObjectTable<R> {
             #[cfg(test)]
             lookups: Arc::default(),
             newest: ResourceVersion::default(),
-            before: ResourceVersion::default(),
-            went_back: false,
+            told: ResourceVersion::default(),
+            coming_in: ResourceVersion::default(),
+            went_back: OlderState::NotSeen,
             haunted: false,
         }
     }
@@ -119,6 +135,19 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
     /// How long ago the copy of this name came in.
     pub fn age(&self, name: &str) -> Option<Duration> {
         self.records.get(name).map(|held| held.since.elapsed())
+    }
+
+    /// A read of the object has shown the copy that is known, at `now`.
+    pub fn confirm(&mut self, name: &str, uid: &str, version: ResourceVersion, now: u64) {
+        let known = self.records.get_mut(name);
+        if let Some(known) = known.filter(|known| known.record.uid() == uid && known.record.version() == version) {
+            known.read_at = now;
+        }
+    }
+
+    /// When a read of the object last showed the copy that is known.
+    pub fn read_at(&self, name: &str) -> Option<u64> {
+        self.records.get(name).map(|known| known.read_at).filter(|at| *at > 0)
     }
 
     pub fn values(&self) -> impl Iterator<Item = &Arc<R>> {
@@ -151,20 +180,22 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
             origin
         };
         let list = self.list;
-        self.newest = self.newest.max(record.version());
+        self.count_version(record.version(), origin);
         if let Some(ghost) = self.tombstones.get(record.uid()) {
-            if origin == Origin::News || ghost.list == list {
+            if origin != Origin::List || ghost.list == list {
                 self.haunted |= origin == Origin::News && ghost.since.elapsed() >= HAUNTED;
                 return None;
             }
             self.tombstones.remove(record.uid());
         }
         if origin == Origin::List && record.version() != ResourceVersion::default() {
-            // What is not known was made since, and so its version is greater than all that were told before.
+            // What is not known was made since, and so its version is greater than all that lists and watches told before.
             let known = self.records.get(record.name());
-            let floor = known.map_or(self.before, |known| known.record.version());
+            let floor = known.map_or(self.told, |known| known.record.version());
             let is_older = known.is_none_or(|known| known.list < list) && record.version() < floor;
-            self.went_back |= self.listed && is_older;
+            if self.listed && is_older && self.went_back == OlderState::NotSeen {
+                self.went_back = OlderState::Seen;
+            }
         }
         if let Some(known) = self.records.get_mut(record.name()) {
             if origin == Origin::List && known.list < list {
@@ -182,11 +213,12 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
             record: current.clone(),
             since: Instant::now(),
             list,
+            read_at: 0,
         };
         let previous = self.records.insert(current.name().clone(), held);
         let previous = previous.map(|held| held.record);
         if let Some(former) = previous.as_ref().filter(|former| former.uid() != current.uid())
-            && origin == Origin::News
+            && origin != Origin::List
         {
             // An answer was faster than the watch, which may still show the former one. That must not count when the one of this
             // name is gone as well.
@@ -194,6 +226,18 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
             self.tombstones.insert(former.uid().into(), Tombstone { list, since });
         }
         Some(TableChange { previous, current })
+    }
+
+    fn count_version(&mut self, version: ResourceVersion, origin: Origin) {
+        self.newest = self.newest.max(version);
+        match origin {
+            Origin::List => self.coming_in = self.coming_in.max(version),
+            Origin::News => self.told = self.told.max(version),
+            #[cfg(test)]
+            Origin::Answer if crate::driver::has_flaw(crate::driver::Flaw::Ahead) => self.told = self.told.max(version),
+            // A watch that is behind has still to tell of what was made before it.
+            Origin::Answer => {}
+        }
     }
 
     /// Takes in that an object is gone, as the watch reports it.
@@ -225,17 +269,30 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
 
     pub fn start_list(&mut self) {
         self.list += 1;
-        self.before = std::mem::take(&mut self.newest);
+        self.newest = ResourceVersion::default();
+        self.coming_in = ResourceVersion::default();
+        self.went_back = OlderState::NotSeen;
     }
 
-    /// Whether the list that comes in shows that the API server went back to an older state; told once.
+    /// Whether the list that comes in shows that the API server went back to an older state; true once for each list.
     pub fn went_back(&mut self) -> bool {
-        std::mem::take(&mut self.went_back)
+        let is_seen = self.went_back == OlderState::Seen;
+        if is_seen {
+            self.went_back = OlderState::Reported;
+        }
+        is_seen
+    }
+
+    /// The watch has told the end of an object with this version.
+    pub fn count_end(&mut self, version: ResourceVersion) {
+        self.count_version(version, Origin::News);
     }
 
     /// The records that a complete list did not show, by name: their deletion fell into a gap of the watch.
     pub fn finish_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Arc<R>> {
         self.listed = true;
+        // A list that was cut off did not show all objects up to its greatest version, and counts for nothing here.
+        self.told = self.coming_in;
         let list = self.list;
         self.tombstones.retain(|_, ghost| ghost.list == list);
         self.end_reads(|read| !seen.contains(read));

@@ -1,6 +1,7 @@
 //! An API server that is overloaded, forgetful, slow, silent or away. Work resumes by itself, nothing is lost, and the API
 //! server is not run over when it is back.
 
+mod ahead;
 mod reads;
 mod swallowed;
 mod writes;

@@ -10,28 +10,28 @@ use crate::decide::patch::WriteTarget;
 use crate::health::Health;
 use crate::objects::CsiNodeWire;
 
-fn told<K: WatchedKind>(store: &Store, events: Vec<Event<K>>) {
+pub(super) fn told<K: WatchedKind>(store: &Store, events: Vec<Event<K>>) {
     told_in(0, store, events);
 }
 
-fn told_in<K: WatchedKind>(round: u64, store: &Store, events: Vec<Event<K>>) {
+pub(super) fn told_in<K: WatchedKind>(round: u64, store: &Store, events: Vec<Event<K>>) {
     let (mut seen, health) = (HashSet::new(), Health::default());
     for event in events {
         take_in(event, store, &mut seen, &health.check("watch"), round);
     }
 }
 
-fn list<K: WatchedKind>(store: &Store, objects: Vec<K>) {
+pub(super) fn list<K: WatchedKind>(store: &Store, objects: Vec<K>) {
     list_in(0, store, objects);
 }
 
-fn list_in<K: WatchedKind>(round: u64, store: &Store, objects: Vec<K>) {
+pub(super) fn list_in<K: WatchedKind>(round: u64, store: &Store, objects: Vec<K>) {
     let objects = objects.into_iter().map(Event::InitApply);
     let events = std::iter::once(Event::Init).chain(objects).chain([Event::InitDone]);
     told_in(round, store, events.collect());
 }
 
-fn attached(version: u64) -> VolumeAttachmentWire {
+pub(super) fn attached(version: u64) -> VolumeAttachmentWire {
     let mut wire = attachment_wire("a", "a-uid", version);
     wire.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
     wire

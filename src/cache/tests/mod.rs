@@ -1,5 +1,6 @@
 //! The cache against everything that a watch and the answers to our writes can bring.
 
+mod ahead;
 mod backwards;
 mod cost;
 mod follow;

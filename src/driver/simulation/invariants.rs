@@ -29,3 +29,4 @@ pub const ATTACHED_IS_PROTECTED: &str = "the PersistentVolume of what is attache
 pub const ATTACHED_WITHOUT_ERROR: &str = "what is attached shows no attachError";
 pub const ATTACHES: &str = "what can be attached is attached";
 pub const TAKEN_BACK: &str = "the volume of an attachment that vanished during Publish is taken back";
+pub const NOT_HELD_BACK: &str = "attaches are held back only when the API server went back";

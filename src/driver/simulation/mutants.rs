@@ -9,10 +9,10 @@ use super::backend::{Call, Pair};
 use super::cluster::Kind;
 use super::invariants::{
     ALLOWED_SECRET, ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST,
-    DETACHED_AND_GONE, FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT, NOT_UNDER_A_LIVE_ONE,
-    NOTHING_LEFT, ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE, PROTECTED_FIRST, PROTECTED_WHILE_NAMED,
-    PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER, RIGHT_REQUEST,
-    RIGHT_SECRET, TAKEN_BACK, VOLUME_GOES, WANTED,
+    DETACHED_AND_GONE, FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT, NOT_HELD_BACK,
+    NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE, PROTECTED_FIRST,
+    PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER,
+    RIGHT_REQUEST, RIGHT_SECRET, TAKEN_BACK, VOLUME_GOES, WANTED,
 };
 use super::objects::claim_of;
 use super::scenario::KindOfWorld;
@@ -58,6 +58,8 @@ pub enum Flaw {
     MadeIsOurs,
     /// A watch that broke is gone on with.
     Resuming,
+    /// An answer counts as what the watch has told up to its version.
+    Ahead,
 }
 
 /// Whether the operators of this thread have a flaw.
@@ -375,6 +377,11 @@ fn flawed() -> Vec<Wrong> {
             "goes on with a watch that broke",
             with(Flaw::Resuming),
             &[ATTACHES, DETACHED_AND_GONE, ATTACHED_IS_PROTECTED],
+        ),
+        wrong(
+            "takes an answer for all that the watch has told up to it",
+            with(Flaw::Ahead),
+            &[NOT_HELD_BACK],
         ),
         wrong(
             "releases without a call when the driver has lost PUBLISH_UNPUBLISH",

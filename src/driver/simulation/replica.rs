@@ -16,6 +16,7 @@ use super::super::{DriverState, DriverTask, SharedContext};
 use super::calls::ModelDriver;
 use super::cluster::Kind;
 use super::connector::{Link, ModelConnector};
+use super::invariants::NOT_HELD_BACK;
 use super::mutants::{Flaw, Mutant, has_flaw};
 use super::process::Process;
 use super::scenario::{DRIVERS, Scenario};
@@ -308,14 +309,27 @@ impl Watched<'_> {
                 store.compare::<K>(store.newest::<K>(), Some(&version));
             }
         };
-        let both = async move {
+        let (world, store) = (self.world.clone(), self.store.clone());
+        // Untrue answers may say that an object is gone which lists go on showing.
+        let held_back = async move {
+            store.distrusted().await;
+            world.with(|state| {
+                if state.cluster.restores.is_empty() && state.scenario.lies == 0 {
+                    let detail = || format!("{kind:?} or another kind");
+                    state.journal.violated(NOT_HELD_BACK, detail);
+                }
+            });
+            std::future::pending::<()>().await;
+        };
+        let all = async move {
             tokio::select! {
                 biased;
                 () = follow => {}
                 () = compare => {}
+                () = held_back => {}
             }
         };
-        AbortOnDropHandle::new(tokio::spawn(self.process.run(both)))
+        AbortOnDropHandle::new(tokio::spawn(self.process.run(all)))
     }
 }
 

@@ -1,0 +1,148 @@
+//! Answers to our own writes are ahead of the watch. That is no sign of an API server that went back to an older state.
+
+use futures::stream::{self, StreamExt as _};
+use kube::runtime::watcher::Event;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::backwards::{attached, list, list_in, told, told_in};
+use super::{attachment_wire, served, volume_wire};
+use crate::cache::Store;
+use crate::cache::reflector::follow_from_list;
+use crate::health::Health;
+use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+
+fn rounds(store: &Store) -> u64 {
+    *store.inner.relist_rounds.borrow()
+}
+
+fn volume(version: &str) -> PersistentVolumeWire {
+    volume_wire(&json!({"name": "pv1", "uid": "p", "resourceVersion": version}))
+}
+
+/// Everything was listed, and nothing more.
+fn listed() -> Store {
+    let store = Store::default();
+    list(&store, vec![attached(880)]);
+    list(&store, vec![volume("5")]);
+    list::<CsiNodeWire>(&store, Vec::new());
+    store
+}
+
+#[test]
+fn an_answer_that_is_ahead_of_the_watch_is_no_restore() {
+    let store = listed();
+    // "b" was made at 1055, and the watch has not told it when our write to "a" is answered.
+    store.apply_attachment_response(attached(1060).into());
+    list(&store, vec![attached(1060), attachment_wire("b", "b-uid", 1055)]);
+    assert!(store.is_of_one_state());
+    // The same for volumes: an answer to a write, and to a read of one that is not known.
+    store.apply_volume_response(volume("1070").into());
+    let other = volume_wire(&json!({"name": "pv2", "uid": "q", "resourceVersion": "1090"}));
+    store.read_volume(&"pv2".into()).volume(other.clone().into());
+    let late = volume_wire(&json!({"name": "pv3", "uid": "r", "resourceVersion": "1065"}));
+    list(&store, vec![volume("1070"), other, late]);
+    let node = |name: &str, version: &str| -> CsiNodeWire {
+        let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"drivers": []}})).unwrap()
+    };
+    store.read_node(&"n1".into()).node(node("n1", "1100").into());
+    list(&store, vec![node("n1", "1100"), node("n2", "1095")]);
+    assert!(store.is_of_one_state());
+    assert_eq!(rounds(&store), 0, "nobody has a reason to list anything again");
+}
+
+/// The parts of a list are of one state, and what the next list shows beside the first part may be older than that.
+#[test]
+fn what_a_list_has_shown_that_was_cut_off_is_no_restore() {
+    let store = listed();
+    told(&store, vec![Event::Init, Event::InitApply(attached(1060))]);
+    list(&store, vec![attached(1060), attachment_wire("b", "b-uid", 1055)]);
+    assert!(store.is_of_one_state());
+    assert_eq!(rounds(&store), 0);
+}
+
+/// An object that nobody knows shows a restore by what lists and watches have told: another object, or the end of one.
+#[test]
+fn what_a_watch_has_told_shows_a_restore() {
+    for event in [Event::Apply(attached(1060)), Event::Delete(attached(1060))] {
+        let store = listed();
+        told(&store, vec![event]);
+        list(&store, vec![attachment_wire("b", "b-uid", 1055)]);
+        assert!(!store.is_of_one_state());
+    }
+    // The answer shows it by the object that it was about.
+    let store = listed();
+    store.apply_attachment_response(attached(1060).into());
+    list(&store, vec![attached(1055)]);
+    assert!(!store.is_of_one_state());
+}
+
+#[test]
+fn one_list_is_one_sign() {
+    let (store, _queue, _registration) = served();
+    let many = |version: u64| -> Vec<VolumeAttachmentWire> {
+        let name = |number: u64| format!("va{number}");
+        let one = |number| attachment_wire(&name(number), &name(number), version + number);
+        (0..20).map(one).collect()
+    };
+    list(&store, many(1000));
+    list(&store, many(500));
+    assert_eq!(rounds(&store), 1);
+    assert!(!store.is_of_one_state());
+    // The lists of the round begin later than what another kind shows meanwhile.
+    list(&store, vec![volume("900")]);
+    list(&store, vec![volume("850")]);
+    assert_eq!(rounds(&store), 1);
+    // One that has begun may have been too early.
+    told_in::<CsiNodeWire>(1, &store, vec![Event::Init]);
+    list_in(1, &store, vec![volume("800")]);
+    assert_eq!(rounds(&store), 2);
+}
+
+/// Follows all kinds; what each list of VolumeAttachments shows is older than what the one before has shown.
+fn ever_older(store: &Store) -> (AbortOnDropHandle<()>, Arc<AtomicUsize>) {
+    fn quick<K: 'static>() -> stream::BoxStream<'static, kube::runtime::watcher::Result<Event<K>>>
+    where
+        K: Send,
+    {
+        let events = stream::iter([Ok(Event::Init), Ok(Event::InitDone)]);
+        events.chain(stream::pending()).boxed()
+    }
+    let lists = Arc::new(AtomicUsize::new(0));
+    let begun = lists.clone();
+    let older = move || {
+        let number = begun.fetch_add(1, Ordering::Relaxed);
+        let object = attached(1_000_000 - u64::try_from(number).unwrap());
+        let events = stream::iter([Ok(Event::Init), Ok(Event::InitApply(object)), Ok(Event::InitDone)]);
+        events.chain(stream::pending()).boxed()
+    };
+    let (health, store) = (Health::new(), store.clone());
+    let task = tokio::spawn(async move {
+        let check = |name: &str| health.check(name);
+        futures::future::join3(
+            follow_from_list::<VolumeAttachmentWire, _>(older, store.clone(), check("a")),
+            follow_from_list::<PersistentVolumeWire, _>(quick, store.clone(), check("v")),
+            follow_from_list::<CsiNodeWire, _>(quick, store.clone(), check("n")),
+        )
+        .await;
+    });
+    (AbortOnDropHandle::new(task), lists)
+}
+
+/// Whoever always answers with something older does not cause lists without end, and keeps nobody from a list who takes a Lease.
+#[tokio::test(start_paused = true)]
+async fn signs_without_end_have_pauses() {
+    let store = Store::default();
+    let (_follow, lists) = ever_older(&store);
+    store.wait_synced().await;
+    store.relist().await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let many = lists.load(Ordering::Relaxed);
+    assert!((10..=18).contains(&many), "{many} lists in a minute");
+    let wait = tokio::time::timeout(Duration::from_millis(150), store.relist()).await;
+    assert!(wait.is_ok(), "a pause is not for others");
+}
