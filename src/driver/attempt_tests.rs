@@ -16,6 +16,7 @@ mod lanes;
 mod lease;
 mod neighbours;
 mod release_requests;
+mod releases;
 mod secrets;
 mod traces;
 mod truth;

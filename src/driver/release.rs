@@ -1,6 +1,9 @@
 //! One attempt at a PersistentVolume that is being deleted, or that another attacher is to serve: release it when nothing
 //! is attached any more.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::attempt::report;
 use super::attempt::state::{LEASE_LOST_REST, LIST_REST};
 use super::attempt::writes::{apply_response, apply_write_response};
@@ -8,7 +11,7 @@ use super::context::DriverContext;
 use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::cache::{AttacherKey, Snapshot};
 use crate::clock;
-use crate::decide::patch::WriteTarget;
+use crate::decide::patch::{self, WriteTarget};
 use crate::decide::{self, VolumeAction, Write};
 use crate::events::{EventReason, NewEvent, of_volume};
 use crate::objects::Volume;
@@ -16,6 +19,9 @@ use crate::queue::{Run, RunResult};
 use crate::telemetry::names::{attr, span};
 use crate::telemetry::{Span, SpanKind, SpanOptions};
 use crate::traces::attributes;
+
+/// How long an attempt waits for a list of attachments before it makes room for others.
+const LIST_WAIT: Duration = Duration::from_secs(1);
 
 /// More writes from stale copies than this in a row mean that somebody keeps changing the volume under our hands.
 const MAX_TRIES: usize = 4;
@@ -95,11 +101,62 @@ async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> R
         }
         VolumeAction::Release(write) => write,
     };
-    if !store.knows_who_names_volumes() {
-        store.doubt("a PersistentVolume may be released, and the VolumeAttachments were listed before it");
-        return RunResult::RequeueAfter(LIST_REST).into();
+    if store.knows_who_names_volumes() {
+        return send(work, run, &volume, attachments, &write).await;
     }
-    send(work, run, &volume, attachments, &write).await
+    // The watch of PersistentVolumes broke, and may do so again and again: what counts is the volume as it was read, and a list of
+    // attachments after that.
+    let Some(read_at) = store.confirmed_at(name) else {
+        return read_again(work, &volume, attachments, &write.target).await;
+    };
+    store.doubt("a PersistentVolume may be released, and the VolumeAttachments were listed before it");
+    // Attaches may wait for the release of a live volume.
+    let limit = if is_live { Duration::ZERO } else { LIST_WAIT };
+    if store.attachments_listed_after(read_at, limit).await {
+        // Meanwhile the volume may have changed, or the Lease may be lost.
+        return confirmed(work, run, &volume).await;
+    }
+    RunResult::RequeueAfter(LIST_REST).into()
+}
+
+/// Releases a volume that was read again and that nothing names, unless something has changed while that was found out.
+async fn confirmed(work: &DriverContext, run: &Run<AttacherKey>, volume: &Arc<Volume>) -> ReleaseResult {
+    let again = RunResult::Requeue.into();
+    let Some((known, attachments)) = work.context.store.volume(&volume.name) else {
+        return RunResult::Done.into();
+    };
+    if !work.client().may_start() || !Arc::ptr_eq(&known, volume) {
+        return again;
+    }
+    match (work.rules.volume)(&known, attachments, &work.facts) {
+        VolumeAction::Keep(_) => again,
+        VolumeAction::Release(write) if known.deleting => {
+            let write = patch::if_known(known.resource_version, write);
+            send(work, run, &known, attachments, &write).await
+        }
+        // It has that condition anyway.
+        VolumeAction::Release(write) => send(work, run, &known, attachments, &write).await,
+    }
+}
+
+/// Reads a volume whose watch broke, and notes that it is as it is known.
+async fn read_again(work: &DriverContext, volume: &Volume, attachments: usize, target: &WriteTarget) -> ReleaseResult {
+    let store = &work.context.store;
+    let read = work.context.requests.get(target, &Span::disabled()).await;
+    match apply_response(store, target, &volume.uid, Some(volume.resource_version), read) {
+        Ok(_) => {}
+        Err(error) if error.kind == ApiErrorKind::NotFound => return RunResult::Done.into(),
+        Err(error) => {
+            tracing::debug!(driver = &*work.facts.name, PersistentVolume = &*volume.name, %error, "could not read the volume again");
+            let fingerprint = decide::volume_fingerprint(volume, attachments, &work.facts);
+            return RunResult::FailedWith { fingerprint }.into();
+        }
+    }
+    store.confirm_volume(volume);
+    ReleaseResult {
+        verdict: RunResult::Requeue,
+        outdated: true,
+    }
 }
 
 /// Sends the write that releases a volume, and takes in what it comes to.

@@ -1,12 +1,14 @@
 //! Watches that end, are late or expire while lists and answers work: nothing was restored, and nothing waits for a restore.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use csi_mock_driver::Method;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 
-use super::{Front, all_attached, claim_all, names};
+use super::{Front, about, all_attached, claim_all, names};
 use crate::support::Result;
-use crate::support::proxy::Cut;
+use crate::support::proxy::{Cut, Fault, Seen};
 
 const RESTORED: &str = "went back to an older state";
 
@@ -34,5 +36,28 @@ async fn watches_that_end_under_load_hold_no_attach_back() -> Result<()> {
     let longest = starts.windows(2).map(|pair| pair[1] - pair[0]).max();
     println!("longest pause between two calls: {longest:?} ms");
     assert!(longest < Some(3_000), "{longest:?} ms without a call");
+    Ok(())
+}
+
+/// Each watch of PersistentVolumes is refused with 410, and lists work.
+#[tokio::test]
+async fn a_volume_whose_watch_always_expires_is_released() -> Result<()> {
+    let front = Front::with_timeout("15s").await?;
+    let driver = front.driver("expired", "1s").await?;
+    driver.attach("expired-before").await?;
+    let watches = |seen: &Seen| seen.is_watch() && about(seen, "persistentvolumes");
+    front.proxy.fault(Fault::Status(410, None), usize::MAX, watches);
+    front.proxy.cut(Cut::Gone);
+    driver.attach("expired").await?;
+    let fixtures = driver.world.fixtures.clone().with_limit(Duration::from_mins(1));
+    fixtures.delete::<VolumeAttachment>("expired").await?;
+    fixtures.wait_for_attachment_gone("expired").await?;
+    let began = Instant::now();
+    fixtures.delete::<PersistentVolume>("expired").await?;
+    fixtures.wait_for_volume_gone("expired").await?;
+    println!("released after {:?}", began.elapsed());
+    // The volume is seen by a list, which may wait for its turn; and so may the list of attachments after that.
+    assert!(began.elapsed() < Duration::from_secs(50), "{:?}", began.elapsed());
+    assert!(!front.operator.log_text().contains(RESTORED));
     Ok(())
 }

@@ -88,7 +88,7 @@ pub fn at_version(mut write: Write, ResourceVersion(version): ResourceVersion) -
 }
 
 /// As [`at_version`]. What is no number was read as 0, and nothing can be said of it; Kubernetes has only numbers.
-fn if_known(version: ResourceVersion, write: Write) -> Write {
+pub fn if_known(version: ResourceVersion, write: Write) -> Write {
     match version {
         ResourceVersion(0) => write,
         version => at_version(write, version),

@@ -1,0 +1,151 @@
+//! The release of a PersistentVolume while watches break.
+
+use futures::stream::{self, BoxStream, StreamExt as _};
+use kube::runtime::watcher::{self, Event};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::*;
+use crate::cache::{WatchedKind, follow_from_list};
+use crate::health::Health;
+use crate::objects::CsiNodeWire;
+
+type Events<K> = BoxStream<'static, watcher::Result<Event<K>>>;
+
+fn list<K: WatchedKind>(objects: Vec<K>) -> Events<K> {
+    let objects = objects.into_iter().map(|object| Ok(Event::InitApply(object)));
+    let events: Vec<_> = std::iter::once(Ok(Event::Init))
+        .chain(objects)
+        .chain([Ok(Event::InitDone)])
+        .collect();
+    stream::iter(events).boxed()
+}
+
+/// Lists work, and each watch breaks some milliseconds after it began.
+fn breaking<K: WatchedKind>(objects: impl Fn() -> Vec<K> + Send + 'static) -> Events<K> {
+    let one = move |()| {
+        let events = list(objects()).chain(stream::once(async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            Err(watcher::Error::NoResourceVersion)
+        }));
+        let pause = stream::once(tokio::time::sleep(Duration::from_millis(40))).filter_map(|()| async { None });
+        events.chain(pause)
+    };
+    stream::repeat(()).flat_map(one).boxed()
+}
+
+/// A volume that is being deleted, as it is listed, and what the watches tell: those of volumes break, and those of attachments
+/// too where `all_break`.
+fn watched(stage: &AttemptFixture, all_break: bool) -> AbortOnDropHandle<()> {
+    let (api, store, health) = (stage.api.clone(), stage.store.clone(), Health::new());
+    let volumes = move || {
+        let found = api.get(&format!("{VOLUMES}pv1"));
+        let wires = found
+            .into_iter()
+            .filter_map(|object| serde_json::from_value::<PersistentVolumeWire>(object).ok());
+        wires.collect()
+    };
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let check = |name: &str| health.check(name);
+        let attachments = move || -> Events<VolumeAttachmentWire> {
+            if all_break {
+                return breaking(Vec::new);
+            }
+            list(Vec::new()).chain(stream::pending()).boxed()
+        };
+        futures::future::join3(
+            follow_from_list(
+                move || breaking::<PersistentVolumeWire>(volumes.clone()),
+                store.clone(),
+                check("v"),
+            ),
+            follow_from_list(attachments, store.clone(), check("a")),
+            follow_from_list(
+                || list::<CsiNodeWire>(Vec::new()).chain(stream::pending()),
+                store.clone(),
+                check("n"),
+            ),
+        )
+        .await;
+    }))
+}
+
+/// Watches that break again and again, while lists work, keep no volume: it is read, attachments are listed, and the write has the
+/// version that was read as its condition.
+#[tokio::test]
+async fn a_volume_is_released_though_its_watch_breaks_again_and_again() {
+    for all_break in [false, true] {
+        let stage = AttemptFixture::of(Api::default()).await;
+        let _watches = watched(&stage, all_break);
+        stage.store.wait_synced().await;
+        while stage.store.knows_who_names_volumes() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        let released = stage.api.until(|api| api.get(&format!("{VOLUMES}pv1")).is_none());
+        tokio::time::timeout(Duration::from_secs(8), released)
+            .await
+            .expect("released in time");
+        let patches = stage.api.patches.lock();
+        let (_, body, _) = patches.last().expect("one patch");
+        assert!(body.to_string().contains("/metadata/resourceVersion"), "{body}");
+    }
+}
+
+/// An attachment that names the volume, and that only a list shows, keeps it.
+#[tokio::test]
+async fn a_volume_that_a_list_shows_to_be_named_is_kept() {
+    let stage = AttemptFixture::of(Api::default()).await;
+    let (api, store, health) = (stage.api.clone(), stage.store.clone(), Health::new());
+    let named: VolumeAttachmentWire = serde_json::from_value(json!({
+        "metadata": {"name": "va", "uid": "va-uid", "resourceVersion": "7"},
+        "spec": {"attacher": "other.test", "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+    }))
+    .unwrap();
+    let lists = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = lists.clone();
+    let _watches = AbortOnDropHandle::new(tokio::spawn(async move {
+        let check = |name: &str| health.check(name);
+        let attachments = move || {
+            let number = counted.fetch_add(1, Ordering::SeqCst);
+            let shown = (number > 0).then(|| named.clone());
+            list(shown.into_iter().collect()).chain(stream::pending())
+        };
+        let volumes = move || {
+            let found = api.get(&format!("{VOLUMES}pv1"));
+            found
+                .into_iter()
+                .filter_map(|object| serde_json::from_value(object).ok())
+                .collect()
+        };
+        futures::future::join3(
+            follow_from_list(
+                move || breaking::<PersistentVolumeWire>(volumes.clone()),
+                store.clone(),
+                check("v"),
+            ),
+            follow_from_list(attachments, store.clone(), check("a")),
+            follow_from_list(
+                || list::<CsiNodeWire>(Vec::new()).chain(stream::pending()),
+                store.clone(),
+                check("n"),
+            ),
+        )
+        .await;
+    }));
+    stage.store.wait_synced().await;
+    // Until the watch of volumes has broken.
+    while stage.store.knows_who_names_volumes() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+    let looked = async {
+        while lists.load(Ordering::SeqCst) < 2 || stage.store.attachment("va").is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, looked)
+        .await
+        .expect("attachments are listed again");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(stage.patches(), []);
+}
