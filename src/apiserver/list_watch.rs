@@ -3,12 +3,12 @@
 
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Either, Full};
+use http_body_util::{Either, Full};
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use kube::client::Body;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,6 +18,7 @@ use tower::{BoxError, Service};
 
 use super::flow::retry_after::{RequestKind, RetryAfterGate, retry_after};
 use super::metrics::RetryOf;
+use super::pages::{PageContent, PageSizes, ReadBody, content_of, limit_of, read, with_limit};
 
 /// How long a list may take, page by page, and a watch until it begins. The API server itself gives up after a minute.
 pub(super) const ANSWER: Duration = Duration::from_secs(65);
@@ -57,6 +58,7 @@ pub(super) struct ListWatchService<S> {
     inner: S,
     gate: RetryAfterGate,
     begun: WatchStarts,
+    sizes: PageSizes,
     answer: Duration,
 }
 
@@ -67,6 +69,7 @@ impl<S> ListWatchService<S> {
             inner,
             gate: RetryAfterGate::default(),
             begun: WatchStarts::default(),
+            sizes: PageSizes::default(),
             answer,
         }
     }
@@ -106,19 +109,65 @@ fn lasts(request: &Request<Body>) -> Option<Duration> {
 }
 
 /// Refuses a list of another kind: the answer to another request would make all objects of this kind look gone.
-fn check_list(path: &str, body: &[u8]) -> Result<(), BoxError> {
-    #[derive(Deserialize)]
-    struct Wire {
-        kind: Option<String>,
-    }
+fn check_list(path: &str, content: &PageContent) -> Result<(), BoxError> {
     let plural = path.rsplit('/').next().unwrap_or_default();
     let wanted = format!("{}list", plural.strip_suffix('s').unwrap_or(plural));
-    let found = serde_json::from_slice(body).ok().and_then(|wire: Wire| wire.kind);
-    match found {
+    match &content.kind {
         Some(kind) if kind.to_lowercase() != wanted => {
             Err(format!("the answer is a {kind}, and no list of {plural}").into())
         }
         _ => Ok(()),
+    }
+}
+
+/// Asks for one page of a list, with fewer objects when it is too large.
+async fn list<S, B>(
+    inner: &mut S,
+    mut request: Request<Body>,
+    kind: &RequestKind,
+    gate: &RetryAfterGate,
+    sizes: &PageSizes,
+) -> Result<Response<Full<Bytes>>, BoxError>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let wanted = limit_of(request.uri());
+    let mut limit = wanted.map(|wanted| sizes.limit(kind, wanted));
+    loop {
+        if let Some(limit) = limit {
+            request = with_limit(&request, limit)?;
+        }
+        let again = limit.map(|limit| with_limit(&request, limit)).transpose()?;
+        let response = inner.call(request).await.map_err(Into::into)?;
+        let status = response.status().as_u16();
+        gate.record_response(kind, Some(status), retry_after(status, response.headers()));
+        // A page is read as a whole anyway.
+        let (head, body) = response.into_parts();
+        let body = match (read(body, limit.unwrap_or(1)).await?, again, limit) {
+            (ReadBody::Complete(body), ..) => body,
+            (ReadBody::TooLarge(most), Some(again), Some(objects)) if objects > 1 => {
+                sizes.learn(kind, most, objects);
+                limit = Some(sizes.limit(kind, objects / 4));
+                request = again;
+                poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
+                continue;
+            }
+            (ReadBody::TooLarge(most), ..) => {
+                return Err(format!("the answer has more than {} MiB", most >> 20).into());
+            }
+        };
+        if head.status.is_success()
+            && let Some(content) = content_of(&body).await
+        {
+            check_list(kind, &content)?;
+            if wanted > Some(1) {
+                sizes.learn(kind, body.len(), content.objects);
+            }
+        }
+        return Ok(Response::from_parts(head, Full::new(body)));
     }
 }
 
@@ -190,7 +239,7 @@ where
         // The one that is ready is used, and a clone takes its place.
         let spare = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, spare);
-        let (gate, begun, longest) = (self.gate.clone(), self.begun.clone(), self.answer);
+        let (gate, begun, sizes, longest) = (self.gate.clone(), self.begun.clone(), self.sizes.clone(), self.answer);
         // A list and the watch that follows it are of one kind: they read the same.
         let kind = RequestKind::from(request.uri().path().to_owned());
         let selected = RequestKind::from(format!("{kind} {}", selector(&request)));
@@ -203,20 +252,15 @@ where
                 request.extensions_mut().insert(RetryOf(status));
             }
             let answer = async {
+                if reads == CollectionRead::List {
+                    let page = list(&mut inner, request, &kind, &gate, &sizes).await?;
+                    return Ok(page.map(Either::Right));
+                }
                 let response = inner.call(request).await.map_err(Into::into)?;
                 let status = response.status().as_u16();
                 gate.record_response(&kind, Some(status), retry_after(status, response.headers()));
-                if reads == CollectionRead::Watch {
-                    let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
-                    return Ok(response.map(|body| Either::Left(Timely::new(body, ends))));
-                }
-                // A page is read as a whole anyway.
-                let (head, body) = response.into_parts();
-                let body = body.collect().await.map_err(Into::into)?.to_bytes();
-                if head.status.is_success() {
-                    check_list(&kind, &body)?;
-                }
-                Ok(Response::from_parts(head, Either::Right(Full::new(body))))
+                let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
+                Ok(response.map(|body| Either::Left(Timely::new(body, ends))))
             };
             let late = |_| {
                 BoxError::from(format!(

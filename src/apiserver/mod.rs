@@ -13,6 +13,7 @@ mod events;
 mod flow;
 mod list_watch;
 mod metrics;
+mod pages;
 mod requests;
 mod resource;
 mod secret_data;

@@ -3,6 +3,7 @@
 mod connection;
 mod goaway;
 pub(crate) mod network;
+mod pages;
 mod patience;
 mod requests;
 mod throttle;

@@ -1,0 +1,201 @@
+//! Lists in pages of a bounded size: the API counts the objects of a page, and an object may have a megabyte.
+
+use http::{Request, Uri};
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Bytes};
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use tower::BoxError;
+
+use super::flow::retry_after::RequestKind;
+
+/// How many bytes a page is to have.
+const PAGE: usize = 4 << 20;
+
+/// A page that is larger is not read to its end, and asked for again with fewer objects.
+const MAX_PAGE: usize = 4 * PAGE;
+
+/// No object is read that is larger. The largest ones of the API server have a few MiB.
+const MAX_OBJECT: usize = 64 << 20;
+
+/// So many objects are asked for while nothing is known of their size.
+const FIRST_PAGE: usize = 100;
+
+/// A page of this size is looked through beside the tasks of the runtime, which renew Leases meanwhile.
+const LARGE: usize = 256 << 10;
+
+/// How large the objects of each kind were that were listed last, in bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PageSizes(Arc<Mutex<HashMap<RequestKind, usize>>>);
+
+impl PageSizes {
+    /// How many objects to ask for instead of `wanted`.
+    pub fn limit(&self, kind: &RequestKind, wanted: usize) -> usize {
+        let limit = self.0.lock().get(kind).map_or(FIRST_PAGE, |size| PAGE / size);
+        limit.clamp(1, wanted.max(1))
+    }
+
+    /// Takes in the size of a page and the number of its objects.
+    pub fn learn(&self, kind: &RequestKind, bytes: usize, objects: usize) {
+        if objects > 0 {
+            self.0.lock().insert(kind.clone(), (bytes / objects).max(1));
+        }
+    }
+}
+
+/// A body that was read as a whole.
+pub(super) enum ReadBody {
+    Complete(Bytes),
+    /// It has more than so many bytes.
+    TooLarge(usize),
+}
+
+/// Reads a page of at most so many objects, as long as it is not too large.
+pub(super) async fn read<B>(body: B, objects: usize) -> Result<ReadBody, BoxError>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let most = if objects > 1 { MAX_PAGE } else { MAX_OBJECT };
+    let mut body: Pin<Box<B>> = Box::pin(body);
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.map_err(Into::into)?.into_data() {
+            read.extend_from_slice(&data);
+        }
+        if read.len() > most {
+            return Ok(ReadBody::TooLarge(most));
+        }
+    }
+    Ok(ReadBody::Complete(read.into()))
+}
+
+/// How many objects a list asks for at a time.
+pub(super) fn limit_of(uri: &Uri) -> Option<usize> {
+    let mut pairs = uri.query()?.split('&');
+    pairs.find_map(|pair| pair.strip_prefix("limit="))?.parse().ok()
+}
+
+/// The same list, with another number of objects at a time.
+pub(super) fn with_limit(request: &Request<Body>, limit: usize) -> Result<Request<Body>, BoxError> {
+    let query = request.uri().query().unwrap_or_default();
+    let pairs = query.split('&').map(|pair| {
+        if pair.starts_with("limit=") {
+            format!("limit={limit}")
+        } else {
+            pair.to_owned()
+        }
+    });
+    let query = pairs.collect::<Vec<_>>().join("&");
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = Some(format!("{}?{query}", request.uri().path()).parse()?);
+    let mut same = Request::new(Body::empty());
+    *same.method_mut() = request.method().clone();
+    *same.uri_mut() = Uri::from_parts(parts)?;
+    *same.version_mut() = request.version();
+    *same.headers_mut() = request.headers().clone();
+    *same.extensions_mut() = request.extensions().clone();
+    Ok(same)
+}
+
+/// The kind of a list, and how many objects it has; none when the text is no list.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PageContent {
+    pub kind: Option<String>,
+    pub objects: usize,
+}
+
+/// Looks a page through.
+pub(super) async fn content_of(page: &Bytes) -> Option<PageContent> {
+    if page.len() < LARGE {
+        return content(page);
+    }
+    let page = page.clone();
+    tokio::task::spawn_blocking(move || content(&page)).await.ok().flatten()
+}
+
+fn content(page: &[u8]) -> Option<PageContent> {
+    #[derive(Deserialize)]
+    struct ListWire {
+        kind: Option<String>,
+        items: Option<ItemCount>,
+    }
+    let wire: ListWire = serde_json::from_slice(page).ok()?;
+    Some(PageContent {
+        kind: wire.kind,
+        objects: wire.items.map_or(0, |items| items.0),
+    })
+}
+
+/// The length of a list whose elements are skipped.
+struct ItemCount(usize);
+
+impl<'de> Deserialize<'de> for ItemCount {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ItemCountVisitor;
+        impl<'de> Visitor<'de> for ItemCountVisitor {
+            type Value = ItemCount;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ItemCount, A::Error> {
+                let mut count = 0;
+                while items.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(ItemCount(count))
+            }
+        }
+        deserializer.deserialize_seq(ItemCountVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_as_many_objects_as_fit() {
+        let (sizes, kind) = (PageSizes::default(), RequestKind::from("/api/v1/nodes"));
+        assert_eq!((sizes.limit(&kind, 500), sizes.limit(&kind, 1)), (100, 1));
+        for (bytes, objects, limit) in [
+            (200_000, 100, 500),
+            (0, 0, 500),
+            (70 << 20, 100, 5),
+            (30 << 20, 5, 1),
+            (4_000, 1, 500),
+        ] {
+            sizes.learn(&kind, bytes, objects);
+            assert_eq!(sizes.limit(&kind, 500), limit, "{bytes} bytes, {objects} objects");
+        }
+    }
+
+    #[test]
+    fn the_limit_of_a_list_is_replaced() {
+        let request = |uri: &str| Request::get(uri).header("accept", "json").body(Body::empty()).unwrap();
+        let list = request("/api/v1/pods?&limit=500&continue=a%3D%3D");
+        assert_eq!(limit_of(list.uri()), Some(500));
+        let smaller = with_limit(&list, 7).unwrap();
+        assert_eq!(smaller.uri(), "/api/v1/pods?&limit=7&continue=a%3D%3D");
+        assert_eq!(smaller.headers(), list.headers());
+        assert_eq!(limit_of(request("/api/v1/pods?watch=true").uri()), None);
+    }
+
+    #[test]
+    fn objects_are_counted_and_not_built() {
+        let text = br#"{"kind": "PodList", "items": [{"a": [1, 2]}, {}, {"b": "c"}]}"#;
+        let pods = |objects| PageContent {
+            kind: Some("PodList".to_owned()),
+            objects,
+        };
+        assert_eq!(content(text), Some(pods(3)));
+        assert_eq!(content(br#"{"kind": "PodList", "items": null}"#), Some(pods(0)));
+        assert_eq!(content(b"<html>"), None);
+    }
+}
