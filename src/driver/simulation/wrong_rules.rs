@@ -280,7 +280,7 @@ pub fn lose_context(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) 
 }
 
 pub fn keep_context(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
-    let fresh = with_attachment(observed, |attachment| attachment.publish_context_keys = Box::default());
+    let fresh = with_attachment(observed, |attachment| attachment.has_publish_context = false);
     decide::settle(&fresh, outcome, now)
 }
 
@@ -289,6 +289,9 @@ pub fn forget_version(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp
     for write in &mut writes {
         if let Some(metadata) = write.body.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("resourceVersion");
+        }
+        if let Some(operations) = write.body.as_array_mut() {
+            operations.retain(|operation| operation["path"] != "/metadata/resourceVersion");
         }
     }
     writes

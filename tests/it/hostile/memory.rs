@@ -1,11 +1,16 @@
 //! Drivers that answer without measure: the memory of the operator stays bounded.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::time::Instant;
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_proto::v1::{ListVolumesResponse, Volume, list_volumes_response};
 use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use prost::Message;
 use serde_json::json;
 
@@ -105,5 +110,40 @@ async fn answers_without_measure_do_not_fill_the_memory() -> Result<()> {
     let after = peak(&operator)?;
     println!("peak resident memory: {before} MiB before, {after} MiB after");
     assert!(after < before + 64, "{before} MiB before, {after} MiB after");
+    Ok(())
+}
+
+/// Attachments of a driver that nobody here serves have as much metadata as the API server takes, in thousands of keys.
+#[tokio::test]
+async fn the_publish_contexts_of_others_do_not_fill_the_memory() -> Result<()> {
+    const MANY: usize = 200;
+    let world = World::own().await?;
+    let metadata: BTreeMap<String, String> = (0..9_000)
+        .map(|key| (format!("key-{key:05}"), "x".repeat(17)))
+        .collect();
+    let patch = json!({"status": {"attached": true, "attachmentMetadata": metadata}});
+    let attachments: Api<VolumeAttachment> = Api::all(world.client.clone());
+    let made = (0..MANY).map(|number| {
+        let (world, attachments, patch) = (&world, &attachments, &patch);
+        async move {
+            let name = format!("nobodys-{number:03}");
+            world
+                .fixtures
+                .volume_attachment(&name, "nobody.csi.test", &name, "nobodys-node")
+                .await?;
+            attachments
+                .patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .await?;
+            Ok::<_, Error>(())
+        }
+    });
+    stream::iter(made).buffer_unordered(4).try_collect::<Vec<()>>().await?;
+    let operator = world.operator(operator_options()).await?;
+    let began = Instant::now();
+    let good = world.driver("beside", json!({})).await?;
+    good.attach("beside").await?;
+    let peak = peak(&operator)?;
+    println!("peak resident memory: {peak} MiB, attached after {:?}", began.elapsed());
+    assert!(peak < 160, "{peak} MiB");
     Ok(())
 }

@@ -136,6 +136,7 @@ fn published<'a>(observed: &Observed<'a>) -> Result<(&'a VolumeSpec, &'a CsiSour
             published_volume::published_volume(observed.attachment, observed.volume)?;
         }
     }
+    complete(observed, spec)?;
     Ok((spec, source))
 }
 
@@ -150,6 +151,22 @@ pub(super) fn not_replaced(attachment: &Attachment, volume: &Volume) -> Result<(
         }),
         _ => Ok(()),
     }
+}
+
+/// What is too large is not kept, and a volume is not published without its attributes.
+fn complete(observed: &Observed<'_>, spec: &VolumeSpec) -> Result<(), Refusal> {
+    let Some(too_large) = &spec.too_large else {
+        return Ok(());
+    };
+    let object = match observed.attachment.volume_name() {
+        Some(name) => format!("PersistentVolume {name}"),
+        None => format!("the in-line volume of VolumeAttachment {}", observed.attachment.name),
+    };
+    Err(Refusal::VolumeTooLarge {
+        object: object.into(),
+        field: too_large.field,
+        bytes: too_large.bytes,
+    })
 }
 
 /// The publish secret of a volume, if the driver may be given it. Asked before anything is written or read: nobody is to

@@ -72,6 +72,7 @@ fn hash_spec(spec: &VolumeSpec, hasher: &mut DefaultHasher) {
     spec.access_modes.hash(hasher);
     spec.block.hash(hasher);
     spec.mount_options.hash(hasher);
+    spec.too_large.hash(hasher);
     std::mem::discriminant(&spec.source).hash(hasher);
     match &spec.source {
         VolumeSource::Csi(source) => {

@@ -4,7 +4,8 @@
 //! (422) where a merge patch of the list would silently drop or bring back the finalizers of others. The UID is tested
 //! too: the name of a VolumeAttachment is a hash of volume, driver and node, and comes back; a PersistentVolume may be
 //! restored under its old name, with its old finalizers.
-//! Status is written by JSON merge patch (RFC 7386) with the UID as precondition (409 when it differs). What an attach
+//! Status is written by JSON merge patch (RFC 7386) with the UID as precondition (409 when it differs); where a map has to be replaced
+//! as a whole, by JSON patch. What an attach
 //! came to has the resource version as precondition too: a write that an operator sent just before its end may reach the
 //! API server after another one has begun anew, and would then tell of a call that does not count any more.
 
@@ -250,21 +251,24 @@ fn requested(attachment: &Attachment) -> Option<Value> {
 /// Status: attached, with the publish context that the kubelet will read.
 ///
 /// `attachError` is cleared by an explicit null even when the cached copy has none: the copy may be stale, and an error
-/// left on an attached volume misleads whoever looks. Keys of an older publish context are cleared one by one, as a
-/// merge patch would keep them.
+/// left on an attached volume misleads whoever looks. An older publish context goes as a whole: by null where there is no new
+/// one, else by a JSON patch, as a merge patch would keep its keys, which nobody here knows.
 pub fn attached(attachment: &Attachment, context: Option<&StringMap>) -> Write {
+    let context = context.filter(|context| !context.is_empty()).map(|context| {
+        let entries = context.iter().map(|(key, value)| (key.to_owned(), value.into()));
+        Value::Object(entries.collect())
+    });
     let mut status = Map::new();
     status.insert("attached".into(), true.into());
     status.insert("attachError".into(), Value::Null);
-    let mut metadata = Map::new();
-    for key in &attachment.publish_context_keys {
-        metadata.insert(key.to_string(), Value::Null);
-    }
-    for (key, value) in context.into_iter().flat_map(StringMap::iter) {
-        metadata.insert(key.into(), value.into());
-    }
-    if !metadata.is_empty() {
-        status.insert("attachmentMetadata".into(), metadata.into());
+    match context {
+        Some(context) if attachment.has_publish_context => {
+            status.insert("attachmentMetadata".into(), context);
+            return replace_status(attachment, status);
+        }
+        Some(context) => drop(status.insert("attachmentMetadata".into(), context)),
+        None if attachment.has_publish_context => drop(status.insert("attachmentMetadata".into(), Value::Null)),
+        None => {}
     }
     unless_changed(attachment, write_status(attachment, status))
 }
@@ -310,7 +314,19 @@ fn write_status(attachment: &Attachment, status: impl Into<Value>) -> Write {
     }
 }
 
-/// The same, on condition that nobody changed the object since it was read.
+/// Sets parts of a status as a whole, on condition that nobody changed the object since it was read.
+fn replace_status(attachment: &Attachment, status: Map<String, Value>) -> Write {
+    let parts = status.into_iter();
+    let parts = parts.map(|(part, value)| json!({"op": "add", "path": format!("/status/{part}"), "value": value}));
+    let write = Write {
+        target: WriteTarget::AttachmentStatus(attachment.name.clone()),
+        form: PatchType::Json,
+        body: patch_of(&attachment.uid, parts.collect()),
+    };
+    if_known(attachment.resource_version, write)
+}
+
+/// The same as [`write_status`], on condition that nobody changed the object since it was read.
 fn unless_changed(attachment: &Attachment, mut write: Write) -> Write {
     let ResourceVersion(version) = attachment.resource_version;
     // What is no number was read as 0, and nothing can be said of it.

@@ -33,7 +33,7 @@ pub fn is_claimed(attachment: &Attachment, driver: &DriverFacts) -> bool {
     let used = attachment.node_id.is_some()
         || attachment.volume_note.is_some()
         || attachment.attached
-        || !attachment.publish_context_keys.is_empty();
+        || attachment.has_publish_context;
     used && attachment.finalizers.contains(&driver.finalizer)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
-use crate::objects::{SecretReference, TranslationError};
+use crate::objects::{MAX_VOLUME_FIELD, SecretReference, TranslationError};
 
 /// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar
 /// search for; they are kept word for word.
@@ -93,6 +93,18 @@ pub enum Refusal {
     /// The volume belongs to an in-tree plug-in, and its CSI successor cannot take it.
     #[error("failed to translate in tree pv to CSI: {0}")]
     Untranslated(TranslationError),
+    /// A field of the volume is larger than what is kept of it.
+    #[error(
+        "{field} of {object} has {bytes} bytes, and at most {MAX_VOLUME_FIELD} are supported; make the volume with a smaller {field}"
+    )]
+    VolumeTooLarge {
+        /// The PersistentVolume, or the VolumeAttachment that describes the volume itself.
+        object: Box<str>,
+        /// The field.
+        field: &'static str,
+        /// How many bytes it has.
+        bytes: usize,
+    },
     /// Another attachment wants the same volume on the same node.
     #[error(
         "VolumeAttachment {attachment} has the same volume on node {node} attached; a detach now would remove it there"
@@ -163,6 +175,7 @@ impl Refusal {
             | Self::AccessModes(_)
             | Self::Untranslated(_)
             | Self::BlankHandle
+            | Self::VolumeTooLarge { .. }
             | Self::OtherDriver { .. } => "invalid_spec",
         }
     }

@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, Time};
 use kube_derive::Resource;
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use super::csi_source::SecretReference;
@@ -17,6 +18,9 @@ use crate::api::names::{
     NODE_ID_ANNOTATION, NOT_ATTACHED_AT_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION,
     RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION,
 };
+
+/// Longest value of an annotation for a person's word, in bytes. What is longer counts as absent.
+const MAX_WORD: usize = 4 << 10;
 
 /// A VolumeAttachment as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -52,14 +56,10 @@ struct SourceWire {
 /// `VolumeAttachmentStatus`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(
-    clippy::zero_sized_map_values,
-    reason = "values that nobody reads are skipped, not kept"
-)]
 pub struct VolumeAttachmentStatusWire {
     #[serde(default)]
     attached: bool,
-    attachment_metadata: Option<BTreeMap<String, IgnoredAny>>,
+    attachment_metadata: Option<AnyEntry>,
     attach_error: Option<ErrorWire>,
     detach_error: Option<ErrorWire>,
 }
@@ -70,6 +70,30 @@ struct ErrorWire {
     time: Option<Time>,
     message: Option<String>,
     error_code: Option<i32>,
+}
+
+/// Whether a map has entries. Up to 256 KiB of them are skipped and not built.
+#[derive(Clone, Copy, Debug)]
+struct AnyEntry(bool);
+
+impl<'de> Deserialize<'de> for AnyEntry {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyEntryVisitor;
+        impl<'de> Visitor<'de> for AnyEntryVisitor {
+            type Value = AnyEntry;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a map")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AnyEntry, A::Error> {
+                let mut any = false;
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    any = true;
+                }
+                Ok(AnyEntry(any))
+            }
+        }
+        deserializer.deserialize_map(AnyEntryVisitor)
+    }
 }
 
 /// Where the volume of an attachment is described (`VolumeAttachmentSource`).
@@ -196,9 +220,9 @@ pub struct Attachment {
     pub source: AttachmentSource,
     /// `status.attached`.
     pub attached: bool,
-    /// Keys of `status.attachmentMetadata`, the publish context handed to the kubelet. The values, of up to 256 KiB each, are
-    /// the driver's and nobody here reads them.
-    pub publish_context_keys: Box<[Box<str>]>,
+    /// Whether `status.attachmentMetadata` has entries: the publish context handed to the kubelet. It may have up to 256 KiB, is the
+    /// driver's, and nobody here reads it.
+    pub has_publish_context: bool,
     /// `status.attachError`.
     pub attach_error: Option<Box<VolumeError>>,
     /// `status.detachError`.
@@ -251,6 +275,12 @@ fn volume_note(text: &str) -> Option<Box<VolumeAnnotation>> {
     (!is_blank(&note.handle)).then_some(note)
 }
 
+/// What a person wrote in an annotation, which is not kept when it is longer than [`MAX_WORD`].
+fn word(annotations: &mut BTreeMap<String, String>, key: &str) -> Option<Box<str>> {
+    let value = annotations.remove(key).filter(|value| value.len() <= MAX_WORD);
+    value.map(String::into_boxed_str)
+}
+
 fn other_writer(entries: Vec<ManagedFieldsEntry>) -> Option<Box<StatusWriter>> {
     let entry = entries.into_iter().next()?;
     Some(Box::new(StatusWriter {
@@ -278,28 +308,17 @@ impl From<VolumeAttachmentWire> for Attachment {
             node_id_is_blank: noted_node.as_deref().is_some_and(is_blank),
             node_id: noted_node.filter(|id| !is_blank(id)).map(String::into_boxed_str),
             volume_note: annotations.get(VOLUME_ANNOTATION).and_then(|text| volume_note(text)),
-            retry_now: annotations.remove(RETRY_NOW_ANNOTATION).map(String::into_boxed_str),
-            not_attached_at: annotations
-                .remove(NOT_ATTACHED_AT_ANNOTATION)
-                .map(String::into_boxed_str),
-            release: annotations.remove(RELEASE_ANNOTATION).map(|request| {
-                let answer = annotations.remove(RELEASE_REFUSED_ANNOTATION);
-                Box::new(ReleaseNote {
-                    request: request.into_boxed_str(),
-                    answer: answer.map(String::into_boxed_str),
-                })
+            retry_now: word(&mut annotations, RETRY_NOW_ANNOTATION),
+            not_attached_at: word(&mut annotations, NOT_ATTACHED_AT_ANNOTATION),
+            release: word(&mut annotations, RELEASE_ANNOTATION).map(|request| {
+                let answer = word(&mut annotations, RELEASE_REFUSED_ANNOTATION);
+                Box::new(ReleaseNote { request, answer })
             }),
             attacher: wire.spec.attacher.into(),
             node: wire.spec.node_name.into(),
             source: wire.spec.source.into(),
             attached: wire.status.attached,
-            publish_context_keys: wire
-                .status
-                .attachment_metadata
-                .into_iter()
-                .flatten()
-                .map(|(key, _)| key.into())
-                .collect(),
+            has_publish_context: wire.status.attachment_metadata.is_some_and(|context| context.0),
             attach_error: note(wire.status.attach_error),
             detach_error: note(wire.status.detach_error),
             other_writer: wire.metadata.managed_fields.and_then(other_writer),

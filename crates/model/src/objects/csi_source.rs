@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::meta::boxed;
 use super::string_map::StringMap;
+use super::volume::MAX_VOLUME_FIELD;
 
 /// Name and namespace of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -43,6 +44,18 @@ pub(super) struct CsiWire {
     fs_type: Option<String>,
     volume_attributes: Option<BTreeMap<String, String>>,
     controller_publish_secret_ref: Option<SecretWire>,
+}
+
+impl CsiWire {
+    /// Empties the attributes when they are too large; how many bytes they had.
+    pub(super) fn take_oversized_attributes(&mut self) -> Option<usize> {
+        let entries = self.volume_attributes.iter().flatten();
+        let bytes = entries.map(|(key, value)| key.len() + value.len()).sum();
+        (bytes > MAX_VOLUME_FIELD).then(|| {
+            self.volume_attributes = None;
+            bytes
+        })
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]

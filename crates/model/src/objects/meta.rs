@@ -18,6 +18,8 @@ const OUR_PREFIX: &str = "attacher.csi.dev/";
 const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
 /// Longest value of such an annotation that is kept, in bytes: what W3C Trace Context wants to be carried on.
 const LONGEST_TRACE_CONTEXT: usize = 512;
+/// So many such annotations of others are kept.
+const MAX_TRACE_CONTEXTS: usize = 8;
 
 /// An object's `metadata.resourceVersion` as a number.
 ///
@@ -147,6 +149,11 @@ struct SlimMeta<M> {
 trait KeyFilter {
     fn is_kept(key: &str) -> bool;
 
+    /// Whether one more is kept beside what is kept already.
+    fn has_room(_key: &str, _kept: &BTreeMap<String, String>) -> bool {
+        true
+    }
+
     /// Whether a value is kept, too.
     fn fits(_key: &str, _value: &str) -> bool {
         true
@@ -161,6 +168,11 @@ impl KeyFilter for AnnotationFilter {
             || key.starts_with(OUR_PREFIX)
             || carries_trace_context(key)
             || is_read_annotation(key)
+    }
+
+    fn has_room(key: &str, kept: &BTreeMap<String, String>) -> bool {
+        let is_other = |key: &str| carries_trace_context(key) && !key.starts_with(OUR_PREFIX);
+        !is_other(key) || kept.keys().filter(|key| is_other(key)).count() < MAX_TRACE_CONTEXTS
     }
 
     fn fits(key: &str, value: &str) -> bool {
@@ -195,7 +207,7 @@ impl<'de, K: KeyFilter> Deserialize<'de> for FilteredMap<K> {
                 let mut kept = None;
                 while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
                     let kept = kept.get_or_insert_with(BTreeMap::new);
-                    if K::is_kept(&key) {
+                    if K::is_kept(&key) && K::has_room(&key, kept) {
                         let value: String = map.next_value()?;
                         // That there was one that cannot be read is worth knowing; what it said is not.
                         let value = if K::fits(&key, &value) { value } else { String::new() };

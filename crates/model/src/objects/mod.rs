@@ -28,7 +28,10 @@ pub use meta::{Finalizers, ResourceVersion, is_blank};
 pub use node::{CsiNode, CsiNodeWire};
 pub use operation::Operation;
 pub use string_map::StringMap;
-pub use volume::{ClaimReference, PersistentVolumeWire, Volume, VolumeSource, VolumeSpec, VolumeSpecWire};
+pub use volume::{
+    ClaimReference, MAX_VOLUME_FIELD, OversizedField, PersistentVolumeWire, Volume, VolumeSource, VolumeSpec,
+    VolumeSpecWire,
+};
 
 #[cfg(test)]
 mod tests;

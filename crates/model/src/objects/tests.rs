@@ -1,5 +1,6 @@
 use super::*;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 #[test]
 fn a_volume_attachment_keeps_what_is_read_and_drops_the_rest() {
@@ -26,7 +27,7 @@ fn a_volume_attachment_keeps_what_is_read_and_drops_the_rest() {
     assert_eq!(record.node_id.as_deref(), Some("node-7"));
     assert_eq!(record.volume_name().map(|name| &**name), Some("pv1"));
     assert!(record.attached && record.deleting.is_some() && record.has_annotations && !record.is_gone());
-    assert_eq!(record.publish_context_keys, ["devicePath".into()].into());
+    assert!(record.has_publish_context);
     assert_eq!(record.attach_error.and_then(|note| note.code), Some(8));
 }
 
@@ -238,13 +239,61 @@ fn a_csi_node_answers_by_exact_driver_name_and_first_match() {
 
 /// A driver may answer 256 KiB for each volume: thousands of these would be all the memory there is.
 #[test]
-fn the_values_of_a_publish_context_are_not_kept() {
+fn a_publish_context_is_not_kept() {
+    let record_of = |metadata: Value| {
+        let object = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "a", "uid": "u"},
+            "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
+            "status": {"attached": true, "attachmentMetadata": metadata},
+        });
+        Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap())
+    };
+    let many: BTreeMap<String, &str> = (0..9_000).map(|number| (format!("key-{number}"), "value")).collect();
+    for metadata in [json!({"devicePath": "x".repeat(200_000), "lun": "1"}), json!(many)] {
+        let record = record_of(metadata);
+        assert!(record.has_publish_context);
+        assert!(format!("{record:?}").len() < 2_000);
+    }
+    for metadata in [json!({}), Value::Null] {
+        assert!(!record_of(metadata).has_publish_context);
+    }
+}
+
+/// Who may annotate an attachment or make a PersistentVolume does not fill the memory with that.
+#[test]
+fn what_others_write_is_kept_within_bounds() {
+    let mut annotations: BTreeMap<String, String> = (0..5_000)
+        .map(|number| (format!("{number}/traceparent"), "x".repeat(40)))
+        .collect();
+    for key in ["retry-now", "not-attached-at", "release", "release-refused"] {
+        annotations.insert(format!("attacher.csi.dev/{key}"), "y".repeat(50_000));
+    }
+    annotations.insert("attacher.csi.dev/traceparent".to_owned(), "ours".to_owned());
     let object = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "a", "uid": "u"},
+        "metadata": {"name": "a", "uid": "u", "annotations": annotations},
         "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
-        "status": {"attached": true, "attachmentMetadata": {"devicePath": "x".repeat(200_000), "lun": "1"}},
     });
     let record = Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap());
-    assert_eq!(record.publish_context_keys, ["devicePath".into(), "lun".into()].into());
-    assert!(format!("{record:?}").len() < 2_000);
+    assert!(format!("{record:?}").len() < 8_000, "{}", format!("{record:?}").len());
+    assert_eq!(record.trace_context.get("attacher.csi.dev/traceparent"), Some("ours"));
+    let volume = |attributes: usize, options: usize| {
+        let object = json!({
+            "metadata": {"name": "v", "uid": "u"},
+            "spec": {"mountOptions": ["o".repeat(options)], "csi": {"driver": "d", "volumeHandle": "h",
+                "volumeAttributes": {"key": "v".repeat(attributes)}}},
+        });
+        Volume::from(serde_json::from_value::<PersistentVolumeWire>(object).unwrap())
+    };
+    assert_eq!(volume(60_000, 60_000).spec.too_large, None);
+    for (attributes, options, field) in [
+        (70_000, 1, "spec.csi.volumeAttributes"),
+        (1, 70_000, "spec.mountOptions"),
+    ] {
+        let record = volume(attributes, options);
+        let too_large = record.spec.too_large.as_deref().unwrap();
+        assert_eq!(too_large.field, field);
+        assert!(too_large.bytes >= 70_000);
+        assert!(format!("{record:?}").len() < 8_000);
+        assert_eq!(&*record.spec.csi().unwrap().handle, "h", "it can be detached");
+    }
 }

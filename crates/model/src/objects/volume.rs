@@ -77,6 +77,18 @@ pub enum VolumeSource {
     Other,
 }
 
+/// How many bytes of a list or map of a volume are kept, such as its attributes; the CSI specification allows a map 4 KiB.
+pub const MAX_VOLUME_FIELD: usize = 64 << 10;
+
+/// A field of a volume that is too large to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OversizedField {
+    /// Its path.
+    pub field: &'static str,
+    /// How many bytes its keys and values have.
+    pub bytes: usize,
+}
+
 /// What has to be known of a volume to attach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSpec {
@@ -88,6 +100,8 @@ pub struct VolumeSpec {
     pub block: bool,
     /// `mountOptions`.
     pub mount_options: Box<[Box<str>]>,
+    /// A field that is larger than [`MAX_VOLUME_FIELD`] and was left out: the volume can be detached, and not attached.
+    pub too_large: Option<Box<OversizedField>>,
 }
 
 impl VolumeSpec {
@@ -142,6 +156,24 @@ impl Volume {
 }
 
 impl VolumeSpecWire {
+    /// Empties the fields that are too large; the first of them.
+    fn take_oversized(&mut self) -> Option<OversizedField> {
+        let attributes = self.csi.as_mut().and_then(CsiWire::take_oversized_attributes);
+        let attributes = attributes.map(|bytes| OversizedField {
+            field: "spec.csi.volumeAttributes",
+            bytes,
+        });
+        let bytes = self.mount_options.iter().flatten().map(String::len).sum();
+        if bytes <= MAX_VOLUME_FIELD {
+            return attributes;
+        }
+        self.mount_options = None;
+        attributes.or(Some(OversizedField {
+            field: "spec.mountOptions",
+            bytes,
+        }))
+    }
+
     fn take_in_tree(&mut self) -> Option<InTreeWire> {
         None.or_else(|| self.gce_persistent_disk.take().map(InTreeWire::GcePersistentDisk))
             .or_else(|| {
@@ -160,12 +192,14 @@ impl VolumeSpecWire {
 /// A spec as it stands. An in-tree source is nothing to an attacher here: the attach/detach controller translates
 /// in-line volumes before it writes them, and a PersistentVolume's is translated with the whole object.
 impl From<VolumeSpecWire> for VolumeSpec {
-    fn from(wire: VolumeSpecWire) -> Self {
+    fn from(mut wire: VolumeSpecWire) -> Self {
+        let too_large = wire.take_oversized().map(Box::new);
         let source = match wire.csi {
             Some(csi) => VolumeSource::Csi(Box::new(csi.into())),
             None => VolumeSource::Other,
         };
         Self {
+            too_large,
             source,
             access_modes: AccessModes::parse(&wire.access_modes.unwrap_or_default()),
             block: wire.volume_mode.as_deref() == Some("Block"),

@@ -181,6 +181,10 @@ fn facts(record: &Record, value: &Value) -> Facts {
         let list = value["metadata"]["finalizers"].as_array();
         list.is_some_and(|list| list.iter().any(|entry| entry == FOREIGN))
     };
+    let context_keys = |value: &Value| -> Vec<String> {
+        let context = value["status"]["attachmentMetadata"].as_object();
+        context.into_iter().flatten().map(|(key, _)| key.clone()).collect()
+    };
     match record {
         Record::Attachment(record) => {
             let note = record.volume_note.as_deref();
@@ -196,11 +200,7 @@ fn facts(record: &Record, value: &Value) -> Facts {
                 former: former
                     .map(|at| (at.handle.to_string(), at.node_id.to_string()))
                     .collect(),
-                context: record
-                    .publish_context_keys
-                    .iter()
-                    .map(std::string::ToString::to_string)
-                    .collect(),
+                context: context_keys(value),
                 volume: match &record.source {
                     AttachmentSource::PersistentVolume(name) => Some(name.to_string()),
                     _ => None,

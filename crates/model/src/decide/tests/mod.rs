@@ -11,6 +11,7 @@ mod builders;
 mod capabilities;
 mod detach;
 mod identity;
+mod large;
 mod leaving;
 mod listings;
 mod messages;

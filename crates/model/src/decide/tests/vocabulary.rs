@@ -35,6 +35,7 @@ impl DecideModel {
             (WriteTarget::Attachment(_), PatchType::Json) if write.body == remove(ATTACHMENT_UID, 0, finalizer) => {
                 "FIN-".to_owned()
             }
+            (WriteTarget::AttachmentStatus(_), PatchType::Json) => replaced_label(&write.body).unwrap_or_else(raw),
             (WriteTarget::AttachmentStatus(_), PatchType::Merge) => status_label(&write.body).unwrap_or_else(raw),
             _ => raw(),
         }
@@ -143,6 +144,18 @@ fn remove(uid: &str, at: usize, finalizer: &str) -> Value {
     json!([same(uid), {"op": "test", "path": path, "value": finalizer}, {"op": "remove", "path": path}])
 }
 
+/// The publish context of an older attach is replaced as a whole.
+fn replaced_label(body: &Value) -> Option<String> {
+    let metadata = &body[4]["value"];
+    let wanted = json!([
+        same(ATTACHMENT_UID), same_version(&body[1]),
+        {"op": "add", "path": "/status/attachError", "value": null},
+        {"op": "add", "path": "/status/attached", "value": true},
+        {"op": "add", "path": "/status/attachmentMetadata", "value": metadata},
+    ]);
+    (*body == wanted).then(|| format!("ATT(={metadata})"))
+}
+
 fn status_label(body: &Value) -> Option<String> {
     let status = body.get("status")?;
     // The result of an attach is for the object as it was read; that of a detach stands whatever else was changed.
@@ -158,6 +171,9 @@ fn status_label(body: &Value) -> Option<String> {
     }
     if *status == json!({"attached": true, "attachError": null}) {
         return Some("ATT".to_owned());
+    }
+    if *status == json!({"attached": true, "attachError": null, "attachmentMetadata": null}) {
+        return Some("ATT(=null)".to_owned());
     }
     if *status == json!({"attached": false, "attachmentMetadata": null, "detachError": null}) {
         return Some("DET".to_owned());
