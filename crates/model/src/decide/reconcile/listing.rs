@@ -120,10 +120,9 @@ impl Listing {
             volume.count = volume.count.saturating_add(1);
             volume.has_nodes = nodes.is_some();
         }
-        let is_pending = |known: &Box<str>| (**known).cmp(handle);
         let looks_for_unclaimed = !self.nodes.is_empty()
             && handle.len() <= LONGEST_HANDLE
-            && self.pending.binary_search_by(is_pending).is_err();
+            && self.pending.binary_search_by(|known| (**known).cmp(handle)).is_err();
         for node_id in nodes.unwrap_or_default() {
             let is_named = match &volume {
                 Some(volume) => mark(&self.expectations, &self.former, &mut self.seen_in, volume, node_id),
