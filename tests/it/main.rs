@@ -9,6 +9,7 @@
 
 use csi_attacher_testbed as support;
 
+mod admission;
 mod bad_input;
 #[allow(
     clippy::similar_names,

@@ -12,12 +12,14 @@ mod scene;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use csi_attacher_model::api::AttacherConfig;
 use futures::future::try_join_all;
 use parking_lot::Mutex;
 
 use crate::rig::World;
 use crate::support::operator::Operator;
 use crate::support::rbac::{Account, Grants, Right, golden_files};
+use crate::support::wait::wait_for;
 use crate::support::{Error, Result};
 use scenarios::{ROWS, Row};
 use scene::Scene;
@@ -93,6 +95,33 @@ async fn without_any_single_right_the_scenario_of_that_right_fails() -> Result<(
         lane(&two).await
     };
     tokio::try_join!(told, with).map(drop)
+}
+
+/// Who may not list a kind serves nobody: log, readiness and status name the rule, and what does not work until then.
+#[tokio::test]
+async fn a_rule_that_is_missing_to_list_is_named() -> Result<()> {
+    let world = World::own().await?;
+    prepare(&world).await?;
+    let account = Account::new("r-words");
+    let taken = |right: &Right| right.to_string() == "ClusterRole storage.k8s.io/csinodes:list";
+    let grants = everything(&account)?.without(taken);
+    let kubeconfig = scene::account(&world, &account, &grants).await?;
+    let operator = Operator::start_with(&kubeconfig, scene::options(&account))?;
+    let rule = "resources [csinodes], verbs [list, watch]; until then no volume is attached or detached";
+    operator.wait_for_log(rule).await?;
+    let is_told = |status: u16, body: &str| status != 200 && body.contains(rule);
+    operator.wait_for_answer("/readyz", is_told).await?;
+    let driver = world.unconfigured_driver("words", |builder| builder).await?;
+    driver.configure(&serde_json::json!({})).await?;
+    let is_told = |config: Option<&AttacherConfig>| {
+        let status = config.and_then(|config| config.status.as_ref());
+        let mut conditions = status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|condition| condition.reason == "Syncing" && condition.message.contains(rule))
+    };
+    let configs = world.fixtures.cluster::<AttacherConfig>();
+    wait_for(configs, "words", "the missing rule", LIMIT, is_told).await?;
+    scene::account(&world, &account, &everything(&account)?).await?;
+    driver.wait("Ready", "True", Some("Running")).await
 }
 
 /// Installs what each operator needs besides rights.
