@@ -227,6 +227,18 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
             );
         }
     }
+    explain_lists(facts, &mut updates);
+    explain_deletion(facts, &mut updates);
+    let saturated = facts.saturation.map(Saturation::condition);
+    updates.push(saturated.unwrap_or_else(|| Saturation::default().condition()));
+    updates.push(healthy(facts));
+    let lasting = facts.driver.and_then(|driver| driver.lasting_mismatches.as_ref());
+    updates.extend(facts.insight.map(|insight| consistent(insight, lasting)));
+    updates
+}
+
+/// Says why the lists do not come in that a driver waits for.
+fn explain_lists(facts: &StatusInput<'_>, updates: &mut [ConditionUpdate]) {
     if let Some(failure) = &facts.watch_failure {
         for update in updates
             .iter_mut()
@@ -235,13 +247,18 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
             update.message = condition::shorten_message(&format!("{}; {failure}", update.message));
         }
     }
+}
+
+/// Says what a deletion waits for, and whether `spec.deletionPolicy` is in effect.
+fn explain_deletion(facts: &StatusInput<'_>, updates: &mut [ConditionUpdate]) {
     // What only a person can fix besides is shown first.
-    let is_stalled = |update: &ConditionUpdate| update.type_ == ConditionType::Stalled && update.status == True;
+    let is_stalled =
+        |update: &ConditionUpdate| update.type_ == ConditionType::Stalled && update.status == ConditionStatus::True;
     if let Some(problem) = &facts.deletion.problem
         && !updates.iter().any(is_stalled)
     {
         let (kind, reason) = (ConditionType::Stalled, ConditionReason::FinalizerNotWritten);
-        replace(&mut updates, kind, True, reason, problem);
+        replace(updates, kind, ConditionStatus::True, reason, problem);
     }
     if let Some(remaining) = &facts.deletion.remaining {
         let text = format!(
@@ -249,14 +266,14 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
             remaining.words()
         );
         let kind = ConditionType::Reconciling;
-        replace(&mut updates, kind, True, ConditionReason::WaitingForDetach, &text);
+        replace(
+            updates,
+            kind,
+            ConditionStatus::True,
+            ConditionReason::WaitingForDetach,
+            &text,
+        );
     }
-    let saturated = facts.saturation.map(Saturation::condition);
-    updates.push(saturated.unwrap_or_else(|| Saturation::default().condition()));
-    updates.push(healthy(facts));
-    let lasting = facts.driver.and_then(|driver| driver.lasting_mismatches.as_ref());
-    updates.extend(facts.insight.map(|insight| consistent(insight, lasting)));
-    updates
 }
 
 fn replace(

@@ -127,17 +127,9 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
                 continue;
             }
         }
-        let result = if step < MAX_STEPS {
-            attempt.step(&snapshot, &observed, action).await
-        } else {
-            let failure = Failure::plain("the objects kept changing during the attempt");
-            attempt
-                .fail_before_call(&snapshot, &observed, failure, FailureCause::Other)
-                .await
-        };
-        match result {
-            StepResult::Continue => {}
-            StepResult::Finish(verdict) => return verdict,
+        let result = attempt.step_or_end(step, &snapshot, &observed, action).await;
+        if let StepResult::Finish(verdict) = result {
+            return verdict;
         }
     }
     RunResult::Failed
@@ -217,6 +209,22 @@ impl Attempt<'_> {
             }
         }
         RunResult::RequeueAfter(LEASE_LOST_REST)
+    }
+
+    /// A step of the attempt by its number; after too many of them its end.
+    async fn step_or_end(
+        &mut self,
+        number: usize,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        action: Action<'_>,
+    ) -> StepResult {
+        if number < MAX_STEPS {
+            return self.step(snapshot, observed, action).await;
+        }
+        let failure = Failure::plain("the objects kept changing during the attempt");
+        self.fail_before_call(snapshot, observed, failure, FailureCause::Other)
+            .await
     }
 
     async fn step(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, action: Action<'_>) -> StepResult {
