@@ -1,6 +1,7 @@
 # The operator in an image with nothing else in it:
 #
 #   docker build -t csi-attacher-operator .
+#   docker build -t csi-attacher-operator:root --build-arg IMAGE_USER=0:0 .    # runs as root, as the sidecar's image does
 #   docker build -t csi-mock-driver --target csi-mock-driver .
 #
 # `make image` makes the same without Docker: it compiles with the same scripts, and reads the last stages of this file. It knows
@@ -12,7 +13,7 @@ WORKDIR /src
 # rust-toolchain.toml is left out: it would fetch rustfmt and clippy, which are not needed here.
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY .cargo .cargo
-COPY image/compile image/authorities image/
+COPY image/compile image/authorities image/links image/
 COPY proto proto
 COPY crates crates
 COPY tests/mock-driver tests/mock-driver
@@ -22,7 +23,7 @@ COPY tests/model-check/Cargo.toml tests/model-check/Cargo.toml
 COPY src src
 
 FROM build AS build-csi-attacher-operator
-RUN image/compile /out csi-attacher-operator && image/authorities /out/ca-certificates.crt
+RUN image/compile /out csi-attacher-operator && image/authorities /out/ca-certificates.crt && image/links /out/links
 
 FROM build AS build-csi-mock-driver
 RUN image/compile /out csi-mock-driver
@@ -55,6 +56,10 @@ LABEL org.opencontainers.image.title="csi-attacher-operator" \
 # For trace collectors with certificates of public authorities; the API server's authority comes with the pod.
 COPY --from=build-csi-attacher-operator /out/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build-csi-attacher-operator /out/csi-attacher-operator /csi-attacher-operator
-USER 65532:65532
+# The program by the path of the sidecar's, which some vendors start.
+COPY --from=build-csi-attacher-operator /out/links/ /
+# Root is for drop-in mode beside drivers that run as root: only root can write to their sockets.
+ARG IMAGE_USER=65532:65532
+USER $IMAGE_USER
 EXPOSE 8080
 ENTRYPOINT ["/csi-attacher-operator"]

@@ -2,7 +2,7 @@
 #
 #   jq --raw-input --slurp --arg stage NAME --argjson arguments '{"VERSION": "1.2.3"}' --from-file image/stage.jq Dockerfile
 #
-# Answers {labels, user, exposed, entrypoint, copies: [{from, source, target}]}. What it does not know, it refuses: an image
+# What a COPY takes is a file, or with a / at the end what is in a folder. Answers {labels, user, exposed, entrypoint, copies: [{from, source, target}]}. What it does not know, it refuses: an image
 # made without Docker must not lack what the file says.
 
 def instructions:
@@ -32,8 +32,9 @@ reduce (instructions | of_stage[]) as {word: $word, rest: $rest} (
     | .values[$argument.name] = ($arguments[$argument.name] // $argument.default)
   elif $word == "LABEL" then .values as $values | .labels += ($rest | labels_of($values))
   elif $word == "COPY" then
-    .copies += [$rest | capture("^--from=(?<from>\\S+)\\s+(?<source>\\S+)\\s+(?<target>/\\S*[^/\\s])$") // error("cannot read COPY \($rest)")]
-  elif $word == "USER" then .user = $rest
+    .copies += [$rest | capture("^--from=(?<from>\\S+)\\s+(?<source>\\S+)\\s+(?<target>/\\S*)$") // error("cannot read COPY \($rest)")
+      | if (.target | endswith("/")) == (.source | endswith("/")) then . else error("COPY of a folder needs a / behind both: \($rest)") end]
+  elif $word == "USER" then .values as $values | .user = ($rest | expanded($values))
   elif $word == "EXPOSE" then .exposed += [$rest | split(" ")[] | if contains("/") then . else . + "/tcp" end]
   elif $word == "ENTRYPOINT" then .entrypoint = ($rest | fromjson)
   else error("image/stage.jq does not know the instruction \($word)")
