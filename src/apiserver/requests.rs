@@ -9,12 +9,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 use super::answer::{About, unreadable};
 use super::error::{ApiError, ApiErrorKind};
 use super::flow::retry_after::{RequestKind, RetryAfterGate, retry_after};
-use super::flow::slots::RequestSlots;
+use super::flow::slots::{RequestSlot, RequestSlots, SlotAnswer, SlotKind, SlotRequest};
 use super::flow::throttle::{RequestThrottles, Throttle};
 use super::metrics::CountedByCaller;
 use super::resource::{ATTACHMENT_STATUS, ATTACHMENTS, NODES, Resource, SECRETS, VOLUMES};
@@ -47,11 +48,11 @@ pub enum Returned {
 /// What requests are for, hence which others they leave the API server to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rank {
-    /// Work.
+    /// Work, and the results of work.
     Work,
-    /// To note a failure: among those in flight they count together, whichever driver they are for.
-    Note,
-    /// To look whether something has changed: as notes, and they leave the limits of requests to all others.
+    /// To release a volume: in line they come after the other requests of the driver, for which somebody waits.
+    Release,
+    /// To look whether something has changed: as releases, and they leave the limits of requests to all others.
     Look,
 }
 
@@ -98,8 +99,9 @@ impl Requests {
         Self { limits, ..self }
     }
 
-    /// The same requests, of which only so many are in flight at a time. Those of one driver ([`Requests::for_driver`]) do not
-    /// wait for the crowd of another; those that are for none do not count. The wait is not part of a request's deadline.
+    /// The same requests, of which only so many are in flight at a time as the API server answers without making them wait.
+    /// Those of one driver ([`Requests::for_driver`]) do not wait for the crowd of another; those that are for none do not
+    /// count. The wait is not part of a request's deadline.
     #[must_use]
     pub fn with_slots(self, places: RequestSlots) -> Self {
         let places = Some(places);
@@ -115,12 +117,11 @@ impl Requests {
         Self { limits, gate, ..self }
     }
 
-    /// The same requests, of which none is for more than to note a failure: among those in flight they count together,
-    /// whichever driver they are for.
+    /// The same requests, of which each releases a volume: others of the driver go first.
     #[must_use]
-    pub fn for_failure_writes(&self) -> Self {
+    pub fn for_releases(&self) -> Self {
         Self {
-            rank: Rank::Note,
+            rank: Rank::Release,
             ..self.clone()
         }
     }
@@ -177,34 +178,44 @@ impl Requests {
         }
     }
 
-    /// Reads the object that a write goes to, after that write was found to be stale.
-    pub async fn get(&self, target: &WriteTarget, parent: &Span) -> Result<Returned, ApiError> {
+    /// Reads the object that a write goes to, after that write was found to be stale; for work for this node if it is for one.
+    pub async fn get(
+        &self,
+        target: &WriteTarget,
+        node: Option<&Arc<str>>,
+        parent: &Span,
+    ) -> Result<Returned, ApiError> {
         match target {
             WriteTarget::Volume(name) => {
                 let request = Request::get(VOLUMES.url(name)).body(Body::empty());
-                self.send::<PersistentVolumeWire>(request, VOLUMES, parent)
+                self.send_for_node::<PersistentVolumeWire>(request, VOLUMES, node, parent)
                     .await
                     .map(volume)
             }
             WriteTarget::Attachment(name) | WriteTarget::AttachmentStatus(name) => {
                 let request = Request::get(ATTACHMENTS.url(name)).body(Body::empty());
-                self.send::<VolumeAttachmentWire>(request, ATTACHMENTS, parent)
+                self.send_for_node::<VolumeAttachmentWire>(request, ATTACHMENTS, node, parent)
                     .await
                     .map(attachment)
             }
         }
     }
 
-    /// Reads a CSINode.
-    pub async fn get_csi_node(&self, name: &str, parent: &Span) -> Result<CsiNode, ApiError> {
+    /// Reads a CSINode, for work for that node.
+    pub async fn get_csi_node(&self, name: &Arc<str>, parent: &Span) -> Result<CsiNode, ApiError> {
         let request = Request::get(NODES.url(name)).body(Body::empty());
-        self.send::<CsiNodeWire>(request, NODES, parent)
+        self.send_for_node::<CsiNodeWire>(request, NODES, Some(name), parent)
             .await
             .map(CsiNode::from)
     }
 
-    /// Reads a Secret, live: secrets are never cached.
-    pub async fn get_secret(&self, reference: &SecretReference, parent: &Span) -> Result<SecretData, ApiError> {
+    /// Reads a Secret, live: secrets are never cached. For work for this node if it is for one.
+    pub async fn get_secret(
+        &self,
+        reference: &SecretReference,
+        node: Option<&Arc<str>>,
+        parent: &Span,
+    ) -> Result<SecretData, ApiError> {
         #[derive(Deserialize)]
         struct SecretDataWire {
             #[serde(default)]
@@ -214,7 +225,7 @@ impl Requests {
         }
         let url = SECRETS.url_of_secret(reference)?;
         let wire: SecretDataWire = self
-            .send(Request::get(url).body(Body::empty()), SECRETS, parent)
+            .send_for_node(Request::get(url).body(Body::empty()), SECRETS, node, parent)
             .await?;
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_else(|error| lossy(&error));
         let data = wire.data.into_iter().map(|(key, value)| (key, text(value.0)));
@@ -233,6 +244,22 @@ impl Requests {
         self.send_for_node(request, resource, None, parent).await
     }
 
+    /// Waits for a slot. Requests that are for no driver, such as events, need none: they come one after another.
+    async fn acquire_slot(&self, resource: Resource, method: &Method, node: Option<&Arc<str>>) -> Option<RequestSlot> {
+        let (slots, driver) = self.places.as_ref().zip(self.limits.driver())?;
+        let kind = SlotKind {
+            resource: resource.name,
+            is_write: *method != Method::GET,
+        };
+        let request = SlotRequest {
+            driver,
+            node,
+            kind,
+            can_wait: self.rank != Rank::Work,
+        };
+        Some(slots.acquire(request).await)
+    }
+
     async fn send_for_node<T: DeserializeOwned>(
         &self,
         request: http::Result<Request<Body>>,
@@ -249,18 +276,15 @@ impl Requests {
         let verb = method.as_str();
         let waited = match self.rank {
             Rank::Look => self.limits.pass_when_idle(&self.metrics, verb, &self.host).await,
-            Rank::Work | Rank::Note => self.limits.wait(&self.metrics, verb, &self.host).await,
+            Rank::Work | Rank::Release => self.limits.wait(&self.metrics, verb, &self.host).await,
         };
         let mut span = self.span(&request, resource, parent);
-        if let Some(waited) = waited {
+        let slot = self.acquire_slot(resource, &method, node).await;
+        let waited_for_slot = slot.as_ref().and_then(RequestSlot::waited);
+        if waited.is_some() || waited_for_slot.is_some() {
+            let waited = waited.unwrap_or_default() + waited_for_slot.unwrap_or_default();
             span.set(attr::K8S_LIMIT_WAIT, waited.as_secs_f64());
         }
-        // Requests that are for no driver, such as events, come one after another.
-        let _place = match (&self.places, self.limits.driver()) {
-            (Some(places), Some(_)) if self.rank != Rank::Work => Some(places.acquire_for_failure().await),
-            (Some(places), Some(driver)) => Some(places.acquire(driver, node).await),
-            _ => None,
-        };
         span.inject(request.headers_mut());
         request.extensions_mut().insert(CountedByCaller);
         if let Some(code) = again {
@@ -280,6 +304,9 @@ impl Requests {
             about.check(status, &body)?;
             Ok((status, object))
         });
+        if let Some(slot) = slot {
+            slot.finish(slot_answer(outcome.as_ref().err()));
+        }
         let status = outcome
             .as_ref()
             .map_or_else(|error| error.status, |(status, _)| Some(status.as_u16()));
@@ -291,6 +318,16 @@ impl Requests {
             .rest_request(method.as_str(), &self.host, code, started.elapsed(), span.ids());
         spans::finish(span, status, outcome.as_ref().err());
         outcome.map(|(_, object)| object)
+    }
+}
+
+/// What the end of a request says about how much the API server has to do. A gateway before it that waits too long says 504.
+fn slot_answer(error: Option<&ApiError>) -> SlotAnswer {
+    match error.map(|error| error.status) {
+        None => SlotAnswer::Served,
+        // Without a status there was no answer in time, or no connection.
+        Some(None | Some(429 | 503 | 504)) => SlotAnswer::Overloaded,
+        Some(Some(_)) => SlotAnswer::Other,
     }
 }
 

@@ -10,6 +10,7 @@ pub(super) struct NodeLines<T> {
     /// None of the lines is empty.
     lines: HashMap<Arc<str>, VecDeque<T>>,
     turns: VecDeque<Turn<T>>,
+    len: usize,
 }
 
 /// Whose turn it is.
@@ -26,17 +27,24 @@ impl<T> Default for NodeLines<T> {
         Self {
             lines: HashMap::new(),
             turns: VecDeque::new(),
+            len: 0,
         }
     }
 }
 
 impl<T> NodeLines<T> {
     pub(super) fn is_empty(&self) -> bool {
-        self.turns.is_empty()
+        self.len == 0
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Puts one at the end of its node's line.
     pub(super) fn push(&mut self, node: Option<&Arc<str>>, waiting: T) {
+        self.len += 1;
         let Some(node) = node else {
             return self.turns.push_back(Turn::Single(waiting));
         };
@@ -49,17 +57,11 @@ impl<T> NodeLines<T> {
         }
     }
 
-    /// The one whose turn it is.
-    pub(super) fn first(&self) -> Option<&T> {
-        match self.turns.front()? {
-            Turn::Node(node) => self.lines.get(node)?.front(),
-            Turn::Single(waiting) => Some(waiting),
-        }
-    }
-
     /// Takes the one whose turn it is; the next turn of its node comes after those of all others.
     pub(super) fn pop(&mut self) -> Option<T> {
-        let node = match self.turns.pop_front()? {
+        let turn = self.turns.pop_front()?;
+        self.len = self.len.saturating_sub(1);
+        let node = match turn {
             Turn::Node(node) => node,
             Turn::Single(waiting) => return Some(waiting),
         };

@@ -1,24 +1,53 @@
 //! A bound of the requests in flight, shared by the drivers so that none has to wait for the crowd of another.
 //!
 //! All requests go over one HTTP/2 connection, on which those that exceed its streams wait in line, and to the API server
-//! they are all of one user, whose requests wait in line too. So the line is made here, one for each driver: a place that
-//! gets free goes to the driver that has the fewest requests in flight, and within the driver to one node after the other, as
-//! the work queue does: while a node is drained, an attach to another one does not wait for each of its requests behind those
-//! of all detaches that run. And since an API server divides its time among all that it was given, there are fewer places as
-//! soon as several drivers want some.
+//! they are all of one user, whose requests wait in line too. So the line is made here. How many may be in flight follows the
+//! API server's answers ([`AdaptiveLimit`]); whose turn it is follows from these rules:
+//!
+//! * A driver without a request of some kind in flight never waits to send one: its place is beyond the limit. So a driver
+//!   waits neither for others nor for a slow kind of its own, and what is beyond the limit is one for each driver and kind.
+//! * Any other place goes to the driver that has the fewest requests in flight; of several, to the one that was served longest
+//!   ago. Within the driver the same holds for the kinds, and within a kind the nodes take turns, as in the work queue: while a
+//!   node is drained, an attach to another one does not wait for each of its requests behind those of all detaches that run.
+//! * One kind has at most three quarters of the limit, so that a slow kind of all drivers leaves something to the other kinds.
+//! * Requests that can wait, the releases of volumes, come last in their driver, but are one of 16.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-use super::node_lines::NodeLines;
+pub(in crate::apiserver) use super::limit::SlotAnswer;
+pub use super::limit::SlotLimits;
 
-/// How long two drivers count as several after both of them had a request. Between the writes of one attach there is a call
-/// to its driver, and the crowd of another driver must not take all places meanwhile.
-const CROWDED_FOR: Duration = Duration::from_secs(1);
+use super::limit::AdaptiveLimit;
+use super::lines::{DriverLines, Line};
+
+/// A kind of request that other kinds do not wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::apiserver) struct SlotKind {
+    /// What it is about, with the subresource.
+    pub resource: &'static str,
+    /// Whether it changes anything.
+    pub is_write: bool,
+}
+
+/// What a request for a place is about.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::apiserver) struct SlotRequest<'r> {
+    pub driver: &'r Arc<str>,
+    /// The node that the work is for, if it is for one.
+    pub node: Option<&'r Arc<str>>,
+    pub kind: SlotKind,
+    /// Whether others of the driver go first.
+    pub can_wait: bool,
+}
+
+/// A wait for a place that is logged, and how long until another one of the same driver is.
+const LONG_WAIT: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Places for requests in flight; clones share them.
 #[derive(Clone, Debug)]
@@ -26,358 +55,254 @@ pub struct RequestSlots(Arc<Mutex<RequestSlotsState>>);
 
 #[derive(Debug)]
 struct RequestSlotsState {
+    limit: AdaptiveLimit,
     running: usize,
-    limits: SlotLimits,
-    flows: HashMap<Arc<str>, Flow>,
-    /// Who asked for a place last, and when.
-    last: Option<(Arc<str>, Instant)>,
-    /// Until when there are several drivers, also while only one of them has requests.
-    crowded_until: Option<Instant>,
-    /// Numbers those that wait, for the order between drivers that have equally many requests in flight.
-    next: u64,
-}
-
-/// How many requests may be in flight.
-#[derive(Clone, Copy, Debug)]
-pub struct SlotLimits {
-    /// When they are all of one driver.
-    pub alone: usize,
-    /// When several drivers have requests in flight or in line, or had some lately. The last place is for a driver without any.
-    pub crowded: usize,
-}
-
-impl Default for SlotLimits {
-    /// An API server with its etcd on two cores took no more writes a second from 64 than from 16, and answered each of them
-    /// later; one that needs 10 ms for a write takes 1,600 a second from 16. Beside 1,000 attaches of one driver, which took as
-    /// long with 6 as with 16, each write of another driver took two thirds of the time with 6; with 3 the 1,000 took longer
-    /// (`make bench ONLY=one-volume`).
-    fn default() -> Self {
-        Self { alone: 16, crowded: 6 }
-    }
-}
-
-/// The requests of one driver.
-#[derive(Debug, Default)]
-struct Flow {
-    running: usize,
-    waiting: NodeLines<(u64, oneshot::Sender<RequestSlot>)>,
+    /// Requests in flight of each kind, of all drivers.
+    kinds: Vec<(SlotKind, usize)>,
+    /// Kinds of drivers that have requests in flight.
+    lines_running: usize,
+    drivers: HashMap<Arc<str>, DriverLines<oneshot::Sender<RequestSlot>>>,
+    /// How many places were given, for the order between drivers that have equally many requests in flight.
+    granted: u64,
 }
 
 /// The right to have a request in flight, until it is dropped.
 #[derive(Debug)]
 pub(in crate::apiserver) struct RequestSlot {
-    /// Taken when the place changes hands without having been used.
-    held: Option<(RequestSlots, Arc<str>)>,
+    /// Taken when the place is given back.
+    held: Option<HeldSlot>,
+}
+
+#[derive(Debug)]
+struct HeldSlot {
+    slots: RequestSlots,
+    driver: Arc<str>,
+    line: Line,
+    /// Whether there were only few in flight.
+    few: bool,
+    /// When the request could be sent.
+    since: Instant,
+    /// How long it waited for that, if it had to.
+    waited: Option<Duration>,
 }
 
 impl RequestSlots {
-    /// So many places; at least one.
+    /// Places within these limits.
     pub fn new(limits: SlotLimits) -> Self {
         Self(Arc::new(Mutex::new(RequestSlotsState {
+            limit: AdaptiveLimit::new(limits),
             running: 0,
-            limits,
-            flows: HashMap::new(),
-            last: None,
-            crowded_until: None,
-            next: 0,
+            kinds: Vec::new(),
+            lines_running: 0,
+            drivers: HashMap::new(),
+            granted: 0,
         })))
     }
 
-    /// Waits for a place for a request of this driver, about work for this node if it is for one.
-    pub(in crate::apiserver) async fn acquire(&self, driver: &Arc<str>, node: Option<&Arc<str>>) -> RequestSlot {
-        let receiver = {
-            let mut state = self.0.lock();
-            state.asked_by(driver);
-            let (sender, receiver) = oneshot::channel();
-            let number = state.next;
-            state.next += 1;
-            state.flow(driver).waiting.push(node, (number, sender));
-            self.grant_next(&mut state);
-            receiver
+    /// Waits for a place. There is no bound to that, but there is always a request in flight meanwhile whose end brings the
+    /// turn nearer; a long wait is logged.
+    pub(in crate::apiserver) async fn acquire(&self, request: SlotRequest<'_>) -> RequestSlot {
+        let mut receiver = match self.take_or_wait(request) {
+            Ok(slot) => return slot,
+            Err(receiver) => receiver,
         };
-        match receiver.await {
-            Ok(place) => place,
-            // The sender waits in `self` until it sends.
-            Err(_) => std::future::pending().await,
-        }
-    }
-
-    /// Waits for a place for a request that only notes a failure, whichever driver failed: all of these are one line, so that
-    /// many drivers that fail leave as much to one that works as a single one does.
-    pub(in crate::apiserver) async fn acquire_for_failure(&self) -> RequestSlot {
-        // No driver's name is empty.
-        self.acquire(&Arc::from(""), None).await
-    }
-
-    fn place(&self, driver: Arc<str>) -> RequestSlot {
-        RequestSlot {
-            held: Some((self.clone(), driver)),
-        }
-    }
-
-    /// Takes a place back and gives it to the next one, if anybody waits.
-    fn release(&self, driver: &Arc<str>) {
-        let mut state = self.0.lock();
-        state.leave(driver);
-        self.grant_next(&mut state);
-    }
-
-    fn grant_next(&self, state: &mut RequestSlotsState) {
-        while let Some((next, sender)) = state.next() {
-            state.running += 1;
-            state.flow(&next).running += 1;
-            if let Err(mut unused) = sender.send(self.place(next.clone())) {
-                // The request was given up meanwhile. Dropping the place would come back here while the lock is held.
-                unused.held = None;
-                state.leave(&next);
+        let began = Instant::now();
+        loop {
+            match timeout(LONG_WAIT, &mut receiver).await {
+                Ok(Ok(mut slot)) => {
+                    if let Some(held) = &mut slot.held {
+                        held.since = Instant::now();
+                        held.waited = Some(began.elapsed());
+                    }
+                    return slot;
+                }
+                // The sender waits in `self` until it sends.
+                Ok(Err(_)) => std::future::pending().await,
+                Err(_) => self.log_wait(request.driver, began.elapsed()),
             }
         }
+    }
+
+    /// A place, if there is one for this request; otherwise its turn in line.
+    fn take_or_wait(&self, request: SlotRequest<'_>) -> Result<RequestSlot, oneshot::Receiver<RequestSlot>> {
+        let mut state = self.0.lock();
+        let line = Line::of(&request);
+        let lines = state.drivers.entry(request.driver.clone()).or_default();
+        let is_first = lines.waiting(line) == 0;
+        if is_first && state.may_take(request.driver, line) {
+            return Ok(self.take(&mut state, request.driver, line));
+        }
+        let (sender, receiver) = oneshot::channel();
+        if let Some(lines) = state.drivers.get_mut(request.driver) {
+            lines.push(line, request.node, sender);
+        }
+        Err(receiver)
+    }
+
+    fn take(&self, state: &mut RequestSlotsState, driver: &Arc<str>, line: Line) -> RequestSlot {
+        let few = state.take(driver, line);
+        RequestSlot {
+            held: Some(HeldSlot {
+                slots: self.clone(),
+                driver: driver.clone(),
+                line,
+                few,
+                since: Instant::now(),
+                waited: None,
+            }),
+        }
+    }
+
+    /// Gives places to those in line while there are some.
+    fn grant_next(&self, state: &mut RequestSlotsState) {
+        while let Some((driver, line, sender)) = state.next() {
+            let slot = self.take(state, &driver, line);
+            if let Err(mut unused) = sender.send(slot) {
+                // The request was given up meanwhile. Dropping the place would come back here while the lock is held.
+                unused.held = None;
+                state.give_back(&driver, line);
+            }
+        }
+    }
+
+    fn log_wait(&self, driver: &Arc<str>, waited: Duration) {
+        let mut state = self.0.lock();
+        let (in_flight, limit) = (state.running, state.limit.now());
+        let Some(lines) = state.drivers.get_mut(driver) else {
+            return;
+        };
+        if lines.logged_at.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
+            return;
+        }
+        lines.logged_at = Some(Instant::now());
+        let waiting = lines.all_waiting();
+        drop(state);
+        tracing::warn!(
+            driver = &**driver,
+            waited_seconds = waited.as_secs(),
+            waiting,
+            in_flight,
+            limit,
+            "requests of the driver wait until earlier ones are answered: the API server, or a webhook that it calls, is slow"
+        );
     }
 }
 
 impl RequestSlotsState {
-    fn flow(&mut self, driver: &Arc<str>) -> &mut Flow {
-        self.flows.entry(driver.clone()).or_default()
+    fn running_of(&self, kind: SlotKind) -> usize {
+        let found = self.kinds.iter().find(|(known, _)| *known == kind);
+        found.map_or(0, |(_, running)| *running)
     }
 
-    /// Notes that a driver asks for a place.
-    fn asked_by(&mut self, driver: &Arc<str>) {
-        let now = Instant::now();
-        let others = self.flows.keys().any(|other| other != driver);
-        let last = self.last.replace((driver.clone(), now));
-        if others || last.is_some_and(|(other, at)| other != *driver && now < at + CROWDED_FOR) {
-            self.crowded_until = Some(now + CROWDED_FOR);
+    fn count(&mut self, kind: SlotKind) -> &mut usize {
+        let known = self.kinds.iter().position(|(known, _)| *known == kind);
+        let at = known.unwrap_or_else(|| {
+            self.kinds.push((kind, 0));
+            self.kinds.len() - 1
+        });
+        &mut self.kinds[at].1
+    }
+
+    /// Whether the limit leaves a place to this kind.
+    fn has_place(&self, limit: usize, kind: SlotKind) -> bool {
+        self.running < limit && self.running_of(kind) < (limit * 3).div_ceil(4)
+    }
+
+    fn may_take(&self, driver: &Arc<str>, line: Line) -> bool {
+        let is_first = self
+            .drivers
+            .get(driver)
+            .is_some_and(|lines| lines.is_first_in_flight(line));
+        is_first || self.has_place(self.limit.now(), line.kind)
+    }
+
+    /// Counts a request that is sent; whether only few are in flight with it.
+    fn take(&mut self, driver: &Arc<str>, line: Line) -> bool {
+        self.running += 1;
+        self.granted += 1;
+        *self.count(line.kind) += 1;
+        let lines = self.drivers.entry(driver.clone()).or_default();
+        if lines.take(line, self.granted) {
+            self.lines_running += 1;
         }
-    }
-
-    /// How many may be in flight, the next one included, if that is for a driver with so many in flight.
-    fn limit(&self, of_driver: usize) -> usize {
-        let crowded = self.flows.len() > 1 || self.crowded_until.is_some_and(|until| Instant::now() < until);
-        let limit = if !crowded {
-            self.limits.alone
-        } else if of_driver > 0 {
-            // The last place is for a driver that has none, so that it need not wait until one of a crowd gets free.
-            self.limits.crowded.saturating_sub(1)
-        } else {
-            self.limits.crowded
-        };
-        limit.max(1)
+        self.running <= self.limit.min().max(self.lines_running)
     }
 
     /// One request less; a driver without any is forgotten.
-    fn leave(&mut self, driver: &Arc<str>) {
+    fn give_back(&mut self, driver: &Arc<str>, line: Line) {
         self.running = self.running.saturating_sub(1);
-        if let Some(flow) = self.flows.get_mut(driver) {
-            flow.running = flow.running.saturating_sub(1);
-            if flow.running == 0 && flow.waiting.is_empty() {
-                self.flows.remove(driver);
-            }
+        let of_kind = self.count(line.kind);
+        *of_kind = of_kind.saturating_sub(1);
+        let Some(lines) = self.drivers.get_mut(driver) else {
+            return;
+        };
+        if lines.give_back(line) {
+            self.lines_running = self.lines_running.saturating_sub(1);
+        }
+        if lines.is_idle() {
+            self.drivers.remove(driver);
         }
     }
 
-    /// The next of the driver that has the fewest requests in flight; of several drivers, that whose next one waits longest. Nobody
-    /// while there is no place for it: none of the others would get one either.
-    fn next(&mut self) -> Option<(Arc<str>, oneshot::Sender<RequestSlot>)> {
-        let waiting = self
-            .flows
-            .iter()
-            .filter_map(|(driver, flow)| Some(((flow.running, flow.waiting.first()?.0), driver, flow)));
-        let ((of_driver, _), driver, _) = waiting.min_by_key(|(order, ..)| *order)?;
-        if self.running >= self.limit(of_driver) {
-            return None;
-        }
+    /// Whether anybody is in line. All of them wait for the limit.
+    fn is_anybody_waiting(&self) -> bool {
+        self.drivers.values().any(|lines| lines.all_waiting() > 0)
+    }
+
+    /// The next one in line for which there is a place.
+    fn next(&mut self) -> Option<(Arc<str>, Line, oneshot::Sender<RequestSlot>)> {
+        let limit = self.limit.now();
+        let next = self.drivers.iter().filter_map(|(driver, lines)| {
+            let (order, line) = lines.next(|kind| self.has_place(limit, kind))?;
+            Some((order, driver, line))
+        });
+        let (_, driver, line) = next.min_by_key(|(order, ..)| *order)?;
         let driver = driver.clone();
-        let (_, sender) = self.flows.get_mut(&driver)?.waiting.pop()?;
-        Some((driver, sender))
+        let sender = self.drivers.get_mut(&driver)?.pop(line)?;
+        Some((driver, line, sender))
+    }
+}
+
+impl RequestSlot {
+    /// How long the request waited for the place, if it had to.
+    pub(in crate::apiserver) fn waited(&self) -> Option<Duration> {
+        self.held.as_ref().and_then(|held| held.waited)
+    }
+
+    /// Gives the place back after an answer, from which the limit follows.
+    pub(in crate::apiserver) fn finish(mut self, answer: SlotAnswer) {
+        self.give_back(answer);
+    }
+
+    fn give_back(&mut self, answer: SlotAnswer) {
+        let Some(held) = self.held.take() else { return };
+        let mut state = held.slots.0.lock();
+        let is_wanted = state.is_anybody_waiting();
+        state
+            .limit
+            .record(held.line.kind, held.since.elapsed(), answer, held.few, is_wanted);
+        state.give_back(&held.driver, held.line);
+        held.slots.grant_next(&mut state);
     }
 }
 
 impl Drop for RequestSlot {
+    /// The request was given up: nothing is learned from it.
     fn drop(&mut self) {
-        if let Some((places, driver)) = self.held.take() {
-            places.release(&driver);
-        }
+        self.give_back(SlotAnswer::Other);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::FutureExt as _;
-    use std::pin::{Pin, pin};
-
-    use super::*;
-
-    type Waiting<'a> = Pin<Box<dyn Future<Output = RequestSlot> + 'a>>;
-
-    fn name(text: &str) -> Arc<str> {
-        Arc::from(text)
+impl RequestSlots {
+    /// Whether nothing is in flight or in line.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.0.lock();
+        state.running == 0 && state.lines_running == 0 && state.drivers.is_empty()
     }
 
-    /// A request that waits in line.
-    fn wait<'a>(places: &'a RequestSlots, driver: &'a Arc<str>) -> Waiting<'a> {
-        wait_about(places, driver, None)
-    }
-
-    /// One about work for a node, if it is for one.
-    fn wait_about<'a>(places: &'a RequestSlots, driver: &'a Arc<str>, node: Option<&'a Arc<str>>) -> Waiting<'a> {
-        let mut waiting: Waiting<'a> = Box::pin(places.acquire(driver, node));
-        assert!(waiting.as_mut().now_or_never().is_none());
-        waiting
-    }
-
-    /// Hands the only place on, and checks that those in line get it in this order.
-    fn passes_on(mut place: RequestSlot, line: &mut [Waiting<'_>], order: &[usize]) {
-        for &next in order {
-            drop(place);
-            place = got(&mut line[next]).unwrap();
-        }
-    }
-
-    fn got(waiting: &mut Waiting<'_>) -> Option<RequestSlot> {
-        waiting.as_mut().now_or_never()
-    }
-
-    fn places(count: usize) -> RequestSlots {
-        RequestSlots::new(SlotLimits {
-            alone: count,
-            crowded: count,
-        })
-    }
-
-    #[tokio::test]
-    async fn a_driver_alone_has_all_places() {
-        let (places, driver) = (places(3), name("a"));
-        let mut held: Vec<RequestSlot> = Vec::new();
-        for _ in 0..3 {
-            held.push(places.acquire(&driver, None).await);
-        }
-        let mut fourth = wait(&places, &driver);
-        held.pop();
-        assert!(got(&mut fourth).is_some());
-    }
-
-    #[tokio::test]
-    async fn the_next_place_is_for_the_driver_with_the_fewest() {
-        let (places, crowd, other) = (places(2), name("crowd"), name("other"));
-        let (first, second) = (places.acquire(&crowd, None).await, places.acquire(&crowd, None).await);
-        let mut crowd_waits: Vec<_> = (0..5).map(|_| wait(&places, &crowd)).collect();
-        let mut other_waits = wait(&places, &other);
-        drop(first);
-        let others = got(&mut other_waits);
-        assert!(others.is_some(), "it came last and has nothing in flight");
-        assert!(crowd_waits.iter_mut().all(|waiting| got(waiting).is_none()));
-        // With one each, who waits longest is next.
-        drop(second);
-        let third = got(&mut crowd_waits[0]);
-        assert!(third.is_some());
-        assert!(got(&mut crowd_waits[1]).is_none());
-        drop(others);
-        assert!(
-            got(&mut crowd_waits[1]).is_none(),
-            "the last is for a driver without any"
-        );
-        drop(third);
-        assert!(got(&mut crowd_waits[1]).is_some());
-    }
-
-    /// The detaches of a node that is drained do not keep an attach to another node waiting.
-    #[tokio::test]
-    async fn within_a_driver_the_nodes_take_turns() {
-        let (places, driver) = (places(1), name("driver"));
-        let (drained, other) = (name("drained"), name("other"));
-        let held = places.acquire(&driver, Some(&drained)).await;
-        let nodes = [&drained, &drained, &drained, &drained, &drained, &other, &other];
-        let mut line = nodes.map(|node| wait_about(&places, &driver, Some(node)));
-        passes_on(held, &mut line, &[0, 5, 1, 6, 2, 3, 4]);
-        assert!(places.0.lock().flows.is_empty());
-    }
-
-    /// What is about no node is in no line behind others of its kind.
-    #[tokio::test]
-    async fn requests_about_no_node_have_a_turn_each() {
-        let (places, driver, node) = (places(1), name("driver"), name("node"));
-        let held = places.acquire(&driver, Some(&node)).await;
-        let mut line = [Some(&node), Some(&node), None, None].map(|node| wait_about(&places, &driver, node));
-        passes_on(held, &mut line, &[0, 2, 3, 1]);
-    }
-
-    #[tokio::test]
-    async fn failures_of_all_drivers_are_noted_in_one_line() {
-        let (places, driver) = (places(2), name("works"));
-        let (first, second) = (places.acquire_for_failure().await, places.acquire_for_failure().await);
-        let mut notes: Vec<Waiting<'_>> = (0..3)
-            .map(|_| Box::pin(places.acquire_for_failure()) as Waiting<'_>)
-            .collect();
-        assert!(notes.iter_mut().all(|note| got(note).is_none()));
-        let mut works = wait(&places, &driver);
-        drop(first);
-        let place = got(&mut works);
-        assert!(place.is_some(), "it came last and has nothing in flight");
-        drop(second);
-        assert!(got(&mut notes[0]).is_some());
-    }
-
-    /// Between two writes of its attach a driver has no request. The crowd of another does not get all places by that.
-    #[tokio::test(start_paused = true)]
-    async fn two_drivers_are_a_crowd_for_a_while() {
-        let places = RequestSlots::new(SlotLimits { alone: 4, crowded: 1 });
-        let (crowd, other) = (name("crowd"), name("other"));
-        drop(places.acquire(&other, None).await);
-        let first = places.acquire(&crowd, None).await;
-        let mut second = wait(&places, &crowd);
-        drop(first);
-        let second = got(&mut second);
-        assert!(second.is_some());
-        tokio::time::advance(CROWDED_FOR).await;
-        let third = places.acquire(&crowd, None).await;
-        drop((second, third));
-    }
-
-    #[tokio::test]
-    async fn who_gives_up_waiting_keeps_no_place() {
-        let (places, driver) = (places(1), name("a"));
-        let held = places.acquire(&driver, None).await;
-        let given_up = wait(&places, &driver);
-        let mut last = wait(&places, &driver);
-        drop(given_up);
-        drop(held);
-        let place = got(&mut last);
-        assert!(place.is_some());
-        // One that was given the place and gives up before it looks.
-        let unlooked = wait(&places, &driver);
-        let mut next = wait(&places, &driver);
-        drop(place);
-        drop(unlooked);
-        drop(got(&mut next).unwrap());
-        assert_eq!(places.0.lock().running, 0);
-        assert!(places.0.lock().flows.is_empty());
-        let again = pin!(places.acquire(&driver, None));
-        assert!(again.now_or_never().is_some());
-    }
-
-    #[tokio::test]
-    async fn there_are_fewer_places_when_several_drivers_want_some() {
-        let places = RequestSlots::new(SlotLimits { alone: 5, crowded: 3 });
-        let (crowd, other) = (name("crowd"), name("other"));
-        let mut held: Vec<RequestSlot> = Vec::new();
-        for _ in 0..5 {
-            held.push(places.acquire(&crowd, None).await);
-        }
-        let mut others = wait(&places, &other);
-        for _ in 0..2 {
-            held.pop();
-            assert!(got(&mut others).is_none());
-        }
-        held.pop();
-        let other_place = got(&mut others).unwrap();
-        let mut crowd_waits = wait(&places, &crowd);
-        drop(other_place);
-        // One of the three places is free, and waits for another driver.
-        assert!(got(&mut crowd_waits).is_none());
-        let other_place = places.acquire(&other, None).now_or_never();
-        assert!(other_place.is_some());
-        drop(other_place);
-        held.pop();
-        assert!(got(&mut crowd_waits).is_some());
+    pub(super) fn running_and_limit(&self) -> (usize, usize) {
+        let state = self.0.lock();
+        (state.running, state.limit.now())
     }
 }

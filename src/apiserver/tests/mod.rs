@@ -6,6 +6,7 @@ pub(crate) mod network;
 mod pages;
 mod patience;
 mod requests;
+mod slots;
 mod throttle;
 
 use std::collections::BTreeMap;

@@ -139,7 +139,10 @@ async fn writes_of_a_kind_wait_and_those_of_others_do_not() {
     let failed = others.patch(&write("a"), None, &none).await.unwrap_err();
     assert_eq!((failed.kind, failed.retry_after), (ApiErrorKind::Unavailable, None));
     others.patch(&write("a"), None, &none).await.unwrap();
-    requests.get(&WriteTarget::Attachment("a".into()), &none).await.unwrap();
+    requests
+        .get(&WriteTarget::Attachment("a".into()), None, &none)
+        .await
+        .unwrap();
     assert!(log.lock().iter().all(|(at, _)| *at == 0), "{:?}", log.lock());
     // The wait is no part of a request's deadline, and many who waited do not go at once.
     let began = Instant::now();

@@ -104,7 +104,7 @@ impl Server {
             namespace: namespace.into(),
             name: name.into(),
         };
-        self.requests.get_secret(&reference, &Span::disabled()).await
+        self.requests.get_secret(&reference, None, &Span::disabled()).await
     }
 
     fn lines(&self) -> Vec<String> {
@@ -189,12 +189,12 @@ async fn the_object_behind_a_target_is_read_whole() {
     let quiet = Span::disabled();
     let status = WriteTarget::AttachmentStatus("a".into());
     assert!(matches!(
-        server.requests.get(&status, &quiet).await,
+        server.requests.get(&status, None, &quiet).await,
         Ok(Returned::Attachment(_))
     ));
     let target = WriteTarget::Volume("pv1".into());
     assert!(matches!(
-        server.requests.get(&target, &quiet).await,
+        server.requests.get(&target, None, &quiet).await,
         Ok(Returned::Volume(_))
     ));
     assert_eq!(
@@ -315,7 +315,7 @@ async fn a_server_that_is_not_there_is_an_unknown_end() {
     let config = kube::Config::new(format!("http://127.0.0.1:{port}").parse().unwrap());
     let requests = Requests::new(connect(&config).unwrap(), "x", LIMIT, Metrics::default());
     let error = requests
-        .get(&WriteTarget::Volume("pv".into()), &Span::disabled())
+        .get(&WriteTarget::Volume("pv".into()), None, &Span::disabled())
         .await
         .unwrap_err();
     assert_eq!(error.kind, ApiErrorKind::Unknown);
@@ -370,7 +370,7 @@ async fn a_request_is_traced_and_counted() {
     let span = tracer.root("attempt", SpanKind::Internal, &[]);
     server.answer(status(409, "conflict"));
     let target = WriteTarget::Attachment("a".into());
-    server.requests.get(&target, &span).await.unwrap_err();
+    server.requests.get(&target, None, &span).await.unwrap_err();
     let arrived = server.arrived.lock().pop().unwrap();
     let parent = arrived.headers["traceparent"].to_str().unwrap().to_owned();
     assert!(

@@ -138,7 +138,7 @@ fn status(written: &Value, record: &Attachment, found: &mut Vec<Difference>) {
     let has_context = written["attachmentMetadata"]
         .as_object()
         .is_some_and(|context| context.values().any(Value::is_string));
-    if has_context && record.publish_context_keys.is_empty() {
+    if has_context && !record.has_publish_context {
         missing("attachmentMetadata");
     }
     if written["attachError"].is_object() && record.attach_error.is_none() {

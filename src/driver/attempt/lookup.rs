@@ -24,7 +24,7 @@ impl Attempt<'_> {
             .work
             .context
             .requests
-            .get(&WriteTarget::Volume(name), &self.span)
+            .get(&WriteTarget::Volume(name), self.run.group(), &self.span)
             .await;
         if let Ok(Returned::Volume(record)) = answer
             && !record.is_gone()
@@ -54,7 +54,7 @@ impl Attempt<'_> {
         if let Some(volume) = snapshot.volume.as_ref().filter(|_| !watched.volumes) {
             let target = WriteTarget::Volume(volume.name.clone());
             let reading = store.read_volume(&volume.name);
-            match requests.get(&target, &self.span).await {
+            match requests.get(&target, self.run.group(), &self.span).await {
                 Ok(Returned::Volume(record)) if !record.is_gone() => reading.volume(*record),
                 Ok(Returned::Volume(_)) => store.mark_deleted(&target, &volume.uid),
                 Err(error) if error.kind == ApiErrorKind::NotFound => store.mark_deleted(&target, &volume.uid),
@@ -101,7 +101,8 @@ impl Attempt<'_> {
         reference: &SecretReference,
     ) -> StepResult {
         self.needed_secret = Some(reference.clone());
-        match self.work.context.requests.get_secret(reference, &self.span).await {
+        let requests = &self.work.context.requests;
+        match requests.get_secret(reference, self.run.group(), &self.span).await {
             Ok(secrets) => {
                 self.secrets = Some(secrets);
                 StepResult::Continue

@@ -298,12 +298,13 @@ impl Undo<'_> {
     /// Reads the attachment until there is an answer that counts, but not for ever; and not for long while the cache believes
     /// that it is there.
     async fn confirm(&self) -> LiveRead {
-        let (name, uid) = (&self.snapshot().attachment.name, &self.snapshot().attachment.uid);
+        let attachment = &self.snapshot().attachment;
+        let (name, uid, node) = (&attachment.name, &attachment.uid, &attachment.node);
         let context = &self.work.context;
         let target = WriteTarget::Attachment(name.clone());
         let mut pause = FIRST_PAUSE;
         for tried in 0..TRIES {
-            match context.requests.get(&target, self.span).await {
+            match context.requests.get(&target, Some(node), self.span).await {
                 Ok(Returned::Attachment(record)) if record.name == *name => return self.judge(&record),
                 Err(error) if error.kind == ApiErrorKind::NotFound => {
                     context.store.mark_deleted(&target, uid);

@@ -225,9 +225,8 @@ impl Attempt<'_> {
 
     /// Sends writes that note a failure.
     async fn write_failure_patches(&self, snapshot: &Snapshot, writes: Vec<Write>) -> Result<(), ApiError> {
-        let requests = self.work.context.requests.for_failure_writes();
         for write in writes {
-            self.write(&requests, snapshot, &write).await?;
+            self.write(&self.work.context.requests, snapshot, &write).await?;
         }
         Ok(())
     }
@@ -266,7 +265,8 @@ impl Attempt<'_> {
 
     /// Reads an object again, into the cache; true when it is not there any more.
     async fn refresh(&self, snapshot: &Snapshot, target: &WriteTarget) -> bool {
-        let outcome = self.work.context.requests.get(target, &self.span).await;
+        let requests = &self.work.context.requests;
+        let outcome = requests.get(target, self.run.group(), &self.span).await;
         let (uid, version) = (snapshot.uid(target), snapshot.version(target));
         let known = apply_response(&self.work.context.store, target, uid, version, outcome);
         matches!(known, Err(error) if error.kind == ApiErrorKind::NotFound)

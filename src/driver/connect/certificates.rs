@@ -135,7 +135,7 @@ impl CertificateReader {
     async fn read(&mut self) {
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.requests.get_secret(&self.reference, &Span::disabled()).await {
+            match self.requests.get_secret(&self.reference, None, &Span::disabled()).await {
                 Ok(data) => return self.apply(&data),
                 Err(error) if error.kind == ApiErrorKind::NotFound => {
                     return self.set_problem(ConditionReason::SecretMissing, missing(&self.reference));

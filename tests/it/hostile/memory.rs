@@ -133,7 +133,8 @@ async fn the_publish_contexts_of_others_do_not_fill_the_memory() -> Result<()> {
                 .await?;
             attachments
                 .patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
-                .await?;
+                .await
+                .map_err(|error| Error::Other(error.to_string()))?;
             Ok::<_, Error>(())
         }
     });

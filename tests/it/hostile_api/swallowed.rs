@@ -60,7 +60,7 @@ async fn a_short_stall_costs_no_connection_and_no_list() -> Result<()> {
     install(&world.cluster).await?;
     let direct = world.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
     let tunnel = Tunnel::start(&direct).await?;
-    let operator = Operator::start_with(tunnel.kubeconfig(), operator_options())?;
+    let operator = Operator::start_with(&tunnel.kubeconfig(&direct)?, operator_options())?;
     operator.wait_ready().await?;
     let driver = world.driver("stalled", json!({})).await?;
     driver.attach("stalled-before").await?;

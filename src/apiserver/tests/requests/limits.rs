@@ -45,7 +45,7 @@ async fn a_driver_has_a_limit_of_its_own() {
             namespace: "a".into(),
             name: "b".into(),
         };
-        requests.get_secret(&reference, &Span::disabled()).await.unwrap();
+        requests.get_secret(&reference, None, &Span::disabled()).await.unwrap();
     };
     secret(&requests).await;
     assert!(!text().contains("rest_client_rate_limiter_duration_seconds_count"));

@@ -33,11 +33,11 @@ async fn the_api_servers_own_404_says_that_the_object_is_gone() {
         ),
     ] {
         server.answer(raw(404, not_found(path).to_string()));
-        let error = server.requests.get(&target, &quiet).await.unwrap_err();
+        let error = server.requests.get(&target, None, &quiet).await.unwrap_err();
         assert_eq!(error.kind, ApiErrorKind::NotFound, "{path}");
     }
     server.answer(raw(404, not_found("/apis/storage.k8s.io/v1/csinodes/n").to_string()));
-    let error = server.requests.get_csi_node("n", &quiet).await.unwrap_err();
+    let error = server.requests.get_csi_node(&"n".into(), &quiet).await.unwrap_err();
     assert_eq!(error.kind, ApiErrorKind::NotFound);
     server.answer(raw(404, not_found("/api/v1/namespaces/ns/secrets/s").to_string()));
     assert_eq!(server.secret("ns", "s").await.unwrap_err().kind, ApiErrorKind::NotFound);
@@ -129,7 +129,7 @@ async fn an_answer_about_another_object_is_none() {
         );
         assert!(error.is_transient(), "{what}");
         server.answer(raw(200, body));
-        let error = server.requests.get(&target, &quiet).await.unwrap_err();
+        let error = server.requests.get(&target, None, &quiet).await.unwrap_err();
         assert_eq!(error.kind, ApiErrorKind::Malformed, "{what}");
     }
     server.answer(raw(200, of(&json!({"kind": "VolumeAttachment"}))));
