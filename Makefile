@@ -208,7 +208,7 @@ prometheus: ## Get Prometheus and promtool, which the tests of metrics and alert
 haproxy: ## Get HAProxy, which stands before a driver in a test, now rather than when first needed
 	@tests/haproxy/fetch >/dev/null
 
-# ring has C and assembler, for which a cross compiler would be needed. `cargo check` does not link, so that a C compiler that does nothing
+# aws-lc-sys has C and assembler, for which a cross compiler would be needed. `cargo check` does not link, so that a C compiler that does nothing
 # is enough for the Rust sources; the whole is compiled on arm64 by .github/workflows.
 check-arm64: need-rust ## Check that the Rust sources compile for arm64; fetches Rust's library for it
 	rustup --quiet target add aarch64-unknown-linux-gnu

@@ -24,7 +24,7 @@ const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     // Only one TLS provider may ever be asked for; installing it twice is the only way this can fail.
-    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if sidecar_flags::is_drop_in(&arguments) {
         return drop_in(&arguments);

@@ -3,7 +3,7 @@
 //! Only the authorities of `ca.crt` are trusted: who may attach volumes is not for the public authorities to say.
 
 use rustls::client::Resumption;
-use rustls::crypto::ring;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl ClientCertificates {
             (Some(_), None) => return Err(half(CERTIFICATE, PRIVATE_KEY)),
             (None, Some(_)) => return Err(half(PRIVATE_KEY, CERTIFICATE)),
         };
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(AUTHORITIES, &error))?

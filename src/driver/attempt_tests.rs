@@ -121,7 +121,7 @@ impl AttemptFixture {
         tracer: Tracer,
         edit: impl FnOnce(&mut AttacherConfigSpec),
     ) -> Self {
-        drop(rustls::crypto::ring::default_provider().install_default());
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let router = axum::Router::new().fallback(serve).with_state(api.clone());

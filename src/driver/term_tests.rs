@@ -66,7 +66,7 @@ struct Stage {
 impl Stage {
     #[allow(clippy::too_many_lines, reason = "everything that a task has")]
     async fn new() -> Self {
-        drop(rustls::crypto::ring::default_provider().install_default());
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
         let driver = MockDriver::builder(NAME).start(&socket).await.unwrap();

@@ -274,7 +274,7 @@ fn replace(all: &mut HeaderMap, ours: &HeaderMap) {
 
 fn tls_config(settings: &TransportSettings) -> Result<ClientConfig, ExporterError> {
     let tls_error = |error: rustls::Error| ExporterError::Tls(error.to_string());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(tls_error)?;
     let builder = if let Some(path) = &settings.certificate {
@@ -311,7 +311,7 @@ fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>
 }
 
 fn private_key(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, ExporterError> {
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
     pem::private_key(text, &provider).map_err(|problem| pem_error(path, problem))
 }
 

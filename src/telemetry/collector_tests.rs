@@ -133,7 +133,7 @@ fn serve_one_https_request(pki: &Pki, listener: std::net::TcpListener) -> std::t
     use std::io::{BufRead, BufReader, Read};
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&pki.ca()).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let chain = vec![CertificateDer::from_pem_slice(pki.certificate.as_bytes()).unwrap()];
     let config = rustls::ServerConfig::builder_with_provider(provider)

@@ -5,8 +5,8 @@
 //! has to be stored. The API server makes the UID, so that nobody can choose an id, and its digest is uniform, as
 //! samplers by ratio need it. Pure: must not read a clock or know where spans go.
 
+use aws_lc_rs::digest::{Context, SHA256};
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
-use ring::digest::{Context, SHA256};
 
 use super::w3c;
 

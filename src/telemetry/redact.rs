@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use ring::digest::{SHA256, digest};
+use aws_lc_rs::digest::{SHA256, digest};
 
 use super::attribute::AttrValue;
 use super::names::attr;

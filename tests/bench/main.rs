@@ -131,7 +131,7 @@ const fn scene(name: &'static str, about: &'static str, minutes: u64, measure: f
 
 fn main() -> ExitCode {
     // Only one TLS provider may ever be asked for; installing it twice is the only way this can fail.
-    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [helper::BURN, share] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         return ended(

@@ -64,7 +64,7 @@ fn other(error: impl ToString) -> Error {
 
 fn main() -> ExitCode {
     // Only one TLS provider may ever be asked for; installing it twice is the only way this can fail.
-    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
     if std::env::args().any(|argument| argument == "--list") {
         return if say(&list()).is_ok() {
             ExitCode::SUCCESS

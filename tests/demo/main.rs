@@ -42,7 +42,7 @@ const LOG_LINES: usize = 25;
 
 fn main() -> ExitCode {
     // Only one TLS provider may ever be asked for; installing it twice is the only way this can fail.
-    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let outcome = match tokio::runtime::Runtime::new() {
         Ok(runtime) => {
             let outcome = runtime.block_on(run(Say::new()));

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use http::{HeaderMap, header};
 use parking_lot::Mutex;
-use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};

@@ -78,7 +78,7 @@ impl Server {
     async fn ask(&self, trusted: &Pair, request: &str) -> std::io::Result<String> {
         let mut roots = RootCertStore::empty();
         roots.add(trusted.certificate.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -344,7 +344,7 @@ async fn a_certificate_serves_tls_1_2_and_1_3() {
     let files = Files::new();
     files.write(&pair());
     let server = start(files.follow().await).await;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[version])

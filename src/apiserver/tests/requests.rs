@@ -43,7 +43,7 @@ struct Server {
 impl Server {
     async fn start(deadline: Duration) -> Self {
         // Whoever is first installs it; all install the same.
-        drop(rustls::crypto::ring::default_provider().install_default());
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let (arrived, script): (Arc<Mutex<Vec<Arrived>>>, Script) = Default::default();
         let (seen, answers) = (arrived.clone(), script.clone());
         let handler = move |request: Request| {
@@ -306,7 +306,7 @@ async fn a_server_that_does_not_answer_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_an_unknown_end() {
-    drop(rustls::crypto::ring::default_provider().install_default());
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

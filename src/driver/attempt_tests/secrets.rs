@@ -90,7 +90,7 @@ struct Scene {
 
 impl Scene {
     fn new(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Self {
-        drop(rustls::crypto::ring::default_provider().install_default());
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let api = Arc::new(Api::default());
         let router = axum::Router::new().fallback(serve).with_state(api.clone());
         let service = tower::ServiceBuilder::new()

@@ -44,7 +44,7 @@ const NOT_PLAYED: u8 = 2;
 
 fn main() -> ExitCode {
     // Only one TLS provider may ever be asked for; installing it twice is the only way this can fail.
-    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let words: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match words.split_first() {
         Some((first, rest)) if first == LAUNCHER => launcher::run(rest).map(|()| ExitCode::FAILURE),

@@ -36,7 +36,7 @@ async fn ask(rig: &Rig, authority: &Authority, token: Option<&str>) -> Result<(u
     let mut roots = RootCertStore::empty();
     let root = CertificateDer::from_pem_slice(authority.certificate().as_bytes()).map_err(other)?;
     roots.add(root).map_err(other)?;
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(other)?
         .with_root_certificates(roots)

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use rustls::crypto::ring;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -45,7 +45,7 @@ impl ServerTls {
     /// Checks everything.
     pub(super) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
         let failed = |what, problem: String| TlsError { what, problem };
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| failed("protocol versions", error.to_string()))?;

@@ -25,7 +25,7 @@ pub struct ClientOptions {
 
 /// Connects; the second value is the namespace of objects that are named without one.
 pub async fn connect(options: &ClientOptions) -> Result<(Client, String)> {
-    drop(rustls::crypto::ring::default_provider().install_default());
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let bad = |error: &dyn std::fmt::Display| PluginError::Config(error.to_string());
     let choice = KubeConfigOptions {
         context: options.context.clone(),

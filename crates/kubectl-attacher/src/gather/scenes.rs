@@ -1,12 +1,12 @@
 //! From a name to the scenes that an explanation is made of.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use csi_attacher_model::objects::{
     Attachment, AttachmentSource, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire, VolumeSource,
 };
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
 use std::sync::Arc;
 

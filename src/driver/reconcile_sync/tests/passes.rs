@@ -48,7 +48,7 @@ struct Stage {
 
 impl Stage {
     fn of(pages: Pages) -> Self {
-        drop(rustls::crypto::ring::default_provider().install_default());
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let lister = Arc::new(Lister::of(pages));
         let metrics = Metrics::default();
         // Nobody listens there: nothing is written in these tests.
