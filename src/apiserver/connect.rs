@@ -5,11 +5,12 @@
 
 use http::{HeaderValue, Request, Uri};
 use hyper::rt::{Read, Write};
+use hyper_rustls::FixedServerNameResolver;
 use hyper_util::client::legacy::connect::{Connection as Connected, HttpConnector};
 use kube::Client;
 use kube::client::{Body, ConfigExt};
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use std::path::Path;
+use kube::config::Config;
+use rustls::pki_types::ServerName;
 use std::time::Duration;
 use thiserror::Error;
 use tower::layer::layer_fn;
@@ -18,6 +19,8 @@ use tower::{BoxError, Service, ServiceBuilder};
 use super::connection::{ApiServerConnection, CONNECT_TIMEOUT, Pings};
 use super::list_watch::{ANSWER, ListWatchService};
 use super::metrics::MetricsService;
+use super::proxy::{Dialer, ProxyError};
+use super::tls::{self, Identity, IdentityError, TrustError};
 use crate::telemetry::Metrics;
 
 /// How we name ourselves to the API server; audit logs tell our writes by it.
@@ -46,7 +49,22 @@ pub enum ConnectError {
     /// No kubeconfig was given, and there is no service account.
     #[error("not inside a pod with a service account, and no --kubeconfig FILE is given ({0})")]
     NotInPod(kube::config::InClusterError),
-    /// TLS or credentials cannot be set up.
+    /// The CA data cannot be used.
+    #[error(transparent)]
+    Trust(TrustError),
+    /// The client certificate cannot be used.
+    #[error(transparent)]
+    Identity(IdentityError),
+    /// The proxy cannot be used.
+    #[error(transparent)]
+    Proxy(ProxyError),
+    /// The name for the certificate of the API server cannot be used.
+    #[error("tls-server-name of the kubeconfig is neither a host name nor an IP address")]
+    ServerName,
+    /// The TLS library cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    Protocol(rustls::Error),
+    /// Credentials cannot be set up.
     #[error("cannot set up the connection to {url}: {source}")]
     Setup {
         /// The API server.
@@ -54,26 +72,6 @@ pub enum ConnectError {
         /// What is wrong.
         source: Box<kube::Error>,
     },
-}
-
-/// Finds out which cluster to talk to: the file that is given, else `KUBECONFIG` or the pod's service account.
-pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
-    let Some(path) = kubeconfig else {
-        return Config::infer().await.map_err(ConnectError::NoConfiguration);
-    };
-    let failed = |source| ConnectError::Kubeconfig {
-        path: path.display().to_string(),
-        source,
-    };
-    let parsed = Kubeconfig::read_from(path).map_err(failed)?;
-    Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
-        .await
-        .map_err(failed)
-}
-
-/// The cluster of the pod that this process runs in, and nothing else.
-pub fn load_pod_config() -> Result<Config, ConnectError> {
-    Config::incluster().map_err(ConnectError::NotInPod)
 }
 
 /// Makes a client with a connection of its own; requests that must not wait for each other take different clients.
@@ -85,10 +83,6 @@ pub fn connect(config: &Config) -> Result<Client, ConnectError> {
 /// than one of single requests. Every request is counted in
 /// `metrics`, once: those of `Requests` count themselves.
 pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metrics) -> Result<Client, ConnectError> {
-    let failed = |source| ConnectError::Setup {
-        url: config.cluster_url.to_string(),
-        source: Box::new(source),
-    };
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -98,16 +92,18 @@ pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metr
     tcp.set_keepalive_retries(Some(TCP_PROBES));
     #[cfg(target_os = "linux")]
     tcp.set_tcp_user_timeout(Some(pings(answer).dead_after()));
-    let mut tls = config.rustls_client_config().map_err(failed)?;
     // Which protocol is spoken is agreed in the TLS handshake, and the connector below offers both.
-    tls.alpn_protocols.clear();
-    let connector = hyper_rustls::HttpsConnectorBuilder::new()
+    let (tls, identity) = tls::client_config(config)?;
+    let dialer = Dialer::new(tcp, config.proxy_url.as_ref(), &tls);
+    let mut https = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(tls)
-        .https_or_http()
-        .enable_http1()
-        .enable_http2()
-        .wrap_connector(tcp);
-    over(connector, config, answer, metrics)
+        .https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = ServerName::try_from(name.clone()).map_err(|_| ConnectError::ServerName)?;
+        https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
+    }
+    let connector = https.enable_http1().enable_http2().wrap_connector(dialer);
+    over(connector, identity, config, answer, metrics)
 }
 
 fn pings(answer: Option<Duration>) -> Pings {
@@ -118,9 +114,10 @@ fn pings(answer: Option<Duration>) -> Pings {
     }
 }
 
-/// As [`connect_counted`], over connections of this kind.
+/// As [`connect_counted`], over connections of this kind, which are made with that client certificate.
 pub(crate) fn over<C>(
     connector: C,
+    identity: Identity,
     config: &Config,
     answer: Option<Duration>,
     metrics: &Metrics,
@@ -149,6 +146,6 @@ where
         })
         .layer(layer_fn(|inner| MetricsService::new(inner, metrics.clone())))
         .map_err(BoxError::from)
-        .service(ApiServerConnection::new(connector, pings(answer)));
+        .service(ApiServerConnection::new(connector, identity, pings(answer)));
     Ok(Client::new(service, config.default_namespace.clone()))
 }

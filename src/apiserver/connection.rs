@@ -3,7 +3,8 @@
 //! When a load balancer dies or a network is cut, no FIN arrives: packets are lost and the connection looks open. Three
 //! things detect that: HTTP/2 pings, also on an idle connection, so that a watch ends with an error; a request that was
 //! cancelled without an answer, after which the next request uses a new connection, because a proxy may answer pings and
-//! nothing else; and a timeout for connecting. This module must not send a request twice that the API server may have begun to
+//! nothing else; and a timeout for connecting. One more thing makes a new connection: a new client certificate, as an API server looks at
+//! that of a connection with each request. This module must not send a request twice that the API server may have begun to
 //! process: only the caller knows whether that is safe. What was refused unprocessed is sent again unseen.
 
 use std::error::Error as StdError;
@@ -12,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, TryFutureExt};
-use http::{Request, Response, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::Connect;
 use hyper_util::client::legacy::{Client as HyperClient, Error};
@@ -22,6 +23,8 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, Service};
 use tracing::info;
+
+use super::tls::{Identity, explain};
 
 /// A silence after which a ping is sent, and how long its answer may take. The answer comes from the HTTP/2 layer of the API
 /// server, which waits for no handler and sends it before all data. Whatever is received puts the next ping off. No object depends
@@ -77,6 +80,7 @@ type Http<C> = HyperClient<Bounded<C>, Body>;
 pub(super) struct ApiServerConnection<C> {
     connector: Bounded<C>,
     pings: Pings,
+    identity: Identity,
     current: Arc<Mutex<Current<C>>>,
 }
 
@@ -84,6 +88,8 @@ struct Current<C> {
     http: Http<C>,
     /// How often it was replaced before.
     number: u64,
+    /// The client certificate that it was made with, by its number.
+    identity: u64,
 }
 
 impl<C> ApiServerConnection<C>
@@ -91,14 +97,37 @@ where
     C: Clone,
     Bounded<C>: Connect + Clone,
 {
-    pub fn new(connector: C, pings: Pings) -> Self {
+    pub fn new(connector: C, identity: Identity, pings: Pings) -> Self {
         let connector = Bounded(connector);
-        let http = http(connector.clone(), pings);
+        let current = Current {
+            http: http(connector.clone(), pings),
+            number: 0,
+            identity: number(&identity),
+        };
         Self {
             connector,
             pings,
-            current: Arc::new(Mutex::new(Current { http, number: 0 })),
+            identity,
+            current: Arc::new(Mutex::new(current)),
         }
+    }
+
+    /// What the next request is sent over, and its number: a new connection if the client certificate is another one since.
+    fn current(&self) -> (Http<C>, u64) {
+        let identity = number(&self.identity);
+        let mut current = self.current.lock();
+        if current.identity != identity {
+            self.renew(&mut current, identity);
+        }
+        (current.http.clone(), current.number)
+    }
+
+    fn renew(&self, current: &mut Current<C>, identity: u64) {
+        *current = Current {
+            http: http(self.connector.clone(), self.pings),
+            number: current.number + 1,
+            identity,
+        };
     }
 
     /// Lets the next request take a new connection, unless another one took the place of this already. What runs over the old
@@ -106,14 +135,17 @@ where
     fn replace(&self, number: u64) {
         let mut current = self.current.lock();
         if current.number == number {
-            *current = Current {
-                http: http(self.connector.clone(), self.pings),
-                number: number + 1,
-            };
+            let identity = current.identity;
+            self.renew(&mut current, identity);
             drop(current);
             info!("the API server did not answer a request; the next one takes a new connection");
         }
     }
+}
+
+/// Which client certificate there is.
+fn number(identity: &Identity) -> u64 {
+    identity.as_ref().map(|identity| identity.number()).unwrap_or_default()
 }
 
 fn http<C: Connect + Clone>(connector: C, pings: Pings) -> HyperClient<C, Body> {
@@ -135,10 +167,8 @@ where
 {
     /// Sends a request once.
     async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
-        let (answer, number) = {
-            let current = self.current.lock();
-            (current.http.request(request), current.number)
-        };
+        let (http, number) = self.current();
+        let answer = http.request(request);
         let mut pending = PendingRequest {
             connection: self.clone(),
             number,
@@ -147,6 +177,11 @@ where
         };
         let answer = answer.await;
         pending.end();
+        if let (Some(identity), Ok(answer)) = (&self.identity, &answer)
+            && answer.status() == StatusCode::UNAUTHORIZED
+        {
+            identity.refused();
+        }
         answer
     }
 }
@@ -265,7 +300,7 @@ where
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let late = |_| BoxError::from(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs_f32()));
-        let connecting = timeout(CONNECT_TIMEOUT, self.0.call(uri).map_err(Into::into));
+        let connecting = timeout(CONNECT_TIMEOUT, self.0.call(uri).map_err(|error| explain(error.into())));
         connecting.map(move |outcome| outcome.map_err(late)?).boxed()
     }
 }

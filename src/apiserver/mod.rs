@@ -5,6 +5,7 @@
 
 mod access_reviews;
 mod answer;
+mod cluster;
 mod connect;
 mod connection;
 mod csi_driver;
@@ -14,23 +15,28 @@ mod flow;
 mod list_watch;
 mod metrics;
 mod pages;
+mod proxy;
 mod requests;
 mod resource;
 mod secret_data;
 mod secret_poll;
 mod spans;
+mod tls;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use access_reviews::UserInfo;
+pub use cluster::{load_config, load_pod_config};
 #[cfg(test)]
 pub(crate) use connect::over;
-pub use connect::{ConnectError, connect, connect_counted, load_config, load_pod_config};
+pub use connect::{ConnectError, connect, connect_counted};
 pub use csi_driver::CsiDriver;
 pub use error::{ApiError, ApiErrorKind};
 pub use flow::slots::{RequestSlots, SlotLimits as PlaceLimits};
 pub use flow::throttle::{RateLimit, Throttle};
+pub use proxy::ProxyError;
 pub use requests::{Requests, Returned};
 pub use secret_data::SecretData;
 pub use secret_poll::{SecretEvent, pause_after};
+pub use tls::{IdentityError, IssuerProblem, ServerCertificateError, TrustError};

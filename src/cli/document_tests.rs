@@ -42,6 +42,10 @@ The variables of traces, `OTEL_*` among them, are in [TELEMETRY-ENVIRONMENT](TEL
 | `KUBECONFIG` | the operator | kubeconfig if `--kubeconfig` is not given. Ignored in drop-in mode |
 | `KUBERNETES_SERVICE_HOST` | both | address of the API server, with the ServiceAccount that the kubelet mounts; set by the kubelet in every pod |
 | `KUBERNETES_SERVICE_PORT` | both | port of the API server; set by the kubelet in every pod |
+| `HTTPS_PROXY`, `https_proxy` | both | proxy for the way to the API server, as for Go programs: the first that is not empty; `http://`, `https://` or `socks5://`, with user and password. `proxy-url` of the kubeconfig takes precedence |
+| `HTTP_PROXY`, `http_proxy` | both | the same, for an API server whose URL begins with `http://` |
+| `NO_PROXY`, `no_proxy` | both | API servers that are reached directly: names, domains, addresses and networks (`10.0.0.0/8`) with commas between, or `*`; loopback addresses always are |
+| `SSL_CERT_FILE`, `SSL_CERT_DIR` | both | public CAs, which are trusted where a kubeconfig has no CA data |
 | `POD_NAMESPACE` | both | default namespace of the Leases; without it the namespace of the ServiceAccount, else `default`. Also on spans |
 | `POD_NAME` | both | the operator's name in Leases and in the status (`--identity`). In drop-in mode only on spans: the Lease then has \
 the host name, as with the sidecar |

@@ -6,6 +6,7 @@ pub(crate) mod network;
 mod pages;
 mod patience;
 mod requests;
+mod secure;
 mod slots;
 mod throttle;
 

@@ -83,7 +83,7 @@ impl Network {
         let network = self.clone();
         let connector = tower::service_fn(move |_: Uri| network.clone().connect().boxed());
         let config = kube::Config::new(Uri::from_static("http://api"));
-        over(connector, &config, answer, &Metrics::default()).unwrap()
+        over(connector, None, &config, answer, &Metrics::default()).unwrap()
     }
 
     /// How many connections were begun.

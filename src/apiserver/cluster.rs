@@ -1,0 +1,137 @@
+//! Which cluster to talk to: a kubeconfig, or what stands around the pod.
+//!
+//! kube reads the file. What it reads and does not keep, or reads otherwise than client-go, is settled here: where the CA
+//! data is, so that it is read again; the proxy; and values that are blank or have ends of lines.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use kube::config::{AuthInfo, Cluster, Config, KubeConfigOptions, Kubeconfig};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::connect::ConnectError;
+use super::proxy;
+use super::tls::{TrustError, authorities, pem_of};
+
+/// Finds out which cluster to talk to: the file that is given, else `KUBECONFIG` or the pod's service account.
+pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
+    if let Some(path) = kubeconfig {
+        let parsed = Kubeconfig::read_from(path).map_err(|source| unusable(path, source))?;
+        return from_kubeconfig(parsed, path).await;
+    }
+    if let Ok(parsed) = Kubeconfig::read() {
+        match from_kubeconfig(parsed, Path::new("KUBECONFIG")).await {
+            Ok(mut config) => {
+                config.apply_debug_overrides();
+                return Ok(config);
+            }
+            // As for kube, a file that names no cluster is as good as none.
+            Err(ConnectError::Kubeconfig { .. }) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    with_proxy(Config::infer().await.map_err(ConnectError::NoConfiguration)?, None)
+}
+
+/// The cluster of the pod that this process runs in, and nothing else.
+pub fn load_pod_config() -> Result<Config, ConnectError> {
+    with_proxy(Config::incluster().map_err(ConnectError::NotInPod)?, None)
+}
+
+fn unusable(path: &Path, source: kube::config::KubeconfigError) -> ConnectError {
+    ConnectError::Kubeconfig {
+        path: path.display().to_string(),
+        source,
+    }
+}
+
+pub(super) async fn from_kubeconfig(mut parsed: Kubeconfig, path: &Path) -> Result<Config, ConnectError> {
+    for user in parsed
+        .auth_infos
+        .iter_mut()
+        .filter_map(|named| named.auth_info.as_mut())
+    {
+        settle_user(user);
+    }
+    let (mut authorities, mut proxy) = (None, None);
+    if let Some(cluster) = selected(&mut parsed) {
+        authorities = settle_authorities(cluster).map_err(ConnectError::Trust)?;
+        proxy = filled(cluster.proxy_url.take());
+        // kube would take that of the environment, for whatever server.
+        cluster.proxy_url = Some("http://chosen-below".to_owned());
+        cluster.tls_server_name = filled(cluster.tls_server_name.take());
+    }
+    let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
+        .await
+        .map_err(|source| unusable(path, source))?;
+    config.root_cert_file = authorities;
+    if let Some(told) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
+        told.proxy_url.clone_from(&proxy);
+    }
+    with_proxy(config, proxy.as_deref())
+}
+
+fn with_proxy(mut config: Config, configured: Option<&str>) -> Result<Config, ConnectError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    config.proxy_url = proxy::choose(&config.cluster_url, configured, variable).map_err(ConnectError::Proxy)?;
+    Ok(config)
+}
+
+/// The cluster of the current context.
+fn selected(parsed: &mut Kubeconfig) -> Option<&mut Cluster> {
+    let current = parsed.current_context.as_ref()?;
+    let context = parsed.contexts.iter().find(|context| context.name == *current)?;
+    let name = &context.context.as_ref()?.cluster;
+    let cluster = parsed.clusters.iter_mut().find(|cluster| cluster.name == *name)?;
+    cluster.cluster.as_mut()
+}
+
+/// Leaves what is a certificate in the CA data, and returns the file that it is from. What stands in the kubeconfig itself
+/// goes before a file.
+fn settle_authorities(cluster: &mut Cluster) -> Result<Option<PathBuf>, TrustError> {
+    let data = filled(cluster.certificate_authority_data.take().map(|data| in_one_line(&data)));
+    let file = filled(cluster.certificate_authority.take()).filter(|_| data.is_none());
+    if cluster.insecure_skip_tls_verify == Some(true) {
+        return Ok(None);
+    }
+    let (text, from) = match (data, &file) {
+        (Some(data), _) => {
+            let decoded = base64::engine::general_purpose::STANDARD.decode(data);
+            (decoded.map_err(|_| TrustError::Base64)?, "certificate-authority-data")
+        }
+        (None, Some(path)) => {
+            let read = std::fs::read(path).map_err(|source| TrustError::File {
+                path: path.clone(),
+                source,
+            });
+            (read?, "certificate-authority")
+        }
+        (None, None) => return Ok(None),
+    };
+    let found = authorities(&text);
+    if found.is_empty() {
+        return Err(TrustError::Empty { from });
+    }
+    let text = base64::engine::general_purpose::STANDARD.encode(pem_of(&found));
+    cluster.certificate_authority_data = Some(text);
+    Ok(file.map(PathBuf::from))
+}
+
+fn settle_user(user: &mut AuthInfo) {
+    user.client_certificate = filled(user.client_certificate.take());
+    user.client_key = filled(user.client_key.take());
+    user.client_certificate_data = filled(user.client_certificate_data.take().map(|data| in_one_line(&data)));
+    let key = user.client_key_data.take();
+    let key = filled(key.map(|data| in_one_line(data.expose_secret())));
+    user.client_key_data = key.map(SecretString::from);
+}
+
+/// An empty value is none.
+fn filled(value: Option<String>) -> Option<String> {
+    value.filter(|value| !value.is_empty())
+}
+
+/// Go passes over ends of lines in base64.
+fn in_one_line(data: &str) -> String {
+    data.replace(['\r', '\n'], "")
+}

@@ -1,0 +1,282 @@
+//! The proxy on the way to the API server: `proxy-url` of the kubeconfig, else what the environment says, as Go reads it.
+//!
+//! Must not show a proxy's user or password: errors and logs name its host and port.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::task::{Context, Poll};
+
+use base64::Engine as _;
+use futures::future::{BoxFuture, FutureExt};
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::rt::TokioIo;
+use ipnet::IpNet;
+use percent_encoding::percent_decode_str;
+use rustls::ClientConfig;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tower::{BoxError, Service};
+
+/// Why a proxy cannot be used. Never quotes its URL, which may hold a password.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ProxyError {
+    /// It is not a URL.
+    #[error("{from} is not the URL of a proxy: write it as http://HOST:PORT")]
+    Url {
+        /// The field or the variable.
+        from: &'static str,
+    },
+    /// It is of another kind.
+    #[error("{from} has an unsupported scheme: must be http, https or socks5")]
+    Scheme {
+        /// The field or the variable.
+        from: &'static str,
+    },
+}
+
+/// The field of a kubeconfig.
+const FIELD: &str = "proxy-url of the kubeconfig";
+
+/// The proxy for this API server. An entry of the kubeconfig holds for all that `NO_PROXY` says.
+pub(super) fn choose(
+    server: &Uri,
+    configured: Option<&str>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<Uri>, ProxyError> {
+    if let Some(url) = configured.filter(|url| !url.is_empty()) {
+        return parse(FIELD, url, false).map(Some);
+    }
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let names = if server.scheme() == Some(&Scheme::HTTPS) {
+        ["HTTPS_PROXY", "https_proxy"]
+    } else {
+        ["HTTP_PROXY", "http_proxy"]
+    };
+    let Some((from, url)) = names.into_iter().find_map(|name| Some((name, set(name)?))) else {
+        return Ok(None);
+    };
+    let without = ["NO_PROXY", "no_proxy"].into_iter().find_map(set).unwrap_or_default();
+    if is_direct(server, &without) {
+        return Ok(None);
+    }
+    parse(from, &url, true).map(Some)
+}
+
+/// In a variable the scheme may be left out.
+fn parse(from: &'static str, url: &str, is_lenient: bool) -> Result<Uri, ProxyError> {
+    let complete = |url: &str| {
+        let uri = url.parse::<Uri>().ok()?;
+        (uri.scheme().is_some() && uri.host().is_some_and(|host| !host.is_empty())).then_some(uri)
+    };
+    let found = complete(url).or_else(|| is_lenient.then(|| complete(&format!("http://{url}")))?);
+    let found = found.ok_or(ProxyError::Url { from })?;
+    match found.scheme_str() {
+        Some("http" | "https" | "socks5") => Ok(found),
+        // As in Go, where this is for variables alone.
+        Some("socks5h") if is_lenient => Ok(found),
+        _ => Err(ProxyError::Scheme { from }),
+    }
+}
+
+/// Whether `NO_PROXY` excepts this server, or it is on this machine: the rules of golang.org/x/net/http/httpproxy.
+fn is_direct(server: &Uri, without: &str) -> bool {
+    let Some(host) = server.host() else { return true };
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    let port = port_of(server).to_string();
+    let address = host.parse::<IpAddr>().ok();
+    if host == "localhost" || address.is_some_and(|address| address.to_canonical().is_loopback()) {
+        return true;
+    }
+    without
+        .split(',')
+        .any(|entry| is_excepted(&entry.trim().to_ascii_lowercase(), &host, &port, address))
+}
+
+fn is_excepted(entry: &str, host: &str, port: &str, address: Option<IpAddr>) -> bool {
+    if entry.is_empty() || entry == "*" {
+        return entry == "*";
+    }
+    if let Ok(network) = entry.parse::<IpNet>() {
+        return address.is_some_and(|address| network.contains(&address.to_canonical()));
+    }
+    // An IPv6 address has a port after brackets only, and brackets before a port only.
+    let (name, of_port) = match entry.rsplit_once(':') {
+        Some((name, of_port)) if !name.contains(':') => (name, Some(of_port)),
+        Some((name, of_port)) if name.starts_with('[') && name.ends_with(']') => {
+            (&name[1..name.len() - 1], Some(of_port))
+        }
+        _ => (entry, None),
+    };
+    if of_port.is_some_and(|of_port| of_port != port) {
+        return false;
+    }
+    if let Ok(excepted) = name.parse::<IpAddr>() {
+        return address.is_some_and(|address| address.to_canonical() == excepted.to_canonical());
+    }
+    if address.is_some() || name.is_empty() {
+        return false;
+    }
+    let name = name
+        .strip_prefix('*')
+        .filter(|rest| rest.starts_with('.'))
+        .unwrap_or(name);
+    match name.strip_prefix('.') {
+        Some(domain) => host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')),
+        None => host == name || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.')),
+    }
+}
+
+fn port_of(uri: &Uri) -> u16 {
+    let usual = match uri.scheme_str() {
+        Some("https") => 443,
+        Some("socks5" | "socks5h") => 1080,
+        _ => 80,
+    };
+    uri.port_u16().unwrap_or(usual)
+}
+
+/// Opens the connections that TLS is spoken over, through the proxy if there is one.
+#[derive(Clone)]
+pub(super) struct Dialer {
+    way: Way,
+    /// Host and port of the proxy.
+    proxy: String,
+}
+
+#[derive(Clone)]
+enum Way {
+    Direct(HttpConnector),
+    Tunnel(Tunnel<HttpConnector>),
+    TlsTunnel(Tunnel<HttpsConnector<HttpConnector>>),
+    Socks(SocksV5<HttpConnector>),
+}
+
+impl Dialer {
+    /// As Go's client does, a proxy that speaks TLS is trusted by the CA data of the API server.
+    pub(super) fn new(tcp: HttpConnector, proxy: Option<&Uri>, tls: &ClientConfig) -> Self {
+        let Some((proxy, host)) = proxy.and_then(|proxy| Some((proxy, proxy.host()?))) else {
+            return Self {
+                way: Way::Direct(tcp),
+                proxy: String::new(),
+            };
+        };
+        let authority = format!("{host}:{}", port_of(proxy));
+        let scheme = proxy.scheme_str().unwrap_or_default();
+        let address = Uri::builder()
+            .scheme(if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP })
+            .authority(authority.as_str())
+            .path_and_query("/")
+            .build()
+            .unwrap_or_default();
+        let user = proxy.authority().and_then(credentials);
+        let way = match scheme {
+            "socks5" | "socks5h" => {
+                let socks = SocksV5::new(address, tcp);
+                Way::Socks(match user {
+                    Some((user, password)) => socks.with_auth(user, password),
+                    None => socks,
+                })
+            }
+            "https" => {
+                let https = HttpsConnectorBuilder::new().with_tls_config(tls.clone());
+                let https = https.https_or_http().enable_http1().wrap_connector(tcp);
+                Way::TlsTunnel(with_basic(Tunnel::new(address, https), user))
+            }
+            _ => Way::Tunnel(with_basic(Tunnel::new(address, tcp), user)),
+        };
+        Self { way, proxy: authority }
+    }
+}
+
+/// User and password of a URL.
+fn credentials(authority: &Authority) -> Option<(String, String)> {
+    let (user, _) = authority.as_str().rsplit_once('@')?;
+    let (user, password) = user.split_once(':').unwrap_or((user, ""));
+    let plain = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    Some((plain(user), plain(password)))
+}
+
+fn with_basic<C>(tunnel: Tunnel<C>, user: Option<(String, String)>) -> Tunnel<C> {
+    let header = user.and_then(|(user, password)| {
+        let encoded = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+        HeaderValue::try_from(format!("Basic {encoded}")).ok()
+    });
+    match header {
+        Some(header) => tunnel.with_auth(header),
+        None => tunnel,
+    }
+}
+
+/// The connection through the proxy failed.
+#[derive(Debug)]
+struct ProxyFailure {
+    proxy: String,
+    source: BoxError,
+}
+
+impl fmt::Display for ProxyFailure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "through the proxy {}", self.proxy)
+    }
+}
+
+impl std::error::Error for ProxyFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.source.as_ref())
+    }
+}
+
+type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+impl Service<Uri> for Dialer {
+    type Response = Stream;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Stream, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        match &mut self.way {
+            Way::Direct(way) => way.poll_ready(context).map_err(Into::into),
+            Way::Tunnel(way) => way.poll_ready(context).map_err(Into::into),
+            Way::TlsTunnel(way) => way.poll_ready(context).map_err(Into::into),
+            Way::Socks(way) => way.poll_ready(context).map_err(Into::into),
+        }
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        let proxy = self.proxy.clone();
+        let through = |source: BoxError| -> BoxError { Box::new(ProxyFailure { proxy, source }) };
+        match &mut self.way {
+            Way::Direct(way) => {
+                let connecting = way.call(server);
+                async move { Ok(Stream::Http(connecting.await?)) }.boxed()
+            }
+            Way::Tunnel(way) => {
+                let connecting = way.call(with_port(server));
+                async move { Ok(Stream::Http(connecting.await.map_err(|error| through(error.into()))?)) }.boxed()
+            }
+            Way::TlsTunnel(way) => {
+                let connecting = way.call(with_port(server));
+                async move { connecting.await.map_err(|error| through(error.into())) }.boxed()
+            }
+            Way::Socks(way) => {
+                let connecting = way.call(with_port(server));
+                async move { Ok(Stream::Http(connecting.await.map_err(|error| through(error.into()))?)) }.boxed()
+            }
+        }
+    }
+}
+
+/// A proxy is always told the port.
+fn with_port(server: Uri) -> Uri {
+    let Some(host) = server.host() else { return server };
+    let Ok(authority) = Authority::try_from(format!("{host}:{}", port_of(&server))) else {
+        return server;
+    };
+    let mut parts = server.into_parts();
+    parts.authority = Some(authority);
+    Uri::from_parts(parts).unwrap_or_default()
+}

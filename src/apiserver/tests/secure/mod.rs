@@ -1,0 +1,233 @@
+//! TLS with an API server in this process: whom we trust, as whom we come, and what changes while we run.
+
+mod proxies;
+mod server;
+
+use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512, PKCS_ED25519, SignatureAlgorithm};
+use tokio::time::{Duration, timeout};
+
+use server::{Authority, Kubeconfig, Server, acceptor, ask, base64, self_signed};
+
+const P256: &SignatureAlgorithm = &PKCS_ECDSA_P256_SHA256;
+const HOST: &str = "127.0.0.1";
+
+#[tokio::test]
+async fn keys_of_each_kind_are_good_for_servers_clients_and_authorities() {
+    for kind in [P256, &PKCS_ECDSA_P384_SHA384, &PKCS_ECDSA_P521_SHA512, &PKCS_ED25519] {
+        let authority = Authority::new("root", kind);
+        let server = Server::start(acceptor(&authority.issue(&[HOST], kind), Some(&authority))).await;
+        let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
+        let client = kubeconfig.is(&authority.issue(&["me"], kind)).connect().await.unwrap();
+        assert_eq!(ask(&client).await, Ok("me@".to_owned()), "{kind:?}");
+
+        let own = self_signed(HOST, kind);
+        let server = Server::start(acceptor(&own, None)).await;
+        let client = Kubeconfig::new(&server.url()).trusts(&own.certificate).connect().await;
+        assert_eq!(ask(&client.unwrap()).await, Ok("@".to_owned()), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_the_kubeconfig_is_checked_and_sent() {
+    let authority = Authority::new("root", P256);
+    let server = Server::start(acceptor(&authority.issue(&["api.tenant.svc"], P256), None)).await;
+    let by = |name: &'static str| {
+        let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
+        async move { kubeconfig.cluster("tls-server-name", name).connect().await }
+    };
+    let named = by("api.tenant.svc").await.unwrap();
+    assert_eq!(ask(&named).await, Ok("@api.tenant.svc".to_owned()));
+    let error = ask(&by("").await.unwrap()).await.unwrap_err();
+    assert!(
+        error.contains("is not for 127.0.0.1, only for api.tenant.svc: "),
+        "{error}"
+    );
+    assert!(error.contains("set tls-server-name in the kubeconfig"), "{error}");
+    let error = by("a name").await.err().unwrap().to_string();
+    assert!(
+        error.contains("tls-server-name of the kubeconfig is neither"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn ca_data_that_is_replaced_is_used_by_the_next_connection() {
+    let (old, new) = (Authority::new("old", P256), Authority::new("new", P256));
+    let server = Server::start(acceptor(&new.issue(&[HOST], P256), None)).await;
+    let kubeconfig = Kubeconfig::new(&server.url()).cluster("certificate-authority", "ca.crt");
+    kubeconfig.write("ca.crt", &old.certificate);
+    let client = kubeconfig.connect().await.unwrap();
+    let error = ask(&client).await.unwrap_err();
+    assert!(
+        error.contains("add the certificate of its issuer (\"CN=new\") to the CA data"),
+        "{error}"
+    );
+
+    kubeconfig.write("ca.crt", &new.certificate);
+    assert_eq!(ask(&client).await, Ok("@".to_owned()));
+    // One that cannot be read leaves the one before it.
+    kubeconfig.write("ca.crt", "half a file");
+    server.show(acceptor(&new.issue(&[HOST], P256), None));
+    let client = {
+        std::fs::remove_file(kubeconfig.write("ca.crt", "")).unwrap();
+        kubeconfig.write("ca.crt", &new.certificate);
+        let client = kubeconfig.connect().await.unwrap();
+        kubeconfig.write("ca.crt", "half a file");
+        client
+    };
+    assert_eq!(ask(&client).await, Ok("@".to_owned()));
+}
+
+/// A client whose pair is in files, and the server that it talks to.
+async fn with_files(authority: &Authority) -> (Server, Kubeconfig, kube::Client) {
+    let server = Server::start(acceptor(&authority.issue(&[HOST], P256), Some(authority))).await;
+    let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
+    let kubeconfig = kubeconfig
+        .user("client-certificate", "tls.crt")
+        .user("client-key", "tls.key");
+    let one = authority.issue(&["one"], P256);
+    kubeconfig.write("tls.crt", &one.certificate);
+    kubeconfig.write("tls.key", &one.key);
+    let client = kubeconfig.connect().await.unwrap();
+    assert_eq!(ask(&client).await, Ok("one@".to_owned()));
+    (server, kubeconfig, client)
+}
+
+#[tokio::test]
+async fn a_client_certificate_that_is_replaced_is_used_over_a_new_connection() {
+    let authority = Authority::new("root", P256);
+    let (_server, kubeconfig, client) = with_files(&authority).await;
+    let two = authority.issue(&["two"], P256);
+    // Between the two pairs the one before them stays.
+    kubeconfig.write("tls.crt", &two.certificate);
+    assert_eq!(ask(&client).await, Ok("one@".to_owned()));
+    kubeconfig.write("tls.key", &two.key);
+    let replaced = async { while ask(&client).await != Ok("two@".to_owned()) {} };
+    timeout(Duration::from_secs(20), replaced).await.unwrap();
+}
+
+#[tokio::test]
+async fn after_a_401_the_client_certificate_is_read_at_once() {
+    let authority = Authority::new("root", P256);
+    let (server, kubeconfig, client) = with_files(&authority).await;
+    let two = authority.issue(&["two"], P256);
+    kubeconfig.write("tls.crt", &two.certificate);
+    kubeconfig.write("tls.key", &two.key);
+    server.refuse("one");
+    assert!(ask(&client).await.is_err() || ask(&client).await == Ok("two@".to_owned()));
+    assert_eq!(ask(&client).await, Ok("two@".to_owned()));
+}
+
+#[tokio::test]
+async fn values_are_read_as_by_client_go() {
+    let authority = Authority::new("root", P256);
+    let server = Server::start(acceptor(&authority.issue(&[HOST], P256), Some(&authority))).await;
+    let me = authority.issue(&["me"], P256);
+    // Ends of lines within base64, files that are not looked at, and values that are empty.
+    let lines = |text: &str| {
+        base64(text).as_bytes().chunks(64).fold(String::new(), |lines, line| {
+            lines + std::str::from_utf8(line).unwrap() + "\n"
+        })
+    };
+    let kubeconfig = Kubeconfig::new(&server.url())
+        .cluster("certificate-authority", "/nowhere")
+        .cluster(
+            "certificate-authority-data",
+            lines(&format!("# text\n{}", authority.certificate)),
+        )
+        .cluster("proxy-url", "")
+        .user("client-certificate", "/nowhere")
+        .user("client-certificate-data", lines(&me.certificate))
+        .user("client-key-data", lines(&me.key));
+    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("me@".to_owned()));
+
+    let kubeconfig = Kubeconfig::new(&server.url())
+        .cluster("certificate-authority-data", "")
+        .cluster("certificate-authority", "ca.crt")
+        .user("client-certificate-data", "")
+        .user("client-key-data", "");
+    kubeconfig.write("ca.crt", &authority.certificate);
+    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
+
+    let kubeconfig = Kubeconfig::new(&server.url()).cluster("insecure-skip-tls-verify", true);
+    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_kubeconfig_is_said_without_its_secrets() {
+    let authority = Authority::new("root", P256);
+    let (me, other) = (authority.issue(&["me"], P256), authority.issue(&["other"], P256));
+    let secret = "c2VjcmV0LWNhbmFyeQ";
+    let at = || Kubeconfig::new("https://127.0.0.1:1");
+    for (kubeconfig, words) in [
+        (
+            at().cluster("certificate-authority", "/nowhere"),
+            "certificate-authority /nowhere: No such file",
+        ),
+        (
+            at().cluster("certificate-authority-data", "%"),
+            "certificate-authority-data of the kubeconfig is not base64",
+        ),
+        (
+            at().trusts("nothing"),
+            "certificate-authority-data of the kubeconfig holds no certificate in PEM form",
+        ),
+        (
+            at().is(&me).user("client-key-data", ""),
+            "has client-certificate but no client-key",
+        ),
+        (
+            at().is(&me).user("client-certificate-data", ""),
+            "has client-key but no client-certificate",
+        ),
+        (
+            at().is(&me).user("client-key-data", format!("{secret}%")),
+            "client-key-data of the kubeconfig is not base64",
+        ),
+        (
+            at().is(&me).user("client-key-data", base64(secret)),
+            "client-key of the kubeconfig holds no private key",
+        ),
+        (
+            at().is(&me).user("client-key-data", base64(&other.key)),
+            "is not the key of the first certificate",
+        ),
+        (
+            at().cluster("proxy-url", format!("ftp://me:{secret}@proxy:21")),
+            "proxy-url of the kubeconfig has an unsupp",
+        ),
+        (
+            at().cluster("proxy-url", format!("me:{secret}@proxy")),
+            "proxy-url of the kubeconfig is not the URL of a proxy",
+        ),
+    ] {
+        let kubeconfig = kubeconfig.cluster("name", "c");
+        let error = kubeconfig
+            .connect()
+            .await
+            .err()
+            .map(|error| format!("{error} {error:?}"));
+        let error = error.unwrap_or_else(|| panic!("accepted: {words}"));
+        assert!(error.contains(words), "{words}: {error}");
+        assert!(!error.contains(secret) && !error.contains(&base64(secret)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_no_tls_or_refuses_us_is_named_so() {
+    let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))
+        .await
+        .unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            let words = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+            drop(tokio::io::AsyncWriteExt::write_all(&mut tcp, words).await);
+        }
+    });
+    let authority = Authority::new("root", P256);
+    let kubeconfig = Kubeconfig::new(&format!("https://{address}")).trusts(&authority.certificate);
+    let error = ask(&kubeconfig.connect().await.unwrap()).await.unwrap_err();
+    assert!(error.contains("does not speak TLS on this port"), "{error}");
+}

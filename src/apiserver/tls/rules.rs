@@ -1,0 +1,330 @@
+//! Whether the certificate of an API server is accepted: by the rules of Go's client, since clusters are set up for kubectl.
+//!
+//! webpki builds and checks the paths. It is told which certificates of the CA data may issue, because it asks nothing of
+//! them, and Go asks the same of them as of all others: that they are valid, are CAs, may sign certificates and issue for
+//! servers. Two things Go accepts that webpki does not: the certificate itself in the CA data, and one with CA:TRUE. Which
+//! forms Go accepts is in `tests/server-certificates/forms.json`.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use rustls::pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
+use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage, VerifiedPath};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::X509Version;
+
+use super::end_entity::EndEntityCopy;
+use super::error::{IssuerProblem, ServerCertificateError};
+
+/// The least size of an RSA key, in bits.
+const RSA_BITS: usize = 2048;
+
+/// Checks what a server that was called `name` sent, against the certificates of the CA data.
+pub(super) fn verify(
+    trusted: &[CertificateDer<'_>],
+    algorithms: &[&dyn SignatureVerificationAlgorithm],
+    (server, sent): (&CertificateDer<'_>, &[CertificateDer<'_>]),
+    name: &ServerName<'_>,
+    now: UnixTime,
+) -> Result<(), ServerCertificateError> {
+    let certificate = EndEntityCert::try_from(server).map_err(ServerCertificateError::Invalid)?;
+    let parsed = parse(server);
+    check_name(&certificate, parsed.as_ref(), name)?;
+    if let Some(bits) = parsed.as_ref().and_then(short_key) {
+        return Err(ServerCertificateError::ShortKey { bits });
+    }
+    if trusted.contains(server) {
+        return check_trusted_itself(parsed.as_ref(), now);
+    }
+    let issuers = Issuers::new(trusted, now);
+    let copy = parsed.as_ref().and_then(|parsed| EndEntityCopy::new(server, parsed));
+    let checked = match &copy {
+        None => issuers.verify(&certificate, algorithms, sent, now),
+        Some(copy) => copy.verify(algorithms, |copy, algorithms| {
+            issuers.verify(copy, algorithms, sent, now)
+        }),
+    };
+    checked.map_err(|error| issuers.explain(error, parsed.as_ref(), sent))
+}
+
+/// Go takes an IPv4 address for the same as that address within IPv6.
+fn check_name(
+    certificate: &EndEntityCert<'_>,
+    parsed: Option<&X509Certificate<'_>>,
+    name: &ServerName<'_>,
+) -> Result<(), ServerCertificateError> {
+    let Err(error) = certificate.verify_is_valid_for_subject_name(name) else {
+        return Ok(());
+    };
+    if let ServerName::IpAddress(address) = name
+        && let IpAddr::V4(address) = IpAddr::from(*address)
+    {
+        let mapped = ServerName::from(IpAddr::V6(address.to_ipv6_mapped()));
+        if certificate.verify_is_valid_for_subject_name(&mapped).is_ok() {
+            return Ok(());
+        }
+    }
+    let webpki::Error::CertNotValidForName(_) = error else {
+        return Err(ServerCertificateError::Invalid(error));
+    };
+    let presented = match parsed.map(names).unwrap_or_default() {
+        names if names.is_empty() => "no name (there is no subjectAltName)".to_owned(),
+        names => names.join(", "),
+    };
+    Err(ServerCertificateError::Name {
+        name: name.to_str().into_owned(),
+        presented,
+    })
+}
+
+/// The names and addresses that a certificate is for.
+fn names(parsed: &X509Certificate<'_>) -> Vec<String> {
+    let Ok(Some(extension)) = parsed.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            let address = v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
+            address.ok().map(|address| address.to_string())
+        }
+        _ => None,
+    };
+    extension.value.general_names.iter().filter_map(name).collect()
+}
+
+/// What Go asks of a certificate that stands in the CA data itself: no issuer, and no CA.
+fn check_trusted_itself(parsed: Option<&X509Certificate<'_>>, now: UnixTime) -> Result<(), ServerCertificateError> {
+    let parsed = parsed.ok_or(ServerCertificateError::Invalid(webpki::Error::BadDer))?;
+    let (from, to, now) = validity(parsed, now);
+    if now < from {
+        return Err(ServerCertificateError::NotYetValid { at: moment(from) });
+    }
+    if now > to {
+        return Err(ServerCertificateError::Expired { at: moment(to) });
+    }
+    if is_for_servers(parsed) {
+        Ok(())
+    } else {
+        Err(ServerCertificateError::Usage)
+    }
+}
+
+/// The certificates of the CA data, by what they are good for.
+struct Issuers<'a> {
+    anchors: Vec<TrustAnchor<'a>>,
+    /// How many intermediate CAs may be below each of the anchors.
+    depths: Vec<Option<u32>>,
+    /// Those that can issue nothing.
+    others: Vec<(Vec<u8>, IssuerProblem)>,
+}
+
+impl<'a> Issuers<'a> {
+    fn new(trusted: &'a [CertificateDer<'_>], now: UnixTime) -> Self {
+        let mut issuers = Self {
+            anchors: Vec::new(),
+            depths: Vec::new(),
+            others: Vec::new(),
+        };
+        for certificate in trusted {
+            let Some(parsed) = parse(certificate) else { continue };
+            let anchor = webpki::anchor_from_trusted_cert(certificate).map_err(|_| IssuerProblem::Unreadable);
+            match may_issue(&parsed, now).and_then(|depth| Ok((anchor?, depth))) {
+                Ok((anchor, depth)) => {
+                    issuers.anchors.push(anchor);
+                    issuers.depths.push(depth);
+                }
+                Err(problem) => issuers.others.push((parsed.subject().as_raw().to_vec(), problem)),
+            }
+        }
+        issuers
+    }
+
+    fn verify(
+        &self,
+        certificate: &EndEntityCert<'_>,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+        sent: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), webpki::Error> {
+        let check = |path: &VerifiedPath<'_>| self.check(path);
+        certificate
+            .verify_for_usage(algorithms, &self.anchors, sent, now, ForServers, None, Some(&check))
+            .map(drop)
+    }
+
+    /// What Go asks of a path beyond what webpki does.
+    fn check(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
+        let anchor = self
+            .anchors
+            .iter()
+            .position(|anchor| std::ptr::eq(anchor, path.anchor()));
+        let depth = anchor.and_then(|anchor| self.depths[anchor]);
+        let between = path.intermediate_certificates().count();
+        if depth.is_some_and(|depth| usize::try_from(depth).is_ok_and(|depth| between > depth)) {
+            return Err(webpki::Error::PathLenConstraintViolated);
+        }
+        let all_sign = path
+            .intermediate_certificates()
+            .all(|certificate| parse(&certificate.der()).is_some_and(|parsed| may_sign(&parsed)));
+        if all_sign {
+            Ok(())
+        } else {
+            Err(webpki::Error::EndEntityUsedAsCa)
+        }
+    }
+
+    /// The error in words, with a certificate of the CA data that would be the issuer if it could.
+    fn explain(
+        &self,
+        error: webpki::Error,
+        server: Option<&X509Certificate<'_>>,
+        sent: &[CertificateDer<'_>],
+    ) -> ServerCertificateError {
+        use webpki::Error as E;
+        match error {
+            E::CertExpired { not_after, .. } => ServerCertificateError::Expired {
+                at: moment(not_after.as_secs()),
+            },
+            E::CertNotValidYet { not_before, .. } => ServerCertificateError::NotYetValid {
+                at: moment(not_before.as_secs()),
+            },
+            E::RequiredEkuNotFoundContext(_) => ServerCertificateError::Usage,
+            E::UnsupportedSignatureAlgorithmContext(_) | E::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
+                ServerCertificateError::Algorithm
+            }
+            E::UnknownIssuer | E::InvalidSignatureForPublicKey | E::EndEntityUsedAsCa => {
+                let sent: Vec<_> = sent.iter().filter_map(parse).collect();
+                let chain = || server.into_iter().chain(&sent);
+                let found = chain().find_map(|below| {
+                    let is_issuer = |(subject, _): &&(Vec<u8>, IssuerProblem)| subject == below.issuer().as_raw();
+                    Some((below, self.others.iter().find(is_issuer)?.1))
+                });
+                match (found, chain().last()) {
+                    (Some((below, problem)), _) => ServerCertificateError::Issuer {
+                        issuer: format!("\"{}\"", below.issuer()),
+                        problem,
+                    },
+                    (None, Some(last)) if error == E::UnknownIssuer => ServerCertificateError::UnknownIssuer {
+                        issuer: format!("\"{}\"", last.issuer()),
+                    },
+                    _ => ServerCertificateError::Invalid(error),
+                }
+            }
+            other => ServerCertificateError::Invalid(other),
+        }
+    }
+}
+
+/// How many intermediate CAs may be below this one, if it can issue certificates for servers.
+fn may_issue(parsed: &X509Certificate<'_>, now: UnixTime) -> Result<Option<u32>, IssuerProblem> {
+    let (from, to, now) = validity(parsed, now);
+    let constraints = parsed.basic_constraints().map_err(|_| IssuerProblem::Unreadable)?;
+    let constraints = constraints.map(|extension| extension.value);
+    match constraints {
+        Some(constraints) if !constraints.ca => return Err(IssuerProblem::NotCa),
+        None if parsed.version() == X509Version::V3 => return Err(IssuerProblem::NotCa),
+        _ => {}
+    }
+    if has_unknown(parsed) {
+        Err(IssuerProblem::Unreadable)
+    } else if !may_sign(parsed) {
+        Err(IssuerProblem::NotSigner)
+    } else if now < from {
+        Err(IssuerProblem::NotYetValid)
+    } else if now > to {
+        Err(IssuerProblem::Expired)
+    } else if !is_for_servers(parsed) {
+        Err(IssuerProblem::Usage)
+    } else if short_key(parsed).is_some() {
+        Err(IssuerProblem::ShortKey)
+    } else {
+        Ok(constraints.and_then(|constraints| constraints.path_len_constraint))
+    }
+}
+
+fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+    let (rest, parsed) = X509Certificate::from_der(certificate).ok()?;
+    rest.is_empty().then_some(parsed)
+}
+
+/// Whether this is a certificate: Go's client passes over what is none.
+pub(super) fn is_certificate(certificate: &CertificateDer<'_>) -> bool {
+    parse(certificate).is_some()
+}
+
+/// From when and until when it is valid, and what time it is.
+fn validity(parsed: &X509Certificate<'_>, now: UnixTime) -> (u64, u64, u64) {
+    let seconds = |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp()).unwrap_or_default();
+    let validity = parsed.validity();
+    (seconds(validity.not_before), seconds(validity.not_after), now.as_secs())
+}
+
+fn moment(seconds: u64) -> Timestamp {
+    let seconds = i64::try_from(seconds).ok();
+    let at = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    at.unwrap_or(Timestamp::MAX)
+}
+
+/// Whether there is an extension that must not be ignored, and that nobody knows.
+fn has_unknown(parsed: &X509Certificate<'_>) -> bool {
+    use ParsedExtension::{ParseError, UnsupportedExtension};
+    let is_unknown = |parsed: &ParsedExtension<'_>| matches!(parsed, UnsupportedExtension { .. } | ParseError { .. });
+    let mut extensions = parsed.iter_extensions();
+    extensions.any(|extension| extension.critical && is_unknown(extension.parsed_extension()))
+}
+
+/// Without a key usage it may do everything.
+fn may_sign(parsed: &X509Certificate<'_>) -> bool {
+    match parsed.key_usage() {
+        Ok(Some(usage)) => usage.value.flags == 0 || usage.value.key_cert_sign(),
+        Ok(None) => true,
+        Err(_) => false,
+    }
+}
+
+fn is_for_servers(parsed: &X509Certificate<'_>) -> bool {
+    match parsed.extended_key_usage() {
+        Ok(Some(usage)) => usage.value.any || usage.value.server_auth,
+        Ok(None) => true,
+        Err(_) => false,
+    }
+}
+
+fn short_key(parsed: &X509Certificate<'_>) -> Option<usize> {
+    match parsed.public_key().parsed() {
+        Ok(PublicKey::RSA(key)) => Some(key.key_size()).filter(|bits| *bits < RSA_BITS),
+        _ => None,
+    }
+}
+
+/// The extended key usages of servers: none at all, that of servers, or any.
+struct ForServers;
+
+impl ExtendedKeyUsageValidator for ForServers {
+    fn validate(&self, usages: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        const SERVERS: KeyPurposeId<'_> = KeyPurposeId::new(&[0x2b, 6, 1, 5, 5, 7, 3, 1]);
+        const ANY: KeyPurposeId<'_> = KeyPurposeId::new(&[0x55, 0x1d, 0x25, 0]);
+        let mut present = Vec::new();
+        for usage in usages {
+            let usage = usage?;
+            if usage == SERVERS || usage == ANY {
+                return Ok(());
+            }
+            present.push(usage.to_decoded_oid());
+        }
+        if present.is_empty() {
+            return Ok(());
+        }
+        Err(webpki::Error::RequiredEkuNotFoundContext(
+            webpki::RequiredEkuNotFoundContext {
+                required: KeyUsage::server_auth(),
+                present,
+            },
+        ))
+    }
+}

@@ -1,0 +1,175 @@
+//! Whom we trust: the CA data, which is read again at each handshake when it is a file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::uri::Scheme;
+use kube::Config;
+use parking_lot::Mutex;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, DigitallySignedStruct, OtherError, SignatureScheme};
+use thiserror::Error;
+use tracing::{info, warn};
+
+use super::{Provider, rules};
+
+/// How a certificate begins in PEM form.
+const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+
+/// Why the CA data cannot be used.
+#[derive(Debug, Error)]
+pub enum TrustError {
+    /// The file cannot be read.
+    #[error("certificate-authority {path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It is not base64.
+    #[error("certificate-authority-data of the kubeconfig is not base64")]
+    Base64,
+    /// There is no certificate in it.
+    #[error("{from} of the kubeconfig holds no certificate in PEM form")]
+    Empty {
+        /// The field.
+        from: &'static str,
+    },
+    /// There is no CA data, and the system has none.
+    #[error(
+        "the kubeconfig has no CA data, and there are no certificates of public CAs: set certificate-authority or \
+         certificate-authority-data"
+    )]
+    NoSystemAuthorities,
+}
+
+/// The certificates of a text in PEM form. As Go does, it passes over everything else.
+pub(in crate::apiserver) fn authorities(text: &[u8]) -> Vec<CertificateDer<'static>> {
+    let starts: Vec<usize> = (0..text.len()).filter(|at| text[*at..].starts_with(BEGIN)).collect();
+    let ends = starts.iter().skip(1).copied().chain([text.len()]);
+    let parts = starts.iter().zip(ends).map(|(start, end)| &text[*start..end]);
+    let read = parts.filter_map(|part| CertificateDer::from_pem_slice(part).ok());
+    read.filter(rules::is_certificate).collect()
+}
+
+/// The same certificates as a text with nothing else.
+pub(in crate::apiserver) fn pem_of(certificates: &[CertificateDer<'_>]) -> String {
+    use base64::Engine as _;
+    let base64 = |certificate: &CertificateDer<'_>| base64::engine::general_purpose::STANDARD.encode(certificate);
+    certificates
+        .iter()
+        .map(|one| {
+            format!(
+                "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+                base64(one)
+            )
+        })
+        .collect()
+}
+
+type Authorities = Arc<[CertificateDer<'static>]>;
+
+/// Accepts the certificates that Go's client accepts.
+#[derive(Debug)]
+pub(super) struct ServerVerifier {
+    /// Where the CA data is; nowhere if it cannot change.
+    file: Option<PathBuf>,
+    /// What was read last; nothing is asked for without.
+    trusted: Option<Mutex<Authorities>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerVerifier {
+    pub(super) fn new(config: &Config, provider: &Provider) -> Result<Self, TrustError> {
+        let trusted = match &config.root_cert {
+            _ if config.accept_invalid_certs => None,
+            // Nothing is asked for where no TLS is spoken.
+            _ if config.cluster_url.scheme() != Some(&Scheme::HTTPS) => Some(Arc::from([])),
+            Some(certificates) => Some(certificates.iter().cloned().map(CertificateDer::from).collect()),
+            None => Some(of_system()?),
+        };
+        if trusted.is_none() {
+            warn!("insecure-skip-tls-verify is set: the certificate of the API server is not checked");
+        }
+        Ok(Self {
+            file: config.root_cert_file.clone(),
+            trusted: trusted.map(Mutex::new),
+            algorithms: provider.signature_verification_algorithms,
+        })
+    }
+
+    /// What is in the file now; what was in it before, if there is nothing now.
+    fn read_again(&self, path: &Path, trusted: &Mutex<Authorities>) {
+        let found = match std::fs::read(path) {
+            Ok(text) => authorities(&text),
+            Err(error) => {
+                warn!(path = %path.display(), %error, "cannot read the CA data again; keeping what was read before");
+                return;
+            }
+        };
+        let mut known = trusted.lock();
+        if found.is_empty() {
+            warn!(path = %path.display(), "the CA data holds no certificate; keeping what was read before");
+        } else if known[..] != found[..] {
+            *known = found.into();
+            info!(path = %path.display(), certificates = known.len(), "the CA data changed");
+        }
+    }
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        server: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if let Some(trusted) = &self.trusted {
+            if let Some(path) = &self.file {
+                self.read_again(path, trusted);
+            }
+            let trusted = trusted.lock().clone();
+            rules::verify(&trusted, self.algorithms.all, (server, sent), name, now)
+                .map_err(|error| CertificateError::Other(OtherError(Arc::new(error))))?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// The public CAs that the system knows: what Go takes where a kubeconfig names none.
+fn of_system() -> Result<Authorities, TrustError> {
+    let found = rustls_native_certs::load_native_certs().certs;
+    if found.is_empty() {
+        return Err(TrustError::NoSystemAuthorities);
+    }
+    Ok(found.into())
+}
