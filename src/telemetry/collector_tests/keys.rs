@@ -3,6 +3,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::*;
 
 /// Collects what is logged.
@@ -76,7 +79,10 @@ fn accidents(pem: &str) -> [(&'static str, String); 16] {
         ),
         ("in quotes", format!("\"{BEGIN}\\n{body}\\n{END}\"")),
         ("the body alone", body.clone()),
-        ("encoded once more", format!("{BEGIN}\n{}\n{END}\n", body.repeat(2))),
+        (
+            "encoded once more",
+            format!("{BEGIN}\n{}\n{END}\n", STANDARD.encode(pem)),
+        ),
     ]
 }
 
