@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use thiserror::Error;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -142,7 +142,7 @@ impl ClientIdentity {
             auth.client_certificate_data.as_deref(),
             auth.client_certificate.as_deref(),
         )?;
-        let data = auth.client_key_data.as_ref().map(|data| data.expose_secret());
+        let data = auth.client_key_data.as_ref().map(SecretString::expose_secret);
         let key = Source::new(KEY, data, auth.client_key.as_deref())?;
         let half = |there, missing| Err(IdentityError::Half { there, missing });
         let (certificate, key) = match (certificate, key) {

@@ -60,16 +60,13 @@ pub(in crate::apiserver) fn authorities(text: &[u8]) -> Vec<CertificateDer<'stat
 /// The same certificates as a text with nothing else.
 pub(in crate::apiserver) fn pem_of(certificates: &[CertificateDer<'_>]) -> String {
     use base64::Engine as _;
-    let base64 = |certificate: &CertificateDer<'_>| base64::engine::general_purpose::STANDARD.encode(certificate);
-    certificates
-        .iter()
-        .map(|one| {
-            format!(
-                "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
-                base64(one)
-            )
-        })
-        .collect()
+    let mut text = String::new();
+    for certificate in certificates {
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        base64::engine::general_purpose::STANDARD.encode_string(certificate, &mut text);
+        text.push_str("\n-----END CERTIFICATE-----\n");
+    }
+    text
 }
 
 type Authorities = Arc<[CertificateDer<'static>]>;
@@ -102,23 +99,23 @@ impl ServerVerifier {
             algorithms: provider.signature_verification_algorithms,
         })
     }
+}
 
-    /// What is in the file now; what was in it before, if there is nothing now.
-    fn read_again(&self, path: &Path, trusted: &Mutex<Authorities>) {
-        let found = match std::fs::read(path) {
-            Ok(text) => authorities(&text),
-            Err(error) => {
-                warn!(path = %path.display(), %error, "cannot read the CA data again; keeping what was read before");
-                return;
-            }
-        };
-        let mut known = trusted.lock();
-        if found.is_empty() {
-            warn!(path = %path.display(), "the CA data holds no certificate; keeping what was read before");
-        } else if known[..] != found[..] {
-            *known = found.into();
-            info!(path = %path.display(), certificates = known.len(), "the CA data changed");
+/// What is in the file now; what was in it before, if there is nothing now.
+fn read_again(path: &Path, trusted: &Mutex<Authorities>) {
+    let found = match std::fs::read(path) {
+        Ok(text) => authorities(&text),
+        Err(error) => {
+            warn!(path = %path.display(), %error, "cannot read the CA data again; keeping what was read before");
+            return;
         }
+    };
+    let mut known = trusted.lock();
+    if found.is_empty() {
+        warn!(path = %path.display(), "the CA data holds no certificate; keeping what was read before");
+    } else if known[..] != found[..] {
+        *known = found.into();
+        info!(path = %path.display(), certificates = known.len(), "the CA data changed");
     }
 }
 
@@ -133,7 +130,7 @@ impl ServerCertVerifier for ServerVerifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         if let Some(trusted) = &self.trusted {
             if let Some(path) = &self.file {
-                self.read_again(path, trusted);
+                read_again(path, trusted);
             }
             let trusted = trusted.lock().clone();
             rules::verify(&trusted, self.algorithms.all, (server, sent), name, now)
