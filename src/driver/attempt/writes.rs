@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cause::FailureCause;
-use super::state::{Attempt, FailureNote, StepResult};
+use super::state::{Attempt, FailureNote, StepResult, is_settled};
 use super::{kept, report};
 use crate::apiserver::{ApiError, ApiErrorKind, Requests, Returned};
 use crate::cache::Snapshot;
@@ -63,8 +63,8 @@ impl Attempt<'_> {
                 }
                 Ok(())
             };
-            let written: Result<(), ApiError> = written.await;
-            let Err(error) = written else {
+            let written = written.await;
+            let Err(error) = written.and_then(|()| self.is_on_record(snapshot)) else {
                 report::report_success(self, snapshot);
                 return StepResult::Finish(RunResult::Done);
             };
@@ -76,6 +76,17 @@ impl Attempt<'_> {
             }
             tries += 1;
         }
+    }
+
+    /// Whether the object shows the result by now, whatever was written: what nobody wrote, no watch would tell of, and nobody would
+    /// look again.
+    fn is_on_record(&self, snapshot: &Snapshot) -> Result<(), ApiError> {
+        let newest = self.cached_snapshot(snapshot);
+        let differs = |newest: &Snapshot| self.is_same_work(snapshot, newest) && !is_settled(newest, self.work);
+        if newest.as_ref().is_some_and(differs) {
+            return Err(ApiError::garbled("the object does not show the result of the call"));
+        }
+        Ok(())
     }
 
     /// A result that the API server does not take, though it was offered again and again.
