@@ -47,9 +47,10 @@ async fn a_call_that_hangs_is_left_behind_at_the_end_of_the_grace_period() -> Re
     let status = operator.wait_ended(LIMIT).await?;
     let took = told.elapsed();
     assert_eq!(status.code(), Some(1), "{}", operator.log_text());
-    // That it is not later, a busy machine decides too; the call itself would have ended after a minute.
+    // The call is cancelled shortly before the end, so that the Lease can be released. That it is not later, a busy machine decides
+    // too; the call itself would have ended after a minute.
     assert!(
-        took >= Duration::from_secs(1) && took < Duration::from_secs(20),
+        took >= Duration::from_millis(800) && took < Duration::from_secs(20),
         "{took:?}"
     );
     let stored = world.fixtures.get_attachment("hung-va").await?;

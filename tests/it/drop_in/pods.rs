@@ -24,7 +24,9 @@ async fn it_attaches_where_it_may_not_read_the_version_of_the_api_server() -> Re
     for binding in ["system:discovery", "system:public-info-viewer", "system:basic-user"] {
         scene.world.fixtures.delete::<ClusterRoleBinding>(binding).await?;
     }
-    let mut operator = scene.start(&["--leader-election"]).await?;
+    let mut operator = scene
+        .start(&["--leader-election", "--leader-election-namespace=csi-driver"])
+        .await?;
     scene.attach("no-version").await?;
     operator.wait_ready().await?;
     scene.detach("no-version").await?;
