@@ -3,6 +3,8 @@
 use kube::Resource;
 use kube::runtime::watcher;
 
+use crate::error_chain;
+
 /// The error of a watch, with its fix where the API server refuses: the rule that is missing, or the credentials.
 /// `meanwhile` says what does not work until then.
 pub(crate) fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, meanwhile: &str) -> String {
@@ -16,6 +18,7 @@ pub(crate) fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, mea
         NoResourceVersion => 0,
     };
     let (group, plural) = (K::group(&()), K::plural(&()));
+    let error = error_chain::chain(error);
     match code {
         401 => format!(
             "{error}; the API server does not accept the credentials of the operator: check its ServiceAccount token or kubeconfig; \
@@ -26,7 +29,7 @@ pub(crate) fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, mea
              [list, watch]; {meanwhile}"
         ),
         404 => format!("{error}; the API server does not serve {plural}.{group}: is the CRD installed?; {meanwhile}"),
-        _ => error.to_string(),
+        _ => error,
     }
 }
 

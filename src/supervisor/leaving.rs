@@ -19,13 +19,13 @@ impl Supervisor {
     /// Begins to put the finalizer of `deletionPolicy` on AttacherConfigs, and to take it off when nothing is waited for any more.
     /// Takes away confirmations that are used up.
     pub(super) fn start_metadata_writes(&mut self) {
-        let (drivers, writer, writes) = (&self.drivers, &self.writer, &mut self.writes);
+        let (drivers, writer, running) = (&self.drivers, &self.writer, &mut self.writes);
         for (name, entry) in &mut self.objects {
             if drivers.lead(name) == DriverLeader::Other {
                 entry.last_list = None;
                 continue;
             }
-            if writes.is_writing(name) {
+            if running.is_writing(name) {
                 continue;
             }
             let done = waits_for_nothing(drivers, name, entry);
@@ -42,7 +42,7 @@ impl Supervisor {
             // By the time of the answer the object may be gone.
             let released = lets_go.then(|| driver_name(drivers, name, entry)).flatten();
             let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
-            writes.start(name, async move {
+            running.start(name, async move {
                 let answer = writer.write_metadata(&written, &patch).await;
                 let answer = answer.and_then(|answer| kept(&patch, answer, done, publishes));
                 FinishedWrite {

@@ -301,7 +301,7 @@ impl Supervisor {
     fn start_status_writes(&mut self) {
         let changed = self.drivers.take_changed();
         let (drivers, problems, writer, holder) = (&self.drivers, &self.problems, &self.writer, &self.holder);
-        let writes = &mut self.writes;
+        let running = &mut self.writes;
         let cached = drivers.cache_generation();
         for (name, entry) in &mut self.objects {
             if !deletion::is_served(&entry.object) {
@@ -316,7 +316,7 @@ impl Supervisor {
                 entry.wake();
             }
             let may_write = entry.voice.may_write(drivers.lead(name), word, Instant::now());
-            if !may_write || entry.is_at_rest(cached) || writes.is_writing(name) {
+            if !may_write || entry.is_at_rest(cached) || running.is_writing(name) {
                 continue;
             }
             let (generation, problem) = (entry.object.metadata.generation, problems.get(name));
@@ -340,7 +340,7 @@ impl Supervisor {
                 wanted,
                 essence,
             };
-            writes.start(name, async move {
+            running.start(name, async move {
                 let answer = writer.write(&written, uid.as_deref(), &change.wanted).await;
                 let change = Box::new(change);
                 FinishedWrite {
