@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -239,7 +240,7 @@ async fn operate(
         api_server::report_first_answer(config.clone(), telemetry.metrics.clone(), store.clone(), reached);
     running.tasks.spawn("first-answer", async {
         first_answer.await;
-        std::future::pending().await
+        std::future::pending::<()>().await;
     });
     let requests = requests(&config, writing.clone(), observed, options);
     let context = context(&mut running.tasks, requests, store, telemetry, options);
@@ -247,7 +248,7 @@ async fn operate(
     let scanner = FindingsScanner::new(&context, options.inspection);
     let insights = scanner.findings();
     running.tasks.spawn("findings", scanner.run());
-    let mut drivers = match mode {
+    let drivers = match mode {
         Mode::Configs => {
             let office = leader_elections(&config, options, BTreeMap::new(), observed)?.with_status_writer();
             let supervisor = Supervisor::new(context, writing, office).showing(insights);
@@ -267,12 +268,23 @@ async fn operate(
             tokio::spawn(run_single_driver(context, driver, election, check, shutdown.clone()))
         }
     };
+    Ok(serve_until_end(drivers, &shutdown, options, running, signals).await)
+}
+
+/// Waits for a signal, or for the end of what must not end; then lets the drivers finish.
+async fn serve_until_end(
+    mut drivers: JoinHandle<()>,
+    shutdown: &Shutdown,
+    options: &ProcessOptions,
+    running: &mut SharedParts,
+    signals: &mut Signals,
+) -> ExitCode {
     let failed = tokio::select! {
         () = signals.next() => None,
         failed = running.failed() => Some(failed),
         ended = &mut drivers => {
             error!(?ended, "the supervisor ended unexpectedly");
-            return Ok(ExitCode::FAILURE);
+            return ExitCode::FAILURE;
         }
     };
     let grace_period_seconds = options.shutdown_grace_period.as_secs();
@@ -284,9 +296,9 @@ async fn operate(
         ),
     }
     let end = Instant::now() + options.shutdown_grace_period;
-    let code = ending::finish(drivers, &shutdown, options.shutdown_grace_period, signals).await;
+    let code = ending::finish(drivers, shutdown, options.shutdown_grace_period, signals).await;
     running.left = end.saturating_duration_since(Instant::now());
-    Ok(if failed.is_some() { ExitCode::FAILURE } else { code })
+    if failed.is_some() { ExitCode::FAILURE } else { code }
 }
 
 /// The election of the one driver that is served in the sidecar's place.
