@@ -43,8 +43,8 @@ impl PageSizes {
 
     /// Takes in the size of a page and the number of its objects.
     pub fn learn(&self, kind: &RequestKind, bytes: usize, objects: usize) {
-        if objects > 0 {
-            self.0.lock().insert(kind.clone(), (bytes / objects).max(1));
+        if let Some(size) = bytes.checked_div(objects) {
+            self.0.lock().insert(kind.clone(), size.max(1));
         }
     }
 }

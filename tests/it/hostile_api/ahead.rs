@@ -35,7 +35,7 @@ async fn watches_that_end_under_load_hold_no_attach_back() -> Result<()> {
     starts.sort_unstable();
     let longest = starts.windows(2).map(|pair| pair[1] - pair[0]).max();
     println!("longest pause between two calls: {longest:?} ms");
-    assert!(longest < Some(3_000), "{longest:?} ms without a call");
+    assert!(longest < Some(5_000), "{longest:?} ms without a call");
     Ok(())
 }
 

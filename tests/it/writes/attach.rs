@@ -3,12 +3,13 @@
 use csi_mock_driver::{ControllerCapability, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{attached, first_claim, first_finalizer, one_more_finalizer, release, same_version, status, uid};
 use crate::rig::{VOLUME_UID, World, assert_steps, within};
-use crate::support::{Result, Volume};
+use crate::support::{Error, Result, Volume};
 
 #[tokio::test]
 async fn first_attach_takes_three_writes_and_one_call() -> Result<()> {
@@ -193,5 +194,41 @@ async fn a_volume_of_another_driver_is_refused_untouched() -> Result<()> {
     within("one more", driver.attach_one_more("stranger-more")).await??;
     assert_eq!(world.requests(&["stranger-pv"])?, []);
     assert!(driver.calls_for("stranger-pv").is_empty());
+    Ok(())
+}
+
+/// What an older attach has left in `attachmentMetadata` goes as a whole, with the error that it had.
+#[tokio::test]
+async fn an_older_publish_context_is_replaced_as_a_whole() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world.unconfigured_driver("older", |builder| builder).await?;
+    driver.claim("older").await?;
+    let status = json!({
+        "attached": false, "attachmentMetadata": {"old": "1", "older/key": "2"},
+        "attachError": {"message": "it failed", "time": "2026-01-01T00:00:00Z"},
+    });
+    let attachments: Api<VolumeAttachment> = Api::all(world.client.clone());
+    attachments
+        .patch_status(
+            "older",
+            &PatchParams::default(),
+            &Patch::Merge(json!({"status": status})),
+        )
+        .await
+        .map_err(|error| Error::Other(error.to_string()))?;
+    driver.configure(&json!({})).await?;
+    let done = world.fixtures.wait_for_attached("older").await?;
+    let status = done.status.ok_or_else(|| Error::Other("no status".to_owned()))?;
+    let keys: Vec<String> = status
+        .attachment_metadata
+        .into_iter()
+        .flatten()
+        .map(|(key, _)| key)
+        .collect();
+    assert!(keys.contains(&"devicePath".to_owned()), "{keys:?}");
+    assert!(!keys.iter().any(|key| key.starts_with("old")), "{keys:?}");
+    assert_eq!(status.attach_error, None);
+    let calls = driver.calls_for("older");
+    assert_eq!(calls.len(), 1, "{calls:?}");
     Ok(())
 }
