@@ -105,10 +105,7 @@ fn one_list_is_one_sign() {
 
 /// Follows all kinds; what each list of VolumeAttachments shows is older than what the one before has shown.
 fn ever_older(store: &Store) -> (AbortOnDropHandle<()>, Arc<AtomicUsize>) {
-    fn quick<K: 'static>() -> stream::BoxStream<'static, kube::runtime::watcher::Result<Event<K>>>
-    where
-        K: Send,
-    {
+    fn quick<K: Send + 'static>() -> stream::BoxStream<'static, kube::runtime::watcher::Result<Event<K>>> {
         let events = stream::iter([Ok(Event::Init), Ok(Event::InitDone)]);
         events.chain(stream::pending()).boxed()
     }
