@@ -97,8 +97,8 @@ async fn reads_are_for_a_node_too() {
             namespace: "default".into(),
             name: name.into(),
         };
-        let (node, none) = (node.into(), Span::disabled());
-        requests.get_secret(&reference, Some(&node), &none).await.unwrap();
+        let (node, span) = (node.into(), Span::disabled());
+        requests.get_secret(&reference, Some(&node), &span).await.unwrap();
     };
     tokio::join!(
         read("busy-1", "busy"),

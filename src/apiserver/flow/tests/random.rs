@@ -27,7 +27,7 @@ impl History {
     /// Takes what was given.
     fn look(&mut self) {
         for (asked, waiting) in &mut self.waiting {
-            if let Some(place) = waiting.as_mut().and_then(|waiting| waiting.now_or_never()) {
+            if let Some(place) = waiting.as_mut().and_then(futures::FutureExt::now_or_never) {
                 *waiting = None;
                 self.held.push((*asked, place));
             }

@@ -166,7 +166,8 @@ impl Backend {
             }
             // A node that is gone may still have an attachment, which goes away.
             Some(_) => {
-                if !self.detach(volume, node) && strict && !settings.knows_node(node) {
+                let detached = self.detach(volume, node);
+                if !detached && strict && !settings.knows_node(node) {
                     return Err(Status::not_found(format!("node {node:?} does not exist")));
                 }
             }
