@@ -16,6 +16,7 @@ mod attacher;
 mod binary;
 mod ceiling;
 mod cluster;
+mod distant;
 mod docs;
 mod drain;
 #[path = "../failover/mod.rs"]
@@ -65,7 +66,7 @@ struct Scene {
 }
 
 /// All scenes, the shortest first where nothing else orders them.
-const SCENES: [Scene; 14] = [
+const SCENES: [Scene; 15] = [
     scene("binary", "size of the program", 1, || {
         Box::pin(async { binary::measure() })
     }),
@@ -78,6 +79,12 @@ const SCENES: [Scene; 14] = [
     scene("slow-driver", "a driver that takes seconds for a call", 30, || {
         Box::pin(slow::measure())
     }),
+    scene(
+        "distant-api",
+        "an API server whose answers take a while on the way",
+        30,
+        || Box::pin(distant::measure()),
+    ),
     scene("traces", "what traces cost", 120, || Box::pin(traces::measure())),
     scene("ten-drivers", "ten drivers in one process", 60, || {
         Box::pin(ten::measure())
