@@ -5,7 +5,7 @@ use super::super::fence::{CallFailure, LeaseLost};
 use super::super::shared_context::SharedContext;
 use super::cause::FailureCause;
 use super::detach_waits::longest_hold;
-use super::in_flight::{CallInFlight, InFlightGuard};
+use super::in_flight::{CallAnswer, CallInFlight, InFlightGuard, UnrecordedAnswer};
 use super::publish_guard::PublishGuard;
 use super::state::{Attempt, FailureNote, StepResult};
 use super::{events, report, undo};
@@ -45,20 +45,23 @@ impl Attempt<'_> {
         // to know of it, and so has who attaches a volume that can be on one node only at another one.
         let alone = plan.capability.mode.is_for_one_node() && observed.patience == DetachWait::Allowed;
         let taken = self.work.flights.begin_publish(place, &snapshot.attachment.name, alone);
-        let guard = match taken {
+        let mut guard = match taken {
             Ok(flight) => PublishGuard::new(self.work, flight, snapshot, place, self.secrets.clone()),
             Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
         };
-        let deadline = self.timeouts().publish;
-        let client = self.client.clone();
-        self.span.set(attr::TIMEOUT, deadline);
-        self.log_call("ControllerPublishVolume", snapshot, place, deadline);
-        self.keep_publish_parameters(plan);
-        let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
+        let fingerprint = decide::attachment_fingerprint(observed);
+        // What ListVolumes contradicts is to be published again.
+        let answered = guard.take_answer(fingerprint).filter(|_| !observed.forced);
+        let answer = if let Some(context) = answered {
+            self.log_kept_answer(snapshot, place);
+            Ok(context)
+        } else {
+            self.call_publish(snapshot, plan, place).await
+        };
         let answer = match answer {
             Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
             Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
-            Ok(context) => checked(context),
+            Ok(context) => checked(context).inspect(|context| guard.keep_answer(fingerprint, context.clone())),
         };
         let (step, is_on_record, may_be_unseen) = match answer {
             Ok(context) => {
@@ -81,8 +84,24 @@ impl Attempt<'_> {
         // What the driver refused says nothing of a record before that was not answered.
         if is_on_record {
             self.work.context.unfinished.end_record(&snapshot.attachment);
+            self.work.flights.forget_answer(place);
         }
         step
+    }
+
+    /// The call itself.
+    async fn call_publish(
+        &mut self,
+        snapshot: &Snapshot,
+        plan: &PublishRequest<'_>,
+        place: VolumeOnNode<'_>,
+    ) -> Result<StringMap, CallFailure> {
+        let deadline = self.timeouts().publish;
+        let client = self.client.clone();
+        self.span.set(attr::TIMEOUT, deadline);
+        self.log_call("ControllerPublishVolume", snapshot, place, deadline);
+        self.keep_publish_parameters(plan);
+        client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await
     }
 
     /// Records the success of a Publish. Until the API server has answered, a pod may use the volume.
@@ -114,7 +133,7 @@ impl Attempt<'_> {
         events::node_gone(self, snapshot, &plan.places);
         // The flights that were taken end when another one is occupied: that other call may be waiting for them.
         let flights = plan.places.iter().map(|place| self.work.flights.acquire(*place));
-        let _flights: Vec<InFlightGuard> = match flights.collect() {
+        let mut flights: Vec<InFlightGuard> = match flights.collect() {
             Ok(flights) => flights,
             Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
         };
@@ -128,7 +147,12 @@ impl Attempt<'_> {
         }
         let deadline = self.timeouts().unpublish;
         self.span.set(attr::TIMEOUT, deadline);
-        for place in &plan.places {
+        let fingerprint = decide::attachment_fingerprint(observed);
+        for (place, flight) in plan.places.iter().zip(&mut flights) {
+            if flight.take_answer(&snapshot.attachment.uid, fingerprint) == Some(CallAnswer::Unpublished) {
+                self.log_kept_answer(snapshot, *place);
+                continue;
+            }
             let client = self.client.clone();
             self.log_call("ControllerUnpublishVolume", snapshot, *place, deadline);
             let answer = client
@@ -160,7 +184,18 @@ impl Attempt<'_> {
         if let Some(life) = &self.life {
             life.lock().confirmed = true;
         }
-        self.record_success(snapshot, observed, &Outcome::Unpublished).await
+        let step = self.record_success(snapshot, observed, &Outcome::Unpublished).await;
+        if !matches!(step, StepResult::Continue | StepResult::Finish(RunResult::Done)) {
+            // All places are free of the volume, and that could not be recorded.
+            for flight in &mut flights {
+                flight.keep_answer(Some(UnrecordedAnswer {
+                    uid: snapshot.attachment.uid.clone(),
+                    fingerprint,
+                    answer: CallAnswer::Unpublished,
+                }));
+            }
+        }
+        step
     }
 
     /// Renews the claim of another attachment for a place that this detach holds. Nobody publishes it there meanwhile, and what was
@@ -256,6 +291,19 @@ impl Attempt<'_> {
     /// The deadlines for a call that is made now: a change counts from the next call on, not from the next attempt.
     pub(in crate::driver) fn timeouts(&self) -> Timeouts {
         self.work.config.borrow().timeouts.clone()
+    }
+
+    /// Tells that the driver is not asked again.
+    fn log_kept_answer(&self, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
+        traced!(
+            debug,
+            self.span,
+            driver = &*self.work.facts.name,
+            VolumeAttachment = &*snapshot.attachment.name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            "the driver answered before; recording its answer"
+        );
     }
 
     /// Tells that a call is made, and remembers it for `callsPerSecond`.

@@ -104,7 +104,11 @@ pub(in crate::driver) async fn unpublish_if_deleted(
         span,
         calls,
     };
-    if undo.confirm_and_take_back().await == UndoResult::Finished {
+    let result = undo.confirm_and_take_back().await;
+    if result != UndoResult::StillThere {
+        guard.forget_answer();
+    }
+    if result != UndoResult::Unfinished {
         guard.finished();
     }
 }
@@ -112,6 +116,8 @@ pub(in crate::driver) async fn unpublish_if_deleted(
 /// Whether there is anything left to do.
 #[derive(PartialEq, Eq)]
 enum UndoResult {
+    /// The attachment is there, as far as anybody says.
+    StillThere,
     Finished,
     /// The Lease was lost.
     Unfinished,
@@ -195,7 +201,7 @@ impl Undo<'_> {
                 "the VolumeAttachment was created again, and its volume is attached for it"
             ),
             // Or nothing says that it is gone.
-            LiveRead::Claimed | LiveRead::Unknown if self.is_believed() => {}
+            LiveRead::Claimed | LiveRead::Unknown if self.is_believed() => return UndoResult::StillThere,
             LiveRead::Claimed => {
                 traced!(
                     info,
