@@ -39,6 +39,48 @@ async fn rendered(helm: &Helm, folder: &str, namespace: &str, values: &Value, mo
     if done { Ok(said) } else { Err(Error::Other(said)) }
 }
 
+/// What reaches no driver never becomes healthy: each socket that an AttacherConfig names is in a directory that the operator mounts.
+fn assert_sockets_are_mounted(text: &str) {
+    let objects = documents(text);
+    let of_kind = |kind: &str| {
+        objects
+            .iter()
+            .filter(move |object| object["kind"] == kind)
+            .collect::<Vec<_>>()
+    };
+    let deployments = of_kind("Deployment");
+    let pod = &deployments.first().unwrap()["spec"]["template"]["spec"];
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let volumes: Vec<Value> = list(&pod["volumes"])
+        .iter()
+        .map(|volume| volume["name"].clone())
+        .collect();
+    let mounted = |container: &Value| -> Vec<(String, Value)> {
+        let mounts = list(&container["volumeMounts"]);
+        let mounts = mounts.iter().filter(|mount| volumes.contains(&mount["name"]));
+        mounts
+            .map(|mount| {
+                (
+                    mount["mountPath"].as_str().unwrap_or_default().to_owned(),
+                    mount["name"].clone(),
+                )
+            })
+            .collect()
+    };
+    let operator = mounted(&pod["containers"][0]);
+    let drivers: Vec<(String, Value)> = list(&pod["initContainers"]).iter().flat_map(mounted).collect();
+    let configs = of_kind("AttacherConfig");
+    assert!(!configs.is_empty(), "{text}");
+    for config in configs {
+        let endpoint = config["spec"]["endpoint"].as_str().unwrap();
+        let socket = endpoint.strip_prefix("unix://").unwrap();
+        let (folder, _) = socket.rsplit_once('/').unwrap();
+        let mount = operator.iter().find(|(path, _)| path == folder);
+        let mount = mount.unwrap_or_else(|| panic!("the operator does not mount {folder}: {operator:?}"));
+        assert!(drivers.contains(mount), "no driver makes its socket in {folder}");
+    }
+}
+
 /// Applies one object, which is this text: numbers are as kubectl reads them.
 async fn apply(kubectl: &Kubectl, object: &Value, text: &str) -> Result<()> {
     let folder = tempfile::tempdir().map_err(failed)?;
@@ -129,6 +171,7 @@ async fn argo_cd_applies_the_crd_before_the_attacherconfigs() -> Result<()> {
     ];
     let later = rendered(&helm, folder, namespace, values, &known).await?;
     assert_eq!(first, later, "a second sync would see something else");
+    assert_sockets_are_mounted(&first);
 
     let objects = argo_order(&first);
     let at = |kind: &str| objects.iter().position(|(object, _)| object["kind"] == kind).unwrap();
@@ -164,6 +207,7 @@ async fn flux_installs_and_upgrades_the_crd() -> Result<()> {
     }
     let folder = spec["chart"]["spec"]["chart"].as_str().unwrap();
     let namespace = spec["targetNamespace"].as_str().unwrap();
+    assert_sockets_are_mounted(&rendered(&helm, folder, namespace, &spec["values"], &[]).await?);
     let file = tempfile::NamedTempFile::new().map_err(failed)?;
     fs::write(file.path(), spec["values"].to_string()).map_err(failed)?;
     let values = file.path().display().to_string();
@@ -226,6 +270,66 @@ async fn kustomize_needs_no_helm() -> Result<()> {
     }
     let built = kubectl.run(&["kustomize", &base]).await?;
     assert!(!built.contains("Helm") && !built.contains("helm.sh"), "{built}");
+    Ok(())
+}
+
+/// The values of the README as the file `my-values.yaml`.
+fn values_of_the_readme() -> Value {
+    let readme = fs::read_to_string(of_repository("README.md")).unwrap();
+    let (_, text) = readme.split_once("```yaml\n# my-values.yaml\n").unwrap();
+    documents(text.split_once("```").unwrap().0).remove(0)
+}
+
+/// The example for kustomize makes the pods that the chart makes for the same driver, and its commands work as the README has them.
+#[tokio::test]
+async fn the_example_for_kustomize_is_complete() -> Result<()> {
+    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    let folder = of_repository("config/examples/kustomize");
+    let (example, config) = (
+        folder.display().to_string(),
+        folder.join("attacherconfig.yaml").display().to_string(),
+    );
+    let built = kubectl.run(&["kustomize", &example]).await?;
+    let with_config = format!("{built}\n---\n{}", fs::read_to_string(&config).map_err(failed)?);
+    assert_sockets_are_mounted(&with_config);
+    let chart = rendered(&helm, CHART, OPERATOR, &values_of_the_readme(), &["--no-hooks"]).await?;
+    let pods = |text: &str| {
+        let mut deployment = documents(text)
+            .into_iter()
+            .find(|object| object["kind"] == "Deployment")
+            .unwrap();
+        let mut pods = deployment["spec"]["template"]["spec"].take();
+        // The order of a patch is not that of the chart.
+        for path in ["/volumes", "/containers/0/volumeMounts"] {
+            let list = pods.pointer_mut(path).and_then(Value::as_array_mut).unwrap();
+            list.sort_by_key(|item| item["name"].to_string());
+            // An octal number of YAML 1.1, which kustomize writes as a decimal one.
+            for item in list.iter_mut().filter_map(|item| item.pointer_mut("/projected")) {
+                item.as_object_mut().unwrap().remove("defaultMode");
+            }
+        }
+        pods
+    };
+    assert_eq!(pods(&built), pods(&chart));
+
+    let readme = fs::read_to_string(of_repository("README.md")).map_err(failed)?;
+    for command in [
+        "$ kubectl apply --server-side -k config/examples/kustomize\n",
+        "$ kubectl apply --server-side -f config/examples/kustomize/attacherconfig.yaml\n",
+    ] {
+        assert!(readme.contains(command), "{command}");
+    }
+    kubectl
+        .run(&["apply", "--server-side", "--validate=strict", "-k", &example])
+        .await?;
+    kubectl
+        .run(&["wait", "--for=condition=Established", &format!("crd/{CRD}")])
+        .await?;
+    super::found(&kubectl, CRD).await?;
+    kubectl
+        .run(&["apply", "--server-side", "--validate=strict", "-f", &config])
+        .await?;
+    assert_eq!(names(&configs(&kubectl).await?), ["mock"]);
     Ok(())
 }
 
