@@ -130,12 +130,9 @@ fn values_have_the_vendors_names_and_our_image() {
         assert_eq!(at(".repository"), IMAGE, "{}", vendor.name);
         let tag = at(".tag");
         let tag = tag.as_str().unwrap();
-        assert_eq!(
-            tag.trim_end_matches("-root"),
-            env!("CARGO_PKG_VERSION"),
-            "{}",
-            vendor.name
-        );
+        // The pod of EBS sets a user, those of the others leave it to the image.
+        let root = if vendor.name == "aws-ebs" { "" } else { "-root" };
+        assert_eq!(tag, format!("{}{root}", env!("CARGO_PKG_VERSION")), "{}", vendor.name);
         count += 1;
     }
     assert_eq!(count, 5);
@@ -181,7 +178,7 @@ async fn patched(text: &str, object: &Value) -> Result<Value> {
 }
 
 #[tokio::test]
-async fn a_patch_changes_the_image_and_the_user_and_nothing_else() -> Result<()> {
+async fn a_patch_changes_the_image_and_nothing_else() -> Result<()> {
     let files = files();
     let mut count = 0;
     for vendor in Vendor::all() {
@@ -195,11 +192,10 @@ async fn a_patch_changes_the_image_and_the_user_and_nothing_else() -> Result<()>
         let mut after = patched(text, &before).await?;
 
         let attacher = after.pointer_mut("/spec/template/spec/containers/1").unwrap();
-        let image = format!("{IMAGE}:{}", env!("CARGO_PKG_VERSION"));
+        // The image of the sidecar runs as root, and so do the drivers of all but one.
+        let root = if vendor.name == "vsphere" { "" } else { "-root" };
+        let image = format!("{IMAGE}:{}{root}", env!("CARGO_PKG_VERSION"));
         assert_eq!(attacher["image"], image, "{}", vendor.name);
-        let user = attacher["securityContext"].as_object_mut().unwrap().remove("runAsUser");
-        // That driver runs as the user of our image.
-        assert_eq!(user, (vendor.name != "vsphere").then(|| json!(0)), "{}", vendor.name);
         attacher["image"] = before
             .pointer("/spec/template/spec/containers/1/image")
             .cloned()
@@ -221,6 +217,52 @@ async fn without_the_attacher_all_else_stays() -> Result<()> {
     containers.as_array_mut().unwrap().pop();
     assert_eq!(after, before);
     Ok(())
+}
+
+/// The chart of EBS leaves out its limit when one of the three flags is given; the README shows the same values.
+#[test]
+fn the_recipe_of_ebs_lifts_the_limit_of_requests() {
+    let vendors = Vendor::all();
+    let ebs = vendors.iter().find(|vendor| vendor.name == "aws-ebs").unwrap();
+    let of_chart = ["--kube-api-qps=20", "--kube-api-burst=100", "--worker-threads=100"];
+    assert!(
+        of_chart
+            .iter()
+            .all(|flag| ebs.arguments.iter().any(|given| given == flag))
+    );
+    let text = &files()["config/drop-in/aws-ebs/values.yaml"];
+    let values: Value = serde_yaml::from_str(text).unwrap();
+    let given = values.pointer("/sidecars/attacher/additionalArgs").unwrap();
+    assert_eq!(*given, json!(["--worker-threads=100"]));
+    let readme = read(&of_repository("README.md"));
+    assert!(readme.contains(&format!("# config/drop-in/aws-ebs/values.yaml\n{text}```")));
+}
+
+/// Whoever reads the page knows which recipe keeps a vendor's limit.
+#[test]
+fn the_page_says_what_limits_the_vendors_set() {
+    let page = read(&of_repository("docs/install/DROP-IN-RECIPES.md"));
+    let mut limits = BTreeMap::new();
+    for vendor in Vendor::all() {
+        let limit = vendor
+            .arguments
+            .iter()
+            .find_map(|flag| flag.split_once("-kube-api-qps="));
+        limits.insert(vendor.name, limit.map(|(_, limit)| limit.to_owned()));
+    }
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| [")).collect();
+    assert_eq!(rows.len(), limits.len());
+    for limit in limits.into_values() {
+        let words = limit.map_or("| no limit |".to_owned(), |limit| format!("| {limit} a second"));
+        assert!(rows.iter().any(|row| row.contains(&words)), "{words}");
+    }
+    for number in ["20", "50", "100"] {
+        let said = rows
+            .iter()
+            .filter(|row| row.contains(&format!("| {number} a second")))
+            .count();
+        assert_eq!(said, if number == "50" { 2 } else { 1 }, "{number}");
+    }
 }
 
 #[test]
