@@ -10,7 +10,15 @@ use super::table::{HEAD, Row, Topic, used};
 const DOCUMENTS: [&str; 3] = ["README.md", "docs/operate/PERFORMANCE.md", "docs/operate/SIZING.md"];
 const HEADLINE: &str = "headline";
 /// The columns of the rows that the README shows.
-const HEADLINE_COLUMNS: [&str; 4] = ["what", "measured", "Go sidecar", "reference"];
+const HEADLINE_COLUMNS: [&str; 7] = [
+    "what",
+    "measured",
+    "reference",
+    "ratio",
+    "target",
+    "result",
+    "Go sidecar",
+];
 const BEGIN: &str = "<!-- bench:begin";
 const END: &str = "<!-- bench:end -->";
 

@@ -8,6 +8,7 @@ mod glossary;
 mod links;
 pub mod markdown;
 mod names;
+mod picture;
 mod sources;
 mod tables;
 mod words;

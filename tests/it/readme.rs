@@ -102,6 +102,48 @@ fn its_commands_can_be_run_one_by_one() {
     );
 }
 
+/// An image that nobody was told to build cannot be pulled: the pods of the page and of its example have only such as are built and pushed before.
+#[test]
+fn every_image_is_built_and_pushed_before() {
+    const REGISTRY: &str = "registry.example.com/";
+    let text = read("README.md");
+    let script = blocks_of(&text).expect("the README has marks in their places");
+    let named = |command: &str| -> Vec<String> {
+        let lines = script
+            .lines()
+            .filter(|line| line.starts_with(&format!("walk_registry '{command} ")));
+        let words = lines.flat_map(|line| line.split([' ', '\'']));
+        words
+            .filter(|word| word.starts_with(REGISTRY))
+            .map(str::to_owned)
+            .collect()
+    };
+    let (built, pushed) = (named("docker build"), named("docker push"));
+    assert_eq!(built, pushed);
+    let operator = format!("{REGISTRY}csi-attacher-operator:{}", env!("CARGO_PKG_VERSION"));
+    assert!(built.contains(&operator), "{built:?}");
+    let mut asked = vec![operator];
+    for file in [&text, &read("config/examples/kustomize/driver.yaml")] {
+        let images = file.lines().filter_map(|line| line.trim().strip_prefix("image: "));
+        asked.extend(images.filter(|image| image.starts_with(REGISTRY)).map(str::to_owned));
+    }
+    assert!(asked.len() > 2, "{asked:?}");
+    for image in asked {
+        assert!(built.contains(&image), "{image} is not among {built:?}");
+    }
+}
+
+/// What one gets is named where it is promised, and shown.
+#[test]
+fn it_shows_a_trace() {
+    let text = read("README.md");
+    let (start, _) = text.split_once("\n## ").expect("it has headings");
+    assert!(
+        start.contains("Jaeger") && start.contains("](docs/operate/slow-attach.svg)"),
+        "{start}"
+    );
+}
+
 #[test]
 fn a_mark_in_the_wrong_place_is_found() {
     for (text, complaint) in [

@@ -110,7 +110,7 @@ fn problems(documents: &[Document]) -> (Problems, usize) {
 fn every_attacherconfig_in_the_documents_can_be_used() {
     let (problems, count) = problems(&markdown::all());
     none(&problems);
-    assert!(count > 3, "only {count} were found");
+    assert!(count >= 3, "only {count} were found");
 }
 
 #[test]
@@ -209,5 +209,5 @@ async fn the_chart_takes_every_set_of_values_in_the_documents() {
     });
     let (problems, count) = looking.await.expect("it ends");
     none(&problems);
-    assert!(count > 3, "only {count} were found");
+    assert!(count >= 3, "only {count} were found");
 }

@@ -119,3 +119,22 @@ fn the_pages_show_what_is_printed() {
     }
     assert!(shown >= 6, "only {shown} blocks were found");
 }
+
+/// Somebody in a hurry pastes a command: none that an answer of `why` names deletes, taints or drains.
+#[test]
+fn no_answer_names_a_command_that_destroys() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/kubectl_attacher/golden");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let command = |line: &str| line.find("kubectl ").map(|at| line[at..].to_owned());
+        for command in text.lines().filter_map(command) {
+            count += 1;
+            for word in [" delete", " taint", " drain", " replace", "--force", "finalizers"] {
+                assert!(!command.contains(word), "{}: {command}", path.display());
+            }
+        }
+    }
+    assert!(count > 20, "{count}");
+}
