@@ -74,73 +74,75 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
+const ROW: f64 = 26.0;
+/// Where the time line begins, and how long it is.
+const LEFT: f64 = 520.0;
+const WIDTH: f64 = 430.0;
+
 /// A time line as those of Jaeger: names at the left, bars at the right; what failed is red.
 fn svg(bars: &[Bar]) -> String {
-    const ROW: f64 = 26.0;
-    const LEFT: f64 = 520.0;
-    const WIDTH: f64 = 430.0;
     let total = bars.first().map_or(1.0, |root| root.seconds);
     let messages = bars.iter().filter(|bar| bar.message.is_some()).count();
     let rows = f64::from(u32::try_from(bars.len() + messages).unwrap_or_default());
     let height = 40.0 + ROW * rows + 8.0;
-    let mut out = String::new();
-    let mut line = |text: String| {
-        out.push_str(&text);
-        out.push('\n');
-    };
-    line(format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1040 {height}\" width=\"1040\" height=\"{height}\" \
-         font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, monospace\" font-size=\"12\" role=\"img\" \
-         aria-label=\"Trace of an attach\">"
-    ));
-    line(format!("<rect width=\"1040\" height=\"{height}\" fill=\"#ffffff\"/>"));
+    let mut lines = vec![
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1040 {height}\" width=\"1040\" height=\"{height}\" \
+             font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, monospace\" font-size=\"12\" role=\"img\" \
+             aria-label=\"Trace of an attach\">"
+        ),
+        format!("<rect width=\"1040\" height=\"{height}\" fill=\"#ffffff\"/>"),
+    ];
     for part in 0..=4 {
         let part = f64::from(part) / 4.0;
         let x = LEFT + WIDTH * part;
-        line(format!("<path d=\"M{x} 28V{}\" stroke=\"#d8dee4\"/>", height - 8.0));
-        line(format!(
+        lines.push(format!("<path d=\"M{x} 28V{}\" stroke=\"#d8dee4\"/>", height - 8.0));
+        lines.push(format!(
             "<text x=\"{x}\" y=\"20\" fill=\"#57606a\" text-anchor=\"middle\">{:.1} s</text>",
             total * part
         ));
     }
     let mut y = 40.0;
     for bar in bars {
-        let indent = 12.0 + 16.0 * f64::from(u32::try_from(bar.depth).unwrap_or_default());
-        let (ink, fill) = if bar.failed {
-            ("#b42318", "#d92d20")
-        } else {
-            ("#1f2328", "#1a7f8e")
-        };
-        let weight = if bar.depth == 0 { " font-weight=\"bold\"" } else { "" };
-        line(format!(
-            "<text x=\"{indent}\" y=\"{}\" fill=\"{ink}\"{weight}>{}</text>",
-            y + 16.0,
-            escaped(&bar.name)
-        ));
-        let (x, width) = (LEFT + WIDTH * bar.start, (WIDTH * bar.seconds / total).max(2.0));
-        line(format!(
-            "<rect x=\"{x:.1}\" y=\"{}\" width=\"{width:.1}\" height=\"14\" rx=\"2\" fill=\"{fill}\"/>",
-            y + 5.0
-        ));
-        line(format!(
-            "<text x=\"{:.1}\" y=\"{}\" fill=\"#57606a\">{}</text>",
-            x + width + 6.0,
-            y + 16.0,
-            bar.took
-        ));
-        y += ROW;
-        if let Some(message) = &bar.message {
-            line(format!(
-                "<text x=\"{}\" y=\"{}\" fill=\"#b42318\">{}</text>",
-                indent + 16.0,
-                y + 14.0,
-                escaped(message)
-            ));
-            y += ROW;
-        }
+        y += draw(&mut lines, bar, total, y);
     }
-    line("</svg>".to_owned());
-    out
+    lines.push("</svg>\n".to_owned());
+    lines.join("\n")
+}
+
+/// Draws a span at this height, and answers how much of it that takes.
+fn draw(lines: &mut Vec<String>, bar: &Bar, total: f64, y: f64) -> f64 {
+    let indent = 12.0 + 16.0 * f64::from(u32::try_from(bar.depth).unwrap_or_default());
+    let (ink, fill) = if bar.failed {
+        ("#b42318", "#d92d20")
+    } else {
+        ("#1f2328", "#1a7f8e")
+    };
+    let weight = if bar.depth == 0 { " font-weight=\"bold\"" } else { "" };
+    lines.push(format!(
+        "<text x=\"{indent}\" y=\"{}\" fill=\"{ink}\"{weight}>{}</text>",
+        y + 16.0,
+        escaped(&bar.name)
+    ));
+    let (x, width) = (LEFT + WIDTH * bar.start, (WIDTH * bar.seconds / total).max(2.0));
+    lines.push(format!(
+        "<rect x=\"{x:.1}\" y=\"{}\" width=\"{width:.1}\" height=\"14\" rx=\"2\" fill=\"{fill}\"/>",
+        y + 5.0
+    ));
+    lines.push(format!(
+        "<text x=\"{:.1}\" y=\"{}\" fill=\"#57606a\">{}</text>",
+        x + width + 6.0,
+        y + 16.0,
+        bar.took
+    ));
+    let Some(message) = &bar.message else { return ROW };
+    lines.push(format!(
+        "<text x=\"{}\" y=\"{}\" fill=\"#b42318\">{}</text>",
+        indent + 16.0,
+        y + ROW + 14.0,
+        escaped(message)
+    ));
+    2.0 * ROW
 }
 
 #[test]
