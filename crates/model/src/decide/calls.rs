@@ -38,6 +38,10 @@ pub struct UnpublishRequest<'a> {
 /// There is none with a blank ID. By the CSI specification ("ControllerUnpublishVolume") a request without `node_id` takes the
 /// volume from every node, and `volume_id` must be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(
+    clippy::manual_non_exhaustive,
+    reason = "that attribute would not hold inside this crate"
+)]
 pub struct VolumeOnNode<'a> {
     /// `volume_id`.
     pub volume_id: &'a str,

@@ -16,23 +16,8 @@ pub fn finding_message(kind: FindingKind, looked: &FindingInput<'_>) -> String {
              VolumeAttachment",
             looked.attached_at.unwrap_or("?")
         ),
-        FindingKind::VolumeReplaced => {
-            let handles = looked.volume.and_then(|volume| replaced(attachment, volume));
-            let (attached, now) = handles.unwrap_or_default();
-            format!(
-                "VolumeAttachment {name}: volume {attached} is attached to node {node}, and PersistentVolume {volume} is volume {now} since \
-                 it was created again; delete the VolumeAttachment once no pod on the node uses the volume"
-            )
-        }
-        FindingKind::NodeIdChanged => format!(
-            "VolumeAttachment {name}: the volume is attached to node ID {}, and CSINode {node} has node ID {} now: if node {node} is \
-             another machine, delete the VolumeAttachment once no pod on the node uses the volume",
-            attachment.node_id.as_deref().unwrap_or_default(),
-            match looked.node {
-                NodeEntry::Registered(node_id) => node_id,
-                NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => "",
-            }
-        ),
+        FindingKind::VolumeReplaced => volume_replaced(looked),
+        FindingKind::NodeIdChanged => node_id_changed(looked),
         FindingKind::OtherAttacher => {
             let writer = attachment.other_writer.as_ref();
             format!(
@@ -69,6 +54,30 @@ pub fn finding_message(kind: FindingKind, looked: &FindingInput<'_>) -> String {
         ),
         FindingKind::CSIDriverMissing => format!("there is no CSIDriver {driver}"),
     }
+}
+
+fn volume_replaced(looked: &FindingInput<'_>) -> String {
+    let (name, node) = (&looked.attachment.name, &looked.attachment.node);
+    let volume = looked.attachment.volume_name().map_or("", |name| name);
+    let handles = looked.volume.and_then(|volume| replaced(looked.attachment, volume));
+    let (attached, now) = handles.unwrap_or_default();
+    format!(
+        "VolumeAttachment {name}: volume {attached} is attached to node {node}, and PersistentVolume {volume} is volume {now} since it was \
+         created again; delete the VolumeAttachment once no pod on the node uses the volume"
+    )
+}
+
+fn node_id_changed(looked: &FindingInput<'_>) -> String {
+    let (name, node) = (&looked.attachment.name, &looked.attachment.node);
+    let published_at = looked.attachment.node_id.as_deref().unwrap_or_default();
+    let now = match looked.node {
+        NodeEntry::Registered(node_id) => node_id,
+        NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => "",
+    };
+    format!(
+        "VolumeAttachment {name}: the volume is attached to node ID {published_at}, and CSINode {node} has node ID {now} now: if node \
+         {node} is another machine, delete the VolumeAttachment once no pod on the node uses the volume"
+    )
 }
 
 fn stuck(attachment: &Attachment, finalizer: &str) -> String {

@@ -182,6 +182,10 @@ pub struct ReleaseNote {
 
 /// A cached VolumeAttachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the object"
+)]
 pub struct Attachment {
     /// `metadata.name`.
     pub name: Arc<str>,
