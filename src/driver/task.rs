@@ -186,7 +186,8 @@ impl DriverTask {
                 break;
             }
             publisher.phase(DriverPhase::Running);
-            let replaced = access.replaced(&reached, publisher);
+            // On the heap, as it is large.
+            let replaced = Box::pin(access.replaced(&reached, publisher));
             match self.work(&facts.name, client, held, replaced).await {
                 TaskEvent::ConnectionLost | TaskEvent::RetryDue => break,
                 TaskEvent::Replaced(Replacement::Unanswered(obstacle)) => {
@@ -213,29 +214,37 @@ impl DriverTask {
             }
         }
         if unanswered.is_some() || reached.client.connection().is_lost() {
-            let phase = match unanswered {
-                Some(obstacle) => {
-                    let (reason, message) = (obstacle.reason().as_str(), obstacle.message());
-                    warn!(
-                        config = &*self.name,
-                        driver = &*facts.name,
-                        reason,
-                        message,
-                        "the driver answers neither over its connection nor over a new one; connecting again"
-                    );
-                    obstacle.phase()
-                }
-                None => {
-                    self.warn(&facts.name, "connection to the driver lost; connecting again");
-                    DriverPhase::Connecting
-                }
-            };
-            // Calls that run are let go on: the driver may answer them late.
-            held.connection_lost().await;
-            publisher.phase(phase);
-            self.set_driver_down();
-            self.context.metrics.driver_reconnected(&facts.name);
+            self.leave_connection(publisher, &facts.name, unanswered, held).await;
         }
+    }
+
+    /// The connection is lost, or the driver is `unanswered` over it and over a new one. Calls that run are let go on: the driver may
+    /// answer them late.
+    async fn leave_connection(
+        &self,
+        publisher: &DriverStateSender,
+        driver: &str,
+        unanswered: Option<HandshakeError>,
+        held: &mut Leadership,
+    ) {
+        let phase = if let Some(obstacle) = unanswered {
+            let (reason, message) = (obstacle.reason().as_str(), obstacle.message());
+            warn!(
+                config = &*self.name,
+                driver,
+                reason,
+                message,
+                "the driver answers neither over its connection nor over a new one; connecting again"
+            );
+            obstacle.phase()
+        } else {
+            self.warn(driver, "connection to the driver lost; connecting again");
+            DriverPhase::Connecting
+        };
+        held.connection_lost().await;
+        publisher.phase(phase);
+        self.set_driver_down();
+        self.context.metrics.driver_reconnected(driver);
     }
 
     pub(super) fn warn(&self, driver: &str, what: &str) {

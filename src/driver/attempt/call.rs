@@ -149,15 +149,8 @@ impl Attempt<'_> {
         self.span.set(attr::TIMEOUT, deadline);
         let fingerprint = decide::attachment_fingerprint(observed);
         for (place, flight) in plan.places.iter().zip(&mut flights) {
-            if flight.take_answer(&snapshot.attachment.uid, fingerprint) == Some(CallAnswer::Unpublished) {
-                self.log_kept_answer(snapshot, *place);
-                continue;
-            }
-            let client = self.client.clone();
-            self.log_call("ControllerUnpublishVolume", snapshot, *place, deadline);
-            let answer = client
-                .unpublish(*place, self.secrets.as_ref(), deadline, &self.span)
-                .await;
+            let kept = flight.take_answer(&snapshot.attachment.uid, fingerprint);
+            let answer = self.call_unpublish(snapshot, *place, kept, deadline).await;
             let answer = match answer {
                 Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
                 Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
@@ -186,16 +179,28 @@ impl Attempt<'_> {
         }
         let step = self.record_success(snapshot, observed, &Outcome::Unpublished).await;
         if !matches!(step, StepResult::Continue | StepResult::Finish(RunResult::Done)) {
-            // All places are free of the volume, and that could not be recorded.
-            for flight in &mut flights {
-                flight.keep_answer(Some(UnrecordedAnswer {
-                    uid: snapshot.attachment.uid.clone(),
-                    fingerprint,
-                    answer: CallAnswer::Unpublished,
-                }));
-            }
+            keep_unpublished(&mut flights, snapshot, fingerprint);
         }
         step
+    }
+
+    /// The call itself, for one place, unless its answer was kept.
+    async fn call_unpublish(
+        &self,
+        snapshot: &Snapshot,
+        place: VolumeOnNode<'_>,
+        kept: Option<CallAnswer>,
+        deadline: Duration,
+    ) -> Result<(), CallFailure> {
+        if kept == Some(CallAnswer::Unpublished) {
+            self.log_kept_answer(snapshot, place);
+            return Ok(());
+        }
+        let client = self.client.clone();
+        self.log_call("ControllerUnpublishVolume", snapshot, place, deadline);
+        client
+            .unpublish(place, self.secrets.as_ref(), deadline, &self.span)
+            .await
     }
 
     /// Renews the claim of another attachment for a place that this detach holds. Nobody publishes it there meanwhile, and what was
@@ -326,6 +331,17 @@ impl Attempt<'_> {
             timeout_seconds = deadline.as_secs_f64(),
             "calling {method}"
         );
+    }
+}
+
+/// All places are free of the volume of an attachment, and that could not be recorded.
+fn keep_unpublished(flights: &mut [InFlightGuard], snapshot: &Snapshot, fingerprint: u64) {
+    for flight in flights {
+        flight.keep_answer(Some(UnrecordedAnswer {
+            uid: snapshot.attachment.uid.clone(),
+            fingerprint,
+            answer: CallAnswer::Unpublished,
+        }));
     }
 }
 

@@ -18,8 +18,8 @@ fn hasty() -> Value {
     })
 }
 
-fn other(error: impl ToString) -> Error {
-    Error::Other(error.to_string())
+fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Other(error.into().to_string())
 }
 
 /// A driver on a port of the loopback interface, behind a proxy.

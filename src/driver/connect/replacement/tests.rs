@@ -201,8 +201,8 @@ async fn a_driver_that_answers_probe_alone_is_connected_to_again_and_its_backoff
 
     // It answers at last, and that is shown.
     driver.clear_rules();
-    let mut state = stage.state.clone();
-    let is_over = state.wait_for(|state| state.connection_problem.is_none());
+    let mut reported = stage.state.clone();
+    let is_over = reported.wait_for(|state| state.connection_problem.is_none());
     let over = timeout(LIMIT, is_over);
     tokio::select! {
         over = over => assert!(over.unwrap().is_ok()),
@@ -276,8 +276,8 @@ async fn a_socket_without_a_driver_leaves_the_connection_alone() {
     let current = stage.connect().await;
     std::fs::remove_file(&socket).unwrap();
     drop(UnixListener::bind(&socket).unwrap());
-    let mut state = stage.state.clone();
-    let told = state.wait_for(|state| state.connection_problem.is_some());
+    let mut reported = stage.state.clone();
+    let told = reported.wait_for(|state| state.connection_problem.is_some());
     tokio::select! {
         told = timeout(LIMIT, told) => drop(told.expect("in time").unwrap()),
         _ = stage.access.replaced(&current, &stage.publisher) => panic!("nobody is there"),
