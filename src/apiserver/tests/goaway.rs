@@ -85,7 +85,7 @@ impl Server {
             .boxed()
         });
         let config = kube::Config::new(Uri::from_static("http://api"));
-        over(connector, &config, None, &Metrics::default()).unwrap()
+        over(connector, None, &config, None, &Metrics::default()).unwrap()
     }
 
     async fn serve(self, number: usize, mut end: DuplexStream) -> io::Result<()> {

@@ -10,7 +10,7 @@ use super::writes::failed_with;
 use crate::apiserver::{ApiError, ApiErrorKind, Returned};
 use crate::cache::Snapshot;
 use crate::decide::patch::WriteTarget;
-use crate::decide::{Failure, Observed};
+use crate::decide::{Action, Failure, Observed};
 use crate::objects::SecretReference;
 use crate::telemetry::names::error_type;
 
@@ -39,6 +39,17 @@ impl Attempt<'_> {
         if let Ok(record) = self.work.context.requests.get_csi_node(name, &self.span).await {
             reading.node(record);
         }
+    }
+
+    /// Whether the next step is a call that rests on copies of which nobody knows how old they are. Asked once in an attempt.
+    pub(in crate::driver) fn must_confirm(&mut self, snapshot: &Snapshot, action: &Action<'_>) -> bool {
+        let rests_on_copies = match action {
+            Action::Publish(_) => true,
+            // A detach goes by what was noted when the volume was claimed, if anything was.
+            Action::Unpublish(_) => snapshot.attachment.volume_note.is_none(),
+            _ => false,
+        };
+        rests_on_copies && !self.work.context.store.watched().all() && !std::mem::replace(&mut self.confirmed, true)
     }
 
     /// Reads the PersistentVolume and the CSINode that a call rests on, where their watches are not at work: the copies in the cache may

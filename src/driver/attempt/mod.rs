@@ -228,14 +228,7 @@ impl Attempt<'_> {
     }
 
     async fn step(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, action: Action<'_>) -> StepResult {
-        let rests_on_copies = match action {
-            Action::Publish(_) => true,
-            // A detach goes by what was noted when the volume was claimed, if anything was.
-            Action::Unpublish(_) => snapshot.attachment.volume_note.is_none(),
-            _ => false,
-        };
-        if rests_on_copies && !self.confirmed && !self.work.context.store.watched().all() {
-            self.confirmed = true;
+        if self.must_confirm(snapshot, &action) {
             let put_off = self.confirm_copies(snapshot, observed).await;
             return put_off.unwrap_or(StepResult::Continue);
         }

@@ -42,7 +42,7 @@ struct Stage {
 
 impl Stage {
     fn at(endpoint: String) -> Self {
-        drop(rustls::crypto::ring::default_provider().install_default());
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let mut spec = AttacherConfigSpec::new(endpoint);
         spec.timeouts.probe = GoDuration::from_nanos(300_000_000);
         let (settings, config) = watch::channel(Arc::new(DriverConfig::try_from(&spec).unwrap()));

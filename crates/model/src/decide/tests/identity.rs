@@ -48,6 +48,7 @@ fn forced(mut world: DecideModel) -> DecideModel {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn a_blank_id_is_no_id() {
     let blank = |id: &str| of_operator().annotation(NODE_ID_ANNOTATION, id).deleting();
     let no_place = format!(
@@ -145,6 +146,7 @@ fn what_is_attached_is_never_published_as_another_volume() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
     let unknown = |error: &str| -> &'static str {
         let text = format!(

@@ -237,7 +237,7 @@ impl DecideModel {
         let annotations = self.attachment.as_mut().map(|va| &mut va["metadata"]["annotations"]);
         match (what, annotations) {
             (0, Some(annotations)) if annotations.is_object() => {
-                annotations["csi.alpha.kubernetes.io/node-id"] = json!("")
+                annotations["csi.alpha.kubernetes.io/node-id"] = json!("");
             }
             (1, Some(annotations)) if annotations.is_object() => {
                 annotations["attacher.csi.dev/volume"] =
