@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 
-mod answers;
 mod api;
 mod copies;
 mod kept;

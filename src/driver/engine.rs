@@ -153,7 +153,6 @@ impl Engine {
     /// cause may be gone with the old one.
     pub fn resume(&self, client: FencedClient, restores: bool) {
         *self.work.client.write() = client;
-        self.work.flights.forget_answers();
         if restores {
             self.work.queue.wake_all(EnqueueCause::Retry.into());
         }

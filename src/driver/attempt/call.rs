@@ -5,7 +5,7 @@ use super::super::fence::{CallFailure, LeaseLost};
 use super::super::shared_context::SharedContext;
 use super::cause::FailureCause;
 use super::detach_waits::longest_hold;
-use super::in_flight::{CallAnswer, CallInFlight, InFlightGuard, UnrecordedAnswer};
+use super::in_flight::{CallInFlight, InFlightGuard};
 use super::publish_guard::PublishGuard;
 use super::state::{Attempt, FailureNote, StepResult};
 use super::{events, report, undo};
@@ -45,23 +45,20 @@ impl Attempt<'_> {
         // to know of it, and so has who attaches a volume that can be on one node only at another one.
         let alone = plan.capability.mode.is_for_one_node() && observed.patience == DetachWait::Allowed;
         let taken = self.work.flights.begin_publish(place, &snapshot.attachment.name, alone);
-        let mut guard = match taken {
+        let guard = match taken {
             Ok(flight) => PublishGuard::new(self.work, flight, snapshot, place, self.secrets.clone()),
             Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
         };
-        let fingerprint = decide::attachment_fingerprint(observed);
-        // What ListVolumes contradicts is to be published again.
-        let answered = guard.take_answer(fingerprint).filter(|_| !observed.forced);
-        let answer = if let Some(context) = answered {
-            self.log_kept_answer(snapshot, place);
-            Ok(context)
-        } else {
-            self.call_publish(snapshot, plan, place).await
-        };
+        let deadline = self.timeouts().publish;
+        let client = self.client.clone();
+        self.span.set(attr::TIMEOUT, deadline);
+        self.log_call("ControllerPublishVolume", snapshot, place, deadline);
+        self.keep_publish_parameters(plan);
+        let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
         let answer = match answer {
             Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
             Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
-            Ok(context) => checked(context).inspect(|context| guard.keep_answer(fingerprint, context.clone())),
+            Ok(context) => checked(context),
         };
         let (step, is_on_record, may_be_unseen) = match answer {
             Ok(context) => {
@@ -84,24 +81,8 @@ impl Attempt<'_> {
         // What the driver refused says nothing of a record before that was not answered.
         if is_on_record {
             self.work.context.unfinished.end_record(&snapshot.attachment);
-            self.work.flights.forget_answer(place);
         }
         step
-    }
-
-    /// The call itself.
-    async fn call_publish(
-        &mut self,
-        snapshot: &Snapshot,
-        plan: &PublishRequest<'_>,
-        place: VolumeOnNode<'_>,
-    ) -> Result<StringMap, CallFailure> {
-        let deadline = self.timeouts().publish;
-        let client = self.client.clone();
-        self.span.set(attr::TIMEOUT, deadline);
-        self.log_call("ControllerPublishVolume", snapshot, place, deadline);
-        self.keep_publish_parameters(plan);
-        client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await
     }
 
     /// Records the success of a Publish. Until the API server has answered, a pod may use the volume.
@@ -133,7 +114,7 @@ impl Attempt<'_> {
         events::node_gone(self, snapshot, &plan.places);
         // The flights that were taken end when another one is occupied: that other call may be waiting for them.
         let flights = plan.places.iter().map(|place| self.work.flights.acquire(*place));
-        let mut flights: Vec<InFlightGuard> = match flights.collect() {
+        let _flights: Vec<InFlightGuard> = match flights.collect() {
             Ok(flights) => flights,
             Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
         };
@@ -147,10 +128,12 @@ impl Attempt<'_> {
         }
         let deadline = self.timeouts().unpublish;
         self.span.set(attr::TIMEOUT, deadline);
-        let fingerprint = decide::attachment_fingerprint(observed);
-        for (place, flight) in plan.places.iter().zip(&mut flights) {
-            let kept = flight.take_answer(&snapshot.attachment.uid, fingerprint);
-            let answer = self.call_unpublish(snapshot, *place, kept, deadline).await;
+        for place in &plan.places {
+            let client = self.client.clone();
+            self.log_call("ControllerUnpublishVolume", snapshot, *place, deadline);
+            let answer = client
+                .unpublish(*place, self.secrets.as_ref(), deadline, &self.span)
+                .await;
             let answer = match answer {
                 Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
                 Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
@@ -177,30 +160,7 @@ impl Attempt<'_> {
         if let Some(life) = &self.life {
             life.lock().confirmed = true;
         }
-        let step = self.record_success(snapshot, observed, &Outcome::Unpublished).await;
-        if !matches!(step, StepResult::Continue | StepResult::Finish(RunResult::Done)) {
-            keep_unpublished(&mut flights, snapshot, fingerprint);
-        }
-        step
-    }
-
-    /// The call itself, for one place, unless its answer was kept.
-    async fn call_unpublish(
-        &self,
-        snapshot: &Snapshot,
-        place: VolumeOnNode<'_>,
-        kept: Option<CallAnswer>,
-        deadline: Duration,
-    ) -> Result<(), CallFailure> {
-        if kept == Some(CallAnswer::Unpublished) {
-            self.log_kept_answer(snapshot, place);
-            return Ok(());
-        }
-        let client = self.client.clone();
-        self.log_call("ControllerUnpublishVolume", snapshot, place, deadline);
-        client
-            .unpublish(place, self.secrets.as_ref(), deadline, &self.span)
-            .await
+        self.record_success(snapshot, observed, &Outcome::Unpublished).await
     }
 
     /// Renews the claim of another attachment for a place that this detach holds. Nobody publishes it there meanwhile, and what was
@@ -298,19 +258,6 @@ impl Attempt<'_> {
         self.work.config.borrow().timeouts.clone()
     }
 
-    /// Tells that the driver is not asked again.
-    fn log_kept_answer(&self, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
-        traced!(
-            debug,
-            self.span,
-            driver = &*self.work.facts.name,
-            VolumeAttachment = &*snapshot.attachment.name,
-            volumeHandle = place.volume_id,
-            nodeID = place.node_id,
-            "the driver answered before; recording its answer"
-        );
-    }
-
     /// Tells that a call is made, and remembers it for `callsPerSecond`.
     pub(in crate::driver) fn log_call(
         &self,
@@ -331,17 +278,6 @@ impl Attempt<'_> {
             timeout_seconds = deadline.as_secs_f64(),
             "calling {method}"
         );
-    }
-}
-
-/// All places are free of the volume of an attachment, and that could not be recorded.
-fn keep_unpublished(flights: &mut [InFlightGuard], snapshot: &Snapshot, fingerprint: u64) {
-    for flight in flights {
-        flight.keep_answer(Some(UnrecordedAnswer {
-            uid: snapshot.attachment.uid.clone(),
-            fingerprint,
-            answer: CallAnswer::Unpublished,
-        }));
     }
 }
 

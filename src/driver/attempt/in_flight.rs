@@ -6,9 +6,6 @@
 //!
 //! A Publish also lasts until its volume has been taken back, where its VolumeAttachment vanished meanwhile. No object
 //! tells of that, so that a Publish of the same volume at another node asks here.
-//!
-//! An answer of the driver that could not be recorded is kept for the place too. Whoever takes the place next gets it, so that it is void
-//! as soon as another call may be made there; the same attachment records it without a second call.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -16,47 +13,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::decide::{CallAt, VolumeOnNode, is_in_the_way};
-use crate::objects::StringMap;
 
 /// Volume handle and node ID.
 type CallKey = (Box<str>, Box<str>);
 
 /// The calls of one driver that are in flight.
 #[derive(Clone, Default)]
-pub(in crate::driver) struct InFlightCalls(Arc<Mutex<Places>>);
-
-/// More answers than these are not kept.
-const MAX_ANSWERS: usize = 10_000;
-
-/// What is known of places.
-#[derive(Default)]
-struct Places {
-    running: BTreeMap<CallKey, Call>,
-    /// What the driver answered last there, where it could not be recorded.
-    answers: BTreeMap<CallKey, UnrecordedAnswer>,
-    /// How often they were forgotten. What was answered before is not kept after that.
-    generation: u64,
-}
-
-/// OK of the driver, for one attachment as it was then.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::driver) struct UnrecordedAnswer {
-    /// UID of the VolumeAttachment.
-    pub uid: Box<str>,
-    /// Fingerprint of what was decided by.
-    pub fingerprint: u64,
-    /// What was answered.
-    pub answer: CallAnswer,
-}
-
-/// What the driver answered to a call that moves a volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::driver) enum CallAnswer {
-    /// The publish context.
-    Published(StringMap),
-    /// The volume is not at the node any more.
-    Unpublished,
-}
+pub(in crate::driver) struct InFlightCalls(Arc<Mutex<BTreeMap<CallKey, Call>>>);
 
 /// A call in flight.
 struct Call {
@@ -69,11 +32,6 @@ struct Call {
 pub(in crate::driver) struct InFlightGuard {
     flights: InFlightCalls,
     key: CallKey,
-    generation: u64,
-    /// What was kept for the place.
-    former: Option<UnrecordedAnswer>,
-    /// What is kept when the call ends.
-    answer: Option<UnrecordedAnswer>,
 }
 
 /// Somebody else's call.
@@ -107,8 +65,7 @@ impl InFlightCalls {
         alone: bool,
     ) -> Result<InFlightGuard, CallInFlight> {
         let key: CallKey = (place.volume_id.into(), place.node_id.into());
-        let mut places = self.0.lock();
-        let Places { running, answers, .. } = &mut *places;
+        let mut running = self.0.lock();
         // That at the place itself first: it is waited for however long it takes.
         if let Some(other) = running.get(&key) {
             return Err(other.occupies(None));
@@ -125,42 +82,11 @@ impl InFlightCalls {
         }
         let ended = watch::Sender::new(());
         running.insert(key.clone(), Call { ended, publish_of });
-        let former = answers.remove(&key);
-        let generation = places.generation;
-        drop(places);
+        drop(running);
         Ok(InFlightGuard {
             flights: self.clone(),
             key,
-            generation,
-            former,
-            answer: None,
         })
-    }
-
-    /// Forgets what was kept for a place.
-    pub fn forget_answer(&self, place: VolumeOnNode<'_>) {
-        let key: CallKey = (place.volume_id.into(), place.node_id.into());
-        self.0.lock().answers.remove(&key);
-    }
-
-    /// Forgets all that was kept: another process may answer from now on.
-    pub fn forget_answers(&self) {
-        let mut places = self.0.lock();
-        places.answers.clear();
-        places.generation += 1;
-    }
-}
-
-impl InFlightGuard {
-    /// What the driver answered before at the place, if it was for this attachment as it is. It is void otherwise.
-    pub fn take_answer(&mut self, uid: &str, fingerprint: u64) -> Option<CallAnswer> {
-        let kept = self.former.take()?;
-        (*kept.uid == *uid && kept.fingerprint == fingerprint).then_some(kept.answer)
-    }
-
-    /// Has an answer kept when the call ends, or nothing.
-    pub fn keep_answer(&mut self, answer: Option<UnrecordedAnswer>) {
-        self.answer = answer;
     }
 }
 
@@ -183,14 +109,7 @@ impl CallInFlight {
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        let mut places = self.flights.0.lock();
-        places.running.remove(&self.key);
-        if let Some(answer) = self.answer.take()
-            && places.answers.len() < MAX_ANSWERS
-            && places.generation == self.generation
-        {
-            places.answers.insert(self.key.clone(), answer);
-        }
+        self.flights.0.lock().remove(&self.key);
     }
 }
 
@@ -218,7 +137,7 @@ mod tests {
         drop(first);
         waiting.await.unwrap();
         assert!(flights.acquire(here()).is_ok());
-        assert!(flights.0.lock().running.is_empty(), "nothing stays behind");
+        assert!(flights.0.lock().is_empty(), "nothing stays behind");
     }
 
     #[tokio::test]
@@ -243,42 +162,6 @@ mod tests {
         second.wait_finished().await;
         third.wait_finished().await;
         assert!(flights.begin_publish(elsewhere, &other, true).is_ok());
-    }
-
-    #[test]
-    fn an_answer_is_kept_for_the_same_attachment_and_for_who_takes_the_place_next_only() {
-        let flights = InFlightCalls::default();
-        let kept = UnrecordedAnswer {
-            uid: "a".into(),
-            fingerprint: 1,
-            answer: CallAnswer::Unpublished,
-        };
-        let keep = || {
-            let mut flight = flights.acquire(here()).ok().unwrap();
-            flight.keep_answer(Some(kept.clone()));
-        };
-        let taken = |uid, fingerprint| flights.acquire(here()).ok().unwrap().take_answer(uid, fingerprint);
-        keep();
-        assert_eq!(taken("a", 1), Some(CallAnswer::Unpublished));
-        assert_eq!(taken("a", 1), None, "it is kept again or not at all");
-        for (uid, fingerprint) in [("b", 1), ("a", 2)] {
-            keep();
-            assert_eq!(taken(uid, fingerprint), None);
-            assert_eq!(taken("a", 1), None);
-        }
-        keep();
-        drop(flights.acquire(here()).ok().unwrap());
-        assert_eq!(taken("a", 1), None, "another call may have been made");
-        keep();
-        flights.forget_answer(here());
-        keep();
-        flights.forget_answers();
-        assert_eq!(taken("a", 1), None);
-        let mut flight = flights.acquire(here()).ok().unwrap();
-        flights.forget_answers();
-        flight.keep_answer(Some(kept.clone()));
-        drop(flight);
-        assert_eq!(taken("a", 1), None, "it was answered before");
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! Watches over a Publish until its outcome is recorded.
 
 use super::super::context::DriverContext;
-use super::in_flight::{CallAnswer, InFlightGuard, UnrecordedAnswer};
+use super::in_flight::InFlightGuard;
 use super::unfinished::UnfinishedPublish;
 use crate::apiserver::SecretData;
 use crate::cache::Snapshot;
 use crate::decide::VolumeOnNode;
-use crate::objects::StringMap;
 
 /// Watches over one Publish: dropped before [`PublishGuard::finished`], the Publish is kept for the next engine of the driver.
 pub(in crate::driver) struct PublishGuard<'w> {
@@ -16,7 +15,7 @@ pub(in crate::driver) struct PublishGuard<'w> {
     /// Whether the VolumeAttachment was looked for and not found.
     is_missed: bool,
     /// Held as long as the Publish is watched over.
-    flight: InFlightGuard,
+    _flight: InFlightGuard,
 }
 
 impl<'w> PublishGuard<'w> {
@@ -43,7 +42,7 @@ impl<'w> PublishGuard<'w> {
             publish,
             is_finished: false,
             is_missed: false,
-            flight,
+            _flight: flight,
         }
     }
 
@@ -55,31 +54,6 @@ impl<'w> PublishGuard<'w> {
     /// The Publish.
     pub fn publish(&self) -> &UnfinishedPublish {
         &self.publish
-    }
-
-    /// What the driver answered to a Publish of this attachment before, if that could not be recorded.
-    pub fn take_answer(&mut self, fingerprint: u64) -> Option<StringMap> {
-        match self
-            .flight
-            .take_answer(&self.publish.snapshot.attachment.uid, fingerprint)?
-        {
-            CallAnswer::Published(context) => Some(context),
-            CallAnswer::Unpublished => None,
-        }
-    }
-
-    /// Has the driver's answer kept for the next attempt, until it is recorded.
-    pub fn keep_answer(&mut self, fingerprint: u64, context: StringMap) {
-        self.flight.keep_answer(Some(UnrecordedAnswer {
-            uid: self.publish.snapshot.attachment.uid.clone(),
-            fingerprint,
-            answer: CallAnswer::Published(context),
-        }));
-    }
-
-    /// The driver's answer is void: the volume was taken back, or nobody knows who has it.
-    pub fn forget_answer(&mut self) {
-        self.flight.keep_answer(None);
     }
 
     /// Notes that the cache does not show the VolumeAttachment: from here on people are told when the Publish is kept.

@@ -104,11 +104,7 @@ pub(in crate::driver) async fn unpublish_if_deleted(
         span,
         calls,
     };
-    let result = undo.confirm_and_take_back().await;
-    if result != UndoResult::StillThere {
-        guard.forget_answer();
-    }
-    if result != UndoResult::Unfinished {
+    if undo.confirm_and_take_back().await == UndoResult::Finished {
         guard.finished();
     }
 }
@@ -116,8 +112,6 @@ pub(in crate::driver) async fn unpublish_if_deleted(
 /// Whether there is anything left to do.
 #[derive(PartialEq, Eq)]
 enum UndoResult {
-    /// The attachment is there, as far as anybody says.
-    StillThere,
     Finished,
     /// The Lease was lost.
     Unfinished,
@@ -201,7 +195,7 @@ impl Undo<'_> {
                 "the VolumeAttachment was created again, and its volume is attached for it"
             ),
             // Or nothing says that it is gone.
-            LiveRead::Claimed | LiveRead::Unknown if self.is_believed() => return UndoResult::StillThere,
+            LiveRead::Claimed | LiveRead::Unknown if self.is_believed() => {}
             LiveRead::Claimed => {
                 traced!(
                     info,

@@ -102,8 +102,8 @@ impl Attempt<'_> {
                 .record_failure(snapshot, observed, failure, FailureCause::Other)
                 .await;
         }
-        // The volume is attached: an attachError would be wrong. The next attempt records the driver's answer, which is kept. If
-        // that is void by then it calls again, which the CSI spec makes harmless.
+        // The volume is attached: an attachError would be wrong. The next attempt calls again, which the CSI spec makes
+        // harmless, and records the answer.
         let failure = Failure::plain(format!("could not mark as attached: {error}"));
         report::report_failure(self, snapshot, &failure, FailureCause::Other);
         StepResult::Finish(failed_with(observed))
