@@ -33,7 +33,8 @@ use crate::health::Health;
 use crate::lease::{Clock, LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseShares, LeaseTimings, SeenPlaces};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
-use crate::supervisor::{Shutdown, Supervisor, run_single_driver};
+use crate::supervisor::single_driver::run_single_driver;
+use crate::supervisor::{Shutdown, Supervisor};
 use crate::telemetry::logs::LogOptions;
 use crate::telemetry::{self, SHUTDOWN_CAP, Telemetry, TelemetryGuard};
 

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::connect::ConnectError;
 use super::proxy;
-use super::tls::{TrustError, authorities, pem_of};
+use super::tls::{TlsError, TrustError, authorities, pem_of};
 
 /// Finds out which cluster to talk to: the file that is given, else `KUBECONFIG` or the pod's service account.
 pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
@@ -55,7 +55,7 @@ pub(super) async fn from_kubeconfig(mut parsed: Kubeconfig, path: &Path) -> Resu
     }
     let (mut authorities, mut proxy) = (None, None);
     if let Some(cluster) = selected(&mut parsed) {
-        authorities = settle_authorities(cluster).map_err(ConnectError::Trust)?;
+        authorities = settle_authorities(cluster).map_err(|error| ConnectError::Tls(TlsError::Trust(error)))?;
         proxy = filled(cluster.proxy_url.take());
         // kube would take that of the environment, for whatever server.
         cluster.proxy_url = Some("http://chosen-below".to_owned());

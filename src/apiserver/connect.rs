@@ -20,7 +20,7 @@ use super::connection::{ApiServerConnection, CONNECT_TIMEOUT, Pings};
 use super::list_watch::{ANSWER, ListWatchService};
 use super::metrics::MetricsService;
 use super::proxy::{Dialer, ProxyError};
-use super::tls::{self, Identity, IdentityError, TrustError};
+use super::tls::{self, Identity, TlsError};
 use crate::telemetry::Metrics;
 
 /// How we name ourselves to the API server; audit logs tell our writes by it.
@@ -49,21 +49,15 @@ pub enum ConnectError {
     /// No kubeconfig was given, and there is no service account.
     #[error("not inside a pod with a service account, and no --kubeconfig FILE is given ({0})")]
     NotInPod(kube::config::InClusterError),
-    /// The CA data cannot be used.
+    /// TLS cannot be set up.
     #[error(transparent)]
-    Trust(TrustError),
-    /// The client certificate cannot be used.
-    #[error(transparent)]
-    Identity(IdentityError),
+    Tls(#[from] TlsError),
     /// The proxy cannot be used.
     #[error(transparent)]
     Proxy(ProxyError),
     /// The name for the certificate of the API server cannot be used.
     #[error("tls-server-name of the kubeconfig is neither a host name nor an IP address")]
     ServerName,
-    /// The TLS library cannot be set up.
-    #[error("cannot set up TLS: {0}")]
-    Protocol(rustls::Error),
     /// Credentials cannot be set up.
     #[error("cannot set up the connection to {url}: {source}")]
     Setup {

@@ -13,7 +13,7 @@ mod leaving;
 mod metrics;
 mod plan;
 mod saturation;
-mod single_driver;
+pub mod single_driver;
 mod status;
 mod status_author;
 mod status_events;
@@ -47,8 +47,6 @@ use status_author::{DriverLeader, StatusProposal};
 use watched::Watched;
 use writer::{StatusWriter, TrackedConfig};
 use writes::{FinishedWrite, RunningWrites, StatusChange, WriteKind};
-
-pub use single_driver::run_single_driver;
 
 /// How often the states are looked at for a status that should change.
 const LOOK: Duration = Duration::from_secs(1);

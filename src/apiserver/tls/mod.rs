@@ -28,17 +28,37 @@ use trust::ServerVerifier;
 pub use trust::TrustError;
 pub(super) use trust::{authorities, pem_of};
 
-use super::connect::ConnectError;
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The CA data cannot be used.
+    #[error(transparent)]
+    Trust(TrustError),
+    /// The client certificate cannot be used.
+    #[error(transparent)]
+    Identity(IdentityError),
+    /// The TLS library cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    Protocol(rustls::Error),
+    /// The credential plugin has no client certificate that can be used.
+    #[error("cannot set up the connection to {url}: {source}")]
+    Plugin {
+        /// The API server.
+        url: String,
+        /// What is wrong.
+        source: Box<kube::Error>,
+    },
+}
 
 /// How TLS is spoken to this API server, and the client certificate, if there is one.
-pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity), ConnectError> {
+pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity), TlsError> {
     let provider = Arc::new(default_provider());
-    let verifier = Arc::new(ServerVerifier::new(config, &provider).map_err(ConnectError::Trust)?);
-    let identity = ClientIdentity::new(&config.auth_info, &provider).map_err(ConnectError::Identity)?;
+    let verifier = Arc::new(ServerVerifier::new(config, &provider).map_err(TlsError::Trust)?);
+    let identity = ClientIdentity::new(&config.auth_info, &provider).map_err(TlsError::Identity)?;
     let identity = identity.map(Arc::new);
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(ConnectError::Protocol)?
+        .map_err(TlsError::Protocol)?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     let resolver: Option<Arc<dyn ResolvesClientCert>> = match &identity {
@@ -56,12 +76,12 @@ pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity),
 }
 
 /// The client certificate of a credential plugin, which kube runs.
-fn of_plugin(config: &Config) -> Result<Arc<dyn ResolvesClientCert>, ConnectError> {
+fn of_plugin(config: &Config) -> Result<Arc<dyn ResolvesClientCert>, TlsError> {
     let mut config = config.clone();
     // Only the client certificate is taken from it, so it needs no CA data.
     config.root_cert = Some(Vec::new());
     config.root_cert_file = None;
-    let of_kube = config.rustls_client_config().map_err(|source| ConnectError::Setup {
+    let of_kube = config.rustls_client_config().map_err(|source| TlsError::Plugin {
         url: config.cluster_url.to_string(),
         source: Box::new(source),
     })?;

@@ -4,9 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::meta::boxed;
+use super::meta::{MAX_VOLUME_FIELD, boxed};
 use super::string_map::StringMap;
-use super::volume::MAX_VOLUME_FIELD;
 
 /// Name and namespace of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -237,6 +237,9 @@ pub(super) fn trace_context(annotations: Option<&BTreeMap<String, String>>) -> S
     StringMap::from(kept)
 }
 
+/// How many bytes of a list or map of a volume are kept, such as its attributes; the CSI specification allows a map 4 KiB.
+pub const MAX_VOLUME_FIELD: usize = 64 << 10;
+
 /// Whether a text says nothing. Where an ID, a handle or a name is expected, such a text is as good as none: an empty `node_id` takes
 /// a volume from every node (CSI specification, "ControllerUnpublishVolume"), and the API server accepts a single space.
 pub fn is_blank(text: &str) -> bool {

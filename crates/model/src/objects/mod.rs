@@ -24,13 +24,12 @@ pub use attachment::{
 };
 pub use csi_source::{CsiSource, SecretReference};
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
-pub use meta::{Finalizers, ResourceVersion, is_blank};
+pub use meta::{Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_blank};
 pub use node::{CsiNode, CsiNodeWire};
 pub use operation::Operation;
 pub use string_map::StringMap;
 pub use volume::{
-    ClaimReference, MAX_VOLUME_FIELD, OversizedField, PersistentVolumeWire, Volume, VolumeSource, VolumeSpec,
-    VolumeSpecWire,
+    ClaimReference, OversizedField, PersistentVolumeWire, Volume, VolumeSource, VolumeSpec, VolumeSpecWire,
 };
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::in_tree::{
     self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, InTreeWire,
     MIGRATED_TO_ANNOTATION, PersistentDiskWire, PersistentVolumeContext, PortworxWire, TranslationError, VsphereWire,
 };
-use super::meta::{Finalizers, ResourceVersion, boxed, slim, trace_context};
+use super::meta::{Finalizers, MAX_VOLUME_FIELD, ResourceVersion, boxed, slim, trace_context};
 use super::string_map::StringMap;
 
 /// A PersistentVolume as it comes over the wire, reduced to what is read.
@@ -76,9 +76,6 @@ pub enum VolumeSource {
     /// Any other plug-in; no attacher serves it.
     Other,
 }
-
-/// How many bytes of a list or map of a volume are kept, such as its attributes; the CSI specification allows a map 4 KiB.
-pub const MAX_VOLUME_FIELD: usize = 64 << 10;
 
 /// A field of a volume that is too large to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
