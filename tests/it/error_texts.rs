@@ -5,6 +5,7 @@
 mod attachments;
 mod configs;
 mod controller_manager;
+mod identities;
 mod index;
 mod kubernetes_sources;
 
@@ -14,7 +15,13 @@ use index::{Row, rows, vendor_rows};
 
 /// All messages that a test brings about.
 fn staged() -> Vec<&'static str> {
-    [attachments::staged(), configs::staged(), controller_manager::staged()].concat()
+    [
+        attachments::staged(),
+        configs::staged(),
+        controller_manager::staged(),
+        identities::staged(),
+    ]
+    .concat()
 }
 
 fn duplicates<'t>(texts: impl IntoIterator<Item = &'t str>) -> Vec<&'t str> {

@@ -1,6 +1,7 @@
 //! Properties of the decision core: P1 to P9 of its design.
 
 use proptest::prelude::*;
+use proptest::test_runner::{TestError, TestRunner};
 use serde_json::{Value, json};
 
 use super::api_server::apply;
@@ -12,7 +13,7 @@ use crate::decide::patch::{Write, WriteTarget};
 use crate::decide::{
     self, Action, IgnoreReason, NodeEntry, Outcome, ReleaseWithoutCall, SecretState, VolumeAction, VolumeOnNode,
 };
-use crate::decide::{Snapshot, observe};
+use crate::decide::{Observed, Snapshot, observe};
 use crate::objects::AttachmentSource;
 
 /// Calls `look` with what is decided about a world and with the snapshot behind it.
@@ -70,6 +71,73 @@ pub fn object<'a>(world: &'a DecideModel, target: &WriteTarget) -> &'a Value {
     }
 }
 
+/// What `decides` asks for about a world whose volume was made again, and in which something is blank.
+fn check_calls(
+    mut world: DecideModel,
+    remade: bool,
+    blank: usize,
+    forced: bool,
+    decides: for<'a> fn(&Observed<'a>) -> Action<'a>,
+) -> Result<(), TestCaseError> {
+    world.blank(blank);
+    if remade {
+        world.make_volume_again();
+    }
+    let snapshot = world.snapshot().unwrap();
+    let observed = Observed {
+        forced,
+        ..observe(&snapshot, &world.driver, &world.policy, SecretState::Loaded)
+    };
+    let attachment = &snapshot.attachment;
+    let noted = attachment.volume_note.as_ref().map(|note| &*note.handle);
+    let by_name = matches!(attachment.source, AttachmentSource::PersistentVolume(_));
+    let check = |place: &VolumeOnNode<'_>| {
+        prop_assert!(!place.volume_id.trim().is_empty() && !place.node_id.trim().is_empty());
+        Ok(())
+    };
+    match decides(&observed) {
+        Action::Publish(plan) => {
+            check(&plan.place)?;
+            plan.former.iter().try_for_each(check)?;
+            prop_assert_eq!(noted, Some(plan.place.volume_id));
+        }
+        Action::Unpublish(plan) => {
+            plan.places.iter().chain(&plan.confirmed).try_for_each(check)?;
+            let current = plan.places.first().map(|place| place.volume_id);
+            prop_assert!(!by_name || noted.is_none_or(|noted| current == Some(noted)));
+            // Without a note, a volume that was created after the attachment is not known to be the one.
+            prop_assert!(!by_name || noted.is_some() || !remade);
+        }
+        Action::Claim(_) if attachment.attached => {
+            let volume = snapshot.volume.as_ref().and_then(|volume| volume.spec.csi());
+            prop_assert!(noted.is_none_or(|noted| volume.is_some_and(|source| *source.handle == *noted)));
+            prop_assert!(!remade || noted.is_some() || !by_name);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// An operator that lets the PersistentVolume alone say which volume is attached.
+fn goes_by_the_name<'a>(observed: &Observed<'a>) -> Action<'a> {
+    let mut attachment = observed.attachment.clone();
+    attachment.volume_note = None;
+    attachment.created = None;
+    decide::attachment(&Observed {
+        attachment: Box::leak(Box::new(attachment)),
+        ..*observed
+    })
+}
+
+#[test]
+fn an_operator_that_goes_by_the_name_of_a_volume_is_caught() {
+    let mut runner = TestRunner::deterministic();
+    let found = runner.run(&(worlds(), any::<bool>(), any::<bool>()), |(world, remade, forced)| {
+        check_calls(world, remade, 3, forced, goes_by_the_name)
+    });
+    assert!(matches!(found, Err(TestError::Fail(..))), "{found:?}");
+}
+
 proptest! {
     /// P1, P2, P5: a call to publish only for what is claimed under that very node ID, protected, and wanted.
     #[test]
@@ -100,39 +168,7 @@ proptest! {
     /// not at all, also when the driver lists it otherwise.
     #[test]
     fn calls_name_what_was_claimed(world in worlds(), remade: bool, blank in 0..4_usize, forced: bool) {
-        let mut world = world;
-        world.forced = forced;
-        world.blank(blank);
-        if remade {
-            world.make_volume_again();
-        }
-        let snapshot = world.snapshot().unwrap();
-        let mut observed = observe(&snapshot, &world.driver, &world.policy, SecretState::Loaded);
-        observed.forced = forced;
-        let attachment = &snapshot.attachment;
-        let noted = attachment.volume_note.as_ref().map(|note| &*note.handle);
-        let check = |place: &VolumeOnNode<'_>| {
-            prop_assert!(!place.volume_id.trim().is_empty() && !place.node_id.trim().is_empty());
-            Ok(())
-        };
-        match decide::attachment(&observed) {
-            Action::Publish(plan) => {
-                check(&plan.place)?;
-                plan.former.iter().try_for_each(check)?;
-                prop_assert_eq!(noted, Some(plan.place.volume_id));
-            }
-            Action::Unpublish(plan) => {
-                plan.places.iter().chain(&plan.confirmed).try_for_each(check)?;
-                // Without a note, a volume that was created after the attachment is not known to be the one.
-                prop_assert!(noted.is_some() || !remade || matches!(attachment.source, AttachmentSource::Inline(_)));
-            }
-            Action::Claim(_) if attachment.attached => {
-                let now = snapshot.volume.as_ref().and_then(|volume| volume.spec.csi()).map(|source| &*source.handle);
-                prop_assert!(noted.is_none_or(|noted| Some(noted) == now));
-                prop_assert!(!remade || noted.is_some());
-            }
-            _ => {}
-        }
+        check_calls(world, remade, blank, forced, decide::attachment)?;
     }
 
     /// A call to unpublish only for what is deleted and claimed.
