@@ -161,27 +161,33 @@ async fn a_claim_that_is_not_kept_is_told_on_the_attachment() -> Result<()> {
 #[tokio::test]
 async fn a_claim_that_is_denied_is_told_on_the_attachment() -> Result<()> {
     let world = World::shared().await?;
-    let driver = world.driver("denied", settings()).await?;
+    let driver = world.driver("policy-denied", settings()).await?;
     let condition = format!("has(object.metadata.annotations) && '{NOTE}' in object.metadata.annotations");
-    let policy = denying("denied", "storage.k8s.io", "volumeattachments", "denied-va", &condition);
+    let policy = denying(
+        "policy-denied",
+        "storage.k8s.io",
+        "volumeattachments",
+        "policy-denied-va",
+        &condition,
+    );
     let policy = InEffect::of(&world, policy).await?;
     let fixtures = &world.fixtures;
     fixtures
-        .volume_attachment("denied-va-probe", "nobody.test", "none", "none")
+        .volume_attachment("policy-denied-probe", "nobody.test", "none", "none")
         .await?;
     let noted = json!({"metadata": {"annotations": {NOTE: "{}"}}});
     let attachments: Api<VolumeAttachment> = Api::all(world.client.clone());
-    wait_effective(attachments, "denied-va-probe", &noted, |answer| answer.is_err()).await?;
-    fixtures.delete::<VolumeAttachment>("denied-va-probe").await?;
+    wait_effective(attachments, "policy-denied-probe", &noted, |answer| answer.is_err()).await?;
+    fixtures.delete::<VolumeAttachment>("policy-denied-probe").await?;
 
-    driver.claim("denied-va").await?;
-    let error = fixtures.wait_for_attach_error("denied-va").await?;
+    driver.claim("policy-denied-va").await?;
+    let error = fixtures.wait_for_attach_error("policy-denied-va").await?;
     let message = error.message.unwrap_or_default();
     assert!(message.starts_with("could not save VolumeAttachment: "), "{message}");
     assert!(message.ends_with("denied request: not in this cluster"), "{message}");
-    assert!(driver.calls_for("denied-va").is_empty());
+    assert!(driver.calls_for("policy-denied-va").is_empty());
     policy.end().await?;
-    fixtures.wait_for_attached("denied-va").await?;
+    fixtures.wait_for_attached("policy-denied-va").await?;
     Ok(())
 }
 

@@ -343,11 +343,18 @@ async fn a_driver_of_many_names_gets_few_leases_and_series() -> Result<()> {
 #[tokio::test]
 async fn a_driver_that_never_lists_what_it_attached_is_asked_more_and_more_rarely() -> Result<()> {
     let world = World::shared().await?;
-    let server = hostile_with(&world, "unlisted", &eager(), |_, _| None).await?;
-    claim(&world, "unlisted", "unlisted-va").await?;
-    world.fixtures.wait_for_attached("unlisted-va").await?;
+    let server = hostile_with(&world, "never-listed", &eager(), |_, _| None).await?;
+    claim(&world, "never-listed", "never-listed-va").await?;
+    world.fixtures.wait_for_attached("never-listed-va").await?;
     let words = "answers OK when it is attached to the node with ID node-id, and does not list it there";
-    event(&world, "VolumeAttachment", "unlisted-va", "MismatchRepeating", words).await?;
+    event(
+        &world,
+        "VolumeAttachment",
+        "never-listed-va",
+        "MismatchRepeating",
+        words,
+    )
+    .await?;
     let listings = server.count("ListVolumes");
     within("comparisons", server.called("ListVolumes", listings + 60)).await?;
     let publishes = server.count("ControllerPublishVolume");

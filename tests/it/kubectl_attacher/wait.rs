@@ -77,7 +77,7 @@ async fn a_timeout_says_what_is_left() -> Result<()> {
 async fn a_name_that_nothing_has_is_not_taken_for_detached() -> Result<()> {
     let world = World::managed().await?;
     let plugin = Plugin::of(&world).await?;
-    let driver = world.driver("absent", json!({})).await?;
+    let driver = world.driver("wait-absent", json!({})).await?;
     let node = driver.node();
     for (selector, missing) in [
         (vec!["--node", "no-such-node"], "Node no-such-node"),

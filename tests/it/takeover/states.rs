@@ -1,5 +1,5 @@
 //! The operator starts where a sidecar was: on objects in the sidecar's exact form, in every state in which a sidecar can
-//! have stopped. What is settled is not touched; the rest is carried on without a step more than it takes.
+//! have stopped. What is settled gets a note of its volume at most; the rest is carried on without a step more than it takes.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +29,8 @@ struct State<'d> {
 enum End {
     Attached,
     Gone,
+    /// It stays as it is, but for a note of its volume, which the sidecar does not write.
+    Noted,
     /// It stays as it is.
     Same,
 }
@@ -44,6 +46,7 @@ const ATTACH: &[&str] = &[
     "ControllerPublishVolume",
     "patch volumeattachments/status",
 ];
+const NOTE: &[&str] = &["patch volumeattachments"];
 const DETACH: &[&str] = &["ControllerUnpublishVolume", "patch volumeattachments"];
 const DETACH_AND_RELEASE: &[&str] = &[
     "ControllerUnpublishVolume",
@@ -58,14 +61,19 @@ fn settled<'d>(driver: &'d Driver<'d>) -> Vec<State<'d>> {
         steps: &[],
         end: End::Same,
     };
+    let noted = |name, change: fn(Left<'d>) -> Left<'d>| State {
+        steps: NOTE,
+        end: End::Noted,
+        ..same(name, change)
+    };
     vec![
-        same("attached", |left| left.claimed().attached()),
+        noted("attached", |left| left.claimed().attached()),
         // The sidecar clears an error only when its copy shows one, so that one may stay behind.
-        same("attached-error", |left| {
+        noted("attached-error", |left| {
             left.claimed().attached().error("attachError", "stale", Some(13))
         }),
         same("attached-inline", |left| left.inline().claimed().attached()),
-        same("attached-volume-deleted", |left| {
+        noted("attached-volume-deleted", |left| {
             left.claimed().attached().volume_deleted()
         }),
         // Its second write, after the one that took the finalizer, did not come to pass.
@@ -155,6 +163,7 @@ async fn whatever_a_sidecar_left_is_carried_on() -> Result<()> {
         match state.end {
             End::Attached => drop(fixtures.wait_for_attached(state.name).await?),
             End::Gone => fixtures.wait_for_attachment_gone(state.name).await?,
+            End::Noted => drop(wait_for_note(driver, state.name).await?),
             End::Same => {}
         }
     }
@@ -191,6 +200,15 @@ async fn whatever_a_sidecar_left_is_carried_on() -> Result<()> {
     let_go(driver).await?;
     drop(operator);
     Ok(())
+}
+
+/// Waits for the note of the volume on a VolumeAttachment.
+pub(super) async fn wait_for_note(driver: &Driver<'_>, name: &str) -> Result<VolumeAttachment> {
+    let is_noted = |attachment: &VolumeAttachment| attachment.annotations().contains_key(NOTE_ANNOTATION);
+    let fixtures = &driver.world.fixtures;
+    fixtures
+        .wait_for_attachment(name, "has a note of its volume", is_noted)
+        .await
 }
 
 /// What we leave is what a sidecar leaves, but for one annotation of our own.
