@@ -173,12 +173,12 @@ async fn a_claim_that_is_denied_is_told_on_the_attachment() -> Result<()> {
     let policy = InEffect::of(&world, policy).await?;
     let fixtures = &world.fixtures;
     fixtures
-        .volume_attachment("policy-denied-probe", "nobody.test", "none", "none")
+        .volume_attachment("policy-denied-va-probe", "nobody.test", "none", "none")
         .await?;
     let noted = json!({"metadata": {"annotations": {NOTE: "{}"}}});
     let attachments: Api<VolumeAttachment> = Api::all(world.client.clone());
-    wait_effective(attachments, "policy-denied-probe", &noted, |answer| answer.is_err()).await?;
-    fixtures.delete::<VolumeAttachment>("policy-denied-probe").await?;
+    wait_effective(attachments, "policy-denied-va-probe", &noted, |answer| answer.is_err()).await?;
+    fixtures.delete::<VolumeAttachment>("policy-denied-va-probe").await?;
 
     driver.claim("policy-denied-va").await?;
     let error = fixtures.wait_for_attach_error("policy-denied-va").await?;

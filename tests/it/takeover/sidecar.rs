@@ -171,6 +171,13 @@ async fn noted_by_us(driver: &Driver<'_>, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// The operator read and wrote nothing that names this attachment or volume.
+fn untouched_by_us(driver: &Driver<'_>, name: &str) -> Result<()> {
+    let requests = driver.world.requests(&[name])?;
+    assert!(requests.is_empty(), "{requests:#?}");
+    Ok(())
+}
+
 /// The finalizers of others, and their order, survive both.
 #[tokio::test]
 async fn others_keep_their_finalizers_whoever_comes_and_goes() -> Result<()> {
