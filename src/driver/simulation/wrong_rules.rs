@@ -99,7 +99,6 @@ pub fn skip_protection<'a>(observed: &Observed<'a>) -> Action<'a> {
     }
 }
 
-#[allow(dead_code, reason = "the model checker plays it, which includes this file")]
 pub fn protect_once<'a>(observed: &Observed<'a>) -> Action<'a> {
     match decide::attachment(observed) {
         Action::ProtectVolume(_) if observed.attachment.attached => {
