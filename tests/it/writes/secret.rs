@@ -24,18 +24,18 @@ async fn grant(world: &World, namespace: &str) -> Result<()> {
 async fn the_secret_is_read_before_the_claim_and_goes_with_both_calls() -> Result<()> {
     let world = World::shared().await?;
     let driver = world
-        .driver("secret", listing(json!({}), "secret-ns", "publish-secret"))
+        .driver("secret", listing(json!({}), "secret-ns", "read-secret"))
         .await?;
     let fixtures = &world.fixtures;
-    grant(&world, "secret-ns").await?;
+    grant_secret(&world.cluster, "secret-ns", "read-secret").await?;
     fixtures
         .secret(
             "secret-ns",
-            "publish-secret",
+            "read-secret",
             &[("password", "swordfish"), ("user", "anna")],
         )
         .await?;
-    let volume = driver.volume("secret-pv").publish_secret("secret-ns", "publish-secret");
+    let volume = driver.volume("secret-pv").publish_secret("secret-ns", "read-secret");
     fixtures.persistent_volume(&volume).await?;
     let made = uid(&driver.attachment("secret-va", "secret-pv").await?);
     fixtures.wait_for_attached("secret-va").await?;
@@ -43,19 +43,10 @@ async fn the_secret_is_read_before_the_claim_and_goes_with_both_calls() -> Resul
     fixtures.wait_for_attachment_gone("secret-va").await?;
     driver.attach_one_more("secret-more").await?;
 
-    let names = ["secret-pv", "secret-va", "publish-secret"];
-    // Other tests use a secret of the same name in other namespaces.
-    let others: Vec<_> = world
-        .cluster
-        .audit_events()?
-        .iter()
-        .filter(|event| event.resource == "secrets" && event.namespace != "secret-ns")
-        .map(|event| event.request_timestamp)
-        .collect();
-    let mut steps = driver.steps(&names, "secret-pv")?;
-    steps.retain(|step| !others.contains(&step.at));
+    let names = ["secret-pv", "secret-va", "read-secret"];
+    let steps = driver.steps(&names, "secret-pv")?;
     let claim = &steps[2].body;
-    let note = r#"{"handle":"secret-pv","secret":{"namespace":"secret-ns","name":"publish-secret"}}"#;
+    let note = r#"{"handle":"secret-pv","secret":{"namespace":"secret-ns","name":"read-secret"}}"#;
     let noted = claim
         .pointer("/5/value/attacher.csi.dev~1volume")
         .and_then(Value::as_str);
@@ -66,11 +57,11 @@ async fn the_secret_is_read_before_the_claim_and_goes_with_both_calls() -> Resul
             "patch persistentvolumes secret-pv",
             first_finalizer(&driver.finalizer()),
         ),
-        ("get secrets publish-secret", Value::Null),
+        ("get secrets read-secret", Value::Null),
         ("patch volumeattachments secret-va", claim.clone()),
         ("ControllerPublishVolume secret-pv secret-node-id", json!("Ok")),
         ("patch volumeattachments/status secret-va", attached(&made, 'a')),
-        ("get secrets publish-secret", Value::Null),
+        ("get secrets read-secret", Value::Null),
         ("ControllerUnpublishVolume secret-pv secret-node-id", json!("Ok")),
         ("patch volumeattachments secret-va", super::release(&driver, &made, 0)),
     ];
