@@ -186,7 +186,7 @@ async fn the_right_that_is_missing_for_a_secret_is_named_and_ends_the_wait_when_
     let log = world.log_text();
     let line = log
         .lines()
-        .find(|line| line.contains("denied-va") && line.contains("attach failed"));
+        .find(|line| line.contains("\"denied-va\"") && line.contains("attach failed"));
     // In JSON the quotation marks are escaped.
     let rule = rule.replace('"', "\\\"");
     let is_told = line.is_some_and(|line| line.contains(&rule) && line.contains(value) && line.contains("WARN"));
