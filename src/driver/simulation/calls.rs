@@ -35,6 +35,8 @@ pub struct ModelDriver {
     pub place: usize,
     /// Calls that a wrong operator leaves out.
     pub omits: Option<fn(&State, Call, &Pair) -> bool>,
+    /// What a wrong operator sends instead of a place.
+    pub resends: Option<fn(&State, Call, &mut Pair)>,
 }
 
 /// What becomes of a call.
@@ -78,7 +80,7 @@ fn fate(state: &mut State) -> CallFate {
 }
 
 impl ModelDriver {
-    async fn call(&self, call: Call, pair: Pair, deadline: Duration) -> Result<(), CallError> {
+    async fn call(&self, call: Call, mut pair: Pair, deadline: Duration) -> Result<(), CallError> {
         if self.process.is_over() || self.world.is_over() {
             return std::future::pending().await;
         }
@@ -87,6 +89,9 @@ impl ModelDriver {
             .is_some_and(|omits| self.world.with(|state| omits(state, call, &pair)))
         {
             return Ok(());
+        }
+        if let Some(resends) = self.resends {
+            self.world.with(|state| resends(state, call, &mut pair));
         }
         let (fate, owners, able) = self.world.with(|state| {
             state.calls += 1;
@@ -133,7 +138,7 @@ impl ModelDriver {
     async fn page(&self, token: &str) -> Result<VolumePage, CallError> {
         let (fails, page) = self.world.with(|state| {
             let fails = state.fault(state.scenario.call_faults / 2);
-            let disks = state.scenario.disks.iter();
+            let disks = state.scenario.disks.iter().chain(&state.former_disks);
             let handles: BTreeSet<&str> = disks
                 .filter(|disk| disk.driver == self.driver)
                 .map(|disk| &*disk.handle)

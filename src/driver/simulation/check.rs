@@ -11,8 +11,8 @@ use super::backend::{Call, OpenCall, Pair};
 use super::calls::ModelDriver;
 use super::cluster::{Kind, is_deleting, text};
 use super::invariants::{
-    ALLOWED_SECRET, CLAIMED_FIRST, NOT_FOR_A_GAP, NOT_UNDER_A_LIVE_ONE, ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE,
-    ONLY_WITH_THE_LEASE, PROTECTED_FIRST, RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET, WANTED,
+    ALLOWED_SECRET, CLAIMED_FIRST, NAMED, NOT_FOR_A_GAP, NOT_UNDER_A_LIVE_ONE, ONCE_CLAIMED, ONE_AT_A_TIME,
+    ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE, PROTECTED_FIRST, RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET, WANTED,
 };
 use super::objects::{claim_of, context_of, disk_handle, is_former, is_protected, mode_of, owner};
 use super::scenario::{Disk, Secret};
@@ -29,7 +29,7 @@ pub fn contents(
     secret: Option<&BTreeMap<String, String>>,
     plan: Option<&PublishRequest<'_>>,
 ) {
-    let disks = state.scenario.disks.iter();
+    let disks = state.scenario.disks.iter().chain(&state.former_disks);
     let disks: Vec<Disk> = disks
         .filter(|disk| disk.handle == pair.volume && disk.driver == pair.driver)
         .cloned()
@@ -71,6 +71,9 @@ pub fn contents(
 /// A call of a process begins; who it is made for.
 pub fn called(state: &mut State, driver: &ModelDriver, call: Call, pair: &Pair) -> BTreeSet<Owner> {
     let (process, place, store) = (driver.process.number(), driver.place, &driver.store);
+    if pair.volume.trim().is_empty() || pair.node.trim().is_empty() {
+        state.journal.violated(NAMED, || format!("{call:?} of {pair}"));
+    }
     let occupied = |open: &&OpenCall| open.pair == *pair && (open.process == process || !open.left);
     if let Some(other) = state.backend.open.iter().find(occupied) {
         let detail = format!("{call:?} of {pair}, beside one of operator{}", other.process);
@@ -161,6 +164,11 @@ fn unwanted(state: &State, store: &Store, pair: &Pair, owner: &Owner) -> Option<
 }
 
 fn unpublished(state: &mut State, store: &Store, pair: &Pair) {
+    let of_volume = |claimed: &Pair| (claimed.driver, &claimed.volume) == (pair.driver, &pair.volume);
+    // The node ID may be one that the node has now, and was never claimed for.
+    if !state.claims.keys().any(of_volume) {
+        state.journal.violated(ONCE_CLAIMED, || pair.to_string());
+    }
     let attachments = state.cluster.all(Kind::Attachment);
     let claims = attachments.filter(|object| claim_of(object).is_some_and(|(claimed, _)| claimed == *pair));
     let (deleting, live): (Vec<_>, Vec<_>) = claims.partition(|object| is_deleting(object));

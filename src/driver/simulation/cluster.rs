@@ -1,14 +1,18 @@
 //! The objects of the API server and their changes, in one order of resource versions.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api_server::{self, apply, is_gone};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 
+/// When a history begins.
+const START: &str = "2026-01-01T00:00:00Z";
 /// What a restore with greater revisions adds.
 const BUMP: u64 = 1_000_000;
 
@@ -107,9 +111,16 @@ impl Cluster {
         self.uids += 1;
         object["metadata"]["name"] = name.into();
         object["metadata"]["uid"] = format!("u{}", self.uids).into();
-        object["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+        object["metadata"]["creationTimestamp"] = self.second().to_string().into();
         self.put(kind, object);
         true
+    }
+
+    /// What the clock of the API server says, to the second.
+    fn second(&self) -> Timestamp {
+        let elapsed = self.changes.first().map_or(Duration::ZERO, |first| first.at.elapsed());
+        let start: Timestamp = START.parse().unwrap_or(Timestamp::UNIX_EPOCH);
+        start + Duration::from_secs(elapsed.as_secs())
     }
 
     /// Changes an object as its owner or a user does; it goes when it is deleted and nobody holds it.

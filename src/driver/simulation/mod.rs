@@ -119,6 +119,12 @@ fn no_history_with_late_successors_violates_anything() {
     violates_nothing(number("SIMULATION_SEED", 1), KindOfWorld::LateSuccessors);
 }
 
+/// As many are played in the world in which identities change.
+#[test]
+fn no_history_with_other_identities_violates_anything() {
+    violates_nothing(number("SIMULATION_SEED", 1), KindOfWorld::OtherIdentities);
+}
+
 /// CI derives a seed from the commit, so that each change is tried with histories that nobody has seen.
 #[test]
 #[ignore = "needs SIMULATION_FRESH, a seed; without, it plays none"]
@@ -146,7 +152,7 @@ fn seeds(start: u64, kind: KindOfWorld) -> Range<u64> {
     let count = number("SIMULATION_HISTORIES", 1_000);
     match kind {
         KindOfWorld::Any => start..start + count,
-        KindOfWorld::LateSuccessors => start..start + count.div_ceil(20),
+        KindOfWorld::LateSuccessors | KindOfWorld::OtherIdentities => start..start + count.div_ceil(20),
     }
 }
 
@@ -178,7 +184,11 @@ fn survey() {
         "" => Mutant::default(),
         _ => wrong.next().expect("SIMULATION_MUTANT is in no description").mutant,
     };
-    for kind in [KindOfWorld::Any, KindOfWorld::LateSuccessors] {
+    for kind in [
+        KindOfWorld::Any,
+        KindOfWorld::LateSuccessors,
+        KindOfWorld::OtherIdentities,
+    ] {
         let sought = Sought {
             kind,
             mutant,

@@ -6,13 +6,13 @@ use std::cell::Cell;
 
 use super::super::attempt::decision_fns::DecisionFns;
 use super::backend::{Call, Pair};
-use super::cluster::Kind;
+use super::cluster::{Kind, text};
 use super::invariants::{
     ALLOWED_SECRET, ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST,
-    DETACHED_AND_GONE, FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT, NOT_HELD_BACK,
-    NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE, PROTECTED_FIRST,
-    PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER,
-    RIGHT_REQUEST, RIGHT_SECRET, TAKEN_BACK, VOLUME_GOES, WANTED,
+    DETACHED_AND_GONE, FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NAMED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT, NOT_HELD_BACK,
+    NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONCE_CLAIMED, ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE,
+    PROTECTED_FIRST, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT,
+    RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET, TAKEN_BACK, VOLUME_GOES, WANTED,
 };
 use super::objects::claim_of;
 use super::scenario::KindOfWorld;
@@ -24,7 +24,7 @@ use super::wrong_rules::{
     skip_protection, status_first, take_all_finalizers, trust_not_found, trust_status,
 };
 use crate::cache::CacheChange;
-use crate::decide::{Action, Observed, Outcome, Write};
+use crate::decide::{self, Action, Observed, Outcome, Write};
 
 thread_local! {
     static RULES: Cell<Option<DecisionFns>> = const { Cell::new(None) };
@@ -80,6 +80,8 @@ pub struct Mutant {
     pub deaf: Option<fn(&CacheChange) -> bool>,
     /// Calls that are not made and count as answered OK.
     pub omits: Option<fn(&State, Call, &Pair) -> bool>,
+    /// What it sends instead of a place.
+    pub resends: Option<fn(&State, Call, &mut Pair)>,
     /// It retries without a pause.
     pub restless: bool,
     /// It takes over with the cache that it has.
@@ -194,6 +196,25 @@ fn mistaken() -> Vec<Wrong> {
             deciding(forget_former),
             &[HELD_WHILE_PUBLISHED, NOTHING_LEFT],
         ),
+        Wrong {
+            world: KindOfWorld::OtherIdentities,
+            ..wrong(
+                "goes by the name of a PersistentVolume",
+                deciding(go_by_the_name),
+                &[ONCE_CLAIMED, CLAIMED_FIRST],
+            )
+        },
+        Wrong {
+            world: KindOfWorld::OtherIdentities,
+            ..wrong(
+                "sends a node ID that somebody has blanked",
+                Mutant {
+                    resends: Some(blanked),
+                    ..Mutant::default()
+                },
+                &[NAMED],
+            )
+        },
         wrong(
             "releases a PersistentVolume that is named",
             Mutant {
@@ -472,4 +493,26 @@ pub(super) fn deciding(attachment: for<'a> fn(&Observed<'a>) -> Action<'a>) -> M
 fn compensates(state: &State, call: Call, pair: &Pair) -> bool {
     let mut attachments = state.cluster.all(Kind::Attachment);
     call == Call::Unpublish && !attachments.any(|object| claim_of(object).is_some_and(|(claimed, _)| claimed == *pair))
+}
+
+/// What is written in the annotation of the attachment, whatever it is; the operator itself has no type for such a place.
+fn blanked(state: &State, call: Call, place: &mut Pair) {
+    let mut attachments = state.cluster.all(Kind::Attachment);
+    let is_blank = attachments.any(|object| {
+        let note = text(object, "/metadata/annotations/attacher.csi.dev~1volume");
+        note.contains(&place.volume) && state.blanked.contains(text(object, "/metadata/uid"))
+    });
+    if call == Call::Unpublish && is_blank {
+        place.node.clear();
+    }
+}
+
+/// The PersistentVolume alone says which volume is attached, as it does for the Go sidecar.
+fn go_by_the_name<'a>(observed: &Observed<'a>) -> Action<'a> {
+    let mut attachment = observed.attachment.clone();
+    (attachment.volume_note, attachment.created) = (None, None);
+    decide::attachment(&Observed {
+        attachment: Box::leak(Box::new(attachment)),
+        ..*observed
+    })
 }

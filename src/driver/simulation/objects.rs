@@ -38,10 +38,11 @@ pub fn claim_of(object: &Value) -> Option<(Pair, Owner)> {
     }
     let annotations = &object["metadata"]["annotations"];
     let note: Value = serde_json::from_str(annotations[VOLUME_ANNOTATION].as_str()?).ok()?;
+    let node = annotations[NODE_ID_ANNOTATION].as_str().filter(|id| !id.is_empty())?;
     let pair = Pair {
         driver,
         volume: note["handle"].as_str()?.to_owned(),
-        node: annotations[NODE_ID_ANNOTATION].as_str()?.to_owned(),
+        node: node.to_owned(),
     };
     Some((pair, owner(object)))
 }

@@ -126,6 +126,7 @@ impl Replica {
                 driver,
                 place,
                 omits: mutant.omits,
+                resends: mutant.resends,
             };
             let parts = Parts {
                 world: world.clone(),

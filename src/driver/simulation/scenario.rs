@@ -102,6 +102,10 @@ pub enum Event {
     CapabilityComes(usize),
     /// The backend loses a volume from a node behind everybody's back.
     Drift(usize, usize),
+    /// Somebody removes a PersistentVolume by force and makes one of its name that is another volume.
+    RemakeVolume(usize),
+    /// Somebody sets the annotation with the node ID of a VolumeAttachment to the empty string.
+    BlankNodeId(usize, usize),
 }
 
 /// How replicas agree on one.
@@ -120,6 +124,8 @@ pub enum KindOfWorld {
     Any,
     /// Replicas hand over to others whose watches are behind.
     LateSuccessors,
+    /// PersistentVolumes become other volumes under their names, and node IDs are blanked.
+    OtherIdentities,
 }
 
 impl KindOfWorld {
@@ -129,6 +135,7 @@ impl KindOfWorld {
         match self {
             Self::Any => scenario,
             Self::LateSuccessors => scenario.with_late_successors(),
+            Self::OtherIdentities => scenario.with_other_identities(),
         }
     }
 }
@@ -246,6 +253,27 @@ impl Scenario {
             event => vec![(pause, event)],
         });
         self.events = events.collect();
+        self
+    }
+
+    /// The same with one to three events that change which volume a PersistentVolume is, or which node ID is noted. Half of these
+    /// histories compare what is attached with what the driver lists. The API server does not go back.
+    fn with_other_identities(mut self) -> Self {
+        let mut rng = fastrand::Rng::with_seed(self.seed ^ 0x1d);
+        if !self.faultless && self.lists.is_none() && rng.bool() {
+            self.lists = Some(Duration::from_secs(5));
+        }
+        self.events.retain(|(_, event)| !matches!(event, Event::Restore(..)));
+        for _ in 0..rng.usize(1..=3) {
+            let volume = rng.usize(0..self.disks.len());
+            let event = match rng.u8(0..3) {
+                0 => Event::BlankNodeId(volume, rng.usize(0..self.nodes)),
+                _ => Event::RemakeVolume(volume),
+            };
+            let pause = Duration::from_millis(rng.u64(0..=3_000));
+            let at = rng.usize(1..=self.events.len());
+            self.events.insert(at, (pause, event));
+        }
         self
     }
 

@@ -76,6 +76,9 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
     let Some(driver) = driver_of(attachment) else { return };
     let disk = disk_of(state, attachment).cloned();
     let secret = disk.as_ref().is_none_or(|disk| has_secret(state, disk));
+    if state.blanked.contains(text(attachment, "/metadata/uid")) {
+        return;
+    }
     if is_deleting(attachment) {
         if is_held(attachment) && secret && !shared(state, attachment) {
             state.journal.violated(DETACHED_AND_GONE, || name.to_owned());
@@ -84,6 +87,9 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
     }
     let attached = attachment["status"]["attached"] == true;
     let owner = owner(attachment);
+    if state.replaced.contains(&owner.uid) {
+        return;
+    }
     let published = state.backend.published.values().any(|owners| owners.contains(&owner));
     // Whose PersistentVolume was removed by force may share its volume with another, which nobody can know any more. What
     // was attached in the state that the API server went back to may have been detached since.
@@ -142,6 +148,10 @@ fn shared(state: &State, attachment: &Value) -> bool {
         return false;
     };
     state.cluster.all(Kind::Attachment).any(|other| {
+        if state.blanked.contains(text(other, "/metadata/uid")) {
+            // It may be of the same volume and node.
+            return true;
+        }
         let same = claim_of(other).is_some_and(|(claimed, other)| {
             (claimed.driver, &claimed.volume) == (pair.driver, &pair.volume) && other != owner
         }) && text(other, "/spec/nodeName") == text(attachment, "/spec/nodeName");

@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 use super::backend::{Call, Pair};
 use super::cluster::{Kind, finalizers, is_deleting, text};
 use super::mutants::{Flaw, has_flaw};
-use super::objects::{claim_of, context_of, owner};
+use super::objects::{claim_of, context_of, owner, volume_of};
 use super::scenario::{DRIVERS, Disk, Event, Secret};
 use super::world::{State, World};
 use super::{configs, secrets};
+use crate::api::names::NODE_ID_ANNOTATION;
 
 const PROTECTION: &str = "kubernetes.io/pv-protection";
 const SOMEBODYS: &str = "somebody.test/holds";
@@ -90,6 +91,8 @@ pub fn change(state: &mut State, event: Event) {
             }
         }
         Event::Drift(volume, node) => drift(state, volume, node),
+        Event::RemakeVolume(number) => remake_volume(state, number),
+        Event::BlankNodeId(volume, node) => blank_node_id(state, &attachment(volume, node)),
         // Not a matter of objects.
         _ => {}
     }
@@ -223,6 +226,41 @@ fn force_volume(state: &mut State, number: usize) {
     state.forced_volumes.insert(name.clone());
     state.cluster.edit(Kind::Volume, &name, |object| {
         object["metadata"]["finalizers"] = json!([]);
+    });
+}
+
+/// A PersistentVolume of the same name and another handle, under which the backend has another volume.
+fn remake_volume(state: &mut State, number: usize) {
+    let former = state.scenario.disks[number].clone();
+    if former.inline || !state.cluster.delete(Kind::Volume, &former.name) {
+        return;
+    }
+    state.forced_volumes.insert(former.name.clone());
+    state.cluster.edit(Kind::Volume, &former.name, |object| {
+        object["metadata"]["finalizers"] = json!([]);
+    });
+    let attachments = state.cluster.all(Kind::Attachment);
+    let naming = attachments.filter(|object| volume_of(object) == former.name);
+    let naming: Vec<String> = naming.map(|object| owner(object).uid).collect();
+    state.replaced.extend(naming);
+    let disk = &mut state.scenario.disks[number];
+    disk.handle = format!("{}-again{}", former.handle, state.former_disks.len());
+    let disk = disk.clone();
+    state.former_disks.push(former);
+    create_volume(state, &disk);
+}
+
+fn blank_node_id(state: &mut State, name: &str) {
+    let known = state.cluster.get(Kind::Attachment, name);
+    let noted = known.filter(|object| object["metadata"]["annotations"][NODE_ID_ANNOTATION].is_string());
+    let Some(uid) = noted.map(|object| owner(object).uid) else {
+        return;
+    };
+    // Where the volume is may be noted nowhere else, and the node may have another ID by now.
+    state.forced.insert(uid.clone());
+    state.blanked.insert(uid);
+    state.cluster.edit(Kind::Attachment, name, |object| {
+        object["metadata"]["annotations"][NODE_ID_ANNOTATION] = "".into();
     });
 }
 

@@ -12,7 +12,7 @@ use super::cluster::Cluster;
 use super::invariants::NO_BUSY_LOOP;
 use super::journal::Journal;
 use super::leases::Terms;
-use super::scenario::{DRIVERS, Scenario};
+use super::scenario::{DRIVERS, Disk, Scenario};
 use super::secrets::SecretValues;
 use crate::api::names::finalizer_name;
 
@@ -63,6 +63,12 @@ pub struct State {
     pub must_undo: BTreeMap<Pair, String>,
     /// Names of attachments of which a process may not know whether they are recorded as attached.
     pub unanswered: BTreeSet<String>,
+    /// What PersistentVolumes were before they were made again as other volumes.
+    pub former_disks: Vec<Disk>,
+    /// UIDs of attachments whose PersistentVolume is another volume now.
+    pub replaced: BTreeSet<String>,
+    /// UIDs of attachments whose node ID somebody blanked.
+    pub blanked: BTreeSet<String>,
     /// Names of PersistentVolumes whose finalizers a user took.
     pub forced_volumes: BTreeSet<String>,
     /// Who may work for a driver.
@@ -170,6 +176,9 @@ impl World {
             forced: BTreeSet::new(),
             must_undo: BTreeMap::new(),
             unanswered: BTreeSet::new(),
+            former_disks: Vec::new(),
+            replaced: BTreeSet::new(),
+            blanked: BTreeSet::new(),
             forced_volumes: BTreeSet::new(),
             terms: Terms::default(),
             secrets: SecretValues::default(),

@@ -264,9 +264,8 @@ pub fn keep_error(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) ->
     let mut writes = decide::settle(observed, outcome, now);
     if matches!(outcome, Outcome::Published(_)) {
         for write in &mut writes {
-            write.body["status"]
-                .as_object_mut()
-                .map(|status| status.remove("attachError"));
+            let status = write.body.get_mut("status").and_then(Value::as_object_mut);
+            status.map(|status| status.remove("attachError"));
         }
     }
     writes
