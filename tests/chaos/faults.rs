@@ -20,6 +20,7 @@ use super::other;
 use super::plan::{Kind, Planned, Round};
 use super::secrets;
 use super::world::{Driver, OTHER_NAMESPACE, Replica, World, this_version};
+use crate::support::apply::apply_object;
 use crate::support::operator::{IDENTITY, apply_config};
 use crate::support::{Error, Result};
 
@@ -93,9 +94,11 @@ async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
         | Kind::Hang
         | Kind::Late
         | Kind::Lag
-        | Kind::Capability => {
+        | Kind::Capability
+        | Kind::Replaced => {
             return misbehave(world, driver, fault).await;
         }
+        Kind::Denied => return deny(world, fault).await,
         Kind::Secret => return change_secret(world, driver, fault).await,
         Kind::Patch | Kind::Namespace => return patch(world, driver, fault).await,
         Kind::Recreate => return recreate(world, driver, fault).await,
@@ -230,6 +233,12 @@ async fn misbehave(world: &World, driver: &Driver, fault: &Planned) -> Result<()
             sleep(fault.lasts).await;
             return driver.mock.start_again().await.map_err(other);
         }
+        Kind::Replaced => {
+            driver.mock.replace().await.map_err(other)?;
+            sleep(fault.lasts).await;
+            driver.mock.end_former().await;
+            return Ok(());
+        }
         Kind::Capability => {
             let publishes = ControllerCapability::PublishUnpublishVolume;
             driver.mock.set_capability(publishes, false);
@@ -308,15 +317,12 @@ async fn patch(world: &World, driver: &Driver, fault: &Planned) -> Result<()> {
 
 /// Applies settings as soon as the API server takes them.
 pub async fn configure(world: &World, driver: &Driver, spec: &Value) -> Result<()> {
-    let mut last = None;
-    for _ in 0..TRIES {
-        match apply_config(&world.client, &driver.config, spec.clone()).await {
-            Ok(_) => return Ok(()),
-            Err(error) => last = Some(error),
-        }
-        sleep(PAUSE).await;
-    }
-    Err(last.unwrap_or_else(|| Error::Other("never tried".to_owned())))
+    insist(|| async {
+        apply_config(&world.client, &driver.config, spec.clone())
+            .await
+            .map(drop)
+    })
+    .await
 }
 
 async fn change_secret(world: &World, driver: &Driver, fault: &Planned) -> Result<()> {
@@ -348,6 +354,88 @@ async fn recreate(world: &World, driver: &Driver, fault: &Planned) -> Result<()>
     }
     sleep(fault.lasts).await;
     configure(world, driver, &driver.spec).await
+}
+
+/// An admission policy is in effect for what the operator writes to VolumeAttachments, as a webhook would be.
+async fn deny(world: &World, fault: &Planned) -> Result<()> {
+    const NAME: &str = "chaos";
+    let (mutates, resource) = match fault.choice % 3 {
+        0 => (false, "volumeattachments"),
+        1 => (false, "volumeattachments/status"),
+        _ => (true, "volumeattachments"),
+    };
+    let kind = if mutates {
+        "MutatingAdmissionPolicy"
+    } else {
+        "ValidatingAdmissionPolicy"
+    };
+    let note = "'attacher.csi.dev/volume'";
+    let noted = |object: &str| format!("has({object}.metadata.annotations) && {note} in {object}.metadata.annotations");
+    let mut conditions = vec![json!({
+        "name": "operator", "expression": "request.userInfo.username.startsWith('system:serviceaccount:')",
+    })];
+    let mut spec = json!({
+        "failurePolicy": "Ignore",
+        "matchConstraints": {"resourceRules": [{
+            "apiGroups": ["storage.k8s.io"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [resource],
+        }]},
+    });
+    if mutates {
+        let claims = format!("{} && !({})", noted("object"), noted("oldObject"));
+        conditions.push(json!({"name": "claims", "expression": claims}));
+        let path = "/metadata/annotations/attacher.csi.dev~1volume";
+        let patch = format!("[JSONPatch{{op: 'remove', path: '{path}'}}]");
+        spec["mutations"] = json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}]);
+        spec["reinvocationPolicy"] = "Never".into();
+    } else {
+        spec["validations"] = json!([{"expression": "false", "message": "as chaos wants"}]);
+    }
+    spec["matchConditions"] = conditions.into();
+    let version = "admissionregistration.k8s.io/v1";
+    let metadata = json!({"name": NAME});
+    let policy = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+    let mut binding = json!({
+        "apiVersion": version, "kind": format!("{kind}Binding"), "metadata": metadata, "spec": {"policyName": NAME},
+    });
+    if !mutates {
+        binding["spec"]["validationActions"] = json!(["Deny"]);
+    }
+    let _alone = world.policy.lock().await;
+    world.recorder.note("", format!("{kind} for {resource}"));
+    for object in [&policy, &binding] {
+        insist(|| async {
+            let object = serde_json::from_value(object.clone())?;
+            apply_object(&world.client, object).await.map(drop)
+        })
+        .await?;
+    }
+    sleep(fault.lasts).await;
+    let kind = kind.to_lowercase();
+    for plural in [format!("{kind}bindings"), kind.replace("policy", "policies")] {
+        let url = format!("/apis/{version}/{plural}/{NAME}");
+        insist(|| async {
+            let request = http::Request::delete(&url).body(Vec::new()).map_err(other)?;
+            match world.client.request::<Value>(request).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+                answer => answer.map(drop).map_err(other),
+            }
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Tries again what the API server does not take, as long as it may be away.
+async fn insist<F: Future<Output = Result<()>>>(mut attempt: impl FnMut() -> F) -> Result<()> {
+    let mut last = attempt().await;
+    for _ in 0..TRIES {
+        if last.is_ok() {
+            break;
+        }
+        sleep(PAUSE).await;
+        last = attempt().await;
+    }
+    last
 }
 
 async fn delete_leases(world: &World, driver: &Driver) -> Result<()> {

@@ -24,6 +24,8 @@ pub enum Kind {
     Late,
     Lag,
     Capability,
+    Replaced,
+    Denied,
     Secret,
     Patch,
     Namespace,
@@ -35,7 +37,7 @@ pub enum Kind {
 }
 
 /// All kinds, by the names that `CHAOS_FAULTS` takes. The number is how often a kind is drawn.
-pub const KINDS: [(Kind, &str, u32, &str); 24] = [
+pub const KINDS: [(Kind, &str, u32, &str); 26] = [
     (
         Kind::Stop,
         "stop",
@@ -106,6 +108,18 @@ pub const KINDS: [(Kind, &str, u32, &str); 24] = [
         "capability",
         1,
         "a driver comes back without PUBLISH_UNPUBLISH_VOLUME, and with it again",
+    ),
+    (
+        Kind::Replaced,
+        "replaced",
+        2,
+        "a driver hangs with its connections open, and another process takes its socket",
+    ),
+    (
+        Kind::Denied,
+        "denied",
+        1,
+        "an admission policy denies what is written to VolumeAttachments, or takes away what a claim notes",
     ),
     (
         Kind::Secret,
@@ -221,7 +235,7 @@ impl fmt::Display for Planned {
             | Kind::Untrue => {
                 format!(" replica {replica}")
             }
-            Kind::Api | Kind::Etcd | Kind::Restore => String::new(),
+            Kind::Api | Kind::Etcd | Kind::Restore | Kind::Denied => String::new(),
             _ => format!(" driver {driver}"),
         };
         let (at, lasts) = (at.as_secs_f64(), lasts.as_secs_f64());

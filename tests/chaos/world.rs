@@ -98,6 +98,8 @@ pub struct World {
     /// Who stops parts of the control plane.
     pub control_plane: Mutex<()>,
     logs: Option<PathBuf>,
+    /// Held by the fault whose admission policy is in effect.
+    pub policy: Mutex<()>,
     _sockets: tempfile::TempDir,
 }
 
@@ -166,6 +168,7 @@ impl World {
             cluster,
             control_plane: Mutex::default(),
             logs,
+            policy: Mutex::new(()),
             _sockets: sockets,
         };
         for driver in &world.drivers {

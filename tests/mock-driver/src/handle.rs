@@ -172,6 +172,7 @@ impl MockDriverBuilder {
                 endpoint,
                 tls,
                 server: Mutex::new(Some(server)),
+                former: Mutex::new(Vec::new()),
             }),
         })
     }
@@ -199,6 +200,8 @@ struct MockHandleInner {
     endpoint: ListenEndpoint,
     tls: Acceptor,
     server: Mutex<Option<Server>>,
+    /// Those that hang and were replaced.
+    former: Mutex<Vec<Server>>,
 }
 
 impl MockHandle {
@@ -386,9 +389,32 @@ impl MockHandle {
         }
     }
 
+    /// A new process takes the driver's place at its endpoint while the former one hangs: its connections stay open and nothing
+    /// is answered over them, until [`MockHandle::end_former`]. Both work at the same volumes.
+    pub async fn replace(&self) -> Result<(), ListenError> {
+        let former = self.inner.server.lock().take();
+        if let Some(former) = former {
+            former.hang()?;
+            self.inner.former.lock().push(former);
+        }
+        self.listen().await
+    }
+
+    /// Ends the processes that were replaced.
+    pub async fn end_former(&self) {
+        let former = std::mem::take(&mut *self.inner.former.lock());
+        for server in former {
+            server.end().await;
+        }
+    }
+
     /// Listens again at the same place after [`MockHandle::stop`]. A driver that runs is stopped first.
     pub async fn start_again(&self) -> Result<(), ListenError> {
         self.stop().await;
+        self.listen().await
+    }
+
+    async fn listen(&self) -> Result<(), ListenError> {
         let service = MockService {
             shared: Arc::clone(&self.inner.shared),
         };

@@ -102,6 +102,7 @@ enum Listener {
 pub(super) struct Server {
     pub endpoint: ListenEndpoint,
     stop: CancellationToken,
+    hangs: CancellationToken,
     connections: Arc<Mutex<CancellationToken>>,
     open: OpenConnections,
     tasks: TaskTracker,
@@ -113,10 +114,20 @@ struct Services {
     identity: IdentityServer<MockService>,
     controller: ControllerServer<MockService>,
     node: NodeServer<MockService>,
+    /// Once it is cancelled, nothing is answered any more.
+    hangs: CancellationToken,
 }
 
 impl Services {
     async fn answer(self, request: http::Request<Incoming>) -> Result<http::Response<tonic::body::Body>, Infallible> {
+        let hangs = self.hangs.clone();
+        match hangs.run_until_cancelled(self.serve(request)).await {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn serve(self, request: http::Request<Incoming>) -> Result<http::Response<tonic::body::Body>, Infallible> {
         let service = request.uri().path().split('/').nth(1).unwrap_or_default().to_owned();
         match service.as_str() {
             "csi.v1.Identity" => self.identity.oneshot(request).await,
@@ -155,6 +166,7 @@ impl Server {
         let server = Self {
             endpoint,
             connections: Arc::new(Mutex::new(stop.child_token())),
+            hangs: stop.child_token(),
             stop,
             open: OpenConnections(Arc::new(watch::Sender::new(0))),
             tasks: TaskTracker::new(),
@@ -163,12 +175,14 @@ impl Server {
             identity: IdentityServer::new(service.clone()),
             controller: ControllerServer::new(service.clone()),
             node: NodeServer::new(service),
+            hangs: server.hangs.clone(),
         };
         let (tasks, connections) = (server.tasks.clone(), Arc::clone(&server.connections));
-        let (stop, open) = (server.stop.clone(), server.open.clone());
+        let (hangs, open) = (server.hangs.clone(), server.open.clone());
         server.tasks.spawn(async move {
             // A cancelled token ends the loop between two connections, and with it the listener.
-            stop.run_until_cancelled(accept(listener, services, tasks, connections, tls, open))
+            hangs
+                .run_until_cancelled(accept(listener, services, tasks, connections, tls, open))
                 .await;
         });
         Ok(server)
@@ -179,6 +193,26 @@ impl Server {
         self.open.0.subscribe()
     }
 
+    /// Hangs from now on: calls that run are left as they are, nothing is answered, and connections stay open. It does not listen
+    /// any more, so that another one can at its endpoint.
+    pub fn hang(&self) -> Result<(), ListenError> {
+        self.hangs.cancel();
+        match &self.endpoint {
+            ListenEndpoint::Unix(path) => std::fs::remove_file(path).map_err(|source| ListenError::Io {
+                endpoint: self.endpoint.to_string(),
+                source,
+            }),
+            ListenEndpoint::Tcp(_) => Ok(()),
+        }
+    }
+
+    /// Ends one that hangs: closes its connections. The socket file is that of another one.
+    pub async fn end(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
     /// Closes all connections that are open now; new ones are accepted.
     pub fn drop_connections(&self) {
         let fresh = self.stop.child_token();
@@ -187,10 +221,9 @@ impl Server {
 
     /// Stops listening, closes all connections and removes the socket file. Calls that run are cut off, as when a driver dies.
     pub async fn stop(self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-        if let ListenEndpoint::Unix(path) = &self.endpoint
+        let endpoint = self.endpoint.clone();
+        self.end().await;
+        if let ListenEndpoint::Unix(path) = &endpoint
             && let Err(error) = std::fs::remove_file(path)
             && error.kind() != io::ErrorKind::NotFound
         {
