@@ -22,8 +22,8 @@ use crate::admin::ListenAddress;
 use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
 use crate::apiserver::{
-    ConnectError, PlaceLimits, RateLimit, RequestSlots, Requests, Throttle, connect_counted, load_config,
-    load_pod_config,
+    ConnectError, PlaceLimits, RateLimit, RequestSlots, Requests, Throttle, WatchConnection, connect_counted,
+    load_config, load_pod_config,
 };
 use crate::cache::{Store, reflect};
 use crate::driver::SharedContext;
@@ -37,6 +37,7 @@ use crate::supervisor::single_driver::run_single_driver;
 use crate::supervisor::{Shutdown, Supervisor};
 use crate::telemetry::logs::LogOptions;
 use crate::telemetry::{self, SHUTDOWN_CAP, Telemetry, TelemetryGuard};
+use crate::watch_answers::WatchAnswers;
 
 mod api_server;
 mod ending;
@@ -229,13 +230,16 @@ async fn operate(
         Cluster::Pod => load_pod_config()?,
     };
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
-    let listed_within = options.kube_api_timeout * 4;
+    let store = Store::default();
+    let watches = WatchConnection {
+        answer: options.kube_api_timeout * 4,
+        answers: store.watch_answers(),
+    };
     let watching = tokio::select! {
-        watching = api_server::connect_when_possible(&config, listed_within, &telemetry.metrics, &reached) => watching,
+        watching = api_server::connect_when_possible(&config, &watches, &telemetry.metrics, &reached) => watching,
         () = signals.next() => return Ok(ExitCode::SUCCESS),
     };
     let writing = connect_counted(&config, None, &telemetry.metrics)?;
-    let store = Store::default();
     watch_objects(&mut running.tasks, &watching, &store, health);
     let first_answer =
         api_server::report_first_answer(config.clone(), telemetry.metrics.clone(), store.clone(), reached);
@@ -320,9 +324,13 @@ fn leader_elections(
     labels: BTreeMap<String, String>,
     observed: &Observability,
 ) -> Result<LeaderElections, ConnectError> {
+    // A watch that breaks reads the Lease of each driver again; renewals take a new connection by their own deadline.
+    let watches = WatchConnection {
+        answer: options.kube_api_timeout * 4,
+        answers: WatchAnswers::default(),
+    };
     Ok(LeaderElections {
-        // A watch that breaks reads the Lease of each driver again; renewals take a new connection by their own deadline.
-        client: connect_counted(config, Some(options.kube_api_timeout * 4), &observed.telemetry.metrics)?,
+        client: connect_counted(config, Some(&watches), &observed.telemetry.metrics)?,
         // The sidecar's rule for its host name.
         identity: sanitise_driver_name(&identity(options)),
         labels,

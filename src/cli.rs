@@ -140,20 +140,60 @@ impl From<Format> for LogFormat {
     }
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    let duration = duration.to_std().ok_or("must not be negative")?;
+/// Why the value of a flag cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ValueError {
+    /// Its parser says so.
+    #[error("{0}")]
+    Unreadable(String),
+    /// A duration below zero.
+    #[error("must not be negative")]
+    Negative,
+    /// A duration of zero.
+    #[error("must be greater than zero")]
+    Zero,
+    /// A duration above this one.
+    #[error("must not be more than {} m", .0.as_secs() / 60)]
+    TooLong(Duration),
+    /// Not one of the words that there are.
+    #[error("must be {0}")]
+    NoneOf(&'static str),
+    /// An item of a list of labels.
+    #[error("{0:?} is not of the form key:value")]
+    NotAPair(String),
+    /// A feature gate without `=true` or `=false`.
+    #[error("missing bool value for {0}")]
+    GateWithoutValue(String),
+    /// Not a quantity of Kubernetes, in the words of its parser.
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    NotAQuantity,
+    /// The same.
+    #[error("unable to parse quantity's suffix")]
+    UnknownSuffix,
+}
+
+impl ValueError {
+    /// A duration as Go writes it, zero included.
+    pub(crate) fn duration(text: &str) -> Result<Duration, Self> {
+        let duration = text.parse::<GoDuration>();
+        let duration = duration.map_err(|error| Self::Unreadable(error.to_string()))?;
+        duration.to_std().ok_or(Self::Negative)
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, ValueError> {
+    let duration = ValueError::duration(text)?;
     if duration.is_zero() {
-        return Err("must be greater than zero".to_owned());
+        return Err(ValueError::Zero);
     }
     Ok(duration)
 }
 
 /// What a token may read must not be believed for long: it can be revoked.
-fn parse_short_duration(text: &str) -> Result<Duration, String> {
+fn parse_short_duration(text: &str) -> Result<Duration, ValueError> {
     let duration = parse_duration(text)?;
     if duration > LONGEST_TTL {
-        return Err(format!("must not be more than {} m", LONGEST_TTL.as_secs() / 60));
+        return Err(ValueError::TooLong(LONGEST_TTL));
     }
     Ok(duration)
 }

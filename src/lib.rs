@@ -32,6 +32,7 @@ mod schedule;
 pub mod sidecar_flags;
 mod supervisor;
 pub mod telemetry;
+mod watch_answers;
 
 #[cfg(test)]
 mod api_server;

@@ -6,8 +6,34 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// All certificates of a PEM text, at least one; else what is wrong with it.
-pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+/// What is wrong with a PEM text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PemError {
+    /// It was pasted without its line ends.
+    #[error("has lost its line ends: BEGIN, the data and END each need lines of their own")]
+    OneLine,
+    /// There is no such item in it.
+    #[error("holds no {0} in PEM form")]
+    Missing(&'static str),
+    /// An END line is missing.
+    #[error("is cut off: an END line is missing")]
+    CutOff,
+    /// A BEGIN line is wrong.
+    #[error("has a BEGIN line that cannot be read")]
+    Begin,
+    /// The data is not base64.
+    #[error("is not base64 between BEGIN and END")]
+    Base64,
+    /// Anything else.
+    #[error("is not PEM")]
+    NotPem,
+    /// A private key of another kind, or a broken one.
+    #[error("is not an RSA, ECDSA or Ed25519 key that can be used")]
+    Key,
+}
+
+/// All certificates of a PEM text, at least one.
+pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let found = found.map_err(|error| problem("certificate", text, &error))?;
     if found.is_empty() {
@@ -16,26 +42,23 @@ pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     Ok(found)
 }
 
-/// The private key of a PEM text, else what is wrong with it. It is tried here: what rustls finds wrong with it later could
-/// be put down to the certificate.
-pub(crate) fn private_key(text: &[u8], provider: &CryptoProvider) -> Result<PrivateKeyDer<'static>, String> {
+/// The private key of a PEM text. It is tried here: what rustls finds wrong with it later could be put down to the certificate.
+pub(crate) fn private_key(text: &[u8], provider: &CryptoProvider) -> Result<PrivateKeyDer<'static>, PemError> {
     let key = PrivateKeyDer::from_pem_slice(text).map_err(|error| problem("private key", text, &error))?;
     match provider.key_provider.load_private_key(key.clone_key()) {
         Ok(_) => Ok(key),
-        Err(_) => Err("is not an RSA, ECDSA or Ed25519 key that can be used".to_owned()),
+        Err(_) => Err(PemError::Key),
     }
 }
 
-fn problem(what: &str, text: &[u8], error: &pem::Error) -> String {
+fn problem(what: &'static str, text: &[u8], error: &pem::Error) -> PemError {
     match error {
-        _ if is_one_line(text) => {
-            "has lost its line ends: BEGIN, the data and END each need lines of their own".to_owned()
-        }
-        pem::Error::NoItemsFound => format!("holds no {what} in PEM form"),
-        pem::Error::MissingSectionEnd { .. } => "is cut off: an END line is missing".to_owned(),
-        pem::Error::IllegalSectionStart { .. } => "has a BEGIN line that cannot be read".to_owned(),
-        pem::Error::Base64Decode(_) => "is not base64 between BEGIN and END".to_owned(),
-        _ => "is not PEM".to_owned(),
+        _ if is_one_line(text) => PemError::OneLine,
+        pem::Error::NoItemsFound => PemError::Missing(what),
+        pem::Error::MissingSectionEnd { .. } => PemError::CutOff,
+        pem::Error::IllegalSectionStart { .. } => PemError::Begin,
+        pem::Error::Base64Decode(_) => PemError::Base64,
+        _ => PemError::NotPem,
     }
 }
 

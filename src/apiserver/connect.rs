@@ -22,6 +22,7 @@ use super::metrics::MetricsService;
 use super::proxy::{Dialer, ProxyError};
 use super::tls::{self, Identity, TlsError};
 use crate::telemetry::Metrics;
+use crate::watch_answers::WatchAnswers;
 
 /// How we name ourselves to the API server; audit logs tell our writes by it.
 pub const USER_AGENT: &str = concat!("csi-attacher-operator/", env!("CARGO_PKG_VERSION"));
@@ -73,10 +74,22 @@ pub fn connect(config: &Config) -> Result<Client, ConnectError> {
     connect_counted(config, None, &Metrics::default())
 }
 
-/// As [`connect`]; a list or watch has to be answered within `answer`, if that is given, and such a connection is given up later
-/// than one of single requests. Every request is counted in
+/// What a connection of lists and watches has beside one of single requests. It is given up later.
+#[derive(Clone, Debug)]
+pub struct WatchConnection {
+    /// Within which time a list or watch has to be answered.
+    pub answer: Duration,
+    /// Is told which watches were.
+    pub answers: WatchAnswers,
+}
+
+/// As [`connect`], for lists and watches if that is given. Every request is counted in
 /// `metrics`, once: those of `Requests` count themselves.
-pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metrics) -> Result<Client, ConnectError> {
+pub fn connect_counted(
+    config: &Config,
+    watches: Option<&WatchConnection>,
+    metrics: &Metrics,
+) -> Result<Client, ConnectError> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -85,7 +98,7 @@ pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metr
     tcp.set_keepalive_interval(Some(TCP_PROBE_INTERVAL));
     tcp.set_keepalive_retries(Some(TCP_PROBES));
     #[cfg(target_os = "linux")]
-    tcp.set_tcp_user_timeout(Some(pings(answer).dead_after()));
+    tcp.set_tcp_user_timeout(Some(pings(watches).dead_after()));
     // Which protocol is spoken is agreed in the TLS handshake, and the connector below offers both.
     let (tls, identity) = tls::client_config(config)?;
     let dialer = Dialer::new(tcp, config.proxy_url.as_ref(), &tls);
@@ -97,11 +110,11 @@ pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metr
         https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
     let connector = https.enable_http1().enable_http2().wrap_connector(dialer);
-    over(connector, identity, config, answer, metrics)
+    over(connector, identity, config, watches, metrics)
 }
 
-fn pings(answer: Option<Duration>) -> Pings {
-    if answer.is_some() {
+fn pings(watches: Option<&WatchConnection>) -> Pings {
+    if watches.is_some() {
         Pings::WATCHES
     } else {
         Pings::REQUESTS
@@ -113,7 +126,7 @@ pub(crate) fn over<C>(
     connector: C,
     identity: Identity,
     config: &Config,
-    answer: Option<Duration>,
+    watches: Option<&WatchConnection>,
     metrics: &Metrics,
 ) -> Result<Client, ConnectError>
 where
@@ -122,13 +135,14 @@ where
     C::Error: Into<BoxError> + 'static,
     C::Future: Send + 'static,
 {
-    let longest = answer.unwrap_or(ANSWER);
+    let longest = watches.map_or(ANSWER, |watches| watches.answer);
+    let answers = watches.map(|watches| watches.answers.clone()).unwrap_or_default();
     let failed = |source| ConnectError::Setup {
         url: config.cluster_url.to_string(),
         source: Box::new(source),
     };
     let service = ServiceBuilder::new()
-        .layer(layer_fn(|inner| ListWatchService::new(inner, longest)))
+        .layer(layer_fn(|inner| ListWatchService::new(inner, longest, answers.clone())))
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(failed)?)
         .layer(config.extra_headers_layer().map_err(failed)?)
@@ -140,6 +154,6 @@ where
         })
         .layer(layer_fn(|inner| MetricsService::new(inner, metrics.clone())))
         .map_err(BoxError::from)
-        .service(ApiServerConnection::new(connector, identity, pings(answer)));
+        .service(ApiServerConnection::new(connector, identity, pings(watches)));
     Ok(Client::new(service, config.default_namespace.clone()))
 }

@@ -19,6 +19,7 @@ use tower::{BoxError, Service};
 use super::flow::retry_after::{RequestKind, RetryAfterGate, retry_after};
 use super::metrics::RetryOf;
 use super::pages::{PageContent, PageSizes, ReadBody, content_of, limit_of, read, with_limit};
+use crate::watch_answers::WatchAnswers;
 
 /// How long a list may take, page by page, and a watch until it begins. The API server itself gives up after a minute.
 pub(super) const ANSWER: Duration = Duration::from_secs(65);
@@ -60,17 +61,19 @@ pub(super) struct ListWatchService<S> {
     begun: WatchStarts,
     sizes: PageSizes,
     answer: Duration,
+    answers: WatchAnswers,
 }
 
 impl<S> ListWatchService<S> {
-    /// Waits for `answer` at most.
-    pub fn new(inner: S, answer: Duration) -> Self {
+    /// Waits for `answer` at most, and tells `answers` which watches stand.
+    pub fn new(inner: S, answer: Duration, answers: WatchAnswers) -> Self {
         Self {
             inner,
             gate: RetryAfterGate::default(),
             begun: WatchStarts::default(),
             sizes: PageSizes::default(),
             answer,
+            answers,
         }
     }
 }
@@ -244,6 +247,12 @@ where
         let kind = RequestKind::from(request.uri().path().to_owned());
         let selected = RequestKind::from(format!("{kind} {}", selector(&request)));
         let lasts = lasts(&request);
+        // Single objects are watched for themselves.
+        let whole = reads == CollectionRead::Watch && selector(&request).is_empty();
+        let answers = whole.then(|| self.answers.clone());
+        if let Some(answers) = &answers {
+            answers.asked(&kind);
+        }
         Box::pin(async move {
             if reads == CollectionRead::Watch {
                 sleep_until(begun.turn(&selected)).await;
@@ -259,6 +268,9 @@ where
                 let response = inner.call(request).await.map_err(Into::into)?;
                 let status = response.status().as_u16();
                 gate.record_response(&kind, Some(status), retry_after(status, response.headers()));
+                if let Some(answers) = answers.filter(|_| response.status().is_success()) {
+                    answers.accepted(&kind);
+                }
                 let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
                 Ok(response.map(|body| Either::Left(Timely::new(body, ends))))
             };

@@ -30,7 +30,7 @@ pub use access_reviews::UserInfo;
 pub use cluster::{load_config, load_pod_config};
 #[cfg(test)]
 pub(crate) use connect::over;
-pub use connect::{ConnectError, connect, connect_counted};
+pub use connect::{ConnectError, WatchConnection, connect, connect_counted};
 pub use csi_driver::CsiDriver;
 pub use error::{ApiError, ApiErrorKind};
 pub use flow::slots::{RequestSlots, SlotLimits as PlaceLimits};

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use crate::apiserver::{ConnectError, connect_counted};
+use crate::apiserver::{ConnectError, WatchConnection, connect_counted};
 use crate::cache::Store;
 use crate::error_chain::chain;
 use crate::health::CheckHandle;
@@ -27,13 +27,13 @@ const MAX_VERSION_BYTES: usize = 64 << 10;
 /// Makes the first client as soon as it can be made: a credential plugin may fail for a while.
 pub(super) async fn connect_when_possible(
     config: &Config,
-    answer: Duration,
+    watches: &WatchConnection,
     metrics: &Metrics,
     check: &CheckHandle,
 ) -> Client {
     let mut pauses = Pauses::new(check);
     loop {
-        match connect_counted(config, Some(answer), metrics) {
+        match connect_counted(config, Some(watches), metrics) {
             Ok(client) => return client,
             Err(error) => pauses.wait(error.to_string()).await,
         }

@@ -1,5 +1,6 @@
 //! Waiting until everything was listed, and asking for fresh lists.
 
+use kube::Resource;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -7,7 +8,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::store::Store;
 use super::synced::{Synced, Watched};
-use crate::objects::Volume;
+use crate::objects::{CsiNodeWire, PersistentVolumeWire, Volume};
+use crate::watch_answers::WatchAnswers;
 
 /// At most one doubt within this time leads to fresh lists.
 const DOUBTS: Duration = Duration::from_secs(10);
@@ -145,7 +147,17 @@ impl Store {
 
     /// Of which kinds the watch is at work.
     pub fn watched(&self) -> Watched {
-        self.inner.synced.read().watched()
+        let told = self.inner.synced.read().watched();
+        let answers = &self.inner.watch_answers;
+        Watched {
+            volumes: told.volumes && answers.stands(&PersistentVolumeWire::url_path(&(), None)),
+            nodes: told.nodes && answers.stands(&CsiNodeWire::url_path(&(), None)),
+        }
+    }
+
+    /// Where the connection of the watches tells which of them stand.
+    pub fn watch_answers(&self) -> WatchAnswers {
+        self.inner.watch_answers.clone()
     }
 
     /// A read of a PersistentVolume has shown the copy that is known.

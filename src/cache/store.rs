@@ -17,6 +17,7 @@ use super::table::Origin;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
+use crate::watch_answers::WatchAnswers;
 
 /// Attachments with the reason to look at them.
 pub(super) type Backlog = VecDeque<(Arc<str>, EnqueueCause)>;
@@ -50,6 +51,8 @@ pub(super) struct StoreInner {
     pub(super) arrivals: watch::Sender<()>,
     /// Counts the changes.
     pub(super) generation: AtomicU64,
+    /// Which watches the API server has answered.
+    pub(super) watch_answers: WatchAnswers,
     /// Why kinds cannot be watched, by their plural names.
     pub(super) watch_failures: parking_lot::Mutex<BTreeMap<&'static str, String>>,
     /// What a test of the tests makes the store forget to tell.

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::apiserver::SecretData;
-use crate::pem;
+use crate::pem::{self, PemError};
 
 /// Keys of the Secret, those of `kubernetes.io/tls` and of cert-manager.
 const AUTHORITIES: &str = "ca.crt";
@@ -113,8 +113,11 @@ impl ClientCertificates {
 }
 
 /// That the value of this key is wrong.
-fn bad(key: &'static str) -> impl Fn(String) -> TlsSecretError {
-    move |problem| TlsSecretError::Pem { key, problem }
+fn bad(key: &'static str) -> impl Fn(PemError) -> TlsSecretError {
+    move |problem| TlsSecretError::Pem {
+        key,
+        problem: problem.to_string(),
+    }
 }
 
 fn unusable(key: &'static str, error: &rustls::Error) -> TlsSecretError {

@@ -20,6 +20,9 @@ use crate::cache::Marks;
 use crate::csi::CsiClient;
 use crate::decide::{DriverFacts, ReleaseWithoutCall};
 
+/// A driver has lost PUBLISH_UNPUBLISH_VOLUME while objects are held for it: why, and what a person can do.
+struct CapabilityMissing(String);
+
 impl DriverTask {
     /// What the driver that answered `facts` is worked for with; none when it lost the capability, after the Lease was given up and
     /// a reason to look again was waited for.
@@ -32,7 +35,7 @@ impl DriverTask {
     ) -> Option<DriverFacts> {
         match self.release_without_call(facts).await {
             Ok(release) => Some(facts.clone().releasing(release)),
-            Err(message) => {
+            Err(CapabilityMissing(message)) => {
                 let reason = ConditionReason::CapabilityLost;
                 self.finish(publisher, held).await;
                 let unreached = ConnectFailure::over(client, HandshakeError::Stalled { reason, message });
@@ -59,8 +62,8 @@ impl DriverTask {
         matches!(status.phase, DriverPhase::Stalled { .. }) && status.plugin.as_ref() == Some(plugin)
     }
 
-    /// What may be released without a call; an error in words when the driver must not be worked for.
-    async fn release_without_call(&self, facts: &DriverFacts) -> Result<ReleaseWithoutCall, String> {
+    /// What may be released without a call; an error when the driver must not be worked for.
+    async fn release_without_call(&self, facts: &DriverFacts) -> Result<ReleaseWithoutCall, CapabilityMissing> {
         let setting = self.config.borrow().capability_lost.clone();
         let CapabilityLost::Stall { confirmed_for } = &setting else {
             return Ok(ReleaseWithoutCall::Nothing);
@@ -77,7 +80,7 @@ impl DriverTask {
             Ok(driver) if !driver.attach_required => Ok(ReleaseWithoutCall::AttachNotRequired),
             answer => {
                 let endpoint = self.config.borrow().endpoint.to_string();
-                Err(words(&Lost {
+                Err(CapabilityMissing(words(&Lost {
                     config: &self.name,
                     driver: &facts.name,
                     finalizer: &facts.finalizer,
@@ -85,7 +88,7 @@ impl DriverTask {
                     marks: &marks,
                     csi_driver: &answer,
                     confirmed_for: confirmed_for.as_deref(),
-                }))
+                })))
             }
         }
     }

@@ -206,7 +206,7 @@ impl LeaderElector {
                 biased;
                 () = sleep_until(next_look) => {
                     if let Err(error) = self.read().await {
-                        debug!(lease = self.name, error, "cannot read the Lease; retrying");
+                        debug!(lease = self.name, %error, "cannot read the Lease; retrying");
                     }
                 }
                 Some(event) = watched.next() => match event {
@@ -282,7 +282,7 @@ impl LeaderElector {
             if !std::mem::take(&mut sure)
                 && let Err(error) = self.read().await
             {
-                warn!(lease = self.name, error, "cannot release the Lease");
+                warn!(lease = self.name, %error, "cannot release the Lease");
                 continue;
             }
             // A former life of ours may have made it, and this one did not come to look; or it was made again since the last renewal.
@@ -297,7 +297,7 @@ impl LeaderElector {
                     info!(lease = self.name, "released the Lease");
                     return;
                 }
-                Err(error) => warn!(lease = self.name, error, "cannot release the Lease"),
+                Err(error) => warn!(lease = self.name, %error, "cannot release the Lease"),
             }
         }
     }

@@ -9,6 +9,13 @@ use tokio::time::Instant;
 /// How late a renewal may be before it is called a fault, as in the sidecar.
 const TOLERANCE: Duration = Duration::from_secs(20);
 
+/// A Lease that is thought to be held was not renewed in time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed election to renew leadership on lease {lease}")]
+pub struct NotRenewed {
+    lease: Arc<str>,
+}
+
 /// The held Leases of a process. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseHealth(Arc<Mutex<LeaseHealthInner>>);
@@ -49,11 +56,12 @@ impl LeaseHealth {
     }
 
     /// Fails when a Lease that is thought to be held was not renewed for longer than its duration and 20 s.
-    pub fn check(&self, now: Instant) -> Result<(), String> {
+    pub fn check(&self, now: Instant) -> Result<(), NotRenewed> {
         for held in self.0.lock().held.values() {
             if now.duration_since(held.renewed) > held.duration + TOLERANCE {
-                let lease = &held.lease;
-                return Err(format!("failed election to renew leadership on lease {lease}"));
+                return Err(NotRenewed {
+                    lease: held.lease.clone(),
+                });
             }
         }
         Ok(())

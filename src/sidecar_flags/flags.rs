@@ -187,7 +187,7 @@ pub(super) fn parse(arguments: &[OsString]) -> Result<ParsedFlags, FlagError> {
         (flag.set)(&mut flags, value).map_err(|reason| FlagError::Invalid {
             flag: name.to_owned(),
             value: value.to_owned(),
-            reason,
+            reason: reason.to_string(),
         })?;
         flags.given.insert(flag.name);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::flags::{AlphaLogOption, Flags};
 use super::values::{boolean, buffer_size, format, gates, labels, number, positive, span, split_stream, text};
 use crate::api::GoDuration;
+use crate::cli::ValueError;
 
 /// What a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub(super) struct Flag {
     pub has_effect: bool,
     help: &'static str,
     default: fn(&Flags) -> String,
-    pub set: fn(&mut Flags, &str) -> Result<(), String>,
+    pub set: fn(&mut Flags, &str) -> Result<(), ValueError>,
 }
 
 impl Flag {

@@ -237,6 +237,30 @@ impl From<kube::Error> for MetadataError {
     }
 }
 
+/// Why a status could not be written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StatusError {
+    /// Nothing was answered in time.
+    #[error("no answer within {} s", WRITE_DEADLINE.as_secs())]
+    NoAnswer,
+    /// Server-side apply refuses a status that the schema of the CRD does not have.
+    #[error("the CRD in the cluster is older than this operator; upgrade the CRD (docs/operate/UPGRADE.md): {0}")]
+    OlderDefinition(kube::Error),
+    /// Another answer of the API server, or no connection to it.
+    #[error("{0}")]
+    Other(kube::Error),
+}
+
+impl From<kube::Error> for StatusError {
+    fn from(error: kube::Error) -> Self {
+        if error.to_string().contains("field not declared in schema") {
+            Self::OlderDefinition(error)
+        } else {
+            Self::Other(error)
+        }
+    }
+}
+
 /// Writes AttacherConfig status by server-side apply.
 #[derive(Clone)]
 pub(super) struct StatusWriter {
@@ -248,13 +272,13 @@ impl StatusWriter {
         Self { api: Api::all(client) }
     }
 
-    /// Writes the status of the object with this UID; an error in words.
+    /// Writes the status of the object with this UID.
     pub async fn write(
         &self,
         name: &str,
         uid: Option<&str>,
         status: &AttacherConfigStatus,
-    ) -> Result<AttacherConfigObject, String> {
+    ) -> Result<AttacherConfigObject, StatusError> {
         let status = without_place(status);
         let body = json!({
             "apiVersion": "attacher.csi.dev/v1alpha1",
@@ -263,7 +287,15 @@ impl StatusWriter {
             "status": status,
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        bounded(self.api.patch_status(name, &params, &Patch::Apply(&body))).await
+        match timeout(
+            WRITE_DEADLINE,
+            self.api.patch_status(name, &params, &Patch::Apply(&body)),
+        )
+        .await
+        {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(StatusError::NoAnswer),
+        }
     }
 
     /// Sends a merge patch of the metadata.
@@ -279,25 +311,6 @@ impl StatusWriter {
     }
 }
 
-async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-    match timeout(WRITE_DEADLINE, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(with_fix(error.to_string())),
-        Err(_) => Err(no_answer()),
-    }
-}
-
 fn no_answer() -> String {
     format!("no answer within {} s", WRITE_DEADLINE.as_secs())
-}
-
-/// Server-side apply refuses a status that the schema of the CRD does not have.
-fn with_fix(error: String) -> String {
-    if error.contains("field not declared in schema") {
-        format!(
-            "the CRD in the cluster is older than this operator; upgrade the CRD (docs/operate/UPGRADE.md): {error}"
-        )
-    } else {
-        error
-    }
 }

@@ -9,7 +9,7 @@ use futures::stream::FuturesUnordered;
 use tracing::warn;
 
 use super::leaving::{report_left_finalizers, tell_of_failure, tell_of_success};
-use super::writer::{MetadataError, TrackedConfig};
+use super::writer::{MetadataError, StatusError, TrackedConfig};
 use super::{Supervisor, record_status_event};
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 
@@ -35,7 +35,7 @@ pub(super) enum WriteKind {
     Status {
         change: Box<StatusChange>,
         /// The object that the API server made of it, or an error in words.
-        answer: Result<AttacherConfigObject, String>,
+        answer: Result<AttacherConfigObject, StatusError>,
     },
     Metadata {
         /// The driver of an object that is let go of, if its name is known.
@@ -101,7 +101,7 @@ impl Supervisor {
                 let Some(next) = pauses.max() else { return };
                 warn!(
                     config = name,
-                    error,
+                    %error,
                     next_try_seconds = next.as_secs(),
                     "cannot write the status of the AttacherConfig; retrying"
                 );

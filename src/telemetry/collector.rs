@@ -322,10 +322,10 @@ fn read(path: &Path) -> Result<Vec<u8>, ExporterError> {
     })
 }
 
-fn pem_error(path: &Path, problem: String) -> ExporterError {
+fn pem_error(path: &Path, problem: pem::PemError) -> ExporterError {
     ExporterError::Pem {
         path: path.display().to_string(),
-        problem,
+        problem: problem.to_string(),
     }
 }
 

@@ -20,9 +20,9 @@ use super::other;
 use super::plan::{Kind, Planned, Round};
 use super::secrets;
 use super::world::{Driver, OTHER_NAMESPACE, Replica, World, this_version};
+use crate::support::Result;
 use crate::support::apply::apply_object;
 use crate::support::operator::{IDENTITY, apply_config};
-use crate::support::{Error, Result};
 
 /// How long is tried what the API server does not take because it is away.
 pub const TRIES: u32 = 150;
@@ -356,21 +356,13 @@ async fn recreate(world: &World, driver: &Driver, fault: &Planned) -> Result<()>
     configure(world, driver, &driver.spec).await
 }
 
-/// An admission policy is in effect for what the operator writes to VolumeAttachments, as a webhook would be.
-async fn deny(world: &World, fault: &Planned) -> Result<()> {
-    const NAME: &str = "chaos";
-    let (mutates, resource) = match fault.choice % 3 {
-        0 => (false, "volumeattachments"),
-        1 => (false, "volumeattachments/status"),
-        _ => (true, "volumeattachments"),
-    };
-    let kind = if mutates {
-        "MutatingAdmissionPolicy"
-    } else {
-        "ValidatingAdmissionPolicy"
-    };
-    let note = "'attacher.csi.dev/volume'";
-    let noted = |object: &str| format!("has({object}.metadata.annotations) && {note} in {object}.metadata.annotations");
+/// The name of the admission policy and its binding.
+const POLICY: &str = "chaos";
+const ADMISSION: &str = "admissionregistration.k8s.io/v1";
+
+/// A policy for what operators write to VolumeAttachments, and its binding: it denies that, or takes away what a claim notes.
+fn policy(kind: &str, resource: &str) -> [Value; 2] {
+    let mutates = kind.starts_with("Mutating");
     let mut conditions = vec![json!({
         "name": "operator", "expression": "request.userInfo.username.startsWith('system:serviceaccount:')",
     })];
@@ -381,28 +373,41 @@ async fn deny(world: &World, fault: &Planned) -> Result<()> {
         }]},
     });
     if mutates {
+        let noted = |object: &str| {
+            let annotations = format!("{object}.metadata.annotations");
+            format!("has({annotations}) && 'attacher.csi.dev/volume' in {annotations}")
+        };
         let claims = format!("{} && !({})", noted("object"), noted("oldObject"));
         conditions.push(json!({"name": "claims", "expression": claims}));
-        let path = "/metadata/annotations/attacher.csi.dev~1volume";
-        let patch = format!("[JSONPatch{{op: 'remove', path: '{path}'}}]");
+        let note = "/metadata/annotations/attacher.csi.dev~1volume";
+        let patch = format!("[JSONPatch{{op: 'remove', path: '{note}'}}]");
         spec["mutations"] = json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}]);
         spec["reinvocationPolicy"] = "Never".into();
     } else {
         spec["validations"] = json!([{"expression": "false", "message": "as chaos wants"}]);
     }
     spec["matchConditions"] = conditions.into();
-    let version = "admissionregistration.k8s.io/v1";
-    let metadata = json!({"name": NAME});
-    let policy = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+    let metadata = json!({"name": POLICY});
+    let policy = json!({"apiVersion": ADMISSION, "kind": kind, "metadata": metadata, "spec": spec});
     let mut binding = json!({
-        "apiVersion": version, "kind": format!("{kind}Binding"), "metadata": metadata, "spec": {"policyName": NAME},
+        "apiVersion": ADMISSION, "kind": format!("{kind}Binding"), "metadata": metadata, "spec": {"policyName": POLICY},
     });
     if !mutates {
         binding["spec"]["validationActions"] = json!(["Deny"]);
     }
+    [policy, binding]
+}
+
+/// An admission policy is in effect for a while, as a webhook would be.
+async fn deny(world: &World, fault: &Planned) -> Result<()> {
+    let (kind, resource) = match fault.choice % 3 {
+        0 => ("ValidatingAdmissionPolicy", "volumeattachments"),
+        1 => ("ValidatingAdmissionPolicy", "volumeattachments/status"),
+        _ => ("MutatingAdmissionPolicy", "volumeattachments"),
+    };
     let _alone = world.policy.lock().await;
     world.recorder.note("", format!("{kind} for {resource}"));
-    for object in [&policy, &binding] {
+    for object in policy(kind, resource) {
         insist(|| async {
             let object = serde_json::from_value(object.clone())?;
             apply_object(&world.client, object).await.map(drop)
@@ -412,7 +417,7 @@ async fn deny(world: &World, fault: &Planned) -> Result<()> {
     sleep(fault.lasts).await;
     let kind = kind.to_lowercase();
     for plural in [format!("{kind}bindings"), kind.replace("policy", "policies")] {
-        let url = format!("/apis/{version}/{plural}/{NAME}");
+        let url = format!("/apis/{ADMISSION}/{plural}/{POLICY}");
         insist(|| async {
             let request = http::Request::delete(&url).body(Vec::new()).map_err(other)?;
             match world.client.request::<Value>(request).await {

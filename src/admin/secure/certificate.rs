@@ -150,7 +150,10 @@ impl CertificateFileWatcher {
     fn parse(&self, certificate: &[u8], key: &[u8]) -> Result<ServerConfig, CertificateError> {
         let invalid = |path: &Path| {
             let path = path.display().to_string();
-            |problem| CertificateError::Invalid { path, problem }
+            |problem: crate::pem::PemError| CertificateError::Invalid {
+                path,
+                problem: problem.to_string(),
+            }
         };
         let provider = provider();
         let chain = crate::pem::certificates(certificate).map_err(invalid(&self.files.certificate))?;

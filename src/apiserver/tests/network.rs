@@ -25,8 +25,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, 
 use tokio::time::Instant;
 use tower::BoxError;
 
+use crate::apiserver::connect::WatchConnection;
 use crate::apiserver::over;
 use crate::telemetry::Metrics;
+use crate::watch_answers::WatchAnswers;
 
 /// What may be under way in one direction.
 const BUFFER: usize = 64 << 10;
@@ -76,14 +78,17 @@ impl Network {
 
     /// A client as the operator makes it for watches and Leases.
     pub fn watch_client(&self) -> Client {
-        self.client_for(Some(Duration::from_mins(1)))
+        self.client_for(Some(&WatchConnection {
+            answer: Duration::from_mins(1),
+            answers: WatchAnswers::default(),
+        }))
     }
 
-    fn client_for(&self, answer: Option<Duration>) -> Client {
+    fn client_for(&self, watches: Option<&WatchConnection>) -> Client {
         let network = self.clone();
         let connector = tower::service_fn(move |_: Uri| network.clone().connect().boxed());
         let config = kube::Config::new(Uri::from_static("http://api"));
-        over(connector, None, &config, answer, &Metrics::default()).unwrap()
+        over(connector, None, &config, watches, &Metrics::default()).unwrap()
     }
 
     /// How many connections were begun.

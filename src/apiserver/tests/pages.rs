@@ -12,6 +12,7 @@ use std::time::Duration;
 use tower::{Service, ServiceExt};
 
 use crate::apiserver::list_watch::ListWatchService;
+use crate::watch_answers::WatchAnswers;
 
 /// Asks for the pages of a list of objects of so many bytes, 500 at a time; how many objects were asked for each time, and the
 /// largest answer that came through.
@@ -35,7 +36,7 @@ async fn listed(sizes: &[usize]) -> (Vec<usize>, usize) {
         let list = json!({"kind": "CSINodeList", "metadata": {"continue": next}, "items": items});
         async move { Ok::<_, io::Error>(Response::new(Full::<Bytes>::from(list.to_string()))) }
     });
-    let mut service = ListWatchService::new(server, Duration::from_mins(1));
+    let mut service = ListWatchService::new(server, Duration::from_mins(1), WatchAnswers::default());
     let (mut next, mut largest, mut objects) = (String::new(), 0, 0);
     loop {
         let token = if next.is_empty() {

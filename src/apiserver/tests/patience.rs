@@ -18,6 +18,7 @@ use crate::apiserver::{ApiErrorKind, Requests, Throttle};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::telemetry::{Metrics, Span};
+use crate::watch_answers::WatchAnswers;
 
 const ANSWER: Duration = Duration::from_mins(1);
 
@@ -73,7 +74,7 @@ async fn status(
 async fn lists_and_watches_of_a_kind_wait_as_long_as_they_are_asked_to() {
     let log = Log::default();
     let refusals = vec![Some((429, Some("20"))), Some((200, None)), Some((503, Some("5")))];
-    let mut service = ListWatchService::new(server(refusals, log.clone()), ANSWER);
+    let mut service = ListWatchService::new(server(refusals, log.clone()), ANSWER, WatchAnswers::default());
     assert_eq!(status(&mut service, "/apis/a/b?limit=500").await, 429);
     assert_eq!(
         status(&mut service, "/apis/a/c?limit=500").await,
@@ -98,7 +99,11 @@ async fn lists_and_watches_of_a_kind_wait_as_long_as_they_are_asked_to() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_never_comes_is_waited_for_so_long() {
-    let mut service = ListWatchService::new(server(vec![None, None], Log::default()), ANSWER);
+    let mut service = ListWatchService::new(
+        server(vec![None, None], Log::default()),
+        ANSWER,
+        WatchAnswers::default(),
+    );
     for path in ["/apis/a/b?limit=500", "/apis/a/b?watch=1"] {
         let began = Instant::now();
         assert_eq!(status(&mut service, path).await, 0);
@@ -193,7 +198,7 @@ async fn no_time_at_all_is_still_a_pause() {
 #[tokio::test(start_paused = true)]
 async fn watches_that_end_again_and_again_are_not_begun_without_a_pause() {
     let log = Log::default();
-    let mut service = ListWatchService::new(server(vec![], log.clone()), ANSWER);
+    let mut service = ListWatchService::new(server(vec![], log.clone()), ANSWER, WatchAnswers::default());
     let began = Instant::now();
     for _ in 0..24 {
         assert_eq!(
@@ -209,6 +214,25 @@ async fn watches_that_end_again_and_again_are_not_begun_without_a_pause() {
     );
     assert_eq!(status(&mut service, "/apis/a/b?limit=500").await, 200);
     assert_eq!(began.elapsed().as_secs(), 20);
+}
+
+/// A list that is answered is no proof of the watch that follows it.
+#[tokio::test(start_paused = true)]
+async fn a_watch_stands_once_it_is_accepted() {
+    let (path, answers) = ("/api/v1/persistentvolumes", WatchAnswers::default());
+    let refusals = vec![None, Some((429, Some("300"))), Some((200, None))];
+    let mut service = ListWatchService::new(server(refusals, Log::default()), ANSWER, answers.clone());
+    let watch = format!("{path}?watch=true&resourceVersion=1");
+    assert!(answers.stands(path), "nobody has asked for it");
+    assert_eq!(status(&mut service, &watch).await, 0, "it is swallowed");
+    assert!(!answers.stands(path));
+    assert_eq!(status(&mut service, &watch).await, 429);
+    assert!(!answers.stands(path), "it is refused");
+    let mut asked = std::pin::pin!(status(&mut service, &watch));
+    let waits = tokio::time::timeout(Duration::from_secs(299), asked.as_mut()).await;
+    assert!(waits.is_err() && !answers.stands(path), "it waits as it was asked to");
+    assert_eq!(asked.await, 200);
+    assert!(answers.stands(path));
 }
 
 /// Whoever follows a watch may resume one that ended in time only.
@@ -227,7 +251,7 @@ async fn a_watch_that_ends_before_its_time_was_cut_off() {
             });
             Ok::<_, io::Error>(Response::new(http_body_util::StreamBody::new(Box::pin(frames))))
         });
-        let response = ListWatchService::new(server, ANSWER)
+        let response = ListWatchService::new(server, ANSWER, WatchAnswers::default())
             .ready()
             .await
             .unwrap()
@@ -272,7 +296,7 @@ async fn a_list_of_another_kind_is_no_answer() {
             let answer = Response::new(Full::<Bytes>::from(body.clone()));
             async { Ok::<_, io::Error>(answer) }
         });
-        let answer = ListWatchService::new(server, ANSWER)
+        let answer = ListWatchService::new(server, ANSWER, WatchAnswers::default())
             .ready()
             .await
             .unwrap()

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Provider;
-use crate::pem;
+use crate::pem::{self, PemError};
 
 /// The client certificate of a connection, if there is one.
 pub(crate) type Identity = Option<Arc<ClientIdentity>>;
@@ -238,7 +238,12 @@ fn hash((certificate, key): &(Vec<u8>, Vec<u8>)) -> Vec<u8> {
 }
 
 fn load((certificate, key): &(Vec<u8>, Vec<u8>), provider: &Provider) -> Result<CertifiedKey, IdentityError> {
-    let wrong = |field| move |problem| IdentityError::Pem { field, problem };
+    let wrong = |field| {
+        move |problem: PemError| IdentityError::Pem {
+            field,
+            problem: problem.to_string(),
+        }
+    };
     let chain = pem::certificates(certificate).map_err(wrong(CERTIFICATE))?;
     let key = pem::private_key(key, provider).map_err(wrong(KEY))?;
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {

@@ -303,3 +303,16 @@ async fn an_api_server_that_is_behind_what_it_told_is_listed_again() {
     lists(3).await;
     task.abort();
 }
+
+/// What is known of a kind is of any age while its watch waits for an answer, though its list is complete.
+#[test]
+fn a_kind_whose_watch_waits_for_an_answer_is_not_watched() {
+    let store = Store::default();
+    let answers = store.watch_answers();
+    assert!(store.watched().all());
+    answers.asked("/api/v1/persistentvolumes");
+    assert!(!store.watched().volumes && store.watched().nodes);
+    answers.accepted("/api/v1/persistentvolumes");
+    answers.asked("/apis/storage.k8s.io/v1/csinodes");
+    assert!(store.watched().volumes && !store.watched().nodes);
+}

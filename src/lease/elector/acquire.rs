@@ -131,7 +131,7 @@ impl LeaderElector {
                 Some(Term::new(self.campaign.clock.clone(), timing, taken))
             }
             Err(error) => {
-                warn!(lease = self.name, error, "cannot take the Lease; retrying");
+                warn!(lease = self.name, %error, "cannot take the Lease; retrying");
                 self.wait_for();
                 None
             }

@@ -67,7 +67,7 @@ impl LeaderElector {
         if let Some(record) = self.election.renewed_record(Instant::now(), clock::now()) {
             match self.write(record).await {
                 Ok(renewed) => return RenewResult::Done(renewed),
-                Err(error) => debug!(lease = self.name, error, "looking at the Lease before it is renewed"),
+                Err(error) => debug!(lease = self.name, %error, "looking at the Lease before it is renewed"),
             }
         }
         if !term.may_start() {
@@ -87,7 +87,7 @@ impl LeaderElector {
         match renewed {
             Ok(renewed) => RenewResult::Done(renewed),
             Err(error) => {
-                warn!(lease = self.name, error, "cannot renew the Lease; retrying");
+                warn!(lease = self.name, %error, "cannot renew the Lease; retrying");
                 RenewResult::Failed
             }
         }

@@ -5,25 +5,21 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ObjectMeta, PostParams};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::LeaderElector;
 use crate::api::names::{FIELD_MANAGER, LEASE_HOLDER_ANNOTATION};
-use crate::error_chain::chain;
 use crate::lease::config::LeaderElectionConfig;
 use crate::lease::election::LeaseAction;
 use crate::lease::record::LeaderElectionRecord;
-use crate::lease::requests::{Unread, no_answer, read_lease};
+use crate::lease::requests::{LeaseRequestError, bounded, read_lease};
 use crate::lease::{Moment, Term};
 
 impl LeaderElector {
-    pub(super) async fn read(&mut self) -> Result<(), String> {
+    pub(super) async fn read(&mut self) -> Result<(), LeaseRequestError> {
         let limit = self.request_deadline();
-        let lease = match read_lease(&self.api, &self.name, limit).await {
-            Ok(lease) => lease,
-            Err(Unread::Forbidden(message)) => return Err(self.set_permission_error(&message)),
-            Err(Unread::Failed(error)) => return Err(error),
-        };
+        let lease = read_lease(&self.api, &self.name, limit).await;
+        let lease = lease.map_err(|error| self.with_permission(error))?;
         self.write_unconfirmed = false;
         self.observe_lease(lease);
         Ok(())
@@ -45,10 +41,10 @@ impl LeaderElector {
         seen.insert(&self.name, &settings.namespace, duration);
     }
 
-    pub(super) async fn write_next(&mut self, next: LeaseAction) -> Result<Moment, String> {
+    pub(super) async fn write_next(&mut self, next: LeaseAction) -> Result<Moment, LeaseRequestError> {
         match next {
             LeaseAction::Create(record) | LeaseAction::Write(record) => self.write(record).await,
-            LeaseAction::Wait { holder, .. } => Err(format!("it belongs to {holder}")),
+            LeaseAction::Wait { holder, .. } => Err(LeaseRequestError::HeldBy(holder)),
         }
     }
 
@@ -66,7 +62,7 @@ impl LeaderElector {
     }
 
     /// Writes the Lease, or creates it; answers when the request was begun.
-    pub(super) async fn write(&mut self, mut record: LeaderElectionRecord) -> Result<Moment, String> {
+    pub(super) async fn write(&mut self, mut record: LeaderElectionRecord) -> Result<Moment, LeaseRequestError> {
         // A term that goes on has found out.
         let is_taken = !record.holder.is_empty() && !self.term.as_ref().is_some_and(Term::may_start);
         let is_made = is_taken && self.look_for_former_holder();
@@ -121,12 +117,16 @@ impl LeaderElector {
         left.map_or(usual, |left| usual.min(left / 2))
     }
 
-    pub(super) async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-        let limit = self.request_deadline();
-        match timeout(limit, request).await {
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(self.set_permission_error(&status.message)),
-            Ok(answer) => answer.map_err(|error| chain(&error)),
-            Err(_) => Err(no_answer(limit)),
+    async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, LeaseRequestError> {
+        let answer = bounded(self.request_deadline(), request).await?;
+        answer.map_err(|error| self.with_permission(error.into()))
+    }
+
+    /// An error about a permission says which one is missing, and shows it.
+    fn with_permission(&self, error: LeaseRequestError) -> LeaseRequestError {
+        match error {
+            LeaseRequestError::Forbidden(answer) => LeaseRequestError::Forbidden(self.set_permission_error(&answer)),
+            error => error,
         }
     }
 

@@ -17,7 +17,7 @@ use super::record::{Live, PlaceRecord, Written};
 use super::{FormerLease, FormerPlace, Place, SeenPlaces};
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::lease::record::LeaderElectionRecord;
-use crate::lease::requests::{Unread, read_lease};
+use crate::lease::requests::{LeaseRequestError, read_lease};
 use crate::lease::state::LeaseHolder;
 
 /// What is needed to change the place of one Lease.
@@ -90,7 +90,8 @@ impl PlaceChange {
                 Err(error) => {
                     warn!(
                         lease = self.lease,
-                        error, "cannot find out whether a former place of the Lease is in use; retrying"
+                        %error,
+                        "cannot find out whether a former place of the Lease is in use; retrying"
                     );
                     (None, None)
                 }
@@ -108,7 +109,7 @@ impl PlaceChange {
         }
     }
 
-    async fn look(&self, progress: &mut HandOverProgress) -> Result<Look, String> {
+    async fn look(&self, progress: &mut HandOverProgress) -> Result<Look, LeaseRequestError> {
         // In this order: what is read of the former places is newer than the object, and the write fails if that changed.
         let Some(live) = self.record.read(self.request_deadline).await? else {
             return Ok(Look::Outdated);
@@ -162,7 +163,7 @@ impl PlaceChange {
         }
     }
 
-    async fn write(&self, progress: &mut HandOverProgress, live: &Live) -> Result<Look, String> {
+    async fn write(&self, progress: &mut HandOverProgress, live: &Live) -> Result<Look, LeaseRequestError> {
         let record = self.place.recorded(&live.recorded);
         if record != live.recorded {
             match self.record.write(live, &record, self.request_deadline).await? {
@@ -196,7 +197,7 @@ impl PlaceChange {
         namespace: &str,
         unseen: FormerLease,
         watch: bool,
-    ) -> Result<Option<(Option<LeaseHolder>, Instant)>, String> {
+    ) -> Result<Option<(Option<LeaseHolder>, Instant)>, LeaseRequestError> {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
         // The others are looked at each time when something happens at one, and now and then.
         if watch && progress.watched.insert(namespace.to_owned()) {
@@ -213,7 +214,7 @@ impl PlaceChange {
                 former.observe(lease.as_ref().map(LeaderElectionRecord::of), now);
                 notes = lease.and_then(|lease| lease.metadata.annotations);
             }
-            Err(Unread::Forbidden(answer)) => {
+            Err(LeaseRequestError::Forbidden(answer)) => {
                 if former.unreadable(now) {
                     warn!(
                         lease = self.lease,
@@ -225,7 +226,7 @@ impl PlaceChange {
                     );
                 }
             }
-            Err(Unread::Failed(error)) => return Err(error),
+            Err(error) => return Err(error),
         }
         Ok(former.in_use_until(now).map(|until| {
             let other = former.holder().filter(|holder| *holder != self.place.identity);
@@ -258,10 +259,11 @@ impl PlaceChange {
             match left.await {
                 Ok(Written::Recorded | Written::Refused(_) | Written::NotKept(_)) => return,
                 Ok(Written::Conflict) => {}
-                Err::<_, String>(error) => {
+                Err::<_, LeaseRequestError>(error) => {
                     warn!(
                         lease = self.lease,
-                        error, "cannot record that the work without a Lease has ended"
+                        %error,
+                        "cannot record that the work without a Lease has ended"
                     );
                     sleep(self.retry_period.min(Duration::from_secs(1))).await;
                 }

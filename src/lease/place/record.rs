@@ -5,12 +5,10 @@ use std::time::Duration;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
-use tokio::time::timeout;
 
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfigObject, LeaderElectionStatus};
-use crate::error_chain::chain;
-use crate::lease::requests::no_answer;
+use crate::lease::requests::{LeaseRequestError, bounded};
 use crate::lease::settings::namespace;
 
 /// An AttacherConfig, whose status records the place.
@@ -56,11 +54,9 @@ impl PlaceRecord {
     }
 
     /// Reads the object as it is, past every cache; none when it is gone. By a list, for which there is a permission.
-    pub(super) async fn read(&self, limit: Duration) -> Result<Option<Live>, String> {
+    pub(super) async fn read(&self, limit: Duration) -> Result<Option<Live>, LeaseRequestError> {
         let params = ListParams::default().fields(&format!("metadata.name={}", self.name));
-        let listed = bounded(limit, self.api.list(&params))
-            .await?
-            .map_err(|error| chain(&error))?;
+        let listed = bounded(limit, self.api.list(&params)).await??;
         let found = listed
             .items
             .into_iter()
@@ -88,7 +84,7 @@ impl PlaceRecord {
         over: &Live,
         record: &LeaderElectionStatus,
         limit: Duration,
-    ) -> Result<Written, String> {
+    ) -> Result<Written, LeaseRequestError> {
         // In a merge patch a field that is to go is null.
         let body = json!({
             "metadata": {"uid": over.uid, "resourceVersion": over.version},
@@ -115,11 +111,7 @@ impl PlaceRecord {
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 405 | 422) => {
                 Ok(Written::Refused(status.message.clone()))
             }
-            Err(error) => Err(chain(&error)),
+            Err(error) => Err(error.into()),
         }
     }
-}
-
-async fn bounded<T>(limit: Duration, request: impl Future<Output = T>) -> Result<T, String> {
-    timeout(limit, request).await.map_err(|_| no_answer(limit))
 }

@@ -344,7 +344,13 @@ fn health_fails_when_a_held_lease_is_long_not_renewed() {
     let (entry, other) = (health.candidate("l"), health.candidate("l"));
     entry.renewed(seconds(15), now);
     assert_eq!(health.check(now + seconds(35)), Ok(()));
-    assert!(health.check(now + seconds(36)).unwrap_err().contains("lease l"));
+    assert!(
+        health
+            .check(now + seconds(36))
+            .unwrap_err()
+            .to_string()
+            .contains("lease l")
+    );
     other.renewed(seconds(15), now + seconds(30));
     entry.remove();
     assert_eq!(
