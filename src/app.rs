@@ -45,8 +45,6 @@ mod servers;
 mod signals;
 mod tasks;
 
-pub use servers::SecureMetrics;
-use servers::{MetricsReaders, Servers};
 use signals::Signals;
 use tasks::SharedTasks;
 
@@ -56,11 +54,9 @@ pub enum StartError {
     /// Logging cannot be set up.
     #[error("--log-level: {0}")]
     Log(#[from] telemetry::logs::LogError),
-    /// The address of a server cannot be used.
-    #[error("{flag} {address}: {source}")]
+    /// The address of the server cannot be used.
+    #[error("--http-endpoint {address}: {source}")]
     Listen {
-        /// The flag with the address.
-        flag: &'static str,
         /// The address.
         address: ListenAddress,
         /// Why not.
@@ -83,8 +79,6 @@ pub struct ProcessOptions {
     pub http_endpoint: Option<ListenAddress>,
     /// Path of the metrics.
     pub metrics_path: String,
-    /// How the metrics are served in place of [`ProcessOptions::http_endpoint`].
-    pub secure_metrics: Option<SecureMetrics>,
     /// Level and form of the log.
     pub log: LogOptions,
     /// Deadline of a request to the API server.
@@ -153,8 +147,6 @@ struct Observability {
     telemetry: Telemetry,
     health: Health,
     leases: LeaseHealth,
-    /// Who may read the metrics, if that is asked.
-    readers: Option<MetricsReaders>,
 }
 
 /// Runs the operator until a signal; the exit code is 0 when everything that ran was finished.
@@ -170,7 +162,7 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
     let stopped = CancellationToken::new();
     let leases = LeaseHealth::default();
     let shown = mode.shows_leases().then(|| leases.clone());
-    let servers = Servers::start(&options, &telemetry, &health, shown, &stopped).await?;
+    let servers = servers::start(&options, &telemetry, &health, shown, &stopped).await?;
     let http_endpoint = options.http_endpoint.as_ref().map(tracing::field::display);
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -180,7 +172,6 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
         telemetry,
         health,
         leases,
-        readers: servers.readers(),
     };
     let mut running = SharedParts {
         tasks: SharedTasks::default(),
@@ -197,7 +188,7 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
 /// What every driver needs, for as long as the process runs.
 struct SharedParts {
     tasks: SharedTasks,
-    servers: Servers,
+    servers: SharedTasks,
     guard: TelemetryGuard,
     /// How long the process may still take to end.
     left: Duration,
@@ -247,7 +238,7 @@ async fn operate(
         first_answer.await;
         std::future::pending::<()>().await;
     });
-    let requests = requests(&config, writing.clone(), observed, options);
+    let requests = requests(&config, writing.clone(), telemetry, options);
     let context = context(&mut running.tasks, requests, store, telemetry, options);
     let shutdown = Shutdown::default();
     let scanner = FindingsScanner::new(&context, options.inspection);
@@ -359,16 +350,11 @@ fn watch_objects(tasks: &mut SharedTasks, client: &Client, store: &Store, health
     tasks.spawn(name, reflect::<CsiNodeWire>(client(), store(), health.check(name)));
 }
 
-/// Requests without any limit; by such ones the API server is asked who may read the metrics.
-fn requests(config: &Config, client: Client, observed: &Observability, options: &ProcessOptions) -> Requests {
+/// Requests without any limit.
+fn requests(config: &Config, client: Client, telemetry: &Telemetry, options: &ProcessOptions) -> Requests {
     let host = config.cluster_url.authority();
     let host = host.map(ToString::to_string).unwrap_or_default();
-    let metrics = observed.telemetry.metrics.clone();
-    let requests = Requests::new(client, host, options.kube_api_timeout, metrics);
-    if let Some(readers) = &observed.readers {
-        readers.ask(requests.clone(), options);
-    }
-    requests
+    Requests::new(client, host, options.kube_api_timeout, telemetry.metrics.clone())
 }
 
 /// What all drivers share.

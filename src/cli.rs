@@ -6,16 +6,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::admin::{CertificateFiles, ListenAddress};
+use crate::admin::ListenAddress;
 use crate::api::GoDuration;
-use crate::app::{Cluster, ProcessOptions, SecureMetrics};
+use crate::app::{Cluster, ProcessOptions};
 use crate::findings;
 use crate::telemetry::logs::{LogFormat, LogOptions};
 
 const DROP_IN_HELP: &str = "With -csi-address, or another flag of the external-attacher sidecar, it serves one driver instead \
                             of that sidecar; -csi-address=x -help prints its flags.";
-
-const LONGEST_TTL: Duration = Duration::from_mins(10);
 
 /// Attaches and detaches CSI volumes for many drivers, each configured by an AttacherConfig.
 #[derive(Clone, Debug, Parser)]
@@ -48,19 +46,6 @@ pub struct Options {
     /// Path of the metrics.
     #[arg(long, value_name = "PATH", default_value = "/metrics")]
     pub metrics_path: String,
-    /// Address at which the metrics are served over TLS, to clients whose bearer token may get their path (TokenReview and
-    /// SubjectAccessReview); --http-endpoint then serves none.
-    #[arg(long, value_name = "HOST:PORT", value_parser = ListenAddress::from_str, requires = "metrics_tls_cert_file")]
-    pub metrics_secure_endpoint: Option<ListenAddress>,
-    /// Certificate of --metrics-secure-endpoint, with its intermediate certificates, as PEM; read again when it changes.
-    #[arg(long, value_name = "FILE", requires_all = ["metrics_secure_endpoint", "metrics_tls_key_file"])]
-    pub metrics_tls_cert_file: Option<PathBuf>,
-    /// Private key of that certificate, as PEM.
-    #[arg(long, value_name = "FILE", requires = "metrics_tls_cert_file")]
-    pub metrics_tls_key_file: Option<PathBuf>,
-    /// How long a positive authorization of a token to read the metrics is cached; at most 10m.
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_short_duration)]
-    pub metrics_authorization_ttl: Duration,
     /// Log level, or a filter such as "info,csi_attacher_operator::driver=debug".
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "LOG_LEVEL")]
     pub log_level: String,
@@ -86,23 +71,9 @@ pub struct Options {
     pub identity: Option<String>,
 }
 
-impl Options {
-    fn secure_metrics(&self) -> Option<SecureMetrics> {
-        // Either all of them are given or none.
-        let certificate = self.metrics_tls_cert_file.clone()?;
-        let key = self.metrics_tls_key_file.clone()?;
-        Some(SecureMetrics {
-            endpoint: self.metrics_secure_endpoint.clone()?,
-            certificate: CertificateFiles { certificate, key },
-            counts_for: self.metrics_authorization_ttl,
-        })
-    }
-}
-
 impl From<Options> for ProcessOptions {
     fn from(options: Options) -> Self {
         Self {
-            secure_metrics: options.secure_metrics(),
             cluster: options.kubeconfig.map_or(Cluster::Environment, Cluster::Kubeconfig),
             http_endpoint: Some(options.http_endpoint),
             metrics_path: options.metrics_path,
@@ -152,9 +123,6 @@ pub enum ValueError {
     /// A duration of zero.
     #[error("must be greater than zero")]
     Zero,
-    /// A duration above this one.
-    #[error("must not be more than {} m", .0.as_secs() / 60)]
-    TooLong(Duration),
     /// Not one of the words that there are.
     #[error("must be {0}")]
     NoneOf(&'static str),
@@ -189,15 +157,6 @@ fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     Ok(duration)
 }
 
-/// What a token may read must not be believed for long: it can be revoked.
-fn parse_short_duration(text: &str) -> Result<Duration, ValueError> {
-    let duration = parse_duration(text)?;
-    if duration > LONGEST_TTL {
-        return Err(ValueError::TooLong(LONGEST_TTL));
-    }
-    Ok(duration)
-}
-
 #[cfg(test)]
 mod document_tests;
 
@@ -211,7 +170,6 @@ mod tests {
         assert_eq!(cli.options.http_endpoint.to_string(), ":8080");
         assert_eq!(cli.options.kube_api_timeout, Duration::from_secs(15));
         assert_eq!(cli.options.log_format, Format::Text);
-        assert_eq!(ProcessOptions::from(cli.options).secure_metrics, None);
     }
 
     #[test]
@@ -224,21 +182,6 @@ mod tests {
             (vec!["--stuck-after=never"], "--stuck-after"),
             (vec!["--shutdown-grace-period=0s"], "--shutdown-grace-period"),
             (vec!["--log-format=xml"], "--log-format"),
-            (vec!["--metrics-secure-endpoint=8443"], "--metrics-secure-endpoint"),
-            (vec!["--metrics-secure-endpoint=:8443"], "--metrics-tls-cert-file"),
-            (vec!["--metrics-authorization-ttl=11m"], "--metrics-authorization-ttl"),
-            (
-                vec!["--metrics-secure-endpoint=:1", "--metrics-tls-cert-file=a"],
-                "--metrics-tls-key-file",
-            ),
-            (
-                vec!["--metrics-secure-endpoint=:1", "--metrics-tls-key-file=a"],
-                "--metrics-tls-cert-file",
-            ),
-            (
-                vec!["--metrics-tls-cert-file=a", "--metrics-tls-key-file=b"],
-                "--metrics-secure-endpoint",
-            ),
         ] {
             let error = Cli::try_parse_from(std::iter::once("x").chain(arguments)).unwrap_err();
             assert!(error.to_string().contains(named), "{error}");

@@ -17,25 +17,23 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::answer::Answer;
-use super::secure::ServerCertificate;
 
 /// Connections at a time, for each endpoint.
 const PLACES: usize = 64;
-/// How long a handshake may take, and how long a request may take to come in.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long a connection without a request is safe from being closed for another one. A request comes with the connection.
+const GRACE: Duration = Duration::from_millis(20);
+/// How long a request may take to come in.
 const REQUEST: Duration = Duration::from_secs(5);
 /// The whole of a connection, the answer included; more than a scrape may take by default (10 s).
 const CONNECTION: Duration = Duration::from_secs(30);
-/// A request has a line and a few headers, one of which may be a token.
+/// A request has a line and a few headers.
 const LARGEST_REQUEST: usize = 32 << 10;
 /// After a fault of `accept`, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -49,57 +47,25 @@ pub(super) trait HttpEndpoint: Send + Sync + 'static {
     fn answer(&self, request: &Parts) -> impl Future<Output = Answer> + Send;
 }
 
-/// What lies between an endpoint and TCP.
-pub(super) enum Transport {
-    /// Nothing.
-    Plain,
-    /// TLS.
-    Tls(ServerCertificate),
-}
-
-impl Transport {
-    /// How long a connection without a request is safe from being closed for another one. A request without TLS comes with
-    /// the connection; a handshake takes time on both sides, the more so when there are many.
-    const fn grace(&self) -> Duration {
-        match self {
-            Self::Plain => Duration::from_millis(20),
-            Self::Tls(_) => Duration::from_secs(1),
-        }
-    }
-}
-
 /// Serves an endpoint until `shutdown` is cancelled, then lets open requests finish for two seconds.
-pub(super) async fn serve(
-    listener: TcpListener,
-    transport: Transport,
-    endpoint: impl HttpEndpoint,
-    shutdown: CancellationToken,
-) {
+pub(super) async fn serve(listener: TcpListener, endpoint: impl HttpEndpoint, shutdown: CancellationToken) {
     let endpoint = Arc::new(endpoint);
     let mut peers = Peers::default();
     loop {
         let next = async {
             let accepted = listener.accept().await;
-            peers.make_room(transport.grace()).await;
+            peers.make_room().await;
             accepted
         };
         let Some(accepted) = shutdown.run_until_cancelled(next).await else {
             break;
-        };
-        let acceptor = match &transport {
-            Transport::Plain => None,
-            // The check of the certificate says why there is none.
-            Transport::Tls(certificates) => match certificates.current() {
-                Some(config) => Some(TlsAcceptor::from(config)),
-                None => continue,
-            },
         };
         match accepted {
             Ok((stream, _)) => {
                 let endpoint = Arc::clone(&endpoint);
                 peers.add(move |asked| async move {
                     // A peer that is too slow is disconnected.
-                    let _ended = timeout(CONNECTION, talk(stream, acceptor, &*endpoint, &asked)).await;
+                    let _ended = timeout(CONNECTION, talk(stream, &*endpoint, &asked)).await;
                 });
             }
             Err(error) => {
@@ -133,8 +99,8 @@ impl Silent {
 }
 
 impl Peers {
-    /// Waits until there is a place: until a connection ends, or one without a request is older than `grace` and is closed.
-    async fn make_room(&mut self, grace: Duration) {
+    /// Waits until there is a place: until a connection ends, or one without a request is older than [`GRACE`] and is closed.
+    async fn make_room(&mut self) {
         while self.connections.try_join_next().is_some() {}
         while self.connections.len() >= PLACES {
             self.silent.retain(Silent::is_silent);
@@ -144,7 +110,7 @@ impl Peers {
             };
             tokio::select! {
                 _ = self.connections.join_next() => {}
-                () = sleep_until(longest.since + grace) => {
+                () = sleep_until(longest.since + GRACE) => {
                     if longest.is_silent() {
                         longest.task.abort();
                     }
@@ -175,19 +141,8 @@ impl Peers {
     }
 }
 
-async fn talk(stream: TcpStream, acceptor: Option<TlsAcceptor>, endpoint: &impl HttpEndpoint, asked: &AtomicBool) {
-    let Some(acceptor) = acceptor else {
-        return answer(stream, endpoint, asked).await;
-    };
-    match timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => answer(stream, endpoint, asked).await,
-        Ok(Err(error)) => debug!(%error, "TLS handshake for the metrics failed"),
-        Err(_) => debug!("TLS handshake for the metrics took too long"),
-    }
-}
-
 /// One connection with one request. Its faults are those of whoever dialled.
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin + Send, endpoint: &impl HttpEndpoint, asked: &AtomicBool) {
+async fn talk(stream: TcpStream, endpoint: &impl HttpEndpoint, asked: &AtomicBool) {
     // A place in a queue is kept until the answer is on its way as a whole.
     let kept = Mutex::new(None);
     let service = service_fn(async |request: Request<Incoming>| {

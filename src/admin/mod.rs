@@ -7,7 +7,6 @@
 mod address;
 mod answer;
 mod listener;
-mod secure;
 
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -19,61 +18,52 @@ use crate::health::{CheckReport, Health};
 use crate::lease::LeaseHealth;
 use crate::telemetry::metrics::Metrics;
 use answer::{Answer, Exposition, TEXT, accepts};
-use listener::{HttpEndpoint, Transport};
+use listener::HttpEndpoint;
 
 pub use address::{AddressError, ListenAddress};
-pub use secure::{
-    ApiServerReviewer, CertificateFiles, MetricsAuthorizer, ReviewDecision, ReviewError, SecureState,
-    ServerCertificate, TokenReviewer, serve_secure,
-};
 
 const JSON: &str = "application/json";
 
 /// What the endpoints show.
 #[derive(Clone, Debug)]
 pub struct AdminState {
-    /// Served at [`AdminState::metrics_path`], if there is one.
+    /// Served at [`AdminState::metrics_path`].
     pub metrics: Metrics,
     /// Served at `/livez`, `/healthz` and `/readyz`.
     pub health: Health,
-    /// Path of the metrics, usually `/metrics`; none when they are served elsewhere ([`serve_secure`]). One of the health paths
-    /// is never taken over by it.
-    pub metrics_path: Option<String>,
+    /// Path of the metrics, usually `/metrics`. One of the health paths is never taken over by it.
+    pub metrics_path: String,
     /// Served at `/healthz/leader-election` as the sidecar does, if at all.
     pub leases: Option<LeaseHealth>,
 }
 
 /// Serves the endpoints until `shutdown` is cancelled, then lets open requests finish for two seconds.
 pub async fn serve(listener: TcpListener, state: AdminState, shutdown: CancellationToken) {
-    let plain = Plain {
+    let endpoint = Endpoint {
         exposition: Exposition::new(state.metrics.clone()),
         state,
     };
-    listener::serve(listener, Transport::Plain, plain, shutdown).await;
+    listener::serve(listener, endpoint, shutdown).await;
 }
 
-/// The endpoint without TLS.
-struct Plain {
+struct Endpoint {
     state: AdminState,
     exposition: Exposition,
 }
 
-impl HttpEndpoint for Plain {
+impl HttpEndpoint for Endpoint {
     async fn answer(&self, request: &Parts) -> Answer {
         if !matches!(request.method, Method::GET | Method::HEAD) {
             return Answer::not_allowed();
         }
         // Paths are compared by hand: that of the metrics is input.
         let (state, path) = (&self.state, request.uri.path());
-        let metrics_path = state.metrics_path.as_deref();
         match path {
             // That this is answered at all is the check.
             "/livez" | "/healthz" => health_answer(path, &[], request),
             "/healthz/leader-election" if state.leases.is_some() => leases_answer(state.leases.as_ref()),
             "/readyz" => health_answer(path, &state.health.readiness(), request),
-            _ if metrics_path.is_some_and(|metrics| is_same(metrics, path)) => {
-                self.exposition.answer(&request.headers).await
-            }
+            _ if is_same(&state.metrics_path, path) => self.exposition.answer(&request.headers).await,
             _ => Answer::empty(StatusCode::NOT_FOUND),
         }
     }

@@ -3,7 +3,6 @@
 //! Must not decide anything: it sends what it is given, once, within a deadline, and says exactly how it ended. It never
 //! retries by itself; a write that timed out may have happened, and only the caller can look.
 
-mod access_reviews;
 mod answer;
 mod cluster;
 mod connect;
@@ -26,7 +25,6 @@ mod tls;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use access_reviews::UserInfo;
 pub use cluster::{load_config, load_pod_config};
 #[cfg(test)]
 pub(crate) use connect::over;

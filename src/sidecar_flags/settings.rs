@@ -241,8 +241,6 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
         cluster: flags.kubeconfig.map_or(Cluster::Pod, Cluster::Kubeconfig),
         http_endpoint,
         metrics_path: flags.metrics_path,
-        // Nor has it this one.
-        secure_metrics: None,
         log: LogOptions {
             format: flags.log_format.unwrap_or(Format::Text).into(),
             level: flags.log_level.unwrap_or_else(|| level(flags.verbosity).to_owned()),

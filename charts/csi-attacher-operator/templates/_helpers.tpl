@@ -221,59 +221,9 @@ true
 {{- end }}
 {{- end }}
 
-{{/* The Secret with the certificate of the metrics; empty when they are served without TLS. */}}
-{{- define "csi-attacher-operator.metricsSecret" -}}
-{{- with .Values.metrics.secure }}
-{{- if .enabled }}
-{{- if not (or .certificate.secretName .certManager.enabled) }}
-{{- fail "metrics.secure.enabled needs a certificate: set metrics.secure.certManager.enabled with its issuerRef, or metrics.secure.certificate.secretName to a Secret of the type kubernetes.io/tls" }}
-{{- end }}
-{{- .certificate.secretName | default (printf "%s-metrics-tls" (include "csi-attacher-operator.fullname" $)) }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{/* Names of the Service with the metrics, the one that monitors use first. */}}
-{{- define "csi-attacher-operator.metricsNames" -}}
-{{- $service := printf "%s-metrics" (include "csi-attacher-operator.fullname" .) }}
-- {{ .Values.metrics.secure.certificate.serverName | default (printf "%s.%s.svc" $service .Release.Namespace) }}
-- {{ $service }}
-- {{ $service }}.{{ .Release.Namespace }}
-- {{ $service }}.{{ .Release.Namespace }}.svc.cluster.local
-{{- end }}
-
-{{/* How an endpoint of a monitor finds the metrics. Takes the root, and the kind of the monitor. */}}
-{{- define "csi-attacher-operator.metricsEndpoint" -}}
-{{- $secure := .root.Values.metrics.secure }}
-port: {{ $secure.enabled | ternary "https" "http" }}
-path: /metrics
-{{- if $secure.enabled }}
-scheme: https
-{{- if $secure.tokenSecret.name }}
-authorization:
-  credentials:
-    name: {{ $secure.tokenSecret.name }}
-    key: {{ $secure.tokenSecret.key }}
-{{- else if eq .kind "ServiceMonitor" }}
-bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
-{{- else }}
-{{- fail "metrics.secure.tokenSecret.name: podMonitor needs a Secret with a token of a reader, or use serviceMonitor" }}
-{{- end }}
-tlsConfig:
-  {{- $secret := include "csi-attacher-operator.metricsSecret" .root }}
-  {{- with $secure.certificate.ca }}
-  ca:
-    secret:
-      name: {{ $secret }}
-      key: {{ . }}
-  {{- end }}
-  serverName: {{ first (include "csi-attacher-operator.metricsNames" .root | fromYamlArray) }}
-{{- end }}
-{{- end }}
-
 {{/* The ports where the drivers' liveness probes answer as YAML: a map from the names of drivers. Containers of a pod share one network. */}}
 {{- define "csi-attacher-operator.probePorts" -}}
-{{- $taken := list 8080 (int .Values.metrics.secure.port) }}
+{{- $taken := list 8080 }}
 {{- $containers := .Values.extraContainers }}
 {{- range .Values.drivers }}
 {{- with .container }}
@@ -310,11 +260,6 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 */}}
 {{- define "csi-attacher-operator.checkContainers" -}}
 {{- $containers := list (dict "of" "the operator" "name" "operator" "ports" (list (dict "containerPort" 8080))) }}
-{{- with .Values.metrics.secure }}
-{{- if .enabled }}
-{{- $containers = append $containers (dict "of" "metrics.secure" "ports" (list (dict "containerPort" .port))) }}
-{{- end }}
-{{- end }}
 {{- $probes := include "csi-attacher-operator.probePorts" . | fromYaml }}
 {{- range $name, $driver := .Values.drivers }}
 {{- with $driver.container }}

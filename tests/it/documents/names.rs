@@ -25,6 +25,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--quota-backend-bytes",
     // kube-apiserver, and this operator once
     "--tracing-config-file",
+    "--metrics-secure-endpoint",
     "--etcd-servers-overrides",
     // any flag at all
     "--x",

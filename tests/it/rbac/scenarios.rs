@@ -43,7 +43,7 @@ pub struct Row {
     /// How long the outcome is waited for after the request that would bring it about was refused; with the right it comes
     /// sooner.
     pub grace: Duration,
-    /// Whether it is run by itself, as it takes long or its operator has flags of its own.
+    /// Whether it is run by itself, as it takes long.
     pub long: bool,
 }
 
@@ -96,10 +96,6 @@ pub const ROWS: &[Row] = rows! {
         => a_config_waits_for_its_volumes;
     "ClusterRole attacher.csi.dev/attacherconfigs:watch", "serve AttacherConfigs that are created or changed later"
         => a_config_that_is_made_and_changed_later_is_served, grace = GRACE_IN_TURN;
-    "ClusterRole authentication.k8s.io/tokenreviews:create", "find the owner of a token; only with metrics.secure.enabled"
-        => only_who_may_read_the_metrics_does, long = true;
-    "ClusterRole authorization.k8s.io/subjectaccessreviews:create", "check that its owner may read the metrics; only with metrics.secure.enabled"
-        => only_who_may_read_the_metrics_does, long = true;
     "ClusterRole storage.k8s.io/csidrivers:get", "report that a CSIDriver is missing, or says that attaching is not required, also for a driver that lost PUBLISH_UNPUBLISH_VOLUME"
         => a_missing_csi_driver_is_told, grace = Duration::from_secs(4);
     "ClusterRole storage.k8s.io/csinodes:get", "attach to a node that the watch has not delivered yet"
@@ -362,11 +358,6 @@ async fn a_lease_that_another_wrote_on_is_kept(scene: &Scene<'_>) -> Result<()> 
         lease.and_then(renewed_at) > renewed_at(&noted)
     });
     renewed.await.map(drop)
-}
-
-/// See `crate::unprivileged::metrics`.
-async fn only_who_may_read_the_metrics_does(_: &Scene<'_>) -> Result<()> {
-    Err(other("it is run by itself"))
 }
 
 /// See [`repeated_events`].
