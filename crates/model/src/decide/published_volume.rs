@@ -14,8 +14,9 @@ use super::refusal::Refusal;
 use crate::api::names::finalizer_name;
 use crate::objects::{Attachment, AttachmentSource, SecretReference, Volume, VolumeSource, is_blank};
 
-/// By how much the clocks of two API servers may differ.
-const CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(10);
+/// By how much the clocks of two API servers of a cluster may differ. Within it a volume that was made again is not told from the
+/// former one, so it is no longer than it must be.
+const CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(2);
 
 /// The handle and secret of the volume that an attachment stands for: what was noted when it was claimed; else the spec that it
 /// carries; else its PersistentVolume, unless that was created after the attachment was claimed.

@@ -201,6 +201,17 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
                 "F",
             ),
             row(
+                "it was made three seconds later, and our finalizer is on it for another attachment",
+                world()
+                    .pv(remade()
+                        .protected()
+                        .set("/metadata/creationTimestamp", "2026-01-01T00:00:03Z"))
+                    .node()
+                    .va(of_sidecar().deleting()),
+                unknown("DERR"),
+                "R",
+            ),
+            row(
                 "the later volume is not protected in its place, and not noted",
                 world().pv(remade()).node().va(of_sidecar()),
                 "",
