@@ -45,8 +45,11 @@ impl Attempt<'_> {
     pub(in crate::driver) fn must_confirm(&mut self, snapshot: &Snapshot, action: &Action<'_>) -> bool {
         let rests_on_copies = match action {
             Action::Publish(_) => true,
-            // A detach goes by what was noted when the volume was claimed, if anything was.
-            Action::Unpublish(_) => snapshot.attachment.volume_note.is_none(),
+            // A detach goes by what was noted when the volume was claimed, as far as anything was.
+            Action::Unpublish(_) => {
+                let attachment = &snapshot.attachment;
+                attachment.volume_note.is_none() || attachment.node_id.is_none()
+            }
             _ => false,
         };
         rests_on_copies && !self.work.context.store.watched().all() && !std::mem::replace(&mut self.confirmed, true)

@@ -123,6 +123,25 @@ async fn a_detach_without_a_note_asks_for_the_volume() {
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
 }
 
+/// The node ID that was noted was taken off: then the CSINode alone says where the volume is.
+#[tokio::test]
+async fn a_detach_without_a_node_id_asks_for_the_node() {
+    let stage = unwatched().await;
+    put_node(&stage, "id-new");
+    let held = json!({
+        "finalizers": [FINALIZER], "deletionTimestamp": "2026-01-03T00:00:00Z",
+        "annotations": {"attacher.csi.dev/volume": "{\"handle\":\"h\"}"},
+    });
+    stage.attachment("va0", "n0", &held);
+    stage
+        .api
+        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
+        .await;
+    let called = stage.driver.calls_of(Call::ControllerUnpublishVolume);
+    let nodes: Vec<_> = called.iter().map(|call| call.node.as_deref()).collect();
+    assert_eq!(nodes, [Some("id-new")]);
+}
+
 /// While watches are at work nothing is read.
 #[tokio::test]
 async fn no_read_while_the_watches_are_at_work() {
