@@ -2,57 +2,21 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use http_body_util::Full;
-use hyper::body::Bytes;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, StatusCode, header};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::error;
 
 use crate::telemetry::metrics::{Metrics, OPENMETRICS_CONTENT_TYPE, PROMETHEUS_CONTENT_TYPE};
 
-pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 /// Scrapes that are answered at a time, one of which is encoded and the others wait for that or send what was encoded.
 /// Everybody who reads the metrics regularly finds room; a crowd is told to come back.
 const SCRAPES: usize = 8;
 
-/// An answer, and what is kept until it was sent.
-pub(super) struct Answer {
-    pub response: Response<Full<Bytes>>,
-    pub place: Option<OwnedSemaphorePermit>,
-}
-
-impl Answer {
-    /// An answer without a body.
-    pub fn empty(status: StatusCode) -> Self {
-        let mut response = Response::default();
-        *response.status_mut() = status;
-        Self { response, place: None }
-    }
-
-    /// An answer with a body of this type.
-    pub fn of(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Self {
-        let mut answer = Self::empty(status).with(header::CONTENT_TYPE, content_type);
-        *answer.response.body_mut() = Full::new(body.into());
-        answer
-    }
-
-    /// An answer in plain text.
-    pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Self {
-        Self::of(status, TEXT, body)
-    }
-
-    /// What is neither GET nor HEAD.
-    pub fn not_allowed() -> Self {
-        Self::empty(StatusCode::METHOD_NOT_ALLOWED).with(header::ALLOW, "GET, HEAD")
-    }
-
-    /// With one more header.
-    pub fn with(mut self, name: HeaderName, value: &'static str) -> Self {
-        self.response
-            .headers_mut()
-            .insert(name, HeaderValue::from_static(value));
-        self
-    }
+/// A place in the queue of scrapes, which goes with the answer until it is on its way as a whole.
+#[derive(Clone)]
+pub(super) struct ScrapePlace {
+    _place: Arc<OwnedSemaphorePermit>,
 }
 
 /// The metrics, encoded one at a time and where no task waits for it: with many series it takes long.
@@ -73,10 +37,10 @@ impl Exposition {
     }
 
     /// OpenMetrics for a scraper that names it and does not prefer plain text, the classic text format for everybody else.
-    pub async fn answer(&self, headers: &HeaderMap) -> Answer {
+    pub async fn answer(&self, headers: &HeaderMap) -> Response {
         let busy = || {
             let text = "too many scrapes at a time\n";
-            Answer::text(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "1")
+            (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], text).into_response()
         };
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return busy();
@@ -102,13 +66,17 @@ impl Exposition {
             PROMETHEUS_CONTENT_TYPE
         };
         match tokio::task::spawn_blocking(encode).await {
-            Ok(body) => Answer {
-                place: Some(place),
-                ..Answer::of(StatusCode::OK, content_type, body)
-            },
+            Ok(body) => {
+                let mut response = ([(header::CONTENT_TYPE, content_type)], body).into_response();
+                let place = ScrapePlace {
+                    _place: Arc::new(place),
+                };
+                response.extensions_mut().insert(place);
+                response
+            }
             Err(error) => {
                 error!(%error, "the metrics could not be encoded");
-                Answer::empty(StatusCode::INTERNAL_SERVER_ERROR)
+                StatusCode::INTERNAL_SERVER_ERROR.into_response()
             }
         }
     }

@@ -5,13 +5,13 @@
 //! spoken: a scrape has no use for it, and its resets of streams made floods cheap (CVE-2023-44487).
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::Body;
 use http::Request;
-use http::request::Parts;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -21,9 +21,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
-use super::answer::Answer;
+use super::answer::ScrapePlace;
 
 /// Connections at a time, for each endpoint.
 const PLACES: usize = 64;
@@ -41,15 +42,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What connections get after the shutdown signal to finish their request.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
-/// Answers requests.
-pub(super) trait HttpEndpoint: Send + Sync + 'static {
-    /// Answers one; a body is not looked at.
-    fn answer(&self, request: &Parts) -> impl Future<Output = Answer> + Send;
-}
-
-/// Serves an endpoint until `shutdown` is cancelled, then lets open requests finish for two seconds.
-pub(super) async fn serve(listener: TcpListener, endpoint: impl HttpEndpoint, shutdown: CancellationToken) {
-    let endpoint = Arc::new(endpoint);
+/// Serves what is routed until `shutdown` is cancelled, then lets open requests finish for two seconds.
+pub(super) async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken) {
     let mut peers = Peers::default();
     loop {
         let next = async {
@@ -62,10 +56,10 @@ pub(super) async fn serve(listener: TcpListener, endpoint: impl HttpEndpoint, sh
         };
         match accepted {
             Ok((stream, _)) => {
-                let endpoint = Arc::clone(&endpoint);
+                let router = router.clone();
                 peers.add(move |asked| async move {
                     // A peer that is too slow is disconnected.
-                    let _ended = timeout(CONNECTION, talk(stream, &*endpoint, &asked)).await;
+                    let _ended = timeout(CONNECTION, talk(stream, router, &asked)).await;
                 });
             }
             Err(error) => {
@@ -141,16 +135,17 @@ impl Peers {
     }
 }
 
-/// One connection with one request. Its faults are those of whoever dialled.
-async fn talk(stream: TcpStream, endpoint: &impl HttpEndpoint, asked: &AtomicBool) {
+/// One connection with one request. Its faults are those of whoever dialled; a body is not looked at.
+async fn talk(stream: TcpStream, router: Router, asked: &AtomicBool) {
     // A place in a queue is kept until the answer is on its way as a whole.
     let kept = Mutex::new(None);
     let service = service_fn(async |request: Request<Incoming>| {
         asked.store(true, Ordering::Relaxed);
-        let (head, _) = request.into_parts();
-        let Answer { response, place } = endpoint.answer(&head).await;
-        *kept.lock() = place;
-        Ok::<_, Infallible>(response)
+        let answer = router.clone().oneshot(request.map(|_| Body::empty())).await;
+        answer.map(|mut response| {
+            *kept.lock() = response.extensions_mut().remove::<ScrapePlace>();
+            response
+        })
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

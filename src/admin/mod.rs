@@ -8,8 +8,11 @@ mod address;
 mod answer;
 mod listener;
 
+use axum::Router;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use http::request::Parts;
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, header};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,8 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::health::{CheckReport, Health};
 use crate::lease::LeaseHealth;
 use crate::telemetry::metrics::Metrics;
-use answer::{Answer, Exposition, TEXT, accepts};
-use listener::HttpEndpoint;
+use answer::{Exposition, accepts};
 
 pub use address::{AddressError, ListenAddress};
 
@@ -39,34 +41,39 @@ pub struct AdminState {
 
 /// Serves the endpoints until `shutdown` is cancelled, then lets open requests finish for two seconds.
 pub async fn serve(listener: TcpListener, state: AdminState, shutdown: CancellationToken) {
-    let endpoint = Endpoint {
-        exposition: Exposition::new(state.metrics.clone()),
-        state,
+    listener::serve(listener, router(state), shutdown).await;
+}
+
+fn router(state: AdminState) -> Router {
+    let AdminState {
+        metrics,
+        health,
+        metrics_path,
+        leases,
+    } = state;
+    // That this is answered at all is the check.
+    let live = get(async |request: Parts| health_answer(&[], &request));
+    let ready = get(async move |request: Parts| health_answer(&health.readiness(), &request));
+    let router = Router::new()
+        .route("/livez", live.clone())
+        .route("/healthz", live)
+        .route("/readyz", ready);
+    let router = match leases {
+        Some(leases) => router.route("/healthz/leader-election", get(async move || leases_answer(&leases))),
+        None => router,
     };
-    listener::serve(listener, endpoint, shutdown).await;
-}
-
-struct Endpoint {
-    state: AdminState,
-    exposition: Exposition,
-}
-
-impl HttpEndpoint for Endpoint {
-    async fn answer(&self, request: &Parts) -> Answer {
+    // The path of the metrics is input, which a router would take for a pattern. So it comes last, and never in the place of another.
+    let exposition = Exposition::new(metrics);
+    router.fallback(move |request: Parts| async move {
         if !matches!(request.method, Method::GET | Method::HEAD) {
-            return Answer::not_allowed();
+            return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD")]).into_response();
         }
-        // Paths are compared by hand: that of the metrics is input.
-        let (state, path) = (&self.state, request.uri.path());
-        match path {
-            // That this is answered at all is the check.
-            "/livez" | "/healthz" => health_answer(path, &[], request),
-            "/healthz/leader-election" if state.leases.is_some() => leases_answer(state.leases.as_ref()),
-            "/readyz" => health_answer(path, &state.health.readiness(), request),
-            _ if is_same(&state.metrics_path, path) => self.exposition.answer(&request.headers).await,
-            _ => Answer::empty(StatusCode::NOT_FOUND),
+        if is_same(&metrics_path, request.uri.path()) {
+            exposition.answer(&request.headers).await
+        } else {
+            StatusCode::NOT_FOUND.into_response()
         }
-    }
+    })
 }
 
 /// Whether two paths are one; that of the metrics may have been given without its slash.
@@ -75,18 +82,18 @@ fn is_same(one: &str, other: &str) -> bool {
 }
 
 /// `ok`, or the fault, in the words of the sidecar.
-fn leases_answer(leases: Option<&LeaseHealth>) -> Answer {
-    match leases.map_or(Ok(()), |leases| leases.check(Instant::now())) {
-        Ok(()) => Answer::text(StatusCode::OK, "ok"),
-        Err(fault) => Answer::text(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("internal server error: {fault}\n"),
-        ),
+fn leases_answer(leases: &LeaseHealth) -> Response {
+    match leases.check(Instant::now()) {
+        Ok(()) => "ok".into_response(),
+        Err(fault) => {
+            let text = format!("internal server error: {fault}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+        }
     }
 }
 
 /// 200 or 503, as text in the API server's manner, or as JSON when asked for. Passing checks are listed on request.
-fn health_answer(path: &str, reports: &[CheckReport], request: &Parts) -> Answer {
+fn health_answer(reports: &[CheckReport], request: &Parts) -> Response {
     let healthy = reports.iter().all(|report| report.failure.is_none());
     let status = if healthy {
         StatusCode::OK
@@ -101,12 +108,12 @@ fn health_answer(path: &str, reports: &[CheckReport], request: &Parts) -> Answer
         .iter()
         .filter(|report| verbose || report.failure.is_some())
         .collect();
-    let (content_type, body) = if accepts(&request.headers, JSON) {
-        (JSON, health_json(healthy, &listed))
+    if accepts(&request.headers, JSON) {
+        let json = health_json(healthy, &listed);
+        (status, [(header::CONTENT_TYPE, JSON)], json).into_response()
     } else {
-        (TEXT, health_text(path, healthy, &listed))
-    };
-    Answer::of(status, content_type, body)
+        (status, health_text(request.uri.path(), healthy, &listed)).into_response()
+    }
 }
 
 fn health_text(path: &str, healthy: bool, listed: &[&CheckReport]) -> String {
