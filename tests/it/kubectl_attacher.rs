@@ -1,6 +1,5 @@
 //! The plugin `kubectl attacher`, found by the real kubectl on PATH, against stock kube-controller-manager.
 
-mod bundle;
 mod golden;
 mod plugin;
 mod release;

@@ -92,20 +92,12 @@ pub enum Command {
                             kubectl attacher release pv pvc-0c4e --dry-run=server"
     )]
     Release(ReleaseArguments),
-    /// Writes a support archive without secrets
-    #[command(
-        after_help = "Examples:\n  kubectl attacher bundle\n  kubectl attacher bundle --output-file bundle.tar.gz -n shop"
-    )]
-    Bundle(BundleArguments),
     /// Prints the completion script of a shell
     #[command(after_help = "Examples:\n  kubectl attacher completion bash > /etc/bash_completion.d/kubectl-attacher")]
     Completion {
         /// The shell
         shell: Shell,
     },
-    /// Prints the manual page
-    #[command(after_help = "Examples:\n  kubectl attacher man > /usr/local/share/man/man1/kubectl-attacher.1")]
-    Man,
 }
 
 /// What `why` is asked about.
@@ -294,14 +286,6 @@ pub struct ReleaseArguments {
     /// How long to wait for the operator's answer
     #[arg(long, default_value = "2m", value_name = "DURATION", value_parser = duration)]
     pub timeout: std::time::Duration,
-}
-
-/// Arguments of `bundle`.
-#[derive(Debug, Args)]
-pub struct BundleArguments {
-    /// Path of the archive
-    #[arg(long, value_name = "FILE", default_value = "kubectl-attacher-bundle.tar.gz")]
-    pub output_file: PathBuf,
 }
 
 /// Reads the name of an object. A shell makes an empty one of a variable that is not set, and that names nothing.

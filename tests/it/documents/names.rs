@@ -93,20 +93,17 @@ fn flags_of_test_programs() -> BTreeSet<String> {
         String::from_utf8(ended.expect("the program starts").stdout).expect("text")
     };
     let helps = ["csi-mock-driver", "csi-attacher-conformance"].map(help);
-    // The manual of the plugin has the flags of all its commands.
+    // The completion of the plugin has the flags of all its commands.
     let path = crate::support::built_program("kubectl-attacher").expect("built");
-    let manual = std::process::Command::new(path)
-        .arg("man")
+    let completion = std::process::Command::new(path)
+        .args(["completion", "bash"])
         .output()
         .expect("the program starts");
-    let manual = String::from_utf8(manual.stdout)
-        .expect("text")
-        .replace("\\-", "-")
-        .replace("\\fB", " ");
+    let completion = String::from_utf8(completion.stdout).expect("text");
     let words = helps
         .iter()
-        .chain([&manual])
-        .flat_map(|help| help.split(|letter: char| letter.is_whitespace() || "=,\\[]".contains(letter)));
+        .chain([&completion])
+        .flat_map(|help| help.split(|letter: char| letter.is_whitespace() || "=,[]\")".contains(letter)));
     words.filter(|word| word.starts_with("--")).map(str::to_owned).collect()
 }
 

@@ -1,6 +1,5 @@
 //! The commands: read, explain, print; `retry` and `release` write.
 
-mod bundle;
 mod context;
 mod drivers;
 mod follow;
@@ -28,23 +27,6 @@ pub async fn run(cli: Cli) -> Result<u8> {
             print_bytes(&script)?;
             Ok(EXIT_OK)
         }
-        Command::Man => {
-            let mut page = Vec::new();
-            let mut whole = Cli::command();
-            whole.build();
-            let parts = whole
-                .get_subcommands()
-                .filter(|part| part.get_name() != "help")
-                .cloned();
-            let parts: Vec<clap::Command> = std::iter::once(whole.clone()).chain(parts).collect();
-            for part in parts {
-                let man = clap_mangen::Man::new(part);
-                man.render(&mut page)
-                    .map_err(|error| PluginError::Output(error.to_string()))?;
-            }
-            print_bytes(&page)?;
-            Ok(EXIT_OK)
-        }
         command => {
             let context = Context::connect(&cli.global).await?;
             match command {
@@ -54,8 +36,7 @@ pub async fn run(cli: Cli) -> Result<u8> {
                 Command::Wait(arguments) => wait::run(&context, &arguments).await,
                 Command::Retry(arguments) => retry::run(&context, &arguments).await,
                 Command::Release(arguments) => Box::pin(release::run(&context, &arguments)).await,
-                Command::Bundle(arguments) => Box::pin(bundle::run(&context, &arguments)).await,
-                Command::Completion { .. } | Command::Man => Ok(EXIT_OK),
+                Command::Completion { .. } => Ok(EXIT_OK),
             }
         }
     }
