@@ -379,7 +379,6 @@ fn context(
         },
         metrics,
         tracer: telemetry.tracer.clone(),
-        logs: telemetry.logs.clone(),
         unfinished: crate::driver::UnfinishedPublishes::default(),
     }
 }

@@ -134,7 +134,6 @@ impl AttemptFixture {
             requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
             metrics: metrics.clone(),
             tracer,
-            logs: crate::telemetry::DriverLogs::default(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
         };
         let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,6 @@ impl DriverTask {
     pub(super) fn set_plugin(&self, publisher: &DriverStateSender, handshake: &Handshake) {
         let mode = handshake.mode();
         let plugin = &handshake.plugin;
-        self.context.logs.name(&self.name, &plugin.name);
         let known = handshake.described();
         if self.is_known_to_be_stalled(&known) {
             return;

@@ -4,8 +4,8 @@ use super::attempt::unfinished::UnfinishedPublishes;
 use crate::apiserver::Requests;
 use crate::cache::Store;
 use crate::events::EventRecorder;
+use crate::telemetry::Tracer;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::{DriverLogs, Tracer};
 
 /// What all drivers share.
 #[derive(Clone)]
@@ -20,8 +20,6 @@ pub struct SharedContext {
     pub metrics: Metrics,
     /// Traces.
     pub tracer: Tracer,
-    /// Levels of the log.
-    pub logs: DriverLogs,
     /// What one engine of a driver leaves to the next.
     pub unfinished: UnfinishedPublishes,
 }

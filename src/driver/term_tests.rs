@@ -82,7 +82,6 @@ impl Stage {
             requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),
-            logs: crate::telemetry::DriverLogs::default(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
         };
         let (leases, clock) = (ApiServer::default(), Clock::of_test());

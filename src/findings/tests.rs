@@ -63,7 +63,6 @@ impl Scene {
             requests: Requests::new(client(drivers.clone()), "none", Duration::from_secs(1), metrics.clone()),
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),
-            logs: crate::telemetry::DriverLogs::default(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
         };
         let settings = ScannerSettings {

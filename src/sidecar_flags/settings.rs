@@ -175,7 +175,6 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         leader_election: elected_by_the_process(),
         deletion_policy: DeletionPolicy::Orphan,
         tracing: Tracing::default(),
-        log_level: None,
         capability_lost: CapabilityLost::Tolerate,
         leaving: false,
     })

@@ -151,7 +151,6 @@ impl Drivers {
     }
 
     fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32) {
-        self.context.logs.set(name, config.log_level);
         let (settings, settings_seen) = watch::channel(config.clone());
         let (status, mut status_seen) = watch::channel(DriverState::new());
         // That the task is another one is news.
@@ -208,7 +207,6 @@ impl Drivers {
             *next = config;
             return;
         }
-        self.context.logs.set(name, config.log_level);
         running.config = config.clone();
         running.settings.send_replace(config);
     }
@@ -257,7 +255,6 @@ impl Drivers {
         running.stop.cancel();
         if waiting {
             self.running.remove(name);
-            self.context.logs.forget(name);
         }
     }
 
@@ -296,7 +293,6 @@ impl Drivers {
         match std::mem::replace(&mut running.then, AfterExit::Nothing) {
             AfterExit::Nothing => {
                 self.running.remove(name);
-                self.context.logs.forget(name);
             }
             AfterExit::Start(config) => {
                 self.running.remove(name);

@@ -1,5 +1,4 @@
-//! Logs on standard error, as text or as one JSON object a line, with a level for single drivers that can change while
-//! running.
+//! Logs on standard error, as text or as one JSON object a line.
 //!
 //! The fields of an event stand at the top level of the JSON object beside `timestamp`, `level`, `target` and
 //! `message`; `trace_id` and `span_id` are ordinary fields of an event. Noisy dependencies have a ceiling: a debug
@@ -7,7 +6,6 @@
 //! This module must not filter anything but logs: traces do not pass through `tracing`.
 
 use std::str::FromStr;
-use std::sync::Arc;
 
 use thiserror::Error;
 use tracing::Subscriber;
@@ -17,9 +15,6 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
-
-pub use super::driver_logs::DriverLogs;
-use super::driver_logs::{DriverLevelFilter, Levels};
 
 /// Targets that may log at most at the given level, unless a directive names them.
 const CEILINGS: [(&str, LevelFilter); 7] = [
@@ -98,10 +93,8 @@ impl Default for LogOptions {
 }
 
 /// Installs the subscriber of this process, writing to standard error.
-pub(super) fn install(options: &LogOptions, sdk_level: Option<&str>) -> Result<DriverLogs, LogError> {
-    let (subscriber, drivers) = subscriber(options, sdk_level, std::io::stderr)?;
-    subscriber.try_init()?;
-    Ok(drivers)
+pub(super) fn install(options: &LogOptions, sdk_level: Option<&str>) -> Result<(), LogError> {
+    Ok(subscriber(options, sdk_level, std::io::stderr)?.try_init()?)
 }
 
 /// Builds a subscriber without installing it.
@@ -109,11 +102,11 @@ fn subscriber<W>(
     options: &LogOptions,
     sdk_level: Option<&str>,
     writer: W,
-) -> Result<(impl Subscriber + Send + Sync + 'static, DriverLogs), LogError>
+) -> Result<impl Subscriber + Send + Sync + 'static, LogError>
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let levels = Arc::new(Levels::new(filter(&options.level, sdk_level)?));
+    let filter = filter(&options.level, sdk_level)?;
     let base = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match options.format {
         LogFormat::Text => Box::new(base),
@@ -124,9 +117,7 @@ where
                 .with_span_list(false),
         ),
     };
-    let filter = DriverLevelFilter(levels.clone());
-    let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
-    Ok((subscriber, DriverLogs::new(levels)))
+    Ok(tracing_subscriber::registry().with(layer.with_filter(filter)))
 }
 
 /// The filter for a level string: ceilings first, then what was asked for, then what may not be lifted.

@@ -8,7 +8,6 @@
 pub mod attribute;
 mod batch;
 mod collector;
-mod driver_logs;
 mod exemplar;
 mod exporter;
 mod guard;
@@ -36,7 +35,7 @@ pub use attribute::{AttrValue, Attribute};
 pub use collector::ExporterError;
 pub use guard::{FlushOutcome, TelemetryGuard};
 pub use lifecycle::TraceIdentity;
-pub use logs::{DriverLogs, LogError, LogFormat, LogOptions};
+pub use logs::{LogError, LogFormat, LogOptions};
 pub use metrics::Metrics;
 pub use opentelemetry::trace::{SpanContext, SpanKind, TraceId};
 pub use provider::ProviderError;
@@ -65,8 +64,6 @@ pub struct Telemetry {
     pub tracer: Tracer,
     /// Counts and measures.
     pub metrics: Metrics,
-    /// Sets the log levels of single drivers.
-    pub logs: DriverLogs,
 }
 
 impl Telemetry {
@@ -76,12 +73,12 @@ impl Telemetry {
     /// as warnings and leave the rest working.
     pub fn init(options: &TelemetryOptions) -> Result<(Self, TelemetryGuard), LogError> {
         let parsed = otel_env::parse(&options.environment, env!("CARGO_PKG_VERSION"));
-        let logs = logs::install(&options.log, parsed.settings.sdk_log_level.as_deref())?;
+        logs::install(&options.log, parsed.settings.sdk_log_level.as_deref())?;
         for warning in &parsed.warnings {
             tracing::warn!("{warning}");
         }
         let (tracer, metrics, guard) = start(&parsed.settings);
-        Ok((Self { tracer, metrics, logs }, guard))
+        Ok((Self { tracer, metrics }, guard))
     }
 }
 

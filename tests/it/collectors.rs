@@ -105,7 +105,8 @@ async fn the_share_of_a_driver_changes_while_it_works() -> Result<()> {
     Ok(())
 }
 
-/// The fields by which an AttacherConfig could name a collector are gone: nobody is shown credentials of the environment's.
+/// The fields by which an AttacherConfig could name a collector are gone: nobody is shown credentials of the environment's. So is
+/// that of its log level.
 #[tokio::test]
 async fn an_attacherconfig_that_names_a_collector_is_served_without_it() -> Result<()> {
     let world = World::shared().await?;
@@ -116,17 +117,16 @@ async fn an_attacherconfig_that_names_a_collector_is_served_without_it() -> Resu
         json!({"endpoint": receiver.endpoint(), "protocol": "http/json", "samplingRatePerMillion": 1_000_000});
     let spec = world.spec(
         &driver.short,
-        &json!({"timeouts": {"publish": "7s"}, "tracing": tracing}),
+        &json!({"timeouts": {"publish": "7s"}, "tracing": tracing, "logLevel": "debug"}),
     );
     let resource = ApiResource::erase::<AttacherConfig>(&());
     let configs = Api::<DynamicObject>::all_with(world.client.clone(), &resource);
     let object = DynamicObject::new(&driver.short, &resource).data(json!({ "spec": spec }));
     let stored = configs.create(&PostParams::default(), &object).await.map_err(other)?;
     let stored = &stored.data["spec"];
-    assert_eq!(
-        (&stored["tracing"]["endpoint"], &stored["tracing"]["protocol"]),
-        (&json!(null), &json!(null))
-    );
+    for gone in ["/tracing/endpoint", "/tracing/protocol", "/logLevel"] {
+        assert_eq!(stored.pointer(gone), None, "{gone}");
+    }
     assert_eq!(
         (
             &stored["tracing"]["samplingRatePerMillion"],

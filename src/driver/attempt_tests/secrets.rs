@@ -103,7 +103,6 @@ impl Scene {
             requests: Requests::new(kube::Client::new(service, "default"), "model", LIMIT, metrics.clone()),
             metrics,
             tracer: Tracer::disabled(),
-            logs: crate::telemetry::DriverLogs::default(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
         };
         let mut spec = AttacherConfigSpec::new("unix:///model");

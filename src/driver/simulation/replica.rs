@@ -33,7 +33,7 @@ use crate::lease::{
     LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseShares, LeaseTimings, PlaceRecord, SeenPlaces,
 };
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::telemetry::{DriverLogs, Metrics, Tracer};
+use crate::telemetry::{Metrics, Tracer};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_DEADLINE: Duration = Duration::from_secs(4);
@@ -98,7 +98,6 @@ impl Replica {
             metrics: metrics.clone(),
             events: EventRecorder::disabled(),
             tracer: Tracer::disabled(),
-            logs: DriverLogs::default(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
         };
         let office = LeaderElections {

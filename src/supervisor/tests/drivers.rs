@@ -41,7 +41,6 @@ pub(super) fn context(store: Store) -> SharedContext {
         requests: Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
         metrics,
         tracer: Tracer::disabled(),
-        logs: crate::telemetry::DriverLogs::default(),
         unfinished: crate::driver::UnfinishedPublishes::default(),
     }
 }

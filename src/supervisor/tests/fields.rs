@@ -313,7 +313,6 @@ fn changes_are_told_apart() {
         "timeouts.publish",
         "concurrency.attach",
         "deletionPolicy",
-        "logLevel",
     ] {
         assert!(row(hot).contains("| hot |"), "{}", row(hot));
     }

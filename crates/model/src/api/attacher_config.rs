@@ -13,7 +13,6 @@ use super::status::AttacherConfigStatus;
 
 mod calls;
 mod leader_election;
-mod log_level;
 mod publish_secrets;
 mod reconcile_sync;
 mod tls;
@@ -21,7 +20,6 @@ mod tracing;
 
 pub use calls::{BackoffSpec, ConcurrencySpec, KubernetesApiSpec, TimeoutsSpec};
 pub use leader_election::LeaderElectionSpec;
-pub use log_level::LogLevel;
 pub use publish_secrets::PublishSecretsSpec;
 pub use reconcile_sync::{ReconcileSyncMode, ReconcileSyncSpec};
 pub use tls::{TlsSecretReference, TlsSpec};
@@ -201,11 +199,6 @@ pub struct AttacherConfigSpec {
     #[serde(default)]
     #[schemars(extend("default" = json!({})))]
     pub tracing: TracingSpec,
-
-    /// Minimum level of the log lines of this driver. Omitted: the level of --log-level of the operator. A change applies
-    /// from the next line on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log_level: Option<LogLevel>,
 }
 
 /// What happens to an AttacherConfig that is deleted while volumes of its driver are attached.
@@ -249,7 +242,6 @@ impl AttacherConfigSpec {
             leader_election: LeaderElectionSpec::default(),
             deletion_policy: DeletionPolicy::default(),
             tracing: TracingSpec::default(),
-            log_level: None,
         }
     }
 }

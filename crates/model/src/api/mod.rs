@@ -21,7 +21,7 @@ pub mod validated;
 mod tests;
 
 pub use attacher_config::{
-    AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, LogLevel, OrphanPolicy, PublishSecretsSpec,
+    AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, OrphanPolicy, PublishSecretsSpec,
     ReconcileSyncMode, RedactionMode,
 };
 pub use duration::GoDuration;

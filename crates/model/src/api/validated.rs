@@ -13,7 +13,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 pub use super::attacher_config::TlsSecretReference;
-use super::attacher_config::{DeletionPolicy, LogLevel, OrphanPolicy};
+use super::attacher_config::{DeletionPolicy, OrphanPolicy};
 pub use super::endpoint::{Endpoint, LoopbackHost};
 pub use checker::is_driver_name;
 pub use problem::{ConfigErrors, FieldError, SpecProblem};
@@ -53,8 +53,6 @@ pub struct DriverConfig {
     pub deletion_policy: DeletionPolicy,
     /// Traces of the driver's attachments.
     pub tracing: Tracing,
-    /// Least important lines that are logged; `None` leaves it to the process.
-    pub log_level: Option<LogLevel>,
     /// What becomes of a driver that does not announce PUBLISH_UNPUBLISH_VOLUME any more while volumes may be attached. It is no
     /// field of the spec.
     pub capability_lost: CapabilityLost,

@@ -55,7 +55,6 @@ impl Stage {
             requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
             metrics,
             tracer: Tracer::disabled(),
-            logs: crate::telemetry::DriverLogs::default(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
         };
         let access = Arc::new(DriverConnector::new("config".into(), config, &context));

@@ -60,7 +60,6 @@ impl Stage {
             requests,
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),
-            logs: crate::telemetry::DriverLogs::default(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
         };
         for name in ["a", "b"] {

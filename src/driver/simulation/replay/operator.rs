@@ -36,7 +36,7 @@ use crate::decide::{Capabilities, DriverFacts, PublishRequest, ReleaseWithoutCal
 use crate::events::EventRecorder;
 use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, StringMap, VolumeAttachmentWire};
-use crate::telemetry::{DriverLogs, Metrics, Span, Tracer};
+use crate::telemetry::{Metrics, Span, Tracer};
 
 /// The event list ends what is asked, and no deadline.
 const NEVER: Duration = Duration::from_hours(1_000);
@@ -72,7 +72,6 @@ impl Operator {
             metrics,
             events: EventRecorder::disabled(),
             tracer: Tracer::disabled(),
-            logs: DriverLogs::default(),
             unfinished: UnfinishedPublishes::default(),
         };
         let able = Capabilities {

@@ -5,9 +5,9 @@ use serde_json::json;
 use crate::api::{AttacherConfigSpec, GoDuration};
 
 #[test]
-fn unknown_fields_are_accepted_so_that_newer_objects_can_be_read() {
+fn unknown_fields_are_accepted_so_that_newer_and_older_objects_can_be_read() {
     let spec: AttacherConfigSpec = serde_json::from_value(json!({
-        "endpoint": "unix:///csi.sock", "invented": {"a": 1}, "alsoInvented": [1], "timeouts": {"publish": "5s", "invented": true},
+        "endpoint": "unix:///csi.sock", "invented": {"a": 1}, "alsoInvented": [1], "logLevel": "debug", "timeouts": {"publish": "5s", "invented": true},
     }))
     .expect("readable");
     assert_eq!(spec.timeouts.publish, GoDuration::from_secs(5));

@@ -84,7 +84,6 @@ fn the_defaults_become_these_settings() {
             },
             deletion_policy: crate::api::DeletionPolicy::Orphan,
             tracing: Tracing::default(),
-            log_level: None,
             capability_lost: crate::api::validated::CapabilityLost::default(),
             leaving: false,
         }

@@ -53,7 +53,6 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
                 leader_election,
                 deletion_policy: spec.deletion_policy,
                 tracing,
-                log_level: spec.log_level,
                 capability_lost: CapabilityLost::default(),
                 leaving: false,
             }),
