@@ -138,8 +138,9 @@ circles: ## Fail if files import each other in circles of more than 3 (tests/num
 numbers: need-rust ## Print how much there is to read: lines, concepts, import circles, crates, and the times of the last .ci/run
 	@tests/numbers
 
-generate: need-rust ## Write what is made from the code: crds/, the schema of the chart, docs/reference/FIELDS.md, docs/reference/FLAGS.md, docs/reference/TRACES.md
-	UPDATE=1 tests/selected $(CARGO) test --quiet --lib -- api::tests::crd api::tests::values_schema telemetry::registry supervisor::tests::fields \
+generate: need-rust ## Write what is made from the code: crds/, the schema of the chart, docs/reference/FIELDS.md, docs/reference/FLAGS.md, docs/reference/TRACES.md, src/telemetry/names/registry.rs
+	UPDATE=1 $(CARGO) test --quiet --package csi-attacher-trace-registry --lib
+	UPDATE=1 tests/selected $(CARGO) test --quiet --lib -- api::tests::crd api::tests::values_schema supervisor::tests::fields \
 		cli::document_tests
 	@tests/chart/copies --update
 

@@ -19,7 +19,6 @@ pub mod names;
 pub mod otel_env;
 mod provider;
 pub mod redact;
-pub mod registry;
 mod share;
 mod span_counts;
 pub mod trace;

@@ -2,18 +2,18 @@
 //!
 //! The names follow the OpenTelemetry semantic conventions (schema [`SCHEMA_URL`]) where those have one; everything
 //! else carries the `attacher.` prefix, because an application may not extend a namespace of the conventions.
-//! All of them are declared in `registry.yaml`, from which the build makes the constants. This module holds constants and
-//! pure functions only.
+//! All of them are declared in the registry (`tests/trace-registry`), from which the constants are made. This module holds
+//! constants and pure functions only.
+
+mod registry;
 
 use tonic::Code;
 
 use crate::decide::grpc_code;
+pub use registry::{SCHEMA_URL, attr, error_type, event, span};
 
 /// Name of the instrumentation scope of every span of this program, and the default `service.name`.
 pub const SERVICE_NAME: &str = "csi-attacher-operator";
-
-// SCHEMA_URL and the modules `span`, `event`, `attr` and `error_type`, from `registry.yaml`.
-include!(concat!(env!("OUT_DIR"), "/telemetry.names.rs"));
 
 /// Value of [`attr::RPC_SYSTEM_NAME`].
 pub const RPC_SYSTEM_GRPC: &str = "grpc";

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use csi_attacher_operator::telemetry::registry::model::{
+use csi_attacher_trace_registry::model::{
     Registry, RegistrySpan as Declared, RegistrySpanKind, RequirementLevel, Use, ValueType,
 };
-use csi_attacher_operator::telemetry::registry::registry;
+use csi_attacher_trace_registry::registry;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
 use crate::support::otlp::{Attribute, ReceivedSpan};

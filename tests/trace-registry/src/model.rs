@@ -1,4 +1,4 @@
-//! The registry file in types. build.rs includes this file as well, so that it may name nothing of this crate.
+//! The registry file in types.
 
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,29 +1,14 @@
-//! The registry file itself, and the document made from it.
+//! The registry file itself, and what is written from it.
 
 use std::path::Path;
 
+use super::constants::source;
 use super::document::document;
 use super::{YAML, registry};
-use crate::telemetry::names::{SCHEMA_URL, attr, event, span};
 
-#[test]
-fn the_constants_are_those_of_the_registry() {
-    let registry = registry().unwrap();
-    assert_eq!(registry.schema_url, SCHEMA_URL);
-    assert_eq!(registry.attribute(attr::QUEUE_WAIT).unwrap().constant, "QUEUE_WAIT");
-    for name in [span::ATTACH, span::VOLUME_RELEASE, span::CONTROLLER_PUBLISH_VOLUME] {
-        assert!(registry.spans.iter().any(|span| span.name == name), "{name}");
-    }
-    assert_eq!(
-        registry.spans.iter().flat_map(|span| &span.events).next().unwrap().name,
-        event::MISMATCH
-    );
-}
-
-#[test]
-fn the_document_is_made_from_the_registry() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/TRACES.md");
-    let wanted = document(&registry().unwrap()).unwrap();
+/// Fails if a file of the repository has another text; with `UPDATE=1` it is written.
+fn assert_is_written(name: &str, wanted: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(&path, wanted).unwrap();
         return;
@@ -31,8 +16,21 @@ fn the_document_is_made_from_the_registry() {
     let written = std::fs::read_to_string(&path).unwrap();
     assert!(
         written == wanted,
-        "docs/reference/TRACES.md is not that of the registry: run `make generate`"
+        "{name} is not that of the registry: run `make generate`"
     );
+}
+
+#[test]
+fn the_constants_are_those_of_the_registry() {
+    assert_is_written(
+        "src/telemetry/names/registry.rs",
+        &source(&registry().unwrap()).unwrap(),
+    );
+}
+
+#[test]
+fn the_document_is_made_from_the_registry() {
+    assert_is_written("docs/reference/TRACES.md", &document(&registry().unwrap()).unwrap());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::model::{AttributeSource, Registry, RegistrySpan, RequirementLevel, Us
 const HEAD: &str = "\
 # Spans and attributes
 
-<!-- Generated from src/telemetry/registry.yaml by `make generate`; do not edit. -->
+<!-- Generated from tests/trace-registry/registry.yaml by `make generate`; do not edit. -->
 
 This page lists all spans and attributes that the operator sends. A test receives them from a real operator and compares them with the
 same registry. [TRACING](../operate/TRACING.md) explains how to enable traces and how to find one.

@@ -1,13 +1,20 @@
-//! Writes the constants of the registry. Part of build.rs.
+//! Writes the constants of the registry.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::model::{Registry, ValueType};
 
+const HEAD: &str = "\
+//! Names of spans, events, attributes and error types.
+//!
+//! Written from tests/trace-registry/registry.yaml by `make generate`; do not edit.
+
+";
+
 /// The Rust source of the modules `span`, `event`, `attr` and `error_type`.
 pub fn source(registry: &Registry) -> Result<String, std::fmt::Error> {
-    let mut code = String::new();
+    let mut code = String::from(HEAD);
     writeln!(
         code,
         "/// Schema the RPC, HTTP and container attribute names belong to."
@@ -53,6 +60,7 @@ pub fn source(registry: &Registry) -> Result<String, std::fmt::Error> {
     let kinds = kinds.map(|kind| (&*kind.constant, &*kind.value, kind.brief.clone()));
     let about = "Values of `error.type` for failures that are neither RPC nor HTTP statuses.";
     module(&mut code, about, "error_type", kinds)?;
+    code.pop();
     Ok(code)
 }
 
