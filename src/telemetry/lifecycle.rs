@@ -69,7 +69,7 @@ fn find_epoch(
     other: &str,
     mut derive: impl FnMut(&str, u32) -> TraceIdentity,
 ) -> Option<u32> {
-    let told = w3c::parse(annotation, None).ok()?.context;
+    let told = w3c::parse(annotation).ok()?;
     let mut is_told = |operation, epoch| {
         let own = derive(operation, epoch);
         told.span_id() == own.root_id && told.trace_id() == own.trace_id

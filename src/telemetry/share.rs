@@ -1,6 +1,6 @@
 //! A share of the traces that is sampled, other than the one of the process.
 
-use opentelemetry::trace::{Link, SpanKind, TraceContextExt, TraceId};
+use opentelemetry::trace::{Link, SpanKind, TraceId, TraceState};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, ShouldSample};
 
@@ -56,11 +56,10 @@ impl ShouldSample for PresetSampler {
         } else {
             SamplingDecision::Drop
         };
-        let trace_state = parent.map(|parent| parent.span().span_context().trace_state().clone());
         SamplingResult {
             decision,
             attributes: Vec::new(),
-            trace_state: trace_state.unwrap_or_default(),
+            trace_state: TraceState::NONE,
         }
     }
 }

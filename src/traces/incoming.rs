@@ -1,5 +1,5 @@
 //! Trace contexts that others put on objects. They are claims of whoever may annotate an object: something to point to,
-//! and no order. Baggage is not looked at.
+//! and no order. `tracestate` and baggage are not looked at.
 
 use crate::api::validated::Tracing;
 use crate::api::{AnnotationMode, names};
@@ -10,9 +10,6 @@ use crate::telemetry::{SpanContext, w3c};
 
 /// Contexts that are taken from the objects of one attachment.
 const MOST: usize = 4;
-/// What the keys that are looked at end in, and what the key beside each of them ends in.
-const PARENT: &str = "traceparent";
-const STATE: &str = "tracestate";
 
 /// What is found on the attachment and on its volume, in this order and in that of the keys; each once. `metrics` counts.
 pub(super) fn contexts(snapshot: &Snapshot, tracing: &Tracing, metrics: &Metrics) -> Vec<SpanContext> {
@@ -53,15 +50,8 @@ pub(super) fn contexts(snapshot: &Snapshot, tracing: &Tracing, metrics: &Metrics
 }
 
 fn read(annotations: &StringMap, key: &str) -> Option<(Option<SpanContext>, Extraction)> {
-    let parent = annotations.get(key)?;
-    let state = key.strip_suffix(PARENT).map(|stem| format!("{stem}{STATE}"));
-    let state = state.and_then(|key| annotations.get(&key));
-    Some(match w3c::parse(parent, state) {
-        // A text that was too long was read as none.
-        Ok(parsed) if parsed.state_malformed || state == Some("") => {
-            (Some(parsed.context), Extraction::InvalidTracestate)
-        }
-        Ok(parsed) => (Some(parsed.context), Extraction::Success),
+    Some(match w3c::parse(annotations.get(key)?) {
+        Ok(context) => (Some(context), Extraction::Success),
         Err(w3c::MalformedTraceContext) => (None, Extraction::Invalid),
     })
 }

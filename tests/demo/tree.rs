@@ -111,7 +111,6 @@ mod tests {
             attributes: BTreeMap::new(),
             events: Vec::new(),
             links: Vec::new(),
-            trace_state: String::new(),
             failed: false,
             status_message: String::new(),
             start_unix_nano: times.0 * 1_000_000,

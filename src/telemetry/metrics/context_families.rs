@@ -19,18 +19,15 @@ pub enum Extraction {
     Success,
     /// It is no `traceparent`.
     Invalid,
-    /// It was read, but for its `tracestate`.
-    InvalidTracestate,
 }
 
 impl Extraction {
-    pub(super) const ALL: [Self; 3] = [Self::Success, Self::Invalid, Self::InvalidTracestate];
+    pub(super) const ALL: [Self; 2] = [Self::Success, Self::Invalid];
 
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
             Self::Invalid => "invalid",
-            Self::InvalidTracestate => "invalid_tracestate",
         }
     }
 }

@@ -110,7 +110,7 @@ pub struct SamplerSettings {
 /// `OTEL_PROPAGATORS`. Baggage is accepted and sends nothing, as this program never has any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Propagators {
-    /// Send `traceparent` and `tracestate`.
+    /// Send `traceparent`.
     pub trace_context: bool,
 }
 

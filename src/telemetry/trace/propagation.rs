@@ -6,7 +6,6 @@ use super::Span;
 use crate::telemetry::w3c;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 impl Span {
     /// The W3C `traceparent` of this span, whether it is sampled or not. `None` when disabled.
@@ -24,10 +23,6 @@ impl Span {
             return;
         };
         headers.insert(TRACEPARENT, parent);
-        let state = context.trace_state().header();
-        if let Some(state) = HeaderValue::try_from(state).ok().filter(|state| !state.is_empty()) {
-            headers.insert(TRACESTATE, state);
-        }
     }
 
     /// [`Span::inject`] for the metadata of a gRPC request.

@@ -40,8 +40,6 @@ pub struct ReceivedSpan {
     pub events: Vec<(String, BTreeMap<String, Attribute>)>,
     /// Trace and span id of what it is linked to, in order.
     pub links: Vec<(String, String)>,
-    /// W3C `tracestate`.
-    pub trace_state: String,
     /// Whether the status is Error.
     pub failed: bool,
     pub status_message: String,
@@ -339,7 +337,6 @@ fn plain_span(span: Span, scope: String, resource: BTreeMap<String, Attribute>) 
             .iter()
             .map(|link| (hex(&link.trace_id), hex(&link.span_id)))
             .collect(),
-        trace_state: span.trace_state,
         failed: status.code() == SpanStatus::Error,
         status_message: status.message,
         start_unix_nano: span.start_time_unix_nano,

@@ -15,8 +15,8 @@ use crate::api::names::{FIELD_MANAGER, NODE_ID_ANNOTATION};
 /// What all annotations of ours begin with.
 const OUR_PREFIX: &str = "attacher.csi.dev/";
 /// What the keys of annotations end in that may carry a trace context.
-const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
-/// Longest value of such an annotation that is kept, in bytes: what W3C Trace Context wants to be carried on.
+const TRACE_CONTEXT: &str = "traceparent";
+/// Longest value of such an annotation that is kept, in bytes.
 const LONGEST_TRACE_CONTEXT: usize = 512;
 /// So many such annotations of others are kept.
 const MAX_TRACE_CONTEXTS: usize = 8;
@@ -224,7 +224,7 @@ impl<'de, K: KeyFilter> Deserialize<'de> for FilteredMap<K> {
 }
 
 fn carries_trace_context(key: &str) -> bool {
-    TRACE_CONTEXT.iter().any(|end| key.ends_with(end))
+    key.ends_with(TRACE_CONTEXT)
 }
 
 /// The annotations that may carry a trace context; empty ones are those that were too long.

@@ -135,7 +135,7 @@ async fn a_long_life_is_told_in_epochs() {
     before.script_ends().await;
     let api = before.kill();
     // The next process finds the epoch by the annotation.
-    let noted = w3c::parse(&noted(&api), None).unwrap().context;
+    let noted = w3c::parse(&noted(&api)).unwrap();
     let epoch = (0..100).find(|epoch| derived_root("attach", "va", *epoch).0 == format!("{:032x}", noted.trace_id()));
     let epoch = epoch.expect("the annotation is ours");
     assert!(epoch >= 2);

@@ -22,7 +22,7 @@ pub struct TracingSpec {
     pub annotation_mode: AnnotationMode,
 
     /// Annotations that may contain a trace context (W3C traceparent); the first existing one is used. Each must end in
-    /// `traceparent`. The same key with `tracestate` at its end is read as well.
+    /// `traceparent`.
     #[schemars(length(max = rules::MAX_ANNOTATIONS), extend(
         "default" = rules::TRACE_ANNOTATIONS,
         "items" = rules::trace_annotation(),
