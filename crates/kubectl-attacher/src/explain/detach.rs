@@ -41,7 +41,7 @@ fn foreign(scene: &Scene, attachment: &Attachment) -> Diagnosis {
     let Some(first) = kept.first() else {
         return Diagnosis::new(Case::Detaching, "the VolumeAttachment is about to be gone").since(attachment.deleting);
     };
-    let all = kept.join(", ");
+    let all = &attachment.finalizers;
     let diagnosis = if first.starts_with(FINALIZER_PREFIX) {
         Diagnosis::new(
             Case::OrphanFinalizer,

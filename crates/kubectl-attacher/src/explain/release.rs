@@ -19,11 +19,10 @@ const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
 pub fn volume_release(scene: &Scene, attachments: &Lookup<Vec<Arc<Attachment>>>) -> Option<Chain> {
     let volume = scene.volume.found().filter(|volume| volume.deleting)?;
     let mut steps = Vec::new();
-    let kept: Vec<&str> = volume.finalizers.iter().collect();
     let object = ObjectName::cluster("PersistentVolume", &*volume.name);
     steps.push(Step::note(
         object.clone(),
-        format!("is being deleted, and is kept by {}", kept.join(", ")),
+        format!("is being deleted, and is kept by {}", volume.finalizers),
     ));
     let diagnosis = diagnosis(scene, attachments, &mut steps);
     let state = if diagnosis.verdict == Verdict::Blocked {
@@ -145,12 +144,11 @@ fn by_others(scene: &Scene, name: &str) -> Diagnosis {
             format!("kubectl describe pvc {} --namespace {}", claim.name, claim.namespace),
         );
     }
-    let others: Vec<&str> = volume.finalizers.iter().collect();
     Diagnosis::new(
         Case::ForeignFinalizer,
         format!(
             "finalizer {} keeps PersistentVolume {name}, and no attacher set it",
-            others.join(", ")
+            volume.finalizers
         ),
     )
     .advise("check the controller that set it; external-provisioner sets its own until the disk is deleted")

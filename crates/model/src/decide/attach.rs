@@ -36,10 +36,21 @@ fn keep_attached<'a>(observed: &Observed<'a>) -> Action<'a> {
         return Action::ProtectVolume(patch::protect_volume(volume, &driver.finalizer));
     }
     match without_note(attachment, observed.volume, driver) {
-        Some((node_id, source)) if allowed(observed, source).is_ok() => {
-            Action::Claim(patch::claim(attachment, driver, node_id, source))
-        }
-        _ => Action::Ignore(IgnoreReason::AlreadyAttached),
+        Some((node_id, source)) if allowed(observed, source).is_ok() => claim(observed, node_id, source).ok(),
+        _ => None,
+    }
+    .unwrap_or(Action::Ignore(IgnoreReason::AlreadyAttached))
+}
+
+/// The claim for a place. What nobody could read back whole is not written.
+fn claim<'a>(observed: &Observed<'_>, node_id: &str, source: &CsiSource) -> Result<Action<'a>, Refusal> {
+    let (attachment, driver) = (observed.attachment, observed.driver);
+    match patch::claim_note(attachment, driver, node_id, source).oversized() {
+        Some(too_large) => Err(Refusal::NoteTooLarge {
+            attachment: attachment.name.clone(),
+            bytes: too_large.bytes,
+        }),
+        None => Ok(Action::Claim(patch::claim(attachment, driver, node_id, source))),
     }
 }
 
@@ -51,7 +62,8 @@ pub(super) fn without_note<'a>(
     driver: &DriverFacts,
 ) -> Option<(&'a str, &'a CsiSource)> {
     let attached = attachment.attached && attachment.deleting.is_none();
-    if !attached || attachment.volume_note.is_some() || !attachment.finalizers.contains(&driver.finalizer) {
+    let noted = attachment.volume_note.is_some() || attachment.note_too_large.is_some();
+    if !attached || noted || !attachment.finalizers.contains(&driver.finalizer) {
         return None;
     }
     let AttachmentSource::PersistentVolume(_) = attachment.source else {
@@ -86,12 +98,7 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     let claimed = attachment.finalizers.contains(&observed.driver.finalizer);
     let noted = attachment.volume_note.as_ref().map(|note| &note.handle);
     if !claimed || attachment.node_id.as_deref() != Some(node_id) || noted != Some(&source.handle) {
-        return Ok(Action::Claim(patch::claim(
-            attachment,
-            observed.driver,
-            node_id,
-            source,
-        )));
+        return claim(observed, node_id, source);
     }
     // What is attached is in use, and a node ID may change though the machine stays: nothing is taken back then.
     let former = attachment.volume_note.iter().filter(|_| !attachment.attached);
@@ -127,6 +134,7 @@ fn published<'a>(observed: &Observed<'a>) -> Result<(&'a VolumeSpec, &'a CsiSour
     if is_blank(&source.handle) {
         return Err(Refusal::BlankHandle);
     }
+    published_volume::whole_note(observed.attachment)?;
     if let AttachmentSource::PersistentVolume(_) = observed.attachment.source
         && let Some(volume) = observed.volume
     {

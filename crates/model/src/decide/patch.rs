@@ -56,10 +56,15 @@ pub struct Write {
 
 /// Puts our finalizer on a PersistentVolume, after those of others.
 pub fn protect_volume(volume: &Volume, finalizer: &str) -> Write {
-    Write {
+    let write = Write {
         target: WriteTarget::Volume(volume.name.clone()),
         form: PatchType::Json,
         body: patch_of(&volume.uid, add_finalizer(&volume.finalizers, finalizer)),
+    };
+    if volume.finalizers.left_out() > 0 {
+        if_known(volume.resource_version, write)
+    } else {
+        write
     }
 }
 
@@ -105,15 +110,7 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
     if !attachment.finalizers.contains(finalizer) {
         operations.extend(add_finalizer(&attachment.finalizers, finalizer));
     }
-    let note = VolumeAnnotation {
-        handle: source.handle.clone(),
-        secret: source.publish_secret.clone(),
-        former: former(attachment, driver, node_id, source),
-        renewed: attachment
-            .volume_note
-            .as_ref()
-            .map_or(0, |note| note.renewed.wrapping_add(1)),
-    };
+    let note = claim_note(attachment, driver, node_id, source);
     let note = serde_json::to_string(&note).unwrap_or_default();
     if attachment.has_annotations {
         for (key, value) in [(NODE_ID_ANNOTATION, node_id), (VOLUME_ANNOTATION, &note)] {
@@ -132,10 +129,30 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
     if_known(attachment.resource_version, claim)
 }
 
-/// Claims an attachment again for the same place; none when no claim of ours is noted. What an operator that has died may have sent
+/// What a claim notes of the volume.
+pub fn claim_note(
+    attachment: &Attachment,
+    driver: &DriverFacts,
+    node_id: &str,
+    source: &CsiSource,
+) -> VolumeAnnotation {
+    let noted = attachment.volume_note.as_ref();
+    VolumeAnnotation {
+        handle: source.handle.clone(),
+        secret: source.publish_secret.clone(),
+        former: former(attachment, driver, node_id, source),
+        renewed: noted.map_or(0, |note| note.renewed.wrapping_add(1)),
+    }
+}
+
+/// Claims an attachment again for the same place; none when no claim of ours is noted, or not as a whole. What an operator that has died may have sent
 /// about the claim before is void then. On condition that nobody changed the attachment since it was read: it may be attached by now.
 pub fn renew(attachment: &Attachment) -> Option<Write> {
     let note = attachment.volume_note.as_deref()?;
+    if attachment.note_too_large.is_some() {
+        // What was left out would be lost.
+        return None;
+    }
     let note = VolumeAnnotation {
         renewed: note.renewed.wrapping_add(1),
         ..note.clone()
@@ -350,11 +367,13 @@ fn add_finalizer(present: &Finalizers, finalizer: &str) -> Vec<Value> {
             json!({"op": "add", "path": PATH, "value": [finalizer]}),
         ];
     }
+    let add = json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizer});
+    if present.left_out() > 0 {
+        // The list is not known as a whole. The version is tested in its place.
+        return vec![add];
+    }
     let all: Vec<&str> = present.iter().collect();
-    vec![
-        json!({"op": "test", "path": PATH, "value": all}),
-        json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizer}),
-    ]
+    vec![json!({"op": "test", "path": PATH, "value": all}), add]
 }
 
 fn remove_finalizer(at: usize, finalizer: &str) -> Vec<Value> {

@@ -32,6 +32,7 @@ impl Publication {
 pub fn is_claimed(attachment: &Attachment, driver: &DriverFacts) -> bool {
     let used = attachment.node_id.is_some()
         || attachment.volume_note.is_some()
+        || attachment.note_too_large.is_some()
         || attachment.attached
         || attachment.has_publish_context;
     used && attachment.finalizers.contains(&driver.finalizer)

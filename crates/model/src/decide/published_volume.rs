@@ -28,6 +28,7 @@ pub fn published_volume<'a>(
     attachment: &'a Attachment,
     volume: Option<&'a Volume>,
 ) -> Result<(&'a str, Option<&'a SecretReference>), Refusal> {
+    whole_note(attachment)?;
     let spec = match &attachment.source {
         AttachmentSource::Both(_) => return Err(Refusal::SourceTwice),
         AttachmentSource::Neither => return Err(Refusal::SourceMissing),
@@ -49,6 +50,17 @@ pub fn published_volume<'a>(
     };
     let source = csi_source(attachment, spec)?;
     Ok((&source.handle, source.publish_secret.as_ref()))
+}
+
+/// Where the volume may be is not known while a part of the note is left out, and no write may take the place of that part.
+pub(super) fn whole_note(attachment: &Attachment) -> Result<(), Refusal> {
+    match &attachment.note_too_large {
+        Some(too_large) => Err(Refusal::NoteTooLarge {
+            attachment: attachment.name.clone(),
+            bytes: too_large.bytes,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Whether the PersistentVolume that an attachment names has another handle than the attachment was claimed for: it was made

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
-use crate::objects::{MAX_VOLUME_FIELD, SecretReference, TranslationError};
+use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, SecretReference, TranslationError};
 
 /// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar
 /// search for; they are kept word for word.
@@ -95,14 +95,27 @@ pub enum Refusal {
     Untranslated(TranslationError),
     /// A field of the volume is larger than what is kept of it.
     #[error(
-        "{field} of {object} has {bytes} bytes, and at most {MAX_VOLUME_FIELD} are supported; make the volume with a smaller {field}"
+        "{field} of {object} has {bytes} bytes, {ENTRY_SIZE} for each entry among them, and at most {MAX_VOLUME_FIELD} are supported; \
+         make the volume with a smaller {field}"
     )]
     VolumeTooLarge {
         /// The PersistentVolume, or the VolumeAttachment that describes the volume itself.
         object: Box<str>,
         /// The field.
         field: &'static str,
-        /// How many bytes it has.
+        /// How much memory it needs.
+        bytes: usize,
+    },
+    /// The note of the volume is larger than what is kept of it, or a claim would make it so.
+    #[error(
+        "annotation {VOLUME_ANNOTATION} of VolumeAttachment {attachment} has {bytes} bytes, {ENTRY_SIZE} for each entry among them, and \
+         at most {MAX_VOLUME_FIELD} are supported, so that nothing says for certain where the volume may be; take those entries out of \
+         its list \"former\" where the volume is not attached"
+    )]
+    NoteTooLarge {
+        /// The attachment.
+        attachment: Arc<str>,
+        /// How much memory the note needs.
         bytes: usize,
     },
     /// Another attachment wants the same volume on the same node.
@@ -176,6 +189,7 @@ impl Refusal {
             | Self::Untranslated(_)
             | Self::BlankHandle
             | Self::VolumeTooLarge { .. }
+            | Self::NoteTooLarge { .. }
             | Self::OtherDriver { .. } => "invalid_spec",
         }
     }

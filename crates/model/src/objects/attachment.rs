@@ -11,9 +11,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::csi_source::SecretReference;
-use super::meta::{Finalizers, ResourceVersion, boxed, is_blank, slim_with_writer, trace_context};
+use super::meta::{
+    Finalizers, MAX_VOLUME_FIELD, ResourceVersion, boxed, is_blank, kept_size, slim_with_writer, trace_context,
+};
 use super::string_map::StringMap;
-use super::volume::{VolumeSpec, VolumeSpecWire};
+use super::volume::{OversizedField, VolumeSpec, VolumeSpecWire};
 use crate::api::names::{
     NODE_ID_ANNOTATION, NOT_ATTACHED_AT_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION,
     RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION,
@@ -206,6 +208,9 @@ pub struct Attachment {
     /// Annotation `attacher.csi.dev/volume`; absent too when it cannot be read or names no volume, as it is only a fall-back. What is
     /// blank among the former places is left out.
     pub volume_note: Option<Box<VolumeAnnotation>>,
+    /// That the note is too large to be kept: `former` was left out, or all of it when even the rest is. Where the volume may be is not
+    /// known as a whole then, and nothing is called.
+    pub note_too_large: Option<Box<OversizedField>>,
     /// Annotation `attacher.csi.dev/retry-now`: a person asks for a try at once when its value changes.
     pub retry_now: Option<Box<str>>,
     /// Annotation `attacher.csi.dev/not-attached-at`: former node IDs where the volume is not, as a person confirms.
@@ -261,7 +266,7 @@ impl From<SourceWire> for AttachmentSource {
     }
 }
 
-fn note(wire: Option<ErrorWire>) -> Option<Box<VolumeError>> {
+fn error_of(wire: Option<ErrorWire>) -> Option<Box<VolumeError>> {
     wire.map(|wire| {
         Box::new(VolumeError {
             time: wire.time.map(|time| time.0),
@@ -271,12 +276,37 @@ fn note(wire: Option<ErrorWire>) -> Option<Box<VolumeError>> {
     })
 }
 
-/// Reads the note of a volume.
-fn volume_note(text: &str) -> Option<Box<VolumeAnnotation>> {
-    let mut note: Box<VolumeAnnotation> = serde_json::from_str(text).ok()?;
+impl VolumeAnnotation {
+    /// That the note needs more memory than [`MAX_VOLUME_FIELD`], if it does.
+    pub fn oversized(&self) -> Option<OversizedField> {
+        let secret = self.secret.iter();
+        let secret = secret.map(|secret| secret.namespace.len() + secret.name.len());
+        let former = self.former.iter();
+        let former = former.map(|place| place.handle.len() + place.node_id.len());
+        let bytes = kept_size(std::iter::once(self.handle.len()).chain(secret).chain(former));
+        (bytes > MAX_VOLUME_FIELD).then_some(OversizedField {
+            field: VOLUME_ANNOTATION,
+            bytes,
+        })
+    }
+}
+
+/// Reads the note of a volume, and what of it is too large. Which volume it is stays known as long as that is not too large itself.
+fn volume_note(text: &str) -> (Option<Box<VolumeAnnotation>>, Option<Box<OversizedField>>) {
+    let Ok(mut note) = serde_json::from_str::<Box<VolumeAnnotation>>(text) else {
+        return (None, None);
+    };
     note.former
         .retain(|place| !is_blank(&place.handle) && !is_blank(&place.node_id));
-    (!is_blank(&note.handle)).then_some(note)
+    if is_blank(&note.handle) {
+        return (None, None);
+    }
+    let Some(too_large) = note.oversized() else {
+        return (Some(note), None);
+    };
+    note.former = Vec::new();
+    let rest = note.oversized().is_none().then_some(note);
+    (rest, Some(Box::new(too_large)))
 }
 
 /// What a person wrote in an annotation, which is not kept when it is longer than [`MAX_WORD`].
@@ -300,6 +330,9 @@ impl From<VolumeAttachmentWire> for Attachment {
         let trace_context = trace_context(wire.metadata.annotations.as_ref());
         let mut annotations = wire.metadata.annotations.unwrap_or_default();
         let noted_node = annotations.remove(NODE_ID_ANNOTATION);
+        let note = annotations.get(VOLUME_ANNOTATION).map(|text| volume_note(text));
+        let (volume_note, note_too_large) = note.unwrap_or_default();
+        let finalizers = Finalizers::of(wire.metadata.finalizers, Some(&wire.spec.attacher));
         Self {
             resource_version,
             has_annotations,
@@ -308,10 +341,11 @@ impl From<VolumeAttachmentWire> for Attachment {
             uid: boxed(wire.metadata.uid),
             created: wire.metadata.creation_timestamp.map(|time| time.0),
             deleting: wire.metadata.deletion_timestamp.map(|time| time.0),
-            finalizers: Finalizers::new(wire.metadata.finalizers.unwrap_or_default()),
+            finalizers,
             node_id_is_blank: noted_node.as_deref().is_some_and(is_blank),
             node_id: noted_node.filter(|id| !is_blank(id)).map(String::into_boxed_str),
-            volume_note: annotations.get(VOLUME_ANNOTATION).and_then(|text| volume_note(text)),
+            volume_note,
+            note_too_large,
             retry_now: word(&mut annotations, RETRY_NOW_ANNOTATION),
             not_attached_at: word(&mut annotations, NOT_ATTACHED_AT_ANNOTATION),
             release: word(&mut annotations, RELEASE_ANNOTATION).map(|request| {
@@ -323,8 +357,8 @@ impl From<VolumeAttachmentWire> for Attachment {
             source: wire.spec.source.into(),
             attached: wire.status.attached,
             has_publish_context: wire.status.attachment_metadata.is_some_and(|context| context.0),
-            attach_error: note(wire.status.attach_error),
-            detach_error: note(wire.status.detach_error),
+            attach_error: error_of(wire.status.attach_error),
+            detach_error: error_of(wire.status.detach_error),
             other_writer: wire.metadata.managed_fields.and_then(other_writer),
         }
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::meta::{MAX_VOLUME_FIELD, boxed};
+use super::meta::{MAX_VOLUME_FIELD, boxed, kept_size};
 use super::string_map::StringMap;
 
 /// Name and namespace of a Secret.
@@ -46,10 +46,10 @@ pub(super) struct CsiWire {
 }
 
 impl CsiWire {
-    /// Empties the attributes when they are too large; how many bytes they had.
+    /// Empties the attributes when they are too large; how much memory they would have needed.
     pub(super) fn take_oversized_attributes(&mut self) -> Option<usize> {
         let entries = self.volume_attributes.iter().flatten();
-        let bytes = entries.map(|(key, value)| key.len() + value.len()).sum();
+        let bytes = kept_size(entries.map(|(key, value)| key.len() + value.len()));
         (bytes > MAX_VOLUME_FIELD).then(|| {
             self.volume_attributes = None;
             bytes

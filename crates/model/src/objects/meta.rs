@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 
 use super::in_tree::{is_read_annotation, is_read_label};
 use super::string_map::StringMap;
-use crate::api::names::{FIELD_MANAGER, NODE_ID_ANNOTATION};
+use crate::api::names::{FIELD_MANAGER, NODE_ID_ANNOTATION, finalizer_name};
 
 /// What all annotations of ours begin with.
 const OUR_PREFIX: &str = "attacher.csi.dev/";
@@ -42,17 +42,76 @@ impl ResourceVersion {
 
 /// An object's `metadata.finalizers`, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Finalizers(Box<[Box<str>]>);
+pub struct Finalizers {
+    entries: Box<[Box<str>]>,
+    /// Almost always absent.
+    beyond: Option<Box<Beyond>>,
+}
+
+/// What is known of the part of a list that is beyond [`MAX_VOLUME_FIELD`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Beyond {
+    /// The finalizer of the object's own driver and its position in the list: whether it is there must be known for certain.
+    ours: Option<(usize, Box<str>)>,
+    left_out: usize,
+}
+
+/// The entries, for people.
+impl fmt::Display for Finalizers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, entry) in self.iter().enumerate() {
+            let separator = if at > 0 { ", " } else { "" };
+            write!(formatter, "{separator}{entry}")?;
+        }
+        match self.left_out() {
+            0 => Ok(()),
+            left_out => write!(formatter, " and {left_out} more"),
+        }
+    }
+}
 
 impl Finalizers {
     /// Builds the list; an absent and an empty list are the same, as the API server stores neither.
     pub fn new<S: Into<Box<str>>>(entries: impl IntoIterator<Item = S>) -> Self {
-        Self(entries.into_iter().map(Into::into).collect())
+        Self {
+            entries: entries.into_iter().map(Into::into).collect(),
+            beyond: None,
+        }
+    }
+
+    /// Keeps the first entries as far as [`MAX_VOLUME_FIELD`] allows, and beyond that only the finalizer of this driver. Positions
+    /// are those of the whole list.
+    pub(super) fn of(list: Option<Vec<String>>, driver: Option<&str>) -> Self {
+        let mut list = list.unwrap_or_default();
+        let mut size = 0;
+        let ends = |entry: &String| {
+            size += kept_size([entry.len()]);
+            size > MAX_VOLUME_FIELD
+        };
+        let Some(end) = list.iter().position(ends) else {
+            return Self::new(list);
+        };
+        let beyond = list.split_off(end);
+        let left_out = beyond.len();
+        let ours = driver.map(finalizer_name);
+        let ours = beyond
+            .into_iter()
+            .enumerate()
+            .find(|(_, entry)| Some(entry) == ours.as_ref());
+        let beyond = Beyond {
+            left_out: left_out - usize::from(ours.is_some()),
+            ours: ours.map(|(at, entry)| (end + at, entry.into())),
+        };
+        Self {
+            beyond: Some(Box::new(beyond)),
+            ..Self::new(list)
+        }
     }
 
     /// Position of `name` in the list.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.0.iter().position(|entry| &**entry == name)
+        let ours = || self.ours_beyond().filter(|(_, entry)| *entry == name).map(|(at, _)| at);
+        self.entries.iter().position(|entry| &**entry == name).or_else(ours)
     }
 
     /// Whether `name` is in the list.
@@ -62,12 +121,23 @@ impl Finalizers {
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries.is_empty() && self.beyond.is_none()
     }
 
-    /// The entries in order.
+    /// How many entries are not kept, as the list is too large.
+    pub fn left_out(&self) -> usize {
+        self.beyond.as_ref().map_or(0, |beyond| beyond.left_out)
+    }
+
+    /// The entries that are kept, in order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|entry| &**entry)
+        let ours = self.ours_beyond().map(|(_, entry)| entry);
+        self.entries.iter().map(|entry| &**entry).chain(ours)
+    }
+
+    fn ours_beyond(&self) -> Option<(usize, &str)> {
+        let (at, entry) = self.beyond.as_ref()?.ours.as_ref()?;
+        Some((*at, entry))
     }
 }
 
@@ -237,8 +307,20 @@ pub(super) fn trace_context(annotations: Option<&BTreeMap<String, String>>) -> S
     StringMap::from(kept)
 }
 
-/// How many bytes of a list or map of a volume are kept, such as its attributes; the CSI specification allows a map 4 KiB.
+/// How much of a list or map that others write is kept, such as a volume's attributes; the CSI specification allows a map 4 KiB.
+/// [`kept_size`] says what counts.
 pub const MAX_VOLUME_FIELD: usize = 64 << 10;
+
+/// What an entry of a list or map costs beside its text: half a million empty texts are no bytes, and many MiB of memory.
+pub const ENTRY_SIZE: usize = 48;
+
+/// How much memory a list or map costs, told by the length of the text of each entry.
+pub(super) fn kept_size(lengths: impl IntoIterator<Item = usize>) -> usize {
+    lengths
+        .into_iter()
+        .map(|length| length.saturating_add(ENTRY_SIZE))
+        .sum()
+}
 
 /// Whether a text says nothing. Where an ID, a handle or a name is expected, such a text is as good as none: an empty `node_id` takes
 /// a volume from every node (CSI specification, "ControllerUnpublishVolume"), and the API server accepts a single space.

@@ -24,7 +24,7 @@ pub use attachment::{
 };
 pub use csi_source::{CsiSource, SecretReference};
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
-pub use meta::{Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_blank};
+pub use meta::{ENTRY_SIZE, Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_blank};
 pub use node::{CsiNode, CsiNodeWire};
 pub use operation::Operation;
 pub use string_map::StringMap;

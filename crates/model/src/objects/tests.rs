@@ -296,3 +296,93 @@ fn what_others_write_is_kept_within_bounds() {
         assert_eq!(&*record.spec.csi().unwrap().handle, "h", "it can be detached");
     }
 }
+
+/// An entry costs memory beside its text: half a million empty ones are no text and many MiB.
+#[test]
+fn tiny_entries_are_kept_within_bounds() {
+    let most = MAX_VOLUME_FIELD / ENTRY_SIZE;
+    let volume = |spec: Value| {
+        let object = json!({"metadata": {"name": "v", "uid": "u"}, "spec": spec});
+        Volume::from(serde_json::from_value::<PersistentVolumeWire>(object).unwrap())
+    };
+    let attributes =
+        |count: usize| -> BTreeMap<String, &str> { (0..count).map(|at| (format!("{at:05}"), "")).collect() };
+    let options = volume(json!({"mountOptions": vec![""; 480_000], "csi": {"driver": "d", "volumeHandle": "h"}}));
+    let keys = volume(json!({"csi": {"driver": "d", "volumeHandle": "h", "volumeAttributes": attributes(12_000)}}));
+    for (record, field) in [(options, "spec.mountOptions"), (keys, "spec.csi.volumeAttributes")] {
+        let kept = record.spec.mount_options.len() + record.spec.csi().unwrap().attributes.iter().count();
+        assert!(kept <= most, "{field}: {kept} entries");
+        assert_eq!(record.spec.too_large.map(|found| found.field), Some(field));
+    }
+    let few = volume(json!({"mountOptions": vec![""; most], "csi": {"driver": "d", "volumeHandle": "h"}}));
+    assert_eq!((few.spec.too_large, few.spec.mount_options.len()), (None, most));
+}
+
+/// Where the volume may be besides is a list that anybody can fill who may annotate the object, whoever its driver is.
+#[test]
+fn a_note_is_kept_within_bounds() {
+    let record = |note: Value| {
+        let object = json!({
+            "metadata": {"name": "a", "uid": "u", "annotations": {crate::api::names::VOLUME_ANNOTATION: note.to_string()}},
+            "spec": {"attacher": "of-others", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
+        });
+        Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap())
+    };
+    let places = |count: usize| vec![json!({"handle": "a", "nodeID": "b"}); count];
+    let large = record(json!({"handle": "h", "former": places(9_000), "renewed": 3}));
+    let note = large.volume_note.expect("it says which volume it is");
+    assert_eq!((&*note.handle, note.former.len(), note.renewed), ("h", 0, 3));
+    let told = large.note_too_large.expect("it is told");
+    assert!(told.field.contains(crate::api::names::VOLUME_ANNOTATION) && told.bytes > MAX_VOLUME_FIELD);
+    let large = record(json!({"handle": "h".repeat(70_000)}));
+    assert!(large.volume_note.is_none() && large.note_too_large.is_some());
+    let usual = record(json!({"handle": "h", "former": places(100)}));
+    assert_eq!(
+        (usual.note_too_large, usual.volume_note.unwrap().former.len()),
+        (None, 100)
+    );
+}
+
+/// Ours is found in its place however many stand before it, and no more than the bound is kept.
+#[test]
+fn finalizers_are_kept_within_bounds() {
+    let list = |ours: &str| {
+        let mut list = vec!["a".to_owned(); 250_000];
+        list.push(ours.to_owned());
+        list.push("b/c".to_owned());
+        list
+    };
+    let ours = crate::api::names::finalizer_name("csi.test");
+    let object = json!({
+        "metadata": {"name": "a", "uid": "u", "finalizers": list(&ours)},
+        "spec": {"attacher": "csi.test", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
+    });
+    let attachment = Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap());
+    let volume = |spec: Value| {
+        let object = json!({"metadata": {"name": "v", "uid": "u", "finalizers": list(&ours)}, "spec": spec});
+        Volume::from(serde_json::from_value::<PersistentVolumeWire>(object).unwrap())
+    };
+    let of_driver = volume(json!({"csi": {"driver": "csi.test", "volumeHandle": "h"}}));
+    for finalizers in [&attachment.finalizers, &of_driver.finalizers] {
+        assert_eq!(finalizers.position(&ours), Some(250_000));
+        assert_eq!(finalizers.position("a"), Some(0));
+        let kept = finalizers.iter().count();
+        assert!(kept <= 1 + MAX_VOLUME_FIELD / ENTRY_SIZE, "{kept} entries");
+        assert_eq!(kept + finalizers.left_out(), 250_002);
+        assert!(!finalizers.is_empty());
+    }
+    let of_other = volume(json!({"csi": {"driver": "other", "volumeHandle": "h"}}));
+    assert!(!of_other.finalizers.contains(&ours) && of_other.finalizers.left_out() > 0);
+    let of_in_tree = Volume::from(
+        serde_json::from_value::<PersistentVolumeWire>(json!({
+            "metadata": {"name": "v", "finalizers": list("external-attacher/cinder-csi-openstack-org")},
+            "spec": {"cinder": {}},
+        }))
+        .unwrap(),
+    );
+    assert!(
+        of_in_tree
+            .finalizers
+            .contains("external-attacher/cinder-csi-openstack-org")
+    );
+}

@@ -14,7 +14,7 @@ use super::in_tree::{
     self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, InTreeWire,
     MIGRATED_TO_ANNOTATION, PersistentDiskWire, PersistentVolumeContext, PortworxWire, TranslationError, VsphereWire,
 };
-use super::meta::{Finalizers, MAX_VOLUME_FIELD, ResourceVersion, boxed, slim, trace_context};
+use super::meta::{Finalizers, MAX_VOLUME_FIELD, ResourceVersion, boxed, kept_size, slim, trace_context};
 use super::string_map::StringMap;
 
 /// A PersistentVolume as it comes over the wire, reduced to what is read.
@@ -77,12 +77,12 @@ pub enum VolumeSource {
     Other,
 }
 
-/// A field of a volume that is too large to be kept.
+/// A field that is too large to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OversizedField {
     /// Its path.
     pub field: &'static str,
-    /// How many bytes its keys and values have.
+    /// How much memory it needs: the bytes of its keys and values, and [`ENTRY_SIZE`](super::ENTRY_SIZE) for each entry.
     pub bytes: usize,
 }
 
@@ -160,7 +160,7 @@ impl VolumeSpecWire {
             field: "spec.csi.volumeAttributes",
             bytes,
         });
-        let bytes = self.mount_options.iter().flatten().map(String::len).sum();
+        let bytes = kept_size(self.mount_options.iter().flatten().map(String::len));
         if bytes <= MAX_VOLUME_FIELD {
             return attributes;
         }
@@ -260,14 +260,16 @@ impl From<PersistentVolumeWire> for Volume {
                 spec.access_modes = in_tree::access_modes(spec.access_modes);
             }
         }
+        let driver = in_tree.as_ref().map(|in_tree| in_tree.plugin.driver());
+        let driver = driver.or_else(|| spec.csi().map(|source| &*source.driver));
         Self {
+            finalizers: Finalizers::of(wire.metadata.finalizers.take(), driver),
             trace_context: trace_context(wire.metadata.annotations.as_ref()),
             resource_version: ResourceVersion::of(&wire.metadata),
             name: wire.metadata.name.unwrap_or_default().into(),
             uid: boxed(wire.metadata.uid),
             created: wire.metadata.creation_timestamp.map(|time| time.0),
             deleting: wire.metadata.deletion_timestamp.is_some(),
-            finalizers: Finalizers::new(wire.metadata.finalizers.unwrap_or_default()),
             storage_class,
             in_tree,
             claim,
