@@ -1,7 +1,7 @@
 //! Which cluster to talk to: a kubeconfig, or what stands around the pod.
 //!
 //! kube reads the file. What it reads and does not keep, or reads otherwise than client-go, is settled here: where the CA
-//! data is, so that it is read again; the proxy; and values that are blank or have ends of lines.
+//! data is, so that it is read again; the proxy; which of two tokens counts; and values that are blank or have ends of lines.
 
 use std::path::{Path, PathBuf};
 
@@ -64,6 +64,9 @@ pub(super) async fn from_kubeconfig(mut parsed: Kubeconfig, path: &Path) -> Resu
     let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
         .await
         .map_err(|source| unusable(path, source))?;
+    if let Some(path) = &config.auth_info.token_file {
+        readable_token(Path::new(path))?;
+    }
     config.root_cert_file = authorities;
     if let Some(told) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
         told.proxy_url.clone_from(&proxy);
@@ -90,7 +93,7 @@ fn selected(parsed: &mut Kubeconfig) -> Option<&mut Cluster> {
 /// goes before a file.
 fn settle_authorities(cluster: &mut Cluster) -> Result<Option<PathBuf>, TrustError> {
     let data = filled(cluster.certificate_authority_data.take().map(|data| in_one_line(&data)));
-    let file = filled(cluster.certificate_authority.take()).filter(|_| data.is_none());
+    let file = file(cluster.certificate_authority.take()).filter(|_| data.is_none());
     if cluster.insecure_skip_tls_verify == Some(true) {
         return Ok(None);
     }
@@ -118,17 +121,40 @@ fn settle_authorities(cluster: &mut Cluster) -> Result<Option<PathBuf>, TrustErr
 }
 
 fn settle_user(user: &mut AuthInfo) {
-    user.client_certificate = filled(user.client_certificate.take());
-    user.client_key = filled(user.client_key.take());
+    user.client_certificate = file(user.client_certificate.take());
+    user.client_key = file(user.client_key.take());
     user.client_certificate_data = filled(user.client_certificate_data.take().map(|data| in_one_line(&data)));
     let key = user.client_key_data.take();
     let key = filled(key.map(|data| in_one_line(data.expose_secret())));
     user.client_key_data = key.map(SecretString::from);
+    user.token_file = file(user.token_file.take());
+    // kube would take the one that stands in the kubeconfig, for ever; the file is renewed, and read again.
+    if user.token_file.is_some() {
+        user.token = None;
+    }
+}
+
+/// What cannot be read at the start is told now, and not as a request without credentials.
+fn readable_token(path: &Path) -> Result<(), ConnectError> {
+    let failed = |source| ConnectError::TokenFile {
+        path: path.to_owned(),
+        source,
+    };
+    let token = std::fs::read_to_string(path).map_err(failed)?;
+    if token.trim().is_empty() {
+        return Err(failed(std::io::Error::other("the file is empty")));
+    }
+    Ok(())
 }
 
 /// An empty value is none.
 fn filled(value: Option<String>) -> Option<String> {
     value.filter(|value| !value.is_empty())
+}
+
+/// The name of a file. kube puts the folder of the kubeconfig before an empty one.
+fn file(name: Option<String>) -> Option<String> {
+    filled(name).filter(|name| !name.ends_with('/'))
 }
 
 /// Go passes over ends of lines in base64.

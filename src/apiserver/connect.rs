@@ -11,6 +11,7 @@ use kube::Client;
 use kube::client::{Body, ConfigExt};
 use kube::config::Config;
 use rustls::pki_types::ServerName;
+use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 use tower::layer::layer_fn;
@@ -43,6 +44,14 @@ pub enum ConnectError {
         path: String,
         /// What is wrong with it.
         source: kube::config::KubeconfigError,
+    },
+    /// The file with the token cannot be used.
+    #[error("tokenFile {} of the kubeconfig: {source}", path.display())]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: std::io::Error,
     },
     /// Neither a kubeconfig nor a service account was found.
     #[error("no cluster is configured: give --kubeconfig FILE, or run inside a pod with a service account ({0})")]

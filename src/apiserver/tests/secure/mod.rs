@@ -145,12 +145,29 @@ async fn values_are_read_as_by_client_go() {
         .cluster("certificate-authority-data", "")
         .cluster("certificate-authority", "ca.crt")
         .user("client-certificate-data", "")
+        .user("client-certificate", "")
+        .user("client-key", "")
         .user("client-key-data", "");
     kubeconfig.write("ca.crt", &authority.certificate);
     assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
 
     let kubeconfig = Kubeconfig::new(&server.url()).cluster("insecure-skip-tls-verify", true);
     assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
+}
+
+/// What stands in the kubeconfig is of the day that it was written; the file is renewed.
+#[tokio::test]
+async fn a_token_in_a_file_goes_before_one_in_the_kubeconfig() {
+    let authority = Authority::new("root", P256);
+    let server = Server::start(acceptor(&authority.issue(&[HOST], P256), None)).await;
+    let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
+    let kubeconfig = kubeconfig.user("token", "of-the-day").user("tokenFile", "token");
+    kubeconfig.write("token", "renewed");
+    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
+    assert_eq!(*server.authorization.lock(), "Bearer renewed");
+    let kubeconfig = kubeconfig.user("tokenFile", "");
+    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
+    assert_eq!(*server.authorization.lock(), "Bearer of-the-day");
 }
 
 #[tokio::test]
@@ -191,6 +208,10 @@ async fn what_is_wrong_with_a_kubeconfig_is_said_without_its_secrets() {
         (
             at().is(&me).user("client-key-data", base64(&other.key)),
             "is not the key of the first certificate",
+        ),
+        (
+            at().user("token", secret).user("tokenFile", "/nowhere"),
+            "tokenFile /nowhere of the kubeconfig: No such file",
         ),
         (
             at().cluster("proxy-url", format!("ftp://me:{secret}@proxy:21")),

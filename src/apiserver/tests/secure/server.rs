@@ -114,6 +114,8 @@ pub(super) struct Server {
     acceptor: Arc<Mutex<TlsAcceptor>>,
     /// Clients that get 401.
     refused: Arc<Mutex<Vec<String>>>,
+    /// What the last request had in its header `Authorization`.
+    pub authorization: Arc<Mutex<String>>,
 }
 
 impl Server {
@@ -123,6 +125,7 @@ impl Server {
             address: listener.local_addr().unwrap(),
             acceptor: Arc::new(Mutex::new(acceptor)),
             refused: Arc::default(),
+            authorization: Arc::default(),
         };
         let serving = server.clone();
         tokio::spawn(async move {
@@ -144,7 +147,10 @@ impl Server {
             .map(|chain| common_name(&chain[0]))
             .unwrap_or_default();
         let server = tls.server_name().unwrap_or_default().to_owned();
-        let service = service_fn(move |_: Request<hyper::body::Incoming>| {
+        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+            let sent = request.headers().get(hyper::header::AUTHORIZATION);
+            let sent = sent.map(|sent| sent.to_str().unwrap().to_owned());
+            *self.authorization.lock() = sent.unwrap_or_default();
             let refused = self.refused.lock().contains(&client);
             let status = if refused {
                 StatusCode::UNAUTHORIZED
