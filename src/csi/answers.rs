@@ -3,8 +3,10 @@
 //! A connection can stand although nobody is behind it any more: a proxy that swallows it, a process that hangs and was replaced at
 //! its endpoint. Nothing but calls without an answer shows that. A driver that is only slow answers other calls meanwhile.
 
+use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// The answers over one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,11 +21,26 @@ pub struct Answers {
 
 /// Counts the answers over one connection. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AnswerCounter(Arc<watch::Sender<Answers>>);
+pub(super) struct AnswerCounter(Arc<Counted>);
 
-/// A call that has begun.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug, Default)]
+struct Counted {
+    answers: watch::Sender<Answers>,
+    out: Mutex<CallsOut>,
+}
+
+/// The calls that have begun and not ended.
+#[derive(Debug, Default)]
+struct CallsOut {
+    count: usize,
+    /// Since when there are some and none was answered.
+    silent_since: Option<Instant>,
+}
+
+/// A call that has begun. It is over when this is dropped.
+#[derive(Debug)]
 pub(super) struct PendingCall {
+    counted: Arc<Counted>,
     is_of_controller: bool,
     /// The answers before it.
     before: u64,
@@ -32,25 +49,40 @@ pub(super) struct PendingCall {
 impl AnswerCounter {
     /// Follows the count. A change is shown when an answer goes missing, and when one comes after that.
     pub fn subscribe(&self) -> watch::Receiver<Answers> {
-        self.0.subscribe()
+        self.0.answers.subscribe()
+    }
+
+    /// Since when calls are out and none was answered; none while nothing is out.
+    pub fn silent_since(&self) -> Option<Instant> {
+        self.0.out.lock().silent_since
     }
 
     /// A call begins, of the method with this path.
     pub fn begin(&self, method: &str) -> PendingCall {
+        let mut out = self.0.out.lock();
+        out.count += 1;
+        out.silent_since.get_or_insert_with(Instant::now);
+        drop(out);
         PendingCall {
+            counted: self.0.clone(),
             is_of_controller: method.starts_with("/csi.v1.Controller/"),
-            before: self.0.borrow().count,
+            before: self.0.answers.borrow().count,
         }
     }
+}
 
-    /// A call has ended; `answered` says whether the driver itself said how.
-    pub fn end(&self, call: PendingCall, answered: bool) {
-        self.0.send_if_modified(|answers| {
+impl PendingCall {
+    /// The call has ended; `answered` says whether the driver itself said how.
+    pub fn end(self, answered: bool) {
+        if answered && let Some(since) = &mut self.counted.out.lock().silent_since {
+            *since = Instant::now();
+        }
+        self.counted.answers.send_if_modified(|answers| {
             if answered {
                 answers.count += 1;
-                answers.of_controller += u64::from(call.is_of_controller);
+                answers.of_controller += u64::from(self.is_of_controller);
                 std::mem::take(&mut answers.missing) > 0
-            } else if call.before == answers.count {
+            } else if self.before == answers.count {
                 answers.missing = answers.missing.saturating_add(1);
                 true
             } else {
@@ -61,9 +93,20 @@ impl AnswerCounter {
     }
 }
 
+impl Drop for PendingCall {
+    fn drop(&mut self) {
+        let mut out = self.counted.out.lock();
+        out.count = out.count.saturating_sub(1);
+        if out.count == 0 {
+            out.silent_since = None;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const PUBLISH: &str = "/csi.v1.Controller/ControllerPublishVolume";
 
@@ -72,15 +115,15 @@ mod tests {
         let counter = AnswerCounter::default();
         let mut seen = counter.subscribe();
         let (one, other) = (counter.begin(PUBLISH), counter.begin("/csi.v1.Identity/Probe"));
-        counter.end(other, true);
+        other.end(true);
         assert!(!seen.has_changed().unwrap(), "nobody waits for what goes well");
-        counter.end(one, false);
+        one.end(false);
         assert_eq!(seen.borrow_and_update().missing, 0, "it answers, if not this call");
         for missing in 1..4 {
-            counter.end(counter.begin(PUBLISH), false);
+            counter.begin(PUBLISH).end(false);
             assert_eq!(seen.borrow_and_update().missing, missing);
         }
-        counter.end(counter.begin(PUBLISH), true);
+        counter.begin(PUBLISH).end(true);
         assert!(seen.has_changed().unwrap());
         let wanted = Answers {
             count: 2,
@@ -88,5 +131,21 @@ mod tests {
             missing: 0,
         };
         assert_eq!(*seen.borrow_and_update(), wanted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_lasts_from_the_first_call_that_is_out_or_the_last_answer() {
+        let counter = AnswerCounter::default();
+        assert_eq!(counter.silent_since(), None, "nothing was asked");
+        let begun = Instant::now();
+        let one = counter.begin(PUBLISH);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let other = counter.begin(PUBLISH);
+        assert_eq!(counter.silent_since(), Some(begun));
+        other.end(true);
+        assert_eq!(counter.silent_since(), Some(Instant::now()));
+        // A call that nobody waits for any more is no silence.
+        drop(one);
+        assert_eq!(counter.silent_since(), None);
     }
 }

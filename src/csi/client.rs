@@ -300,7 +300,7 @@ impl CsiClient {
             Err(_) => Err(deadline_exceeded(frame.deadline)),
         };
         let answered = matches!(testimony.get(), GrpcStatus::Ok | GrpcStatus::Error(_));
-        self.connection.answer_counter().end(pending, answered);
+        pending.end(answered);
         self.count(CallMetric {
             method: frame.method,
             code: answer.as_ref().err().map_or(Code::Ok, |error| error.code),

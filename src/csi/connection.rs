@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint as TonicEndpoint, Uri};
 
 use super::answers::{AnswerCounter, Answers};
@@ -140,6 +141,11 @@ impl DriverConnection {
     /// Follows what the driver answers over this connection.
     pub fn answers(&self) -> watch::Receiver<Answers> {
         self.answers.subscribe()
+    }
+
+    /// Since when calls are out and the driver answered nothing over this connection; none while nothing is out.
+    pub fn silent_since(&self) -> Option<Instant> {
+        self.answers.silent_since()
     }
 
     /// Counts the answers.

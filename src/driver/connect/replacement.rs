@@ -4,8 +4,8 @@
 //! first is left, and ends with its last call. Three things give cause:
 //! - The certificates were replaced.
 //! - The socket was replaced: the process at the other end of the first connection is not the one that serves the endpoint now.
-//! - The driver does not answer. After a call without an answer it is asked by Probe over the same connection. If that is not answered
-//!   either, the second connection decides between a connection that is dead and a driver that hangs. If it is, the driver is slow, or
+//! - The driver does not answer. After a call without an answer, and while one is out for long, it is asked by Probe over the same
+//!   connection. If that is not answered either, the second connection decides between a connection that is dead and a driver that hangs. If it is, the driver is slow, or
 //!   hangs in some calls; the endpoint may lead to another process by now, so that it is connected to again, more and more rarely.
 
 #[cfg(test)]
@@ -25,6 +25,9 @@ use crate::csi::DriverConnection;
 use crate::driver::state::DriverStateSender;
 use crate::telemetry::Span;
 
+/// So long a call may be out, without an answer to it or to another one, before the driver is asked by Probe. Its deadline may be many
+/// minutes.
+const SILENCE: Duration = Duration::from_secs(15);
 /// So often in a row Probe is answered and calls are not before the driver is connected to again.
 const PROBES_BEFORE_MOVE: u32 = 3;
 /// Pauses between two connections to a driver that answers Probe and not its calls.
@@ -106,7 +109,9 @@ impl DriverConnector {
                 _ = answers.wait_for(|answers| answers.missing > 0) => {}
                 // An answer that nobody waits for is not shown.
                 () = sleep(RETRY), if noted => {}
+                () = silence(current.client.connection()) => {}
             }
+            let is_silent = is_silent(current.client.connection());
             let seen = *answers.borrow_and_update();
             if seen.of_controller != of_controller {
                 of_controller = seen.of_controller;
@@ -115,7 +120,7 @@ impl DriverConnector {
                     publisher.connection_problem(None);
                 }
             }
-            if seen.missing == 0 {
+            if seen.missing == 0 && !is_silent {
                 continue;
             }
             let deadline = self.config.borrow().timeouts.probe;
@@ -123,6 +128,10 @@ impl DriverConnector {
             drop(current.client.probe(deadline, &Span::disabled()).await);
             if answers.borrow().count == seen.count {
                 return self.connect_after_silence().await;
+            }
+            if seen.missing == 0 {
+                // The call has its time still.
+                continue;
             }
             let is_due = self.hanging.lock().note(Instant::now());
             if self.hanging.lock().is_noted() {
@@ -298,6 +307,21 @@ impl DriverConnector {
             warn!(config = &*self.name, "{text}");
         }
     }
+}
+
+/// Resolves when a call is out for [`SILENCE`] and nothing is answered.
+async fn silence(connection: &DriverConnection) {
+    while !is_silent(connection) {
+        // What begins meanwhile is looked at before it is out for that long.
+        let since = connection.silent_since().unwrap_or_else(Instant::now);
+        sleep_until(since + SILENCE).await;
+    }
+}
+
+fn is_silent(connection: &DriverConnection) -> bool {
+    connection
+        .silent_since()
+        .is_some_and(|since| since.elapsed() >= SILENCE)
 }
 
 /// What is wrong with a Secret whose former contents are in use.

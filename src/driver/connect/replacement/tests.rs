@@ -13,7 +13,9 @@ use tokio::time::{Instant, advance, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 
-use super::{HANGING_CALLS, HangingCalls, INITIAL_MOVE_PAUSE, MAX_MOVE_PAUSE, PROBES_BEFORE_MOVE, Replacement};
+use super::{
+    HANGING_CALLS, HangingCalls, INITIAL_MOVE_PAUSE, MAX_MOVE_PAUSE, PROBES_BEFORE_MOVE, Replacement, SILENCE,
+};
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 use crate::apiserver::{Requests, connect};
@@ -207,6 +209,68 @@ async fn a_driver_that_answers_probe_alone_is_connected_to_again_and_its_backoff
         over = over => assert!(over.unwrap().is_ok()),
         _ = stage.replaced(&next) => panic!("the connection works"),
     }
+}
+
+/// Lets time go on at once, while nothing happens on the connections.
+async fn jump(by: Duration) {
+    tokio::time::pause();
+    advance(by).await;
+    tokio::time::resume();
+}
+
+/// The deadline of a call may be many minutes: it is not waited for to ask whether anybody is there.
+#[tokio::test]
+async fn a_call_that_is_out_for_long_is_reason_to_ask_who_is_there() {
+    let (driver, address) = tcp_driver().await;
+    let tunnel = Tunnel::to(address).await;
+    let stage = Stage::at(format!("http://{}", tunnel.address));
+    let current = stage.connect().await;
+    tunnel.swallow();
+    let replaced = stage.access.replaced(&current, &stage.publisher);
+    let jumped = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        jump(SILENCE).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        replacement = timeout(LIMIT + SILENCE, replaced) => drop(ready(replacement.expect("in time"))),
+        _ = unpublish(&current.client, "v", 24 * SILENCE) => panic!("nobody is there"),
+        () = jumped => unreachable!("it never ends"),
+    }
+    assert_eq!(driver.calls_of(Method::GetPluginInfo).len(), 2);
+}
+
+#[tokio::test]
+async fn a_driver_that_is_slow_and_answers_probe_keeps_its_calls() {
+    let (driver, address) = tcp_driver().await;
+    let stage = Stage::at(format!("http://{address}"));
+    let current = stage.connect().await;
+    driver.script(Rule::on(Method::ControllerUnpublishVolume).delay(4 * SILENCE));
+    let probes = || driver.calls_of(Method::Probe).len();
+    let before = probes();
+    let jumped = async {
+        let called = driver.wait_for_call(|call| call.method == Method::ControllerUnpublishVolume);
+        called.await;
+        for asked in 1..4 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            jump(SILENCE).await;
+            while probes() < before + asked {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        jump(SILENCE).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        _ = stage.access.replaced(&current, &stage.publisher) => panic!("it answers Probe"),
+        answer = timeout(LIMIT + 4 * SILENCE, unpublish(&current.client, "v", 24 * SILENCE)) => {
+            assert_eq!(answer.expect("in time"), Ok(()));
+        }
+        () = jumped => unreachable!("it never ends"),
+    }
+    assert!(probes() >= before + 3, "it is asked again and again");
+    assert_eq!(stage.problem(), None, "no deadline has passed");
+    assert_eq!(driver.calls_of(Method::GetPluginInfo).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
