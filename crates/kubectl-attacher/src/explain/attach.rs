@@ -2,12 +2,12 @@
 
 use csi_attacher_model::api::condition::ConditionType;
 use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final};
-use csi_attacher_model::insight::age;
+use csi_attacher_model::insight::{FindingKind, age};
 use csi_attacher_model::objects::{Attachment, Operation, SecretReference};
 use jiff::Timestamp;
 use std::sync::Arc;
 
-use super::decision::{NextStep, next_step};
+use super::decision::{NextStep, finding, next_step};
 use super::last::{SecretError, current_error, grpc_code, last_attempt, last_error, secret_error};
 use super::report::{Diagnosis, ObjectName, Step, StepState, Verdict};
 use super::service::Service;
@@ -61,6 +61,9 @@ fn attached(scene: &Scene, attachment: &Arc<Attachment>) -> Diagnosis {
             format!("kubectl attacher why va {}", other.attachment.name),
         );
     }
+    if let Some(diagnosis) = stands_for_another(scene, attachment) {
+        return diagnosis;
+    }
     if scene
         .driver
         .csi_driver
@@ -84,6 +87,25 @@ fn attached(scene: &Scene, attachment: &Arc<Attachment>) -> Diagnosis {
         ),
         _ => diagnosis,
     }
+}
+
+/// What is attached is not what its objects say now: the same finding as the operator's, in the same words.
+fn stands_for_another(scene: &Scene, attachment: &Attachment) -> Option<Diagnosis> {
+    let (kind, text) = finding(scene, attachment)?;
+    let case = match kind {
+        FindingKind::VolumeReplaced => Case::VolumeReplaced,
+        FindingKind::NodeIdChanged => Case::NodeIdChanged,
+        _ => return None,
+    };
+    let node = &attachment.node;
+    let diagnosis = Diagnosis::new(case, text)
+        .since(attachment.created)
+        .next("nothing: no controller resolves this")
+        .run(
+            "find out whether a pod on the node uses the volume; once none does, deleting the VolumeAttachment requests the detach",
+            format!("kubectl get pods --all-namespaces --field-selector spec.nodeName={node}"),
+        );
+    Some(diagnosis)
 }
 
 /// What the attacher does next with an attachment, or why it cannot do anything.

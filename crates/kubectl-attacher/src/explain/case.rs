@@ -97,6 +97,10 @@ cases! {
     OutOfServiceTaint Blocked,
     /// The volume is attached to two nodes, and may be attached to one only.
     AttachedTwice Blocked,
+    /// The PersistentVolume of what is attached was created again with another handle: its name stands for another volume now.
+    VolumeReplaced Blocked,
+    /// The CSINode names another node ID than the one at which the volume was attached: it may be another machine.
+    NodeIdChanged Blocked,
     /// The publish secret does not exist.
     SecretMissing Blocked,
     /// The attacher has no permission to read the publish secret.

@@ -1,8 +1,10 @@
 //! What an attacher does next with a VolumeAttachment, asked of the operator's own rules.
 
 use csi_attacher_model::decide::{
-    self, Action, DriverFacts, Neighbours, Policy, Refusal, SecretState, Snapshot, is_in_use, is_leaving, observe,
+    self, Action, DriverFacts, Neighbours, NodeEntry, Policy, Refusal, SecretState, Snapshot, is_in_use, is_leaving,
+    observe,
 };
+use csi_attacher_model::insight::{FindingInput, FindingKind, FindingThresholds, finding_message, findings};
 use csi_attacher_model::objects::{Attachment, AttachmentSource, VolumeSource};
 use std::sync::Arc;
 
@@ -42,6 +44,31 @@ pub(super) fn next_step(scene: &Scene, attachment: &Arc<Attachment>) -> Option<N
     };
     let step = ask(&snapshot, &facts, &policy, SecretState::NotLoaded);
     Some(step)
+}
+
+/// What the operator finds wrong with what is attached, and its words for it: that it stands for another volume or another machine.
+/// An object that could not be read is no finding.
+pub(super) fn finding(scene: &Scene, attachment: &Attachment) -> Option<(FindingKind, String)> {
+    let facts = scene.driver.facts();
+    let csi_node = scene.csi_node.found();
+    let node_id = csi_node.and_then(|record| record.drivers.node_id(&scene.driver.name));
+    let input = FindingInput {
+        attachment,
+        volume: scene.volume.found().map(|volume| &**volume),
+        node: node_id.map_or(NodeEntry::Missing, NodeEntry::Registered),
+        attached_at: None,
+        wanted_at: None,
+        driver: &facts,
+        attach_required: None,
+        leads_since: None,
+    };
+    let rules = FindingThresholds {
+        stuck_after: scene.stuck_after,
+    };
+    let found = findings(&input, scene.now, &rules);
+    let kinds = [FindingKind::VolumeReplaced, FindingKind::NodeIdChanged];
+    let kind = kinds.into_iter().find(|kind| found.contains(*kind))?;
+    Some((kind, finding_message(kind, &input)))
 }
 
 fn ask(snapshot: &Snapshot, facts: &DriverFacts, policy: &Policy, credentials: SecretState) -> NextStep {

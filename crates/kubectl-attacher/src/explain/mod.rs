@@ -69,7 +69,13 @@ fn walk(scene: &Scene, steps: &mut Vec<Step>) -> Diagnosis {
     let (mut step, diagnosis) = attach::attachment(scene, &service);
     if served.state == StepState::Blocked {
         // One step blocks: what is behind it only waits for it, unless no attacher would go on with it either.
-        let of_others = [Case::ForeignFinalizer, Case::AttachedTwice, Case::LeftOver];
+        let of_others = [
+            Case::ForeignFinalizer,
+            Case::AttachedTwice,
+            Case::VolumeReplaced,
+            Case::NodeIdChanged,
+            Case::LeftOver,
+        ];
         if step.state == StepState::Done || of_others.contains(&diagnosis.case) {
             served.state = StepState::Note;
         } else if step.state == StepState::Blocked {

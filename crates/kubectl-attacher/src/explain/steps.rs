@@ -1,5 +1,8 @@
 //! The steps before the VolumeAttachment: pod, claim, volume, CSIDriver, node.
 
+use csi_attacher_model::decide::replaced;
+use csi_attacher_model::objects::Attachment;
+
 use super::Case;
 use super::report::{Diagnosis, ObjectName, Step, StepState};
 use crate::observed::{ClaimRecord, Lookup, PodRecord, Scene};
@@ -149,8 +152,15 @@ pub(super) fn volume(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> 
                 return Some(Diagnosis::new(Case::NotCsi, summary));
             };
             let deleting = if volume.deleting { ", is being deleted" } else { "" };
-            let text = format!("is volume {} of driver {}{deleting}", source.handle, source.driver);
-            steps.push(if volume.deleting {
+            let mut text = format!("is volume {} of driver {}{deleting}", source.handle, source.driver);
+            let replaced = published(scene).and_then(|attachment| Some((attachment, replaced(attachment, volume)?.0)));
+            if let Some((attachment, attached)) = replaced {
+                text = format!(
+                    "{text}, and VolumeAttachment {} is of volume {attached}",
+                    attachment.name
+                );
+            }
+            steps.push(if volume.deleting || replaced.is_some() {
                 Step::note(object, text)
             } else {
                 Step::done(object, text)
@@ -158,6 +168,12 @@ pub(super) fn volume(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> 
             None
         }
     }
+}
+
+/// The VolumeAttachment, if it stands for what was published and not for what is to be.
+fn published(scene: &Scene) -> Option<&Attachment> {
+    let attachment = scene.attachment.found()?;
+    (attachment.attached || attachment.deleting.is_some()).then_some(attachment)
 }
 
 /// The driver wants volumes to be attached.
@@ -229,7 +245,12 @@ pub(super) fn node(scene: &Scene, steps: &mut Vec<Step>) {
                     (Some(used), Some(limit)) => format!(", {used} of {limit} volumes"),
                     _ => String::new(),
                 };
-                Step::done(object, format!("lists driver {driver} as {id}{used}"))
+                let text = format!("lists driver {driver} as {id}{used}");
+                let published_at = published(scene).and_then(|attachment| attachment.node_id.as_deref());
+                match published_at.filter(|published_at| *published_at != id) {
+                    Some(other) => Step::note(object, format!("{text}, and the volume is attached to node ID {other}")),
+                    None => Step::done(object, text),
+                }
             }
         },
     });

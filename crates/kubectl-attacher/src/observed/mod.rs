@@ -224,16 +224,19 @@ impl Scene {
         }
     }
 
-    /// The handle of the volume, if it is a CSI volume.
+    /// The handle of the volume, if it is a CSI volume: of what is attached or being detached, the one that was attached. Its
+    /// PersistentVolume may have been made again under its name.
     pub fn handle(&self) -> Option<&str> {
         let described = self.volume.found().and_then(|volume| volume.spec.csi());
-        let noted = self
-            .attachment
-            .found()
-            .and_then(|attachment| attachment.volume_note.as_deref());
-        described
-            .map(|source| &*source.handle)
-            .or_else(|| noted.map(|note| &*note.handle))
+        let described = described.map(|source| &*source.handle);
+        let attachment = self.attachment.found();
+        let noted = attachment.and_then(|attachment| Some(&*attachment.volume_note.as_deref()?.handle));
+        let is_published = attachment.is_some_and(|attachment| attachment.attached || attachment.deleting.is_some());
+        if is_published {
+            noted.or(described)
+        } else {
+            described.or(noted)
+        }
     }
 
     /// Whether the volume may be at one node at a time only.

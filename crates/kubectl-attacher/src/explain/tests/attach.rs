@@ -333,3 +333,67 @@ fn the_attacher_is_asked() {
         ),
     ]);
 }
+
+/// What the operator reports as a finding is no healthy attachment, whoever else serves the driver.
+#[test]
+fn attached_and_not_what_it_stands_for() {
+    let attached = || json!({"status": {"attached": true}});
+    let remade = || volume(json!({"spec": {"csi": {"volumeHandle": "h2"}}}));
+    play(vec![
+        row(
+            "the PersistentVolume was made again",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &attached())));
+                scene.volume = remade();
+            }),
+            Case::VolumeReplaced,
+            &[
+                "VolumeAttachment csi-1: volume h1 is attached to node node1, and PersistentVolume pv1 is volume h2 since it was created again",
+                "is volume h2 of driver ssd.csi.test, and VolumeAttachment csi-1 is of volume h1",
+                "once no pod on the node uses the volume",
+            ],
+        ),
+        row(
+            "the same, and nobody serves the driver",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &attached())));
+                scene.volume = remade();
+                scene.driver.config = Lookup::Missing;
+                scene.driver.lease = Lookup::Missing;
+            }),
+            Case::VolumeReplaced,
+            &["since it was created again"],
+        ),
+        row(
+            "the node has another ID",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &attached())));
+                scene.csi_node = csi_node(&[("ssd.csi.test", "id2")], None);
+            }),
+            Case::NodeIdChanged,
+            &[
+                "the volume is attached to node ID id1, and CSINode node1 has node ID id2 now",
+                "lists driver ssd.csi.test as id2, and the volume is attached to node ID id1",
+            ],
+        ),
+        row(
+            "what could not be read is not taken for another",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &attached())));
+                scene.volume = Lookup::Unknown;
+                scene.csi_node = Lookup::Unknown;
+            }),
+            Case::Attached,
+            &["the volume is attached to node node1"],
+        ),
+        row(
+            "an attach goes to the volume that has the name now",
+            with(|scene| scene.volume = remade()),
+            Case::Attaching,
+            &[
+                "is volume h2 of driver ssd.csi.test\"",
+                "puts its finalizer on the objects",
+            ],
+        ),
+    ]);
+}

@@ -82,7 +82,13 @@ fn check(name: &str, chain: &Chain) {
             assert!(!chain.diagnosis.advice.is_empty(), "{name}: no next step is named");
             let marked = chain.steps.iter().find(|step| step.state == StepState::Blocked);
             let is_of_attacher = marked.is_some_and(|step| step.object.kind == "AttacherConfig");
-            let of_others = [Case::AttachedTwice, Case::LeftOver, Case::ForeignFinalizer];
+            let of_others = [
+                Case::AttachedTwice,
+                Case::VolumeReplaced,
+                Case::NodeIdChanged,
+                Case::LeftOver,
+                Case::ForeignFinalizer,
+            ];
             let is_of_others = of_others.contains(&chain.diagnosis.case);
             assert!(!(is_of_attacher && is_of_others), "{name}: no attacher resolves this");
         }
