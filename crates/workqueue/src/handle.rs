@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::backoff::Backoff;
-use super::item::{AddResult, CauseCode, Item, Key};
+use super::item::{AddResult, CauseCode, Item, Key, Lane};
 use super::limits::{QueueLimits, Rate};
 use super::observer::{HeldKey, NoObserver, Observer, Stats};
 use super::run::{Run, RunResult};
@@ -31,6 +31,8 @@ pub(super) struct QueueInner<K> {
     work: Notify,
     /// Told when no run is in flight.
     idle: Notify,
+    /// Told when a place may have become free, for those who wait in [`Queue::place`].
+    places: Notify,
 }
 
 /// Makes a [`Queue`].
@@ -99,6 +101,7 @@ impl Builder {
             observer,
             work: Notify::new(),
             idle: Notify::new(),
+            places: Notify::new(),
         };
         Queue {
             shared: Arc::new(shared),
@@ -159,6 +162,7 @@ impl<K: Key> Queue<K> {
     /// Takes over other limits at once. Runs in flight go on.
     pub fn set_limits(&self, limits: QueueLimits) {
         self.shared.change(|state, now| state.set_limits(limits, now));
+        self.shared.places.notify_waiters();
     }
 
     /// Tells how much of [`QueueLimits::starts_per_second`] a run used in the end. Its start took one token; a run that used none
@@ -174,6 +178,23 @@ impl<K: Key> Queue<K> {
     /// Takes over another backoff for the runs that start from now on.
     pub fn set_backoff(&self, backoff: Backoff) {
         self.shared.change(|state, _| state.set_backoff(backoff));
+    }
+
+    /// Waits for a place among the runs of a lane, for work that belongs to no key and counts like a run in
+    /// [`LaneLimits::max_running`](super::LaneLimits::max_running) and [`QueueLimits::max_running`]. It goes before keys that wait.
+    /// Neither [`Self::pause`] nor [`Self::close`] holds it up, and [`Self::drained`] does not wait for it.
+    pub async fn place(&self, lane: Lane) -> Place<K> {
+        let reserved = Reserved::new(&self.shared, lane);
+        loop {
+            let changed = self.shared.places.notified();
+            let mut changed = std::pin::pin!(changed);
+            // A word that comes after the look must not be missed.
+            changed.as_mut().enable();
+            if self.shared.state.lock().lanes_mut().occupy(lane) {
+                return reserved.taken();
+            }
+            changed.await;
+        }
     }
 
     /// Hands out nothing until [`Self::resume`]. All state is kept and adds are taken.
@@ -256,6 +277,7 @@ impl<K: Key> QueueInner<K> {
             state.finish(run, verdict, now);
             state.running() == 0
         });
+        self.places.notify_waiters();
         if idle {
             self.idle.notify_waiters();
         }
@@ -269,6 +291,62 @@ impl<K: Key> QueueInner<K> {
         };
         self.work.notify_one();
         result
+    }
+}
+
+/// A place that somebody waits for. Given up when it is dropped.
+struct Reserved<K: Key> {
+    shared: Arc<QueueInner<K>>,
+    lane: Lane,
+    is_taken: bool,
+}
+
+impl<K: Key> Reserved<K> {
+    fn new(shared: &Arc<QueueInner<K>>, lane: Lane) -> Self {
+        shared.state.lock().lanes_mut().reserve(lane);
+        Self {
+            shared: Arc::clone(shared),
+            lane,
+            is_taken: false,
+        }
+    }
+
+    fn taken(mut self) -> Place<K> {
+        self.is_taken = true;
+        Place {
+            shared: Arc::clone(&self.shared),
+            lane: self.lane,
+        }
+    }
+}
+
+impl<K: Key> Drop for Reserved<K> {
+    fn drop(&mut self) {
+        if !self.is_taken {
+            self.shared.change(|state, _| state.lanes_mut().unreserve(self.lane));
+        }
+    }
+}
+
+/// A place among the runs of a lane, which [`Queue::place`] gives. It is free again when this is dropped.
+#[must_use = "the place is given back when it is dropped"]
+pub struct Place<K: Key> {
+    shared: Arc<QueueInner<K>>,
+    lane: Lane,
+}
+
+impl<K: Key> fmt::Debug for Place<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place")
+            .field("lane", &self.lane)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Key> Drop for Place<K> {
+    fn drop(&mut self) {
+        self.shared.change(|state, _| state.lanes_mut().vacate(self.lane));
+        self.shared.places.notify_waiters();
     }
 }
 

@@ -33,6 +33,8 @@ struct ReadyLane<K> {
     next_turn: u64,
     depth: usize,
     running: usize,
+    /// Work beside the keys that waits to be counted as a run.
+    reserved: usize,
     /// When keys of this lane were last found ready while the limits let none of them run.
     refused: Option<Instant>,
 }
@@ -134,12 +136,12 @@ impl<K: Key> Lanes<K> {
     /// Takes the next key that may run now and counts its run.
     pub(super) fn pop(&mut self, now: Instant) -> NextReady<K> {
         let mut token_at = None;
-        let is_full = self.is_full();
+        let is_full = self.is_full(|lane| lane.running + lane.reserved);
         for step in 0..self.all.len() {
             let index = (self.cursor + step) % self.all.len();
             let limit = self.limits.lanes.get(index).copied().unwrap_or_default();
             let lane = &self.all[index];
-            if lane.turns.is_empty() || (limit.max_running > 0 && lane.running >= limit.max_running) {
+            if lane.turns.is_empty() || lane.is_full(limit.max_running, lane.reserved) {
                 continue;
             }
             if limit.rate_limited {
@@ -171,12 +173,47 @@ impl<K: Key> Lanes<K> {
         NextReady::Nobody(token_at)
     }
 
-    /// Whether the lanes that count together have all the runs that they may have.
-    fn is_full(&self) -> bool {
+    /// Whether the lanes that count together have all the runs that they may have, when these are counted.
+    fn is_full(&self, counted_of: impl Fn(&ReadyLane<K>) -> usize) -> bool {
         let lanes = self.all.iter().enumerate();
         let counted = lanes.filter(|(index, _)| self.limits.lanes.get(*index).is_some_and(|limit| limit.rate_limited));
         let max_running = self.limits.max_running;
-        max_running > 0 && counted.map(|(_, lane)| lane.running).sum::<usize>() >= max_running
+        max_running > 0 && counted.map(|(_, lane)| counted_of(lane)).sum::<usize>() >= max_running
+    }
+
+    /// Keeps the next place of a lane for work beside the keys.
+    pub(super) fn reserve(&mut self, lane: Lane) {
+        self.grow(lane.index() + 1);
+        self.all[lane.index()].reserved += 1;
+    }
+
+    /// Gives up what was reserved.
+    pub(super) fn unreserve(&mut self, lane: Lane) {
+        if let Some(lane) = self.all.get_mut(lane.index()) {
+            lane.reserved = lane.reserved.saturating_sub(1);
+        }
+    }
+
+    /// Takes a place that was reserved, if the limits allow one more run in the lane. No key is counted for it.
+    pub(super) fn occupy(&mut self, lane: Lane) -> bool {
+        let limit = self.limits.lane(lane);
+        let is_full = limit.rate_limited && self.is_full(|lane| lane.running);
+        let Some(lane) = self.all.get_mut(lane.index()) else {
+            return true;
+        };
+        if is_full || lane.is_full(limit.max_running, 0) {
+            return false;
+        }
+        lane.reserved = lane.reserved.saturating_sub(1);
+        lane.running += 1;
+        true
+    }
+
+    /// Gives a place back that [`Self::occupy`] took.
+    pub(super) fn vacate(&mut self, lane: Lane) {
+        if let Some(lane) = self.all.get_mut(lane.index()) {
+            lane.running = lane.running.saturating_sub(1);
+        }
     }
 
     /// Whether a key of this lane that is ready since then was held back by a limit.
@@ -246,10 +283,9 @@ impl<K: Key> Lanes<K> {
     pub(super) fn is_empty(&self) -> bool {
         self.busy.is_empty()
             && self.running == 0
-            && self
-                .all
-                .iter()
-                .all(|lane| lane.groups.is_empty() && lane.turns.is_empty() && lane.depth == 0 && lane.running == 0)
+            && self.all.iter().all(|lane| {
+                lane.groups.is_empty() && lane.turns.is_empty() && lane.depth == 0 && lane.running + lane.reserved == 0
+            })
     }
 
     fn start(&mut self, group: Option<&Group>) {
@@ -280,8 +316,14 @@ impl<K> ReadyLane<K> {
             next_turn: 0,
             depth: 0,
             running: 0,
+            reserved: 0,
             refused: None,
         }
+    }
+
+    /// Whether the lane has all the runs that it may have, with `more` that count as well.
+    fn is_full(&self, max_running: usize, more: usize) -> bool {
+        max_running > 0 && self.running + more >= max_running
     }
 
     /// Takes the first key of the group whose turn it is; the group goes to the end of the order.

@@ -31,7 +31,7 @@ mod ticket;
 mod tests;
 
 pub use backoff::{Backoff, BackoffError};
-pub use handle::{Builder, Queue};
+pub use handle::{Builder, Place, Queue};
 pub use item::{AddResult, CauseCode, Group, Item, Key, Lane};
 pub use limits::{LaneLimits, QueueLimits, Rate, RateError, TokenBucket};
 pub use observer::{HeldKey, LaneStats, Observer, Stats};

@@ -190,6 +190,11 @@ impl<K: Key> QueueState<K> {
         self.places.lanes_mut().set_limits(limits, now);
     }
 
+    /// The ready keys, for work that is counted beside them.
+    pub(super) fn lanes_mut(&mut self) -> &mut Lanes<K> {
+        self.places.lanes_mut()
+    }
+
     /// Returns whether a key may be able to run earlier than before.
     pub(super) fn settle_rate(&mut self, lane: Lane, used: u32, now: Instant) -> bool {
         self.places.lanes_mut().settle_rate(lane, used, now)

@@ -8,7 +8,8 @@ use super::detach_waits::longest_hold;
 use super::in_flight::{CallInFlight, InFlightGuard};
 use super::publish_guard::PublishGuard;
 use super::state::{Attempt, FailureNote, StepResult};
-use super::{events, report, undo};
+use super::undo::{self, UndoRun};
+use super::{events, report};
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::api::validated::Timeouts;
 use crate::cache::Snapshot;
@@ -77,7 +78,7 @@ impl Attempt<'_> {
                 (step, self.noted == FailureNote::Written, may_be_unseen)
             }
         };
-        undo::unpublish_if_deleted(guard, &self.span, &self.calls, !may_be_unseen).await;
+        undo::unpublish_if_deleted(guard, &self.span, &self.calls, !may_be_unseen, UndoRun::OfQueue).await;
         // What the driver refused says nothing of a record before that was not answered.
         if is_on_record {
             self.work.context.unfinished.end_record(&snapshot.attachment);

@@ -21,10 +21,11 @@ use super::publish_guard::PublishGuard;
 use super::state::LIST_REST;
 use super::unfinished::UnfinishedPublish;
 use crate::apiserver::{ApiErrorKind, Returned};
-use crate::cache::Snapshot;
+use crate::cache::{AttacherKey, DETACH, Snapshot};
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, VolumeOnNode};
 use crate::objects::Attachment;
+use crate::queue::Place;
 use crate::telemetry::Span;
 
 const TRIES: u32 = 6;
@@ -40,6 +41,16 @@ struct Undo<'a> {
     span: &'a Span,
     /// Calls to the driver that were made.
     calls: &'a AtomicU32,
+    run: UndoRun,
+}
+
+/// Within what a volume is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::driver) enum UndoRun {
+    /// Within a run of the queue, which counts among the calls at once.
+    OfQueue,
+    /// Beside the queue.
+    Beside,
 }
 
 /// Looks again at what the former engine of the driver left unfinished. The flights are taken at once, so that nobody calls for
@@ -70,7 +81,7 @@ pub(in crate::driver) fn resume_unfinished(work: Arc<DriverContext>) -> impl Fut
         let total = work.config.borrow().concurrency.total.map_or(AT_ONCE, NonZero::get);
         stream::iter(guards)
             .for_each_concurrent(AT_ONCE.min(total), |guard| {
-                unpublish_if_deleted(guard, &span, &calls, false)
+                unpublish_if_deleted(guard, &span, &calls, false, UndoRun::Beside)
             })
             .await;
     }
@@ -87,12 +98,14 @@ pub(in crate::driver) async fn unpublish_if_deleted(
     span: &Span,
     calls: &AtomicU32,
     is_known: bool,
+    run: UndoRun,
 ) {
     let undo = Undo {
         work: guard.work(),
         publish: guard.publish(),
         span,
         calls,
+        run,
     };
     if undo.is_wanted_by_another() || (is_known && undo.is_believed()) {
         return guard.finished();
@@ -103,6 +116,7 @@ pub(in crate::driver) async fn unpublish_if_deleted(
         publish: guard.publish(),
         span,
         calls,
+        run,
     };
     if undo.confirm_and_take_back().await == UndoResult::Finished {
         guard.finished();
@@ -240,10 +254,13 @@ impl Undo<'_> {
         let (name, driver) = (&*self.snapshot().attachment.name, self.driver());
         let mut pause = FIRST_PAUSE;
         for _ in 0..TRIES {
+            let among_calls = self.place_among_calls().await;
             if self.is_wanted_by_another() {
                 return UndoResult::Finished;
             }
-            let Err(error) = self.unpublish(place).await else {
+            let answer = self.unpublish(place).await;
+            drop(among_calls);
+            let Err(error) = answer else {
                 traced!(
                     warn,
                     self.span,
@@ -274,6 +291,14 @@ impl Undo<'_> {
             "giving up: the volume may still be attached although its VolumeAttachment was deleted; detach it by hand",
         );
         UndoResult::Finished
+    }
+
+    /// Waits until the limits of calls at once allow one more; a run of the queue has its place.
+    async fn place_among_calls(&self) -> Option<Place<AttacherKey>> {
+        match self.run {
+            UndoRun::OfQueue => None,
+            UndoRun::Beside => Some(self.work.queue.place(DETACH).await),
+        }
     }
 
     /// One call. Not with the attempt's own client: its connection may be the one whose loss started this.

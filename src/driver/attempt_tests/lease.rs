@@ -139,6 +139,50 @@ async fn what_vanished_before_the_lease_was_lost_is_taken_back_in_the_next_term(
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
 }
 
+/// It is a call like those of the queue, and counts with them.
+#[tokio::test]
+async fn what_vanished_is_taken_back_within_the_limit_of_calls_at_once() {
+    let clock = Clock::of_test();
+    let term = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
+    let stage = AttemptFixture::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), |_| {});
+    let stage = stage.await;
+    stage.settings.send_modify(|settings| {
+        Arc::make_mut(settings).concurrency.total = std::num::NonZeroUsize::new(1);
+    });
+    for method in [Call::ControllerPublishVolume, Call::ControllerUnpublishVolume] {
+        stage.driver.script(Rule::on(method).delay(Duration::from_secs(1)));
+    }
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    for node in ["n0", "n1"] {
+        let id = format!("id-of-{node}");
+        stage.store.apply_node(CsiNode::new(node, &[(DRIVER, &id)]));
+    }
+    stage.attachment("va0", "n0", &json!({}));
+    let called = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
+    tokio::time::timeout(LIMIT, called).await.expect("in time");
+    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+    stage
+        .store
+        .mark_deleted(&WriteTarget::Attachment("va0".into()), "va0-uid");
+    clock.boot_jumps(Duration::from_secs(10));
+
+    let next = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
+    let stage = stage.in_another_term(Some(next)).await;
+    stage.attachment("va1", "n1", &json!({}));
+    let both_done = async {
+        while stage.calls(Call::ControllerUnpublishVolume) < 1
+            || stage.calls(Call::ControllerPublishVolume) < 2
+            || stage.driver.in_flight().now > 0
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, both_done).await.expect("in time");
+    assert_eq!(stage.driver.in_flight().peak, 1);
+}
+
 /// A volume is not released either.
 #[tokio::test]
 async fn no_volume_is_released_after_a_standstill() {

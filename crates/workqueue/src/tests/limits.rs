@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, advance};
+use tokio::time::{Instant, advance, timeout};
 
 use super::super::observer::NoObserver;
 use super::super::state::{NextRun, QueueState};
@@ -390,4 +390,34 @@ async fn five_hundred_keys_of_one_node_do_not_hold_up_the_first_of_another() {
         next_two.contains(&1_000),
         "{next_two:?}: it waits for one turn of each other node"
     );
+}
+
+/// Work that belongs to no key counts like a run, in its lane and among the lanes that count together.
+#[tokio::test(start_paused = true)]
+async fn a_place_counts_like_a_run_and_goes_before_keys_that_wait() {
+    for queue in [limited(limits([1, 0, 0], 0, 0)), {
+        let mut together = limits([0; 3], 0, 0);
+        together.max_running = 1;
+        together.lanes[ATTACH.index()].rate_limited = true;
+        limited(together)
+    }] {
+        for key in ["a", "b"] {
+            queue.add(item(key, 0));
+        }
+        let mut runs = take_all(&queue);
+        assert_eq!(keys(&runs), ["a"]);
+        let waiting = queue.clone();
+        let mut place = tokio::spawn(async move { waiting.place(ATTACH).await });
+        assert!(timeout(SECOND, &mut place).await.is_err(), "a run has the only place");
+        runs.remove(0).finish(RunResult::Done);
+        assert!(take_all(&queue).is_empty(), "what waited before goes first");
+        let place = timeout(SECOND, place).await.expect("in time").unwrap();
+        assert!(take_all(&queue).is_empty());
+        drop(place);
+        assert_eq!(keys(&take_all(&queue)), ["b"]);
+        // Who gives up waiting holds up nothing.
+        drop(timeout(SECOND, queue.place(ATTACH)).await);
+        queue.add(item("c", 0));
+        assert_eq!(keys(&take_all(&queue)), ["c"]);
+    }
 }
