@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::EnqueueCause;
 use super::counts::Counts;
 use super::links::{OfDriver, pending_since};
-use super::neighbours::HandleCounts;
+use super::machines::{Handles, Machines};
 use super::sharing::{Names, OfVolume};
 use super::table::{ObjectTable, Origin, TableChange};
 use crate::decide::patch::WriteTarget;
@@ -53,7 +53,8 @@ pub(crate) struct Index {
     pub nodes: ObjectTable<CsiNode>,
     pub(super) by_volume: HashMap<Arc<str>, OfVolume>,
     pub(super) by_node: HashMap<Arc<str>, Names>,
-    pub(super) handles: HandleCounts,
+    pub(super) machines: Machines,
+    pub(super) handles: Handles,
     pub(super) drivers: HashMap<Arc<str>, OfDriver>,
 }
 
@@ -162,7 +163,7 @@ impl Index {
             Some(previous) if same_place(previous, &current) => {
                 self.uncount(previous);
                 self.count(&current);
-                self.update_of_volume(previous, &current);
+                self.update_in_place(previous, &current);
             }
             Some(previous) => {
                 self.unlink(previous);
@@ -215,9 +216,9 @@ impl Index {
         let former = previous.as_deref().filter(|previous| previous.uid == current.uid);
         let cause = EnqueueCause::of_change(former.map(|former| former.deleting), current.deleting);
         if let Some(previous) = previous {
-            self.handles.remove(&previous.spec);
+            self.handles.remove_volume(&previous);
         }
-        self.handles.add(&current.spec);
+        self.handles.add_volume(&current);
         self.volume_changed(&current.name, cause)
     }
 
@@ -240,10 +241,15 @@ impl Index {
     }
 
     pub fn take_node(&mut self, record: CsiNode, origin: Origin) -> CacheChange {
-        let Some(applied) = self.nodes.take_copy(record, origin) else {
+        let Some(TableChange { previous, current }) = self.nodes.take_copy(record, origin) else {
             return CacheChange::None;
         };
-        self.node_changed(&applied.current.name)
+        let freed = previous.map_or_else(Vec::new, |previous| {
+            self.machines.remove_node(&previous);
+            self.freed_by_node(&previous, Some(&*current))
+        });
+        self.machines.add_node(&current);
+        self.node_changed(&current.name, freed)
     }
 
     /// The watch reports that an attachment is gone.
@@ -280,16 +286,15 @@ impl Index {
         }
     }
 
-    pub fn node_changed(&self, name: &str) -> CacheChange {
-        CacheChange::Node {
-            attachments: self
-                .by_node
-                .get(name)
-                .into_iter()
-                .flat_map(Names::iter)
-                .cloned()
-                .collect(),
-        }
+    fn node_changed(&self, name: &str, freed: Vec<Arc<str>>) -> CacheChange {
+        let mut attachments: Vec<Arc<str>> = self.on_node(name).cloned().collect();
+        attachments.extend(freed);
+        CacheChange::Node { attachments }
+    }
+
+    /// Names of the attachments of a node, in their order.
+    pub(super) fn on_node(&self, name: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.by_node.get(name).into_iter().flat_map(Names::iter)
     }
 
     /// Thousands of attachments name the same few drivers and nodes: one copy of each name serves all.
@@ -312,10 +317,7 @@ impl Index {
 
     fn volume_gone(&mut self, taken: Option<Arc<Volume>>) -> CacheChange {
         let Some(record) = taken else { return CacheChange::None };
-        // What is still attached though its volume is gone keeps the handle counted: it may be a neighbour.
-        if !self.by_volume.contains_key(&record.name) {
-            self.handles.remove(&record.spec);
-        }
+        self.handles.remove_volume(&record);
         self.volume_changed(&record.name, EnqueueCause::Update)
     }
 
@@ -330,9 +332,12 @@ impl Index {
     }
 
     pub fn remove_node(&mut self, name: &str, uid: &str) -> CacheChange {
-        self.nodes
-            .remove(name, uid)
-            .map_or(CacheChange::None, |record| self.node_changed(&record.name))
+        let Some(record) = self.nodes.remove(name, uid) else {
+            return CacheChange::None;
+        };
+        self.machines.remove_node(&record);
+        let freed = self.freed_by_node(&record, None);
+        self.node_changed(&record.name, freed)
     }
 }
 

@@ -68,7 +68,8 @@ impl Index {
                     .insert(record.node.clone(), Names::One(record.name.clone()));
             }
         }
-        self.handles.add_inline(record);
+        self.machines.add(record);
+        self.handles.add(record);
     }
 
     pub(super) fn unlink(&mut self, record: &Attachment) {
@@ -83,12 +84,23 @@ impl Index {
         {
             self.by_node.remove(&record.node);
         }
-        self.handles.remove_inline(record);
+        self.machines.remove(record);
+        self.handles.remove(record);
         self.uncount(record);
     }
 
     /// An attachment changed and stayed where it was.
-    pub(super) fn update_of_volume(&mut self, previous: &Attachment, current: &Attachment) {
+    pub(super) fn update_in_place(&mut self, previous: &Attachment, current: &Attachment) {
+        let tells = |record: &Attachment| {
+            let note = record.volume_note.as_ref().map(|note| note.handle.clone());
+            (record.attacher.clone(), record.node_id.clone(), note)
+        };
+        if tells(previous) != tells(current) {
+            self.machines.remove(previous);
+            self.machines.add(current);
+            self.handles.remove(previous);
+            self.handles.add(current);
+        }
         if let Some(of_volume) = previous.volume_name().and_then(|volume| self.by_volume.get_mut(volume)) {
             of_volume.replace(
                 previous,

@@ -8,10 +8,12 @@
 //! Must not decide anything and must not call anything but the watches.
 
 mod cause;
+mod counted;
 mod counts;
 mod forced;
 mod index;
 mod links;
+mod machines;
 mod neighbours;
 mod react;
 mod reading;

@@ -8,22 +8,16 @@ use super::index::{CacheChange, Index};
 impl Index {
     pub fn finish_attachment_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<CacheChange> {
         let gone = self.attachments.finish_list(seen);
-        let changes = gone
-            .iter()
+        gone.iter()
             .map(|record| self.remove_attachment(&record.name, &record.uid))
-            .collect();
-        self.count_orphans();
-        changes
+            .collect()
     }
 
     pub fn finish_volume_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<CacheChange> {
         let gone = self.volumes.finish_list(seen);
-        let changes = gone
-            .iter()
+        gone.iter()
             .map(|record| self.remove_volume(&record.name, &record.uid))
-            .collect();
-        self.count_orphans();
-        changes
+            .collect()
     }
 
     pub fn finish_node_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<CacheChange> {
@@ -31,20 +25,5 @@ impl Index {
         gone.iter()
             .map(|record| self.remove_node(&record.name, &record.uid))
             .collect()
-    }
-
-    /// What is attached though its volume is gone has its handle counted by the note.
-    fn count_orphans(&mut self) {
-        if !(self.volumes.is_listed() && self.attachments.is_listed()) {
-            return;
-        }
-        for record in self.attachments.values() {
-            if record
-                .volume_name()
-                .is_some_and(|volume| self.volumes.get(volume).is_none())
-            {
-                self.handles.add_noted(record);
-            }
-        }
     }
 }

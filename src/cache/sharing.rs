@@ -47,21 +47,23 @@ impl Names {
     }
 }
 
-/// Attachments by driver and by where they are: a node or a node ID. The last part is the name; none comes before all.
+/// Attachments by driver and by node. The last part is the name; none comes before all.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places(BTreeSet<Entry>);
 
 type Entry = (Arc<str>, Arc<str>, Option<Arc<str>>);
 
 impl Places {
-    fn add(&mut self, record: &Attachment, place: &str) {
-        self.0
-            .insert((record.attacher.clone(), place.into(), Some(record.name.clone())));
+    fn entry(record: &Attachment) -> Entry {
+        (record.attacher.clone(), record.node.clone(), Some(record.name.clone()))
     }
 
-    fn remove(&mut self, record: &Attachment, place: &str) {
-        self.0
-            .remove(&(record.attacher.clone(), place.into(), Some(record.name.clone())));
+    fn add(&mut self, record: &Attachment) {
+        self.0.insert(Self::entry(record));
+    }
+
+    fn remove(&mut self, record: &Attachment) {
+        self.0.remove(&Self::entry(record));
     }
 
     /// Those of a driver at a place.
@@ -106,58 +108,106 @@ fn after_driver(driver: &Arc<str>) -> Entry {
     (format!("{driver}\0").into(), "".into(), None)
 }
 
-/// The attachments of a volume that has several.
+/// The attachments of a PersistentVolume that has several.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shared {
     names: BTreeSet<Arc<str>>,
-    /// Being deleted; by node, and by node ID.
-    pub deleting: Places,
-    pub deleting_from: Places,
-    /// For whose detach an attach on another node waits ([`decide::is_leaving`]); by node.
-    pub leaving: Places,
-    /// Attached and wanted ([`decide::is_in_use`]); by node, and by node ID.
-    pub in_use: Places,
-    pub in_use_at: Places,
-    /// Wanted, and attached or carrying the driver's finalizer ([`decide::holds_its_place`]); by node ID.
-    pub claimed_at: Places,
-    /// Wanted and not attached yet; by node.
+    /// By the handle that they noted: a PersistentVolume that was made again under its name is another volume. Almost always there is
+    /// one, and one without a note.
+    by_note: Vec<(Option<Box<str>>, OfHandle)>,
+    /// Wanted and not attached yet, whatever they noted; by node.
     pub waiting: Places,
+}
+
+/// Those attachments of a PersistentVolume that noted one handle; by node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OfHandle {
+    /// Being deleted.
+    pub deleting: Places,
+    /// For whose detach an attach on another node waits ([`decide::is_leaving`]).
+    pub leaving: Places,
+    /// Attached and wanted ([`decide::is_in_use`]).
+    pub in_use: Places,
+    /// Wanted, and attached or carrying the driver's finalizer ([`decide::holds_its_place`]).
+    pub claimed: Places,
+}
+
+/// The handle that an attachment noted when it was claimed.
+pub(super) fn noted(record: &Attachment) -> Option<&str> {
+    record.volume_note.as_ref().map(|note| &*note.handle)
 }
 
 impl Shared {
     fn add(&mut self, record: &Attachment, finalizer: &str) {
         self.names.insert(record.name.clone());
-        self.each_place(record, finalizer, Places::add);
+        if is_waiting(record) {
+            self.waiting.add(record);
+        }
+        let noted = noted(record);
+        let at = self.by_note.iter().position(|(handle, _)| handle.as_deref() == noted);
+        let at = at.unwrap_or_else(|| {
+            self.by_note.push((noted.map(Box::from), OfHandle::default()));
+            self.by_note.len() - 1
+        });
+        if let Some((_, of_handle)) = self.by_note.get_mut(at) {
+            of_handle.each(record, finalizer, Places::add);
+        }
     }
 
     fn remove(&mut self, record: &Attachment, finalizer: &str) {
         self.names.remove(&record.name);
-        self.each_place(record, finalizer, Places::remove);
+        self.waiting.remove(record);
+        for (handle, of_handle) in &mut self.by_note {
+            if handle.as_deref() == noted(record) {
+                of_handle.each(record, finalizer, Places::remove);
+            }
+        }
+        self.by_note.retain(|(_, of_handle)| !of_handle.is_empty());
     }
 
+    /// Those that may be of the volume with a handle: they noted it, or none. All when the handle is not known.
+    pub fn of_handle<'a>(&'a self, handle: Option<&'a str>) -> impl Iterator<Item = &'a OfHandle> {
+        let all = self.by_note.iter();
+        let these = all.filter(move |(noted, _)| handle.is_none() || noted.is_none() || noted.as_deref() == handle);
+        these.map(|(_, of_handle)| of_handle)
+    }
+
+    /// Those that noted a handle, or none.
+    pub fn that_noted(&self, noted: Option<&str>) -> Option<&OfHandle> {
+        let mut all = self.by_note.iter();
+        let known = all.find(|(handle, _)| handle.as_deref() == noted);
+        known.map(|(_, of_handle)| of_handle)
+    }
+}
+
+fn is_waiting(record: &Attachment) -> bool {
+    record.deleting.is_none() && !record.attached
+}
+
+impl OfHandle {
     /// Does something to each set that an attachment belongs to.
-    fn each_place(&mut self, record: &Attachment, finalizer: &str, act: fn(&mut Places, &Attachment, &str)) {
-        let (node, id) = (&*record.node, record.node_id.as_deref());
-        if record.deleting.is_some() {
-            act(&mut self.deleting, record, node);
-            if let Some(id) = id {
-                act(&mut self.deleting_from, record, id);
-            }
-        } else if !record.attached {
-            act(&mut self.waiting, record, node);
-        }
-        if decide::is_leaving(record, finalizer) {
-            act(&mut self.leaving, record, node);
-        }
-        if decide::is_in_use(record) {
-            act(&mut self.in_use, record, node);
-            if let Some(id) = id {
-                act(&mut self.in_use_at, record, id);
+    fn each(&mut self, record: &Attachment, finalizer: &str, act: fn(&mut Places, &Attachment)) {
+        let Self {
+            deleting,
+            leaving,
+            in_use,
+            claimed,
+        } = self;
+        for (belongs, places) in [
+            (record.deleting.is_some(), deleting),
+            (decide::is_leaving(record, finalizer), leaving),
+            (decide::is_in_use(record), in_use),
+            (decide::holds_its_place(record, finalizer), claimed),
+        ] {
+            if belongs {
+                act(places, record);
             }
         }
-        if let Some(id) = id.filter(|_| decide::holds_its_place(record, finalizer)) {
-            act(&mut self.claimed_at, record, id);
-        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let all = [&self.deleting, &self.leaving, &self.in_use, &self.claimed];
+        all.iter().all(|places| places.0.is_empty())
     }
 }
 

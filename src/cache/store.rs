@@ -69,7 +69,7 @@ impl Store {
         self.inner.index.read().snapshot(name)
     }
 
-    /// Whether an attachment other than that of `snapshot`, on the same node, is claimed for a place.
+    /// Whether an attachment other than that of `snapshot` is claimed for a place, whatever its node is called.
     pub fn is_claimed(&self, driver: &DriverFacts, snapshot: &Snapshot, place: decide::VolumeOnNode<'_>) -> bool {
         self.inner.index.read().is_claimed(&snapshot.attachment, driver, place)
     }

@@ -263,10 +263,6 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         self.records.remove(name).map(|held| held.record)
     }
 
-    pub fn is_listed(&self) -> bool {
-        self.listed
-    }
-
     pub fn start_list(&mut self) {
         self.list += 1;
         self.newest = ResourceVersion::default();

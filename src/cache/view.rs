@@ -51,14 +51,9 @@ impl<'a> AttachmentView<'a> {
         }
     }
 
-    /// Another node to which its PersistentVolume is attached, and not being detached from.
+    /// Another node to which its volume is attached by the same PersistentVolume, and not being detached from.
     pub fn attached_at(&self) -> Option<&'a str> {
-        let of_volume = self.index.by_volume.get(self.attachment.volume_name()?)?;
-        let in_use = &of_volume.shared()?.in_use;
-        let other = in_use
-            .elsewhere(&self.attachment.attacher, &self.attachment.node)
-            .next()?;
-        self.index.attachments.get(other).map(|other| &*other.node)
+        self.index.in_use_elsewhere(self.attachment).map(|other| &*other.node)
     }
 
     /// Whether it describes its volume itself.

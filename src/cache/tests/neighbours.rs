@@ -1,10 +1,10 @@
 //! Attachments of one volume, and who is woken when one of them leaves.
 
-use super::{DRIVER, FINALIZER, attachment, detaching, fail_next, removed, served, volume, woken};
+use super::{DRIVER, FINALIZER, attachment, detaching, facts, fail_next, node, removed, served, volume, woken};
 use crate::cache::index::Index;
 use crate::cache::{AttacherKey, Store};
-use crate::decide::VolumeOnNode;
-use crate::objects::{Attachment, Finalizers, FormerVolumeOnNode, VolumeAnnotation, VolumeSource};
+use crate::decide::{self, Action, Policy, SecretState, VolumeOnNode};
+use crate::objects::{Attachment, AttachmentSource, Finalizers, FormerVolumeOnNode, VolumeAnnotation, VolumeSource};
 use crate::queue::Queue;
 
 fn on_node(mut record: Attachment, node: &str) -> Attachment {
@@ -23,7 +23,7 @@ fn names<'a>(records: impl IntoIterator<Item = &'a std::sync::Arc<Attachment>>) 
 }
 
 fn of_volume(mut record: Attachment, volume: &str) -> Attachment {
-    record.source = crate::objects::AttachmentSource::PersistentVolume(volume.into());
+    record.source = AttachmentSource::PersistentVolume(volume.into());
     record
 }
 
@@ -124,7 +124,7 @@ fn a_detach_knows_the_claims_for_its_places() {
     for record in [
         unclaimed,
         claimed("another-handle", "pv3", "other"),
-        on_node(claimed("another-node", "pv2", "h"), "n2"),
+        with_id(on_node(claimed("another-node", "pv2", "h"), "n2"), "machine-2"),
     ] {
         index.apply_attachment(record);
     }
@@ -132,15 +132,19 @@ fn a_detach_knows_the_claims_for_its_places() {
     index.apply_attachment(claimed("twin", "pv2", "h"));
     index.apply_attachment(on_node(claimed("renamed", "pv1", "h"), "n2"));
     index.apply_attachment(with_id(on_node(claimed("formerly", "pv1", "h"), "n3"), "machine-0"));
-    let claimed = |index: &Index, name: &str| index.snapshot(name).unwrap().neighbours.claimed;
-    assert_eq!(names(&claimed(&index, "a")), ["formerly", "renamed", "twin"]);
+    index.apply_attachment(on_node(claimed("renamed-twin", "pv2", "h"), "n4"));
+    let claimed = |index: &Index, name: &str| {
+        let claimed = index.snapshot(name).unwrap().neighbours.claimed;
+        claimed.into_iter().map(|other| other.attachment).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&claimed(&index, "a")), ["formerly", "renamed", "renamed-twin", "twin"]);
     assert!(claimed(&index, "twin").is_empty());
     let mut attached = with_id(on_node(attached("formerly"), "n3"), "machine-0");
     attached.finalizers = Finalizers::new([FINALIZER]);
     index.apply_attachment(attached);
     assert_eq!(
         names(&claimed(&index, "a")),
-        ["formerly", "renamed", "twin"],
+        ["formerly", "renamed", "renamed-twin", "twin"],
         "also what the sidecar attached"
     );
 }
@@ -241,7 +245,7 @@ fn what_a_sidecar_claimed_keeps_its_place() {
         made_again.finalizers = Finalizers::new([FINALIZER]);
         edit(&mut made_again);
         index.apply_attachment(made_again);
-        index.is_claimed(&gone, &super::facts(DRIVER), place)
+        index.is_claimed(&gone, &facts(DRIVER), place)
     };
     assert!(claims(|_| {}), "attached, with the finalizer");
     assert!(claims(|one| one.attached = false), "claimed");
@@ -279,5 +283,273 @@ fn what_a_sidecar_attached_at_a_machine_that_has_another_name_keeps_it() {
     index.apply_attachment(failed.clone());
     index.apply_attachment(in_use);
     let place = VolumeOnNode::new("h", "id-o").unwrap();
-    assert!(index.is_claimed(&failed, &super::facts(DRIVER), place));
+    assert!(index.is_claimed(&failed, &facts(DRIVER), place));
+}
+
+/// Describes the volume of that handle itself.
+fn in_line(mut record: Attachment, handle: &str) -> Attachment {
+    record.source = AttachmentSource::Inline(Box::new(with_handle("inline", handle).spec));
+    record
+}
+
+/// Two PersistentVolumes of one handle, and an attachment `leaving` of the first one whose node n1, without a CSINode now, had the ID id-o.
+fn leaving_from_a_machine_that_moved() -> Index {
+    let mut index = Index::default();
+    for name in ["pv1", "pv2"] {
+        index.apply_volume(with_handle(name, "h"));
+    }
+    index.apply_attachment(with_id(detaching("leaving", 1), "id-o"));
+    index
+}
+
+/// Where an attachment would be detached from, by handle and node ID; none when it would not.
+fn unpublished(index: &Index, name: &str) -> Option<Vec<(String, String)>> {
+    let snapshot = index.snapshot(name).unwrap();
+    let (driver, policy) = (facts(DRIVER), Policy::default());
+    let observed = decide::observe(&snapshot, &driver, &policy, SecretState::NotLoaded);
+    let Action::Unpublish(plan) = decide::attachment(&observed) else {
+        return None;
+    };
+    let places = plan.places.iter();
+    Some(
+        places
+            .map(|place| (place.volume_id.to_owned(), place.node_id.to_owned()))
+            .collect(),
+    )
+}
+
+fn at(handle: &str, id: &str) -> (String, String) {
+    (handle.to_owned(), id.to_owned())
+}
+
+/// A machine has another name now, and the volume is in use there by another PersistentVolume of its handle.
+#[test]
+fn two_volumes_of_one_handle_are_one_volume_at_a_machine_that_moved() {
+    let there = || on_node(of_volume(attached("there"), "pv2"), "o");
+    let by_its_node = node("o", 1, &[(DRIVER, "id-o")]);
+    for (label, other, registered, is_there) in [
+        ("by its ID", with_id(there(), "id-o"), None, true),
+        ("noted", noted(with_id(there(), "id-o"), "h", &[]), None, true),
+        ("in line", in_line(with_id(there(), "id-o"), "h"), None, true),
+        (
+            "the annotation is gone: by the CSINode",
+            there(),
+            Some(&by_its_node),
+            true,
+        ),
+        (
+            "in line, and the annotation is gone",
+            in_line(there(), "h"),
+            Some(&by_its_node),
+            true,
+        ),
+        (
+            "attached when its node had another ID",
+            with_id(there(), "id-p"),
+            Some(&by_its_node),
+            true,
+        ),
+        ("another machine", with_id(there(), "id-p"), None, false),
+        (
+            "another volume",
+            noted(with_id(there(), "id-o"), "other", &[]),
+            None,
+            false,
+        ),
+    ] {
+        let mut index = leaving_from_a_machine_that_moved();
+        index.apply_attachment(other);
+        if let Some(registered) = registered {
+            index.apply_node(registered.clone());
+        }
+        let here = index.snapshot("leaving").unwrap().neighbours.here;
+        assert_eq!(here.is_some(), is_there, "{label}");
+        let expected = (!is_there).then(|| vec![at("h", "id-o")]);
+        assert_eq!(unpublished(&index, "leaving"), expected, "{label}");
+        let place = VolumeOnNode::new("h", "id-o").unwrap();
+        let leaving = index.snapshot("leaving").unwrap().attachment;
+        let claimed = index.is_claimed(&leaving, &facts(DRIVER), place);
+        assert_eq!(claimed, is_there, "{label}: what is undone");
+    }
+}
+
+/// The annotation of the attachment of the same PersistentVolume was removed; its node tells the machine.
+#[test]
+fn what_lost_its_node_id_is_where_its_node_is() {
+    let mut index = leaving_from_a_machine_that_moved();
+    index.apply_attachment(on_node(attached("there"), "o"));
+    assert_eq!(unpublished(&index, "leaving"), Some(vec![at("h", "id-o")]));
+    index.apply_node(node("o", 1, &[(DRIVER, "id-o")]));
+    assert_eq!(unpublished(&index, "leaving"), None);
+    index.apply_node(node("o", 2, &[(DRIVER, "id-q")]));
+    assert_eq!(unpublished(&index, "leaving"), Some(vec![at("h", "id-o")]));
+    index.apply_node(node("o", 3, &[(DRIVER, "id-o")]));
+    assert_eq!(unpublished(&index, "leaving"), None);
+    index.remove_node("o", "o-uid");
+    assert_eq!(unpublished(&index, "leaving"), Some(vec![at("h", "id-o")]));
+}
+
+/// A former node ID, which another node has now.
+#[test]
+fn a_former_place_is_left_to_another_volume_of_the_handle() {
+    let there = || on_node(of_volume(attached("there"), "pv2"), "o");
+    let (both, one) = (
+        vec![at("h", "id-n"), at("h", "id-o")],
+        vec![at("h", "id-n")],
+    );
+    for (label, other, is_there) in [
+        ("by its ID, without a note", with_id(there(), "id-o"), true),
+        ("noted", noted(with_id(there(), "id-o"), "h", &[]), true),
+        ("the annotation is gone: by the CSINode", there(), true),
+        ("in line, and the annotation is gone", in_line(there(), "h"), true),
+        ("another volume", noted(there(), "other", &[]), false),
+    ] {
+        let mut index = leaving_from_a_machine_that_moved();
+        let mut leaving = noted(with_id(detaching("leaving", 2), "id-n"), "h", &["id-o"]);
+        leaving.attached = true;
+        index.apply_attachment(leaving);
+        index.apply_attachment(other);
+        index.apply_node(node("o", 1, &[(DRIVER, "id-o")]));
+        let expected = if is_there { &one } else { &both };
+        assert_eq!(unpublished(&index, "leaving").as_ref(), Some(expected), "{label}");
+    }
+}
+
+/// A PersistentVolume is replaced by another one of its name without a word of its end, as in a gap of the watch.
+#[test]
+fn a_handle_that_is_noted_counts_though_its_volume_was_replaced() {
+    let mut index = Index::default();
+    for name in ["pv1", "pv2"] {
+        index.apply_volume(with_handle(name, "h"));
+    }
+    index.apply_attachment(detaching("a", 1));
+    index.apply_attachment(noted(of_volume(attached("b"), "pv2"), "h", &[]));
+    assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
+    let mut replaced = with_handle("pv2", "other");
+    (replaced.uid, replaced.resource_version.0) = ("second".into(), 2);
+    index.apply_volume(replaced);
+    assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
+    index.remove_volume("pv2", "second");
+    assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
+    index.apply_attachment(noted(of_volume(attachment("b", 2), "pv2"), "h", &[]));
+    assert!(index.snapshot("a").unwrap().neighbours.here.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detach_is_woken_when_a_machine_that_moved_is_free() {
+    let (store, queue, _registration) = served();
+    for name in ["pv1", "pv2"] {
+        let mut volume = with_handle(name, "h");
+        volume.finalizers = Finalizers::new([FINALIZER]);
+        store.apply_volume(volume);
+    }
+    let mut wanted = on_node(of_volume(attached("wanted"), "pv2"), "o");
+    wanted.finalizers = Finalizers::new([FINALIZER]);
+    store.apply_attachment(noted(with_id(wanted.clone(), "id-o"), "h", &[]));
+    store.apply_attachment(with_id(detaching("leaving", 2), "id-o"));
+    let wait = || {
+        assert_eq!(unpublished(&store.inner.index.read(), "leaving"), None);
+        fail_next(&queue);
+    };
+    wait();
+    // It loses its node ID, and its node has none.
+    wanted.resource_version.0 = 3;
+    store.apply_attachment(noted(wanted.clone(), "h", &[]));
+    assert_eq!(woken(&queue), ["leaving"]);
+    store.apply_node(node("o", 1, &[(DRIVER, "id-o")]));
+    store.apply_attachment(with_id(detaching("leaving", 4), "id-o"));
+    wait();
+    store.apply_node(node("o", 2, &[(DRIVER, "id-p")]));
+    assert_eq!(woken(&queue), ["leaving"]);
+    store.apply_node(node("o", 3, &[(DRIVER, "id-o")]));
+    store.apply_attachment(with_id(detaching("leaving", 5), "id-o"));
+    wait();
+    // It turns out to be of another volume.
+    wanted.resource_version.0 = 6;
+    store.apply_attachment(noted(wanted.clone(), "other", &[]));
+    assert_eq!(woken(&queue), ["leaving"]);
+    wanted.resource_version.0 = 7;
+    store.apply_attachment(noted(wanted.clone(), "h", &[]));
+    store.apply_attachment(with_id(detaching("leaving", 8), "id-o"));
+    wait();
+    removed(&store, "wanted");
+    assert_eq!(woken(&queue), ["leaving"]);
+}
+
+/// A PersistentVolume was removed by force and made again with another handle: two volumes, which have nothing to do with each other.
+#[test]
+fn a_volume_that_was_made_again_is_no_neighbour() {
+    let mut index = Index::default();
+    let mut again = with_handle("pv1", "h-new");
+    again.spec.access_modes.read_write_once = true;
+    index.apply_volume(again);
+    let mut old = noted(with_id(detaching("old", 1), "id-n"), "h-old", &[]);
+    old.attached = true;
+    let new = noted(with_id(attached("new"), "id-n"), "h-new", &[]);
+    index.apply_attachment(old.clone());
+    index.apply_attachment(new.clone());
+    assert!(index.snapshot("old").unwrap().neighbours.here.is_none());
+    assert_eq!(unpublished(&index, "old"), Some(vec![at("h-old", "id-n")]));
+    let place = VolumeOnNode::new("h-old", "id-n").unwrap();
+    assert!(!index.is_claimed(&old, &facts(DRIVER), place));
+
+    // The other way round.
+    let mut index = Index::default();
+    index.apply_volume(with_handle("pv1", "h-new"));
+    index.apply_attachment(noted(with_id(attached("old"), "id-n"), "h-old", &[]));
+    index.apply_attachment(noted(with_id(detaching("new", 1), "id-n"), "h-new", &[]));
+    assert_eq!(unpublished(&index, "new"), Some(vec![at("h-new", "id-n")]));
+
+    // At two nodes: neither is attached twice, nor does one wait for the other.
+    let mut elsewhere = noted(on_node(attachment("new", 2), "n2"), "h-new", &[]);
+    elsewhere.attached = false;
+    index.apply_attachment(elsewhere);
+    index.apply_attachment(noted(with_id(old.clone(), "id-n"), "h-old", &[]));
+    let mut old = old;
+    old.resource_version.0 = 3;
+    index.apply_attachment(old);
+    assert!(index.snapshot("new").unwrap().neighbours.elsewhere.is_empty());
+}
+
+/// As long as one handle is not known, the name of the PersistentVolume counts.
+#[test]
+fn a_volume_that_may_be_the_one_that_was_made_again_is_a_neighbour() {
+    let mut index = Index::default();
+    let mut again = with_handle("pv1", "h-new");
+    again.created = Some("2026-01-01T02:00:00Z".parse().unwrap());
+    index.apply_volume(again);
+    index.apply_attachment(noted(with_id(detaching("old", 1), "id-n"), "h-old", &[]));
+    // Claimed by a sidecar, before the volume of today was made.
+    let mut unknown = with_id(attached("unknown"), "id-n");
+    unknown.created = Some("2026-01-01T01:00:00Z".parse().unwrap());
+    unknown.finalizers = Finalizers::new([FINALIZER]);
+    index.apply_attachment(unknown);
+    assert_eq!(names(&index.snapshot("old").unwrap().neighbours.here), ["unknown"]);
+    let place = VolumeOnNode::new("h-old", "id-n").unwrap();
+    let old = index.snapshot("old").unwrap().attachment;
+    assert!(index.is_claimed(&old, &facts(DRIVER), place));
+}
+
+#[test]
+fn a_volume_that_was_made_again_is_not_attached_twice() {
+    let store = Store::default();
+    store.apply_volume(with_handle("pv1", "h-new"));
+    store.apply_attachment(noted(attached("old"), "h-old", &[]));
+    store.apply_attachment(noted(on_node(attached("new"), "n2"), "h-new", &[]));
+    let attached_at = |name: &str| {
+        let mut found = None;
+        store.for_each_attachment(&[name.into()], |around| {
+            found = around.attached_at().map(str::to_owned);
+        });
+        found
+    };
+    assert_eq!(attached_at("old"), None);
+    assert_eq!(attached_at("new"), None);
+    store.apply_attachment(noted(on_node(attached("third"), "n3"), "h-new", &[]));
+    assert_eq!(attached_at("new").as_deref(), Some("n3"));
+    assert_eq!(attached_at("old"), None);
+    // Without a note it stands for the volume of today.
+    store.apply_attachment(on_node(attached("fourth"), "n4"));
+    assert_eq!(attached_at("fourth").as_deref(), Some("n2"));
+    assert_eq!(attached_at("old"), None);
 }

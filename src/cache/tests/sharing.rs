@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-use super::{DRIVER, FINALIZER, attachment, volume};
+use super::{DRIVER, FINALIZER, attachment, node, volume};
 use crate::cache::index::{CacheChange, Index};
 use crate::decide;
-use crate::objects::{Attachment, AttachmentSource, Finalizers, VolumeError};
+use crate::objects::{Attachment, AttachmentSource, Finalizers, VolumeAnnotation, VolumeError};
 
 /// What an attachment is like, drawn.
 #[allow(clippy::struct_excessive_bools, reason = "each is drawn")]
@@ -17,6 +17,7 @@ struct Drawn {
     node: usize,
     id: usize,
     volume: usize,
+    noted: usize,
     other_driver: bool,
     deleting: bool,
     attached: bool,
@@ -28,10 +29,11 @@ struct Drawn {
 prop_compose! {
     fn drawn()(
         (name, node, id, volume) in (0..5_usize, 0..3_usize, 0..3_usize, 0..3_usize),
+        noted in 0..4_usize,
         (deleting, attached, failed, ours) in (any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), prop::bool::weighted(0.8)),
         (replaced, other_driver, gone) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.2)),
     ) -> Drawn {
-        Drawn { name, replaced, node, id, volume, other_driver, deleting, attached, failed, ours, gone }
+        Drawn { name, replaced, node, id, volume, noted, other_driver, deleting, attached, failed, ours, gone }
     }
 }
 
@@ -44,6 +46,15 @@ fn record(drawn: Drawn, version: u64) -> Attachment {
     record.node = format!("n{}", drawn.node).into();
     record.node_id = (drawn.id > 0).then(|| format!("id{}", drawn.id).into());
     record.source = AttachmentSource::PersistentVolume(format!("pv{}", drawn.volume).into());
+    // h1 as of pv1 and pv2, or as of a volume that had one of their names before.
+    record.volume_note = [None, None, Some("h1"), Some("h9")][drawn.noted].map(|handle| {
+        Box::new(VolumeAnnotation {
+            handle: handle.into(),
+            secret: None,
+            former: Vec::new(),
+            renewed: 0,
+        })
+    });
     record.attached = drawn.attached;
     record.deleting = drawn.deleting.then(|| "2026-01-01T00:00:00Z".parse().unwrap());
     let finalizer = if drawn.ours { FINALIZER } else { "a/b" };
@@ -58,23 +69,37 @@ fn record(drawn: Drawn, version: u64) -> Attachment {
     record
 }
 
+/// The handle that pv0, pv1 or pv2 has.
+fn described(volume: &str) -> &'static str {
+    if volume == "pv0" { "h0" } else { "h1" }
+}
+
+fn handle(record: &Attachment) -> &str {
+    let to_attach = record.deleting.is_none() && !record.attached;
+    let noted = record.volume_note.as_ref().filter(|_| !to_attach);
+    noted.map_or_else(|| described(record.volume_name().unwrap()), |note| &note.handle)
+}
+
+/// The node n2 has the ID id1 of our driver.
+fn ids(record: &Attachment) -> Vec<&str> {
+    let registered = (*record.node == *"n2" && *record.attacher == *DRIVER).then_some("id1");
+    record.node_id.as_deref().into_iter().chain(registered).collect()
+}
+
 /// Whether an attach has to wait for a detach elsewhere, and a detach for who is there: by going through all.
 fn waits(all: &BTreeMap<String, Attachment>, name: &str) -> (bool, bool) {
     let one = &all[name];
     let others = || {
-        all.values()
-            .filter(|other| *other.name != *name && other.attacher == one.attacher)
+        all.values().filter(|other| {
+            *other.name != *name && other.attacher == one.attacher && handle(other) == handle(one)
+        })
     };
     let same_volume = |other: &Attachment| other.volume_name() == one.volume_name();
-    // pv1 and pv2 are two names of one volume of our driver.
-    let twins = |other: &Attachment| [other, one].iter().all(|it| !it.volume_name().unwrap().ends_with('0'));
-    let same_handle = |other: &Attachment| same_volume(other) || (*one.attacher == *DRIVER && twins(other));
     let leaving =
         others().any(|other| same_volume(other) && other.node != one.node && decide::is_leaving(other, FINALIZER));
     let in_use = others().any(|other| {
-        let here = same_handle(other) && other.node == one.node;
-        let machine = same_volume(other) && other.node_id.is_some() && other.node_id == one.node_id;
-        (here || machine) && decide::is_in_use(other)
+        let machine = ids(other).iter().any(|id| ids(one).contains(id));
+        (other.node == one.node || machine) && decide::is_in_use(other)
     });
     (leaving && one.deleting.is_none(), in_use && one.deleting.is_some())
 }
@@ -93,10 +118,11 @@ proptest! {
     #[test]
     fn neighbours_are_found_and_woken_as_by_going_through_all(steps in prop::collection::vec(drawn(), 1..60)) {
         let mut index = Index::default();
-        for (name, handle) in [("pv0", "h0"), ("pv1", "h1"), ("pv2", "h1")] {
+        index.apply_node(node("n2", 1, &[(DRIVER, "id1")]));
+        for name in ["pv0", "pv1", "pv2"] {
             let mut volume = volume(name, 1);
             if let crate::objects::VolumeSource::Csi(source) = &mut volume.spec.source {
-                source.handle = handle.into();
+                source.handle = described(name).into();
             }
             index.apply_volume(volume);
         }

@@ -183,8 +183,9 @@ impl Attempt<'_> {
                 if !is_there || !is_same_volume(snapshot, plan, &other) {
                     continue;
                 }
-                let known = other.node_id(&facts.name);
-                let same_id = plan.places.iter().any(|place| Some(place.node_id) == known);
+                let registered = other.node.as_ref().and_then(|node| node.node_id(&facts.name));
+                let known = [other.attachment.node_id.as_deref(), registered];
+                let same_id = plan.places.iter().any(|place| known.contains(&Some(place.node_id)));
                 if same_id || other.attachment.node == snapshot.attachment.node {
                     here = Some(name.clone());
                 } else {
@@ -197,14 +198,12 @@ impl Attempt<'_> {
     }
 }
 
-/// Whether another attachment is of the same volume: by its PersistentVolume, or by its handle.
+/// Whether another attachment is of the same volume, or of one that may be at the places of the plan.
 fn is_same_volume(snapshot: &Snapshot, plan: &ReleasePlan<'_>, other: &Snapshot) -> bool {
-    let volume = snapshot.attachment.volume_name();
-    let by_name = volume.is_some() && volume == other.attachment.volume_name();
     let noted = other.attachment.volume_note.as_ref().map(|note| &*note.handle);
     let handles = [other.volume_handle(), noted];
-    let mine = |handle: &str| {
-        Some(handle) == snapshot.volume_handle() || plan.places.iter().any(|place| place.volume_id == handle)
-    };
-    by_name || handles.into_iter().flatten().any(mine)
+    let at_places = |handle: &str| plan.places.iter().any(|place| place.volume_id == handle);
+    let this = (&*snapshot.attachment, snapshot.volume.as_deref());
+    decide::is_same_volume(this, (&other.attachment, other.volume.as_deref()))
+        || handles.into_iter().flatten().any(at_places)
 }

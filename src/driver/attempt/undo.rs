@@ -168,7 +168,7 @@ impl Undo<'_> {
         let is_another = *record.uid != *former.uid && record.attacher == facts.name;
         let keeps_place = is_another
             && decide::holds_its_place(record, &facts.finalizer)
-            && decide::is_claimed_for(record, None, self.publish.place(), former);
+            && decide::is_claimed_for(record, None, None, self.publish.place(), former);
         if keeps_place {
             LiveRead::Replaced
         } else if self.is_claimed(record) {

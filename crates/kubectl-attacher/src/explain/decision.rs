@@ -105,7 +105,10 @@ fn neighbours(scene: &Scene, attachment: &Attachment, facts: &DriverFacts) -> Ne
     let mut elsewhere: Vec<Arc<Attachment>> = others
         .clone()
         .filter(|other| {
-            other.attacher == attachment.attacher && other.node != attachment.node && other.deleting.is_some()
+            other.attacher == attachment.attacher
+                && other.node != attachment.node
+                && other.deleting.is_some()
+                && scene.is_of_volume(other)
         })
         .cloned()
         .collect();
@@ -116,7 +119,7 @@ fn neighbours(scene: &Scene, attachment: &Attachment, facts: &DriverFacts) -> Ne
                 && other.attacher == attachment.attacher
                 && other.node == attachment.node
                 && other.name != attachment.name
-                && same_volume(scene, other)
+                && scene.is_of_volume(other)
                 && is_in_use(other)
         })
         .cloned();
@@ -126,19 +129,4 @@ fn neighbours(scene: &Scene, attachment: &Attachment, facts: &DriverFacts) -> Ne
         // Which claims a detach renews first is no answer to why it does not end.
         claimed: Vec::new(),
     }
-}
-
-/// Holders share the PersistentVolume, or the handle as far as it is on record.
-fn same_volume(scene: &Scene, other: &Attachment) -> bool {
-    let noted = other.volume_note.as_ref().map(|note| &*note.handle);
-    let inline = match &other.source {
-        AttachmentSource::Inline(spec) => match &spec.source {
-            VolumeSource::Csi(source) => Some(&*source.handle),
-            VolumeSource::Untranslated(_) | VolumeSource::Other => None,
-        },
-        _ => None,
-    };
-    let handle = noted.or(inline);
-    other.volume_name().map(|name| &**name) == scene.volume_name.as_deref()
-        || (handle.is_some() && handle == scene.handle())
 }

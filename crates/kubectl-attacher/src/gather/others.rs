@@ -52,16 +52,8 @@ pub(super) async fn read_others(sources: &Sources, scene: &mut Scene) {
     scene.holders = Lookup::Found(holders);
 }
 
-/// Whether an attachment is of the same volume: by its PersistentVolume, or by the handle that is noted on it.
 fn concerns(scene: &Scene, other: &Attachment) -> bool {
-    if *other.attacher != *scene.driver.name {
-        return false;
-    }
-    let by_name = other
-        .volume_name()
-        .is_some_and(|name| Some(&**name) == scene.volume_name.as_deref());
-    let noted = other.volume_note.as_ref().map(|note| &*note.handle);
-    by_name || (noted.is_some() && noted == scene.handle())
+    *other.attacher == *scene.driver.name && scene.is_of_volume(other)
 }
 
 async fn holder(sources: &Sources, scene: &Scene, other: &Arc<Attachment>) -> Holder {

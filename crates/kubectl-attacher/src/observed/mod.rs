@@ -11,7 +11,7 @@ pub use cluster::{
 pub use gap::{Gap, GapReason};
 pub use workload::{ClaimRecord, PodRecord, PodVolume, PodVolumeSource, PodWire};
 
-use csi_attacher_model::decide::{Capabilities, DriverFacts, Policy, PublishSecrets, ReleaseWithoutCall};
+use csi_attacher_model::decide::{self, Capabilities, DriverFacts, Policy, PublishSecrets, ReleaseWithoutCall};
 use csi_attacher_model::objects::{Attachment, SecretReference, Volume};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -224,18 +224,24 @@ impl Scene {
         }
     }
 
-    /// The handle of the volume, if it is a CSI volume: of what is attached or being detached, the one that was attached. Its
-    /// PersistentVolume may have been made again under its name.
+    /// The handle of the volume, if that is known: what the VolumeAttachment stands for. The PersistentVolume of today may be another one.
     pub fn handle(&self) -> Option<&str> {
-        let described = self.volume.found().and_then(|volume| volume.spec.csi());
-        let described = described.map(|source| &*source.handle);
-        let attachment = self.attachment.found();
-        let noted = attachment.and_then(|attachment| Some(&*attachment.volume_note.as_deref()?.handle));
-        let is_published = attachment.is_some_and(|attachment| attachment.attached || attachment.deleting.is_some());
-        if is_published {
-            noted.or(described)
-        } else {
-            described.or(noted)
+        let volume = self.volume.found().map(|volume| &**volume);
+        match self.attachment.found() {
+            Some(attachment) => decide::wanted_handle(attachment, volume),
+            None => volume.and_then(|volume| volume.spec.csi()).map(|source| &*source.handle),
+        }
+    }
+
+    /// Whether another VolumeAttachment is of the same volume: by the handles, and by the name of the PersistentVolume where one is not known.
+    pub fn is_of_volume(&self, other: &Attachment) -> bool {
+        let same_name = other
+            .volume_name()
+            .is_some_and(|name| Some(&**name) == self.volume_name.as_deref());
+        let volume = self.volume.found().filter(|_| same_name);
+        match (decide::wanted_handle(other, volume.map(|volume| &**volume)), self.handle()) {
+            (Some(other), Some(handle)) => other == handle,
+            _ => same_name,
         }
     }
 

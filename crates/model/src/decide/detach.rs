@@ -5,7 +5,7 @@ use super::action::{Action, IgnoreReason};
 use super::calls::UnpublishRequest;
 use super::judge_release;
 use super::observed::{Observed, SecretState};
-use super::published_volume::{attachment_still_using, claims_to_renew, is_in_use_at, places, published_volume};
+use super::published_volume::{attachment_still_using, claims_to_renew, places, published_volume, user_of};
 use super::refusal::Refusal;
 use crate::objects::SecretReference;
 
@@ -25,7 +25,9 @@ pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
 fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     let (volume_id, secret) = published_volume(observed.attachment, observed.volume)?;
     let (confirmed, mut places) = places(observed, volume_id)?;
-    if let Some(other) = attachment_still_using(observed) {
+    let current = places.first().copied();
+    let user = attachment_still_using(observed);
+    if let Some(other) = user.or_else(|| user_of(observed, current?)) {
         return Err(Refusal::SharedOnNode {
             attachment: other.name.clone(),
             node: other.node.clone(),
@@ -34,8 +36,7 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     if let (Some(secret), SecretState::NotLoaded) = (allowed(observed, secret)?, observed.credentials) {
         return Ok(Action::LoadCredentials(secret));
     }
-    let current = places.first().copied();
-    places.retain(|place| Some(*place) == current || !is_in_use_at(observed, *place));
+    places.retain(|place| user_of(observed, *place).is_none());
     Ok(Action::Unpublish(UnpublishRequest {
         renew: claims_to_renew(observed, &places),
         places,

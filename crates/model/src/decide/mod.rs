@@ -50,12 +50,14 @@ pub use driver_facts::{Capabilities, DriverFacts, ReleaseWithoutCall};
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use judge_release::{judge_release, release_answer};
 pub use message::{MAX_ERROR_BYTES, cut, plain};
-pub use observed::{DetachWait, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets, SecretState};
+pub use observed::{Claimant, DetachWait, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets, SecretState};
 pub use outcome::{Failure, Outcome};
 pub use patch::Write;
 pub use protect::{KeepReason, VolumeAction, may_release, volume};
 pub use publication::{Publication, is_claimed, is_final, publication};
-pub use published_volume::{holds_its_place, is_claimed_for, is_in_use, published_volume, replaced};
+pub use published_volume::{
+    holds_its_place, is_claimed_for, is_in_use, is_same_volume, known_handle, published_volume, replaced, wanted_handle,
+};
 pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use, may_note_failure};
 pub use refusal::Refusal;
 pub use release_request::{

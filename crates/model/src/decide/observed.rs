@@ -59,7 +59,7 @@ pub enum SecretState {
 /// Other attachments of the same driver that bear on one; mostly there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
-    /// Some of those that name the same PersistentVolume, on other nodes, and are being deleted: first one that is leaving
+    /// Some of those of the same volume that name the same PersistentVolume, on other nodes, and are being deleted: first one that is leaving
     /// (`is_leaving`), if there is any.
     pub elsewhere: Vec<Arc<Attachment>>,
     /// Of those of the same volume handle on the same node, or on one that has its ID: one that is in use (`is_in_use`). Looked for
@@ -67,7 +67,18 @@ pub struct Neighbours {
     pub here: Option<Arc<Attachment>>,
     /// Those of the same volume handle that are claimed for a place where this one may be, present or former. Looked for only when
     /// the attachment is being deleted and none is in use.
-    pub claimed: Vec<Arc<Attachment>>,
+    pub claimed: Vec<Claimant>,
+}
+
+/// Another attachment that may hold a place of this one, with what tells which volume it stands for, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimant {
+    /// The attachment.
+    pub attachment: Arc<Attachment>,
+    /// The PersistentVolume that it names, if that is known.
+    pub volume: Option<Arc<Volume>>,
+    /// The ID that the CSINode of its node says, if it does.
+    pub registered: Option<Box<str>>,
 }
 
 /// Whether an attach may still be held back for the detach of its volume from another node.

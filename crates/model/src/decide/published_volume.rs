@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::attach::{csi_source, node_refusal};
 use super::calls::VolumeOnNode;
-use super::observed::{NodeEntry, Observed};
+use super::observed::{Claimant, NodeEntry, Observed};
 use super::refusal::Refusal;
 use crate::api::names::finalizer_name;
 use crate::objects::{Attachment, AttachmentSource, SecretReference, Volume, VolumeSource, is_blank};
@@ -60,6 +60,36 @@ pub(super) fn whole_note(attachment: &Attachment) -> Result<(), Refusal> {
             bytes: too_large.bytes,
         }),
         None => Ok(()),
+    }
+}
+
+/// The handle of the volume that an attachment stands for, if that is known ([`published_volume`]).
+pub fn known_handle<'a>(attachment: &'a Attachment, volume: Option<&'a Volume>) -> Option<&'a str> {
+    let noted = attachment.volume_note.as_ref().map(|note| &*note.handle);
+    let told = || Some(published_volume(attachment, volume).ok()?.0);
+    noted.or_else(told).filter(|handle| !is_blank(handle))
+}
+
+/// The handle of the volume that a call would be about, if that is known: of what is to be attached, that of its PersistentVolume.
+pub fn wanted_handle<'a>(attachment: &'a Attachment, volume: Option<&'a Volume>) -> Option<&'a str> {
+    let to_attach = attachment.deleting.is_none() && !attachment.attached;
+    let described = volume.filter(|_| to_attach).and_then(handle);
+    let described = described.filter(|handle| !is_blank(handle));
+    described.or_else(|| known_handle(attachment, volume))
+}
+
+/// Whether two attachments are of one volume. Their handles tell: a PersistentVolume that was made again under its name is another
+/// volume, and two PersistentVolumes of one handle are one. Only where a handle is not known does the name of the PersistentVolume count,
+/// or what it says now; in doubt they are of one volume.
+pub fn is_same_volume(one: (&Attachment, Option<&Volume>), other: (&Attachment, Option<&Volume>)) -> bool {
+    match (wanted_handle(one.0, one.1), wanted_handle(other.0, other.1)) {
+        (Some(one), Some(other)) => one == other,
+        (known, others) => {
+            let known = known.or_else(|| one.1.and_then(handle));
+            let others = others.or_else(|| other.1.and_then(handle));
+            let same_name = one.0.volume_name().is_some() && one.0.volume_name() == other.0.volume_name();
+            same_name || (known.is_some() && known == others)
+        }
     }
 }
 
@@ -153,52 +183,57 @@ pub(super) fn attachment_still_using<'a>(observed: &Observed<'a>) -> Option<&'a 
     observed.neighbours.here.as_ref().filter(|other| is_in_use(other))
 }
 
-/// Whether another attachment is attached at a former place of this one: a node ID can be given to another node. Its own detach will
-/// ask for the place, and a pod uses the volume there meanwhile.
-pub(super) fn is_in_use_at(observed: &Observed<'_>, place: VolumeOnNode<'_>) -> bool {
-    let mut others = observed.neighbours.claimed.iter();
-    others.any(|other| is_in_use(other) && is_claimed_for(other, None, place, observed.attachment))
+/// Another attachment that is attached at a place of this one: a node ID can be given to another node. Its own detach will ask for the
+/// place, and a pod uses the volume there meanwhile.
+pub(super) fn user_of<'a>(observed: &Observed<'a>, place: VolumeOnNode<'_>) -> Option<&'a Arc<Attachment>> {
+    let others = observed.neighbours.claimed.iter();
+    let mut users = others.filter(|other| is_in_use(&other.attachment) && other.holds(place, observed.attachment));
+    users.next().map(|other| &other.attachment)
 }
 
 /// The other attachments that are claimed for one of these places and not attached. One of them may have been published by an
 /// operator that has died, whose record of it is still on its way.
 pub(super) fn claims_to_renew<'a>(observed: &Observed<'a>, places: &[VolumeOnNode<'_>]) -> Vec<&'a Arc<Attachment>> {
-    let others = observed.neighbours.claimed.iter();
     let finalizer = &observed.driver.finalizer;
-    let claimed =
-        others.filter(|other| other.deleting.is_none() && !other.attached && other.finalizers.contains(finalizer));
-    claimed
-        .filter(|other| {
-            let at = |place: &VolumeOnNode<'_>| is_claimed_for(other, None, *place, observed.attachment);
-            places.iter().any(at)
-        })
+    let others = observed.neighbours.claimed.iter();
+    let others = others.filter(|other| places.iter().any(|place| other.holds(*place, observed.attachment)));
+    others
+        .map(|other| &other.attachment)
+        .filter(|other| other.deleting.is_none() && !other.attached && other.finalizers.contains(finalizer))
         .collect()
 }
 
+impl Claimant {
+    fn holds(&self, place: VolumeOnNode<'_>, beside: &Attachment) -> bool {
+        let (volume, registered) = (self.volume.as_deref(), self.registered.as_deref());
+        is_claimed_for(&self.attachment, volume, registered, place, beside)
+    }
+}
+
 /// Whether an attachment stands for the volume at a place, so that the place is not to be taken from it for the sake of `beside`.
-/// `volume` is the PersistentVolume that it names, if that is known.
+/// `volume` is the PersistentVolume that it names, `registered` the ID that the CSINode of its node says, if these are known.
 ///
-/// The sidecar writes no note: then what its PersistentVolume says counts, and that it names the same one as `beside`. In doubt it
-/// keeps the place.
+/// Where the handle is not known, that it names the same PersistentVolume as `beside` counts; where no node ID was noted, as when
+/// somebody removed it, the CSINode's counts. What is attached is also where its node is now, from where its own detach will take it. In
+/// doubt it keeps the place.
 pub fn is_claimed_for(
     attachment: &Attachment,
     volume: Option<&Volume>,
+    registered: Option<&str>,
     place: VolumeOnNode<'_>,
     beside: &Attachment,
 ) -> bool {
-    let same_volume = match (&attachment.volume_note, &attachment.source) {
-        (Some(note), _) => *note.handle == *place.volume_id,
-        (None, AttachmentSource::Inline(spec)) => spec.csi().is_some_and(|source| *source.handle == *place.volume_id),
-        (None, _) => {
+    let same_volume = match known_handle(attachment, volume) {
+        Some(handle) => handle == place.volume_id,
+        None => {
             volume.and_then(handle) == Some(place.volume_id)
                 || (attachment.volume_name().is_some() && attachment.volume_name() == beside.volume_name())
         }
     };
-    let same_node = match attachment.node_id.as_deref() {
-        Some(node_id) => node_id == place.node_id,
-        None => attachment.attached && attachment.node == beside.node,
-    };
-    same_volume && same_node
+    let noted = attachment.node_id.as_deref();
+    let is_registered = registered == Some(place.node_id) && (attachment.attached || noted.is_none());
+    let on_node = noted.is_none() && attachment.attached && attachment.node == beside.node;
+    same_volume && (noted == Some(place.node_id) || is_registered || on_node)
 }
 
 /// Whether a VolumeAttachment holds the place that it names: it is wanted, and attached or claimed by the owner of the finalizer.

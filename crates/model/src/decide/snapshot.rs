@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::driver_facts::DriverFacts;
 use super::observed::{DetachWait, Neighbours, NodeEntry, Observed, Policy, SecretState};
 use super::patch::WriteTarget;
-use super::published_volume::published_volume;
+use super::published_volume::wanted_handle;
 use crate::objects::{Attachment, CsiNode, Operation, ResourceVersion, Volume};
 
 /// What is known about one attachment at one moment.
@@ -46,11 +46,7 @@ impl Snapshot {
     /// The handle of the volume that a call would be about: the one that the attachment stands for or, while it is to be attached,
     /// that of its PersistentVolume.
     pub fn volume_handle(&self) -> Option<&str> {
-        let (attachment, volume) = (&*self.attachment, self.volume.as_deref());
-        let to_attach = attachment.deleting.is_none() && !attachment.attached;
-        let described = volume.and_then(|volume| volume.spec.csi()).filter(|_| to_attach);
-        let stands_for = || Some(published_volume(attachment, volume).ok()?.0);
-        described.map(|source| &*source.handle).or_else(stands_for)
+        wanted_handle(&self.attachment, self.volume.as_deref())
     }
 
     /// The ID under which a driver knows the node: the one that was claimed or, before that, the one that is registered.

@@ -77,6 +77,12 @@ impl CsiNode {
         drivers.find(|(name, _)| &**name == driver).map(|(_, id)| &**id)
     }
 
+    /// The registered drivers with their node IDs, those that are not blank.
+    pub fn node_ids(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.drivers.iter().map(|(driver, id)| (&**driver, &**id));
+        all.filter(|(_, id)| !is_blank(id))
+    }
+
     /// Names of the registered drivers.
     pub fn drivers(&self) -> impl Iterator<Item = &str> {
         self.drivers.iter().map(|(name, _)| &**name)

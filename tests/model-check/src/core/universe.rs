@@ -263,8 +263,8 @@ impl Universe {
     pub fn copy(&self, snapshot: u32, slot: u8) -> (u8, Option<ResourceVersion>) {
         let shown = self.snapshot(snapshot);
         let name = self.name(slot);
-        let neighbour = shown.neighbours.claimed.iter().find(|other| other.name == name);
-        if let Some(neighbour) = neighbour {
+        let mut neighbours = shown.neighbours.claimed.iter().map(|other| &other.attachment);
+        if let Some(neighbour) = neighbours.find(|other| other.name == name) {
             return (uid_number(&neighbour.uid), Some(neighbour.resource_version));
         }
         let target = self.whole(slot);

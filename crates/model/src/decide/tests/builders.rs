@@ -77,6 +77,10 @@ impl Va {
         self.annotation(VOLUME_ANNOTATION, &note.to_string())
     }
 
+    pub fn without_note(self) -> Self {
+        self.annotation(VOLUME_ANNOTATION, "")
+    }
+
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.0["metadata"]["annotations"][key] = value.into();
         self

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::builders::{FINALIZER, Va, attachment, volume};
+use super::builders::{FINALIZER, Pv, Va, attachment, volume};
 use super::table::{play, row};
 use super::world::{DecideModel, read, world};
-use crate::decide::{self, SecretState};
-use crate::objects::{Attachment, VolumeAttachmentWire};
+use crate::decide::{self, Claimant, SecretState, VolumeOnNode, is_claimed_for, is_same_volume};
+use crate::objects::{Attachment, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 
 fn neighbour(other: &Va) -> Arc<Attachment> {
     read::<VolumeAttachmentWire, Attachment>(&other.clone().named("other").0).into()
@@ -29,8 +29,17 @@ impl DecideModel {
     }
 
     /// With another attachment that is claimed where this one may be.
-    pub fn claimed(mut self, other: &Va) -> Self {
-        self.neighbours.claimed.push(neighbour(other));
+    pub fn claimed(self, other: &Va) -> Self {
+        self.claimed_with(other, None, None)
+    }
+
+    /// As [`DecideModel::claimed`], with its PersistentVolume and the node ID that its CSINode says.
+    fn claimed_with(mut self, other: &Va, volume: Option<&Pv>, registered: Option<&str>) -> Self {
+        self.neighbours.claimed.push(Claimant {
+            attachment: neighbour(other),
+            volume: volume.map(|volume| read::<PersistentVolumeWire, Volume>(&volume.0).into()),
+            registered: registered.map(Into::into),
+        });
         self
     }
 }
@@ -141,6 +150,15 @@ fn claimed_at(node_id: &str, handle: &str) -> Va {
     claimed.noted_volume(&json!({"handle": handle}))
 }
 
+const PV_NAME: &str = "/spec/source/persistentVolumeName";
+
+/// Attached at another node, without a node ID of its own.
+fn without_id(handle: &str) -> Va {
+    let attached = attachment().finalizers(&[FINALIZER]).attached();
+    let attached = attached.set("/spec/nodeName", "node2");
+    attached.noted_volume(&json!({"handle": handle}))
+}
+
 /// A detach from nodeID1, before which the volume may have been at nodeID0.
 fn moved() -> DecideModel {
     let former = json!({"handle": "handle1", "former": [{"handle": "handle1", "nodeID": "nodeID0"}]});
@@ -165,6 +183,30 @@ fn a_former_place_is_left_to_who_is_attached_there() {
             "F",
         ),
         row("attached by the sidecar", moved().claimed(&by_sidecar), detach, "F"),
+        row(
+            "attached by the sidecar for another PersistentVolume of the handle",
+            moved().claimed_with(&by_sidecar.clone().set(PV_NAME, "pv2"), Some(&volume()), None),
+            detach,
+            "F",
+        ),
+        row(
+            "attached, and the annotation is gone: by the CSINode",
+            moved().claimed_with(&without_id("handle1"), None, Some("nodeID0")),
+            detach,
+            "F",
+        ),
+        row(
+            "attached, and the annotation is gone: another node",
+            moved().claimed_with(&without_id("handle1"), None, Some("nodeID2")),
+            of_both,
+            "F",
+        ),
+        row(
+            "attached when its node had another ID",
+            moved().claimed_with(&claimed_at("nodeID2", "handle1").attached(), None, Some("nodeID0")),
+            detach,
+            "F",
+        ),
         row(
             "another volume",
             moved().claimed(&claimed_at("nodeID0", "handle2").attached()),
@@ -252,4 +294,111 @@ fn neighbours_show_in_the_fingerprint() {
     assert_eq!(fingerprint(&alone), fingerprint(&alone.clone().elsewhere(&settled)));
     let detaching = world().pv(volume().protected()).node().va(leaving());
     assert_ne!(fingerprint(&detaching), fingerprint(&detaching.clone().here(&settled)));
+}
+
+/// The place that a detach begins with is left to who is attached there as well: the detach waits.
+#[test]
+fn the_present_place_is_not_taken_from_who_is_attached_there() {
+    let waits = "DERR(VolumeAttachment other has the same volume on node node2 attached; a detach now would remove it there)";
+    let ready = || world().pv(volume().protected()).node().va(leaving());
+    let there = |id: &str, handle: &str| claimed_at(id, handle).attached().set("/spec/nodeName", "node2");
+    let detach = "unpub handle1 nodeID1 | FIN-";
+    let by_sidecar = there("nodeID1", "handle1").without_note();
+    let rows = vec![
+        row("attached", ready().claimed(&there("nodeID1", "handle1")), waits, "R"),
+        row(
+            "attached by the sidecar for another PersistentVolume of the handle",
+            ready().claimed_with(&by_sidecar.set(PV_NAME, "pv2"), Some(&volume()), None),
+            waits,
+            "R",
+        ),
+        row(
+            "attached, and the annotation is gone: by the CSINode",
+            ready().claimed_with(&without_id("handle1"), None, Some("nodeID1")),
+            waits,
+            "R",
+        ),
+        row("another machine", ready().claimed(&there("nodeID2", "handle1")), detach, "F"),
+        row("another volume", ready().claimed(&there("nodeID1", "handle2")), detach, "F"),
+        row(
+            "leaving too",
+            ready().claimed(&there("nodeID1", "handle1").deleting()),
+            detach,
+            "F",
+        ),
+    ];
+    play(rows, DecideModel::attempt);
+}
+
+const BEFORE: &str = "2026-01-01T00:00:00Z";
+const LATER: &str = "2026-01-02T00:00:00Z";
+
+fn made(va: &Va) -> Attachment {
+    read::<VolumeAttachmentWire, Attachment>(&va.clone().set("/metadata/creationTimestamp", BEFORE).0)
+}
+
+fn made_again(handle: &str) -> Volume {
+    let volume = volume()
+        .set("/spec/csi/volumeHandle", handle)
+        .set("/metadata/creationTimestamp", LATER);
+    read::<PersistentVolumeWire, Volume>(&volume.0)
+}
+
+/// Two handles that are known tell; only where one is not known does the name of the PersistentVolume count.
+#[test]
+fn a_volume_is_known_by_its_handle_and_else_by_its_name() {
+    let of = |va: Va, volume: &str, handle: &str| va.set(PV_NAME, volume).noted_volume(&json!({"handle": handle}));
+    let attached = || attachment().claimed().attached();
+    let (old, new) = (of(attached(), "pv1", "handle1"), of(attached(), "pv1", "handle2"));
+    let unknown = attached().set(PV_NAME, "pv1").without_note();
+    let twin = of(attached(), "pv2", "handle1");
+    let again = made_again("handle2");
+    let is_same = |one: &Va, other: &Va, volume: Option<&Volume>| {
+        let (one, other) = (made(one), made(other));
+        let of_one = volume.filter(|_| one.volume_name() == other.volume_name());
+        let both = [
+            is_same_volume((&one, volume), (&other, of_one)),
+            is_same_volume((&other, of_one), (&one, volume)),
+        ];
+        assert_eq!(both[0], both[1], "the same from both sides");
+        both[0]
+    };
+    assert!(!is_same(&old, &new, Some(&again)), "made again under its name");
+    assert!(!is_same(&old, &new, None), "also when it is gone");
+    assert!(is_same(&old, &twin, None), "two names of one");
+    assert!(is_same(&old, &unknown, Some(&again)), "nobody knows what the second one is");
+    assert!(is_same(&old, &unknown, None));
+    assert!(!is_same(&twin, &unknown, None), "another name, and no handle");
+    let to_attach = of(attachment().finalizers(&[FINALIZER]), "pv1", "handle1");
+    assert!(
+        !is_same(&to_attach, &old, Some(&again)),
+        "it is going to be attached as what has the name now"
+    );
+    assert!(is_same(&to_attach, &new, Some(&again)));
+}
+
+/// What keeps its place when a former operation is undone.
+#[test]
+fn who_stands_for_a_place() {
+    let place = VolumeOnNode::new("handle1", "nodeID1").unwrap();
+    let beside = made(&attachment().set(PV_NAME, "pv1").set("/spec/nodeName", "node9"));
+    let holds = |va: &Va, volume: Option<&Volume>, registered: Option<&str>| {
+        is_claimed_for(&made(va), volume, registered, place, &beside)
+    };
+    let claimed = |id: &str| claimed_at(id, "handle1").set(PV_NAME, "pv1");
+    assert!(holds(&claimed("nodeID1"), None, None));
+    assert!(!holds(&claimed("nodeID2"), None, None));
+    assert!(!holds(&claimed("nodeID2"), None, Some("nodeID1")), "nothing was sent for it there");
+    assert!(holds(&claimed("nodeID2").attached(), None, Some("nodeID1")));
+    assert!(holds(&without_id("handle1"), None, Some("nodeID1")));
+    assert!(!holds(&without_id("handle1"), None, Some("nodeID2")));
+    assert!(!holds(&without_id("handle2"), None, Some("nodeID1")));
+    // Without a note: the PersistentVolume of today, unless it was made later; then the name, or what it says.
+    let by_sidecar = |name: &str| claimed("nodeID1").attached().without_note().set(PV_NAME, name);
+    let mut known = made_again("handle2");
+    known.created = made(&attachment()).created;
+    assert!(!holds(&by_sidecar("pv1"), Some(&known), None));
+    assert!(holds(&by_sidecar("pv1"), Some(&made_again("handle2")), None));
+    assert!(holds(&by_sidecar("pv2"), Some(&made_again("handle1")), None));
+    assert!(!holds(&by_sidecar("pv2"), Some(&made_again("handle2")), None));
 }
