@@ -24,8 +24,12 @@ impl Index {
         let volume = self.volume_of(attachment).map(|volume| &**volume);
         let handle = decide::wanted_handle(attachment, volume);
         if let Some(shared) = self.shared(attachment) {
-            let leaving = shared.of_handle(handle).flat_map(|it| it.leaving.elsewhere(driver, node));
-            let deleting = shared.of_handle(handle).flat_map(|it| it.deleting.elsewhere(driver, node));
+            let leaving = shared
+                .of_handle(handle)
+                .flat_map(|it| it.leaving.elsewhere(driver, node));
+            let deleting = shared
+                .of_handle(handle)
+                .flat_map(|it| it.deleting.elsewhere(driver, node));
             let first = leaving.take(1).chain(deleting).take(MOST_ELSEWHERE + 1);
             for other in first.filter_map(known) {
                 let is_known = neighbours.elsewhere.iter().any(|known| known.name == other.name);
@@ -104,7 +108,8 @@ impl Index {
                     Some(handle) => is_ours(handle),
                     None => {
                         let described = volume.and_then(|volume| volume.spec.csi());
-                        described.is_some_and(|source| is_ours(&source.handle)) || self.is_same_volume(attachment, other)
+                        described.is_some_and(|source| is_ours(&source.handle))
+                            || self.is_same_volume(attachment, other)
                     }
                 }
         });
@@ -122,23 +127,25 @@ impl Index {
     /// Another attachment of the same volume on the same node, or on one that has the same ID, that is in use.
     fn in_use_here(&self, attachment: &Attachment, handle: Option<&str>) -> Option<Arc<Attachment>> {
         let driver = &attachment.attacher;
-        let (shared, shares_handle) = (self.shared(attachment), self.shares_handle(attachment, handle));
-        if shared.is_none() && !shares_handle {
+        let shares_handle = self.shares_handle(attachment, handle);
+        let shared = self.shared(attachment).into_iter();
+        let by_note = shared.flat_map(|shared| shared.of_handle(handle));
+        let in_use: Vec<_> = by_note.map(|it| &it.in_use).filter(|these| !these.is_empty()).collect();
+        if in_use.is_empty() && !shares_handle {
             return None;
         }
         self.machine(attachment).find_map(|node| {
-            let by_note = shared.into_iter().flat_map(|shared| shared.of_handle(handle));
-            let of_volume = by_note.flat_map(|it| it.in_use.at(driver, node));
+            let of_volume = in_use.iter().flat_map(|these| these.at(driver, node));
             let on_node = shares_handle.then(|| self.on_node(node)).into_iter().flatten();
             let mut records = of_volume.chain(on_node).filter_map(|name| self.attachments.get(name));
-            let in_use = records.find(|other| {
+            let found = records.find(|other| {
                 other.name != attachment.name
                     && other.attacher == *driver
                     && is_in_use(other)
                     && self.is_same_volume(attachment, other)
                     && self.is_same_machine(attachment, other)
             });
-            in_use.cloned()
+            found.cloned()
         })
     }
 
@@ -231,14 +238,18 @@ impl Index {
     fn detaches_kept_by(&self, attachment: &Attachment) -> Vec<Arc<str>> {
         let driver = &attachment.attacher;
         let shares_handle = self.shares_handle(attachment, self.handle_of(attachment));
-        let shared = self.shared(attachment);
-        if shared.is_none() && !shares_handle {
+        let shared = self.shared(attachment).into_iter();
+        let by_note = shared.flat_map(|shared| shared.of_handle(None));
+        let deleting: Vec<_> = by_note
+            .map(|it| &it.deleting)
+            .filter(|these| !these.is_empty())
+            .collect();
+        if deleting.is_empty() && !shares_handle {
             return Vec::new();
         }
         let nodes: BTreeSet<&Arc<str>> = self.machine(attachment).collect();
         let names = nodes.into_iter().flat_map(|node| {
-            let by_note = shared.into_iter().flat_map(|shared| shared.of_handle(None));
-            let of_volume = by_note.flat_map(|it| it.deleting.at(driver, node));
+            let of_volume = deleting.iter().flat_map(|these| these.at(driver, node));
             let on_node = shares_handle.then(|| self.on_node(node)).into_iter().flatten();
             of_volume.chain(on_node)
         });
@@ -336,7 +347,15 @@ pub(super) struct Part {
 impl Part {
     /// Whether another one of these is about the same volume at the same place.
     fn stays(&self, other: &Self) -> bool {
-        let is_about = |it: &Self| (it.driver.clone(), it.node.clone(), it.volume.clone(), it.noted.clone(), it.node_id.clone());
+        let is_about = |it: &Self| {
+            (
+                it.driver.clone(),
+                it.node.clone(),
+                it.volume.clone(),
+                it.noted.clone(),
+                it.node_id.clone(),
+            )
+        };
         is_about(self) == is_about(other)
     }
 }

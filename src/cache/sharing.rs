@@ -66,6 +66,10 @@ impl Places {
         self.0.remove(&Self::entry(record));
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Those of a driver at a place.
     pub fn at<'a>(&'a self, driver: &Arc<str>, place: &str) -> impl Iterator<Item = &'a Arc<str>> {
         let (from, to) = (start(driver, place), after(driver, place));
@@ -207,7 +211,7 @@ impl OfHandle {
 
     fn is_empty(&self) -> bool {
         let all = [&self.deleting, &self.leaving, &self.in_use, &self.claimed];
-        all.iter().all(|places| places.0.is_empty())
+        all.iter().all(|places| places.is_empty())
     }
 }
 

@@ -137,7 +137,10 @@ fn a_detach_knows_the_claims_for_its_places() {
         let claimed = index.snapshot(name).unwrap().neighbours.claimed;
         claimed.into_iter().map(|other| other.attachment).collect::<Vec<_>>()
     };
-    assert_eq!(names(&claimed(&index, "a")), ["formerly", "renamed", "renamed-twin", "twin"]);
+    assert_eq!(
+        names(&claimed(&index, "a")),
+        ["formerly", "renamed", "renamed-twin", "twin"]
+    );
     assert!(claimed(&index, "twin").is_empty());
     let mut attached = with_id(on_node(attached("formerly"), "n3"), "machine-0");
     attached.finalizers = Finalizers::new([FINALIZER]);
@@ -393,10 +396,7 @@ fn what_lost_its_node_id_is_where_its_node_is() {
 #[test]
 fn a_former_place_is_left_to_another_volume_of_the_handle() {
     let there = || on_node(of_volume(attached("there"), "pv2"), "o");
-    let (both, one) = (
-        vec![at("h", "id-n"), at("h", "id-o")],
-        vec![at("h", "id-n")],
-    );
+    let (both, one) = (vec![at("h", "id-n"), at("h", "id-o")], vec![at("h", "id-n")]);
     for (label, other, is_there) in [
         ("by its ID, without a note", with_id(there(), "id-o"), true),
         ("noted", noted(with_id(there(), "id-o"), "h", &[]), true),

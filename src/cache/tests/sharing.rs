@@ -90,9 +90,8 @@ fn ids(record: &Attachment) -> Vec<&str> {
 fn waits(all: &BTreeMap<String, Attachment>, name: &str) -> (bool, bool) {
     let one = &all[name];
     let others = || {
-        all.values().filter(|other| {
-            *other.name != *name && other.attacher == one.attacher && handle(other) == handle(one)
-        })
+        all.values()
+            .filter(|other| *other.name != *name && other.attacher == one.attacher && handle(other) == handle(one))
     };
     let same_volume = |other: &Attachment| other.volume_name() == one.volume_name();
     let leaving =

@@ -1,7 +1,7 @@
 //! The VolumeAttachment: whether it is there, attached, or waits, and for what.
 
 use csi_attacher_model::api::condition::ConditionType;
-use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final};
+use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final, is_in_use};
 use csi_attacher_model::insight::{FindingKind, age};
 use csi_attacher_model::objects::{Attachment, Operation, SecretReference};
 use jiff::Timestamp;
@@ -41,7 +41,8 @@ pub(super) fn attachment(scene: &Scene, service: &Service) -> (Step, Diagnosis) 
 fn attached(scene: &Scene, attachment: &Arc<Attachment>) -> Diagnosis {
     let node = &attachment.node;
     let twice = scene.holders.found().into_iter().flatten().find(|holder| {
-        holder.attachment.attached && holder.attachment.deleting.is_none() && holder.attachment.node != attachment.node
+        let other = &holder.attachment;
+        is_in_use(other) && other.node != attachment.node && scene.is_of_volume(other)
     });
     if let Some(other) = twice
         && scene.is_for_one_node()
@@ -293,7 +294,11 @@ pub(super) fn refused(scene: &Scene, attachment: &Attachment, refusal: &Refusal)
                 "VolumeAttachment {other} has the same volume on node {node} in use; a detach now would remove it there"
             ),
         )
-        .next("the detach follows when the other VolumeAttachment is not in use any more"),
+        .next("the detach follows when the other VolumeAttachment is not in use any more")
+        .run(
+            "find out who needs the other VolumeAttachment",
+            format!("kubectl attacher why va {other}"),
+        ),
         _ => diagnosis(Case::Refused).advise("fix the object that the message names"),
     };
     with_errors(scene, attachment, diagnosis)

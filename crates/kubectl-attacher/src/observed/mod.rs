@@ -224,22 +224,26 @@ impl Scene {
         }
     }
 
-    /// The handle of the volume, if that is known: what the VolumeAttachment stands for. The PersistentVolume of today may be another one.
+    /// The handle of the volume: the one that the VolumeAttachment stands for, as the PersistentVolume of today may be another volume;
+    /// where that is not known, the one that the PersistentVolume has.
     pub fn handle(&self) -> Option<&str> {
         let volume = self.volume.found().map(|volume| &**volume);
-        match self.attachment.found() {
-            Some(attachment) => decide::wanted_handle(attachment, volume),
-            None => volume.and_then(|volume| volume.spec.csi()).map(|source| &*source.handle),
-        }
+        let attachment = self.attachment.found();
+        let known = attachment.and_then(|attachment| decide::wanted_handle(attachment, volume));
+        known.or_else(|| volume?.spec.csi().map(|source| &*source.handle))
     }
 
-    /// Whether another VolumeAttachment is of the same volume: by the handles, and by the name of the PersistentVolume where one is not known.
+    /// Whether another VolumeAttachment is of the same volume ([`decide::is_same_volume`]).
     pub fn is_of_volume(&self, other: &Attachment) -> bool {
         let same_name = other
             .volume_name()
             .is_some_and(|name| Some(&**name) == self.volume_name.as_deref());
-        let volume = self.volume.found().filter(|_| same_name);
-        match (decide::wanted_handle(other, volume.map(|volume| &**volume)), self.handle()) {
+        let volume = self.volume.found().map(|volume| &**volume);
+        let others = volume.filter(|_| same_name);
+        if let Some(attachment) = self.attachment.found() {
+            return decide::is_same_volume((attachment, volume), (other, others));
+        }
+        match (decide::wanted_handle(other, others), self.handle()) {
             (Some(other), Some(handle)) => other == handle,
             _ => same_name,
         }

@@ -50,7 +50,9 @@ pub use driver_facts::{Capabilities, DriverFacts, ReleaseWithoutCall};
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use judge_release::{judge_release, release_answer};
 pub use message::{MAX_ERROR_BYTES, cut, plain};
-pub use observed::{Claimant, DetachWait, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets, SecretState};
+pub use observed::{
+    Claimant, DetachWait, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets, SecretState,
+};
 pub use outcome::{Failure, Outcome};
 pub use patch::Write;
 pub use protect::{KeepReason, VolumeAction, may_release, volume};

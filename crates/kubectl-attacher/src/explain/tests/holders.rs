@@ -165,3 +165,59 @@ fn the_holder_is_named() {
     assert_eq!((holder.node.as_str(), holder.attachment.as_str()), ("node2", "csi-2"));
     assert_eq!(holder.pods, ["shop/web-0"]);
 }
+
+/// The PersistentVolume was made again with the handle h2: what is attached as h1 has nothing to do with what is attached as h2.
+#[test]
+fn a_volume_that_was_made_again_is_another_one() {
+    let noted = |handle: &str| {
+        let note = json!({"handle": handle}).to_string();
+        let annotations = json!({"csi.alpha.kubernetes.io/node-id": "id1", "attacher.csi.dev/volume": note});
+        let attached = json!({"status": {"attached": true}});
+        both(
+            both(claimed(), &attached),
+            &json!({"metadata": {"annotations": annotations}}),
+        )
+    };
+    let here = json!({"spec": {"nodeName": "node1"}});
+    let made_again = |own: &str, other: serde_json::Value| {
+        with(|scene| {
+            scene.volume = volume(json!({"spec": {"csi": {"volumeHandle": "h2"}}}));
+            scene.attachment = Lookup::Found(attachment(noted(own)));
+            scene.holders = Lookup::Found(vec![holder(other, node("node2"), &[])]);
+        })
+    };
+    let is_one = |scene: &crate::observed::Scene| scene.is_of_volume(&scene.holders.found().unwrap()[0].attachment);
+    let apart = made_again("h1", noted("h2"));
+    assert_eq!(apart.handle(), Some("h1"), "what it stands for");
+    assert!(!is_one(&apart));
+    assert!(is_one(&made_again("h2", noted("h2"))));
+    assert!(!is_one(&made_again("h2", noted("h1"))));
+    let without_own = with(|scene| {
+        scene.attachment = Lookup::Missing;
+        scene.holders = Lookup::Found(vec![holder(noted("h9"), node("node2"), &[])]);
+    });
+    assert!(!is_one(&without_own));
+    play(vec![
+        row("at two nodes", apart, Case::Attached, &[]),
+        row(
+            "the one volume at two nodes",
+            made_again("h2", noted("h2")),
+            Case::AttachedTwice,
+            &["data may be damaged"],
+        ),
+    ]);
+    let leaving = |other: &str| {
+        let mut scene = made_again("h1", both(noted(other), &here));
+        scene.attachment = Lookup::Found(attachment(both(detaching(5), &noted("h1"))));
+        scene
+    };
+    play(vec![
+        row("its detach waits for nobody", leaving("h2"), Case::Detaching, &[]),
+        row(
+            "its detach waits",
+            leaving("h1"),
+            Case::Refused,
+            &["in use; a detach now would remove it there"],
+        ),
+    ]);
+}

@@ -299,7 +299,8 @@ fn neighbours_show_in_the_fingerprint() {
 /// The place that a detach begins with is left to who is attached there as well: the detach waits.
 #[test]
 fn the_present_place_is_not_taken_from_who_is_attached_there() {
-    let waits = "DERR(VolumeAttachment other has the same volume on node node2 attached; a detach now would remove it there)";
+    let waits =
+        "DERR(VolumeAttachment other has the same volume on node node2 attached; a detach now would remove it there)";
     let ready = || world().pv(volume().protected()).node().va(leaving());
     let there = |id: &str, handle: &str| claimed_at(id, handle).attached().set("/spec/nodeName", "node2");
     let detach = "unpub handle1 nodeID1 | FIN-";
@@ -318,8 +319,18 @@ fn the_present_place_is_not_taken_from_who_is_attached_there() {
             waits,
             "R",
         ),
-        row("another machine", ready().claimed(&there("nodeID2", "handle1")), detach, "F"),
-        row("another volume", ready().claimed(&there("nodeID1", "handle2")), detach, "F"),
+        row(
+            "another machine",
+            ready().claimed(&there("nodeID2", "handle1")),
+            detach,
+            "F",
+        ),
+        row(
+            "another volume",
+            ready().claimed(&there("nodeID1", "handle2")),
+            detach,
+            "F",
+        ),
         row(
             "leaving too",
             ready().claimed(&there("nodeID1", "handle1").deleting()),
@@ -366,7 +377,10 @@ fn a_volume_is_known_by_its_handle_and_else_by_its_name() {
     assert!(!is_same(&old, &new, Some(&again)), "made again under its name");
     assert!(!is_same(&old, &new, None), "also when it is gone");
     assert!(is_same(&old, &twin, None), "two names of one");
-    assert!(is_same(&old, &unknown, Some(&again)), "nobody knows what the second one is");
+    assert!(
+        is_same(&old, &unknown, Some(&again)),
+        "nobody knows what the second one is"
+    );
     assert!(is_same(&old, &unknown, None));
     assert!(!is_same(&twin, &unknown, None), "another name, and no handle");
     let to_attach = of(attachment().finalizers(&[FINALIZER]), "pv1", "handle1");
@@ -388,7 +402,10 @@ fn who_stands_for_a_place() {
     let claimed = |id: &str| claimed_at(id, "handle1").set(PV_NAME, "pv1");
     assert!(holds(&claimed("nodeID1"), None, None));
     assert!(!holds(&claimed("nodeID2"), None, None));
-    assert!(!holds(&claimed("nodeID2"), None, Some("nodeID1")), "nothing was sent for it there");
+    assert!(
+        !holds(&claimed("nodeID2"), None, Some("nodeID1")),
+        "nothing was sent for it there"
+    );
     assert!(holds(&claimed("nodeID2").attached(), None, Some("nodeID1")));
     assert!(holds(&without_id("handle1"), None, Some("nodeID1")));
     assert!(!holds(&without_id("handle1"), None, Some("nodeID2")));
