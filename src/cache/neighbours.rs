@@ -100,18 +100,14 @@ impl Index {
         let finalizer = self.finalizer_of(driver);
         let others = names.into_iter().filter_map(|name| self.attachments.get(name));
         let claimed = others.filter(|other| {
-            let volume = self.volume_of(other);
+            let volume = self.volume_of(other).map(|volume| &**volume);
+            let known = decide::known_handle(other, volume);
+            let described = || Some(&*volume?.spec.csi()?.handle);
             other.attacher == *driver
                 && decide::holds_its_place(other, finalizer)
                 && was_here(other)
-                && match decide::known_handle(other, volume.map(|volume| &**volume)) {
-                    Some(handle) => is_ours(handle),
-                    None => {
-                        let described = volume.and_then(|volume| volume.spec.csi());
-                        described.is_some_and(|source| is_ours(&source.handle))
-                            || self.is_same_volume(attachment, other)
-                    }
-                }
+                && (known.or_else(described).is_some_and(is_ours)
+                    || (known.is_none() && self.is_same_volume(attachment, other)))
         });
         claimed.map(|other| self.claimant(other)).collect()
     }
@@ -221,7 +217,11 @@ impl Index {
             leaving_nodes: self.leaving_nodes(attachment.volume_name(), noted(attachment), &attachment.attacher),
             in_use,
             node_id: attachment.node_id.clone(),
-            kept: in_use.then(|| self.detaches_kept_by(attachment)).unwrap_or_default(),
+            kept: if in_use {
+                self.detaches_kept_by(attachment)
+            } else {
+                Vec::new()
+            },
         }
     }
 
@@ -237,7 +237,9 @@ impl Index {
     /// The detaches that would take the volume away from under an attachment.
     fn detaches_kept_by(&self, attachment: &Attachment) -> Vec<Arc<str>> {
         let driver = &attachment.attacher;
-        let shares_handle = self.shares_handle(attachment, self.handle_of(attachment));
+        let described = || Some(&*self.volume_of(attachment)?.spec.csi()?.handle);
+        let handle = self.handle_of(attachment).or_else(described);
+        let shares_handle = self.shares_handle(attachment, handle);
         let shared = self.shared(attachment).into_iter();
         let by_note = shared.flat_map(|shared| shared.of_handle(None));
         let deleting: Vec<_> = by_note

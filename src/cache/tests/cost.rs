@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{DRIVER, FINALIZER, attachment, served, volume, woken};
 use crate::cache::{AttacherKey, Store};
-use crate::objects::{Attachment, Finalizers, ResourceVersion, Volume, VolumeAnnotation};
+use crate::objects::{Attachment, AttachmentSource, Finalizers, ResourceVersion, Volume, VolumeAnnotation};
 
 fn lookups(store: &Store) -> u64 {
     let index = store.inner.index.read();
@@ -36,10 +36,25 @@ fn attached(number: u64) -> Attachment {
     record
 }
 
-/// All attachments of one volume are deleted, detached and gone; with what each attempt looks at.
-fn mass_detach(size: u64) -> u64 {
+/// All attachments of one volume are deleted, detached and gone; with what each attempt looks at. So many `twins`,
+/// PersistentVolumes of the same handle, are attached to each machine besides, under another name of its node.
+fn mass_detach(size: u64, twins: u64) -> u64 {
     let (store, queue, _registration) = served();
     store.apply_volume(on_many_nodes());
+    for twin in 0..twins {
+        let mut record = on_many_nodes();
+        record.name = format!("twin{twin}").into();
+        store.apply_volume(record);
+    }
+    for number in 0..size * twins {
+        let mut record = attached(number);
+        record.name = format!("twin-va{number}").into();
+        record.uid = format!("twin-uid{number}").into();
+        record.source = AttachmentSource::PersistentVolume(format!("twin{}", number % twins).into());
+        record.node = format!("m{}", number / twins).into();
+        record.node_id = Some(format!("id{}", number / twins).into());
+        store.apply_attachment(record);
+    }
     for number in 0..size {
         store.apply_attachment(attached(number));
     }
@@ -67,10 +82,19 @@ fn mass_detach(size: u64) -> u64 {
 /// Twice as many cost a little more than twice as much, where each used to look at all others.
 #[tokio::test(start_paused = true)]
 async fn a_mass_detach_of_one_volume_costs_each_attachment_the_same() {
-    let (small, large) = (mass_detach(100), mass_detach(800));
+    let (small, large) = (mass_detach(100, 0), mass_detach(800, 0));
     println!("100: {small} look-ups, 800: {large}");
     assert!(large < small * 10, "100 cost {small} look-ups, 800 cost {large}");
     assert!(large < 800 * 40, "800 cost {large} look-ups");
+}
+
+/// The same where other PersistentVolumes of the handle have it at each machine, under another name of its node.
+#[tokio::test(start_paused = true)]
+async fn a_mass_detach_beside_other_volumes_of_the_handle_costs_each_attachment_the_same() {
+    let (small, large) = (mass_detach(100, 3), mass_detach(800, 3));
+    println!("100: {small} look-ups, 800: {large}");
+    assert!(large < small * 10, "100 cost {small} look-ups, 800 cost {large}");
+    assert!(large < 800 * 120, "800 cost {large} look-ups");
 }
 
 /// The volume changes, as when it is protected: each of its attachments is looked at once.

@@ -500,15 +500,19 @@ fn a_volume_that_was_made_again_is_no_neighbour() {
     index.apply_attachment(noted(with_id(detaching("new", 1), "id-n"), "h-new", &[]));
     assert_eq!(unpublished(&index, "new"), Some(vec![at("h-new", "id-n")]));
 
-    // At two nodes: neither is attached twice, nor does one wait for the other.
-    let mut elsewhere = noted(on_node(attachment("new", 2), "n2"), "h-new", &[]);
-    elsewhere.attached = false;
-    index.apply_attachment(elsewhere);
-    index.apply_attachment(noted(with_id(old.clone(), "id-n"), "h-old", &[]));
-    let mut old = old;
-    old.resource_version.0 = 3;
+    // An attach at another node does not wait for the detach.
+    let mut index = Index::default();
+    index.apply_volume(with_handle("pv1", "h-new"));
     index.apply_attachment(old);
+    index.apply_attachment(noted(on_node(attachment("new", 1), "n2"), "h-new", &[]));
     assert!(index.snapshot("new").unwrap().neighbours.elsewhere.is_empty());
+    // Nor does it where it was claimed for the volume of before.
+    index.apply_attachment(noted(on_node(attachment("new", 2), "n2"), "h-old", &[]));
+    assert!(index.snapshot("new").unwrap().neighbours.elsewhere.is_empty());
+    let mut same = noted(on_node(detaching("same", 1), "n3"), "h-new", &[]);
+    same.attached = true;
+    index.apply_attachment(same);
+    assert_eq!(names(&index.snapshot("new").unwrap().neighbours.elsewhere), ["same"]);
 }
 
 /// As long as one handle is not known, the name of the PersistentVolume counts.
