@@ -5,7 +5,7 @@ use csi_attacher_model::decide::{
     observe,
 };
 use csi_attacher_model::insight::{FindingInput, FindingKind, FindingThresholds, finding_message, findings};
-use csi_attacher_model::objects::{Attachment, AttachmentSource, VolumeSource};
+use csi_attacher_model::objects::{Attachment, AttachmentSource};
 use std::sync::Arc;
 
 use crate::observed::{Lookup, Scene};
