@@ -37,4 +37,4 @@ pub use proxy::ProxyError;
 pub use requests::{Requests, Returned};
 pub use secret_data::SecretData;
 pub use secret_poll::{SecretEvent, pause_after};
-pub use tls::{IdentityError, IssuerProblem, ServerCertificateError, TlsError, TrustError};
+pub use tls::{IdentityError, IssuerProblem, PluginError, ServerCertificateError, TlsError, TrustError};

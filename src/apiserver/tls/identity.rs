@@ -2,7 +2,8 @@
 //!
 //! An API server looks at the certificate of a connection with each request, so that one which ends makes every request of
 //! the connection fail. Whoever renews the files does so before: the connection is replaced as soon as they hold another
-//! pair, and at the latest after an answer 401.
+//! pair, and at the latest after an answer 401. A credential plugin is run again a minute before its pair ends, and after a 401,
+//! in a thread of its own.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +13,8 @@ use std::{fmt, fs};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine as _;
-use kube::config::AuthInfo;
+use jiff::{SignedDuration, Timestamp};
+use kube::config::{AuthInfo, ExecConfig};
 use parking_lot::Mutex;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
@@ -23,6 +25,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Provider;
+use super::plugin::{self, PluginError};
 use crate::pem::{self, PemError};
 
 /// The client certificate of a connection, if there is one.
@@ -30,6 +33,11 @@ pub(crate) type Identity = Option<Arc<ClientIdentity>>;
 
 /// How often the files are looked at while requests are sent.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// So long before the end of its pair a plugin is run again.
+const PLUGIN_MARGIN: SignedDuration = SignedDuration::from_mins(1);
+/// So long a plugin is not run again, whatever comes of it: it may ask a server.
+const PLUGIN_REST: Duration = Duration::from_secs(5);
 
 /// Why the client certificate cannot be used. Never quotes a key.
 #[derive(Debug, Error)]
@@ -66,6 +74,9 @@ pub enum IdentityError {
         /// What is wrong.
         problem: String,
     },
+    /// The credential plugin gives none.
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
     /// The key is that of another certificate.
     #[error("client-key of the kubeconfig is not the key of the first certificate in client-certificate")]
     Mismatch,
@@ -107,10 +118,15 @@ impl Source {
     }
 }
 
+/// Where the pair comes from.
+enum Origin {
+    Kubeconfig { certificate: Source, key: Source },
+    Plugin(Box<ExecConfig>),
+}
+
 /// The client certificate of a kubeconfig. Its `Debug` tells no key.
 pub(crate) struct ClientIdentity {
-    certificate: Source,
-    key: Source,
+    origin: Origin,
     provider: Provider,
     pair: Mutex<Pair>,
 }
@@ -122,8 +138,12 @@ struct Pair {
     hash: Vec<u8>,
     /// Which pair it is, counted from 0.
     number: u64,
-    /// When the files were looked at.
+    /// When the files were looked at, or the plugin was run.
     looked_at: Instant,
+    /// When a pair of a plugin ends, as the plugin says.
+    expires: Option<Timestamp>,
+    /// Whether the plugin runs now.
+    is_running: bool,
     /// Whether the log has that they cannot be used.
     is_broken: bool,
 }
@@ -146,54 +166,125 @@ impl ClientIdentity {
         let key = Source::new(KEY, data, auth.client_key.as_deref())?;
         let half = |there, missing| Err(IdentityError::Half { there, missing });
         let (certificate, key) = match (certificate, key) {
-            (None, None) => return Ok(None),
+            (None, None) => {
+                return match &auth.exec {
+                    Some(exec) => Self::of_plugin(exec, provider),
+                    None => Ok(None),
+                };
+            }
             (Some(_), None) => return half(CERTIFICATE, KEY),
             (None, Some(_)) => return half(KEY, CERTIFICATE),
             (Some(certificate), Some(key)) => (certificate, key),
         };
         let texts = (certificate.read(CERTIFICATE)?, key.read(KEY)?);
-        let pair = Pair {
-            current: Arc::new(load(&texts, provider)?),
-            hash: hash(&texts),
-            number: 0,
-            looked_at: Instant::now(),
-            is_broken: false,
-        };
-        Ok(Some(Self {
-            certificate,
-            key,
-            provider: provider.clone(),
-            pair: Mutex::new(pair),
-        }))
+        let origin = Origin::Kubeconfig { certificate, key };
+        Self::with(origin, &texts, None, provider).map(Some)
     }
 
-    /// Which pair there is. Looks at the files, but not at each call.
-    pub(in crate::apiserver) fn number(&self) -> u64 {
+    /// Runs the plugin. Nothing if it has no client certificate.
+    fn of_plugin(exec: &ExecConfig, provider: &Provider) -> Result<Option<Self>, IdentityError> {
+        let Some(found) = plugin::run(exec)? else {
+            return Ok(None);
+        };
+        let texts = (found.certificate, found.key);
+        let origin = Origin::Plugin(Box::new(exec.clone()));
+        Self::with(origin, &texts, found.expires, provider).map(Some)
+    }
+
+    fn with(
+        origin: Origin,
+        texts: &(Vec<u8>, Vec<u8>),
+        expires: Option<Timestamp>,
+        provider: &Provider,
+    ) -> Result<Self, IdentityError> {
+        let pair = Pair {
+            current: Arc::new(load(texts, provider)?),
+            hash: hash(texts),
+            number: 0,
+            looked_at: Instant::now(),
+            expires,
+            is_running: false,
+            is_broken: false,
+        };
+        Ok(Self {
+            origin,
+            provider: provider.clone(),
+            pair: Mutex::new(pair),
+        })
+    }
+
+    /// Which pair there is. Looks at the files, but not at each call, and runs a plugin whose pair ends soon.
+    pub(in crate::apiserver) fn number(self: &Arc<Self>) -> u64 {
         let mut pair = self.pair.lock();
-        if pair.looked_at.elapsed() >= LOOK_INTERVAL {
-            self.look(&mut pair);
+        match &self.origin {
+            Origin::Kubeconfig { certificate, key } if pair.looked_at.elapsed() >= LOOK_INTERVAL => {
+                self.look(certificate, key, &mut pair);
+            }
+            Origin::Plugin(_) if pair.ends_soon() => self.run_again(&mut pair),
+            Origin::Kubeconfig { .. } | Origin::Plugin(_) => {}
         }
         pair.number
     }
 
-    /// The API server refused the pair: looks at the files now.
-    pub(in crate::apiserver) fn refused(&self) {
-        self.look(&mut self.pair.lock());
+    /// The API server refused the pair: looks at the files now, or runs the plugin.
+    pub(in crate::apiserver) fn refused(self: &Arc<Self>) {
+        let mut pair = self.pair.lock();
+        match &self.origin {
+            Origin::Kubeconfig { certificate, key } => self.look(certificate, key, &mut pair),
+            Origin::Plugin(_) => self.run_again(&mut pair),
+        }
     }
 
-    fn look(&self, pair: &mut Pair) {
+    fn look(&self, certificate: &Source, key: &Source, pair: &mut Pair) {
         pair.looked_at = Instant::now();
-        if matches!((&self.certificate, &self.key), (Source::Data(_), Source::Data(_))) {
+        if matches!((certificate, key), (Source::Data(_), Source::Data(_))) {
             return;
         }
-        match self.read_again(&pair.hash) {
-            Ok(None) => pair.is_broken = false,
+        let read = || Ok((certificate.read(CERTIFICATE)?, key.read(KEY)?));
+        self.take(pair, read(), None);
+    }
+
+    /// Runs the plugin in a thread of its own, as it may take long. What is in use stays so until it has ended.
+    fn run_again(self: &Arc<Self>, pair: &mut Pair) {
+        if pair.is_running || pair.looked_at.elapsed() < PLUGIN_REST {
+            return;
+        }
+        pair.looked_at = Instant::now();
+        let identity = Arc::clone(self);
+        let started = std::thread::Builder::new()
+            .name("credential-plugin".to_owned())
+            .spawn(move || identity.run_plugin());
+        match started {
+            Ok(_) => pair.is_running = true,
+            Err(error) => warn!(%error, "cannot start a thread for the credential plugin"),
+        }
+    }
+
+    fn run_plugin(&self) {
+        let Origin::Plugin(exec) = &self.origin else { return };
+        let found = plugin::run(exec);
+        let mut pair = self.pair.lock();
+        pair.is_running = false;
+        pair.looked_at = Instant::now();
+        match found {
+            Ok(Some(found)) => self.take(&mut pair, Ok((found.certificate, found.key)), found.expires),
+            Ok(None) => warn!("the credential plugin has no client certificate any more; keeping the former one"),
+            Err(error) => self.take(&mut pair, Err(error.into()), None),
+        }
+    }
+
+    /// Takes over what was read.
+    fn take(&self, pair: &mut Pair, texts: Result<(Vec<u8>, Vec<u8>), IdentityError>, expires: Option<Timestamp>) {
+        match texts.and_then(|texts| self.loaded(&texts, &pair.hash)) {
+            Ok(None) => (pair.expires, pair.is_broken) = (expires, false),
             Ok(Some((hash, current))) => {
                 *pair = Pair {
                     current: Arc::new(current),
                     hash,
                     number: pair.number + 1,
                     looked_at: pair.looked_at,
+                    expires,
+                    is_running: false,
                     is_broken: false,
                 };
                 info!("the client certificate of the kubeconfig changed; new connections use the new one");
@@ -206,13 +297,23 @@ impl ClientIdentity {
         }
     }
 
-    fn read_again(&self, known: &[u8]) -> Result<Option<(Vec<u8>, CertifiedKey)>, IdentityError> {
-        let texts = (self.certificate.read(CERTIFICATE)?, self.key.read(KEY)?);
-        let hash = hash(&texts);
+    fn loaded(
+        &self,
+        texts: &(Vec<u8>, Vec<u8>),
+        known: &[u8],
+    ) -> Result<Option<(Vec<u8>, CertifiedKey)>, IdentityError> {
+        let hash = hash(texts);
         if hash == known {
             return Ok(None);
         }
-        Ok(Some((hash, load(&texts, &self.provider)?)))
+        Ok(Some((hash, load(texts, &self.provider)?)))
+    }
+}
+
+impl Pair {
+    fn ends_soon(&self) -> bool {
+        self.expires
+            .is_some_and(|expires| expires.duration_since(Timestamp::now()) <= PLUGIN_MARGIN)
     }
 }
 
@@ -220,7 +321,9 @@ impl ResolvesClientCert for ClientIdentity {
     /// The pair that the files have now.
     fn resolve(&self, _root_hint_subjects: &[&[u8]], _sigschemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let mut pair = self.pair.lock();
-        self.look(&mut pair);
+        if let Origin::Kubeconfig { certificate, key } = &self.origin {
+            self.look(certificate, key, &mut pair);
+        }
         Some(pair.current.clone())
     }
 

@@ -5,6 +5,7 @@
 mod end_entity;
 mod error;
 mod identity;
+mod plugin;
 mod rules;
 mod trust;
 
@@ -14,9 +15,8 @@ mod tests;
 use std::sync::Arc;
 
 use kube::Config;
-use kube::client::ConfigExt;
 use rustls::ClientConfig;
-use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
 
@@ -24,6 +24,7 @@ pub(super) use error::explain;
 pub use error::{IssuerProblem, ServerCertificateError};
 pub use identity::IdentityError;
 pub(super) use identity::{ClientIdentity, Identity};
+pub use plugin::PluginError;
 use trust::ServerVerifier;
 pub use trust::TrustError;
 pub(super) use trust::{authorities, pem_of};
@@ -40,14 +41,6 @@ pub enum TlsError {
     /// The TLS library cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Protocol(rustls::Error),
-    /// The credential plugin has no client certificate that can be used.
-    #[error("cannot set up the connection to {url}: {source}")]
-    Plugin {
-        /// The API server.
-        url: String,
-        /// What is wrong.
-        source: Box<kube::Error>,
-    },
 }
 
 /// How TLS is spoken to this API server, and the client certificate, if there is one.
@@ -61,31 +54,13 @@ pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity),
         .map_err(TlsError::Protocol)?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
-    let resolver: Option<Arc<dyn ResolvesClientCert>> = match &identity {
-        Some(identity) => Some(identity.clone()),
-        None if config.auth_info.exec.is_some() => Some(of_plugin(config)?),
-        None => None,
-    };
-    let mut tls = match resolver {
-        Some(resolver) => builder.with_client_cert_resolver(resolver),
+    let mut tls = match &identity {
+        Some(identity) => builder.with_client_cert_resolver(identity.clone()),
         None => builder.with_no_client_auth(),
     };
     // A resumed session is that of the certificates at its start, ours as well as the server's: Go's client resumes none.
     tls.resumption = Resumption::disabled();
     Ok((tls, identity))
-}
-
-/// The client certificate of a credential plugin, which kube runs.
-fn of_plugin(config: &Config) -> Result<Arc<dyn ResolvesClientCert>, TlsError> {
-    let mut config = config.clone();
-    // Only the client certificate is taken from it, so it needs no CA data.
-    config.root_cert = Some(Vec::new());
-    config.root_cert_file = None;
-    let of_kube = config.rustls_client_config().map_err(|source| TlsError::Plugin {
-        url: config.cluster_url.to_string(),
-        source: Box::new(source),
-    })?;
-    Ok(of_kube.client_auth_cert_resolver)
 }
 
 /// The algorithms and keys of all TLS of this process.

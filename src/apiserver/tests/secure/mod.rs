@@ -6,7 +6,7 @@ mod server;
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512, PKCS_ED25519, SignatureAlgorithm};
 use tokio::time::{Duration, timeout};
 
-use server::{Authority, Kubeconfig, Server, acceptor, ask, base64, self_signed};
+use server::{Authority, Kubeconfig, Pair, Server, acceptor, ask, base64, self_signed};
 
 const P256: &SignatureAlgorithm = &PKCS_ECDSA_P256_SHA256;
 const HOST: &str = "127.0.0.1";
@@ -153,6 +153,55 @@ async fn values_are_read_as_by_client_go() {
 
     let kubeconfig = Kubeconfig::new(&server.url()).cluster("insecure-skip-tls-verify", true);
     assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
+}
+
+/// A plugin whose answer is the file `credential`, for this client.
+fn answer_of_plugin(kubeconfig: &Kubeconfig, pair: &Pair, expires_in: i64) {
+    let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(expires_in);
+    let answer = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {
+            "clientCertificateData": pair.certificate, "clientKeyData": pair.key, "expirationTimestamp": expires.to_string(),
+        },
+    });
+    kubeconfig.write("credential", &answer.to_string());
+}
+
+#[tokio::test]
+async fn a_credential_plugin_is_run_again_before_its_certificate_ends_and_after_a_401() {
+    let authority = Authority::new("root", P256);
+    let server = Server::start(acceptor(&authority.issue(&[HOST], P256), Some(&authority))).await;
+    let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
+    let credential = kubeconfig.write("credential", "");
+    let kubeconfig = kubeconfig.user(
+        "exec",
+        serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [credential],
+            "interactiveMode": "Never",
+        }),
+    );
+    answer_of_plugin(&kubeconfig, &authority.issue(&["one"], P256), 30);
+    let client = kubeconfig.connect().await.unwrap();
+    assert_eq!(ask(&client).await, Ok("one@".to_owned()));
+    answer_of_plugin(&kubeconfig, &authority.issue(&["two"], P256), 3_600);
+    let becomes = |name: &'static str| {
+        let client = client.clone();
+        let asked = async move {
+            while ask(&client).await != Ok(name.to_owned()) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), asked)
+    };
+    becomes("two@").await.expect("it is run before the end");
+    answer_of_plugin(&kubeconfig, &authority.issue(&["three"], P256), 3_600);
+    assert_eq!(
+        ask(&client).await,
+        Ok("two@".to_owned()),
+        "it is not run for each request"
+    );
+    server.refuse("two");
+    becomes("three@").await.expect("it is run after a 401");
 }
 
 /// What stands in the kubeconfig is of the day that it was written; the file is renewed.
