@@ -198,7 +198,12 @@ fn a_volume_that_was_made_again_is_another_one() {
     });
     assert!(!is_one(&without_own));
     play(vec![
-        row("at two nodes", apart, Case::Attached, &[]),
+        row(
+            "it is told that its PersistentVolume is another one",
+            apart,
+            Case::VolumeReplaced,
+            &[],
+        ),
         row(
             "the one volume at two nodes",
             made_again("h2", noted("h2")),
