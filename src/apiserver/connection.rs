@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, Service};
 use tracing::info;
 
-use super::tls::{Identity, explain};
+use super::tls::{ClientIdentity, Identity, explain};
 
 /// A silence after which a ping is sent, and how long its answer may take. The answer comes from the HTTP/2 layer of the API
 /// server, which waits for no handler and sends it before all data. Whatever is received puts the next ping off. No object depends
@@ -145,7 +145,7 @@ where
 
 /// Which client certificate there is.
 fn number(identity: &Identity) -> u64 {
-    identity.as_ref().map(|identity| identity.number()).unwrap_or_default()
+    identity.as_ref().map(ClientIdentity::number).unwrap_or_default()
 }
 
 fn http<C: Connect + Clone>(connector: C, pings: Pings) -> HyperClient<C, Body> {
