@@ -22,6 +22,7 @@ use super::list_watch::{ANSWER, ListWatchService};
 use super::metrics::MetricsService;
 use super::proxy::{Dialer, ProxyError};
 use super::tls::{self, Identity, TlsError};
+use super::token_file::TokenFile;
 use crate::telemetry::Metrics;
 use crate::watch_answers::WatchAnswers;
 
@@ -150,15 +151,20 @@ where
         url: config.cluster_url.to_string(),
         source: Box::new(source),
     };
+    let mut config = config.clone();
+    // Kube would send what stands around the token as well.
+    let token = config.auth_info.token_file.take().map(|path| TokenFile::new(&path));
     let service = ServiceBuilder::new()
         .layer(layer_fn(|inner| ListWatchService::new(inner, longest, answers.clone())))
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(failed)?)
         .layer(config.extra_headers_layer().map_err(failed)?)
-        .map_request(|mut request: Request<Body>| {
-            request
-                .headers_mut()
-                .insert(http::header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        .map_request(move |mut request: Request<Body>| {
+            let headers = request.headers_mut();
+            headers.insert(http::header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+            if let Some(header) = token.as_ref().and_then(TokenFile::header) {
+                headers.insert(http::header::AUTHORIZATION, header);
+            }
             request
         })
         .layer(layer_fn(|inner| MetricsService::new(inner, metrics.clone())))

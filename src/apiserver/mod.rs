@@ -21,6 +21,7 @@ mod secret_data;
 mod secret_poll;
 mod spans;
 mod tls;
+mod token_file;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -211,7 +211,8 @@ async fn a_token_in_a_file_goes_before_one_in_the_kubeconfig() {
     let server = Server::start(acceptor(&authority.issue(&[HOST], P256), None)).await;
     let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
     let kubeconfig = kubeconfig.user("token", "of-the-day").user("tokenFile", "token");
-    kubeconfig.write("token", "renewed");
+    // As an editor or `echo` leaves it.
+    kubeconfig.write("token", " renewed\n");
     assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
     assert_eq!(*server.authorization.lock(), "Bearer renewed");
     let kubeconfig = kubeconfig.user("tokenFile", "");

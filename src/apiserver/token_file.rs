@@ -1,0 +1,85 @@
+//! A bearer token in a file, as the kubelet writes it into a pod and as `tokenFile` of a kubeconfig names it.
+
+use http::HeaderValue;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tracing::warn;
+
+/// After so long the file is read again. client-go and kube wait as long: a token is renewed well before it ends.
+const READ_AGAIN: Duration = Duration::from_secs(50);
+
+/// The token of a file. What stands around it, such as the end of its line, is no part of it: client-go takes it off, and kube does not.
+#[derive(Clone, Debug)]
+pub(super) struct TokenFile {
+    path: Arc<Path>,
+    last: Arc<Mutex<LastRead>>,
+}
+
+#[derive(Debug, Default)]
+struct LastRead {
+    header: Option<HeaderValue>,
+    at: Option<Instant>,
+}
+
+impl TokenFile {
+    /// The token of this file, which is read with the first request.
+    pub fn new(path: &str) -> Self {
+        Self {
+            path: PathBuf::from(path).into(),
+            last: Arc::default(),
+        }
+    }
+
+    /// The value of `Authorization`. What was read last stays while the file cannot be read.
+    pub fn header(&self) -> Option<HeaderValue> {
+        let mut last = self.last.lock();
+        if last.at.is_none_or(|at| at.elapsed() >= READ_AGAIN) {
+            match read(&self.path) {
+                Ok(header) => last.header = Some(header),
+                Err(error) => warn!(path = %self.path.display(), %error, "cannot read the token for the API server"),
+            }
+            last.at = Some(Instant::now());
+        }
+        last.header.clone()
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<HeaderValue> {
+    let text = std::fs::read_to_string(path)?;
+    let token = text.trim();
+    let header = HeaderValue::try_from(format!("Bearer {token}"))
+        .ok()
+        .filter(|_| !token.is_empty());
+    let mut header = header.ok_or_else(|| std::io::Error::other("it holds no token"))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_is_renewed_is_taken_and_one_that_cannot_be_read_stays() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let write = |text: &str| std::fs::write(file.path(), text).unwrap();
+        let token = TokenFile::new(&file.path().display().to_string());
+        let sent = || token.header().map(|header| header.to_str().unwrap().to_owned());
+        assert_eq!(sent(), None, "it is empty");
+        for (text, wanted) in [
+            ("one\n", "Bearer one"),
+            ("\ttwo\r\n", "Bearer two"),
+            (" \n", "Bearer two"),
+        ] {
+            write(text);
+            tokio::time::advance(READ_AGAIN).await;
+            assert_eq!(sent().as_deref(), Some(wanted), "{text:?}");
+        }
+        write("three");
+        assert_eq!(sent().as_deref(), Some("Bearer two"), "it is not read for each request");
+        assert!(token.header().unwrap().is_sensitive());
+    }
+}
