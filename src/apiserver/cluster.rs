@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::connect::ConnectError;
 use super::proxy;
 use super::tls::{TlsError, TrustError, authorities, pem_of};
+use super::token_file;
 
 /// Finds out which cluster to talk to: the file that is given, else `KUBECONFIG` or the pod's service account.
 pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
@@ -64,8 +65,12 @@ pub(super) async fn from_kubeconfig(mut parsed: Kubeconfig, path: &Path) -> Resu
     let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
         .await
         .map_err(|source| unusable(path, source))?;
-    if let Some(path) = &config.auth_info.token_file {
-        readable_token(Path::new(path))?;
+    if let Some(path) = config.auth_info.token_file.as_deref().map(Path::new) {
+        // What cannot be read at the start is told now, and not as a request without credentials.
+        token_file::read(path).map_err(|source| ConnectError::TokenFile {
+            path: path.to_owned(),
+            source,
+        })?;
     }
     config.root_cert_file = authorities;
     if let Some(told) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
@@ -132,19 +137,6 @@ fn settle_user(user: &mut AuthInfo) {
     if user.token_file.is_some() {
         user.token = None;
     }
-}
-
-/// What cannot be read at the start is told now, and not as a request without credentials.
-fn readable_token(path: &Path) -> Result<(), ConnectError> {
-    let failed = |source| ConnectError::TokenFile {
-        path: path.to_owned(),
-        source,
-    };
-    let token = std::fs::read_to_string(path).map_err(failed)?;
-    if token.trim().is_empty() {
-        return Err(failed(std::io::Error::other("the file is empty")));
-    }
-    Ok(())
 }
 
 /// An empty value is none.

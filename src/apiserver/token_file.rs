@@ -37,7 +37,7 @@ impl TokenFile {
     pub fn header(&self) -> Option<HeaderValue> {
         let mut last = self.last.lock();
         if last.at.is_none_or(|at| at.elapsed() >= READ_AGAIN) {
-            match read(&self.path) {
+            match header_of(&self.path) {
                 Ok(header) => last.header = Some(header),
                 Err(error) => warn!(path = %self.path.display(), %error, "cannot read the token for the API server"),
             }
@@ -47,13 +47,18 @@ impl TokenFile {
     }
 }
 
-fn read(path: &Path) -> std::io::Result<HeaderValue> {
+/// The token that a file holds; an error when there is none.
+pub(super) fn read(path: &Path) -> std::io::Result<String> {
     let text = std::fs::read_to_string(path)?;
-    let token = text.trim();
-    let header = HeaderValue::try_from(format!("Bearer {token}"))
-        .ok()
-        .filter(|_| !token.is_empty());
-    let mut header = header.ok_or_else(|| std::io::Error::other("it holds no token"))?;
+    match text.trim() {
+        "" => Err(std::io::Error::other("the file is empty")),
+        token => Ok(token.to_owned()),
+    }
+}
+
+fn header_of(path: &Path) -> std::io::Result<HeaderValue> {
+    let header = HeaderValue::try_from(format!("Bearer {}", read(path)?));
+    let mut header = header.map_err(|_| std::io::Error::other("it holds no token"))?;
     header.set_sensitive(true);
     Ok(header)
 }
