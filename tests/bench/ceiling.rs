@@ -67,9 +67,11 @@ impl Writes {
         let VolumeSource::Csi(source) = &volume.spec.source else {
             return Err(Error::Other(format!("{} is no CSI volume", volume.name)));
         };
+        let claim = patch::claim(attachment, facts, "node-id", source)
+            .map_err(|too_large| Error::Other(format!("the note of {} is too large: {too_large:?}", volume.name)))?;
         Ok(Self {
             protect: Prepared::patch(&patch::protect_volume(volume, &facts.finalizer)),
-            claim: Prepared::patch(&patch::claim(attachment, facts, "node-id", source)),
+            claim: Prepared::patch(&claim),
         })
     }
 

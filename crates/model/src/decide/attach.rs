@@ -42,16 +42,14 @@ fn keep_attached<'a>(observed: &Observed<'a>) -> Action<'a> {
     .unwrap_or(Action::Ignore(IgnoreReason::AlreadyAttached))
 }
 
-/// The claim for a place. What nobody could read back whole is not written.
+/// The claim for a place; a refusal when its note would be too large.
 fn claim<'a>(observed: &Observed<'_>, node_id: &str, source: &CsiSource) -> Result<Action<'a>, Refusal> {
     let (attachment, driver) = (observed.attachment, observed.driver);
-    match patch::claim_note(attachment, driver, node_id, source).oversized() {
-        Some(too_large) => Err(Refusal::NoteTooLarge {
-            attachment: attachment.name.clone(),
-            bytes: too_large.bytes,
-        }),
-        None => Ok(Action::Claim(patch::claim(attachment, driver, node_id, source))),
-    }
+    let claim = patch::claim(attachment, driver, node_id, source);
+    claim.map(Action::Claim).map_err(|too_large| Refusal::NoteTooLarge {
+        attachment: attachment.name.clone(),
+        bytes: too_large.bytes,
+    })
 }
 
 /// The node ID and the volume of what the sidecar attached, which writes no note of the volume. It gets one while its PersistentVolume

@@ -20,7 +20,8 @@ use crate::api::names::{
     NODE_ID_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION,
 };
 use crate::objects::{
-    Attachment, CsiSource, Finalizers, FormerVolumeOnNode, ResourceVersion, StringMap, Volume, VolumeAnnotation,
+    Attachment, CsiSource, Finalizers, FormerVolumeOnNode, OversizedField, ResourceVersion, StringMap, Volume,
+    VolumeAnnotation,
 };
 
 /// The object that a write goes to.
@@ -103,14 +104,22 @@ pub fn if_known(version: ResourceVersion, write: Write) -> Write {
 
 /// Puts our finalizer, the node ID and a note of the volume on an attachment, in one write. On condition that nobody changed it since
 /// it was read: the late write of an operator that has died may have recorded it as attached, at the node ID that this claim takes
-/// away.
-pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> Write {
+/// away. What nobody could read back whole is not written: how large the note would be.
+pub fn claim(
+    attachment: &Attachment,
+    driver: &DriverFacts,
+    node_id: &str,
+    source: &CsiSource,
+) -> Result<Write, OversizedField> {
     let finalizer = &*driver.finalizer;
     let mut operations = Vec::new();
     if !attachment.finalizers.contains(finalizer) {
         operations.extend(add_finalizer(&attachment.finalizers, finalizer));
     }
     let note = claim_note(attachment, driver, node_id, source);
+    if let Some(too_large) = note.oversized() {
+        return Err(too_large);
+    }
     let note = serde_json::to_string(&note).unwrap_or_default();
     if attachment.has_annotations {
         for (key, value) in [(NODE_ID_ANNOTATION, node_id), (VOLUME_ANNOTATION, &note)] {
@@ -126,16 +135,11 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
         form: PatchType::Json,
         body: patch_of(&attachment.uid, operations),
     };
-    if_known(attachment.resource_version, claim)
+    Ok(if_known(attachment.resource_version, claim))
 }
 
 /// What a claim notes of the volume.
-pub fn claim_note(
-    attachment: &Attachment,
-    driver: &DriverFacts,
-    node_id: &str,
-    source: &CsiSource,
-) -> VolumeAnnotation {
+fn claim_note(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> VolumeAnnotation {
     let noted = attachment.volume_note.as_ref();
     VolumeAnnotation {
         handle: source.handle.clone(),

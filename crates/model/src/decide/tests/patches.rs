@@ -117,7 +117,7 @@ fn a_claim_keeps_annotations_and_escapes_their_keys() {
     let crate::objects::VolumeSource::Csi(source) = &snapshot.volume.as_ref().unwrap().spec.source else {
         panic!("not CSI")
     };
-    let write = patch::claim(&snapshot.attachment, &world.driver, "n", source);
+    let write = patch::claim(&snapshot.attachment, &world.driver, "n", source).unwrap();
     let patched = apply(&object.0, &write).unwrap();
     assert_eq!(
         patched["metadata"]["annotations"],
@@ -146,7 +146,7 @@ fn a_claim_takes_the_trace_context_along() {
         let crate::objects::VolumeSource::Csi(source) = &snapshot.volume.as_ref().unwrap().spec.source else {
             panic!("not CSI")
         };
-        let write = patch::claim(&snapshot.attachment, &world.driver, "n", source);
+        let write = patch::claim(&snapshot.attachment, &world.driver, "n", source).unwrap();
         let mut wanted = apply(&object.0, &write).unwrap();
         wanted["metadata"]["annotations"]["attacher.csi.dev/traceparent"] = TRACE.into();
         assert_eq!(apply(&object.0, &patch::with_trace(write, TRACE)).unwrap(), wanted);
