@@ -13,7 +13,7 @@ CARGO ?= cargo
 # one set of options for all commands means that each dependency is compiled once.
 PROGRAMS := --bins --example demo
 # The crates below the operator, from the ground up.
-CRATES := csi-attacher-proto csi-attacher-workqueue csi-attacher-model
+CRATES := csi-attacher-proto csi-attacher-base csi-attacher-workqueue csi-attacher-model csi-attacher-telemetry
 HISTORIES ?= 100000
 # These tests wait more than they compute, also for control planes of their own, of which only a few run at a time.
 THREADS ?= $(shell echo $$(($$(nproc) * 3)))
@@ -138,7 +138,7 @@ circles: ## Fail if files import each other in circles of more than 3 (tests/num
 numbers: need-rust ## Print how much there is to read: lines, concepts, import circles, crates, and the times of the last .ci/run
 	@tests/numbers
 
-generate: need-rust ## Write what is made from the code: crds/, the schema of the chart, docs/reference/FIELDS.md, docs/reference/FLAGS.md, docs/reference/TRACES.md, src/telemetry/names/registry.rs
+generate: need-rust ## Write what is made from the code: crds/, the schema of the chart, docs/reference/FIELDS.md, docs/reference/FLAGS.md, docs/reference/TRACES.md, crates/telemetry/src/names/registry.rs
 	UPDATE=1 $(CARGO) test --quiet --package csi-attacher-trace-registry --lib
 	UPDATE=1 tests/selected $(CARGO) test --quiet --lib -- api::tests::crd api::tests::values_schema supervisor::tests::fields \
 		cli::document_tests

@@ -30,7 +30,9 @@ use crate::driver::SharedContext;
 use crate::events::EventRecorder;
 use crate::findings::{self, FindingsScanner};
 use crate::health::Health;
-use crate::lease::{Clock, LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseShares, LeaseTimings, SeenPlaces};
+use crate::lease::{
+    Clock, LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseRules, LeaseShares, LeaseTimings, SeenPlaces,
+};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
 use crate::supervisor::single_driver::run_single_driver;
@@ -330,6 +332,7 @@ fn leader_elections(
         clock: Clock::default(),
         shares: LeaseShares::default(),
         seen: SeenPlaces::default(),
+        rules: LeaseRules::default(),
     })
 }
 
@@ -380,6 +383,7 @@ fn context(
         metrics,
         tracer: telemetry.tracer.clone(),
         unfinished: crate::driver::UnfinishedPublishes::default(),
+        rules: crate::driver::Rules::default(),
     }
 }
 

@@ -11,7 +11,6 @@
 //! The order of what matters: never lose or corrupt a volume, then never get stuck, then be fast, then be small.
 //! The rules that keep the first of these are in [`decide`].
 
-pub mod health;
 mod traces;
 
 pub mod admin;
@@ -19,19 +18,14 @@ pub mod apiserver;
 pub mod app;
 pub mod cache;
 pub mod cli;
-mod clock;
 pub mod csi;
 mod driver;
-mod error_chain;
 pub mod events;
 mod findings;
 pub mod lease;
 mod open_files;
-mod pem;
-mod schedule;
 pub mod sidecar_flags;
 mod supervisor;
-pub mod telemetry;
 mod watch_answers;
 
 #[cfg(test)]
@@ -39,7 +33,9 @@ mod api_server;
 #[cfg(test)]
 mod sources_tests;
 
+use csi_attacher_base::{clock, error_chain, health, pem, schedule};
 use csi_attacher_model::{api, decide, insight, objects};
+use csi_attacher_telemetry as telemetry;
 use csi_attacher_workqueue as queue;
 #[cfg(test)]
 use csi_mock_driver as mock;

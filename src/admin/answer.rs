@@ -1,5 +1,6 @@
 //! What is answered to a request, and the metrics as text.
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
@@ -19,16 +20,35 @@ pub(super) struct ScrapePlace {
     _place: Arc<OwnedSemaphorePermit>,
 }
 
+/// Metrics that can be scraped.
+pub trait Scrape: fmt::Debug + Send + Sync {
+    /// The exposition in OpenMetrics 1.0.
+    fn openmetrics(&self) -> String;
+
+    /// The exposition in the classic text format.
+    fn plain(&self) -> String;
+}
+
+impl Scrape for Metrics {
+    fn openmetrics(&self) -> String {
+        self.encode_openmetrics()
+    }
+
+    fn plain(&self) -> String {
+        self.encode_prometheus()
+    }
+}
+
 /// The metrics, encoded one at a time and where no task waits for it: with many series it takes long.
 #[derive(Clone, Debug)]
 pub(super) struct Exposition {
-    metrics: Metrics,
+    metrics: Arc<dyn Scrape>,
     places: Arc<Semaphore>,
     encoder: Arc<Semaphore>,
 }
 
 impl Exposition {
-    pub fn new(metrics: Metrics) -> Self {
+    pub fn new(metrics: Arc<dyn Scrape>) -> Self {
         Self {
             metrics,
             places: Arc::new(Semaphore::new(SCRAPES)),
@@ -50,14 +70,14 @@ impl Exposition {
             return busy();
         };
         let openmetrics = wants_openmetrics(headers);
-        let metrics = self.metrics.clone();
+        let metrics = Arc::clone(&self.metrics);
         let encode = move || {
             // Kept also when whoever asked is gone: what was begun cannot be stopped.
             let _turn = turn;
             if openmetrics {
-                metrics.encode_openmetrics()
+                metrics.openmetrics()
             } else {
-                metrics.encode_prometheus()
+                metrics.plain()
             }
         };
         let content_type = if openmetrics {

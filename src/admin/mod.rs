@@ -8,6 +8,8 @@ mod address;
 mod answer;
 mod listener;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -19,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::health::{CheckReport, Health};
 use crate::lease::LeaseHealth;
-use crate::telemetry::metrics::Metrics;
 use answer::{Exposition, accepts};
+
+pub use answer::Scrape;
 
 pub use address::{AddressError, ListenAddress};
 
@@ -30,7 +33,7 @@ const JSON: &str = "application/json";
 #[derive(Clone, Debug)]
 pub struct AdminState {
     /// Served at [`AdminState::metrics_path`].
-    pub metrics: Metrics,
+    pub metrics: Arc<dyn Scrape>,
     /// Served at `/livez`, `/healthz` and `/readyz`.
     pub health: Health,
     /// Path of the metrics, usually `/metrics`. One of the health paths is never taken over by it.

@@ -6,25 +6,28 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::telemetry::metrics::{OPENMETRICS_CONTENT_TYPE, PROMETHEUS_CONTENT_TYPE};
+use crate::telemetry::metrics::{Metrics, OPENMETRICS_CONTENT_TYPE, PROMETHEUS_CONTENT_TYPE};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
 struct Server {
     address: SocketAddr,
     health: Health,
-    metrics: Metrics,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
 
 async fn start(metrics_path: &str) -> Server {
+    start_with(metrics_path, Arc::new(Metrics::default())).await
+}
+
+async fn start_with(metrics_path: &str, scraped: Arc<dyn Scrape>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (health, metrics) = (Health::new(), Metrics::default());
+    let health = Health::new();
     let shutdown = CancellationToken::new();
     let state = AdminState {
-        metrics: metrics.clone(),
+        metrics: scraped,
         health: health.clone(),
         metrics_path: metrics_path.to_owned(),
         leases: None,
@@ -33,7 +36,6 @@ async fn start(metrics_path: &str) -> Server {
     Server {
         address,
         health,
-        metrics,
         shutdown,
         task,
     }
@@ -237,22 +239,40 @@ async fn a_connection_is_good_for_one_request() {
     assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer}");
 }
 
+/// Metrics whose first scrape takes as long as the test wants.
+#[derive(Debug)]
+struct Slow {
+    /// Held during a scrape: there is one at a time.
+    alone: std::sync::Mutex<()>,
+    first: std::sync::Mutex<Option<(std::sync::mpsc::Sender<()>, std::sync::mpsc::Receiver<()>)>>,
+}
+
+impl Scrape for Slow {
+    fn openmetrics(&self) -> String {
+        self.plain()
+    }
+
+    fn plain(&self) -> String {
+        let _alone = self.alone.try_lock().unwrap();
+        let first = self.first.lock().unwrap().take();
+        if let Some((signal, gate)) = first {
+            signal.send(()).unwrap();
+            let _released = gate.recv_timeout(LIMIT);
+        }
+        String::new()
+    }
+}
+
 /// A scrape takes long; many others come, and some of them do not read their answers.
 #[tokio::test]
 async fn scrapes_wait_in_a_short_queue_and_hold_up_nothing_else() {
-    let server = start("/metrics").await;
     let (release, gate) = std::sync::mpsc::channel::<()>();
     let (signal, begun) = std::sync::mpsc::channel::<()>();
-    let (gate, once) = (std::sync::Mutex::new(gate), std::sync::Once::new());
-    let encoding = std::sync::Mutex::new(());
-    server.metrics.in_each_scrape(Box::new(move || {
-        // One at a time.
-        let _alone = encoding.try_lock().unwrap();
-        once.call_once(|| {
-            signal.send(()).unwrap();
-            let _released = gate.lock().unwrap().recv_timeout(LIMIT);
-        });
-    }));
+    let slow = Slow {
+        alone: std::sync::Mutex::default(),
+        first: std::sync::Mutex::new(Some((signal, gate))),
+    };
+    let server = start_with("/metrics", Arc::new(slow)).await;
     let scrape = async || {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream

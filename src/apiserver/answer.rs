@@ -93,10 +93,6 @@ impl About {
 
     /// Whether a status says that this very object is not there.
     fn is_missing(&self, status: &MetaStatusWire) -> bool {
-        #[cfg(test)]
-        if crate::driver::has_flaw(crate::driver::Flaw::Believing) {
-            return true;
-        }
         let is = |value: &Option<String>, wanted: &str| value.as_deref().unwrap_or_default() == wanted;
         let Some(details) = &status.details else { return false };
         is(&status.kind, "Status")

@@ -1,5 +1,7 @@
 //! The HTTP server for probes and metrics.
 
+use std::sync::Arc;
+
 use tokio_util::sync::CancellationToken;
 
 use super::tasks::SharedTasks;
@@ -24,7 +26,7 @@ pub(super) async fn start(
             source,
         })?;
         let state = AdminState {
-            metrics: telemetry.metrics.clone(),
+            metrics: Arc::new(telemetry.metrics.clone()),
             health: health.clone(),
             metrics_path: options.metrics_path.clone(),
             leases,

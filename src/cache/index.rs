@@ -7,6 +7,7 @@ use super::EnqueueCause;
 use super::counts::Counts;
 use super::links::{OfDriver, pending_since};
 use super::machines::{Handles, Machines};
+use super::rules::CacheRules;
 use super::sharing::{Names, OfVolume};
 use super::table::{ObjectTable, Origin, TableChange};
 use crate::decide::patch::WriteTarget;
@@ -15,27 +16,39 @@ use crate::objects::{Attachment, AttachmentSource, CsiNode, ResourceVersion, Vol
 
 /// Who has to look again.
 #[derive(Debug)]
-pub(crate) enum CacheChange {
+pub enum CacheChange {
+    /// Nobody.
     None,
+    /// An attachment was made or changed.
     Attachment {
+        /// Its name.
         name: Arc<str>,
         /// The object that had the name before, when it was another one: its end fell into a gap of the watch.
         replaced: Option<Arc<Attachment>>,
+        /// What brought the change.
         cause: EnqueueCause,
         /// Other attachments that may have waited for this change.
         waiting: Vec<Arc<str>>,
     },
+    /// An attachment is gone.
     AttachmentGone {
+        /// As it was known last.
         record: Arc<Attachment>,
         /// Other attachments that may have waited for this.
         waiting: Vec<Arc<str>>,
     },
+    /// A PersistentVolume was made or changed, or is gone.
     Volume {
+        /// Its name.
         name: Arc<str>,
+        /// The attachments that name it.
         attachments: Vec<Arc<str>>,
+        /// What brought the change.
         cause: EnqueueCause,
     },
+    /// A CSINode was made or changed, or is gone.
     Node {
+        /// The attachments that it concerns.
         attachments: Vec<Arc<str>>,
     },
 }
@@ -59,6 +72,16 @@ pub(crate) struct Index {
 }
 
 impl Index {
+    /// One whose tables take copies in by these rules.
+    pub fn with_rules(rules: CacheRules) -> Self {
+        Self {
+            attachments: ObjectTable::with_rules(rules),
+            volumes: ObjectTable::with_rules(rules),
+            nodes: ObjectTable::with_rules(rules),
+            ..Self::default()
+        }
+    }
+
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
         let attachment = self.attachments.get(name)?.clone();
         let volume = attachment

@@ -22,6 +22,7 @@ mod registration;
 mod relist;
 mod rounds;
 mod routing;
+mod rules;
 mod sharing;
 mod store;
 mod synced;
@@ -35,8 +36,7 @@ pub use crate::decide::{Snapshot, observe};
 pub use cause::EnqueueCause;
 pub use counts::Counts;
 pub use forced::ForcedAttachments;
-#[cfg(test)]
-pub(crate) use index::CacheChange;
+pub use index::CacheChange;
 pub use reading::Reading;
 #[cfg(test)]
 pub(crate) use reflector::{COMPARED_EVERY, WatchedKind, follow_from_list};
@@ -45,6 +45,7 @@ pub use registration::Registration;
 pub use routing::{
     ATTACH, AttacherKey, DETACH, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };
+pub use rules::CacheRules;
 pub use store::Store;
 pub use synced::Watched;
 pub use value::{CacheContent, CacheValue};

@@ -65,8 +65,7 @@ impl CacheChange {
 
 impl Store {
     pub(super) fn dispatch_change(&self, change: &CacheChange) {
-        #[cfg(test)]
-        if self.inner.ignored_changes.lock().is_some_and(|ignores| ignores(change)) {
+        if !(self.inner.rules.tells)(change) {
             return;
         }
         if !matches!(change, CacheChange::None) {

@@ -12,6 +12,7 @@ use super::cause::EnqueueCause;
 use super::counts::Counts;
 use super::index::{CacheChange, Index};
 use super::routing::{AttacherKey, Routes};
+use super::rules::CacheRules;
 use super::synced::Synced;
 use super::table::Origin;
 use crate::decide::patch::WriteTarget;
@@ -55,15 +56,20 @@ pub(super) struct StoreInner {
     pub(super) watch_answers: WatchAnswers,
     /// Why kinds cannot be watched, by their plural names.
     pub(super) watch_failures: parking_lot::Mutex<BTreeMap<&'static str, String>>,
-    /// What a test of the tests makes the store forget to tell.
-    #[cfg(test)]
-    pub(super) ignored_changes: parking_lot::Mutex<Option<ChangeFilter>>,
-    /// Whether it takes what the watches have told for everything.
-    #[cfg(test)]
-    pub(super) trusting: std::sync::atomic::AtomicBool,
+    pub(super) rules: CacheRules,
 }
 
 impl Store {
+    /// One that takes copies in by these rules.
+    pub fn with_rules(rules: CacheRules) -> Self {
+        let inner = StoreInner {
+            index: RwLock::new(Index::with_rules(rules)),
+            rules,
+            ..StoreInner::default()
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
     /// What is known about an attachment; none when there is no such object.
     pub fn attachment(&self, name: &str) -> Option<Snapshot> {
         self.inner.index.read().snapshot(name)
@@ -212,22 +218,5 @@ impl Store {
     /// Version of the known copy of the object that a write goes to.
     pub fn version(&self, target: &WriteTarget) -> Option<ResourceVersion> {
         self.inner.index.read().version(target)
-    }
-}
-
-/// Picks changes.
-#[cfg(test)]
-pub(crate) type ChangeFilter = fn(&CacheChange) -> bool;
-
-#[cfg(test)]
-impl Store {
-    /// Makes the store tell nobody of the changes that `ignores` picks.
-    pub(crate) fn ignore_changes(&self, ignores: ChangeFilter) {
-        *self.inner.ignored_changes.lock() = Some(ignores);
-    }
-
-    /// Makes the store list nothing anew when it is asked to.
-    pub(crate) fn trust_the_watches(&self) {
-        self.inner.trusting.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::rules::CacheRules;
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 
 /// What a table needs to know of its records.
@@ -58,6 +59,7 @@ pub(crate) struct ObjectTable<R> {
     went_back: OlderState,
     /// Whether the watch goes on showing an object that is believed to be gone.
     haunted: bool,
+    rules: CacheRules,
 }
 
 /// A record, and when it came in.
@@ -115,6 +117,7 @@ impl<R> Default for ObjectTable<R> {
             coming_in: ResourceVersion::default(),
             went_back: OlderState::NotSeen,
             haunted: false,
+            rules: CacheRules::default(),
         }
     }
 }
@@ -123,6 +126,16 @@ impl<R> Default for ObjectTable<R> {
 pub(crate) struct TableChange<R> {
     pub previous: Option<Arc<R>>,
     pub current: Arc<R>,
+}
+
+impl<R> ObjectTable<R> {
+    /// An empty one that takes copies in by these rules.
+    pub fn with_rules(rules: CacheRules) -> Self {
+        Self {
+            rules,
+            ..Self::default()
+        }
+    }
 }
 
 impl<R: CacheRecord + PartialEq> ObjectTable<R> {
@@ -173,12 +186,7 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
 
     /// Takes a copy in unless it is not newer than what is known, or the object is known to be gone.
     pub fn take_copy(&mut self, record: R, origin: Origin) -> Option<TableChange<R>> {
-        #[cfg(test)]
-        let origin = if crate::driver::has_flaw(crate::driver::Flaw::Forward) {
-            Origin::News
-        } else {
-            origin
-        };
+        let origin = if self.rules.lists_replace { origin } else { Origin::News };
         let list = self.list;
         self.count_version(record.version(), origin);
         if let Some(ghost) = self.tombstones.get(record.uid()) {
@@ -233,8 +241,7 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         match origin {
             Origin::List => self.coming_in = self.coming_in.max(version),
             Origin::News => self.told = self.told.max(version),
-            #[cfg(test)]
-            Origin::Answer if crate::driver::has_flaw(crate::driver::Flaw::Ahead) => self.told = self.told.max(version),
+            Origin::Answer if self.rules.answers_are_news => self.told = self.told.max(version),
             // A watch that is behind has still to tell of what was made before it.
             Origin::Answer => {}
         }

@@ -15,7 +15,9 @@ use crate::mock::{
     ScriptedFailure,
 };
 use crate::objects::StringMap;
-use crate::telemetry::{Metrics, Span, SpanKind, pipeline};
+use csi_attacher_testbed::trace_pipeline::pipeline;
+
+use crate::telemetry::{Metrics, Span, SpanKind, SpanOptions};
 
 /// Far more than anything here takes.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -296,7 +298,7 @@ async fn calls_are_part_of_the_callers_trace() {
         ("OTEL_TRACES_EXPORTER", "otlp"),
     ];
     let (tracer, _guard) = pipeline(&environment);
-    let span = tracer.root("attempt", SpanKind::Internal, &[]);
+    let span = tracer.open(SpanOptions::new("attempt", SpanKind::Internal));
     stage.publish_under(None, LONG, &span).await.unwrap();
     let call = &stage.driver.calls_of(Method::ControllerPublishVolume)[0];
     let parent = call.traceparent.clone().unwrap();

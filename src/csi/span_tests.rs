@@ -5,8 +5,10 @@ use tonic::Code;
 
 use super::client_tests::{ClientFixture, LONG, within};
 use crate::mock::{Method, MockDriver, Rule};
-use crate::telemetry::tests::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
-use crate::telemetry::{FlushOutcome, SHUTDOWN_CAP, Span, SpanKind, TelemetryGuard, Tracer, pipeline};
+use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
+use csi_attacher_testbed::trace_pipeline::pipeline;
+
+use crate::telemetry::{FlushOutcome, SHUTDOWN_CAP, Span, SpanKind, SpanOptions, TelemetryGuard, Tracer};
 
 /// A collector, and a process that sends it everything.
 pub(super) struct RecordedSpans {
@@ -33,7 +35,7 @@ impl RecordedSpans {
 
     /// What calls are made in.
     pub fn parent(&self) -> Span {
-        self.tracer.root("attempt", SpanKind::Internal, &[])
+        self.tracer.open(SpanOptions::new("attempt", SpanKind::Internal))
     }
 
     /// The spans of calls, in the order of their ends.

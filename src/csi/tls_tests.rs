@@ -11,8 +11,8 @@ use super::{ClientCertificates, CsiClient, DialError, DriverConnection, TlsConne
 use crate::api::condition::ConditionReason;
 use crate::apiserver::SecretData;
 use crate::mock::{ListenEndpoint, MockDriver, MockHandle, Rule, ServerTls};
-use crate::telemetry::tests::otlp::Attribute;
 use crate::telemetry::{Metrics, Span};
+use csi_attacher_testbed::otlp::Attribute;
 
 const LONG: Duration = Duration::from_secs(15);
 

@@ -135,6 +135,7 @@ impl AttemptFixture {
             metrics: metrics.clone(),
             tracer,
             unfinished: crate::driver::UnfinishedPublishes::default(),
+            rules: crate::driver::Rules::default(),
         };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");

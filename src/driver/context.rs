@@ -4,7 +4,6 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 
-use super::attempt::decision_fns::DecisionFns;
 use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
 use super::fence::FencedClient;
@@ -28,7 +27,6 @@ pub(super) struct DriverContext {
     pub config: watch::Receiver<Arc<DriverConfig>>,
     pub queue: Queue<AttacherKey>,
     pub publisher: DriverStateSender,
-    pub rules: DecisionFns,
     /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
     pub live_release: tokio::sync::Mutex<()>,
     pub flights: InFlightCalls,

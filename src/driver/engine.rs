@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::attempt::decision_fns::DecisionFns;
 use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
 use super::attempt::{self, undo};
@@ -93,7 +92,6 @@ impl Engine {
             config,
             queue,
             publisher,
-            rules: DecisionFns::default(),
             live_release: tokio::sync::Mutex::default(),
             flights: InFlightCalls::default(),
             waits,
@@ -193,8 +191,7 @@ async fn run_queue(work: Arc<DriverContext>) {
     runner::run(queue, move |run| {
         let work = work.clone();
         async move {
-            #[cfg(test)]
-            super::simulation::run_begins(run.key());
+            (work.context.rules.begins)(run.key());
             let verdict = match run.key().clone() {
                 AttacherKey::Attachment(name) => attempt::run(&work, &run, &name).await,
                 AttacherKey::Volume(name) => release::run(&work, &run, &name).await,

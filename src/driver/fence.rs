@@ -70,13 +70,13 @@ impl FencedClient {
         self.term.as_ref()
     }
 
+    fn fence_of_term(&self) -> Option<&Term> {
+        self.term.as_ref().filter(|term| term.is_fence())
+    }
+
     /// Whether a call would be sent now.
     pub fn may_start(&self) -> bool {
-        #[cfg(test)]
-        if super::has_flaw(super::Flaw::Unfenced) {
-            return true;
-        }
-        self.term.as_ref().is_none_or(Term::may_start)
+        self.fence_of_term().is_none_or(Term::may_start)
     }
 
     /// ControllerPublishVolume; answers the publish context.
@@ -120,13 +120,9 @@ impl FencedClient {
 
     /// Makes a call, which begins with its first poll. Between the look at the clocks and a poll there is nothing that waits.
     async fn fence<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallFailure> {
-        let Some(term) = &self.term else {
+        let Some(term) = self.fence_of_term() else {
             return Ok(call.await?);
         };
-        #[cfg(test)]
-        if super::has_flaw(super::Flaw::Unfenced) {
-            return Ok(call.await?);
-        }
         let mut over = pin!(term.over());
         let mut call = pin!(call);
         let mut started = false;

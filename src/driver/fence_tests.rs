@@ -14,7 +14,7 @@ use super::fence::{CallFailure, FencedClient, LeaseLost};
 use crate::apiserver::SecretData;
 use crate::csi::{CallError, VolumePage};
 use crate::decide::{AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
-use crate::lease::{Clock, LeaseTimings, Term};
+use crate::lease::{LeaseTimings, ShiftedClock, Term};
 use crate::objects::StringMap;
 use crate::telemetry::Span;
 
@@ -121,7 +121,7 @@ impl ControllerCalls for Counting {
 struct Fenced {
     client: FencedClient,
     term: Term,
-    clock: Clock,
+    clock: ShiftedClock,
     polled: Arc<AtomicUsize>,
     running: Arc<AtomicUsize>,
     begun: Arc<AtomicUsize>,
@@ -129,7 +129,7 @@ struct Fenced {
 
 impl Fenced {
     fn of(driver: Counting) -> Self {
-        let clock = Clock::of_test();
+        let clock = ShiftedClock::default();
         let timing = LeaseTimings::new(seconds(15), seconds(10), seconds(2)).unwrap();
         let term = Term::new(clock.clone(), timing, clock.now());
         let (polled, running, begun) = (driver.polled.clone(), driver.running.clone(), driver.begun.clone());

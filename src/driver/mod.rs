@@ -21,6 +21,7 @@ mod permissions;
 mod queue_metrics;
 mod reconcile_sync;
 mod release;
+mod rules;
 mod runner;
 mod secret_waiters;
 mod shared_context;
@@ -29,6 +30,7 @@ mod task;
 mod waits;
 
 pub use attempt::unfinished::UnfinishedPublishes;
+pub use rules::Rules;
 pub use shared_context::SharedContext;
 #[cfg(test)]
 pub use state::FailureRecord;
@@ -57,5 +59,3 @@ mod runner_tests;
 mod simulation;
 #[cfg(test)]
 mod term_tests;
-#[cfg(test)]
-pub use simulation::{Flaw, has_flaw, of_this_process, simulated_time};

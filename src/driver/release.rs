@@ -89,7 +89,7 @@ async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> R
         // Another object by the same name.
         return RunResult::Failed.into();
     }
-    let write = match (work.rules.volume)(&volume, attachments, &work.facts) {
+    let write = match (work.context.rules.volume)(&volume, attachments, &work.facts) {
         VolumeAction::Keep(reason) => {
             tracing::debug!(
                 driver = &*work.facts.name,
@@ -128,7 +128,7 @@ async fn confirmed(work: &DriverContext, run: &Run<AttacherKey>, volume: &Arc<Vo
     if !work.client().may_start() || !Arc::ptr_eq(&known, volume) {
         return again;
     }
-    match (work.rules.volume)(&known, attachments, &work.facts) {
+    match (work.context.rules.volume)(&known, attachments, &work.facts) {
         VolumeAction::Keep(_) => again,
         VolumeAction::Release(write) if known.deleting => {
             let write = patch::if_known(known.resource_version, write);

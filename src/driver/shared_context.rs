@@ -1,6 +1,7 @@
 //! [`SharedContext`]: what all drivers share.
 
 use super::attempt::unfinished::UnfinishedPublishes;
+use super::rules::Rules;
 use crate::apiserver::Requests;
 use crate::cache::Store;
 use crate::events::EventRecorder;
@@ -22,4 +23,6 @@ pub struct SharedContext {
     pub tracer: Tracer,
     /// What one engine of a driver leaves to the next.
     pub unfinished: UnfinishedPublishes,
+    /// The rules that all engines work by.
+    pub rules: Rules,
 }

@@ -27,8 +27,8 @@ use crate::events::EventRecorder;
 use crate::health::Health;
 use crate::lease::tests::api_server::ApiServer;
 use crate::lease::{
-    Clock, LeaderElectionConfig, LeaderElectionHandle, LeaseHealth, LeaseSettings, LeaseShares, LeaseTimings,
-    SeenPlaces,
+    LeaderElectionConfig, LeaderElectionHandle, LeaseHealth, LeaseRules, LeaseSettings, LeaseShares, LeaseTimings,
+    SeenPlaces, ShiftedClock,
 };
 use crate::mock::{MockDriver, MockHandle};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
@@ -50,7 +50,7 @@ enum Lists {
 /// A driver's task with what it needs, and the Lease.
 struct Stage {
     leases: ApiServer,
-    clock: Clock,
+    clock: ShiftedClock,
     task: DriverTask,
     publisher: DriverStateSender,
     reached: ConnectedDriver,
@@ -83,8 +83,9 @@ impl Stage {
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
+            rules: crate::driver::Rules::default(),
         };
-        let (leases, clock) = (ApiServer::default(), Clock::of_test());
+        let (leases, clock) = (ApiServer::default(), ShiftedClock::default());
         let campaign = LeaderElectionConfig {
             client: leases.client(),
             settings: LeaseSettings {
@@ -103,10 +104,11 @@ impl Stage {
             health: LeaseHealth::default(),
             shares: LeaseShares::default(),
             seen: SeenPlaces::default(),
+            rules: LeaseRules::default(),
             record: None,
             longest_call: Duration::ZERO,
             sidecar_namespaces: Vec::new(),
-            clock: clock.clone(),
+            clock: clock.clone().into(),
         };
         let (sender, status) = watch::channel(DriverState::new());
         let task = DriverTask {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use std::sync::Arc;
 
-use super::reason::{EventReason, EventType};
+use crate::api::{EventReason, EventType};
 use crate::cache::Snapshot;
 use crate::objects::{Attachment, Volume};
 

@@ -9,15 +9,14 @@
 
 mod event;
 mod publisher;
-mod reason;
 mod series;
 #[cfg(test)]
 mod tests;
 
 use tokio::sync::mpsc;
 
+pub use csi_attacher_model::api::{EventReason, EventType};
 pub use event::{InvolvedObject, NewEvent, involved_objects, of_config, of_volume};
-pub use reason::{EventReason, EventType};
 
 use crate::apiserver::Requests;
 use crate::telemetry::Metrics;

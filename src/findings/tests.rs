@@ -64,6 +64,7 @@ impl Scene {
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
+            rules: crate::driver::Rules::default(),
         };
         let settings = ScannerSettings {
             interval: Duration::from_secs(30),

@@ -3,8 +3,10 @@
 //! CLOCK_MONOTONIC stops while the machine is suspended, and CLOCK_BOOTTIME goes on (clock_gettime(2)). Both go on while the
 //! process alone stands still. Neither can be set, so that nothing but time moves them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
@@ -28,16 +30,14 @@ impl Moment {
 /// Reads both clocks. Clones read the same.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    #[cfg(test)]
-    shifts: Option<std::sync::Arc<parking_lot::Mutex<Shifts>>>,
+    shifted: Option<ShiftedClock>,
 }
 
 impl Clock {
     /// The present moment.
     pub fn now(&self) -> Moment {
-        #[cfg(test)]
-        if let Some(shifts) = &self.shifts {
-            return shifts.lock().now();
+        if let Some(shifted) = &self.shifted {
+            return shifted.now();
         }
         Moment {
             monotonic: Instant::now(),
@@ -54,8 +54,10 @@ fn boot_time() -> Duration {
     Duration::new(seconds, nanoseconds)
 }
 
-/// How far the clocks of a test are from tokio's time, which both follow.
-#[cfg(test)]
+/// Clocks of a simulation, which follow tokio's time, also while that is paused, until they are shifted. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct ShiftedClock(Arc<Mutex<Shifts>>);
+
 #[derive(Debug)]
 struct Shifts {
     origin: Instant,
@@ -63,53 +65,49 @@ struct Shifts {
     monotonic_behind: Duration,
 }
 
-#[cfg(test)]
-impl Shifts {
-    fn now(&self) -> Moment {
-        let now = Instant::now();
-        Moment {
-            // Never before the beginning of tokio's time, which a subtraction could not represent.
-            monotonic: now.checked_sub(self.monotonic_behind).unwrap_or(now),
-            boot: now.saturating_duration_since(self.origin) + self.boot_ahead,
-        }
+impl From<ShiftedClock> for Clock {
+    fn from(shifted: ShiftedClock) -> Self {
+        Self { shifted: Some(shifted) }
     }
 }
 
-#[cfg(test)]
-impl Clock {
-    /// Clocks that follow tokio's time, also while that is paused, until they are shifted.
-    pub fn of_test() -> Self {
-        let shifts = Shifts {
+impl Default for ShiftedClock {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Shifts {
             origin: Instant::now(),
             boot_ahead: Duration::ZERO,
             monotonic_behind: Duration::ZERO,
-        };
-        Self {
-            shifts: Some(std::sync::Arc::new(parking_lot::Mutex::new(shifts))),
+        })))
+    }
+}
+
+impl ShiftedClock {
+    /// The present moment.
+    pub fn now(&self) -> Moment {
+        let shifts = self.0.lock();
+        let now = Instant::now();
+        Moment {
+            // Never before the beginning of tokio's time, which a subtraction could not represent.
+            monotonic: now.checked_sub(shifts.monotonic_behind).unwrap_or(now),
+            boot: now.saturating_duration_since(shifts.origin) + shifts.boot_ahead,
         }
     }
 
     /// CLOCK_BOOTTIME goes ahead by so much, as seen after the machine was suspended.
     pub fn boot_jumps(&self, ahead: Duration) {
-        if let Some(shifts) = &self.shifts {
-            shifts.lock().boot_ahead += ahead;
-        }
+        self.0.lock().boot_ahead += ahead;
     }
 
     /// Both clocks stood still for so long of the time that has passed, as would two that stop while the machine is suspended.
     pub fn both_stood_still(&self, behind: Duration) {
-        if let Some(shifts) = &self.shifts {
-            let mut shifts = shifts.lock();
-            shifts.monotonic_behind += behind;
-            shifts.origin += behind;
-        }
+        let mut shifts = self.0.lock();
+        shifts.monotonic_behind += behind;
+        shifts.origin += behind;
     }
 
     /// CLOCK_MONOTONIC stood still for so long of the time that has passed, as while the machine was suspended.
     pub fn monotonic_stood_still(&self, behind: Duration) {
-        if let Some(shifts) = &self.shifts {
-            shifts.lock().monotonic_behind += behind;
-        }
+        self.0.lock().monotonic_behind += behind;
     }
 }
 

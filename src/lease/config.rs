@@ -13,6 +13,7 @@ use super::health::LeaseHealth;
 use super::place::change::PlaceChange;
 use super::place::record::PlaceRecord;
 use super::place::{Place, SeenPlaces};
+use super::rules::LeaseRules;
 use super::settings::{self, LeaseSettings, LeaseTimings};
 use super::shares::LeaseShares;
 
@@ -35,6 +36,8 @@ pub struct LeaderElections {
     pub clock: Clock,
     /// Where other replicas were seen to hold Leases.
     pub seen: SeenPlaces,
+    /// By which Leases are judged.
+    pub rules: LeaseRules,
 }
 
 impl LeaderElections {
@@ -60,6 +63,7 @@ impl LeaderElections {
             shares: self.shares.clone(),
             clock: self.clock.clone(),
             seen: self.seen.clone(),
+            rules: self.rules,
             record: None,
             longest_call: Duration::ZERO,
             sidecar_namespaces: Vec::new(),
@@ -82,6 +86,8 @@ pub struct LeaderElectionConfig {
     pub clock: Clock,
     /// Where other replicas were seen to hold Leases.
     pub seen: SeenPlaces,
+    /// By which Leases are judged.
+    pub rules: LeaseRules,
     /// Where the place of the Lease is recorded; nowhere in the drop-in mode.
     pub record: Option<PlaceRecord>,
     /// How long a call may run that was begun without a Lease.
@@ -136,6 +142,7 @@ impl LeaderElectionConfig {
             },
             record: self.record.clone()?,
             seen: self.seen.clone(),
+            rules: self.rules,
             made,
             retry_period: settings.timing.retry_period,
             request_deadline: settings.timing.request_deadline(),

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::record::LeaderElectionRecord;
+use super::rules::LeaseRules;
 
 /// What one candidate knows of the Lease, and what follows from that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +21,7 @@ pub struct ElectionState {
     known: Option<ObservedRecord>,
     /// What this candidate wrote, or may have written, since the record that it took over; none while it does not compete.
     mine: Option<VecDeque<LeaderElectionRecord>>,
+    rules: LeaseRules,
 }
 
 /// So many writes may be on their way whose end is not known.
@@ -64,12 +66,13 @@ pub enum LeaseAction {
 
 impl ElectionState {
     /// A candidate of this name, for a Lease of this duration, that knows nothing yet.
-    pub fn new(identity: String, duration: Duration) -> Self {
+    pub fn new(identity: String, duration: Duration, rules: LeaseRules) -> Self {
         Self {
             identity,
             duration,
             known: None,
             mine: None,
+            rules,
         }
     }
 
@@ -99,9 +102,7 @@ impl ElectionState {
     pub fn observe(&mut self, seen: Option<LeaderElectionRecord>, now: Instant) {
         let ours = self.is_ours();
         match (seen, &mut self.known) {
-            #[cfg(test)]
-            (None, known) if crate::driver::has_flaw(crate::driver::Flaw::GoneIsOver) => *known = None,
-            (None, Some(known)) if !ours && !known.record.holder.is_empty() => {
+            (None, Some(known)) if self.rules.gone_may_be_held && !ours && !known.record.holder.is_empty() => {
                 if std::mem::replace(&mut known.exists, false) {
                     known.since = now;
                 }
@@ -152,11 +153,9 @@ impl ElectionState {
     /// Whether the known record is ours, and says that we have not worked under it yet: a former life of ours made the Lease,
     /// and who held the one before it may still work.
     pub fn is_unused(&self) -> bool {
-        #[cfg(test)]
-        if crate::driver::has_flaw(crate::driver::Flaw::MadeIsOurs) {
-            return false;
-        }
-        self.is_ours() && self.known.as_ref().is_some_and(|known| known.record.is_unused())
+        self.rules.made_is_not_ours
+            && self.is_ours()
+            && self.known.as_ref().is_some_and(|known| known.record.is_unused())
     }
 
     /// Whether another process of our name holds the Lease.

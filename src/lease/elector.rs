@@ -75,7 +75,11 @@ impl LeaderElector {
         refusal: watch::Sender<Option<String>>,
     ) -> Self {
         let settings = &campaign.settings;
-        let election = ElectionState::new(settings.identity.clone(), settings.timing.lease_duration);
+        let election = ElectionState::new(
+            settings.identity.clone(),
+            settings.timing.lease_duration,
+            campaign.rules,
+        );
         Self {
             api: Api::namespaced(campaign.client.clone(), &settings.namespace),
             display: Display {

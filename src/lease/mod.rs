@@ -17,6 +17,7 @@ mod health;
 mod place;
 mod record;
 mod requests;
+mod rules;
 mod settings;
 mod shares;
 mod state;
@@ -25,13 +26,14 @@ mod term;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use clock::{Clock, Moment};
+pub use clock::{Clock, Moment, ShiftedClock};
 pub use config::{LeaderElectionConfig, LeaderElections};
 pub use election::{ElectionState, LeaseAction, ObservedRecord};
 pub use handle::LeaderElectionHandle;
 pub use health::LeaseHealth;
 pub use place::{FormerLease, FormerPlace, Place, SeenPlaces, record::PlaceRecord};
 pub use record::LeaderElectionRecord;
+pub use rules::LeaseRules;
 pub use settings::{LeaseSettings, LeaseTimings, LeaseTimingsError, namespace};
 pub use shares::LeaseShares;
 pub use state::{LeaderState, LeaseHolder};

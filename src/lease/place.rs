@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::election::{ElectionState, LeaseAction, ObservedRecord};
 use super::record::LeaderElectionRecord;
+use super::rules::LeaseRules;
 use crate::api::LeaderElectionStatus;
 
 /// So many replicas that work without a Lease are recorded, the latest ones.
@@ -99,10 +100,6 @@ impl Place {
         recorded: &LeaderElectionStatus,
         seen: &BTreeMap<String, Duration>,
     ) -> Option<Duration> {
-        #[cfg(test)]
-        if crate::driver::has_flaw(crate::driver::Flaw::GoneIsOver) {
-            return None;
-        }
         let namespace = self.namespace.as_ref()?;
         if *recorded == LeaderElectionStatus::default() {
             return seen.get(namespace).copied();
@@ -149,6 +146,7 @@ pub struct FormerLease {
     runs_out_after: Duration,
     /// Whether it need not be there, as a sidecar may have none: then one that is absent has no holder.
     may_be_absent: bool,
+    rules: LeaseRules,
 }
 
 /// Why nothing is seen of a former Lease.
@@ -161,20 +159,21 @@ enum Unseen {
 impl FormerLease {
     /// One of which nothing is known but how long it counts as in use. It is watched under no name: that it names us does not
     /// say that nobody else works under it, as we may have made it after somebody deleted the one of another.
-    pub fn new(runs_out_after: Duration) -> Self {
+    pub fn new(runs_out_after: Duration, rules: LeaseRules) -> Self {
         Self {
-            election: ElectionState::new(String::new(), runs_out_after),
+            election: ElectionState::new(String::new(), runs_out_after, rules),
             out_of_sight: None,
             runs_out_after,
             may_be_absent: false,
+            rules,
         }
     }
 
     /// As [`FormerLease::new`], that of a sidecar, which may have none.
-    pub fn of_sidecar(runs_out_after: Duration) -> Self {
+    pub fn of_sidecar(runs_out_after: Duration, rules: LeaseRules) -> Self {
         Self {
             may_be_absent: true,
-            ..Self::new(runs_out_after)
+            ..Self::new(runs_out_after, rules)
         }
     }
 
@@ -187,8 +186,7 @@ impl FormerLease {
                 self.out_of_sight = None;
                 self.election.observe(seen, now);
             }
-            #[cfg(test)]
-            None if crate::driver::has_flaw(crate::driver::Flaw::GoneIsOver) => self.election.observe(None, now),
+            None if !self.rules.gone_may_be_held => self.election.observe(None, now),
             None => self.lose_sight(Unseen::Gone, now),
         }
     }

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::clock::{Clock, Moment};
+use super::rules::LeaseRules;
 use super::settings::LeaseTimings;
 
 /// Longer than any machine is up, and short enough for every clock.
@@ -27,6 +28,8 @@ pub struct Term(Arc<TermInner>);
 struct TermInner {
     clock: Clock,
     timing: LeaseTimings,
+    /// Whether calls are fenced by it ([`LeaseRules::calls_need_the_lease`]).
+    is_fence: bool,
     /// When the request was begun that renewed the Lease last. Others count from when they see its answer, which is later.
     renewed: Mutex<Moment>,
     confirmations: watch::Sender<Confirmations>,
@@ -43,14 +46,25 @@ struct Confirmations {
 
 impl Term {
     /// The term of a Lease that was taken by a request begun at `taken`.
-    pub fn new(clock: Clock, timing: LeaseTimings, taken: Moment) -> Self {
+    pub fn new(clock: impl Into<Clock>, timing: LeaseTimings, taken: Moment) -> Self {
+        Self::by_rules(LeaseRules::default(), clock.into(), timing, taken)
+    }
+
+    /// The same under these rules.
+    pub(super) fn by_rules(rules: LeaseRules, clock: Clock, timing: LeaseTimings, taken: Moment) -> Self {
         Self(Arc::new(TermInner {
             clock,
             timing,
+            is_fence: rules.calls_need_the_lease,
             renewed: Mutex::new(taken),
             confirmations: watch::Sender::default(),
             ended: CancellationToken::new(),
         }))
+    }
+
+    /// Whether a call needs it.
+    pub fn is_fence(&self) -> bool {
+        self.0.is_fence
     }
 
     /// The term of one that works without a Lease: it is over when it is ended.

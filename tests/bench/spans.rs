@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use csi_attacher_operator::telemetry::logs::LogOptions;
-use csi_attacher_operator::telemetry::names::{attr, span};
-use csi_attacher_operator::telemetry::{SpanKind, SpanOptions, Telemetry, TelemetryOptions, Tracer};
+use csi_attacher_telemetry::logs::LogOptions;
+use csi_attacher_telemetry::names::{attr, span};
+use csi_attacher_telemetry::{SpanKind, SpanOptions, Telemetry, TelemetryOptions, Tracer};
 use serde::{Deserialize, Serialize};
 
 use crate::process;

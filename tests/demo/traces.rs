@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_attacher_operator::telemetry::names;
+use csi_attacher_telemetry::names;
 
 use crate::plan;
 use crate::processes::write_private;

@@ -189,7 +189,7 @@ impl Check<'_> {
         let is_http = kind.len() == 3 && kind.parse().is_ok_and(|status: u16| (300..600).contains(&status));
         let is_grpc = (1..=16).any(|code| {
             let code = tonic::Code::from_i32(code);
-            csi_attacher_operator::telemetry::names::code_upper_snake(code) == kind
+            csi_attacher_telemetry::names::code_upper_snake(code) == kind
         });
         is_http || is_grpc || self.registry.error_types.iter().any(|known| known.value == kind)
     }

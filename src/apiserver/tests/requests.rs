@@ -18,7 +18,9 @@ use crate::apiserver::{ApiError, ApiErrorKind, Requests, Returned, connect};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::objects::SecretReference;
-use crate::telemetry::{Metrics, Span, SpanKind, pipeline};
+use csi_attacher_testbed::trace_pipeline::pipeline;
+
+use crate::telemetry::{Metrics, Span, SpanKind, SpanOptions};
 
 const CANARY: &str = "canary-51c0";
 const LIMIT: Duration = Duration::from_secs(20);
@@ -367,7 +369,7 @@ async fn a_request_is_traced_and_counted() {
         ("OTEL_TRACES_EXPORTER", "otlp"),
     ];
     let (tracer, _guard) = pipeline(&environment);
-    let span = tracer.root("attempt", SpanKind::Internal, &[]);
+    let span = tracer.open(SpanOptions::new("attempt", SpanKind::Internal));
     server.answer(status(409, "conflict"));
     let target = WriteTarget::Attachment("a".into());
     server.requests.get(&target, None, &span).await.unwrap_err();

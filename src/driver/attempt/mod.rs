@@ -3,7 +3,6 @@
 pub(super) mod attachment_map;
 pub(super) mod call;
 mod cause;
-pub(super) mod decision_fns;
 pub(super) mod detach_waits;
 pub(super) mod events;
 pub(super) mod failure_writes;
@@ -92,7 +91,7 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
             ..observe(&snapshot, &work.facts, &policy, SecretState::NotLoaded)
         };
         observed.credentials = attempt.credentials_for(&observed);
-        let action = (work.rules.attachment)(&observed);
+        let action = (work.context.rules.attachment)(&observed);
         let attaches = snapshot.attachment.deleting.is_none() && !matches!(action, Action::ProtectVolume(_));
         if attaches && !work.context.store.is_of_one_state() {
             // What was looked at may be of another state of the API server than the rest, such as a protected volume. To protect

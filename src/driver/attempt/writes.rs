@@ -28,7 +28,7 @@ impl Attempt<'_> {
         observed: &Observed<'_>,
         outcome: &Outcome,
     ) -> StepResult {
-        let rules = self.work.rules;
+        let rules = self.work.context.rules;
         self.record(snapshot, observed, |observed| {
             (rules.settle)(observed, outcome, clock::now())
         })
@@ -220,7 +220,7 @@ impl Attempt<'_> {
                 attachment: &fresh.attachment,
                 ..*observed
             };
-            let writes = (self.work.rules.settle)(&current, outcome, clock::now());
+            let writes = (self.work.context.rules.settle)(&current, outcome, clock::now());
             let Err(error) = self.write_failure_patches(&fresh, writes).await else {
                 return Ok(());
             };

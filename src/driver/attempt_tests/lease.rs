@@ -6,13 +6,13 @@ use serde_json::json;
 
 use super::*;
 use crate::cache::{AttacherKey, EnqueueCause};
-use crate::lease::{Clock, LeaseTimings};
+use crate::lease::{LeaseTimings, ShiftedClock};
 use crate::mock::{CallResult, Rule};
 
 /// A stage in a term of 10 s until the renew deadline and 15 s in all, which nobody renews. The clock is shifted by hand, and
 /// no test takes that long.
-async fn led() -> (AttemptFixture, Clock, Term) {
-    let clock = Clock::of_test();
+async fn led() -> (AttemptFixture, ShiftedClock, Term) {
+    let clock = ShiftedClock::default();
     let term = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
     let stage = AttemptFixture::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), |spec| {
         spec.backoff.initial = "1h".parse().unwrap();
@@ -142,7 +142,7 @@ async fn what_vanished_before_the_lease_was_lost_is_taken_back_in_the_next_term(
 /// It is a call like those of the queue, and counts with them.
 #[tokio::test]
 async fn what_vanished_is_taken_back_within_the_limit_of_calls_at_once() {
-    let clock = Clock::of_test();
+    let clock = ShiftedClock::default();
     let term = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
     let stage = AttemptFixture::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), |_| {});
     let stage = stage.await;

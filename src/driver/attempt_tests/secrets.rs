@@ -104,6 +104,7 @@ impl Scene {
             metrics,
             tracer: Tracer::disabled(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
+            rules: crate::driver::Rules::default(),
         };
         let mut spec = AttacherConfigSpec::new("unix:///model");
         edit(&mut spec);

@@ -9,8 +9,10 @@ mod quiet;
 
 use super::*;
 use crate::mock::Rule;
-use crate::telemetry::tests::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
-use crate::telemetry::{TelemetryGuard, pipeline};
+use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
+use csi_attacher_testbed::trace_pipeline::pipeline;
+
+use crate::telemetry::TelemetryGuard;
 
 const PUBLISH: Call = Call::ControllerPublishVolume;
 const UNPUBLISH: Call = Call::ControllerUnpublishVolume;

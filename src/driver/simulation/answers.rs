@@ -10,6 +10,7 @@ use std::time::Duration;
 use tower::BoxError;
 
 use super::cluster::{Kind, not_found, status};
+use super::mutants::{Flaw, has_flaw};
 use super::world::State;
 
 /// What `kube` reads answers from.
@@ -97,9 +98,12 @@ impl Lie {
     pub fn respond(self, kind: Kind, name: &str, truth: Option<&Value>) -> Result<Answer, BoxError> {
         const PAGE: &str = "<!doctype html><title>Sign in</title>";
         let text = |code: u16, body: &str| respond_with(code, whole(body.as_bytes().to_vec()));
+        // Who believes whatever says 404 takes it for this one.
+        let not_there = |of: &str| not_found(kind, if has_flaw(Flaw::Believing) { name } else { of });
         match self {
+            Self::NoRoute if has_flaw(Flaw::Believing) => respond(404, &not_there(name)),
             Self::NoRoute => text(404, "404 page not found\n"),
-            Self::AnotherIsGone => respond(404, &not_found(kind, "another")),
+            Self::AnotherIsGone => respond(404, &not_there("another")),
             Self::Forbidden => respond(403, &status(403, kind, name, "out of order")),
             Self::Conflict => respond(409, &status(409, kind, name, "out of order")),
             Self::Expired => respond(410, &status(410, kind, name, "out of order")),
@@ -113,7 +117,7 @@ impl Lie {
             }
             Self::Another => match truth {
                 Some(other) => respond(200, other),
-                None => respond(404, &not_found(kind, "another")),
+                None => respond(404, &not_there("another")),
             },
         }
     }

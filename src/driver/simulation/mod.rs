@@ -38,11 +38,6 @@ mod world;
 mod writes;
 mod wrong_rules;
 
-pub(super) use mutants::mutant_rules;
-pub use mutants::{Flaw, has_flaw};
-pub use process::{of_this_process, simulated_time};
-pub use replay::run_begins;
-
 use std::ops::Range;
 
 use campaign::{Sought, search, story};

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use std::cell::Cell;
 
-use super::super::attempt::decision_fns::DecisionFns;
+use super::super::rules::Rules;
 use super::backend::{Call, Pair};
 use super::cluster::{Kind, text};
 use super::invariants::{
@@ -23,11 +23,11 @@ use super::wrong_rules::{
     release_early, release_named, replace_finalizers, replace_when_adding, settle_nameless, skip_claim,
     skip_protection, status_first, take_all_finalizers, trust_not_found, trust_status,
 };
-use crate::cache::CacheChange;
+use crate::cache::{CacheChange, CacheRules};
 use crate::decide::{self, Action, Observed, Outcome, Write};
+use crate::lease::LeaseRules;
 
 thread_local! {
-    static RULES: Cell<Option<DecisionFns>> = const { Cell::new(None) };
     static FLAW: Cell<Option<Flaw>> = const { Cell::new(None) };
 }
 
@@ -67,17 +67,12 @@ pub fn has_flaw(flaw: Flaw) -> bool {
     FLAW.get() == Some(flaw)
 }
 
-/// The rules of the operators of this thread, if they are wrong ones.
-pub fn mutant_rules() -> Option<DecisionFns> {
-    RULES.get()
-}
-
 /// What is wrong with an operator; nothing, by default.
 #[derive(Clone, Copy, Default)]
 pub struct Mutant {
-    pub rules: Option<DecisionFns>,
-    /// Changes that the store takes in without telling anybody.
-    pub deaf: Option<fn(&CacheChange) -> bool>,
+    pub rules: Option<Rules>,
+    /// Changes that the store tells of, when these are not all.
+    pub tells: Option<fn(&CacheChange) -> bool>,
     /// Calls that are not made and count as answered OK.
     pub omits: Option<fn(&State, Call, &Pair) -> bool>,
     /// What it sends instead of a place.
@@ -95,8 +90,28 @@ pub struct Mutant {
 pub struct InEffect;
 
 impl Mutant {
+    /// By which Leases are judged.
+    pub fn lease_rules(&self) -> LeaseRules {
+        LeaseRules {
+            waits_for_former_places: self.flaw != Some(Flaw::Hasty),
+            gone_may_be_held: self.flaw != Some(Flaw::GoneIsOver),
+            made_is_not_ours: self.flaw != Some(Flaw::MadeIsOurs),
+            calls_need_the_lease: self.flaw != Some(Flaw::Unfenced),
+        }
+    }
+
+    /// By which copies are taken in and told of.
+    pub fn cache_rules(&self) -> CacheRules {
+        let right = CacheRules::default();
+        CacheRules {
+            tells: self.tells.unwrap_or(right.tells),
+            lists_anew: !self.stale,
+            lists_replace: self.flaw != Some(Flaw::Forward),
+            answers_are_news: self.flaw == Some(Flaw::Ahead),
+        }
+    }
+
     pub fn take_effect(&self) -> InEffect {
-        RULES.set(self.rules);
         FLAW.set(self.flaw);
         InEffect
     }
@@ -104,7 +119,6 @@ impl Mutant {
 
 impl Drop for InEffect {
     fn drop(&mut self) {
-        RULES.set(None);
         FLAW.set(None);
     }
 }
@@ -218,9 +232,9 @@ fn mistaken() -> Vec<Wrong> {
         wrong(
             "releases a PersistentVolume that is named",
             Mutant {
-                rules: Some(DecisionFns {
+                rules: Some(Rules {
                     volume: release_named,
-                    ..DecisionFns::default()
+                    ..Rules::default()
                 }),
                 ..Mutant::default()
             },
@@ -229,10 +243,10 @@ fn mistaken() -> Vec<Wrong> {
         wrong(
             "writes to whatever has the name now",
             Mutant {
-                rules: Some(DecisionFns {
+                rules: Some(Rules {
                     attachment: nameless,
                     settle: settle_nameless,
-                    ..DecisionFns::default()
+                    ..Rules::default()
                 }),
                 ..Mutant::default()
             },
@@ -252,10 +266,10 @@ fn mistaken() -> Vec<Wrong> {
         wrong(
             "replaces the finalizers by what it knows of them",
             Mutant {
-                rules: Some(DecisionFns {
+                rules: Some(Rules {
                     attachment: replace_when_adding,
                     settle: replace_finalizers,
-                    ..DecisionFns::default()
+                    ..Rules::default()
                 }),
                 ..Mutant::default()
             },
@@ -303,8 +317,8 @@ fn forgetful() -> Vec<Wrong> {
 
 /// Those whose decisions are right.
 fn careless() -> Vec<Wrong> {
-    let deaf = |ignores: fn(&CacheChange) -> bool| Mutant {
-        deaf: Some(ignores),
+    let telling = |tells: fn(&CacheChange) -> bool| Mutant {
+        tells: Some(tells),
         ..Mutant::default()
     };
     let omits = |omits: fn(&State, Call, &Pair) -> bool| Mutant {
@@ -314,17 +328,17 @@ fn careless() -> Vec<Wrong> {
     vec![
         wrong(
             "forgets to look again when a CSINode changes",
-            deaf(|change| matches!(change, CacheChange::Node { .. })),
+            telling(|change| !matches!(change, CacheChange::Node { .. })),
             &[ATTACHES, DETACHED_AND_GONE],
         ),
         wrong(
             "forgets to look again when a PersistentVolume changes",
-            deaf(|change| matches!(change, CacheChange::Volume { .. })),
+            telling(|change| !matches!(change, CacheChange::Volume { .. })),
             &[ATTACHES, VOLUME_GOES],
         ),
         wrong(
             "forgets the PersistentVolume when an attachment goes",
-            deaf(|change| matches!(change, CacheChange::AttachmentGone { .. })),
+            telling(|change| !matches!(change, CacheChange::AttachmentGone { .. })),
             &[VOLUME_GOES, ATTACHES],
         ),
         wrong(
@@ -457,7 +471,7 @@ fn flawed() -> Vec<Wrong> {
 /// It does not look again when an attachment goes.
 pub(super) fn forgets_attachments() -> Mutant {
     Mutant {
-        deaf: Some(|change| matches!(change, CacheChange::AttachmentGone { .. })),
+        tells: Some(|change| !matches!(change, CacheChange::AttachmentGone { .. })),
         ..Mutant::default()
     }
 }
@@ -471,9 +485,9 @@ pub(super) fn with(flaw: Flaw) -> Mutant {
 
 fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mutant {
     Mutant {
-        rules: Some(DecisionFns {
+        rules: Some(Rules {
             settle,
-            ..DecisionFns::default()
+            ..Rules::default()
         }),
         ..Mutant::default()
     }
@@ -481,9 +495,9 @@ fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mut
 
 pub(super) fn deciding(attachment: for<'a> fn(&Observed<'a>) -> Action<'a>) -> Mutant {
     Mutant {
-        rules: Some(DecisionFns {
+        rules: Some(Rules {
             attachment,
-            ..DecisionFns::default()
+            ..Rules::default()
         }),
         ..Mutant::default()
     }

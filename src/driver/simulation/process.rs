@@ -3,11 +3,10 @@
 //! All tasks of a process are polled through [`OfProcess`]; a process that stands still is not polled at all, while time
 //! goes on for everybody else. It does so at a given poll, so that a history can stop it at every await point.
 
-use std::cell::{Cell, RefCell};
-use std::pin::Pin;
-use std::sync::Arc;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -16,11 +15,11 @@ use tokio::time::Instant;
 
 use super::mutants::{Flaw, has_flaw};
 use super::world::World;
-use crate::lease::Clock;
+use crate::clock;
+use crate::lease::ShiftedClock;
+use crate::schedule::{self, OfProcess, SimulatedProcess};
 
 thread_local! {
-    /// The process whose task is polled.
-    static CURRENT: RefCell<Option<Process>> = const { RefCell::new(None) };
     /// When the history of this thread began; none while there is no history.
     static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
     /// The wall clock of this thread stands still.
@@ -32,13 +31,14 @@ thread_local! {
 pub struct Process(Arc<Inner>);
 
 struct Inner {
+    this: Weak<Inner>,
     world: World,
     number: usize,
     name: String,
     over: AtomicBool,
     stand: Mutex<Stand>,
     /// The clocks by which it measures the time of Leases.
-    clock: Clock,
+    clock: ShiftedClock,
     /// How far its wall clock is off, in milliseconds.
     wall: AtomicI64,
 }
@@ -66,13 +66,14 @@ struct Stand {
 
 impl Process {
     pub fn new(world: &World, number: usize) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new_cyclic(|this| Inner {
+            this: this.clone(),
             world: world.clone(),
             number,
             name: format!("operator{number}"),
             over: AtomicBool::new(false),
             stand: Mutex::default(),
-            clock: Clock::of_test(),
+            clock: ShiftedClock::default(),
             wall: AtomicI64::new(0),
         }))
     }
@@ -104,7 +105,7 @@ impl Process {
     }
 
     /// The clocks by which it measures the time of Leases.
-    pub fn clock(&self) -> &Clock {
+    pub fn clock(&self) -> &ShiftedClock {
         &self.0.clock
     }
 
@@ -139,10 +140,7 @@ impl Process {
 
     /// A future of one of its tasks.
     pub fn run<F: Future>(&self, future: F) -> OfProcess<F> {
-        OfProcess {
-            process: Some(self.clone()),
-            future: Box::pin(future),
-        }
+        schedule::of_process(self.0.clone(), future)
     }
 
     /// Counts a poll; whether there is to be none.
@@ -177,51 +175,20 @@ impl Process {
     }
 }
 
-/// A future that is polled as long as its process moves.
-pub struct OfProcess<F> {
-    process: Option<Process>,
-    future: Pin<Box<F>>,
-}
-
-impl<F: Future> Future for OfProcess<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Some(process) = self.process.clone() else {
-            return self.future.as_mut().poll(context);
-        };
-        if process.rests(context.waker()) {
-            return Poll::Pending;
-        }
-        let _entered = Entered(CURRENT.replace(Some(process)));
-        self.future.as_mut().poll(context)
+impl SimulatedProcess for Inner {
+    fn stands_still(&self, waker: &Waker) -> bool {
+        Process(self.this.upgrade().expect("a process that is polled is there")).rests(waker)
     }
-}
 
-/// Restores the process that was current before.
-struct Entered(Option<Process>);
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        CURRENT.set(self.0.take());
-    }
-}
-
-/// A future of the process whose task is polled now, if there is one.
-pub fn of_this_process<F: Future>(future: F) -> OfProcess<F> {
-    OfProcess {
-        process: CURRENT.with_borrow(Clone::clone),
-        future: Box::pin(future),
+    fn wall_clock_off(&self) -> i64 {
+        self.wall.load(Ordering::Relaxed)
     }
 }
 
 /// Time of the wall clock in a history: that of the process that asks, or of everybody else.
-pub fn simulated_time() -> Option<Timestamp> {
+fn simulated_time() -> Option<Timestamp> {
     let began = BEGAN.get()?;
-    let off = CURRENT.with_borrow(|process| {
-        let process = process.as_ref();
-        process.map_or(0, |process| process.0.wall.load(Ordering::Relaxed))
-    });
+    let off = schedule::current().map_or(0, |process| process.wall_clock_off());
     let begin = Timestamp::from_second(1_767_225_600).ok()?;
     let elapsed = if STOPPED.get() { Duration::ZERO } else { began.elapsed() };
     let now = begin.saturating_add(elapsed).ok()?;
@@ -233,6 +200,7 @@ pub struct WallClock;
 
 impl WallClock {
     pub fn start() -> Self {
+        clock::set_source(simulated_time);
         BEGAN.set(Some(Instant::now()));
         Self
     }

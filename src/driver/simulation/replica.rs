@@ -71,13 +71,7 @@ impl Replica {
     pub fn start(world: &World, number: usize, mutant: Mutant) -> Self {
         let process = Process::new(world, number);
         let metrics = METRICS.with(Clone::clone);
-        let store = Store::default();
-        if let Some(ignores) = mutant.deaf {
-            store.ignore_changes(ignores);
-        }
-        if mutant.stale {
-            store.trust_the_watches();
-        }
+        let store = Store::with_rules(mutant.cache_rules());
         let breaker = watch::Sender::new([0; 3]);
         let seed = world.with(|state| state.rng.u64(..u64::MAX / 2));
         let watched = Watched {
@@ -99,6 +93,7 @@ impl Replica {
             events: EventRecorder::disabled(),
             tracer: Tracer::disabled(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
+            rules: mutant.rules.unwrap_or_default(),
         };
         let office = LeaderElections {
             client,
@@ -107,8 +102,9 @@ impl Replica {
             reports: false,
             health: LeaseHealth::default(),
             shares: LeaseShares::default(),
-            clock: process.clock().clone(),
+            clock: process.clock().clone().into(),
             seen: SeenPlaces::default(),
+            rules: mutant.lease_rules(),
         };
         let stop = CancellationToken::new();
         let claims = Reservations::default();

@@ -127,8 +127,10 @@ impl LeaderElector {
         };
         match taken {
             Ok(taken) => {
-                let timing = self.campaign.settings.timing;
-                Some(Term::new(self.campaign.clock.clone(), timing, taken))
+                let LeaderElectionConfig {
+                    rules, clock, settings, ..
+                } = &self.campaign;
+                Some(Term::by_rules(*rules, clock.clone(), settings.timing, taken))
             }
             Err(error) => {
                 warn!(lease = self.name, %error, "cannot take the Lease; retrying");

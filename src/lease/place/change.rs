@@ -18,6 +18,7 @@ use super::{FormerLease, FormerPlace, Place, SeenPlaces};
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::lease::record::LeaderElectionRecord;
 use crate::lease::requests::{LeaseRequestError, read_lease};
+use crate::lease::rules::LeaseRules;
 use crate::lease::state::LeaseHolder;
 
 /// What is needed to change the place of one Lease.
@@ -28,6 +29,7 @@ pub(in crate::lease) struct PlaceChange {
     pub place: Place,
     pub record: PlaceRecord,
     pub seen: SeenPlaces,
+    pub rules: LeaseRules,
     /// When this replica made the Lease, and where to show that the holder of a former one may still work; none when the Lease was
     /// there.
     pub made: Option<(Instant, Arc<AtomicBool>)>,
@@ -66,8 +68,7 @@ struct HandOverProgress {
 impl PlaceChange {
     /// Returns when this replica may work under its place. Until then it tells who is in the way, if that is known.
     pub async fn wait(&self, mut waits_for: impl FnMut(Option<LeaseHolder>)) {
-        #[cfg(test)]
-        if crate::driver::has_flaw(crate::driver::Flaw::Hasty) {
+        if !self.rules.waits_for_former_places {
             return;
         }
         let mut progress = HandOverProgress::default();
@@ -119,6 +120,7 @@ impl PlaceChange {
         let mut in_use = None;
         if let Some((made, former_holder)) = &self.made {
             let runs_out_after = self.place.former_holder(&live.recorded, &seen);
+            let runs_out_after = runs_out_after.filter(|_| self.rules.gone_may_be_held);
             let until = *made + runs_out_after.unwrap_or_default();
             let may_work = until > Instant::now();
             former_holder.store(may_work, Ordering::Relaxed);
@@ -135,11 +137,11 @@ impl PlaceChange {
         for (former, runs_out_after) in &former {
             let found = match former {
                 FormerPlace::Lease(namespace) => {
-                    let unseen = FormerLease::new(*runs_out_after);
+                    let unseen = FormerLease::new(*runs_out_after, self.rules);
                     self.lease_in_use(progress, namespace, unseen, in_use.is_none()).await?
                 }
                 FormerPlace::Sidecar(namespace) => {
-                    let unseen = FormerLease::of_sidecar(*runs_out_after);
+                    let unseen = FormerLease::of_sidecar(*runs_out_after, self.rules);
                     self.lease_in_use(progress, namespace, unseen, in_use.is_none()).await?
                 }
                 FormerPlace::Replicas(names) => {

@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout};
 use super::api_server::ApiServer;
 use super::{seconds, usual};
 use crate::lease::{
-    Clock, LeaderElectionConfig, LeaderElectionHandle, LeaderState, LeaseHealth, LeaseHolder, LeaseSettings,
-    LeaseShares, SeenPlaces,
+    LeaderElectionConfig, LeaderElectionHandle, LeaderState, LeaseHealth, LeaseHolder, LeaseRules, LeaseSettings,
+    LeaseShares, SeenPlaces, ShiftedClock,
 };
 use crate::telemetry::Metrics;
 
@@ -20,7 +20,7 @@ pub(super) struct World {
     pub server: ApiServer,
     pub metrics: Metrics,
     health: LeaseHealth,
-    pub clock: Clock,
+    pub clock: ShiftedClock,
 }
 
 impl World {
@@ -29,7 +29,7 @@ impl World {
             server: ApiServer::default(),
             metrics: Metrics::default(),
             health: LeaseHealth::default(),
-            clock: Clock::of_test(),
+            clock: ShiftedClock::default(),
         }
     }
 
@@ -55,10 +55,11 @@ impl World {
             health: self.health.clone(),
             shares: LeaseShares::default(),
             seen: SeenPlaces::default(),
+            rules: LeaseRules::default(),
             record: None,
             longest_call: Duration::ZERO,
             sidecar_namespaces: Vec::new(),
-            clock: self.clock.clone(),
+            clock: self.clock.clone().into(),
         }
     }
 

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::api_server::{ApiServer, CONFIG};
 use super::seconds;
 use crate::lease::{
-    Clock, LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder,
-    LeaseShares, LeaseTimings, PlaceRecord, SeenPlaces,
+    LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder, LeaseRules,
+    LeaseShares, LeaseTimings, PlaceRecord, SeenPlaces, ShiftedClock,
 };
 use crate::telemetry::Metrics;
 
@@ -53,7 +53,8 @@ impl Replica {
             health: LeaseHealth::default(),
             shares: LeaseShares::default(),
             seen: SeenPlaces::default(),
-            clock: Clock::of_test(),
+            rules: LeaseRules::default(),
+            clock: ShiftedClock::default().into(),
         };
         Self {
             office,

@@ -12,8 +12,8 @@ use super::api_server::ApiServer;
 use super::{seconds, usual};
 use crate::apiserver::tests::network::Network;
 use crate::lease::{
-    Clock, LeaderElectionConfig, LeaderElectionHandle, LeaseHealth, LeaseSettings, LeaseShares, LeaseTimings,
-    SeenPlaces,
+    Clock, LeaderElectionConfig, LeaderElectionHandle, LeaseHealth, LeaseRules, LeaseSettings, LeaseShares,
+    LeaseTimings, SeenPlaces,
 };
 use crate::telemetry::Metrics;
 
@@ -36,6 +36,7 @@ async fn leader(client: Client, timing: LeaseTimings) -> LeaderElectionHandle {
         health: LeaseHealth::default(),
         shares: LeaseShares::default(),
         seen: SeenPlaces::default(),
+        rules: LeaseRules::default(),
         record: None,
         longest_call: Duration::ZERO,
         sidecar_namespaces: Vec::new(),

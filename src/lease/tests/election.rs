@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::super::{ElectionState, LeaderElectionRecord, LeaseAction};
+use super::super::{ElectionState, LeaderElectionRecord, LeaseAction, LeaseRules};
 use super::seconds;
 
 fn clock(second: i64) -> Timestamp {
@@ -158,7 +158,7 @@ fn rows_of_ours() -> Vec<Row> {
 fn what_follows_from_a_record() {
     let rows = [rows_of_what_is_held(), rows_of_what_is_free(), rows_of_ours()];
     for row in rows.into_iter().flatten() {
-        let mut election = ElectionState::new("we".to_owned(), seconds(15));
+        let mut election = ElectionState::new("we".to_owned(), seconds(15), LeaseRules::default());
         let seen = Instant::now();
         election.observe(row.seen, seen);
         let now = seen + seconds(row.for_seconds);
@@ -189,7 +189,7 @@ fn what_follows_from_a_record() {
 
 #[test]
 fn only_a_change_of_the_record_shows_life() {
-    let mut election = ElectionState::new("we".to_owned(), seconds(15));
+    let mut election = ElectionState::new("we".to_owned(), seconds(15), LeaseRules::default());
     let start = Instant::now();
     let at = |second| start + seconds(second);
     let is_free =
@@ -223,7 +223,7 @@ fn only_a_change_of_the_record_shows_life() {
 #[test]
 fn what_another_process_of_our_name_writes_is_not_ours() {
     let start = Instant::now();
-    let mut election = ElectionState::new("we".to_owned(), seconds(15));
+    let mut election = ElectionState::new("we".to_owned(), seconds(15), LeaseRules::default());
     // That of an earlier life is taken back.
     election.stand();
     election.observe(Some(held_by("we", 1)), start);
@@ -257,7 +257,7 @@ fn what_another_process_of_our_name_writes_is_not_ours() {
 
 #[test]
 fn our_own_write_counts_from_its_answer_even_when_nothing_in_it_changed() {
-    let mut election = ElectionState::new("we".to_owned(), seconds(15));
+    let mut election = ElectionState::new("we".to_owned(), seconds(15), LeaseRules::default());
     let start = Instant::now();
     election.record_written(held_by("we", 1), start);
     election.record_written(held_by("we", 1), start + seconds(10));

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::seconds;
 use crate::api::LeaderElectionStatus;
-use crate::lease::{FormerLease, FormerPlace, LeaderElectionRecord, Place};
+use crate::lease::{FormerLease, FormerPlace, LeaderElectionRecord, LeaseRules, Place};
 
 fn place(namespace: Option<&str>) -> Place {
     Place {
@@ -288,7 +288,7 @@ fn when_a_former_lease_is_over() {
     ];
     for (name, reads, expected) in rows {
         let start = Instant::now();
-        let mut former = FormerLease::new(seconds(20));
+        let mut former = FormerLease::new(seconds(20), LeaseRules::default());
         let mut now = start;
         for (second, read) in reads {
             now = start + seconds(second);

@@ -5,11 +5,11 @@ use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
 
 use super::{seconds, usual};
-use crate::lease::{Clock, Moment, Term};
+use crate::lease::{Clock, Moment, ShiftedClock, Term};
 
 /// A term that begins now, of 10 s until the renew deadline and 15 s in all.
-fn begun() -> (Clock, Term) {
-    let clock = Clock::of_test();
+fn begun() -> (ShiftedClock, Term) {
+    let clock = ShiftedClock::default();
     let term = Term::new(clock.clone(), usual(), clock.now());
     (clock, term)
 }
@@ -121,7 +121,7 @@ async fn its_end_is_waited_for_whatever_the_renewals() {
 /// Each renewal wakes the process and its connection, so one wake-up is for all of them.
 #[tokio::test(start_paused = true)]
 async fn all_leases_of_a_process_are_renewed_together_and_never_later_than_the_retry_period() {
-    let clock = Clock::of_test();
+    let clock = ShiftedClock::default();
     advance(Duration::from_millis(5200)).await;
     let first = Term::new(clock.clone(), usual(), clock.now());
     advance(Duration::from_millis(2900)).await;

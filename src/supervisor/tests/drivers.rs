@@ -42,6 +42,7 @@ pub(super) fn context(store: Store) -> SharedContext {
         metrics,
         tracer: Tracer::disabled(),
         unfinished: crate::driver::UnfinishedPublishes::default(),
+        rules: crate::driver::Rules::default(),
     }
 }
 

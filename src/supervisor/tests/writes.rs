@@ -16,7 +16,7 @@ use super::drivers::context;
 use crate::api::AttacherConfigObject;
 use crate::cache::Store;
 use crate::health::Health;
-use crate::lease::{Clock, LeaderElections, LeaseHealth, LeaseShares, SeenPlaces};
+use crate::lease::{Clock, LeaderElections, LeaseHealth, LeaseRules, LeaseShares, SeenPlaces};
 use crate::supervisor::Supervisor;
 
 /// Until the statuses were looked at; shorter than a write may take.
@@ -41,6 +41,7 @@ fn supervisor() -> Supervisor {
         clock: Clock::default(),
         shares: LeaseShares::default(),
         seen: SeenPlaces::default(),
+        rules: LeaseRules::default(),
     };
     Supervisor::new(context(Store::default()), silent_client(), office)
 }

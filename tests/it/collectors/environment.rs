@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use csi_attacher_operator::telemetry::otel_env::VARIABLES;
+use csi_attacher_telemetry::otel_env::VARIABLES;
 use csi_mock_driver::Method;
 use serde_json::json;
 

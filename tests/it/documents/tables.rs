@@ -6,7 +6,7 @@ use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::api::names;
 use csi_attacher_model::insight;
 use csi_attacher_operator::events;
-use csi_attacher_operator::telemetry::otel_env::VARIABLES;
+use csi_attacher_telemetry::otel_env::VARIABLES;
 
 use super::markdown::{self, Document, quoted};
 use super::{Problems, compare, document, none, sources};

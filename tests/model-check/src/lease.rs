@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use csi_attacher_model::api::LeaderElectionStatus;
-use csi_attacher_operator::lease::{ElectionState, LeaseTimings, Moment, Place, rest};
+use csi_attacher_operator::lease::{ElectionState, LeaseRules, LeaseTimings, Moment, Place, rest};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -259,7 +259,7 @@ impl LeaseWorld {
 
     /// A process that has just started and knows nothing.
     fn started(&mut self, number: usize, place: u8, behind: Tick) -> Process {
-        let mut election = ElectionState::new(format!("r{number}"), timings().lease_duration);
+        let mut election = ElectionState::new(format!("r{number}"), timings().lease_duration, LeaseRules::default());
         election.stand();
         Process {
             place,

@@ -29,6 +29,7 @@ pub mod rbac;
 pub mod refusals;
 pub mod sidecar;
 pub mod stage;
+pub mod trace_pipeline;
 pub mod tunnel;
 pub mod wait;
 

@@ -23,7 +23,7 @@ fn assert_is_written(name: &str, wanted: &str) {
 #[test]
 fn the_constants_are_those_of_the_registry() {
     assert_is_written(
-        "src/telemetry/names/registry.rs",
+        "crates/telemetry/src/names/registry.rs",
         &source(&registry().unwrap()).unwrap(),
     );
 }

@@ -10,6 +10,7 @@ pub mod condition;
 pub mod crd;
 pub mod duration;
 mod endpoint;
+mod event_reason;
 mod malformed_spec;
 pub mod names;
 pub mod object;
@@ -25,6 +26,7 @@ pub use attacher_config::{
     ReconcileSyncMode, RedactionMode,
 };
 pub use duration::GoDuration;
+pub use event_reason::{EventReason, EventType};
 pub use object::AttacherConfigObject;
 pub use status::{AttacherConfigStatus, LeaderElectionStatus};
 pub use validated::DriverConfig;

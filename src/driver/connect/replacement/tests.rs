@@ -58,6 +58,7 @@ impl Stage {
             metrics,
             tracer: Tracer::disabled(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
+            rules: crate::driver::Rules::default(),
         };
         let access = Arc::new(DriverConnector::new("config".into(), config, &context));
         let (sender, state) = watch::channel(DriverState::new());

@@ -61,6 +61,7 @@ impl Stage {
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),
             unfinished: crate::driver::UnfinishedPublishes::default(),
+            rules: crate::driver::Rules::default(),
         };
         for name in ["a", "b"] {
             attach(&context.store, name);

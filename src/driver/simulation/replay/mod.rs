@@ -16,10 +16,9 @@ use tokio::runtime::Builder;
 
 use super::mutants::Mutant;
 use super::process::WallClock;
+use crate::driver::Rules;
 use gate::{Gate, NotedRuns};
 use operator::Operator;
-
-pub use gate::run_begins;
 
 /// Longer than the engine takes to rest. All rests of a history are together shorter than an attach is held back.
 const REST: Duration = Duration::from_millis(200);
@@ -62,7 +61,7 @@ async fn live(history: &History, mutant: Mutant) -> Replayed {
     let mut operator = None;
     let mut replayed = Replayed::default();
     for (number, step) in history.steps.iter().enumerate() {
-        let happened = happens(&gate, &mut operator, &step.event).await;
+        let happened = happens(&gate, mutant.rules.unwrap_or_default(), &mut operator, &step.event).await;
         let (seen, odd) = gate.seen();
         replayed.steps += 1;
         replayed.calls += seen.calls.len();
@@ -79,9 +78,9 @@ async fn live(history: &History, mutant: Mutant) -> Replayed {
 }
 
 /// Lets an event happen, and the engine do what it does then.
-async fn happens(gate: &Gate, operator: &mut Option<Operator>, event: &Event) -> Result<(), String> {
+async fn happens(gate: &Gate, rules: Rules, operator: &mut Option<Operator>, event: &Event) -> Result<(), String> {
     match event {
-        Event::Starts => *operator = Some(Operator::start(gate).await?),
+        Event::Starts => *operator = Some(Operator::start(gate, rules).await?),
         Event::Dies => {
             *operator = None;
             gate.leave_on_its_way();

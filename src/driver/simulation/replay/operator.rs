@@ -21,12 +21,12 @@ use super::super::super::controller_calls::ControllerCalls;
 use super::super::super::engine::Engine;
 use super::super::super::fence::FencedClient;
 use super::super::super::state::DriverStateSender;
-use super::super::super::{DriverState, SharedContext, UnfinishedPublishes};
+use super::super::super::{DriverState, Rules, SharedContext, UnfinishedPublishes};
 use super::super::answers::{Answer, respond};
 use super::super::cluster::{Kind, not_found};
 use super::super::service::{ServedRequest, asked};
 use super::super::{scenario, secrets};
-use super::gate::{Asked, Gate, Reply};
+use super::gate::{Asked, Gate, Reply, run_begins};
 use crate::api::validated::PublishSecrets;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, SecretData};
@@ -57,7 +57,7 @@ pub struct Operator {
 
 impl Operator {
     /// A process lists everything and begins to work.
-    pub async fn start(gate: &Gate) -> Result<Self, String> {
+    pub async fn start(gate: &Gate, rules: Rules) -> Result<Self, String> {
         let store = Store::default();
         let listed = gate.list();
         let (attachments, one) = follow(gate, &store, ObjectKind::Attachment, &listed);
@@ -73,6 +73,10 @@ impl Operator {
             events: EventRecorder::disabled(),
             tracer: Tracer::disabled(),
             unfinished: UnfinishedPublishes::default(),
+            rules: Rules {
+                begins: run_begins,
+                ..rules
+            },
         };
         let able = Capabilities {
             publish_unpublish: true,

@@ -1,6 +1,8 @@
 //! What can happen to the Lease.
 
-use csi_attacher_operator::lease::{ElectionState, FormerLease, FormerPlace, LeaderElectionRecord, LeaseAction, rest};
+use csi_attacher_operator::lease::{
+    ElectionState, FormerLease, FormerPlace, LeaderElectionRecord, LeaseAction, LeaseRules, rest,
+};
 
 use super::{Confirmation, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, NAMESPACES, Stored, Tick, timings};
 use crate::explorer::Next;
@@ -203,7 +205,7 @@ impl LeaseWorld {
         let gone_is_over = self.setting.flaw == LeaseFlaw::GoneIsOver && record.is_none();
         self.change(state, number, |election| {
             if gone_is_over {
-                *election = ElectionState::new(format!("r{number}"), timings().lease_duration);
+                *election = ElectionState::new(format!("r{number}"), timings().lease_duration, LeaseRules::default());
                 election.stand();
             }
             election.observe(record, now);
@@ -361,7 +363,7 @@ impl LeaseWorld {
             let at = u8::from(namespace == NAMESPACES[1]);
             let stored = self.stored(state, at).map(|(record, _)| record);
             let mut lease = match state.processes[number].former {
-                0 => FormerLease::new(runs_out),
+                0 => FormerLease::new(runs_out, LeaseRules::default()),
                 known => self.values.former(known).clone(),
             };
             let is_over = self.setting.flaw == LeaseFlaw::GoneIsOver && stored.is_none();

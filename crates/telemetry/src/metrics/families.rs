@@ -13,7 +13,7 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Metric, Registry};
 
 use super::family::{DriverFamily, Labels};
-use crate::telemetry::exemplar::ExemplarLabels;
+use crate::exemplar::ExemplarLabels;
 
 /// Buckets of csi-lib-utils.
 const CSI_SECONDS: [f64; 13] = [

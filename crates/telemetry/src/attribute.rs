@@ -27,7 +27,7 @@ pub enum AttrValue<'a> {
     StrArray(Cow<'a, [String]>),
 }
 
-/// One attribute: key from [`crate::telemetry::names::attr`] and value.
+/// One attribute: key from [`crate::names::attr`] and value.
 pub type Attribute<'a> = (&'static str, AttrValue<'a>);
 
 impl<'a> From<&'a str> for AttrValue<'a> {

@@ -36,11 +36,11 @@ use tonic::Code;
 pub use super::exemplar::{ExemplarFilter, SpanIds};
 use super::names::{cause_camel_case, code_camel_case, error_type};
 use super::span_counts::SpanCounters;
-use crate::events::EventReason;
-use crate::objects::InTreePlugin;
 use config_families::ConfigFamilies;
 use context_families::ContextFamilies;
 pub use context_families::Extraction;
+use csi_attacher_model::api::EventReason;
+use csi_attacher_model::objects::InTreePlugin;
 use families::{ConnectionFamilies, OperationFamilies, ReconcileFamilies, observe};
 use family::{Labels, labels, of_driver, to_i64};
 use lanes::LaneFamilies;
@@ -85,9 +85,6 @@ struct MetricsInner {
     registry: Registry,
     /// One scrape at a time: each holds the whole text.
     scrape: Mutex<()>,
-    /// What a test does in each scrape.
-    #[cfg(test)]
-    hook: Mutex<Option<Box<dyn Fn() + Send>>>,
     queue: QueueFamilies,
     lane: LaneFamilies,
     context: ContextFamilies,
@@ -136,26 +133,14 @@ impl Metrics {
             configs: ConfigFamilies::register(&mut registry),
             exemplars,
             scrape: Mutex::new(()),
-            #[cfg(test)]
-            hook: Mutex::default(),
             registry,
         };
         Self(Arc::new(inner))
     }
 
-    /// Has a test do something in each scrape.
-    #[cfg(test)]
-    pub(crate) fn in_each_scrape(&self, hook: Box<dyn Fn() + Send>) {
-        *self.0.hook.lock() = Some(hook);
-    }
-
     /// The exposition in OpenMetrics 1.0 ([`OPENMETRICS_CONTENT_TYPE`]).
     pub fn encode_openmetrics(&self) -> String {
         let _one = self.0.scrape.lock();
-        #[cfg(test)]
-        if let Some(hook) = &*self.0.hook.lock() {
-            hook();
-        }
         let mut text = String::new();
         // Writing to a String cannot fail; an encoder's own error must not take the endpoint away.
         if encode(&mut text, &self.0.registry).is_err() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use crate::telemetry::metrics::ExemplarFilter;
+use crate::metrics::ExemplarFilter;
 
 /// Everything the environment says about traces.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::families::per_driver;
 use super::family::{DriverFamily, Labels, labels};
-use crate::api::condition::ConditionReason;
+use csi_attacher_model::api::condition::ConditionReason;
 
 /// Why an AttacherConfig cannot be used until a person changes something.
 const REFUSALS: [ConditionReason; 6] = [

@@ -9,11 +9,9 @@ use opentelemetry::trace::{SpanContext, SpanKind, TraceId};
 use opentelemetry_sdk::trace::ShouldSample as _;
 
 use super::{Span, SpanStart, Tracer};
-#[cfg(test)]
-use crate::telemetry::attribute::Attribute;
-use crate::telemetry::lifecycle::TraceIdentity;
-use crate::telemetry::redact::Redaction;
-use crate::telemetry::share::{SamplingRatio, is_sampled};
+use crate::lifecycle::TraceIdentity;
+use crate::redact::Redaction;
+use crate::share::{SamplingRatio, is_sampled};
 
 /// How a span begins, where that is more than a name and a parent in this process.
 #[derive(Clone, Debug)]
@@ -93,15 +91,5 @@ impl Tracer {
             redaction: self.redaction.clone(),
         };
         shared.start(opening.parent, start)
-    }
-
-    /// A span without a parent that begins now, with these attributes.
-    #[cfg(test)]
-    pub fn root(&self, name: &'static str, kind: SpanKind, attributes: &[Attribute<'_>]) -> Span {
-        let mut span = self.open(SpanOptions::new(name, kind));
-        for (key, value) in attributes {
-            span.set(key, value.clone());
-        }
-        span
     }
 }

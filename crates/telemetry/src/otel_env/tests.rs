@@ -527,7 +527,7 @@ fn what_cannot_be_honoured_is_said() {
 /// The document has a row for each variable, and for no other.
 #[test]
 fn the_document_tells_of_every_variable_in_order() {
-    let document = include_str!("../../../docs/reference/TELEMETRY-ENVIRONMENT.md");
+    let document = include_str!("../../../../docs/reference/TELEMETRY-ENVIRONMENT.md");
     let rows = document.lines().filter_map(|line| {
         let name = line.strip_prefix("| `")?.split_once('`')?.0;
         name.chars().all(|c| c.is_ascii_uppercase() || c == '_').then_some(name)

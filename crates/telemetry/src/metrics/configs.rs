@@ -2,7 +2,7 @@
 
 use super::Metrics;
 use super::family::{labels, of_driver, to_i64};
-use crate::api::condition::ConditionReason;
+use csi_attacher_model::api::condition::ConditionReason;
 
 impl Metrics {
     /// The settings of this generation of an AttacherConfig are in use for the driver.

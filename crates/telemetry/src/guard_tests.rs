@@ -1,8 +1,10 @@
 use opentelemetry::trace::SpanKind;
 
 use super::*;
-use crate::telemetry::otel_env;
-use crate::telemetry::tests::otlp::OtlpReceiver;
+use crate::otel_env;
+use csi_attacher_testbed::otlp::OtlpReceiver;
+
+use crate::tests::root_span;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -22,7 +24,7 @@ async fn a_silent_collector_holds_up_a_shutdown_for_no_longer_than_the_cap() {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
         ("OTEL_BSP_SCHEDULE_DELAY", "10"),
     ]);
-    tracer.root("lost", SpanKind::Internal, &[]).end();
+    root_span(&tracer, "lost", SpanKind::Internal, &[]).end();
     silent.wait_for_request(LIMIT).await;
     let counters = guard.counters();
     assert_eq!(guard.shutdown(Duration::from_millis(100)).await, FlushOutcome::Lost(1));

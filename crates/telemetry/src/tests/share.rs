@@ -28,7 +28,7 @@ async fn sampled(sampler: &str, share: Option<u32>, count: usize) -> usize {
         };
         let root = open("root", None);
         let context = identity.context(chosen);
-        assert_eq!(root.traceparent(), Some(crate::telemetry::w3c::traceparent(&context)));
+        assert_eq!(root.traceparent(), Some(crate::w3c::traceparent(&context)));
         let child = open("child", Some(&context));
         assert_eq!(
             [root.is_recording(), child.is_recording()],

@@ -1,31 +1,31 @@
-//! The decisions that an engine works by, as values: a test of the tests puts wrong ones in their place.
+//! The rules that an engine works by, as values: a test of the tests hands in wrong ones.
 
 use jiff::Timestamp;
 
+use crate::cache::AttacherKey;
 use crate::decide::{self, Action, DriverFacts, Observed, Outcome, VolumeAction, Write};
 use crate::objects::Volume;
 
-/// [`decide::attachment`], [`decide::settle`] and [`decide::volume`], unless a test says otherwise.
+/// By default [`decide::attachment`], [`decide::settle`] and [`decide::volume`], and nobody is told.
 #[derive(Clone, Copy)]
-pub(in crate::driver) struct DecisionFns {
+pub struct Rules {
     /// The next step for a VolumeAttachment.
     pub attachment: for<'a> fn(&Observed<'a>) -> Action<'a>,
     /// The writes that record an outcome.
     pub settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>,
     /// The next step for a PersistentVolume.
     pub volume: fn(&Volume, usize, &DriverFacts) -> VolumeAction,
+    /// Told, in its task, that a run of this key begins.
+    pub begins: fn(&AttacherKey),
 }
 
-impl Default for DecisionFns {
+impl Default for Rules {
     fn default() -> Self {
-        #[cfg(test)]
-        if let Some(rules) = crate::driver::simulation::mutant_rules() {
-            return rules;
-        }
         Self {
             attachment: decide::attachment,
             settle: decide::settle,
             volume: decide::volume,
+            begins: |_| {},
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::*;
-use crate::telemetry::exporter::tests::span;
+use crate::exporter::tests::span;
 
 #[path = "collector_tests/keys.rs"]
 mod keys;

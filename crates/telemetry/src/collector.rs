@@ -24,7 +24,7 @@ use tonic::metadata::MetadataMap;
 
 use super::batch::ExportError;
 use super::otel_env::{Compression, OtlpProtocol, OtlpSettings, TransportSettings};
-use crate::pem;
+use csi_attacher_base::pem;
 
 /// Headers of the SDK itself; all others are ours to decide.
 const SDK_HEADERS: [&str; 4] = ["content-type", "content-encoding", "user-agent", "grpc-timeout"];

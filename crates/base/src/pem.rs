@@ -33,7 +33,7 @@ pub enum PemError {
 }
 
 /// All certificates of a PEM text, at least one.
-pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let found = found.map_err(|error| problem("certificate", text, &error))?;
     if found.is_empty() {
@@ -43,7 +43,7 @@ pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 /// The private key of a PEM text. It is tried here: what rustls finds wrong with it later could be put down to the certificate.
-pub(crate) fn private_key(text: &[u8], provider: &CryptoProvider) -> Result<PrivateKeyDer<'static>, PemError> {
+pub fn private_key(text: &[u8], provider: &CryptoProvider) -> Result<PrivateKeyDer<'static>, PemError> {
     let key = PrivateKeyDer::from_pem_slice(text).map_err(|error| problem("private key", text, &error))?;
     match provider.key_provider.load_private_key(key.clone_key()) {
         Ok(_) => Ok(key),

@@ -8,8 +8,8 @@ use tonic::Code;
 use super::Metrics;
 use super::family::{Labels, labels, of_driver, to_i64};
 use super::reconcile_sync_counts::ReconcileSyncCounts;
-use crate::clock;
-use crate::telemetry::names::code_camel_case;
+use crate::names::code_camel_case;
+use csi_attacher_base::clock;
 
 impl Metrics {
     /// Comparisons with ListVolumes begin: what is counted begins at zero.

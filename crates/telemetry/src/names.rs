@@ -9,7 +9,7 @@ mod registry;
 
 use tonic::Code;
 
-use crate::decide::grpc_code;
+use csi_attacher_model::decide::grpc_code;
 pub use registry::{SCHEMA_URL, attr, error_type, event, span};
 
 /// Name of the instrumentation scope of every span of this program, and the default `service.name`.

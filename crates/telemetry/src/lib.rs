@@ -25,7 +25,7 @@ pub mod trace;
 pub mod w3c;
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,20 +81,10 @@ impl Telemetry {
     }
 }
 
-/// Everything but the logs, which are global.
-fn start(settings: &otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard) {
+/// Everything but the logs, which are global to the process.
+pub fn start(settings: &otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard) {
     let counters = Arc::new(SpanCounters::default());
     let metrics = Metrics::new(Arc::clone(&counters), settings.exemplars);
     let (tracer, guard) = TelemetryGuard::start(settings, counters);
     (tracer, metrics, guard)
-}
-
-/// A trace pipeline for the tests of other modules: without the logs, which are global.
-#[cfg(test)]
-pub(crate) fn pipeline(variables: &[(&str, &str)]) -> (Tracer, TelemetryGuard) {
-    let pairs = variables
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let (tracer, _metrics, guard) = start(&otel_env::parse(&pairs.collect(), "0").settings);
-    (tracer, guard)
 }

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Span;
-use crate::telemetry::w3c;
+use crate::w3c;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 

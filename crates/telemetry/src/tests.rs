@@ -6,11 +6,11 @@ use std::time::{Instant, SystemTime};
 use http::HeaderMap;
 
 use super::*;
-use crate::telemetry::names::{attr, span};
+use crate::names::{attr, span};
 
 mod share;
 
-pub(crate) use csi_attacher_testbed::otlp;
+use csi_attacher_testbed::otlp;
 use otlp::{OtlpReceiver, ReceivedSpan};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -26,6 +26,15 @@ fn pipeline(pairs: &[(&str, &str)]) -> (Tracer, Metrics, TelemetryGuard) {
     let parsed = otel_env::parse(&environment(pairs), "1.2.3");
     assert_eq!(parsed.warnings, Vec::<String>::new());
     start(&parsed.settings)
+}
+
+/// A span without a parent that begins now, with these attributes.
+pub fn root_span(tracer: &Tracer, name: &'static str, kind: SpanKind, attributes: &[Attribute<'_>]) -> Span {
+    let mut span = tracer.open(SpanOptions::new(name, kind));
+    for (key, value) in attributes {
+        span.set(key, value.clone());
+    }
+    span
 }
 
 fn by_name<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
@@ -117,7 +126,7 @@ async fn spans_arrive(receiver: OtlpReceiver, protocol: &str, compression: &str)
         "{text}"
     );
     // A span that ends after the shutdown is counted and goes nowhere.
-    tracer.root("late", SpanKind::Internal, &[]).end();
+    root_span(&tracer, "late", SpanKind::Internal, &[]).end();
     assert!(metrics.encode_openmetrics().contains("{result=\"shutdown\"} 1\n"));
 }
 
@@ -200,9 +209,9 @@ async fn the_batch_timer_exports_without_a_flush() {
         ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &endpoint),
         ("OTEL_BSP_SCHEDULE_DELAY", "20"),
     ]);
-    tracer.root("one", SpanKind::Internal, &[]).end();
+    root_span(&tracer, "one", SpanKind::Internal, &[]).end();
     receiver.wait_until(LIMIT, |spans| spans.len() == 1).await;
-    drop(tracer.root("two", SpanKind::Internal, &[]));
+    drop(root_span(&tracer, "two", SpanKind::Internal, &[]));
     receiver.wait_until(LIMIT, |spans| spans.len() == 2).await;
     assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
 }
@@ -217,7 +226,7 @@ async fn a_full_batch_is_exported_at_once() {
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "8"),
     ]);
     for _ in 0..16 {
-        tracer.root("one", SpanKind::Internal, &[]).end();
+        root_span(&tracer, "one", SpanKind::Internal, &[]).end();
     }
     receiver.wait_until(LIMIT, |spans| spans.len() == 16).await;
 }
@@ -234,7 +243,7 @@ async fn silence_costs_nothing(protocol: &str) {
     let counters = guard.counters();
     let began = Instant::now();
     for _ in 0..SPANS {
-        tracer.root("one", SpanKind::Internal, &[]).end();
+        root_span(&tracer, "one", SpanKind::Internal, &[]).end();
     }
     let each = began.elapsed() / u32::try_from(SPANS).unwrap();
     // The bound is generous for an unoptimized build on a busy machine; an export would take seconds.
@@ -287,7 +296,7 @@ async fn a_refused_connection_counts_as_failed() {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
         ("OTEL_BSP_EXPORT_TIMEOUT", "200"),
     ]);
-    tracer.root("one", SpanKind::Internal, &[]).end();
+    root_span(&tracer, "one", SpanKind::Internal, &[]).end();
     assert_eq!(guard.flush(LIMIT).await, FlushOutcome::Lost(1));
     assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
 }
@@ -299,7 +308,7 @@ async fn an_exporter_that_cannot_be_built_sends_nothing_and_counts() {
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nonexistent/ca.pem"),
     ];
     let (tracer, _, guard) = pipeline(&settings);
-    tracer.root("one", SpanKind::Internal, &[]).end();
+    root_span(&tracer, "one", SpanKind::Internal, &[]).end();
     assert_eq!(guard.flush(LIMIT).await, FlushOutcome::Lost(1));
     assert_eq!(guard.counters().read().export_failed, 1);
     assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
@@ -309,7 +318,7 @@ async fn an_exporter_that_cannot_be_built_sends_nothing_and_counts() {
 fn t13_a_disabled_tracer_does_and_sends_nothing() {
     let (tracer, _, _guard) = pipeline(&[]);
     assert!(!tracer.is_enabled());
-    let mut root = tracer.root("one", SpanKind::Internal, &[(attr::NODE_NAME, "n".into())]);
+    let mut root = root_span(&tracer, "one", SpanKind::Internal, &[(attr::NODE_NAME, "n".into())]);
     root.set(attr::OUTCOME, "succeeded");
     root.fail("conflict", "x");
     let child = root.child("two", SpanKind::Client);
@@ -340,7 +349,7 @@ async fn propagation_follows_the_sampler_and_the_propagators() {
             ("OTEL_TRACES_SAMPLER", sampler),
             ("OTEL_PROPAGATORS", propagators),
         ]);
-        let root = tracer.root("one", SpanKind::Internal, &[]);
+        let root = root_span(&tracer, "one", SpanKind::Internal, &[]);
         let child = root.child("two", SpanKind::Client);
         assert_eq!(child.is_recording(), flags == "01");
         let (trace, span) = (root.trace_id().unwrap(), child.span_id().unwrap());
@@ -379,7 +388,8 @@ async fn values_are_cut_and_limits_kept() {
         ("OTEL_SPAN_EVENT_COUNT_LIMIT", "1"),
         ("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "1"),
     ]);
-    let mut root = tracer.root(
+    let mut root = root_span(
+        &tracer,
         "one",
         SpanKind::Internal,
         &[("a", "123456".into()), ("b", "\u{1b}[31m".into())],

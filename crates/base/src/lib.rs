@@ -1,0 +1,10 @@
+//! What every layer of the operator stands on and none of them owns: the wall clock, where tasks begin, readiness checks, PEM texts,
+//! the causes of an error in one line.
+//!
+//! Must not know Kubernetes, CSI or a transport.
+
+pub mod clock;
+pub mod error_chain;
+pub mod health;
+pub mod pem;
+pub mod schedule;

@@ -1,0 +1,25 @@
+//! Which rules keep two replicas from working at once when a Lease is deleted or moves.
+
+/// One rule each. All hold; a test of the tests hands in an election without one of them, to see that it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseRules {
+    /// A candidate waits for the holders of the former places of its Lease.
+    pub waits_for_former_places: bool,
+    /// The holder of a Lease that is gone may not know, and counts until the Lease would have run out.
+    pub gone_may_be_held: bool,
+    /// Who made a Lease and did not work under it yet does not count it as its own when it comes back.
+    pub made_is_not_ours: bool,
+    /// A call is made only while the Lease is held by both clocks.
+    pub calls_need_the_lease: bool,
+}
+
+impl Default for LeaseRules {
+    fn default() -> Self {
+        Self {
+            waits_for_former_places: true,
+            gone_may_be_held: true,
+            made_is_not_ours: true,
+            calls_need_the_lease: true,
+        }
+    }
+}
