@@ -14,26 +14,21 @@
 mod traces;
 
 pub mod admin;
-pub mod apiserver;
 pub mod app;
 pub mod cache;
 pub mod cli;
 pub mod csi;
 mod driver;
-pub mod events;
 mod findings;
-pub mod lease;
 mod open_files;
 pub mod sidecar_flags;
 mod supervisor;
-mod watch_answers;
 
-#[cfg(test)]
-mod api_server;
 #[cfg(test)]
 mod sources_tests;
 
 use csi_attacher_base::{clock, error_chain, health, pem, schedule};
+use csi_attacher_kube::{apiserver, events, lease, watch_answers};
 use csi_attacher_model::{api, decide, insight, objects};
 use csi_attacher_telemetry as telemetry;
 use csi_attacher_workqueue as queue;

@@ -121,18 +121,36 @@ impl<'a> Pauses<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apiserver::tests::network::Network;
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http_body_util::Full;
+    use std::sync::Arc;
+
     use crate::health::Health;
 
-    async fn asked(status: StatusCode, body: &'static str) -> String {
-        let network = Network::new(move |_, _| async move {
-            let mut response = Response::new(http_body_util::Full::from(body));
-            *response.status_mut() = status;
-            response
+    /// A client of an API server that answers everything with this, but for the first request if that `is_stuck`.
+    fn client(status: StatusCode, body: &'static str, is_stuck: bool) -> Client {
+        let is_stuck = Arc::new(AtomicBool::new(is_stuck));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let is_stuck = is_stuck.swap(false, Ordering::Relaxed);
+            async move {
+                if is_stuck {
+                    return std::future::pending().await;
+                }
+                let mut response = Response::new(Full::from(body));
+                *response.status_mut() = status;
+                Ok::<_, Infallible>(response)
+            }
         });
+        Client::new(service, "default")
+    }
+
+    async fn asked(status: StatusCode, body: &'static str) -> String {
+        let client = client(status, body, false);
         let check = Health::new().check("apiserver");
         let url = Uri::from_static("http://api");
-        let answered = ask_version(&url, || Ok(network.client()), &check);
+        let answered = ask_version(&url, || Ok(client.clone()), &check);
         timeout(Duration::from_secs(5), answered).await.expect("it goes on")
     }
 
@@ -152,12 +170,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_without_an_answer_is_reported_and_repeated() {
-        let network = Network::new(|_, _| async { Response::new(http_body_util::Full::from("{}")) });
-        network.next_is_stuck();
+        let client = client(StatusCode::OK, "{}", true);
         let health = Health::new();
         let check = health.check("apiserver");
         let url = Uri::from_static("http://api");
-        let mut answered = std::pin::pin!(ask_version(&url, || Ok(network.client()), &check));
+        let mut answered = std::pin::pin!(ask_version(&url, || Ok(client.clone()), &check));
         assert!(timeout(Duration::from_millis(5500), &mut answered).await.is_err());
         let failure = health.readiness()[0].failure.clone().unwrap();
         assert!(

@@ -25,7 +25,6 @@ use crate::apiserver::{Requests, connect};
 use crate::cache::{Store, follow_from_list};
 use crate::events::EventRecorder;
 use crate::health::Health;
-use crate::lease::tests::api_server::ApiServer;
 use crate::lease::{
     LeaderElectionConfig, LeaderElectionHandle, LeaseHealth, LeaseRules, LeaseSettings, LeaseShares, LeaseTimings,
     SeenPlaces, ShiftedClock,
@@ -33,6 +32,7 @@ use crate::lease::{
 use crate::mock::{MockDriver, MockHandle};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
+use csi_attacher_testbed::lease_server::ApiServer;
 
 const NAME: &str = "a.test";
 const LIMIT: Duration = Duration::from_secs(20);

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::api_server::not_found;
 use crate::cache::{ForcedAttachments, Registration, Route};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::insight::FindingKind;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::queue::{Backoff, Builder};
 use crate::telemetry::Tracer;
+use csi_attacher_testbed::api_answers::not_found;
 
 const DRIVER: &str = "d.csi.test";
 const FINALIZER: &str = "external-attacher/d-csi-test";

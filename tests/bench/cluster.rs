@@ -9,7 +9,7 @@ use http::Request;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use csi_attacher_operator::apiserver::connect;
+use csi_attacher_kube::apiserver::connect;
 
 use super::attacher::PHASE_LIMIT;
 use super::process::group_cpu;
@@ -106,7 +106,7 @@ impl Bench {
     /// A client of that service account.
     pub async fn writer(&self) -> Result<Client> {
         let kubeconfig = self.service_account().await?;
-        let config = csi_attacher_operator::apiserver::load_config(Some(&kubeconfig)).await;
+        let config = csi_attacher_kube::apiserver::load_config(Some(&kubeconfig)).await;
         let config = config.map_err(|error| Error::Other(error.to_string()))?;
         connect(&config).map_err(|error| Error::Other(error.to_string()))
     }

@@ -14,8 +14,8 @@ use kube::{Api, Config};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
+use csi_attacher_kube::apiserver::connect;
 use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
-use csi_attacher_operator::apiserver::connect;
 
 use super::support::{Error, Result};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use csi_attacher_operator::apiserver::{connect, load_config};
+use csi_attacher_kube::apiserver::{connect, load_config};
 use futures::stream;
 use http::{Method, Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use csi_attacher_kube::events;
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
-use csi_attacher_operator::events;
 use csi_mock_driver::{ControllerCapability, Method, MockDriverBuilder, Rule};
 use kube::{Api, CustomResourceExt};
 use serde_json::{Value, json};

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{Barrier, watch};
 
 use super::{LIMIT, VOLUMES};
-use crate::api_server::{apply, is_gone, not_found};
 use crate::cache::Store;
 use crate::decide::patch::{PatchType, Write, WriteTarget};
 use crate::objects::VolumeAttachmentWire;
+use csi_attacher_testbed::api_answers::{apply, is_gone, not_found};
 
 /// Changes what a patch of this path makes of an object, before it is stored.
 pub(super) type Admission = Box<dyn Fn(&str, &mut Value) + Send>;

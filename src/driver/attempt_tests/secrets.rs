@@ -12,7 +12,6 @@ use tokio_util::task::AbortOnDropHandle;
 use super::super::controller_calls::ControllerCalls;
 use super::*;
 use crate::api::PublishSecretsSpec;
-use crate::api_server::not_found;
 use crate::apiserver::SecretData;
 use crate::cache::follow_from_list;
 use crate::csi::CallError;
@@ -20,6 +19,7 @@ use crate::decide::{PublishRequest, VolumeOnNode};
 use crate::health::Health;
 use crate::objects::StringMap;
 use crate::telemetry::Span;
+use csi_attacher_testbed::api_answers::not_found;
 
 type Watched = watcher::Result<Event<VolumeAttachmentWire>>;
 

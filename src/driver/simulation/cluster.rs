@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-use crate::api_server::{self, apply, is_gone};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
+use csi_attacher_testbed::api_answers::{self, apply, is_gone};
 
 /// When a history begins.
 const START: &str = "2026-01-01T00:00:00Z";
@@ -243,7 +243,7 @@ pub fn status(code: u16, kind: Kind, name: &str, message: &str) -> Value {
 }
 
 pub fn not_found(kind: Kind, name: &str) -> Value {
-    api_server::not_found(&format!("{}/{name}", kind.path()))
+    api_answers::not_found(&format!("{}/{name}", kind.path()))
 }
 
 /// A text inside an object; empty when there is none.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use csi_attacher_kube::events;
 use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::api::names;
 use csi_attacher_model::insight;
-use csi_attacher_operator::events;
 use csi_attacher_telemetry::otel_env::VARIABLES;
 
 use super::markdown::{self, Document, quoted};

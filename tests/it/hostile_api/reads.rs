@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use csi_attacher_operator::apiserver::PlaceLimits;
+use csi_attacher_kube::apiserver::PlaceLimits;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 

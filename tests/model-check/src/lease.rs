@@ -15,8 +15,8 @@ mod values;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_attacher_kube::lease::{ElectionState, LeaseRules, LeaseTimings, Moment, Place, rest};
 use csi_attacher_model::api::LeaderElectionStatus;
-use csi_attacher_operator::lease::{ElectionState, LeaseRules, LeaseTimings, Moment, Place, rest};
 use jiff::Timestamp;
 use tokio::time::Instant;
 

@@ -1,5 +1,6 @@
 //! What the test targets share: a real Kubernetes control plane on loopback ports and builders for the stock objects
-//! around a volume. It knows nothing of the operator under test, so that what it proves is proved from outside.
+//! around a volume. It knows nothing of the operator under test but how traces leave it ([`trace_pipeline`]), so that what it proves is
+//! proved from outside.
 //!
 //! Nothing started here outlives the test process, however that process ends: see [`controlplane::watchdog`].
 
@@ -11,6 +12,7 @@
     reason = "this is test code, also where a bench or a demo uses it"
 )]
 
+pub mod api_answers;
 pub mod apply;
 pub mod branch;
 pub mod controlplane;
@@ -20,6 +22,7 @@ pub mod http;
 pub mod jaeger;
 pub mod kubectl;
 pub mod lease;
+pub mod lease_server;
 pub mod left_out;
 pub mod operator;
 pub mod otlp;
@@ -47,6 +50,8 @@ pub use sidecar::Sidecar;
 pub use stage::Stage;
 
 use std::path::{Path, PathBuf};
+
+use csi_attacher_model::decide;
 
 use tokio::sync::OnceCell;
 

@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use tokio::task::Id;
 
 use super::super::cluster::{Kind, not_found, status, text};
-use crate::api_server::{apply, is_gone};
 use crate::cache::AttacherKey;
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
+use csi_attacher_testbed::api_answers::{apply, is_gone};
 
 thread_local! {
     /// What the tasks of the engine are about; none while nothing is replayed on this thread.

@@ -11,7 +11,7 @@
 //! * What is set again before a rule reads it is left out. So is a write that cannot succeed any more.
 //! * The names of the two processes are exchanged when that gives the smaller key.
 
-use csi_attacher_operator::lease::rest;
+use csi_attacher_kube::lease::rest;
 
 use super::{LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, TICK, Tick, timings};
 

@@ -1,6 +1,6 @@
 //! What can happen to the Lease.
 
-use csi_attacher_operator::lease::{
+use csi_attacher_kube::lease::{
     ElectionState, FormerLease, FormerPlace, LeaderElectionRecord, LeaseAction, LeaseRules, rest,
 };
 

@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use csi_attacher_operator::lease::{ElectionState, FormerLease, LeaderElectionRecord, ObservedRecord};
+use csi_attacher_kube::lease::{ElectionState, FormerLease, LeaderElectionRecord, ObservedRecord};
 use tokio::time::Instant;
 
 use super::{TICK, Tick};

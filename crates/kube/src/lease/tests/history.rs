@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::api_server::ApiServer;
 use super::change::{Place, Replica, X, Y, Z, spec};
 use super::seconds;
+use csi_attacher_testbed::lease_server::ApiServer;
 
 /// A process in a random history: the place that it goes by, and when its last call ends after it saw another.
 struct Actor {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::api_server::{ApiServer, LateCreation};
 use super::change::{Replica, X, Y, Z, spec, two};
 use super::seconds;
+use csi_attacher_testbed::lease_server::{ApiServer, LateCreation};
 
 #[tokio::test(start_paused = true)]
 async fn a_former_lease_that_somebody_deleted_may_be_worked_under_still() {

@@ -18,11 +18,11 @@ pub const NAMESPACE: &str = "default";
 pub const CONFIG: &str = "config";
 
 #[derive(Clone, Default)]
-pub struct ApiServer(pub(super) Arc<Mutex<State>>);
+pub struct ApiServer(pub Arc<Mutex<State>>);
 
 /// A request that makes a Lease, and is carried out late.
 #[derive(Default)]
-pub(super) enum LateCreation {
+pub enum LateCreation {
     #[default]
     None,
     /// The next one is.
@@ -33,7 +33,7 @@ pub(super) enum LateCreation {
 
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
-pub(super) struct State {
+pub struct State {
     /// By namespace.
     pub leases: BTreeMap<String, Lease>,
     /// Namespaces whose Leases may not be read or written.

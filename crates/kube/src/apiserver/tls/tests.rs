@@ -41,7 +41,7 @@ struct Trial {
 }
 
 fn forms() -> Vec<Trial> {
-    serde_json::from_str(include_str!("../../../tests/server-certificates/forms.json")).unwrap()
+    serde_json::from_str(include_str!("../../../../../tests/server-certificates/forms.json")).unwrap()
 }
 
 fn verify(form: &Trial) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-#[path = "../crates/model/src/decide/tests/api_server.rs"]
+#[path = "../../../crates/model/src/decide/tests/api_server.rs"]
 mod patched;
 
 pub use patched::{apply, is_gone};

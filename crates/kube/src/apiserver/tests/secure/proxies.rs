@@ -31,7 +31,7 @@ struct Row {
 #[test]
 fn the_environment_is_read_as_by_go() {
     let rows: Vec<Row> =
-        serde_json::from_str(include_str!("../../../../tests/server-certificates/proxies.json")).unwrap();
+        serde_json::from_str(include_str!("../../../../../../tests/server-certificates/proxies.json")).unwrap();
     assert!(rows.len() > 40);
     for row in rows {
         let server = row.server.parse().unwrap();

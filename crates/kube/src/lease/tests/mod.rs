@@ -1,4 +1,3 @@
-pub(crate) mod api_server;
 mod candidate;
 mod change;
 mod connection;

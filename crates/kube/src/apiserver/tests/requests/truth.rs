@@ -1,7 +1,7 @@
 //! What an answer proves: that an object is gone, or what it is now, only when it is about that very object.
 
 use super::*;
-use crate::api_server::not_found;
+use csi_attacher_testbed::api_answers::not_found;
 
 const STATUS: &str = "/apis/storage.k8s.io/v1/volumeattachments/a/status";
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use std::sync::Arc;
 
 use crate::api::{EventReason, EventType};
-use crate::cache::Snapshot;
+use crate::decide::Snapshot;
 use crate::objects::{Attachment, Volume};
 
 /// The object that an event is about.

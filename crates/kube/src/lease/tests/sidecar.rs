@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::api_server::NAMESPACE;
 use super::candidate::{World, leads};
 use super::change::{Replica, X, spec};
 use super::seconds;
+use csi_attacher_testbed::lease_server::NAMESPACE;
 
 /// A replica that is told where the sidecar may have its Lease, and has its own elsewhere.
 fn replica(world: &World) -> Replica {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::api_server::{ApiServer, CONFIG};
 use super::seconds;
 use crate::lease::{
     LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder, LeaseRules,
     LeaseShares, LeaseTimings, PlaceRecord, SeenPlaces, ShiftedClock,
 };
 use crate::telemetry::Metrics;
+use csi_attacher_testbed::lease_server::{ApiServer, CONFIG};
 
 const LEASE: &str = "external-attacher-leader-d";
 pub(super) const X: Place = Some("x");

@@ -81,12 +81,12 @@ impl ApiError {
     }
 
     /// An answer that is none.
-    pub(crate) fn garbled(message: impl Into<String>) -> Self {
+    pub fn garbled(message: impl Into<String>) -> Self {
         Self::without_answer(ApiErrorKind::Malformed, message)
     }
 
     /// An answer that does not show what was written.
-    pub(crate) fn not_kept(message: impl Into<String>) -> Self {
+    pub fn not_kept(message: impl Into<String>) -> Self {
         Self::without_answer(ApiErrorKind::NotKept, message)
     }
 

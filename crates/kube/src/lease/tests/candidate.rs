@@ -6,13 +6,13 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use tokio::time::{Instant, timeout};
 
-use super::api_server::ApiServer;
 use super::{seconds, usual};
 use crate::lease::{
     LeaderElectionConfig, LeaderElectionHandle, LeaderState, LeaseHealth, LeaseHolder, LeaseRules, LeaseSettings,
     LeaseShares, SeenPlaces, ShiftedClock,
 };
 use crate::telemetry::Metrics;
+use csi_attacher_testbed::lease_server::ApiServer;
 
 pub(super) const LEASE: &str = "external-attacher-leader-d";
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use kube::Client;
 use tokio::time::{sleep, timeout};
 
-use super::api_server::ApiServer;
 use super::{seconds, usual};
 use crate::apiserver::tests::network::Network;
 use crate::lease::{
@@ -16,6 +15,7 @@ use crate::lease::{
     LeaseTimings, SeenPlaces,
 };
 use crate::telemetry::Metrics;
+use csi_attacher_testbed::lease_server::ApiServer;
 
 /// The default times of an AttacherConfig, and those of the sidecar.
 fn timings() -> [LeaseTimings; 2] {
