@@ -17,7 +17,6 @@ pub mod admin;
 pub mod app;
 pub mod cache;
 pub mod cli;
-pub mod csi;
 mod driver;
 mod findings;
 mod open_files;
@@ -27,7 +26,8 @@ mod supervisor;
 #[cfg(test)]
 mod sources_tests;
 
-use csi_attacher_base::{clock, error_chain, health, pem, schedule};
+use csi_attacher_base::{clock, error_chain, health, schedule};
+use csi_attacher_csi as csi;
 use csi_attacher_kube::{apiserver, events, lease, watch_answers};
 use csi_attacher_model::{api, decide, insight, objects};
 use csi_attacher_telemetry as telemetry;

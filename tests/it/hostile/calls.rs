@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use csi_attacher_csi::{CallError, CsiClient, DriverConnection};
 use csi_attacher_model::api::validated::Endpoint;
 use csi_attacher_model::decide::{AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode, is_final};
 use csi_attacher_model::objects::StringMap;
-use csi_attacher_operator::csi::{CallError, CsiClient, DriverConnection};
 use csi_attacher_telemetry::{Metrics, Span};
 use futures::stream;
 use hyper::body::{Bytes, Frame};

@@ -24,6 +24,13 @@ pub use dial::DialError;
 pub use list::{VolumePage, VolumeWithNodes};
 pub use tls::{ClientCertificates, TlsConnectError, TlsSecretError, TlsTarget};
 
+use csi_attacher_base::{error_chain, pem};
+use csi_attacher_kube::apiserver;
+use csi_attacher_model::{api, decide, objects};
+use csi_attacher_telemetry as telemetry;
+#[cfg(test)]
+use csi_mock_driver as mock;
+
 #[cfg(test)]
 mod client_tests;
 #[cfg(test)]

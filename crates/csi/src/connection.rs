@@ -170,9 +170,8 @@ impl DriverConnection {
         });
     }
 
-    /// Makes the connection a lost one.
-    #[cfg(test)]
-    pub(crate) fn lose(&self) {
+    /// Makes the connection a lost one, as its end on the wire does.
+    pub fn lose(&self) {
         self.link.send_replace(LinkState::Lost);
     }
 

@@ -6,8 +6,8 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use super::*;
 use crate::api::condition::{ConditionReason, MAX_MESSAGE_BYTES};
 use crate::api::validated::Endpoint;
-use crate::csi::{CsiClient, DialError, DriverConnection};
 use crate::telemetry::{Metrics, Span};
+use crate::{CsiClient, DialError, DriverConnection};
 
 /// How dialling this path fails.
 async fn dial(path: &Path) -> DialError {
