@@ -13,7 +13,7 @@ CARGO ?= cargo
 # one set of options for all commands means that each dependency is compiled once.
 PROGRAMS := --bins --example demo
 # The crates below the operator, from the ground up.
-CRATES := csi-attacher-proto csi-attacher-base csi-attacher-workqueue csi-attacher-model csi-attacher-telemetry
+CRATES := csi-attacher-proto csi-attacher-base csi-attacher-workqueue csi-attacher-model csi-attacher-telemetry csi-attacher-kube csi-attacher-csi csi-attacher-attach
 HISTORIES ?= 100000
 # These tests wait more than they compute, also for control planes of their own, of which only a few run at a time.
 THREADS ?= $(shell echo $$(($$(nproc) * 3)))
@@ -105,7 +105,7 @@ e2e: need-rust ## Install the chart on a real kubelet, roll, kill, drain, swap; 
 
 # Dependencies are built once more, with some optimisation: without it 100,000 histories take four times as long.
 simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on, and find every mutant; SEED_FROM_COMMIT=1 also runs as many that the commit names
-	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) SIMULATION_FRESH=$(if $(SEED_FROM_COMMIT),$$((16#$$(git rev-parse HEAD | cut -c1-12))),0) RUST_BACKTRACE=0 tests/selected $(CARGO) test --quiet --profile simulation --lib -- \
+	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) SIMULATION_FRESH=$(if $(SEED_FROM_COMMIT),$$((16#$$(git rev-parse HEAD | cut -c1-12))),0) RUST_BACKTRACE=0 tests/selected $(CARGO) test --quiet --profile simulation --package csi-attacher-attach --lib -- \
 		driver::simulation --include-ignored --nocapture --test-threads=1
 
 # Its states are few enough for each change; those of LARGE=1 are for whoever changes a rule, and take half an hour.
@@ -113,7 +113,7 @@ model-check: need-rust ## Visit every state of small worlds, and find every wron
 	$(CARGO) run --quiet --profile simulation --package csi-attacher-model-check -- $(if $(LARGE),--large) $(if $(ONLY),'--only=$(ONLY)')
 
 replay: need-rust ## Replay PATHS=1000 random paths of the model with the engine, from SEED=1 on; EVENTS=file a counterexample of make model-check
-	REPLAY_PATHS=$(or $(PATHS),1000) SIMULATION_SEED=$(SEED) $(if $(EVENTS),REPLAY='$(abspath $(EVENTS))') RUST_BACKTRACE=0 tests/selected $(CARGO) test --quiet --profile simulation --lib -- \
+	REPLAY_PATHS=$(or $(PATHS),1000) SIMULATION_SEED=$(SEED) $(if $(EVENTS),REPLAY='$(abspath $(EVENTS))') RUST_BACKTRACE=0 tests/selected $(CARGO) test --quiet --profile simulation --package csi-attacher-attach --lib -- \
 		driver::simulation::replay::tests::$(if $(EVENTS),event_lists,the_engine_takes_the) --include-ignored --nocapture
 
 bench: need-rust controlplane sidecar ## Print the table of performance, every row with target and pass or miss; hours. ONLY=words of scenes, ONLY=--list, SIDECAR=0, ATTACHER_CMD=, BENCH_JSON=

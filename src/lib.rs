@@ -11,13 +11,9 @@
 //! The order of what matters: never lose or corrupt a volume, then never get stuck, then be fast, then be small.
 //! The rules that keep the first of these are in [`decide`].
 
-mod traces;
-
 pub mod admin;
 pub mod app;
-pub mod cache;
 pub mod cli;
-mod driver;
 mod findings;
 mod open_files;
 pub mod sidecar_flags;
@@ -26,11 +22,9 @@ mod supervisor;
 #[cfg(test)]
 mod sources_tests;
 
-use csi_attacher_base::{clock, error_chain, health, schedule};
-use csi_attacher_csi as csi;
+use csi_attacher_attach::{cache, driver};
+use csi_attacher_base::{clock, error_chain, health};
 use csi_attacher_kube::{apiserver, events, lease, watch_answers};
 use csi_attacher_model::{api, decide, insight, objects};
 use csi_attacher_telemetry as telemetry;
 use csi_attacher_workqueue as queue;
-#[cfg(test)]
-use csi_mock_driver as mock;

@@ -33,6 +33,21 @@ const SDK_TARGET: &str = "opentelemetry";
 /// directive may lift this.
 const BODY_LOGGING_TARGET: &str = "kube_client";
 
+/// The program in filters. Whoever names it means all of its crates.
+const PROGRAM: &str = "csi_attacher_operator";
+/// How the names of all of its crates begin.
+const CRATES: &str = "csi_attacher";
+/// In which crate its modules are that are not in that of the program.
+const MODULES: [(&str, &str); 7] = [
+    ("apiserver", "csi_attacher_kube"),
+    ("cache", "csi_attacher_attach"),
+    ("csi", "csi_attacher_csi"),
+    ("driver", "csi_attacher_attach"),
+    ("events", "csi_attacher_kube"),
+    ("lease", "csi_attacher_kube"),
+    ("traces", "csi_attacher_attach"),
+];
+
 /// Form of a log record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -153,12 +168,37 @@ fn filter(level: &str, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
         asked
             .iter()
             .filter(|directive| !names_body_logger(directive))
-            .map(ToString::to_string),
+            .map(|directive| of_crate(directive)),
     );
     directives.push(format!("{BODY_LOGGING_TARGET}={}", LevelFilter::ERROR.min(base)));
     EnvFilter::builder()
         .parse(directives.join(","))
         .map_err(|error| refuse(error.to_string()))
+}
+
+/// A directive about the program, or about a module of it, as one about the crates that log.
+fn of_crate(directive: &str) -> String {
+    let Some(rest) = directive.strip_prefix(PROGRAM) else {
+        return directive.to_owned();
+    };
+    let Some(path) = rest.strip_prefix("::") else {
+        let is_whole = !rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
+        return if is_whole {
+            format!("{CRATES}{rest}")
+        } else {
+            directive.to_owned()
+        };
+    };
+    let module = path
+        .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+        .next();
+    let found = MODULES.iter().find(|(name, _)| module == Some(*name));
+    match found {
+        // It is the root of its crate.
+        Some((name @ "csi", of)) => format!("{of}{}", &path[name.len()..]),
+        Some((_, of)) => format!("{of}::{path}"),
+        None => directive.to_owned(),
+    }
 }
 
 #[cfg(test)]

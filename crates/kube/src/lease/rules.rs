@@ -2,6 +2,7 @@
 
 /// One rule each. All hold; a test of the tests hands in an election without one of them, to see that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a rule of its own")]
 pub struct LeaseRules {
     /// A candidate waits for the holders of the former places of its Lease.
     pub waits_for_former_places: bool,

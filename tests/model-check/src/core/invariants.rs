@@ -1,6 +1,6 @@
-//! The properties by name: those of the simulation where it has them (`src/driver/simulation/invariants.rs`, which is read here), and two more.
+//! The properties by name: those of the simulation where it has them (`crates/attach/src/driver/simulation/invariants.rs`, which is read here), and two more.
 
-#[path = "../../../../src/driver/simulation/invariants.rs"]
+#[path = "../../../../crates/attach/src/driver/simulation/invariants.rs"]
 #[allow(
     dead_code,
     missing_docs,

@@ -17,7 +17,7 @@ use super::worlds::{
     shared_volume_in_deletion, twins, twins_and_a_crash, unprotected, volume_in_deletion,
 };
 
-#[path = "../../../../src/driver/simulation/wrong_rules.rs"]
+#[path = "../../../../crates/attach/src/driver/simulation/wrong_rules.rs"]
 #[allow(
     missing_docs,
     clippy::missing_panics_doc,

@@ -8,13 +8,13 @@ use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use csi_attacher_attach::cache::{AttacherKey, CacheContent, CacheValue};
 use csi_attacher_model::decide::patch::{self, WriteTarget};
 use csi_attacher_model::decide::{
     self, Action, Capabilities, DetachWait, DriverFacts, Failure, Observed, Outcome, OwnedVolumeOnNode, Policy,
     ReleaseWithoutCall, SecretState, Snapshot, VolumeAction, VolumeOnNode, Write,
 };
 use csi_attacher_model::objects::{ResourceVersion, StringMap};
-use csi_attacher_operator::cache::{AttacherKey, CacheContent, CacheValue};
 use jiff::Timestamp;
 
 use super::objects::{DRIVER, Kind, Object, Record, stored};

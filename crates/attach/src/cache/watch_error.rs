@@ -7,7 +7,7 @@ use crate::error_chain;
 
 /// The error of a watch, with its fix where the API server refuses: the rule that is missing, or the credentials.
 /// `meanwhile` says what does not work until then.
-pub(crate) fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, meanwhile: &str) -> String {
+pub fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, meanwhile: &str) -> String {
     use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
     let code = match error {
         InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => match error {
@@ -34,7 +34,7 @@ pub(crate) fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, mea
 }
 
 /// What does not work while a kind is not listed, or not watched after that.
-pub(super) fn consequence(is_listed: bool) -> &'static str {
+pub fn consequence(is_listed: bool) -> &'static str {
     if is_listed {
         "until then its changes are seen late or not at all"
     } else {

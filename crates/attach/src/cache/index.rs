@@ -54,13 +54,13 @@ pub enum CacheChange {
 }
 
 /// Names of the work of a driver.
-pub(crate) struct PendingKeys {
+pub struct PendingKeys {
     pub attachments: Vec<Arc<str>>,
     pub volumes: Vec<Arc<str>>,
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Index {
+pub struct Index {
     pub attachments: ObjectTable<Attachment>,
     pub volumes: ObjectTable<Volume>,
     pub nodes: ObjectTable<CsiNode>,

@@ -3,7 +3,7 @@
 //! A driver never ends the process and never touches another driver. What it is at is published as a
 //! [`DriverState`]; everything else about it is in the objects of the cluster.
 
-pub(crate) mod reservation;
+pub mod reservation;
 
 #[macro_use]
 mod log;
@@ -32,9 +32,7 @@ mod waits;
 pub use attempt::unfinished::UnfinishedPublishes;
 pub use rules::Rules;
 pub use shared_context::SharedContext;
-#[cfg(test)]
-pub use state::FailureRecord;
-pub use state::{DriverPhase, DriverState, Plugin, ReconcileSyncResult};
+pub use state::{DriverPhase, DriverState, FailureRecord, Plugin, ReconcileSyncResult};
 pub use task::DriverTask;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 /// When each kind was listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Synced {
+pub struct Synced {
     pub(super) attachments: Listed,
     pub(super) volumes: Listed,
     pub(super) nodes: Listed,
@@ -16,7 +16,7 @@ pub(crate) struct Synced {
 
 /// When one kind was listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub struct Listed {
     /// In which round it was last listed completely; none before the first time.
     pub(super) round: Option<u64>,
     /// Whether a list of it was ever answered, be it in part.

@@ -8,7 +8,7 @@ use super::rules::CacheRules;
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 
 /// What a table needs to know of its records.
-pub(crate) trait CacheRecord {
+pub trait CacheRecord {
     fn name(&self) -> &Arc<str>;
     fn uid(&self) -> &str;
     fn version(&self) -> ResourceVersion;
@@ -16,7 +16,7 @@ pub(crate) trait CacheRecord {
 
 /// Where a copy comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// The list that is coming in.
     List,
     /// The watch that follows the last list.
@@ -36,7 +36,7 @@ pub(crate) enum Origin {
 /// deliver older copies of it, and acting on those would detach twice. A ghost is laid when the watch reports the
 /// deletion, and by the next list that begins: one that shows the object proves that it exists.
 #[derive(Clone)]
-pub(crate) struct ObjectTable<R> {
+pub struct ObjectTable<R> {
     records: HashMap<Arc<str>, CachedObject<R>>,
     tombstones: HashMap<Box<str>, Tombstone>,
     reads: HashMap<u64, Read>,
@@ -123,7 +123,7 @@ impl<R> Default for ObjectTable<R> {
 }
 
 /// A change to a table.
-pub(crate) struct TableChange<R> {
+pub struct TableChange<R> {
     pub previous: Option<Arc<R>>,
     pub current: Arc<R>,
 }
@@ -364,7 +364,7 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
 
 /// What [`ObjectTable::content`] tells.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct TableContent {
+pub struct TableContent {
     records: Vec<(Arc<str>, String, u64)>,
     gone: Vec<(Box<str>, u64)>,
     list: u64,

@@ -31,15 +31,13 @@ const PAGE_SIZE: u32 = 500;
 
 /// A watch that is resumed says nothing until an object changes, which may take days. But one that fails again says so
 /// within its longest backoff, of 30 s, and the time of a request.
-pub(crate) const RECOVERED: Duration = Duration::from_mins(1);
+pub const RECOVERED: Duration = Duration::from_mins(1);
 
 /// How often the version that the API server is at is compared with what is known.
-pub(crate) const COMPARED_EVERY: Duration = Duration::from_secs(20);
+pub const COMPARED_EVERY: Duration = Duration::from_secs(20);
 
 /// A kind that the cache holds.
-pub(crate) trait WatchedKind:
-    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
-{
+pub trait WatchedKind: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
     /// Plural name, for logs.
     const PLURAL: &'static str;
     #[doc(hidden)]
@@ -64,7 +62,7 @@ pub(crate) trait WatchedKind:
 /// what is older than the watch is never told by it. Nothing that is cheaper than a list proves the contrary. It counts as
 /// broken too when its stream ends before its time (`kubernetes::connect`); one that ends in time is resumed, and so is one
 /// that the API server asks to begin later (429).
-pub(crate) fn from_lists<K, S>(watch: impl FnMut() -> S) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
+pub fn from_lists<K, S>(watch: impl FnMut() -> S) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
 where
     S: Stream<Item = watcher::Result<watcher::Event<K>>>,
 {
@@ -123,7 +121,7 @@ where
 ///
 /// A watch that ends is resumed, one that breaks or expires is listed anew; errors are retried with backoff and shown on
 /// `check`.
-pub(crate) async fn reflect<K: WatchedKind>(client: Client, store: Store, check: CheckHandle) {
+pub async fn reflect<K: WatchedKind>(client: Client, store: Store, check: CheckHandle) {
     let api = Api::<K>::all(client);
     let watch = || watcher(api.clone(), watcher::Config::default().page_size(PAGE_SIZE));
     let events = || patient(from_lists(watch));
@@ -149,7 +147,7 @@ async fn compare_versions<K: WatchedKind>(api: &Api<K>, store: &Store) -> Infall
 /// Follows what `watch` starts, and starts it again a moment after a fresh list is asked for ([`Store::relist`]). A list that
 /// is coming in is let end before: many drivers that are taken over at the same time would start it again and again. Only the list
 /// of the start, for which nobody asked, is cut off: whoever takes a Lease meanwhile would wait for two lists.
-pub(crate) async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::Result<watcher::Event<K>>>>(
+pub async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::Result<watcher::Event<K>>>>(
     mut watch: impl FnMut() -> S,
     store: Store,
     check: CheckHandle,
@@ -175,7 +173,7 @@ pub(crate) async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::R
     }
 }
 
-pub(super) async fn follow<K: WatchedKind>(
+pub async fn follow<K: WatchedKind>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     store: Store,
     check: CheckHandle,
@@ -236,7 +234,7 @@ pub(super) async fn follow<K: WatchedKind>(
     }
 }
 
-pub(super) fn take_in<K: WatchedKind>(
+pub fn take_in<K: WatchedKind>(
     event: watcher::Event<K>,
     store: &Store,
     seen: &mut HashSet<Arc<str>>,

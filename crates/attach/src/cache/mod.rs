@@ -38,9 +38,7 @@ pub use counts::Counts;
 pub use forced::ForcedAttachments;
 pub use index::CacheChange;
 pub use reading::Reading;
-#[cfg(test)]
-pub(crate) use reflector::{COMPARED_EVERY, WatchedKind, follow_from_list};
-pub(crate) use reflector::{RECOVERED, from_lists, reflect};
+pub use reflector::{COMPARED_EVERY, RECOVERED, WatchedKind, follow_from_list, from_lists, reflect};
 pub use registration::Registration;
 pub use routing::{
     ATTACH, AttacherKey, DETACH, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
@@ -50,8 +48,8 @@ pub use store::Store;
 pub use synced::Watched;
 pub use value::{CacheContent, CacheValue};
 pub use view::{AttachmentView, Marks};
-pub(crate) use watch_backoff::patient;
-pub(crate) use watch_error::explain;
+pub use watch_backoff::patient;
+pub use watch_error::explain;
 
 #[cfg(test)]
 mod tests;

@@ -112,7 +112,11 @@ pub fn story(scenario: &Scenario, mutant: Mutant) -> String {
     // Writing to a String cannot fail.
     writeln!(story, "seed {seed} violates: {violated}").ok();
     writeln!(story, "see it again: make simulation SEED={seed} HISTORIES=1").ok();
-    writeln!(story, "keep it: add its events to src/driver/simulation/regressions.rs").ok();
+    writeln!(
+        story,
+        "keep it: add its events to crates/attach/src/driver/simulation/regressions.rs"
+    )
+    .ok();
     writeln!(story, "what is left of it with {} events:", scenario.events.len()).ok();
     writeln!(story, "  {}", scenario.character()).ok();
     let last = lines

@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// So many broken watches of a kind are followed by a list within [`WINDOW`].
-pub(super) const LISTS: usize = 4;
-pub(super) const WINDOW: Duration = Duration::from_secs(20);
+pub const LISTS: usize = 4;
+pub const WINDOW: Duration = Duration::from_secs(20);
 
 /// The events of a watch, with pauses after errors that grow. The watcher announces each new list before it is asked for;
 /// that alone is no success and must not make the pauses short again, or an API server that refuses would be asked every
@@ -19,7 +19,7 @@ pub(super) const WINDOW: Duration = Duration::from_secs(20);
 ///
 /// A watch that worked begins again almost at once, [`LISTS`] times within [`WINDOW`]: an API server that has much to do ends
 /// the watches of those to whom it cannot send fast enough, and then each attach would wait for the pause.
-pub(crate) fn patient<K: Send + 'static>(
+pub fn patient<K: Send + 'static>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
     let last = Arc::new(Mutex::new(Last::News));
@@ -99,6 +99,6 @@ impl Backoff for WatchBackoff {
 }
 
 /// Whether a watch is over with an error. One that the API server asks to begin later (429) is not.
-pub(super) fn breaks(error: &watcher::Error) -> bool {
+pub fn breaks(error: &watcher::Error) -> bool {
     !matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 429)
 }

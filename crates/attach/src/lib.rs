@@ -1,0 +1,23 @@
+//! Attaching and detaching: what is known of the VolumeAttachments, PersistentVolumes and CSINodes of a cluster, and one running driver
+//! that works them off.
+//!
+//! ```text
+//!  VolumeAttachment, PersistentVolume, CSINode watches -> cache (slim records) -> the driver's queue
+//!  queue -> driver::attempt: observe -> decide (pure) -> execute one effect -> take in the answer -> decide again
+//!  effects: apiserver::Requests (patches), csi::CsiClient (ControllerPublishVolume, ControllerUnpublishVolume)
+//! ```
+//!
+//! Must not know which drivers there are, nor how they were configured: that is told to each task.
+
+pub mod cache;
+pub mod driver;
+pub mod traces;
+
+use csi_attacher_base::{clock, error_chain, health, schedule};
+use csi_attacher_csi as csi;
+use csi_attacher_kube::{apiserver, events, lease, watch_answers};
+use csi_attacher_model::{api, decide, insight, objects};
+use csi_attacher_telemetry as telemetry;
+use csi_attacher_workqueue as queue;
+#[cfg(test)]
+use csi_mock_driver as mock;
