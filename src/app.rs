@@ -25,7 +25,7 @@ use crate::apiserver::{
     ConnectError, PlaceLimits, RateLimit, RequestSlots, Requests, Throttle, WatchConnection, connect_counted,
     load_config, load_pod_config,
 };
-use crate::cache::{Store, reflect};
+use crate::cache::Store;
 use crate::driver::SharedContext;
 use crate::events::EventRecorder;
 use crate::findings::{self, FindingsScanner};
@@ -35,6 +35,7 @@ use crate::lease::{
 };
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
+use crate::reflect::reflect;
 use crate::supervisor::single_driver::run_single_driver;
 use crate::supervisor::{Shutdown, Supervisor};
 use crate::telemetry::logs::LogOptions;
@@ -226,7 +227,7 @@ async fn operate(
     let store = Store::default();
     let watches = WatchConnection {
         answer: options.kube_api_timeout * 4,
-        answers: store.watch_answers(),
+        answers: store.lists().answers(),
     };
     let watching = tokio::select! {
         watching = api_server::connect_when_possible(&config, &watches, &telemetry.metrics, &reached) => watching,
@@ -342,15 +343,15 @@ fn watch_objects(tasks: &mut SharedTasks, client: &Client, store: &Store, health
     let name = "watch/volumeattachments";
     tasks.spawn(
         name,
-        reflect::<VolumeAttachmentWire>(client(), store(), health.check(name)),
+        reflect::<VolumeAttachmentWire, _>(client(), store(), health.check(name)),
     );
     let name = "watch/persistentvolumes";
     tasks.spawn(
         name,
-        reflect::<PersistentVolumeWire>(client(), store(), health.check(name)),
+        reflect::<PersistentVolumeWire, _>(client(), store(), health.check(name)),
     );
     let name = "watch/csinodes";
-    tasks.spawn(name, reflect::<CsiNodeWire>(client(), store(), health.check(name)));
+    tasks.spawn(name, reflect::<CsiNodeWire, _>(client(), store(), health.check(name)));
 }
 
 /// Requests without any limit.

@@ -165,7 +165,7 @@ impl FindingsScanner {
 
     /// Scans now and then, for ever.
     pub async fn run(mut self) {
-        self.store.wait_synced().await;
+        self.store.lists().wait_synced().await;
         let mut arrivals = self.store.subscribe_added();
         let mut arrived = true;
         loop {

@@ -32,13 +32,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
-use crate::cache::{from_lists, patient};
 use crate::clock;
 use crate::driver::{DriverPhase, SharedContext};
 use crate::events::{EventRecorder, NewEvent, of_config};
 use crate::findings::{ConfiguredDriver, FindingsHandle};
 use crate::health::CheckHandle;
 use crate::lease::LeaderElections;
+use crate::reflect::{from_lists, patient};
 use drivers::{Drivers, Name};
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;

@@ -5,8 +5,8 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::api::AttacherConfigObject;
-use crate::cache::{RECOVERED, explain};
 use crate::health::CheckHandle;
+use crate::reflect::{RECOVERED, explain};
 
 /// What the events and errors of the watch say for readiness.
 pub(super) struct Watched {

@@ -13,9 +13,9 @@ pub mod cache;
 pub mod driver;
 pub mod traces;
 
-use csi_attacher_base::{clock, error_chain, health, schedule};
+use csi_attacher_base::{clock, schedule};
 use csi_attacher_csi as csi;
-use csi_attacher_kube::{apiserver, events, lease, watch_answers};
+use csi_attacher_kube::{apiserver, events, lease, reflect};
 use csi_attacher_model::{api, decide, insight, objects};
 use csi_attacher_telemetry as telemetry;
 use csi_attacher_workqueue as queue;

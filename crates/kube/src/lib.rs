@@ -1,14 +1,15 @@
-//! Kubernetes as the operator uses it: the connection and the few requests that are sent over it, Events, and leader election by
-//! Leases.
+//! Kubernetes as the operator uses it: the connection and the few requests that are sent over it, watches, Events, and leader
+//! election by Leases.
 //!
 //! Must not know a driver, nor what is attached: it sends what it is given and says how that ended.
 
 pub mod apiserver;
 pub mod events;
 pub mod lease;
+pub mod reflect;
 pub mod watch_answers;
 
-use csi_attacher_base::{clock, error_chain, pem, schedule};
+use csi_attacher_base::{clock, error_chain, health, pem, schedule};
 use csi_attacher_model::{api, decide, objects};
 use csi_attacher_telemetry as telemetry;
 use csi_attacher_workqueue as queue;

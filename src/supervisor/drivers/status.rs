@@ -68,7 +68,7 @@ impl Drivers {
             driver: driver.as_ref(),
             problem,
             deletion,
-            watch_failure: store.watch_failure(),
+            watch_failure: store.lists().failure(),
             counts,
             failing,
             oldest: oldest.as_deref(),
@@ -105,7 +105,7 @@ impl Drivers {
     pub fn remaining(&self, driver: &str) -> Option<Remaining> {
         let store = &self.context.store;
         let finalizer = finalizer_name(driver);
-        store.is_synced().then(|| Remaining {
+        store.lists().is_synced().then(|| Remaining {
             attachments: store.claimed(driver, &finalizer),
             volumes: store.protected(&finalizer).0,
         })
@@ -136,6 +136,6 @@ impl Drivers {
     /// A task that lists all objects once more.
     pub fn list_anew(&self) -> AbortOnDropHandle<()> {
         let store = self.context.store.clone();
-        AbortOnDropHandle::new(tokio::spawn(async move { store.relist().await }))
+        AbortOnDropHandle::new(tokio::spawn(async move { store.lists().relist().await }))
     }
 }

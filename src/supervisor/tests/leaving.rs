@@ -11,16 +11,20 @@ use tokio::time::sleep;
 
 use super::drivers::{config, drivers_over};
 use crate::api::{AttacherConfigObject, DriverConfig};
-use crate::cache::{Store, WatchedKind, follow_from_list};
+use crate::cache::Store;
 use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::reflect::{Sink, WatchedKind, follow_from_list};
 use crate::supervisor::leaving::waits_for_nothing;
 use crate::supervisor::writer::TrackedConfig;
 
 /// What the next list shows.
 type Listed<K> = Arc<Mutex<Vec<K>>>;
 
-fn follow<K: WatchedKind + Clone + Sync>(store: &Store) -> (JoinHandle<()>, Listed<K>) {
+fn follow<K: WatchedKind + Clone + Sync>(store: &Store) -> (JoinHandle<()>, Listed<K>)
+where
+    Store: Sink<K>,
+{
     let listed = Listed::<K>::default();
     let (shown, store, check) = (listed.clone(), store.clone(), Health::new().check(K::PLURAL));
     let watch = move || {
@@ -60,7 +64,7 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     let store = Store::default();
     let (_attachments, listed) = follow::<VolumeAttachmentWire>(&store);
     let _others = (follow::<PersistentVolumeWire>(&store), follow::<CsiNodeWire>(&store));
-    store.wait_synced().await;
+    store.lists().wait_synced().await;
     let mut drivers = drivers_over(store.clone());
     drivers.start("one", config("a"));
     let mut entry = TrackedConfig::new(leaving_object(), None);
@@ -89,7 +93,7 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     assert!(entry.last_list.is_none());
 
     listed.lock().clear();
-    store.relist().await;
+    store.lists().relist().await;
     assert!(!waits_for_nothing(&drivers, "one", &mut entry));
     let list = entry.last_list.clone().expect("another list");
     while !list.is_finished() {

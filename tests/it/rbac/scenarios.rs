@@ -124,7 +124,7 @@ pub const ROWS: &[Row] = rows! {
 
 /// So many objects that come one after another, each when the one before has had its effect, need a watch. A watch that is
 /// refused is followed by a list, and each list tells of one of them: but five lists at most come soon, with pauses between
-/// them (`LISTS` in crates/attach/src/cache/reflector.rs, and the first one).
+/// them (`LISTS` in crates/kube/src/reflect/reflector.rs, and the first one).
 const IN_TURN: usize = 6;
 
 /// Longer than all of them take with the watch, and shorter than the time for which the sixth list is put off.

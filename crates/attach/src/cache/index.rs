@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::reflect::{ObjectTable, Origin, TableChange, TableRules};
+
 use super::EnqueueCause;
 use super::counts::Counts;
 use super::links::{OfDriver, pending_since};
 use super::machines::{Handles, Machines};
-use super::rules::CacheRules;
 use super::sharing::{Names, OfVolume};
-use super::table::{ObjectTable, Origin, TableChange};
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot};
 use crate::objects::{Attachment, AttachmentSource, CsiNode, ResourceVersion, Volume};
@@ -73,7 +73,7 @@ pub struct Index {
 
 impl Index {
     /// One whose tables take copies in by these rules.
-    pub fn with_rules(rules: CacheRules) -> Self {
+    pub fn with_rules(rules: TableRules) -> Self {
         Self {
             attachments: ObjectTable::with_rules(rules),
             volumes: ObjectTable::with_rules(rules),
@@ -170,11 +170,6 @@ impl Index {
         work
     }
 
-    #[cfg(test)]
-    pub fn apply_attachment(&mut self, record: Attachment) -> CacheChange {
-        self.take_attachment(record, Origin::News)
-    }
-
     pub fn take_attachment(&mut self, mut record: Attachment, origin: Origin) -> CacheChange {
         self.share_names(&mut record);
         let Some(TableChange { previous, current }) = self.attachments.take_copy(record, origin) else {
@@ -227,11 +222,6 @@ impl Index {
         }
     }
 
-    #[cfg(test)]
-    pub fn apply_volume(&mut self, record: Volume) -> CacheChange {
-        self.take_volume(record, Origin::News)
-    }
-
     pub fn take_volume(&mut self, record: Volume, origin: Origin) -> CacheChange {
         let Some(TableChange { previous, current }) = self.volumes.take_copy(record, origin) else {
             return CacheChange::None;
@@ -256,11 +246,6 @@ impl Index {
             Some((name, uid)) => self.bury_volume(&name, &uid),
             None => change,
         }
-    }
-
-    #[cfg(test)]
-    pub fn apply_node(&mut self, record: CsiNode) -> CacheChange {
-        self.take_node(record, Origin::News)
     }
 
     pub fn take_node(&mut self, record: CsiNode, origin: Origin) -> CacheChange {

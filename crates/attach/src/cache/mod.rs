@@ -17,20 +17,15 @@ mod machines;
 mod neighbours;
 mod react;
 mod reading;
-mod reflector;
+mod reflected;
 mod registration;
 mod relist;
-mod rounds;
 mod routing;
 mod rules;
 mod sharing;
 mod store;
-mod synced;
-mod table;
 mod value;
 mod view;
-mod watch_backoff;
-mod watch_error;
 
 pub use crate::decide::{Snapshot, observe};
 pub use cause::EnqueueCause;
@@ -38,18 +33,14 @@ pub use counts::Counts;
 pub use forced::ForcedAttachments;
 pub use index::CacheChange;
 pub use reading::Reading;
-pub use reflector::{COMPARED_EVERY, RECOVERED, WatchedKind, follow_from_list, from_lists, reflect};
 pub use registration::Registration;
 pub use routing::{
     ATTACH, AttacherKey, DETACH, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };
 pub use rules::CacheRules;
-pub use store::Store;
-pub use synced::Watched;
+pub use store::{Store, Watched};
 pub use value::{CacheContent, CacheValue};
 pub use view::{AttachmentView, Marks};
-pub use watch_backoff::patient;
-pub use watch_error::explain;
 
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::reflect::Origin;
+
 use super::index::Index;
 use super::store::Store;
-use super::table::Origin;
 use crate::objects::{CsiNode, Volume};
 
 /// What is read.

@@ -1,18 +1,18 @@
-//! The rules by which copies of objects are taken in, as values: a test of the tests hands in wrong ones.
+//! The rules by which the cache works, as values: a test of the tests hands in wrong ones.
+
+use crate::reflect::TableRules;
 
 use super::index::CacheChange;
 
-/// By default all hold, but for the last one, which none of the product does.
+/// By default all hold.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheRules {
     /// Whether somebody is told of a change.
     pub tells: fn(&CacheChange) -> bool,
     /// Everything is listed anew when that is asked for.
     pub lists_anew: bool,
-    /// What a list shows replaces what is known, though its version be smaller.
-    pub lists_replace: bool,
-    /// An answer to a request counts as what the watch has told up to its version.
-    pub answers_are_news: bool,
+    /// How copies are taken in.
+    pub tables: TableRules,
 }
 
 impl Default for CacheRules {
@@ -20,8 +20,7 @@ impl Default for CacheRules {
         Self {
             tells: |_| true,
             lists_anew: true,
-            lists_replace: true,
-            answers_are_news: false,
+            tables: TableRules::default(),
         }
     }
 }

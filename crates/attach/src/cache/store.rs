@@ -1,73 +1,126 @@
 //! [`Store`]: the handle to the cache, what it reads and what it takes in.
 
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::sync::watch;
+
+use crate::reflect::{Lists, Origin, WatchedKind};
 
 use super::cause::EnqueueCause;
 use super::counts::Counts;
 use super::index::{CacheChange, Index};
+use super::reflected::KINDS;
 use super::routing::{AttacherKey, Routes};
 use super::rules::CacheRules;
-use super::synced::Synced;
-use super::table::Origin;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot};
-use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
-use crate::watch_answers::WatchAnswers;
+use crate::objects::{
+    Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
+};
 
 /// Attachments with the reason to look at them.
 pub(super) type Backlog = VecDeque<(Arc<str>, EnqueueCause)>;
 
 /// Handle to the cache.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Store {
     pub(super) inner: Arc<StoreInner>,
 }
 
-#[derive(Default)]
 pub(super) struct StoreInner {
     pub(super) index: RwLock<Index>,
     pub(super) routes: RwLock<Routes>,
-    pub(super) synced: RwLock<Synced>,
-    /// Told of the first part and the end of each list. It wakes in the order in which others came, so that a simulation can be repeated.
-    pub(super) listed: Notify,
-    /// How often everything was asked to be listed anew.
-    pub(super) relist_rounds: watch::Sender<u64>,
+    pub(super) lists: Lists,
     /// Attachments that are still to be looked at for a change that the watches brought.
     pub(super) backlog: parking_lot::Mutex<Backlog>,
-    /// The round of lists before which what the cache shows is not of one state.
-    pub(super) trusted_from: AtomicU64,
-    /// When the round begins that was asked for last.
-    pub(super) round_due: parking_lot::Mutex<Option<Instant>>,
-    /// When lists lately showed that the API server went back, or when what follows from that begins.
-    pub(super) signs: parking_lot::Mutex<VecDeque<Instant>>,
-    /// When a fresh list was last asked for because of a doubt.
-    pub(super) doubted: parking_lot::Mutex<Option<Instant>>,
     pub(super) vacancies: watch::Sender<()>,
     pub(super) arrivals: watch::Sender<()>,
     /// Counts the changes.
     pub(super) generation: AtomicU64,
-    /// Which watches the API server has answered.
-    pub(super) watch_answers: WatchAnswers,
-    /// Why kinds cannot be watched, by their plural names.
-    pub(super) watch_failures: parking_lot::Mutex<BTreeMap<&'static str, String>>,
     pub(super) rules: CacheRules,
 }
 
+/// Of which kinds the cache is only as old as their watch is slow. A copy of another kind may be of any age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// PersistentVolumes.
+    pub volumes: bool,
+    /// CSINodes.
+    pub nodes: bool,
+}
+
+impl Watched {
+    /// Whether that is so for all of them.
+    pub fn all(self) -> bool {
+        self.volumes && self.nodes
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self::with_rules(CacheRules::default())
+    }
+}
+
 impl Store {
-    /// One that takes copies in by these rules.
+    /// One that works by these rules.
     pub fn with_rules(rules: CacheRules) -> Self {
         let inner = StoreInner {
-            index: RwLock::new(Index::with_rules(rules)),
+            index: RwLock::new(Index::with_rules(rules.tables)),
+            routes: RwLock::default(),
+            lists: Lists::new(&KINDS, rules.lists_anew),
+            backlog: parking_lot::Mutex::default(),
+            vacancies: watch::Sender::default(),
+            arrivals: watch::Sender::default(),
+            generation: AtomicU64::new(0),
             rules,
-            ..StoreInner::default()
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Which lists of the three kinds are complete.
+    pub fn lists(&self) -> &Lists {
+        &self.inner.lists
+    }
+
+    /// Whether the cache knows of all attachments that name a PersistentVolume, as it knows that volume.
+    pub fn knows_who_names_volumes(&self) -> bool {
+        self.lists()
+            .is_as_new(VolumeAttachmentWire::PLURAL, PersistentVolumeWire::PLURAL)
+    }
+
+    /// Of which kinds the watch is at work.
+    pub fn watched(&self) -> Watched {
+        Watched {
+            volumes: self.lists().is_watched::<PersistentVolumeWire>(),
+            nodes: self.lists().is_watched::<CsiNodeWire>(),
+        }
+    }
+
+    /// A read of a PersistentVolume has shown the copy that is known.
+    pub fn confirm_volume(&self, volume: &Volume) {
+        let now = self.lists().now();
+        let mut index = self.inner.index.write();
+        index
+            .volumes
+            .confirm(&volume.name, &volume.uid, volume.resource_version, now);
+    }
+
+    /// When a PersistentVolume was read as it is known.
+    pub fn confirmed_at(&self, volume: &str) -> Option<u64> {
+        self.inner.index.read().volumes.read_at(volume)
+    }
+
+    /// Waits until the cache knows of all attachments that name a PersistentVolume that was read at a moment: until attachments were
+    /// listed afterwards. What the watch of volumes does meanwhile does not matter; a write must have the version of what was
+    /// read as its condition. False when that takes longer than `limit`.
+    pub async fn attachments_listed_after(&self, moment: u64, limit: Duration) -> bool {
+        self.lists()
+            .listed_after(VolumeAttachmentWire::PLURAL, moment, limit)
+            .await
     }
 
     /// What is known about an attachment; none when there is no such object.
@@ -83,13 +136,6 @@ impl Store {
     /// A PersistentVolume and the number of VolumeAttachments of any driver that name it.
     pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
         self.inner.index.read().volume(name)
-    }
-
-    /// Why objects cannot be listed or watched, if so.
-    pub fn watch_failure(&self) -> Option<String> {
-        let failures = self.inner.watch_failures.lock();
-        let told: Vec<String> = failures.values().cloned().collect();
-        (!told.is_empty()).then(|| told.join("; "))
     }
 
     /// How many attachments of a driver are in which state.
@@ -138,11 +184,11 @@ impl Store {
     fn take(&self, take: impl FnOnce(&mut Index) -> (CacheChange, bool, bool)) {
         let (change, haunted, went_back) = take(&mut self.inner.index.write());
         if went_back {
-            self.distrust();
+            self.lists().distrust();
         }
         self.react_in_pieces(change);
         if haunted {
-            self.doubt("the watch shows an object that is said to be gone");
+            self.lists().doubt("the watch shows an object that is said to be gone");
         }
     }
 

@@ -5,10 +5,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::reflect::{Origin, TableContent};
+
 use super::AttacherKey;
 use super::index::{CacheChange, Index};
 use super::react::Look;
-use super::table::{Origin, TableContent};
 use crate::decide::patch::WriteTarget;
 use crate::decide::{DriverFacts, Snapshot, VolumeOnNode};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};

@@ -109,7 +109,9 @@ async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> R
     let Some(read_at) = store.confirmed_at(name) else {
         return read_again(work, &volume, attachments, &write.target).await;
     };
-    store.doubt("a PersistentVolume may be released, and the VolumeAttachments were listed before it");
+    store
+        .lists()
+        .doubt("a PersistentVolume may be released, and the VolumeAttachments were listed before it");
     // Attaches may wait for the release of a live volume.
     let limit = if is_live { Duration::ZERO } else { LIST_WAIT };
     if store.attachments_listed_after(read_at, limit).await {

@@ -22,16 +22,17 @@ use super::{DriverState, SharedContext};
 use crate::api::names::lease_name;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, connect};
-use crate::cache::{Store, follow_from_list};
+use crate::cache::Store;
 use crate::events::EventRecorder;
-use crate::health::Health;
 use crate::lease::{
     LeaderElectionConfig, LeaderElectionHandle, LeaseHealth, LeaseRules, LeaseSettings, LeaseShares, LeaseTimings,
     SeenPlaces, ShiftedClock,
 };
 use crate::mock::{MockDriver, MockHandle};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::reflect::follow_from_list;
 use crate::telemetry::{Metrics, Tracer};
+use csi_attacher_base::health::Health;
 use csi_attacher_testbed::lease_server::ApiServer;
 
 const NAME: &str = "a.test";

@@ -11,12 +11,12 @@ use tokio_util::task::AbortOnDropHandle;
 use super::backwards::{attached, list, list_in, told, told_in};
 use super::{attachment_wire, served, volume_wire};
 use crate::cache::Store;
-use crate::cache::reflector::follow_from_list;
-use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::reflect::follow_from_list;
+use csi_attacher_base::health::Health;
 
 fn rounds(store: &Store) -> u64 {
-    *store.inner.relist_rounds.borrow()
+    store.lists().round()
 }
 
 fn volume(version: &str) -> PersistentVolumeWire {
@@ -38,7 +38,7 @@ fn an_answer_that_is_ahead_of_the_watch_is_no_restore() {
     // "b" was made at 1055, and the watch has not told it when our write to "a" is answered.
     store.apply_attachment_response(attached(1060).into());
     list(&store, vec![attached(1060), attachment_wire("b", "b-uid", 1055)]);
-    assert!(store.is_of_one_state());
+    assert!(store.lists().is_of_one_state());
     // The same for volumes: an answer to a write, and to a read of one that is not known.
     store.apply_volume_response(volume("1070").into());
     let other = volume_wire(&json!({"name": "pv2", "uid": "q", "resourceVersion": "1090"}));
@@ -51,7 +51,7 @@ fn an_answer_that_is_ahead_of_the_watch_is_no_restore() {
     };
     store.read_node(&"n1".into()).node(node("n1", "1100").into());
     list(&store, vec![node("n1", "1100"), node("n2", "1095")]);
-    assert!(store.is_of_one_state());
+    assert!(store.lists().is_of_one_state());
     assert_eq!(rounds(&store), 0, "nobody has a reason to list anything again");
 }
 
@@ -61,7 +61,7 @@ fn what_a_list_has_shown_that_was_cut_off_is_no_restore() {
     let store = listed();
     told(&store, vec![Event::Init, Event::InitApply(attached(1060))]);
     list(&store, vec![attached(1060), attachment_wire("b", "b-uid", 1055)]);
-    assert!(store.is_of_one_state());
+    assert!(store.lists().is_of_one_state());
     assert_eq!(rounds(&store), 0);
 }
 
@@ -72,13 +72,13 @@ fn what_a_watch_has_told_shows_a_restore() {
         let store = listed();
         told(&store, vec![event]);
         list(&store, vec![attachment_wire("b", "b-uid", 1055)]);
-        assert!(!store.is_of_one_state());
+        assert!(!store.lists().is_of_one_state());
     }
     // The answer shows it by the object that it was about.
     let store = listed();
     store.apply_attachment_response(attached(1060).into());
     list(&store, vec![attached(1055)]);
-    assert!(!store.is_of_one_state());
+    assert!(!store.lists().is_of_one_state());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn one_list_is_one_sign() {
     list(&store, many(1000));
     list(&store, many(500));
     assert_eq!(rounds(&store), 1);
-    assert!(!store.is_of_one_state());
+    assert!(!store.lists().is_of_one_state());
     // The lists of the round begin later than what another kind shows meanwhile.
     list(&store, vec![volume("900")]);
     list(&store, vec![volume("850")]);
@@ -135,11 +135,11 @@ fn ever_older(store: &Store) -> (AbortOnDropHandle<()>, Arc<AtomicUsize>) {
 async fn signs_without_end_have_pauses() {
     let store = Store::default();
     let (_follow, lists) = ever_older(&store);
-    store.wait_synced().await;
-    store.relist().await;
+    store.lists().wait_synced().await;
+    store.lists().relist().await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     let many = lists.load(Ordering::Relaxed);
     assert!((10..=18).contains(&many), "{many} lists in a minute");
-    let wait = tokio::time::timeout(Duration::from_millis(150), store.relist()).await;
+    let wait = tokio::time::timeout(Duration::from_millis(150), store.lists().relist()).await;
     assert!(wait.is_ok(), "a pause is not for others");
 }

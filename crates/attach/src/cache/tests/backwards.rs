@@ -5,27 +5,39 @@ use serde_json::json;
 use std::collections::HashSet;
 
 use super::*;
-use crate::cache::reflector::{WatchedKind, take_in};
 use crate::decide::patch::WriteTarget;
-use crate::health::Health;
 use crate::objects::CsiNodeWire;
+use crate::reflect::{Sink, WatchedKind, take_in};
+use csi_attacher_base::health::Health;
 
-pub(super) fn told<K: WatchedKind>(store: &Store, events: Vec<Event<K>>) {
+pub(super) fn told<K: WatchedKind>(store: &Store, events: Vec<Event<K>>)
+where
+    Store: Sink<K>,
+{
     told_in(0, store, events);
 }
 
-pub(super) fn told_in<K: WatchedKind>(round: u64, store: &Store, events: Vec<Event<K>>) {
+pub(super) fn told_in<K: WatchedKind>(round: u64, store: &Store, events: Vec<Event<K>>)
+where
+    Store: Sink<K>,
+{
     let (mut seen, health) = (HashSet::new(), Health::default());
     for event in events {
         take_in(event, store, &mut seen, &health.check("watch"), round);
     }
 }
 
-pub(super) fn list<K: WatchedKind>(store: &Store, objects: Vec<K>) {
+pub(super) fn list<K: WatchedKind>(store: &Store, objects: Vec<K>)
+where
+    Store: Sink<K>,
+{
     list_in(0, store, objects);
 }
 
-pub(super) fn list_in<K: WatchedKind>(round: u64, store: &Store, objects: Vec<K>) {
+pub(super) fn list_in<K: WatchedKind>(round: u64, store: &Store, objects: Vec<K>)
+where
+    Store: Sink<K>,
+{
     let objects = objects.into_iter().map(Event::InitApply);
     let events = std::iter::once(Event::Init).chain(objects).chain([Event::InitDone]);
     told_in(round, store, events.collect());
@@ -143,24 +155,24 @@ fn a_cache_of_two_states_is_known_as_that_until_everything_is_listed_again() {
     told(&store, vec![Event::Apply(attached(1050))]);
     // A gap of the watch, in which an object was changed and one was made: nothing went back.
     list(&store, vec![attached(1060), attachment_wire("b", "b-uid", 1055)]);
-    assert!(store.is_of_one_state());
+    assert!(store.lists().is_of_one_state());
     list(&store, vec![attachment_wire("a", "a-uid", 880)]);
-    assert!(!store.is_of_one_state());
-    let round = *store.inner.relist_rounds.borrow();
+    assert!(!store.lists().is_of_one_state());
+    let round = store.lists().round();
     list_in(round, &store, vec![attachment_wire("a", "a-uid", 880)]);
     list_in::<CsiNodeWire>(round, &store, Vec::new());
-    assert!(!store.is_of_one_state(), "the volumes are those of before");
+    assert!(!store.lists().is_of_one_state(), "the volumes are those of before");
     list_in(round, &store, vec![volume("850")]);
-    assert!(!store.is_of_one_state(), "they went back as well");
-    let round = *store.inner.relist_rounds.borrow();
+    assert!(!store.lists().is_of_one_state(), "they went back as well");
+    let round = store.lists().round();
     list_in(round, &store, vec![volume("850")]);
     list_in(round, &store, vec![attachment_wire("a", "a-uid", 880)]);
     list_in::<CsiNodeWire>(round, &store, Vec::new());
-    assert!(store.is_of_one_state());
+    assert!(store.lists().is_of_one_state());
     // What was made after the backup under a name that nobody knows shows it too.
     told(&store, vec![Event::Apply(attached(890))]);
     list_in(round, &store, vec![attached(890), attachment_wire("c", "c-uid", 700)]);
-    assert!(!store.is_of_one_state());
+    assert!(!store.lists().is_of_one_state());
 }
 
 /// The watch of PersistentVolumes broke, maybe because the API server went back: before attachments are listed as well, nobody
@@ -198,10 +210,10 @@ fn who_names_a_volume_is_known_once_attachments_are_listed_after_volumes() {
 fn volumes_that_are_listed_first_in_a_round_wait_for_the_attachments() {
     let volume = || volume_wire(&json!({"name": "pv1", "uid": "p", "resourceVersion": "5"}));
     let asked = |store: &Store| {
-        store.distrust();
-        *store.inner.relist_rounds.borrow()
+        store.lists().distrust();
+        store.lists().round()
     };
-    let breaks = |store: &Store| store.inner.synced.write().broke(PersistentVolumeWire::SLOT);
+    let breaks = |store: &Store| store.lists().broke(PersistentVolumeWire::PLURAL);
     let store = Store::default();
     list(&store, vec![attached(5)]);
     list(&store, vec![volume()]);

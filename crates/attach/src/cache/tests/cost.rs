@@ -8,9 +8,8 @@ use crate::cache::{AttacherKey, Store};
 use crate::objects::{Attachment, AttachmentSource, Finalizers, ResourceVersion, Volume, VolumeAnnotation};
 
 fn lookups(store: &Store) -> u64 {
-    let index = store.inner.index.read();
-    let tables = [&index.attachments.lookups, &index.volumes.lookups, &index.nodes.lookups];
-    tables.map(|table| table.load(Ordering::Relaxed)).iter().sum()
+    let counted = store.inner.rules.tables.lookups.unwrap();
+    counted.load(Ordering::Relaxed)
 }
 
 fn on_many_nodes() -> Volume {

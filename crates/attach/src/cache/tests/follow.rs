@@ -10,15 +10,18 @@ use tokio::sync::watch;
 
 use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
 use crate::cache::Store;
-use crate::cache::reflector::{RECOVERED, WatchedKind, follow, follow_from_list, from_lists};
-use crate::cache::watch_backoff::patient;
-use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::reflect::patient;
+use crate::reflect::{RECOVERED, Sink, WatchedKind, compare, follow, follow_from_list, from_lists};
+use csi_attacher_base::health::Health;
 
 pub(super) type Events<K> = Vec<watcher::Result<Event<K>>>;
 
 /// Follows a watch until it has told all this.
-pub(super) async fn told<K: WatchedKind>(store: &Store, health: &Health, events: Events<K>) {
+pub(super) async fn told<K: WatchedKind>(store: &Store, health: &Health, events: Events<K>)
+where
+    Store: Sink<K>,
+{
     let listing = watch::Sender::new(false);
     let check = health.check("watch");
     follow(stream::iter(events), store.clone(), check, 0, &listing).await;
@@ -103,15 +106,15 @@ async fn changes_follow_the_list() {
 #[tokio::test(start_paused = true)]
 async fn the_cache_is_whole_when_all_three_kinds_were_listed() {
     let (store, health) = (Store::default(), Health::new());
-    assert!(!store.is_synced());
+    assert!(!store.lists().is_synced());
     told::<PersistentVolumeWire>(&store, &health, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
     told::<CsiNodeWire>(&store, &health, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
     told::<VolumeAttachmentWire>(&store, &health, vec![Ok(Event::Init)]).await;
-    assert!(!store.is_synced());
-    let waiting = store.wait_synced();
+    assert!(!store.lists().is_synced());
+    let waiting = store.lists().wait_synced();
     told::<VolumeAttachmentWire>(&store, &health, vec![Ok(Event::InitDone)]).await;
     waiting.await;
-    assert!(store.is_synced());
+    assert!(store.lists().is_synced());
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,19 +290,19 @@ async fn an_api_server_that_is_behind_what_it_told_is_listed_again() {
     lists(1).await;
     let known = crate::objects::ResourceVersion(7);
     for version in [None, Some("x"), Some("7"), Some("8")] {
-        store.compare::<VolumeAttachmentWire>(known, version);
+        compare::<VolumeAttachmentWire>(&store, known, version);
         lists(1).await;
     }
-    store.compare::<VolumeAttachmentWire>(known, Some("6"));
+    compare::<VolumeAttachmentWire>(&store, known, Some("6"));
     lists(2).await;
-    store.compare::<VolumeAttachmentWire>(known, Some("6"));
+    compare::<VolumeAttachmentWire>(&store, known, Some("6"));
     lists(2).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    store.compare::<VolumeAttachmentWire>(known, Some("6"));
+    compare::<VolumeAttachmentWire>(&store, known, Some("6"));
     lists(3).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     // A list that began since has answered it.
-    store.compare::<VolumeAttachmentWire>(crate::objects::ResourceVersion(9), Some("8"));
+    compare::<VolumeAttachmentWire>(&store, crate::objects::ResourceVersion(9), Some("8"));
     lists(3).await;
     task.abort();
 }
@@ -308,7 +311,7 @@ async fn an_api_server_that_is_behind_what_it_told_is_listed_again() {
 #[test]
 fn a_kind_whose_watch_waits_for_an_answer_is_not_watched() {
     let store = Store::default();
-    let answers = store.watch_answers();
+    let answers = store.lists().answers();
     assert!(store.watched().all());
     answers.asked("/api/v1/persistentvolumes");
     assert!(!store.watched().volumes && store.watched().nodes);

@@ -17,12 +17,14 @@ use futures::FutureExt as _;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{AttacherKey, ForcedAttachments, Registration, Route, Store};
+use super::index::{CacheChange, Index};
+use super::{AttacherKey, CacheRules, ForcedAttachments, Registration, Route, Store};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::objects::{
     Attachment, CsiNode, Finalizers, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
 };
 use crate::queue::{Backoff, Builder, Queue, RunResult, Ticket};
+use crate::reflect::{Origin, TableRules};
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";
@@ -87,11 +89,33 @@ fn route(driver: &str) -> Route {
 
 /// A store with one driver, and its queue.
 fn served() -> (Store, Queue<AttacherKey>, Registration) {
-    let store = Store::default();
+    let tables = TableRules {
+        lookups: Some(Box::leak(Box::default())),
+        ..TableRules::default()
+    };
+    let store = Store::with_rules(CacheRules {
+        tables,
+        ..CacheRules::default()
+    });
     let route = route(DRIVER);
     let queue = route.queue.clone();
     let registration = store.register(route).unwrap();
     (store, queue, registration)
+}
+
+/// As the watch tells.
+impl Index {
+    pub fn apply_attachment(&mut self, record: Attachment) -> CacheChange {
+        self.take_attachment(record, Origin::News)
+    }
+
+    pub fn apply_volume(&mut self, record: Volume) -> CacheChange {
+        self.take_volume(record, Origin::News)
+    }
+
+    pub fn apply_node(&mut self, record: CsiNode) -> CacheChange {
+        self.take_node(record, Origin::News)
+    }
 }
 
 /// As when the watch tells that an attachment is gone.

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use super::{FINALIZER, attachment_wire};
 use crate::cache::Store;
-use crate::cache::reflector::take_in;
 use crate::decide::patch::WriteTarget;
-use crate::health::Health;
 use crate::objects::{Attachment, VolumeAttachmentWire};
+use crate::reflect::take_in;
+use csi_attacher_base::health::Health;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {

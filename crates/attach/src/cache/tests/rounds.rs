@@ -13,14 +13,17 @@ use tokio_util::task::AbortOnDropHandle;
 use super::follow::{broken, listed, told};
 use super::{attachment_wire, volume_wire};
 use crate::cache::Store;
-use crate::cache::reflector::{WatchedKind, follow_from_list};
-use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::reflect::{Sink, WatchedKind, follow_from_list};
+use csi_attacher_base::health::Health;
 
 /// What was listed before somebody asked does not count, whatever is told of it later.
 #[tokio::test(start_paused = true)]
 async fn everything_is_listed_anew_for_who_takes_over() {
-    fn lists<K: WatchedKind>(store: &Store, health: &Health) -> (tokio::task::JoinHandle<()>, Arc<AtomicUsize>) {
+    fn lists<K: WatchedKind>(store: &Store, health: &Health) -> (tokio::task::JoinHandle<()>, Arc<AtomicUsize>)
+    where
+        Store: Sink<K>,
+    {
         let count = Arc::new(AtomicUsize::new(0));
         let (counter, store, check) = (count.clone(), store.clone(), health.check(K::PLURAL));
         let watch = move || {
@@ -35,12 +38,12 @@ async fn everything_is_listed_anew_for_who_takes_over() {
         lists::<PersistentVolumeWire>(&store, &health),
         lists::<CsiNodeWire>(&store, &health),
     ];
-    store.wait_synced().await;
+    store.lists().wait_synced().await;
     for round in 1..=3 {
         for (_, count) in &tasks {
             assert_eq!(count.load(Ordering::Relaxed), round);
         }
-        store.relist().await;
+        store.lists().relist().await;
     }
     for (task, _) in tasks {
         task.abort();
@@ -87,7 +90,7 @@ async fn asked_after(milliseconds: &[u64], store: &Store, lists: &AtomicUsize) -
     let begun = Instant::now();
     let had = milliseconds.iter().map(|pause| async move {
         tokio::time::sleep(Duration::from_millis(*pause)).await;
-        store.relist().await;
+        store.lists().relist().await;
         u64::try_from(begun.elapsed().as_millis()).unwrap()
     });
     let had = futures::future::join_all(had).await;
@@ -104,7 +107,7 @@ async fn many_that_take_over_at_once_share_a_list() {
     ] {
         let store = Store::default();
         let (_follow, lists) = slowly_listed(&store);
-        store.wait_synced().await;
+        store.lists().wait_synced().await;
         assert_eq!(lists.load(Ordering::Relaxed), 1);
         let seen = asked_after(milliseconds, &store, &lists).await;
         assert_eq!(seen, (expected.to_vec(), lists_begun), "{milliseconds:?}");
@@ -122,8 +125,8 @@ async fn the_list_of_the_start_is_cut_off_for_who_takes_a_lease() {
     ] {
         let store = Store::default();
         let (_follow, lists) = slowly_listed(&store);
-        store.wait_answered().await;
-        assert!(!store.is_synced());
+        store.lists().wait_answered().await;
+        assert!(!store.lists().is_synced());
         let seen = asked_after(milliseconds, &store, &lists).await;
         assert_eq!(seen, (expected.to_vec(), lists_begun), "{milliseconds:?}");
     }
@@ -133,7 +136,7 @@ async fn the_list_of_the_start_is_cut_off_for_who_takes_a_lease() {
 #[tokio::test(start_paused = true)]
 async fn lists_are_answered_when_the_first_parts_of_all_three_kinds_came_in() {
     let (store, health) = (Store::default(), Health::new());
-    let is_answered = || store.wait_answered().now_or_never().is_some();
+    let is_answered = || store.lists().wait_answered().now_or_never().is_some();
     told(&store, &health, listed(&["a"], 1)).await;
     told::<CsiNodeWire>(&store, &health, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
     told::<PersistentVolumeWire>(&store, &health, vec![Ok(Event::Init), broken()]).await;
@@ -141,5 +144,5 @@ async fn lists_are_answered_when_the_first_parts_of_all_three_kinds_came_in() {
     let first = json!({"name": "pv1", "uid": "u", "resourceVersion": "1"});
     let part = vec![Ok(Event::Init), Ok(Event::InitApply(volume_wire(&first)))];
     told(&store, &health, part).await;
-    assert!(is_answered() && !store.is_synced());
+    assert!(is_answered() && !store.lists().is_synced());
 }

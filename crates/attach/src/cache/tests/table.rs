@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::attachment;
-use crate::cache::table::{ObjectTable, Origin};
 use crate::objects::{Attachment, ResourceVersion};
+use crate::reflect::{ObjectTable, Origin};
 
 fn version(table: &ObjectTable<Attachment>, name: &str) -> Option<u64> {
     table.get(name).map(|record| record.resource_version.0)
@@ -27,28 +27,38 @@ fn only_a_newer_copy_is_taken() {
     // Version, whether it is taken, and what is known then.
     let rows = [(5, true, 5), (5, false, 5), (4, false, 5), (6, true, 6), (1, false, 6)];
     for (copy, taken, known) in rows {
-        assert_eq!(table.apply(attachment("a", copy)).is_some(), taken, "version {copy}");
+        assert_eq!(
+            table.take_copy(attachment("a", copy), Origin::News).is_some(),
+            taken,
+            "version {copy}"
+        );
         assert_eq!(version(&table, "a"), Some(known));
     }
     // A version that is no number cannot be compared, so the copy counts as news.
-    assert!(table.apply(attachment("a", 0)).is_some());
-    assert!(table.apply(attachment("a", 3)).is_some());
+    assert!(table.take_copy(attachment("a", 0), Origin::News).is_some());
+    assert!(table.take_copy(attachment("a", 3), Origin::News).is_some());
 }
 
 #[test]
 fn what_was_before_comes_with_what_is_now() {
     let mut table = ObjectTable::default();
-    assert!(table.apply(of("a", "1", 1)).unwrap().previous.is_none());
-    let applied = table.apply(of("a", "2", 2)).unwrap();
+    assert!(
+        table
+            .take_copy(of("a", "1", 1), Origin::News)
+            .unwrap()
+            .previous
+            .is_none()
+    );
+    let applied = table.take_copy(of("a", "2", 2), Origin::News).unwrap();
     assert_eq!((&*applied.previous.unwrap().uid, &*applied.current.uid), ("1", "2"));
     // A late copy of the object that had the name before.
-    assert!(table.apply(of("a", "1", 1)).is_none());
+    assert!(table.take_copy(of("a", "1", 1), Origin::News).is_none());
 }
 
 #[test]
 fn only_the_object_with_the_uid_is_removed() {
     let mut table = ObjectTable::default();
-    table.apply(of("a", "2", 2));
+    table.take_copy(of("a", "2", 2), Origin::News);
     assert!(table.remove("a", "1").is_none() && table.mark_deleted("a", "1").is_none());
     assert_eq!((version(&table, "a"), table.ghosts()), (Some(2), 0));
     assert!(table.remove("a", "2").is_some() && table.get("a").is_none());
@@ -58,12 +68,15 @@ fn only_the_object_with_the_uid_is_removed() {
 #[test]
 fn late_copies_of_a_buried_object_are_ignored_until_the_watch_reports_its_end() {
     let mut table = ObjectTable::default();
-    table.apply(of("a", "1", 1));
+    table.take_copy(of("a", "1", 1), Origin::News);
     assert!(table.mark_deleted("a", "1").is_some());
-    assert!(table.apply(of("a", "1", 2)).is_none() && table.apply(of("a", "1", 3)).is_none());
+    assert!(
+        table.take_copy(of("a", "1", 2), Origin::News).is_none()
+            && table.take_copy(of("a", "1", 3), Origin::News).is_none()
+    );
     assert!(table.get("a").is_none());
     // A new object of the name is another one.
-    assert!(table.apply(of("a", "2", 5)).is_some());
+    assert!(table.take_copy(of("a", "2", 5), Origin::News).is_some());
     table.remove("a", "1");
     assert_eq!((version(&table, "a"), table.ghosts()), (Some(5), 0));
 }
@@ -73,21 +86,21 @@ fn late_copies_of_a_buried_object_are_ignored_until_the_watch_reports_its_end() 
 #[test]
 fn the_object_that_had_the_name_before_does_not_come_back() {
     let mut table = ObjectTable::default();
-    table.apply(of("a", "1", 3));
-    table.apply(of("a", "2", 5));
+    table.take_copy(of("a", "1", 3), Origin::News);
+    table.take_copy(of("a", "2", 5), Origin::News);
     assert!(table.mark_deleted("a", "2").is_some());
     for late in [of("a", "1", 2), of("a", "1", 4), of("a", "2", 5)] {
-        assert!(table.apply(late).is_none());
+        assert!(table.take_copy(late, Origin::News).is_none());
     }
     assert!(table.remove("a", "1").is_none() && table.remove("a", "2").is_none());
     assert_eq!(table.ghosts(), 0, "the watch has told the end of both");
-    assert!(table.apply(of("a", "3", 7)).is_some());
+    assert!(table.take_copy(of("a", "3", 7), Origin::News).is_some());
 }
 
 #[test]
 fn a_ghost_outlives_the_list_it_fell_into() {
     let mut table = ObjectTable::default();
-    table.apply(of("a", "1", 1));
+    table.take_copy(of("a", "1", 1), Origin::News);
     table.start_list();
     table.mark_deleted("a", "1");
     // The list was made before our write: it may show the object, on this page or not.
@@ -105,20 +118,23 @@ fn a_ghost_outlives_the_list_it_fell_into() {
 #[test]
 fn a_list_that_began_after_the_burial_and_shows_the_object_proves_that_it_exists() {
     let mut table = ObjectTable::default();
-    table.apply(of("a", "1", 1));
+    table.take_copy(of("a", "1", 1), Origin::News);
     table.start_list();
     table.mark_deleted("a", "1");
     // This list began before the burial; so did the watch that goes on meanwhile.
     assert!(table.take_copy(of("a", "1", 2), Origin::List).is_none());
     table.finish_list(&seen(&["a"]));
-    assert!(table.apply(of("a", "1", 3)).is_none());
+    assert!(table.take_copy(of("a", "1", 3), Origin::News).is_none());
     assert_eq!(table.ghosts(), 1);
     table.start_list();
-    assert!(table.apply(of("a", "1", 3)).is_none(), "an answer to an older request");
+    assert!(
+        table.take_copy(of("a", "1", 3), Origin::News).is_none(),
+        "an answer to an older request"
+    );
     assert!(table.take_copy(of("a", "1", 2), Origin::List).is_some());
     assert_eq!((version(&table, "a"), table.ghosts()), (Some(2), 0));
     table.finish_list(&seen(&["a"]));
-    assert!(table.apply(of("a", "1", 4)).is_some());
+    assert!(table.take_copy(of("a", "1", 4), Origin::News).is_some());
 }
 
 #[test]
@@ -132,16 +148,16 @@ fn a_list_counts_whatever_its_versions_unless_a_copy_came_in_since_it_began() {
             "{uid} {older}"
         );
         assert_eq!((version(&table, "a"), table.newest().0), (Some(older), older));
-        assert!(table.apply(of("a", uid, older)).is_none());
+        assert!(table.take_copy(of("a", uid, older), Origin::News).is_none());
         table.finish_list(&seen(&["a"]));
-        assert!(table.apply(of("a", uid, older - 1)).is_none());
+        assert!(table.take_copy(of("a", uid, older - 1), Origin::News).is_none());
     }
     table.start_list();
     assert!(
         table.take_copy(of("a", "1", 2), Origin::List).is_none(),
         "nothing is new"
     );
-    assert!(table.apply(of("a", "1", 3)).is_some());
+    assert!(table.take_copy(of("a", "1", 3), Origin::News).is_some());
     assert!(
         table.take_copy(of("a", "1", 2), Origin::List).is_none(),
         "an answer is newer than the list"
@@ -172,9 +188,9 @@ fn what_ends_while_it_is_read_is_not_taken_in() {
 #[test]
 fn a_watch_that_goes_on_showing_what_is_gone_is_a_reason_to_list_again() {
     let mut table = ObjectTable::default();
-    table.apply(of("a", "1", 1));
+    table.take_copy(of("a", "1", 1), Origin::News);
     table.mark_deleted("a", "1");
-    table.apply(of("a", "1", 2));
+    table.take_copy(of("a", "1", 2), Origin::News);
     assert!(!table.is_haunted(), "a watch may be behind");
 }
 
@@ -182,10 +198,10 @@ fn a_watch_that_goes_on_showing_what_is_gone_is_a_reason_to_list_again() {
 fn a_list_tells_what_is_gone_by_what_it_does_not_show() {
     let mut table = ObjectTable::default();
     for name in ["a", "b", "c"] {
-        table.apply(attachment(name, 1));
+        table.take_copy(attachment(name, 1), Origin::News);
     }
     table.start_list();
-    table.apply(attachment("b", 1));
+    table.take_copy(attachment("b", 1), Origin::News);
     let mut gone: Vec<_> = table
         .finish_list(&seen(&["b"]))
         .iter()

@@ -93,7 +93,7 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
         observed.credentials = attempt.credentials_for(&observed);
         let action = (work.context.rules.attachment)(&observed);
         let attaches = snapshot.attachment.deleting.is_none() && !matches!(action, Action::ProtectVolume(_));
-        if attaches && !work.context.store.is_of_one_state() {
+        if attaches && !work.context.store.lists().is_of_one_state() {
             // What was looked at may be of another state of the API server than the rest, such as a protected volume. To protect
             // one more is not wrong in any.
             return RunResult::RequeueAfter(LIST_REST);

@@ -32,7 +32,7 @@ impl Attempt<'_> {
         observed: &Observed<'_>,
         plan: &ReleasePlan<'_>,
     ) -> StepResult {
-        if !self.work.context.store.is_of_one_state() {
+        if !self.work.context.store.lists().is_of_one_state() {
             return StepResult::Finish(RunResult::RequeueAfter(LIST_REST));
         }
         // Held until the finalizer is gone: a call that begins meanwhile could put the volume at the node again.

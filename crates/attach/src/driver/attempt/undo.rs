@@ -74,7 +74,7 @@ pub(in crate::driver) fn resume_unfinished(work: Arc<DriverContext>) -> impl Fut
         if guards.is_empty() {
             return;
         }
-        while !work.context.store.is_of_one_state() {
+        while !work.context.store.lists().is_of_one_state() {
             tokio::time::sleep(LIST_REST).await;
         }
         let (span, calls) = (Span::disabled(), AtomicU32::new(0));
@@ -219,7 +219,7 @@ impl Undo<'_> {
                     "the VolumeAttachment is there, though it was believed to be gone"
                 );
                 let store = &self.work.context.store;
-                store.doubt("a VolumeAttachment that was believed to be gone is there");
+                store.lists().doubt("a VolumeAttachment that was believed to be gone is there");
             }
             LiveRead::Unknown => self.leave(
                 Vanished::Unconfirmed,

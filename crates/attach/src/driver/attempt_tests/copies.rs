@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::objects::CsiNodeWire;
+use crate::reflect::WatchedKind;
 
 const NODES: &str = "/apis/storage.k8s.io/v1/csinodes/";
 
@@ -11,8 +12,8 @@ async fn unwatched() -> AttemptFixture {
     let stage = AttemptFixture::retrying_fast().await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     put_node(&stage, "id0");
-    stage.store.watches::<PersistentVolumeWire>(false);
-    stage.store.watches::<CsiNodeWire>(false);
+    stage.store.lists().watches(PersistentVolumeWire::PLURAL, false);
+    stage.store.lists().watches(CsiNodeWire::PLURAL, false);
     stage
 }
 
@@ -146,8 +147,8 @@ async fn a_detach_without_a_node_id_asks_for_the_node() {
 #[tokio::test]
 async fn no_read_while_the_watches_are_at_work() {
     let stage = unwatched().await;
-    stage.store.watches::<PersistentVolumeWire>(true);
-    stage.store.watches::<CsiNodeWire>(true);
+    stage.store.lists().watches(PersistentVolumeWire::PLURAL, true);
+    stage.store.lists().watches(CsiNodeWire::PLURAL, true);
     stage.attachment("va0", "n0", &json!({}));
     stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     assert_eq!(*stage.api.reads.lock(), Vec::<String>::new());

@@ -5,9 +5,9 @@ use kube::runtime::watcher::{self, Event};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::cache::{WatchedKind, follow_from_list};
-use crate::health::Health;
 use crate::objects::CsiNodeWire;
+use crate::reflect::{WatchedKind, follow_from_list};
+use csi_attacher_base::health::Health;
 
 type Events<K> = BoxStream<'static, watcher::Result<Event<K>>>;
 
@@ -76,7 +76,7 @@ async fn a_volume_is_released_though_its_watch_breaks_again_and_again() {
     for all_break in [false, true] {
         let stage = AttemptFixture::of(Api::default()).await;
         let _watches = watched(&stage, all_break);
-        stage.store.wait_synced().await;
+        stage.store.lists().wait_synced().await;
         while stage.store.knows_who_names_volumes() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -132,7 +132,7 @@ async fn a_volume_that_a_list_shows_to_be_named_is_kept() {
         )
         .await;
     }));
-    stage.store.wait_synced().await;
+    stage.store.lists().wait_synced().await;
     // Until the watch of volumes has broken.
     while stage.store.knows_who_names_volumes() {
         tokio::time::sleep(Duration::from_millis(5)).await;

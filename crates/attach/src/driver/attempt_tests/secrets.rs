@@ -13,12 +13,12 @@ use super::super::controller_calls::ControllerCalls;
 use super::*;
 use crate::api::PublishSecretsSpec;
 use crate::apiserver::SecretData;
-use crate::cache::follow_from_list;
 use crate::csi::CallError;
 use crate::decide::{PublishRequest, VolumeOnNode};
-use crate::health::Health;
 use crate::objects::StringMap;
+use crate::reflect::follow_from_list;
 use crate::telemetry::Span;
+use csi_attacher_base::health::Health;
 use csi_attacher_testbed::api_answers::not_found;
 
 type Watched = watcher::Result<Event<VolumeAttachmentWire>>;

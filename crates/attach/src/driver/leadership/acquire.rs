@@ -216,15 +216,15 @@ impl DriverTask {
     /// whether it ever did.
     pub(in crate::driver) async fn wait_for_lists(&self, publisher: &DriverStateSender, facts: &DriverFacts) -> bool {
         let store = &self.context.store;
-        if store.is_synced() {
+        if store.lists().is_synced() {
             return true;
         }
         publisher.phase(DriverPhase::Syncing);
         let listed = async {
             if self.campaign.is_some() && facts.capabilities.publish_unpublish {
-                store.wait_answered().await;
+                store.lists().wait_answered().await;
             } else {
-                store.wait_synced().await;
+                store.lists().wait_synced().await;
             }
         };
         tokio::select! {
@@ -244,7 +244,7 @@ impl DriverTask {
         publisher.phase(DriverPhase::Syncing);
         tokio::select! {
             biased;
-            () = self.context.store.relist() => true,
+            () = self.context.store.lists().relist() => true,
             () = self.stop.cancelled() => false,
             () = held.loses_term() => false,
             () = held.reservation_lost() => false,

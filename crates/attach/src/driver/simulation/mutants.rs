@@ -23,6 +23,8 @@ use super::wrong_rules::{
     release_early, release_named, replace_finalizers, replace_when_adding, settle_nameless, skip_claim,
     skip_protection, status_first, take_all_finalizers, trust_not_found, trust_status,
 };
+use crate::reflect::TableRules;
+
 use crate::cache::{CacheChange, CacheRules};
 use crate::decide::{self, Action, Observed, Outcome, Write};
 use crate::lease::LeaseRules;
@@ -106,8 +108,11 @@ impl Mutant {
         CacheRules {
             tells: self.tells.unwrap_or(right.tells),
             lists_anew: !self.stale,
-            lists_replace: self.flaw != Some(Flaw::Forward),
-            answers_are_news: self.flaw == Some(Flaw::Ahead),
+            tables: TableRules {
+                lists_replace: self.flaw != Some(Flaw::Forward),
+                answers_are_news: self.flaw == Some(Flaw::Ahead),
+                ..right.tables
+            },
         }
     }
 

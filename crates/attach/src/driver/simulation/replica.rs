@@ -26,14 +26,15 @@ use super::{leases, secrets, service};
 use crate::api::validated::{PublishSecrets, SecretNames};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::Requests;
-use crate::cache::{COMPARED_EVERY, Store, WatchedKind, follow_from_list, from_lists};
+use crate::cache::Store;
 use crate::events::EventRecorder;
-use crate::health::Health;
 use crate::lease::{
     LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseShares, LeaseTimings, PlaceRecord, SeenPlaces,
 };
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::reflect::{COMPARED_EVERY, Sink, WatchedKind, compare, follow_from_list, from_lists};
 use crate::telemetry::{Metrics, Tracer};
+use csi_attacher_base::health::Health;
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_DEADLINE: Duration = Duration::from_secs(4);
@@ -279,7 +280,10 @@ struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    fn kind<K: WatchedKind>(&self, kind: Kind, seed: u64) -> AbortOnDropHandle<()> {
+    fn kind<K: WatchedKind>(&self, kind: Kind, seed: u64) -> AbortOnDropHandle<()>
+    where
+        Store: Sink<K>,
+    {
         let (world, breaker) = (self.world.clone(), self.breaker.subscribe());
         let mut rounds = seed;
         let events = move || {
@@ -302,13 +306,13 @@ impl Watched<'_> {
             loop {
                 tokio::time::sleep(COMPARED_EVERY).await;
                 let version = world.with(|state| state.cluster.version()).to_string();
-                store.compare::<K>(store.newest::<K>(), Some(&version));
+                compare::<K>(&store, Sink::<K>::newest(&store), Some(&version));
             }
         };
         let (world, store) = (self.world.clone(), self.store.clone());
         // Untrue answers may say that an object is gone which lists go on showing.
         let held_back = async move {
-            store.distrusted().await;
+            store.lists().distrusted().await;
             world.with(|state| {
                 if state.cluster.restores.is_empty() && state.scenario.lies == 0 {
                     let detail = || format!("{kind:?} or another kind");

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::cluster::{Change, Kind};
 use super::world::{State, World};
-use crate::cache::WatchedKind;
+use crate::reflect::WatchedKind;
 
 /// Breaks one watch of a replica when it changes.
 pub type Breaker = watch::Receiver<[usize; 3]>;

@@ -30,13 +30,14 @@ use super::gate::{Asked, Gate, Reply, run_begins};
 use crate::api::validated::PublishSecrets;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, SecretData};
-use crate::cache::{Store, WatchedKind, follow_from_list};
+use crate::cache::Store;
 use crate::csi::{CallError, VolumePage};
 use crate::decide::{Capabilities, DriverFacts, PublishRequest, ReleaseWithoutCall, VolumeOnNode};
 use crate::events::EventRecorder;
-use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, StringMap, VolumeAttachmentWire};
+use crate::reflect::{Sink, WatchedKind, follow_from_list};
 use crate::telemetry::{Metrics, Span, Tracer};
+use csi_attacher_base::health::Health;
 
 /// The event list ends what is asked, and no deadline.
 const NEVER: Duration = Duration::from_hours(1_000);
@@ -63,7 +64,7 @@ impl Operator {
         let (attachments, one) = follow(gate, &store, ObjectKind::Attachment, &listed);
         let (volumes, other) = follow(gate, &store, ObjectKind::Volume, &listed);
         let (nodes, third) = follow(gate, &store, ObjectKind::Node, &listed);
-        store.wait_synced().await;
+        store.lists().wait_synced().await;
         let metrics = Metrics::default();
         let requests = Requests::new(client(gate, &store), "model", NEVER, metrics.clone());
         let context = SharedContext {
@@ -135,7 +136,10 @@ fn follow<K: WatchedKind>(
     store: &Store,
     kind: ObjectKind,
     listed: &[Stored],
-) -> (mpsc::UnboundedSender<Watched<K>>, AbortOnDropHandle<()>) {
+) -> (mpsc::UnboundedSender<Watched<K>>, AbortOnDropHandle<()>)
+where
+    Store: Sink<K>,
+{
     let (sender, receiver) = mpsc::unbounded_channel();
     let objects = listed.iter().filter(|stored| stored.kind == kind);
     let objects: Vec<K> = objects

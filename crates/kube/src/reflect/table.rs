@@ -2,15 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::rules::CacheRules;
-use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
+use crate::objects::ResourceVersion;
 
 /// What a table needs to know of its records.
 pub trait CacheRecord {
+    /// `metadata.name`; of a namespaced kind, something that is unique in the cluster.
     fn name(&self) -> &Arc<str>;
+    /// `metadata.uid`.
     fn uid(&self) -> &str;
+    /// `metadata.resourceVersion`.
     fn version(&self) -> ResourceVersion;
 }
 
@@ -23,6 +26,27 @@ pub enum Origin {
     News,
     /// An answer to a request of ours. It may be ahead of the watch, which then still tells of objects with lower versions.
     Answer,
+}
+
+/// The rules by which copies are taken in, as values: a test of the tests hands in wrong ones.
+#[derive(Clone, Copy, Debug)]
+pub struct TableRules {
+    /// What a list shows replaces what is known, though its version be smaller.
+    pub lists_replace: bool,
+    /// An answer to a request counts as what the watch has told up to its version. It does not.
+    pub answers_are_news: bool,
+    /// Where each look at a record is counted, if anywhere: what work for one object costs is counted, not timed.
+    pub lookups: Option<&'static AtomicU64>,
+}
+
+impl Default for TableRules {
+    fn default() -> Self {
+        Self {
+            lists_replace: true,
+            answers_are_news: false,
+            lookups: None,
+        }
+    }
 }
 
 /// Records by name.
@@ -46,9 +70,6 @@ pub struct ObjectTable<R> {
     list: u64,
     /// Whether there was a complete list.
     listed: bool,
-    /// How often a record was looked up: what work for one object costs is counted, not timed.
-    #[cfg(test)]
-    pub lookups: Arc<std::sync::atomic::AtomicU64>,
     /// The greatest version of all copies since that list began, answers included.
     newest: ResourceVersion,
     /// The greatest version that the last complete list and its watch told: all objects up to it were told.
@@ -59,7 +80,7 @@ pub struct ObjectTable<R> {
     went_back: OlderState,
     /// Whether the watch goes on showing an object that is believed to be gone.
     haunted: bool,
-    rules: CacheRules,
+    rules: TableRules,
 }
 
 /// A record, and when it came in.
@@ -110,27 +131,27 @@ impl<R> Default for ObjectTable<R> {
             read: 0,
             list: 0,
             listed: false,
-            #[cfg(test)]
-            lookups: Arc::default(),
             newest: ResourceVersion::default(),
             told: ResourceVersion::default(),
             coming_in: ResourceVersion::default(),
             went_back: OlderState::NotSeen,
             haunted: false,
-            rules: CacheRules::default(),
+            rules: TableRules::default(),
         }
     }
 }
 
 /// A change to a table.
 pub struct TableChange<R> {
+    /// What was known under the name before.
     pub previous: Option<Arc<R>>,
+    /// What is known now.
     pub current: Arc<R>,
 }
 
 impl<R> ObjectTable<R> {
     /// An empty one that takes copies in by these rules.
-    pub fn with_rules(rules: CacheRules) -> Self {
+    pub fn with_rules(rules: TableRules) -> Self {
         Self {
             rules,
             ..Self::default()
@@ -139,9 +160,9 @@ impl<R> ObjectTable<R> {
 }
 
 impl<R: CacheRecord + PartialEq> ObjectTable<R> {
+    /// The record of this name.
     pub fn get(&self, name: &str) -> Option<&Arc<R>> {
-        #[cfg(test)]
-        self.lookups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.count_lookup();
         self.records.get(name).map(|held| &held.record)
     }
 
@@ -163,25 +184,24 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         self.records.get(name).map(|known| known.read_at).filter(|at| *at > 0)
     }
 
+    /// All records, in no order.
     pub fn values(&self) -> impl Iterator<Item = &Arc<R>> {
-        let all = self.records.values().map(|held| &held.record);
-        #[cfg(test)]
-        let all = all.inspect(|_| {
-            self.lookups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        });
-        all
+        self.records.values().map(|held| {
+            self.count_lookup();
+            &held.record
+        })
+    }
+
+    fn count_lookup(&self) {
+        if let Some(lookups) = self.rules.lookups {
+            lookups.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The greatest version that was seen since the last list began; a list that is made now has none below it, unless the
     /// API server went back to an older state.
     pub fn newest(&self) -> ResourceVersion {
         self.newest
-    }
-
-    /// As [`ObjectTable::take_copy`], of a copy that is no list's.
-    #[cfg(test)]
-    pub fn apply(&mut self, record: R) -> Option<TableChange<R>> {
-        self.take_copy(record, Origin::News)
     }
 
     /// Takes a copy in unless it is not newer than what is known, or the object is known to be gone.
@@ -270,6 +290,7 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         self.records.remove(name).map(|held| held.record)
     }
 
+    /// A list begins.
     pub fn start_list(&mut self) {
         self.list += 1;
         self.newest = ResourceVersion::default();
@@ -356,7 +377,6 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
     }
 
     /// How many objects are known to be gone while the watch may still show them.
-    #[cfg(test)]
     pub fn ghosts(&self) -> usize {
         self.tombstones.len()
     }
@@ -370,22 +390,3 @@ pub struct TableContent {
     list: u64,
     listed: bool,
 }
-
-macro_rules! record {
-    ($kind:ty) => {
-        impl CacheRecord for $kind {
-            fn name(&self) -> &Arc<str> {
-                &self.name
-            }
-            fn uid(&self) -> &str {
-                &self.uid
-            }
-            fn version(&self) -> ResourceVersion {
-                self.resource_version
-            }
-        }
-    };
-}
-record!(Attachment);
-record!(Volume);
-record!(CsiNode);

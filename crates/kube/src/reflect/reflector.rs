@@ -1,4 +1,4 @@
-//! One watch for each kind, into the cache.
+//! One watch for each kind, into what keeps it.
 
 use futures::{Stream, StreamExt, stream};
 use kube::api::ListParams;
@@ -15,16 +15,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::index::{CacheChange, Index};
-use super::store::Store;
-use super::synced::{Listed, Slot, Synced};
+use super::lists::Lists;
 use super::table::Origin;
 use super::watch_backoff::{LISTS, WINDOW, breaks, patient};
-use super::watch_error::{consequence, explain};
+use super::watch_error::explain;
 use crate::health::CheckHandle;
-use crate::objects::{
-    Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
-};
+use crate::objects::ResourceVersion;
 
 /// Objects asked for at a time while listing; bounds the memory of a start.
 const PAGE_SIZE: u32 = 500;
@@ -36,25 +32,46 @@ pub const RECOVERED: Duration = Duration::from_mins(1);
 /// How often the version that the API server is at is compared with what is known.
 pub const COMPARED_EVERY: Duration = Duration::from_secs(20);
 
-/// A kind that the cache holds.
+/// A kind that can be watched.
 pub trait WatchedKind: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
-    /// Plural name, for logs.
+    /// Plural name, for logs, and by which [`Lists`] knows it.
     const PLURAL: &'static str;
-    #[doc(hidden)]
-    fn start(index: &mut Index);
-    #[doc(hidden)]
-    fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<CacheChange>;
-    #[doc(hidden)]
-    fn apply(self, store: &Store, origin: Origin) -> Arc<str>;
-    #[doc(hidden)]
-    fn remove(index: &mut Index, name: &str, uid: &str) -> CacheChange;
-    #[doc(hidden)]
-    fn count_end(index: &mut Index, version: ResourceVersion);
-    #[doc(hidden)]
-    fn newest(index: &Index) -> ResourceVersion;
-    #[doc(hidden)]
-    const SLOT: Slot;
 }
+
+/// The names that a list has shown.
+pub type Seen = HashSet<Arc<str>>;
+
+/// What the watch of a kind feeds.
+pub trait Sink<K: WatchedKind>: Clone + Send + Sync + 'static {
+    /// Which lists are complete, of this kind and of the others that the sink keeps.
+    fn lists(&self) -> &Lists;
+
+    /// A list begins.
+    fn begins(&self);
+
+    /// A copy of an object comes in, of the list that began or from the watch that follows it. Answers the name of the object.
+    fn takes(&self, object: K, origin: Origin) -> Arc<str>;
+
+    /// The list is complete: what is not `seen` is gone.
+    fn completes(&self, seen: &Seen);
+
+    /// The watch tells the end of an object. Its version counts as seen.
+    fn loses(&self, name: &str, uid: &str, version: ResourceVersion);
+
+    /// The greatest version that was seen since the last list began.
+    fn newest(&self) -> ResourceVersion;
+
+    /// Asked between two events: goes on with what earlier ones left to do, so that one event holds up nobody.
+    fn goes_on(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// What does not work while the kind is not listed, for the log: "until then ...".
+    fn meanwhile(&self) -> &'static str;
+}
+
+/// What does not work while a kind is listed and not watched.
+const LATE: &str = "until then its changes are seen late or not at all";
 
 /// The events of a kind, from a list on, and from another list whenever the watch fails.
 ///
@@ -66,7 +83,7 @@ pub fn from_lists<K, S>(watch: impl FnMut() -> S) -> impl Stream<Item = watcher:
 where
     S: Stream<Item = watcher::Result<watcher::Event<K>>>,
 {
-    let lists = Lists {
+    let lists = FromLists {
         watch,
         running: None,
         is_listed: false,
@@ -78,7 +95,8 @@ where
     })
 }
 
-struct Lists<F, S> {
+/// A watch, and the list that follows when it breaks.
+struct FromLists<F, S> {
     watch: F,
     running: Option<Pin<Box<S>>>,
     /// Whether the list of what runs is complete.
@@ -87,7 +105,7 @@ struct Lists<F, S> {
     begun: VecDeque<Instant>,
 }
 
-impl<K, S, F> Lists<F, S>
+impl<K, S, F> FromLists<F, S>
 where
     S: Stream<Item = watcher::Result<watcher::Event<K>>>,
     F: FnMut() -> S,
@@ -121,46 +139,56 @@ where
 ///
 /// A watch that ends is resumed, one that breaks or expires is listed anew; errors are retried with backoff and shown on
 /// `check`.
-pub async fn reflect<K: WatchedKind>(client: Client, store: Store, check: CheckHandle) {
+pub async fn reflect<K: WatchedKind, S: Sink<K>>(client: Client, sink: S, check: CheckHandle) {
     let api = Api::<K>::all(client);
     let watch = || watcher(api.clone(), watcher::Config::default().page_size(PAGE_SIZE));
     let events = || patient(from_lists(watch));
     tokio::select! {
-        () = follow_from_list(events, store.clone(), check) => {}
-        never = compare_versions(&api, &store) => match never {},
+        () = follow_from_list(events, sink.clone(), check) => {}
+        never = compare_versions(&api, &sink) => match never {},
     }
 }
 
 /// Asks now and then for the version that the API server is at. It has never been behind what it told, unless it went back:
 /// then a watch that did not break would tell nothing until the versions come to where they were.
-async fn compare_versions<K: WatchedKind>(api: &Api<K>, store: &Store) -> Infallible {
+async fn compare_versions<K: WatchedKind, S: Sink<K>>(api: &Api<K>, sink: &S) -> Infallible {
     loop {
         sleep(COMPARED_EVERY.mul_f64(1.0 + fastrand::f64() / 4.0)).await;
-        let known = store.newest::<K>();
+        let known = sink.newest();
         let one = ListParams::default().limit(1);
         if let Ok(list) = api.list(&one).await {
-            store.compare::<K>(known, list.metadata.resource_version.as_deref());
+            compare(sink, known, list.metadata.resource_version.as_deref());
         }
     }
 }
 
-/// Follows what `watch` starts, and starts it again a moment after a fresh list is asked for ([`Store::relist`]). A list that
+/// Takes in the version that a list had which was asked for when `known` was the greatest one.
+pub fn compare<K: WatchedKind>(sink: &impl Sink<K>, known: ResourceVersion, version: Option<&str>) {
+    let version = version.and_then(|version| version.parse().ok()).map(ResourceVersion);
+    // When a list has begun since, the doubt is answered already.
+    if version.is_some_and(|version| version < known) && sink.newest() >= known {
+        let why = "the API server is at an older version than it had reported before";
+        sink.lists().doubt(why);
+    }
+}
+
+/// Follows what `watch` starts, and starts it again a moment after a fresh list is asked for ([`Lists::relist`]). A list that
 /// is coming in is let end before: many drivers that are taken over at the same time would start it again and again. Only the list
 /// of the start, for which nobody asked, is cut off: whoever takes a Lease meanwhile would wait for two lists.
 pub async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::Result<watcher::Event<K>>>>(
     mut watch: impl FnMut() -> S,
-    store: Store,
+    sink: impl Sink<K>,
     check: CheckHandle,
 ) {
-    let mut rounds = store.inner.relist_rounds.subscribe();
+    let mut rounds = sink.lists().rounds();
     loop {
         let round = *rounds.borrow_and_update();
         let listing = watch::Sender::new(false);
         let mut listed = listing.subscribe();
         let wanted_anew = async {
-            // The senders live in the store, and here.
+            // The senders live in the sink, and here.
             let _more = rounds.changed().await;
-            store.round_is_due(&mut rounds).await;
+            sink.lists().round_is_due(&mut rounds).await;
             if round > 0 {
                 let _done = listed.wait_for(|listing| !listing).await;
             }
@@ -168,46 +196,53 @@ pub async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::Result<w
         tokio::select! {
             biased;
             () = wanted_anew => {}
-            () = follow(watch(), store.clone(), check.clone(), round, &listing) => return,
+            () = follow(watch(), sink.clone(), check.clone(), round, &listing) => return,
         }
     }
 }
 
+/// Takes in the events of one watch and its list, which are made in a round, until they end. `coming_in` is told whether a list is.
 pub async fn follow<K: WatchedKind>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
-    store: Store,
+    sink: impl Sink<K>,
     check: CheckHandle,
     round: u64,
     coming_in: &watch::Sender<bool>,
 ) {
     let mut events = pin!(events);
-    let mut seen = HashSet::new();
+    let lists = sink.lists();
+    let mut seen = Seen::new();
     let mut broken = false;
     let mut listing = false;
     let mut answered = false;
     loop {
-        store.work_off_backlog().await;
+        sink.goes_on().await;
         let patience = if broken { RECOVERED } else { Duration::MAX };
         let event = match timeout(patience, events.next()).await {
             Ok(None) => return,
             Ok(Some(Err(error))) => {
                 coming_in.send_replace(false);
-                store.watches::<K>(false);
+                lists.watches(K::PLURAL, false);
                 if breaks(&error) {
-                    store.inner.synced.write().broke(K::SLOT);
+                    lists.broke(K::PLURAL);
                 }
-                let error = explain::<K>(&error, consequence(store.is_listed::<K>()));
+                let meanwhile = if lists.is_listed(K::PLURAL) {
+                    LATE
+                } else {
+                    sink.meanwhile()
+                };
+                let error = explain::<K>(&error, meanwhile);
                 if !std::mem::replace(&mut broken, true) {
                     warn!(resource = K::PLURAL, error, "cannot watch; retrying with backoff");
                 }
                 let failure = format!("cannot watch {}: {error}", K::PLURAL);
                 check.set_failing(failure.clone());
-                store.inner.watch_failures.lock().insert(K::PLURAL, failure);
+                lists.fails(K::PLURAL, Some(failure));
                 continue;
             }
             Ok(Some(Ok(event))) => Some(event),
             // No word is a good sign only from a watch that is resumed, not from a list that does not come.
-            Err(_) if listing || !store.is_listed::<K>() => continue,
+            Err(_) if listing || !lists.is_listed(K::PLURAL) => continue,
             Err(_) => None,
         };
         match event {
@@ -217,128 +252,53 @@ pub async fn follow<K: WatchedKind>(
         }
         let is_of_a_list = matches!(event, Some(watcher::Event::InitApply(_) | watcher::Event::InitDone));
         if is_of_a_list && !std::mem::replace(&mut answered, true) {
-            store.inner.synced.write().answered(K::SLOT);
-            store.inner.listed.notify_waiters();
+            lists.answered(K::PLURAL);
         }
         // That a list begins is told before it is asked for: nothing is mended before it is complete.
         if !listing && std::mem::take(&mut broken) {
             info!(resource = K::PLURAL, "watching again");
-            store.watches::<K>(true);
-            store.inner.watch_failures.lock().remove(K::PLURAL);
-            check.set_ready(store.is_listed::<K>());
+            lists.watches(K::PLURAL, true);
+            lists.fails(K::PLURAL, None);
+            check.set_ready(lists.is_listed(K::PLURAL));
         }
         if let Some(event) = event {
-            take_in(event, &store, &mut seen, &check, round);
+            take_in(event, &sink, &mut seen, &check, round);
         }
         coming_in.send_replace(listing && !broken);
     }
 }
 
+/// Takes in one event of a watch or a list, which is made in a round; `seen` are the names that the list has shown.
 pub fn take_in<K: WatchedKind>(
     event: watcher::Event<K>,
-    store: &Store,
-    seen: &mut HashSet<Arc<str>>,
+    sink: &impl Sink<K>,
+    seen: &mut Seen,
     check: &CheckHandle,
     round: u64,
 ) {
     match event {
         watcher::Event::Init => {
             seen.clear();
-            store.inner.synced.write().begin(K::SLOT, round);
-            K::start(&mut store.inner.index.write());
+            sink.lists().begins(K::PLURAL, round);
+            sink.begins();
         }
         watcher::Event::InitApply(object) => {
-            seen.insert(object.apply(store, Origin::List));
+            seen.insert(sink.takes(object, Origin::List));
         }
         watcher::Event::InitDone => {
-            let changes = K::finish(&mut store.inner.index.write(), seen);
-            for change in changes {
-                store.dispatch_change(&change);
-            }
-            *seen = HashSet::new();
-            store.inner.synced.write().finish(K::SLOT, round);
-            store.watches::<K>(true);
-            store.inner.listed.notify_waiters();
+            sink.completes(seen);
+            *seen = Seen::new();
+            sink.lists().finished(K::PLURAL, round);
             check.set_ready(true);
         }
         watcher::Event::Apply(object) => {
-            object.apply(store, Origin::News);
+            sink.takes(object, Origin::News);
         }
         watcher::Event::Delete(object) => {
             let meta = object.meta();
-            let (name, uid) = (
-                meta.name.as_deref().unwrap_or_default(),
-                meta.uid.as_deref().unwrap_or_default(),
-            );
-            let change = {
-                let mut index = store.inner.index.write();
-                K::count_end(&mut index, ResourceVersion::of(meta));
-                K::remove(&mut index, name, uid)
-            };
-            store.dispatch_change(&change);
+            let name = meta.name.as_deref().unwrap_or_default();
+            let uid = meta.uid.as_deref().unwrap_or_default();
+            sink.loses(name, uid, ResourceVersion::of(meta));
         }
     }
 }
-
-impl Store {
-    /// The greatest version of a kind that was seen since its last list began.
-    pub(crate) fn newest<K: WatchedKind>(&self) -> ResourceVersion {
-        K::newest(&self.inner.index.read())
-    }
-
-    /// Takes in the version that a list had which was asked for when `known` was the greatest one.
-    pub(crate) fn compare<K: WatchedKind>(&self, known: ResourceVersion, version: Option<&str>) {
-        let version = version.and_then(|version| version.parse().ok()).map(ResourceVersion);
-        // When a list has begun since, the doubt is answered already.
-        if version.is_some_and(|version| version < known) && self.newest::<K>() >= known {
-            self.doubt("the API server is at an older version than it had reported before");
-        }
-    }
-
-    /// Takes in whether the watch of a kind is at work.
-    pub(crate) fn watches<K: WatchedKind>(&self, at_work: bool) {
-        self.inner.synced.write().watches(K::SLOT, at_work);
-    }
-
-    fn is_listed<K: WatchedKind>(&self) -> bool {
-        let mut synced = *self.inner.synced.read();
-        (K::SLOT)(&mut synced).round.is_some()
-    }
-}
-
-/// Says of a kind where it goes: its table, and what of the index and the store takes it in.
-macro_rules! reflected {
-    ($wire:ty as $record:ty, $table:ident, $plural:literal: $take:ident, $remove:ident, $finish:ident) => {
-        impl WatchedKind for $wire {
-            const PLURAL: &'static str = $plural;
-            const SLOT: fn(&mut Synced) -> &mut Listed = |synced| &mut synced.$table;
-            fn start(index: &mut Index) {
-                index.$table.start_list();
-            }
-            fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<CacheChange> {
-                index.$finish(seen)
-            }
-            fn apply(self, store: &Store, origin: Origin) -> Arc<str> {
-                let record = <$record>::from(self);
-                let name = record.name.clone();
-                store.$take(record, origin);
-                name
-            }
-            fn remove(index: &mut Index, name: &str, uid: &str) -> CacheChange {
-                index.$remove(name, uid)
-            }
-            fn count_end(index: &mut Index, version: ResourceVersion) {
-                index.$table.count_end(version);
-            }
-            fn newest(index: &Index) -> ResourceVersion {
-                index.$table.newest()
-            }
-        }
-    };
-}
-reflected!(VolumeAttachmentWire as Attachment, attachments, "volumeattachments":
-    take_attachment, remove_attachment, finish_attachment_list);
-reflected!(PersistentVolumeWire as Volume, volumes, "persistentvolumes":
-    take_volume, remove_volume, finish_volume_list);
-reflected!(CsiNodeWire as CsiNode, nodes, "csinodes":
-    take_node, remove_node, finish_node_list);

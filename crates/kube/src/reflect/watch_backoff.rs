@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// So many broken watches of a kind are followed by a list within [`WINDOW`].
-pub const LISTS: usize = 4;
-pub const WINDOW: Duration = Duration::from_secs(20);
+pub(super) const LISTS: usize = 4;
+pub(super) const WINDOW: Duration = Duration::from_secs(20);
 
 /// The events of a watch, with pauses after errors that grow. The watcher announces each new list before it is asked for;
 /// that alone is no success and must not make the pauses short again, or an API server that refuses would be asked every
@@ -99,6 +99,6 @@ impl Backoff for WatchBackoff {
 }
 
 /// Whether a watch is over with an error. One that the API server asks to begin later (429) is not.
-pub fn breaks(error: &watcher::Error) -> bool {
+pub(super) fn breaks(error: &watcher::Error) -> bool {
     !matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 429)
 }

@@ -33,19 +33,13 @@ pub fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, meanwhile:
     }
 }
 
-/// What does not work while a kind is not listed, or not watched after that.
-pub fn consequence(is_listed: bool) -> &'static str {
-    if is_listed {
-        "until then its changes are seen late or not at all"
-    } else {
-        "until then no volume is attached or detached"
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::objects::{CsiNodeWire, PersistentVolumeWire};
+
+    const NOTHING: &str = "until then no volume is attached or detached";
+    const LATE: &str = "until then its changes are seen late or not at all";
 
     fn failed(code: u16) -> watcher::Error {
         let status = kube::core::Status::failure("no", "No").with_code(code);
@@ -54,14 +48,14 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_rule_and_what_does_not_work() {
-        let text = explain::<CsiNodeWire>(&failed(403), consequence(false));
+        let text = explain::<CsiNodeWire>(&failed(403), NOTHING);
         let rule = "apiGroups [\"storage.k8s.io\"], resources [csinodes], verbs [list, watch]";
         assert!(text.contains(rule), "{text}");
         assert!(
             text.ends_with("; until then no volume is attached or detached"),
             "{text}"
         );
-        let text = explain::<PersistentVolumeWire>(&failed(403), consequence(true));
+        let text = explain::<PersistentVolumeWire>(&failed(403), LATE);
         assert!(
             text.contains("apiGroups [\"\"], resources [persistentvolumes]"),
             "{text}"
@@ -71,12 +65,12 @@ mod tests {
 
     #[test]
     fn who_is_not_known_lacks_no_rule_and_an_outage_needs_none() {
-        let text = explain::<CsiNodeWire>(&failed(401), consequence(false));
+        let text = explain::<CsiNodeWire>(&failed(401), NOTHING);
         assert!(
             text.contains("does not accept the credentials") && !text.contains("ClusterRole"),
             "{text}"
         );
-        let text = explain::<CsiNodeWire>(&failed(503), consequence(false));
+        let text = explain::<CsiNodeWire>(&failed(503), NOTHING);
         assert_eq!(text, failed(503).to_string());
     }
 }

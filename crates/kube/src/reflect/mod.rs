@@ -1,0 +1,22 @@
+//! One watch for each kind of object, into tables that somebody else owns.
+//!
+//! A [`Sink`] is fed: a list begins, a copy comes in, an object is gone, the list is complete. [`Lists`] knows which lists of all kinds
+//! of a sink are complete, and asks for fresh ones. An [`ObjectTable`] keeps the copies of one kind in their order.
+//!
+//! Must not know what the objects are about.
+
+mod kinds;
+mod listed;
+mod lists;
+mod reflector;
+mod table;
+mod watch_backoff;
+mod watch_error;
+
+pub use lists::Lists;
+pub use reflector::{
+    COMPARED_EVERY, RECOVERED, Seen, Sink, WatchedKind, compare, follow, follow_from_list, from_lists, reflect, take_in,
+};
+pub use table::{CacheRecord, ObjectTable, Origin, TableChange, TableContent, TableRules};
+pub use watch_backoff::patient;
+pub use watch_error::explain;
