@@ -19,5 +19,3 @@ use csi_attacher_kube::{apiserver, events, lease, reflect};
 use csi_attacher_model::{api, decide, insight, objects};
 use csi_attacher_telemetry as telemetry;
 use csi_attacher_workqueue as queue;
-#[cfg(test)]
-use csi_mock_driver as mock;

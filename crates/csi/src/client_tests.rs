@@ -10,12 +10,12 @@ use super::{CallError, CsiClient, DriverConnection};
 use crate::api::validated::Endpoint;
 use crate::apiserver::SecretData;
 use crate::decide::{self, AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
-use crate::mock::{
+use crate::objects::StringMap;
+use csi_attacher_testbed::trace_pipeline::pipeline;
+use csi_mock_driver::{
     CallResult, ControllerCapability, Method, MockDriver, MockDriverBuilder, MockHandle, Rule, ScriptAction,
     ScriptedFailure,
 };
-use crate::objects::StringMap;
-use csi_attacher_testbed::trace_pipeline::pipeline;
 
 use crate::telemetry::{Metrics, Span, SpanKind, SpanOptions};
 

@@ -9,8 +9,8 @@ use super::client_tests::{client_of, within};
 use super::{CsiClient, DialError, DriverConnection};
 use crate::api::condition::ConditionReason;
 use crate::api::validated::{Endpoint, LoopbackHost};
-use crate::mock::{Method, MockDriver};
 use crate::telemetry::{Metrics, Span};
+use csi_mock_driver::{Method, MockDriver};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -119,9 +119,9 @@ async fn a_loss_is_seen_at_once_and_only_then() {
 /// The same over the loopback interface.
 #[tokio::test]
 async fn a_loss_is_seen_on_tcp_as_well() {
-    let any = crate::mock::ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap());
+    let any = csi_mock_driver::ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap());
     let driver = MockDriver::builder("tcp.test").start_on(any).await.unwrap();
-    let crate::mock::ListenEndpoint::Tcp(address) = driver.endpoint() else {
+    let csi_mock_driver::ListenEndpoint::Tcp(address) = driver.endpoint() else {
         panic!("no port")
     };
     let endpoint = Endpoint::Http {
@@ -137,9 +137,9 @@ async fn a_loss_is_seen_on_tcp_as_well() {
 /// Over TCP the kernel asks the peer's now and then, as the operator has no other way: a keep-alive timer is set.
 #[tokio::test]
 async fn the_kernel_looks_after_a_connection_over_tcp() {
-    let any = crate::mock::ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap());
+    let any = csi_mock_driver::ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap());
     let driver = MockDriver::builder("tcp.test").start_on(any).await.unwrap();
-    let crate::mock::ListenEndpoint::Tcp(address) = driver.endpoint() else {
+    let csi_mock_driver::ListenEndpoint::Tcp(address) = driver.endpoint() else {
         panic!("no port")
     };
     for host in [LoopbackHost::Ipv4, LoopbackHost::Localhost] {

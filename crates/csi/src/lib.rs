@@ -28,8 +28,6 @@ use csi_attacher_base::{error_chain, pem};
 use csi_attacher_kube::apiserver;
 use csi_attacher_model::{api, decide, objects};
 use csi_attacher_telemetry as telemetry;
-#[cfg(test)]
-use csi_mock_driver as mock;
 
 #[cfg(test)]
 mod client_tests;

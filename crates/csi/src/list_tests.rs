@@ -1,7 +1,7 @@
 //! ListVolumes against the mock driver.
 
 use super::client_tests::{ClientFixture, LONG, within};
-use crate::mock::{MockDriver, MockSettings};
+use csi_mock_driver::{MockDriver, MockSettings};
 
 async fn stage(settings: impl FnOnce(&mut MockSettings)) -> ClientFixture {
     let stage = ClientFixture::of(MockDriver::builder("list.test").settings(settings)).await;

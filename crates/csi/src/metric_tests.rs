@@ -5,8 +5,8 @@ use tonic::Code;
 use super::client_tests::{ClientFixture, LONG, within};
 use super::{CsiClient, DriverConnection};
 use crate::api::validated::Endpoint;
-use crate::mock::{Method, MockDriver, Rule};
 use crate::telemetry::{Metrics, Span};
+use csi_mock_driver::{Method, MockDriver, Rule};
 
 #[tokio::test]
 async fn calls_before_the_name_is_known_are_counted_under_it() {

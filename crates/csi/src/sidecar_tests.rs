@@ -10,9 +10,9 @@ use super::CallError;
 use super::client_tests::{ClientFixture, LONG, within};
 use crate::apiserver::SecretData;
 use crate::decide::{self, AccessMode, Capability, Failure, PublishRequest, VolumeAccessType, VolumeOnNode};
-use crate::mock::{CallRecord, Method, MockDriver, Rule};
 use crate::objects::StringMap;
 use crate::telemetry::Span;
+use csi_mock_driver::{CallRecord, Method, MockDriver, Rule};
 
 type Entries = &'static [(&'static str, &'static str)];
 

@@ -10,9 +10,9 @@ use super::span_tests::RecordedSpans;
 use super::{ClientCertificates, CsiClient, DialError, DriverConnection, TlsConnectError, TlsSecretError, TlsTarget};
 use crate::api::condition::ConditionReason;
 use crate::apiserver::SecretData;
-use crate::mock::{ListenEndpoint, MockDriver, MockHandle, Rule, ServerTls};
 use crate::telemetry::{Metrics, Span};
 use csi_attacher_testbed::otlp::Attribute;
+use csi_mock_driver::{ListenEndpoint, MockDriver, MockHandle, Rule, ServerTls};
 
 const LONG: Duration = Duration::from_secs(15);
 

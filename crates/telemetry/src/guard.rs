@@ -31,7 +31,7 @@ pub enum FlushOutcome {
 #[must_use = "dropping the guard stops the export of spans"]
 pub struct TelemetryGuard {
     pipeline: Option<Pipeline>,
-    counters: Arc<SpanCounters>,
+    pub(super) counters: Arc<SpanCounters>,
 }
 
 impl TelemetryGuard {
@@ -89,12 +89,6 @@ impl TelemetryGuard {
         }
         let after = self.counters.read();
         outcome(lost(&after) - lost(&before) + after.open())
-    }
-
-    /// What became of the spans.
-    #[cfg(test)]
-    pub(super) fn counters(&self) -> Arc<SpanCounters> {
-        Arc::clone(&self.counters)
     }
 
     /// Refuses new spans, and stops the thread within `cap`. Returns at once.

@@ -4,7 +4,7 @@ use super::*;
 use crate::otel_env;
 use csi_attacher_testbed::otlp::OtlpReceiver;
 
-use crate::tests::root_span;
+use crate::tests::{root_span, settled};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -26,9 +26,9 @@ async fn a_silent_collector_holds_up_a_shutdown_for_no_longer_than_the_cap() {
     ]);
     root_span(&tracer, "lost", SpanKind::Internal, &[]).end();
     silent.wait_for_request(LIMIT).await;
-    let counters = guard.counters();
+    let counters = guard.counters.clone();
     assert_eq!(guard.shutdown(Duration::from_millis(100)).await, FlushOutcome::Lost(1));
-    let counts = counters.settled().await;
+    let counts = settled(&counters).await;
     assert_eq!((counts.exported, counts.export_failed), (0, 1));
     assert_eq!((counts.queue_capacity, counts.queue_length), (0, 0));
 }

@@ -45,24 +45,6 @@ impl SpanCounts {
 }
 
 impl SpanCounters {
-    /// Waits until nothing is open. A thread that was told to stop counts what it leaves a moment later.
-    #[cfg(test)]
-    pub(super) async fn settled(&self) -> SpanCounts {
-        let settled = async {
-            loop {
-                let counts = self.read();
-                if counts.open() == 0 && counts.queue_length == 0 {
-                    return counts;
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            }
-        };
-        let limit = std::time::Duration::from_secs(20);
-        tokio::time::timeout(limit, settled)
-            .await
-            .expect("the books are closed")
-    }
-
     /// Reads the counts; each is exact, together they are not one instant.
     pub fn read(&self) -> SpanCounts {
         SpanCounts {

@@ -35,9 +35,9 @@ use crate::decide::patch::WriteTarget;
 use crate::decide::{Capabilities, DriverFacts};
 use crate::events::EventRecorder;
 use crate::lease::Term;
-use crate::mock::{Method as Call, MockDriver, MockHandle};
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
+use csi_mock_driver::{Method as Call, MockDriver, MockHandle};
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";

@@ -42,18 +42,6 @@ mod fence_tests;
 #[cfg(test)]
 mod runner_tests;
 #[cfg(test)]
-#[allow(
-    clippy::assigning_clones,
-    clippy::format_collect,
-    clippy::map_unwrap_or,
-    clippy::match_bool,
-    clippy::needless_continue,
-    clippy::semicolon_if_nothing_returned,
-    clippy::similar_names,
-    clippy::struct_excessive_bools,
-    clippy::too_many_lines,
-    reason = "a model of the world, with tables of what happens in it"
-)]
 mod simulation;
 #[cfg(test)]
 mod term_tests;

@@ -28,12 +28,12 @@ use crate::lease::{
     LeaderElectionConfig, LeaderElectionHandle, LeaseHealth, LeaseRules, LeaseSettings, LeaseShares, LeaseTimings,
     SeenPlaces, ShiftedClock,
 };
-use crate::mock::{MockDriver, MockHandle};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::follow_from_list;
 use crate::telemetry::{Metrics, Tracer};
 use csi_attacher_base::health::Health;
 use csi_attacher_testbed::lease_server::ApiServer;
+use csi_mock_driver::{MockDriver, MockHandle};
 
 const NAME: &str = "a.test";
 const LIMIT: Duration = Duration::from_secs(20);
@@ -54,6 +54,7 @@ struct Stage {
     clock: ShiftedClock,
     task: DriverTask,
     publisher: DriverStateSender,
+    access: DriverConnector,
     reached: ConnectedDriver,
     held: Leadership,
     status: watch::Receiver<DriverState>,
@@ -140,6 +141,7 @@ impl Stage {
             clock,
             task,
             publisher: DriverStateSender::new(sender),
+            access,
             reached,
             held,
             status,
@@ -160,9 +162,21 @@ impl Stage {
     }
 
     /// Waits for the Lease; none when it is not had within a moment.
+    ///
+    /// Without the Lease nothing is written to the driver, and where something would have to be, as an acknowledgement of HTTP/2 that
+    /// was late, the connection ends. Then there is another one, as the task makes it.
     async fn lead(&mut self, limit: Duration) -> Option<bool> {
-        let lead = self.task.acquire_lease(&self.publisher, &self.reached, &mut self.held);
-        timeout(limit, lead).await.ok()
+        loop {
+            let lead = self.task.acquire_lease(&self.publisher, &self.reached, &mut self.held);
+            let leads = timeout(limit, lead).await.ok();
+            if leads != Some(false) || !self.reached.client.connection().is_lost() {
+                return leads;
+            }
+            let Ok(reached) = self.access.connect().await else {
+                panic!("not reached")
+            };
+            self.reached = reached;
+        }
     }
 
     /// Goes on with the engine or starts one; none when that is not done within a moment.

@@ -123,7 +123,7 @@ async fn a_change_of_a_volume_costs_one_look_at_each_attachment() {
 /// Gauges and conditions ask each second, of each driver, what has waited longest. That costs no walk over all attachments.
 #[test]
 fn what_has_waited_longest_is_found_without_a_walk() {
-    let store = Store::default();
+    let (store, _queue, _registration) = served();
     for number in 0..1_000 {
         let mut record = attached(number);
         record.created = jiff::Timestamp::from_second(1_000 + i64::try_from(number).unwrap()).ok();

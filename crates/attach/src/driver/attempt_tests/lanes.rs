@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::sync::Barrier;
 
 use super::*;
-use crate::mock::Rule;
+use csi_mock_driver::Rule;
 
 const DELETED: &str = "2026-01-01T00:00:00Z";
 

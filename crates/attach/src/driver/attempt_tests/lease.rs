@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::cache::{AttacherKey, EnqueueCause};
 use crate::lease::{LeaseTimings, ShiftedClock};
-use crate::mock::{CallResult, Rule};
+use csi_mock_driver::{CallResult, Rule};
 
 /// A stage in a term of 10 s until the renew deadline and 15 s in all, which nobody renews. The clock is shifted by hand, and
 /// no test takes that long.
@@ -99,7 +99,7 @@ async fn a_call_that_is_cut_off_is_told_to_nobody() {
     assert_eq!(stage.driver.in_flight().now, 1, "it may end");
     term.end();
     stage.rests_without_the_lease("va0").await;
-    let ended = |outcome| move |call: &crate::mock::CallRecord| call.outcome == outcome;
+    let ended = |outcome| move |call: &csi_mock_driver::CallRecord| call.outcome == outcome;
     let cancelled = stage.driver.wait_for_call(ended(CallResult::Cancelled));
     tokio::time::timeout(LIMIT, cancelled).await.expect("in time");
     assert_eq!(stage.patches(), [("va0".to_owned(), 200)], "the claim and nothing else");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::ReconcileSyncMode;
 use crate::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, finalizer_name};
-use crate::mock::Rule;
+use csi_mock_driver::Rule;
 
 const DELETED: &str = "2026-01-01T00:00:00Z";
 

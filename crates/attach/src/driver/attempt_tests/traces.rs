@@ -8,9 +8,9 @@ mod lives;
 mod quiet;
 
 use super::*;
-use crate::mock::Rule;
 use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use csi_attacher_testbed::trace_pipeline::pipeline;
+use csi_mock_driver::Rule;
 
 use crate::telemetry::TelemetryGuard;
 

@@ -5,9 +5,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::*;
-use crate::mock::{CallRecord, Rule};
 use crate::reflect::follow_from_list;
 use csi_attacher_base::health::Health;
+use csi_mock_driver::{CallRecord, Rule};
 
 const DELETED: &str = "2026-01-01T00:00:00Z";
 const PAGE: &str = "404 page not found\n";

@@ -7,8 +7,8 @@ use super::handshake::{HandshakeError, run_handshake};
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::csi::{CsiClient, DriverConnection};
-use crate::mock::{ControllerCapability, Method, MockDriver, MockDriverBuilder, Rule};
 use crate::telemetry::Metrics;
+use csi_mock_driver::{ControllerCapability, Method, MockDriver, MockDriverBuilder, Rule};
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -77,7 +77,7 @@ impl Reservation {
         self.shared.table.lock().verdict(&self.config, &self.driver)
     }
 
-    /// Where it stands; when it is granted, nobody else's is before [`Reservation::step_back`]. That has to follow soon after
+    /// Where it stands; when it is granted, nobody else's is before [`Reservation::deactivate`]. That has to follow soon after
     /// the claim is refused, as an older one waits for it.
     pub fn activate(&self) -> ReservationState {
         self.shared.table.lock().take(&self.config, &self.driver)

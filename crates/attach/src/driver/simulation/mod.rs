@@ -7,6 +7,19 @@
 //! `SIMULATION_HISTORIES` histories are run, from `SIMULATION_SEED` on, and as many from `SIMULATION_FRESH` on if that is set;
 //! docs/contribute/TESTING.md tells more.
 
+#![allow(
+    clippy::assigning_clones,
+    clippy::format_collect,
+    clippy::map_unwrap_or,
+    clippy::match_bool,
+    clippy::needless_continue,
+    clippy::semicolon_if_nothing_returned,
+    clippy::similar_names,
+    clippy::struct_excessive_bools,
+    clippy::too_many_lines,
+    reason = "a model of the world, with tables of what happens in it"
+)]
+
 mod actors;
 mod answers;
 mod backend;

@@ -293,15 +293,15 @@ impl Drop for RequestSlot {
     }
 }
 
-#[cfg(test)]
 impl RequestSlots {
     /// Whether nothing is in flight or in line.
-    pub(super) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         let state = self.0.lock();
         state.running == 0 && state.lines_running == 0 && state.drivers.is_empty()
     }
 
-    pub(super) fn running_and_limit(&self) -> (usize, usize) {
+    /// How many are in flight, and how many may be.
+    pub fn running_and_limit(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.running, state.limit.now())
     }

@@ -27,8 +27,8 @@ use crate::driver::connect::{ConnectedDriver, DriverConnector};
 use crate::driver::state::DriverStateSender;
 use crate::driver::{DriverState, SharedContext};
 use crate::events::EventRecorder;
-use crate::mock::{ListenEndpoint, Method, MockDriver, MockHandle, Rule};
 use crate::telemetry::{Metrics, Span, Tracer};
+use csi_mock_driver::{ListenEndpoint, Method, MockDriver, MockHandle, Rule};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// The deadline of what is not answered, and of Probe.
@@ -298,7 +298,7 @@ async fn a_driver_that_hangs_is_connected_to_more_and_more_rarely() {
     assert!(hanging.note(Instant::now()));
 }
 
-fn socket_driver(folder: &tempfile::TempDir) -> (PathBuf, crate::mock::MockDriverBuilder) {
+fn socket_driver(folder: &tempfile::TempDir) -> (PathBuf, csi_mock_driver::MockDriverBuilder) {
     let socket = folder.path().join("csi.sock");
     (socket, MockDriver::builder("a.test").accept_any_volume())
 }
