@@ -26,5 +26,6 @@ use csi_attacher_attach::{cache, driver};
 use csi_attacher_base::{clock, error_chain, health};
 use csi_attacher_kube::{apiserver, events, lease, reflect, watch_answers};
 use csi_attacher_model::{api, decide, insight, objects};
+use csi_attacher_runtime as runtime;
 use csi_attacher_telemetry as telemetry;
 use csi_attacher_workqueue as queue;

@@ -21,11 +21,12 @@ use super::status_author::DriverLeader;
 use crate::api::DriverConfig;
 use crate::api::condition::ConditionReason;
 use crate::cache::AttacherKey;
-use crate::driver::reservation::Reservations;
-use crate::driver::{DriverPhase, DriverState, DriverTask, SharedContext};
+use crate::driver::{AttachRole, SharedContext};
 use crate::findings::FindingsHandle;
 use crate::lease::LeaderState;
 use crate::queue::Queue;
+use crate::runtime::reservation::Reservations;
+use crate::runtime::{DriverPhase, DriverState, DriverTask};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
@@ -163,7 +164,10 @@ impl Drivers {
         let stop = CancellationToken::new();
         let removed = Arc::new(AtomicBool::new(false));
         let task = DriverTask {
-            context: self.context.clone(),
+            role: AttachRole {
+                context: self.context.clone(),
+                queue: queue.clone(),
+            },
             name: Name::from(name),
             config: settings_seen,
             campaign,
@@ -174,7 +178,6 @@ impl Drivers {
             cut_off: self.cut_off.clone(),
             removed: removed.clone(),
             status,
-            queue: queue.clone(),
         };
         let handle = self.tasks.spawn(task.run());
         #[cfg(test)]

@@ -33,12 +33,13 @@ use tracing::info;
 
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::clock;
-use crate::driver::{DriverPhase, SharedContext};
+use crate::driver::SharedContext;
 use crate::events::{EventRecorder, NewEvent, of_config};
 use crate::findings::{ConfiguredDriver, FindingsHandle};
 use crate::health::CheckHandle;
 use crate::lease::LeaderElections;
 use crate::reflect::{from_lists, patient};
+use crate::runtime::DriverPhase;
 use drivers::{Drivers, Name};
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;

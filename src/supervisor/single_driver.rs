@@ -9,9 +9,10 @@ use super::Shutdown;
 use super::drivers::Drivers;
 use super::election::LeaderElectionMode;
 use crate::api::DriverConfig;
-use crate::driver::{DriverPhase, SharedContext};
+use crate::driver::SharedContext;
 use crate::health::CheckHandle;
 use crate::lease::LeaderElectionConfig;
+use crate::runtime::DriverPhase;
 
 /// What stands in logs where the name of an AttacherConfig would.
 const NAME: &str = "command-line";

@@ -10,7 +10,7 @@ use super::Drivers;
 use crate::api::AttacherConfigStatus;
 use crate::api::names::finalizer_name;
 use crate::clock;
-use crate::driver::DriverPhase;
+use crate::runtime::DriverPhase;
 use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::drivers::Name;
 use crate::supervisor::gauges;

@@ -6,7 +6,7 @@ use super::status::{condition, driver, facts, failed, four, fresh};
 use crate::api::AttacherConfigObject;
 use crate::api::condition::ConditionReason;
 use crate::api::validated::CapabilityLost;
-use crate::driver::DriverPhase;
+use crate::runtime::DriverPhase;
 use crate::supervisor::deletion::{
     DeletionState, Remaining, is_served, is_waiting, lets_go, patch, withdraw_confirmation,
 };

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::status::{at, condition, driver, facts, fresh};
 use crate::decide::reconcile::{DesiredState, Expectation, LastingMismatches};
 use crate::decide::{Capabilities, DriverFacts, NodeEntry};
-use crate::driver::DriverPhase;
 use crate::insight::{FindingHistory, FindingInput, FindingThresholds, FindingsPass, FindingsSummary, StuckAttachment};
 use crate::objects::VolumeAttachmentWire;
+use crate::runtime::DriverPhase;
 use crate::supervisor::status::StatusInput;
 
 /// What a look over some of a driver's attachments found. Each is given by its name, and is stuck; or it has no CSINode.

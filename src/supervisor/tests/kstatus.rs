@@ -3,7 +3,7 @@
 use super::status::{driver, facts, failed, fresh};
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::ConditionReason;
-use crate::driver::DriverPhase;
+use crate::runtime::DriverPhase;
 
 /// What kstatus computes for a custom resource (sigs.k8s.io/cli-utils, pkg/kstatus/status, by the order of its rules).
 fn kstatus(status: &AttacherConfigStatus, generation: i64) -> &'static str {

@@ -2,7 +2,7 @@
 
 use super::status::{at, driver, facts};
 use crate::api::AttacherConfigStatus;
-use crate::driver::{DriverPhase, ReconcileSyncResult};
+use crate::runtime::{DriverPhase, ReconcileSyncResult};
 use crate::supervisor::status::status;
 
 #[test]

@@ -3,8 +3,8 @@
 use super::status::{driver, facts, fresh};
 use crate::api::{AttacherConfigStatus, condition};
 use crate::decide::reconcile::{Unclaimed, VolumesWithoutAttachment};
-use crate::driver::{DriverPhase, DriverState, ReconcileSyncResult};
 use crate::events::EventReason;
+use crate::runtime::{DriverPhase, DriverState, ReconcileSyncResult};
 use crate::supervisor::status_events::{event_for_change, without_attachment};
 use jiff::Timestamp;
 

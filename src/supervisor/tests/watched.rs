@@ -5,9 +5,9 @@ use kube::runtime::watcher::{self, Event};
 use tokio::time::advance;
 
 use super::status::{driver, facts, fresh};
-use crate::driver::DriverPhase;
 use crate::health::Health;
 use crate::reflect::RECOVERED;
+use crate::runtime::DriverPhase;
 use crate::supervisor::status::StatusInput;
 use crate::supervisor::watched::Watched;
 

@@ -1,5 +1,7 @@
 //! Attempts against an API server and a driver in this process: what happens between an answer and the next decision.
 
+use csi_attacher_runtime::Engine as _;
+
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -23,10 +25,9 @@ mod truth;
 
 use api::{Api, serve};
 
+use super::SharedContext;
 use super::engine::Engine;
-use super::fence::FencedClient;
-use super::state::DriverStateSender;
-use super::{DriverState, SharedContext};
+use super::fence::{Fence, FencedClient};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
@@ -37,6 +38,8 @@ use crate::events::EventRecorder;
 use crate::lease::Term;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
+use csi_attacher_runtime::DriverState;
+use csi_attacher_runtime::state::DriverStateSender;
 use csi_mock_driver::{Method as Call, MockDriver, MockHandle};
 
 const DRIVER: &str = "a.test";
@@ -68,7 +71,7 @@ fn engine(
     };
     let facts = DriverFacts::new(name, capabilities);
     let publisher = DriverStateSender::new(watch::Sender::new(DriverState::new()));
-    let client = FencedClient::new(Arc::new(client), term);
+    let client = FencedClient::behind(Arc::new(client), Fence::new(term));
     let (context, settings) = (context.clone(), settings.subscribe());
     let engine = Engine::start(context, settings, "config".into(), facts, client, publisher);
     let Ok(engine) = engine else { panic!("conflict") };

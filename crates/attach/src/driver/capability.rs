@@ -6,90 +6,58 @@
 //! says that it needs no attach, or a person confirms that. Whether it was published to is read from the objects, so that every
 //! replica finds the same, also after a restart.
 
-use super::connect::ConnectFailure;
-use super::connect::handshake::HandshakeError;
-use super::engine::Engine;
-use super::leadership::Leadership;
-use super::state::{DriverPhase, DriverStateSender, Plugin};
-use super::task::DriverTask;
 use crate::api::condition::ConditionReason;
 use crate::api::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
-use crate::api::validated::CapabilityLost;
+use crate::api::validated::{CapabilityLost, DriverConfig};
 use crate::apiserver::{ApiError, ApiErrorKind, CsiDriver};
 use crate::cache::Marks;
-use crate::csi::CsiClient;
 use crate::decide::{DriverFacts, ReleaseWithoutCall};
+use csi_attacher_runtime::Refusal;
 
-/// A driver has lost PUBLISH_UNPUBLISH_VOLUME while objects are held for it: why, and what a person can do.
-struct CapabilityMissing(String);
+use super::shared_context::SharedContext;
 
-impl DriverTask {
-    /// What the driver that answered `facts` is worked for with; none when it lost the capability, after the Lease was given up and
-    /// a reason to look again was waited for.
-    pub(super) async fn serviceable(
-        &mut self,
-        publisher: &DriverStateSender,
-        facts: &DriverFacts,
-        client: &CsiClient,
-        held: &mut Leadership,
-    ) -> Option<DriverFacts> {
-        match self.release_without_call(facts).await {
-            Ok(release) => Some(facts.clone().releasing(release)),
-            Err(CapabilityMissing(message)) => {
-                let reason = ConditionReason::CapabilityLost;
-                self.finish(publisher, held).await;
-                let unreached = ConnectFailure::over(client, HandshakeError::Stalled { reason, message });
-                self.wait_for_driver(publisher, &unreached, std::future::pending(), std::future::pending())
-                    .await;
-                None
-            }
-        }
+/// Whether a person confirmed something else by now than what an engine goes by, which has no calls.
+pub(super) fn is_confirmed_otherwise(facts: &DriverFacts, config: &DriverConfig) -> bool {
+    let confirmed_for = Some(facts.name.to_string());
+    let confirmed = config.capability_lost == CapabilityLost::Stall { confirmed_for };
+    !facts.capabilities.publish_unpublish && confirmed != (facts.release == ReleaseWithoutCall::Confirmed)
+}
+
+/// What may be released without a call; refused when the driver must not be worked for.
+pub(super) async fn release_without_call(
+    context: &SharedContext,
+    facts: &DriverFacts,
+    config: &DriverConfig,
+    name: &str,
+) -> Result<ReleaseWithoutCall, Refusal> {
+    let CapabilityLost::Stall { confirmed_for } = &config.capability_lost else {
+        return Ok(ReleaseWithoutCall::Nothing);
+    };
+    if facts.capabilities.publish_unpublish {
+        return Ok(ReleaseWithoutCall::Nothing);
     }
-
-    /// Whether a person confirmed something else by now than what the engine goes by, which has no calls.
-    pub(super) fn has_other_confirmation(&self, held: &Leadership) -> bool {
-        let Some(facts) = held.engine.as_ref().map(Engine::facts) else {
-            return false;
-        };
-        let confirmed_for = Some(facts.name.to_string());
-        let confirmed = self.config.borrow().capability_lost == CapabilityLost::Stall { confirmed_for };
-        !facts.capabilities.publish_unpublish && confirmed != (facts.release == ReleaseWithoutCall::Confirmed)
+    let marks = context.store.marks(facts);
+    if let Some(release) = unasked(facts, &marks, confirmed_for.as_deref()) {
+        return Ok(release);
     }
-
-    /// Whether a driver is asked again and again, and says what it said.
-    pub(super) fn is_known_to_be_stalled(&self, plugin: &Plugin) -> bool {
-        let status = self.status.borrow();
-        matches!(status.phase, DriverPhase::Stalled { .. }) && status.plugin.as_ref() == Some(plugin)
-    }
-
-    /// What may be released without a call; an error when the driver must not be worked for.
-    async fn release_without_call(&self, facts: &DriverFacts) -> Result<ReleaseWithoutCall, CapabilityMissing> {
-        let setting = self.config.borrow().capability_lost.clone();
-        let CapabilityLost::Stall { confirmed_for } = &setting else {
-            return Ok(ReleaseWithoutCall::Nothing);
-        };
-        if facts.capabilities.publish_unpublish {
-            return Ok(ReleaseWithoutCall::Nothing);
-        }
-        let marks = self.context.store.marks(facts);
-        if let Some(release) = unasked(facts, &marks, confirmed_for.as_deref()) {
-            return Ok(release);
-        }
-        let answer = self.context.requests.csi_driver(&facts.name).await;
-        match answer {
-            Ok(driver) if !driver.attach_required => Ok(ReleaseWithoutCall::AttachNotRequired),
-            answer => {
-                let endpoint = self.config.borrow().endpoint.to_string();
-                Err(CapabilityMissing(words(&Lost {
-                    config: &self.name,
-                    driver: &facts.name,
-                    finalizer: &facts.finalizer,
-                    endpoint: &endpoint,
-                    marks: &marks,
-                    csi_driver: &answer,
-                    confirmed_for: confirmed_for.as_deref(),
-                })))
-            }
+    let answer = context.requests.csi_driver(&facts.name).await;
+    match answer {
+        Ok(driver) if !driver.attach_required => Ok(ReleaseWithoutCall::AttachNotRequired),
+        answer => {
+            let endpoint = config.endpoint.to_string();
+            let message = words(&Lost {
+                config: name,
+                driver: &facts.name,
+                finalizer: &facts.finalizer,
+                endpoint: &endpoint,
+                marks: &marks,
+                csi_driver: &answer,
+                confirmed_for: confirmed_for.as_deref(),
+            });
+            Err(Refusal {
+                reason: ConditionReason::CapabilityLost,
+                message,
+            })
         }
     }
 }

@@ -8,7 +8,6 @@ use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
 use super::fence::FencedClient;
 use super::shared_context::SharedContext;
-use super::state::DriverStateSender;
 use super::waits::Waits;
 use crate::api::validated::DriverConfig;
 use crate::cache::{AttacherKey, Snapshot};
@@ -16,6 +15,7 @@ use crate::decide::DriverFacts;
 use crate::queue::Queue;
 use crate::telemetry::Tracer;
 use crate::traces::LifecycleTraces;
+use csi_attacher_runtime::state::DriverStateSender;
 
 /// What every attempt of one driver needs.
 pub(super) struct DriverContext {

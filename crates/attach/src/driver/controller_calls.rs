@@ -11,9 +11,9 @@ use crate::objects::StringMap;
 use crate::telemetry::Span;
 
 /// The calls of a driver that move volumes. Each begins with the first poll of its future and ends by its deadline; a call
-/// whose future is dropped may still be carried out. An engine makes them by a [`FencedClient`](crate::driver::fence::FencedClient)
-/// only.
-pub(super) trait ControllerCalls: Send + Sync {
+/// whose future is dropped may still be carried out. An engine makes them behind a
+/// [`Fence`](csi_attacher_runtime::fence::Fence) only.
+pub trait ControllerCalls: Send + Sync {
     /// ControllerPublishVolume; answers the publish context.
     fn publish<'a>(
         &'a self,

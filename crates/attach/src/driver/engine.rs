@@ -8,13 +8,14 @@ use tokio_util::task::AbortOnDropHandle;
 use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
 use super::attempt::{self, undo};
+use super::capability::is_confirmed_otherwise;
 use super::context::DriverContext;
-use super::fence::FencedClient;
+use super::controller_calls::ControllerCalls;
+use super::fence::{Fence, FencedClient};
 use super::queue_metrics::QueueMetrics;
 use super::shared_context::SharedContext;
-use super::state::DriverStateSender;
 use super::waits::Waits;
-use super::{reconcile_sync, release, runner};
+use super::{reconcile_sync, release};
 use crate::api::validated::DriverConfig;
 use crate::apiserver::{RateLimit, Throttle};
 use crate::cache::{AttacherKey, EnqueueCause, Registration, Route, RouteConflict};
@@ -24,6 +25,7 @@ use crate::objects::SecretReference;
 use crate::queue::{Backoff, Builder, LaneLimits, Queue, QueueLimits, Rate};
 use crate::schedule;
 use crate::traces::LifecycleTraces;
+use csi_attacher_runtime::{DriverStateSender, runner};
 
 /// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
 /// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
@@ -35,7 +37,7 @@ const RELEASES_AT_ONCE: usize = 100;
 
 /// A queue at work. Dropped without [`Engine::drain`], as when the driver's task panics, its runs are cancelled: a second
 /// engine for the same driver must not find the first one still calling.
-pub(super) struct Engine {
+pub struct Engine {
     work: Arc<DriverContext>,
     runner: AbortOnDropHandle<()>,
     reconciler: Option<AbortOnDropHandle<()>>,
@@ -48,7 +50,7 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Takes over the work of a driver; refused when another one already does.
-    pub fn start(
+    pub(super) fn start(
         context: SharedContext,
         config: watch::Receiver<Arc<DriverConfig>>,
         config_name: Arc<str>,
@@ -115,16 +117,6 @@ impl Engine {
         })
     }
 
-    /// What this engine works for.
-    pub fn facts(&self) -> &DriverFacts {
-        &self.work.facts
-    }
-
-    /// Resolves when the driver, which has no calls, is found to have published something before.
-    pub async fn capability_missed(&self) {
-        self.work.capability_missed.notified().await;
-    }
-
     /// The queue, for counts.
     pub fn queue(&self) -> &Queue<AttacherKey> {
         &self.work.queue
@@ -132,34 +124,36 @@ impl Engine {
 
     /// What its runs work with.
     #[cfg(test)]
-    pub fn work(&self) -> &DriverContext {
+    pub(super) fn work(&self) -> &DriverContext {
         &self.work
     }
+}
 
-    /// Starts no further runs; the connection is lost.
-    pub fn pause(&self) {
-        self.work.queue.pause();
+impl csi_attacher_runtime::Engine for Engine {
+    type Calls = Arc<dyn ControllerCalls>;
+
+    fn facts(&self) -> &DriverFacts {
+        &self.work.facts
     }
 
-    /// The term of the Lease in which this engine works; none when there is no election. What it knows of the objects is good
-    /// for this term only.
-    pub fn term(&self) -> Option<Term> {
+    fn term(&self) -> Option<Term> {
         self.work.client().term().cloned()
     }
 
-    /// Goes on over a new connection, in the same term. If it `restores` the driver, whatever failed before is tried at once: the
-    /// cause may be gone with the old one.
-    pub fn resume(&self, client: FencedClient, restores: bool) {
-        *self.work.client.write() = client;
+    fn pause(&self) {
+        self.work.queue.pause();
+    }
+
+    fn resume(&self, calls: Self::Calls, fence: Fence, restores: bool) {
+        *self.work.client.write() = FencedClient::behind(calls, fence);
         if restores {
             self.work.queue.wake_all(EnqueueCause::Retry.into());
         }
         self.work.queue.resume();
     }
 
-    /// Takes changed settings into use; calls that run keep theirs. What failed is tried at once: the change may be the
-    /// cure.
-    pub fn reconfigure(&self, config: &DriverConfig) {
+    /// Calls that run keep their settings. What failed is tried at once: the change may be the cure.
+    fn reconfigure(&self, config: &DriverConfig) {
         self.work.queue.set_limits(limits(config, &self.work.facts));
         self.work.queue.set_backoff(backoff(config));
         self.api_limit.set(api_limit(config));
@@ -168,20 +162,35 @@ impl Engine {
         self.work.queue.wake_all(EnqueueCause::Config.into());
     }
 
-    /// The traces of what is pending.
-    pub fn lives(&self) -> LifecycleTraces {
-        self.work.lives.clone()
+    /// Resolves when the driver, which has no calls, is found to have published something before.
+    async fn doubts_admission(&self) {
+        self.work.capability_missed.notified().await;
     }
 
-    /// Starts no further runs and waits for those in flight, whose results are written as ever, without waiting for the
-    /// driver's own limit of requests: there is a deadline for this, and what is in flight is bounded.
-    pub async fn drain(self) {
+    fn is_admitted_otherwise(&self, config: &DriverConfig) -> bool {
+        is_confirmed_otherwise(&self.work.facts, config)
+    }
+
+    /// The results of runs in flight are written as ever, without waiting for the driver's own limit of requests: there is a deadline
+    /// for this, and what is in flight is bounded.
+    async fn drain(self) {
         drop(self.reconciler);
         self.work.queue.close();
         self.api_limit.set(None);
         if let Err(error) = self.runner.await {
             tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");
         }
+    }
+
+    fn drained(&self) -> impl Future<Output = ()> + Send + 'static {
+        let queue = self.work.queue.clone();
+        async move { queue.drained().await }
+    }
+
+    /// The traces of what is pending end.
+    fn end_pending(&self) -> Box<dyn FnOnce() + Send> {
+        let lives = self.work.lives.clone();
+        Box::new(move || lives.end_all())
     }
 }
 

@@ -1,82 +1,39 @@
-//! The one place that every call to a driver passes: nothing is sent without the driver's Lease.
-//!
-//! A process can stand still between any two of its steps, for longer than its Lease: a node that swaps, a container that is
-//! frozen or throttled, a machine that is suspended. What it knew before is not true any more when it goes on, and what is
-//! about to be sent may undo the work of the replica that took over. So the clocks are read at the very moment when a call is
-//! begun, and each time before it goes on; and once more when its bytes leave the process, as a call passes queues of the
-//! connection on its way. What the kernel was given before the process stood still cannot be taken back.
+//! The calls of an engine, all of which pass the fence.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use thiserror::Error;
+pub(super) use csi_attacher_runtime::fence::{CallFailure, Fence, LeaseLost};
 
 use super::controller_calls::ControllerCalls;
 use crate::apiserver::SecretData;
-use crate::csi::{CallError, CsiClient, VolumePage};
+use crate::csi::VolumePage;
 use crate::decide::{PublishRequest, VolumeOnNode};
 use crate::lease::Term;
 use crate::objects::StringMap;
 use crate::telemetry::Span;
 
-/// Why a call brought no answer that counts.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub(super) enum CallFailure {
-    /// What the driver or the connection said.
-    #[error(transparent)]
-    Driver(#[from] CallError),
-    /// The call was not the driver's failure, and nothing may be written about it: others may work for the driver.
-    #[error(transparent)]
-    Lease(#[from] LeaseLost),
-}
-
-/// What the loss of the Lease did to a call.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub(super) enum LeaseLost {
-    /// The driver was not asked.
-    #[error("this replica lost the Lease of the driver; the call was not sent")]
-    NotStarted,
-    /// The driver may still do what it was asked to, as after a broken connection.
-    #[error("the Lease of the driver is over, so that the call was cancelled")]
-    Cancelled,
-}
-
 /// What calls a driver, for as long as its Lease is held. Clones share the connection.
 #[derive(Clone)]
 pub(super) struct FencedClient {
     calls: Arc<dyn ControllerCalls>,
-    term: Option<Term>,
+    fence: Fence,
 }
 
 impl FencedClient {
-    /// Calls in this term of the driver's Lease; at any time when there is no election.
-    pub fn new(calls: Arc<dyn ControllerCalls>, term: Option<Term>) -> Self {
-        Self { calls, term }
-    }
-
-    /// As [`FencedClient::new`], over the connection of `client`, which writes nothing after the term either.
-    pub fn over(client: &CsiClient, calls: Arc<dyn ControllerCalls>, term: Option<Term>) -> Self {
-        if let Some(term) = term.clone() {
-            client.connection().writes_only_while(move || term.may_run());
-        }
-        Self::new(calls, term)
+    /// Calls that pass this fence.
+    pub fn behind(calls: Arc<dyn ControllerCalls>, fence: Fence) -> Self {
+        Self { calls, fence }
     }
 
     /// The term in which calls are made; none when there is no election.
     pub fn term(&self) -> Option<&Term> {
-        self.term.as_ref()
-    }
-
-    fn fence_of_term(&self) -> Option<&Term> {
-        self.term.as_ref().filter(|term| term.is_fence())
+        self.fence.term()
     }
 
     /// Whether a call would be sent now.
     pub fn may_start(&self) -> bool {
-        self.fence_of_term().is_none_or(Term::may_start)
+        self.fence.may_start()
     }
 
     /// ControllerPublishVolume; answers the publish context.
@@ -87,7 +44,9 @@ impl FencedClient {
         deadline: Duration,
         parent: &Span,
     ) -> Result<StringMap, CallFailure> {
-        self.fence(self.calls.publish(plan, secrets, deadline, parent)).await
+        self.fence
+            .call(self.calls.publish(plan, secrets, deadline, parent))
+            .await
     }
 
     /// ControllerUnpublishVolume.
@@ -98,7 +57,9 @@ impl FencedClient {
         deadline: Duration,
         parent: &Span,
     ) -> Result<(), CallFailure> {
-        self.fence(self.calls.unpublish(place, secrets, deadline, parent)).await
+        self.fence
+            .call(self.calls.unpublish(place, secrets, deadline, parent))
+            .await
     }
 
     /// One page of ListVolumes.
@@ -108,38 +69,15 @@ impl FencedClient {
         token: &str,
         deadline: Duration,
     ) -> Result<VolumePage, CallFailure> {
-        self.fence(self.calls.list_volumes(max_entries, token, deadline)).await
+        self.fence
+            .call(self.calls.list_volumes(max_entries, token, deadline))
+            .await
     }
 
     /// The same, with calls that are counted as being about volumes of an in-tree plug-in; none when nothing is counted.
     pub fn for_in_tree(&self) -> Option<Self> {
         let calls = self.calls.for_in_tree()?;
-        let term = self.term.clone();
-        Some(Self { calls, term })
-    }
-
-    /// Makes a call, which begins with its first poll. Between the look at the clocks and a poll there is nothing that waits.
-    async fn fence<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallFailure> {
-        let Some(term) = self.fence_of_term() else {
-            return Ok(call.await?);
-        };
-        let mut over = pin!(term.over());
-        let mut call = pin!(call);
-        let mut started = false;
-        poll_fn(|context| {
-            // Only for the sake of its timer: what counts is what the clocks say.
-            let _timer = over.as_mut().poll(context);
-            let (held, lost) = if started {
-                (term.may_run(), LeaseLost::Cancelled)
-            } else {
-                (term.may_start(), LeaseLost::NotStarted)
-            };
-            if !held {
-                return Poll::Ready(Err(lost.into()));
-            }
-            started = true;
-            call.as_mut().poll(context).map_err(CallFailure::from)
-        })
-        .await
+        let fence = self.fence.clone();
+        Some(Self { calls, fence })
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, advance, sleep, timeout};
 
 use super::controller_calls::ControllerCalls;
-use super::fence::{CallFailure, FencedClient, LeaseLost};
+use super::fence::{CallFailure, Fence, FencedClient, LeaseLost};
 use crate::apiserver::SecretData;
 use crate::csi::{CallError, VolumePage};
 use crate::decide::{AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
@@ -134,7 +134,7 @@ impl Fenced {
         let term = Term::new(clock.clone(), timing, clock.now());
         let (polled, running, begun) = (driver.polled.clone(), driver.running.clone(), driver.begun.clone());
         Self {
-            client: FencedClient::new(Arc::new(driver), Some(term.clone())),
+            client: FencedClient::behind(Arc::new(driver), Fence::new(Some(term.clone()))),
             term,
             clock,
             polled,
@@ -293,12 +293,12 @@ async fn calls_end_with_a_term_that_ends_before_its_time() {
 
 #[tokio::test(start_paused = true)]
 async fn without_an_election_nothing_is_asked() {
-    let client = FencedClient::new(
+    let client = FencedClient::behind(
         Arc::new(Counting {
             takes: seconds(3600),
             ..Counting::default()
         }),
-        None,
+        Fence::new(None),
     );
     advance(seconds(3600)).await;
     assert!(client.may_start() && client.for_in_tree().unwrap().may_start());

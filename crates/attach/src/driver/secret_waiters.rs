@@ -14,15 +14,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::permissions;
-use super::state::{DriverStateSender, WithheldSecrets};
 use crate::api::condition::ConditionReason;
+use crate::api::permissions;
 use crate::apiserver::{Requests, SecretEvent, pause_after};
 use crate::cache::{AttacherKey, EnqueueCause};
 use crate::decide::Refusal;
 use crate::objects::{ResourceVersion, SecretReference};
 use crate::queue::Queue;
 use crate::schedule;
+use csi_attacher_runtime::state::{DriverStateSender, WithheldSecrets};
 
 /// Secrets of one driver that are asked for. What waits for others waits for the end of its backoff.
 const MAX_SECRETS: usize = 256;

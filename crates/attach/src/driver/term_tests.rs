@@ -2,7 +2,6 @@
 
 use futures::{Stream, StreamExt as _, stream};
 use kube::runtime::watcher::{self, Event};
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -13,12 +12,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connect::{ConnectedDriver, DriverConnector};
-use super::leadership::Leadership;
-use super::reservation::Reservations;
-use super::state::{DriverPhase, DriverStateSender};
-use super::task::DriverTask;
-use super::{DriverState, SharedContext};
+use super::controller_calls::ControllerCalls;
+use super::engine::Engine;
+use super::{AttachRole, SharedContext};
 use crate::api::names::lease_name;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, connect};
@@ -32,6 +28,12 @@ use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::follow_from_list;
 use crate::telemetry::{Metrics, Tracer};
 use csi_attacher_base::health::Health;
+use csi_attacher_runtime::connect::{ConnectedDriver, DriverConnector};
+use csi_attacher_runtime::leadership::Leadership;
+use csi_attacher_runtime::reservation::Reservations;
+use csi_attacher_runtime::state::{DriverPhase, DriverStateSender};
+use csi_attacher_runtime::task::DriverTask;
+use csi_attacher_runtime::{DriverState, Engine as _, Role as _};
 use csi_attacher_testbed::lease_server::ApiServer;
 use csi_mock_driver::{MockDriver, MockHandle};
 
@@ -52,11 +54,11 @@ enum Lists {
 struct Stage {
     leases: ApiServer,
     clock: ShiftedClock,
-    task: DriverTask,
+    task: DriverTask<AttachRole>,
     publisher: DriverStateSender,
-    access: DriverConnector,
-    reached: ConnectedDriver,
-    held: Leadership,
+    access: DriverConnector<Arc<dyn ControllerCalls>>,
+    reached: ConnectedDriver<Arc<dyn ControllerCalls>>,
+    held: Leadership<Engine>,
     status: watch::Receiver<DriverState>,
     lists: watch::Sender<Lists>,
     _watches: AbortOnDropHandle<()>,
@@ -114,7 +116,10 @@ impl Stage {
         };
         let (sender, status) = watch::channel(DriverState::new());
         let task = DriverTask {
-            context: context.clone(),
+            role: AttachRole {
+                context: context.clone(),
+                queue: Arc::default(),
+            },
             name: "config".into(),
             config: config.clone(),
             campaign: Some(campaign.clone()),
@@ -125,9 +130,14 @@ impl Stage {
             cut_off: CancellationToken::new(),
             removed: Arc::default(),
             status: sender.clone(),
-            queue: Arc::new(Mutex::new(None)),
         };
-        let access = DriverConnector::new("config".into(), config, &context);
+        let access = DriverConnector::new(
+            "config".into(),
+            config,
+            &context.requests,
+            &context.metrics,
+            AttachRole::calls,
+        );
         let Ok(reached) = access.connect().await else {
             panic!("not reached")
         };

@@ -8,10 +8,10 @@ use tokio_util::task::AbortOnDropHandle;
 use super::attempt::detach_waits::DetachWaits;
 use super::attempt::in_flight::CallInFlight;
 use super::secret_waiters::SecretWaits;
-use super::state::DriverStateSender;
 use crate::cache::{AttacherKey, EnqueueCause, ForcedAttachments};
 use crate::queue::Queue;
 use crate::schedule;
+use csi_attacher_runtime::state::DriverStateSender;
 
 /// The waits of one driver.
 pub(super) struct Waits {

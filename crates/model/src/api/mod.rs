@@ -14,6 +14,7 @@ mod event_reason;
 mod malformed_spec;
 pub mod names;
 pub mod object;
+pub mod permissions;
 mod rules;
 pub mod status;
 pub mod validated;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::super::permissions;
 use super::super::secret_waiters::Withheld;
 use super::cause::FailureCause;
 use super::state::{Attempt, StepResult};
 use super::writes::failed_with;
+use crate::api::permissions;
 use crate::apiserver::{ApiError, ApiErrorKind, Returned};
 use crate::cache::Snapshot;
 use crate::decide::patch::WriteTarget;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::super::context::DriverContext;
 use super::super::queue_metrics::queue_name;
-use super::super::state::FailureRecord;
 use super::cause::FailureCause;
 use super::events;
 use super::state::Attempt;
@@ -18,6 +17,7 @@ use crate::queue::{Run, Trigger};
 use crate::telemetry::Span;
 use crate::telemetry::names::{self, attr};
 use crate::traces::{AttemptResult, attributes};
+use csi_attacher_runtime::state::FailureRecord;
 
 /// What the span of an attempt tells from its start.
 pub(in crate::driver) fn set_attempt_attributes(

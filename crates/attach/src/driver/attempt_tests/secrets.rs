@@ -116,7 +116,7 @@ impl Scene {
         let facts = DriverFacts::new(DRIVER, able);
         let (status, told) = watch::channel(DriverState::new());
         let (store, driver) = (context.store.clone(), Arc::new(Recorder::default()));
-        let calls: FencedClient = FencedClient::new(driver.clone(), None);
+        let calls: FencedClient = FencedClient::behind(driver.clone(), Fence::new(None));
         let engine = Engine::start(
             context,
             seen,

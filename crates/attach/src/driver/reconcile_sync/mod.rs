@@ -18,7 +18,6 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use super::context::DriverContext;
-use super::state::ReconcileSyncResult;
 use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::cache::{EnqueueCause, Snapshot, observe};
 use crate::clock;
@@ -29,6 +28,7 @@ use crate::decide::reconcile::{
 use crate::decide::{Policy, SecretState};
 use crate::objects::{AttachmentSource, InTreePlugin, VolumeSpec};
 use crate::telemetry::metrics::ReconcileSyncCounts;
+use csi_attacher_runtime::state::ReconcileSyncResult;
 use list::{ListError, ListLimits, ListProgress, list};
 use span::ReconcileSyncSpan;
 

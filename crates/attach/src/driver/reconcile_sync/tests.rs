@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::controller_calls::ControllerCalls;
-use super::super::fence::FencedClient;
+use super::super::fence::{Fence, FencedClient};
 use super::list::{ListError, ListLimits, ListProgress, MAX_EMPTY_PAGES, MAX_PAGES, list};
 use crate::apiserver::SecretData;
 use crate::csi::{CallError, VolumePage, VolumeWithNodes};
@@ -105,7 +105,7 @@ async fn listed(
     let client = lister.clone();
     let mut progress = ListProgress::default();
     let outcome = list(
-        move || FencedClient::new(client.clone(), None),
+        move || FencedClient::behind(client.clone(), Fence::new(None)),
         LIMITS,
         &mut listing,
         &mut progress,
@@ -237,7 +237,7 @@ async fn a_pass_has_a_deadline_of_its_own() {
     let mut listing = Listing::about(vec![expected("a")]);
     let client = slow.clone();
     let outcome = list(
-        move || FencedClient::new(client.clone(), None),
+        move || FencedClient::behind(client.clone(), Fence::new(None)),
         LIMITS,
         &mut listing,
         &mut ListProgress::default(),

@@ -6,16 +6,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::super::connect::handshake::Handshake;
-use super::super::connect::replacement::Replacement;
-use super::super::connect::{ConnectFailure, ConnectedDriver, Connector};
-use super::super::state::DriverStateSender;
 use super::calls::ModelDriver;
 use super::scenario::DRIVERS;
 use crate::api::validated::Endpoint;
 use crate::csi::{CapabilityReport, CsiClient, DriverConnection, PluginInfo};
 use crate::decide::Capabilities;
+use crate::driver::ControllerCalls;
 use crate::telemetry::Metrics;
+use csi_attacher_runtime::connect::handshake::Handshake;
+use csi_attacher_runtime::connect::replacement::Replacement;
+use csi_attacher_runtime::connect::{ConnectFailure, ConnectedDriver, Connector};
+use csi_attacher_runtime::state::DriverStateSender;
 
 /// The way of one process to one driver.
 #[derive(Clone)]
@@ -56,8 +57,8 @@ impl Link {
     }
 }
 
-impl Connector for ModelConnector {
-    async fn connect(&self) -> Result<ConnectedDriver, ConnectFailure> {
+impl Connector<Arc<dyn ControllerCalls>> for ModelConnector {
+    async fn connect(&self) -> Result<ConnectedDriver<Arc<dyn ControllerCalls>>, ConnectFailure> {
         sleep(Duration::from_millis(1)).await;
         let down = self.link.lock().down;
         if let Some(until) = down {
@@ -102,7 +103,11 @@ impl Connector for ModelConnector {
         std::future::pending().await
     }
 
-    async fn replaced(&self, _current: &ConnectedDriver, _publisher: &DriverStateSender) -> Replacement {
+    async fn replaced(
+        &self,
+        _current: &ConnectedDriver<Arc<dyn ControllerCalls>>,
+        _publisher: &DriverStateSender,
+    ) -> Replacement<Arc<dyn ControllerCalls>> {
         std::future::pending().await
     }
 }

@@ -11,8 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::reservation::Reservations;
-use super::super::{DriverState, DriverTask, SharedContext};
+use super::super::{AttachRole, SharedContext};
 use super::calls::ModelDriver;
 use super::cluster::Kind;
 use super::connector::{Link, ModelConnector};
@@ -35,6 +34,8 @@ use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::{COMPARED_EVERY, Sink, WatchedKind, compare, follow_from_list, from_lists};
 use crate::telemetry::{Metrics, Tracer};
 use csi_attacher_base::health::Health;
+use csi_attacher_runtime::reservation::Reservations;
+use csi_attacher_runtime::{DriverState, DriverTask};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_DEADLINE: Duration = Duration::from_secs(4);
@@ -231,9 +232,12 @@ impl Parts {
         Some(campaign.recorded(record))
     }
 
-    fn task(&self, campaign: Option<LeaderElectionConfig>, stop: CancellationToken) -> DriverTask {
+    fn task(&self, campaign: Option<LeaderElectionConfig>, stop: CancellationToken) -> DriverTask<AttachRole> {
         DriverTask {
-            context: self.context.clone(),
+            role: AttachRole {
+                context: self.context.clone(),
+                queue: Arc::default(),
+            },
             name: DRIVERS[self.driver].into(),
             config: self.settings.clone(),
             campaign,
@@ -244,7 +248,6 @@ impl Parts {
             cut_off: CancellationToken::new(),
             removed: Arc::new(AtomicBool::new(false)),
             status: watch::Sender::new(DriverState::new()),
-            queue: Arc::default(),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! How lives end that come to nothing, and which do not end at all.
 
+use csi_attacher_runtime::Engine as _;
+
 use tonic::Code;
 
 use super::*;
@@ -34,14 +36,14 @@ async fn an_attachment_that_goes_while_it_waits_is_aborted() {
     // There is no such volume, so that nothing holds the attachment.
     stage.attachment("va", "n1", &json!({"creationTimestamp": "2026-01-01T00:00:00Z"}));
     told.until(|spans| !named(spans, ATTEMPT).is_empty()).await;
-    assert_eq!(stage.engine.lives().len(), 1);
+    assert_eq!(stage.engine.work().lives.len(), 1);
     removed(&stage, "va");
     let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
     let root = only(&spans, ATTACH);
     assert_aborted(root, "pv_not_found", "was deleted before");
     assert_eq!(root.text("attacher.start.source"), "creation");
     assert!(matches!(root.attributes["attacher.observe_lag"], Attribute::F64(lag) if lag > 1.0));
-    assert_eq!(stage.engine.lives().len(), 0);
+    assert_eq!(stage.engine.work().lives.len(), 0);
 }
 
 #[tokio::test]
@@ -57,7 +59,7 @@ async fn an_attachment_that_goes_during_an_attempt_is_aborted_once() {
     removed(&stage, "va");
     let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
     assert_aborted(only(&spans, ATTACH), "INTERNAL", "was deleted before");
-    assert_eq!(stage.engine.lives().len(), 0);
+    assert_eq!(stage.engine.work().lives.len(), 0);
 }
 
 #[tokio::test]
@@ -131,7 +133,7 @@ async fn only_the_end_of_the_config_ends_what_is_pending() {
     second.watch();
     let before = named(&told.spans().await, ATTEMPT).len();
     told.until(|spans| named(spans, ATTEMPT).len() > before).await;
-    let lives = second.engine.lives();
+    let lives = second.engine.work().lives.clone();
     second.engine.drain().await;
     lives.end_all();
     let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;

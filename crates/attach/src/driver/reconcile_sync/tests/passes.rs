@@ -14,13 +14,14 @@ use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
 use crate::csi::CallError;
 use crate::decide::{Capabilities, DriverFacts};
+use crate::driver::SharedContext;
 use crate::driver::engine::Engine;
-use crate::driver::fence::FencedClient;
-use crate::driver::state::{DriverStateSender, ReconcileSyncResult};
-use crate::driver::{DriverState, SharedContext};
+use crate::driver::fence::{Fence, FencedClient};
 use crate::events::EventRecorder;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
+use csi_attacher_runtime::DriverState;
+use csi_attacher_runtime::state::{DriverStateSender, ReconcileSyncResult};
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";
@@ -79,7 +80,7 @@ impl Stage {
         };
         let facts = DriverFacts::new(DRIVER, capabilities);
         let (sender, status) = watch::channel(DriverState::new());
-        let client = FencedClient::new(lister.clone(), None);
+        let client = FencedClient::behind(lister.clone(), Fence::new(None));
         let engine = Engine::start(
             context,
             seen,

@@ -19,9 +19,10 @@ use tower::BoxError;
 
 use super::super::super::controller_calls::ControllerCalls;
 use super::super::super::engine::Engine;
-use super::super::super::fence::FencedClient;
-use super::super::super::state::DriverStateSender;
-use super::super::super::{DriverState, Rules, SharedContext, UnfinishedPublishes};
+use super::super::super::fence::{Fence, FencedClient};
+use csi_attacher_runtime::DriverState;
+
+use super::super::super::{Rules, SharedContext, UnfinishedPublishes};
 use super::super::answers::{Answer, respond};
 use super::super::cluster::{Kind, not_found};
 use super::super::service::{ServedRequest, asked};
@@ -38,6 +39,7 @@ use crate::objects::{CsiNodeWire, PersistentVolumeWire, StringMap, VolumeAttachm
 use crate::reflect::{Sink, WatchedKind, follow_from_list};
 use crate::telemetry::{Metrics, Span, Tracer};
 use csi_attacher_base::health::Health;
+use csi_attacher_runtime::state::DriverStateSender;
 
 /// The event list ends what is asked, and no deadline.
 const NEVER: Duration = Duration::from_hours(1_000);
@@ -88,7 +90,7 @@ impl Operator {
         let facts = DriverFacts::new(driver, able).releasing(ReleaseWithoutCall::Unclaimed);
         let settings = watch::Sender::new(Arc::new(settings(driver)?));
         let publisher = DriverStateSender::new(watch::Sender::new(DriverState::new()));
-        let calls = FencedClient::new(Arc::new(GatedDriver(gate.clone())), None);
+        let calls = FencedClient::behind(Arc::new(GatedDriver(gate.clone())), Fence::new(None));
         let engine = Engine::start(context, settings.subscribe(), "config".into(), facts, calls, publisher);
         Ok(Self {
             attachments,

@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
-use super::super::permissions;
 use super::handshake::HandshakeError;
 use crate::api::condition::ConditionReason;
+use crate::api::permissions;
 use crate::apiserver::{ApiError, ApiErrorKind, Requests, SecretData, SecretEvent};
 use crate::csi::ClientCertificates;
 use crate::objects::SecretReference;
@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// What is known of the Secret.
 #[derive(Clone, Debug, Default)]
-pub(in crate::driver) struct CertificateState {
+pub struct CertificateState {
     /// The last good certificates.
     pub good: Option<ValidCertificates>,
     /// Why the Secret is of no use as it is now.
@@ -39,7 +39,7 @@ pub(in crate::driver) struct CertificateState {
 
 /// Certificates that can be used.
 #[derive(Clone, Debug)]
-pub(in crate::driver) struct ValidCertificates {
+pub struct ValidCertificates {
     pub certificates: ClientCertificates,
     /// The revision they came with.
     pub revision: u64,
@@ -47,7 +47,7 @@ pub(in crate::driver) struct ValidCertificates {
 
 /// Why a Secret is of no use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::driver) struct CertificateProblem {
+pub struct CertificateProblem {
     reason: ConditionReason,
     pub message: String,
 }
@@ -64,7 +64,7 @@ impl CertificateProblem {
 }
 
 /// Reads the Secret until it is dropped.
-pub(in crate::driver) struct CertificateWatcher {
+pub struct CertificateWatcher {
     known: watch::Receiver<CertificateState>,
     _reader: AbortOnDropHandle<()>,
 }

@@ -4,16 +4,16 @@
 use std::time::Duration;
 use tonic::Code;
 
-use super::super::state::{DriverPhase, Plugin};
 use crate::api::condition::ConditionReason;
 use crate::api::validated::{DriverConfig, is_driver_name};
 use crate::csi::{CallError, CapabilityReport, CsiClient, PluginInfo};
 use crate::decide::{cut, plain};
+use crate::state::{DriverPhase, Plugin};
 use crate::telemetry::trace::Span;
 
 /// Time between two tries, as in the Go sidecar. It is short and does not grow: a dial of a missing socket costs
 /// nothing, and a driver that comes back is to be taken up at once.
-pub(in crate::driver) const RETRY: Duration = Duration::from_secs(1);
+pub const RETRY: Duration = Duration::from_secs(1);
 
 /// Longest version of a driver that is kept, in bytes.
 const MAX_VERSION_BYTES: usize = 128;
@@ -22,8 +22,10 @@ const MAX_SHOWN_NAME_BYTES: usize = 80;
 
 /// What a driver answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::driver) struct Handshake {
+pub struct Handshake {
+    /// Its name and version.
     pub plugin: PluginInfo,
+    /// What it can do.
     pub capabilities: CapabilityReport,
 }
 
@@ -50,11 +52,21 @@ impl Handshake {
 
 /// Why there is nobody to work with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::driver) enum HandshakeError {
+pub enum HandshakeError {
     /// Tried again by itself.
-    Unreachable { reason: ConditionReason, message: String },
+    Unreachable {
+        /// In one word.
+        reason: ConditionReason,
+        /// In a sentence.
+        message: String,
+    },
     /// Only a person can mend it.
-    Stalled { reason: ConditionReason, message: String },
+    Stalled {
+        /// In one word.
+        reason: ConditionReason,
+        /// In a sentence.
+        message: String,
+    },
 }
 
 impl HandshakeError {
@@ -93,10 +105,7 @@ impl HandshakeError {
 }
 
 /// Asks a driver. These calls are in no trace: they belong to no attachment, and a driver that is away is asked each second.
-pub(in crate::driver) async fn run_handshake(
-    client: &CsiClient,
-    config: &DriverConfig,
-) -> Result<Handshake, HandshakeError> {
+pub async fn run_handshake(client: &CsiClient, config: &DriverConfig) -> Result<Handshake, HandshakeError> {
     let untraced = Span::disabled();
     match client.probe(config.timeouts.probe, &untraced).await {
         Ok(true) => {}

@@ -155,7 +155,7 @@ impl DriverState {
 }
 
 /// A claim that is being written.
-pub(super) struct ClaimGuard(watch::Sender<DriverState>);
+pub struct ClaimGuard(watch::Sender<DriverState>);
 
 impl Drop for ClaimGuard {
     fn drop(&mut self) {
@@ -168,17 +168,20 @@ impl Drop for ClaimGuard {
 
 /// Publishes the state; readers are told only of changes.
 #[derive(Clone, Debug)]
-pub(super) struct DriverStateSender(watch::Sender<DriverState>);
+pub struct DriverStateSender(watch::Sender<DriverState>);
 
 impl DriverStateSender {
+    /// Publishes here.
     pub fn new(sender: watch::Sender<DriverState>) -> Self {
         Self(sender)
     }
 
+    /// What the driver is at.
     pub fn phase(&self, phase: DriverPhase) {
         self.change(|status| &mut status.phase, phase);
     }
 
+    /// What the driver told about itself.
     pub fn plugin(&self, plugin: Plugin) {
         self.change(|status| &mut status.plugin, Some(plugin));
     }
@@ -193,6 +196,7 @@ impl DriverStateSender {
         self.change(|status| &mut status.connection_problem, problem)
     }
 
+    /// Counts an attempt that ended.
     pub fn attempt_ended(&self) {
         self.0
             .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
@@ -208,18 +212,22 @@ impl DriverStateSender {
         ClaimGuard(self.0.clone())
     }
 
+    /// An attach or detach failed.
     pub fn failure(&self, failure: FailureRecord) {
         self.change(|status| &mut status.last_failure, Some(failure));
     }
 
+    /// Which Secrets the driver is not given, while attachments wait for them.
     pub fn withheld(&self, withheld: Option<WithheldSecrets>) {
         self.change(|status| &mut status.withheld, withheld);
     }
 
+    /// A comparison with what the driver lists has ended.
     pub fn reconcile_result(&self, last: ReconcileSyncResult) {
         self.change(|status| &mut status.last_reconcile, Some(last));
     }
 
+    /// What the driver lists otherwise although it answered repairs with OK.
     pub fn lasting_mismatches(&self, lasting: Option<LastingMismatches>) {
         self.change(|status| &mut status.lasting_mismatches, lasting);
     }

@@ -8,26 +8,23 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::SharedContext;
-use super::connect::handshake::{HandshakeError, RETRY};
-use super::connect::replacement::Replacement;
-use super::connect::{ConnectFailure, ConnectedDriver, Connector, DriverConnector};
-use super::engine::Engine;
-use super::fence::FencedClient;
-use super::leadership::Leadership;
-use super::reservation::Reservations;
-use super::state::{DriverPhase, DriverState, DriverStateSender};
 use crate::api::validated::DriverConfig;
-use crate::cache::AttacherKey;
+use crate::connect::handshake::{HandshakeError, RETRY};
+use crate::connect::replacement::Replacement;
+use crate::connect::{ConnectFailure, ConnectedDriver, Connector, DriverConnector};
 use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
+use crate::fence::Fence;
+use crate::leadership::Leadership;
 use crate::lease::{LeaderElectionConfig, LeaderState};
-use crate::queue::Queue;
+use crate::reservation::Reservations;
+use crate::role::{Engine, Refusal, Role, Start};
+use crate::state::{DriverPhase, DriverState, DriverStateSender, Plugin};
 
 /// A driver to run: everything that it is told and everything that it tells.
-pub struct DriverTask {
-    /// What all drivers share.
-    pub context: SharedContext,
+pub struct DriverTask<R> {
+    /// What is done for the driver.
+    pub role: R,
     /// Name of the AttacherConfig.
     pub name: Arc<str>,
     /// Its settings; endpoint and name stay the same for the life of the task.
@@ -48,37 +45,42 @@ pub struct DriverTask {
     pub removed: Arc<AtomicBool>,
     /// Where the state goes.
     pub status: watch::Sender<DriverState>,
-    /// Where the queue can be looked at while there is one.
-    pub queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
 }
 
 /// Why a wait ended.
-pub(super) enum TaskEvent {
+pub enum TaskEvent<C> {
+    /// The task is told to finish.
     Stop,
+    /// There are other settings.
     SettingsChanged,
+    /// What the wait was for is lost, such as the connection.
     ConnectionLost,
+    /// The pause is over.
     RetryDue,
     /// The Lease is not held any more.
     LeaseLost,
     /// Another connection is to be used, or there is none.
-    Replaced(Replacement),
+    Replaced(Replacement<C>),
     /// An older AttacherConfig claims the driver.
     ReservationLost,
-    /// A driver without calls may have published something, or what is confirmed of that changed.
-    CapabilityMissed,
+    /// The driver has to be admitted again.
+    AdmissionDoubted,
 }
 
-impl DriverTask {
+impl<R: Role> DriverTask<R> {
     /// Runs until told to stop; returns when all calls in flight ended and were recorded.
     pub async fn run(self) {
-        let access = DriverConnector::new(self.name.clone(), self.config.clone(), &self.context);
+        let access = {
+            let (requests, metrics) = (self.role.requests(), self.role.metrics());
+            DriverConnector::new(self.name.clone(), self.config.clone(), requests, metrics, R::calls)
+        };
         self.run_over(access).await;
     }
 
     /// As [`DriverTask::run`], with a driver that is reached this way.
-    pub(super) async fn run_over(mut self, access: impl Connector) {
+    pub async fn run_over(mut self, access: impl Connector<R::Calls>) {
         let publisher = DriverStateSender::new(self.status.clone());
-        let mut held = Leadership::default();
+        let mut held = Leadership::<R::Engine>::default();
         loop {
             if self.stop.is_cancelled() {
                 break;
@@ -109,10 +111,10 @@ impl DriverTask {
                 Ok(reached) => self.serve_connection(&publisher, reached, &access, &mut held).await,
             }
         }
-        let lives = held.engine.as_ref().map(Engine::lives);
+        let end_pending = held.engine.as_ref().map(Engine::end_pending);
         self.drain(&publisher, &mut held).await;
-        if let Some(lives) = lives.filter(|_| self.removed.load(Ordering::Relaxed)) {
-            lives.end_all();
+        if let Some(end) = end_pending.filter(|_| self.removed.load(Ordering::Relaxed)) {
+            end();
         }
         publisher.phase(DriverPhase::Stopped);
         held.release_all().await;
@@ -158,9 +160,9 @@ impl DriverTask {
     async fn serve_connection(
         &mut self,
         publisher: &DriverStateSender,
-        reached: ConnectedDriver,
-        access: &impl Connector,
-        held: &mut Leadership,
+        reached: ConnectedDriver<R::Calls>,
+        access: &impl Connector<R::Calls>,
+        held: &mut Leadership<R::Engine>,
     ) {
         held.connection_restored();
         publisher.connection_problem(None);
@@ -204,7 +206,7 @@ impl DriverTask {
                     self.warn(&facts.name, "lost the Lease; resuming when this replica holds it again");
                     self.drain(publisher, held).await;
                 }
-                TaskEvent::CapabilityMissed => {}
+                TaskEvent::AdmissionDoubted => {}
                 TaskEvent::ReservationLost => {
                     self.warn(
                         &facts.name,
@@ -225,7 +227,7 @@ impl DriverTask {
         publisher: &DriverStateSender,
         driver: &str,
         unanswered: Option<HandshakeError>,
-        held: &mut Leadership,
+        held: &mut Leadership<R::Engine>,
     ) {
         let phase = if let Some(obstacle) = unanswered {
             let (reason, message) = (obstacle.reason().as_str(), obstacle.message());
@@ -244,7 +246,7 @@ impl DriverTask {
         held.connection_lost().await;
         publisher.phase(phase);
         self.set_driver_down();
-        self.context.metrics.driver_reconnected(driver);
+        self.role.metrics().driver_reconnected(driver);
     }
 
     pub(super) fn warn(&self, driver: &str, what: &str) {
@@ -256,15 +258,15 @@ impl DriverTask {
         &mut self,
         driver: &str,
         client: &CsiClient,
-        held: &mut Leadership,
-        replaced: impl Future<Output = Replacement>,
-    ) -> TaskEvent {
+        held: &mut Leadership<R::Engine>,
+        replaced: impl Future<Output = Replacement<R::Calls>>,
+    ) -> TaskEvent<R::Calls> {
         let mut replaced = pin!(replaced);
         loop {
             let (deposed, outranked) = (held.loses_term(), held.reservation_lost());
             let event = tokio::select! {
                 biased;
-                () = held.capability_missed() => TaskEvent::CapabilityMissed,
+                () = held.admission_doubted() => TaskEvent::AdmissionDoubted,
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => TaskEvent::LeaseLost,
                 () = outranked => TaskEvent::ReservationLost,
@@ -282,26 +284,27 @@ impl DriverTask {
                 engine.reconfigure(&config);
             }
             info!(config = &*self.name, driver, "new settings in use");
-            if self.has_other_confirmation(held) {
-                return TaskEvent::CapabilityMissed;
+            let facts_differ = |engine: &R::Engine| engine.is_admitted_otherwise(&config);
+            if held.engine.as_ref().is_some_and(facts_differ) {
+                return TaskEvent::AdmissionDoubted;
             }
         }
     }
 
     /// Goes on with the running engine if the driver is the same as before and so is the term of the Lease, else with a new
     /// one. False when it must not work.
-    pub(super) async fn resume_or_start(
+    pub async fn resume_or_start(
         &mut self,
         publisher: &DriverStateSender,
-        held: &mut Leadership,
+        held: &mut Leadership<R::Engine>,
         facts: &DriverFacts,
-        reached: &ConnectedDriver,
+        reached: &ConnectedDriver<R::Calls>,
     ) -> bool {
         let client = &reached.client;
-        let calls = FencedClient::over(client, reached.calls.clone(), held.term.clone());
-        let same = |running: &&Engine| running.facts() == facts && running.term() == held.term;
+        let (calls, fence) = (reached.calls.clone(), Fence::around(client, held.term.clone()));
+        let same = |running: &&R::Engine| running.facts() == facts && running.term() == held.term;
         if let Some(running) = held.engine.as_ref().filter(same) {
-            running.resume(calls, reached.restores);
+            running.resume(calls, fence, reached.restores);
             return true;
         }
         // The driver came back as another, or with other capabilities.
@@ -314,23 +317,21 @@ impl DriverTask {
             return false;
         };
         // Asked for before the attempt, so that no driver ends unseen between the two.
-        let mut vacancies = self.context.store.subscribe_removed();
-        let started = Engine::start(
-            self.context.clone(),
-            self.config.clone(),
-            self.name.clone(),
+        let mut vacancies = self.role.vacancies();
+        let started = self.role.start(Start {
+            name: self.name.clone(),
+            config: self.config.clone(),
             facts,
             calls,
-            publisher.clone(),
-        );
+            fence,
+            publisher: publisher.clone(),
+        });
         match started {
             Ok(started) => {
-                *self.queue.lock() = Some(started.queue().clone());
                 held.engine = Some(started);
                 true
             }
-            Err(conflict) => {
-                let (reason, message) = (conflict.reason(), conflict.to_string());
+            Err(Refusal { reason, message }) => {
                 // The driver in the way may be about to end: its AttacherConfig was deleted, say, and its last call runs.
                 let vacancy = async move {
                     if vacancies.changed().await.is_err() {
@@ -347,14 +348,42 @@ impl DriverTask {
         }
     }
 
+    /// What the driver that answered `facts` is worked for with; none when it must not be, after the Lease was given up and a reason to
+    /// look again was waited for.
+    async fn serviceable(
+        &mut self,
+        publisher: &DriverStateSender,
+        facts: &DriverFacts,
+        client: &CsiClient,
+        held: &mut Leadership<R::Engine>,
+    ) -> Option<DriverFacts> {
+        let config = self.config.borrow().clone();
+        match self.role.admit(facts, &config, &self.name).await {
+            Ok(admitted) => Some(admitted),
+            Err(Refusal { reason, message }) => {
+                self.finish(publisher, held).await;
+                let unreached = ConnectFailure::over(client, HandshakeError::Stalled { reason, message });
+                self.wait_for_driver(publisher, &unreached, std::future::pending(), std::future::pending())
+                    .await;
+                None
+            }
+        }
+    }
+
+    /// Whether a driver is asked again and again, and says what it said.
+    pub(super) fn is_known_to_be_stalled(&self, plugin: &Plugin) -> bool {
+        let status = self.status.borrow();
+        matches!(status.phase, DriverPhase::Stalled { .. }) && status.plugin.as_ref() == Some(plugin)
+    }
+
     /// Lets running calls end, and gives up the driver and its Lease.
-    pub(super) async fn finish(&self, publisher: &DriverStateSender, held: &mut Leadership) {
+    pub(super) async fn finish(&self, publisher: &DriverStateSender, held: &mut Leadership<R::Engine>) {
         self.drain(publisher, held).await;
         held.release_lease().await;
     }
 
     /// Lets running calls end.
-    pub(super) async fn drain(&self, publisher: &DriverStateSender, held: &mut Leadership) {
+    pub(super) async fn drain(&self, publisher: &DriverStateSender, held: &mut Leadership<R::Engine>) {
         if held.engine.is_none() {
             return;
         }
@@ -362,10 +391,8 @@ impl DriverTask {
         let Some(driver) = held.drain(&self.cut_off).await else {
             return;
         };
-        publisher.withheld(None);
-        publisher.lasting_mismatches(None);
-        *self.queue.lock() = None;
-        self.context.metrics.forget_driver(&driver);
+        self.role.ended(publisher);
+        self.role.metrics().forget_driver(&driver);
         info!(config = &*self.name, driver = &*driver, "driver drained");
     }
 
@@ -373,7 +400,7 @@ impl DriverTask {
         &mut self,
         pause: Option<std::time::Duration>,
         lost: impl Future<Output = ()>,
-    ) -> TaskEvent {
+    ) -> TaskEvent<R::Calls> {
         let due = async {
             match pause {
                 Some(pause) => tokio::time::sleep(pause).await,

@@ -3,10 +3,10 @@
 //! A connection is dialled once, and the driver is asked over it who it is. [`replacement`] says when another one takes its place.
 
 mod certificates;
-pub(super) mod handshake;
+pub mod handshake;
 #[cfg(test)]
 mod handshake_tests;
-pub(super) mod replacement;
+pub mod replacement;
 mod socket_file;
 
 use parking_lot::Mutex;
@@ -15,14 +15,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::SharedContext;
-use super::controller_calls::ControllerCalls;
-use super::state::DriverStateSender;
 use crate::api::condition::ConditionReason;
 use crate::api::validated::{DriverConfig, Endpoint};
+use crate::apiserver::Requests;
 use crate::csi::{CsiClient, DriverConnection, TlsTarget};
 use crate::decide::DriverFacts;
 use crate::objects::SecretReference;
+use crate::state::DriverStateSender;
 use crate::telemetry::Metrics;
 use certificates::{CertificateWatcher, ValidCertificates};
 use handshake::{Handshake, HandshakeError, RETRY, run_handshake};
@@ -37,10 +36,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const MOST_NAMES: usize = 3;
 
 /// A driver that answered.
-pub(super) struct ConnectedDriver {
+pub struct ConnectedDriver<C> {
+    /// Its connection.
     pub client: CsiClient,
-    /// Its calls that move volumes.
-    pub calls: Arc<dyn ControllerCalls>,
+    /// The calls of the role.
+    pub calls: C,
+    /// What it answered.
     pub handshake: Handshake,
     /// Which certificates the connection was made with.
     pub revision: u64,
@@ -51,7 +52,8 @@ pub(super) struct ConnectedDriver {
 }
 
 /// Why there is nobody to work with, and what to look at for a change.
-pub(super) struct ConnectFailure {
+pub struct ConnectFailure {
+    /// What is in the way.
     pub obstacle: HandshakeError,
     /// The client over whose connection that was found, if there is one.
     pub client: Option<CsiClient>,
@@ -59,9 +61,9 @@ pub(super) struct ConnectFailure {
 }
 
 /// How a driver is reached.
-pub(super) trait Connector: Send + Sync {
+pub trait Connector<C>: Send + Sync {
     /// Connects, and asks who answers.
-    fn connect(&self) -> impl Future<Output = Result<ConnectedDriver, ConnectFailure>> + Send;
+    fn connect(&self) -> impl Future<Output = Result<ConnectedDriver<C>, ConnectFailure>> + Send;
 
     /// As [`DriverConnector::changed`].
     fn changed(&self, since: &ConnectFailure) -> impl Future<Output = ()> + Send;
@@ -69,13 +71,13 @@ pub(super) trait Connector: Send + Sync {
     /// As [`DriverConnector::replaced`].
     fn replaced(
         &self,
-        current: &ConnectedDriver,
+        current: &ConnectedDriver<C>,
         publisher: &DriverStateSender,
-    ) -> impl Future<Output = Replacement> + Send;
+    ) -> impl Future<Output = Replacement<C>> + Send;
 }
 
-impl Connector for DriverConnector {
-    async fn connect(&self) -> Result<ConnectedDriver, ConnectFailure> {
+impl<C: Send + Sync> Connector<C> for DriverConnector<C> {
+    async fn connect(&self) -> Result<ConnectedDriver<C>, ConnectFailure> {
         self.connect().await
     }
 
@@ -83,13 +85,14 @@ impl Connector for DriverConnector {
         self.changed(since).await;
     }
 
-    async fn replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
+    async fn replaced(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> Replacement<C> {
         self.replaced(current, publisher).await
     }
 }
 
 /// How a driver is reached over the network.
-pub(super) struct DriverConnector {
+pub struct DriverConnector<C> {
+    calls: fn(&CsiClient) -> C,
     name: Arc<str>,
     config: watch::Receiver<Arc<DriverConfig>>,
     metrics: Metrics,
@@ -104,18 +107,25 @@ pub(super) struct DriverConnector {
     hanging: Mutex<HangingCalls>,
 }
 
-impl DriverConnector {
+impl<C> DriverConnector<C> {
     /// The way to the driver of the AttacherConfig `name`; endpoint and certificates' Secret stay the same.
-    pub fn new(name: Arc<str>, config: watch::Receiver<Arc<DriverConfig>>, context: &SharedContext) -> Self {
+    pub fn new(
+        name: Arc<str>,
+        config: watch::Receiver<Arc<DriverConfig>>,
+        requests: &Requests,
+        metrics: &Metrics,
+        calls: fn(&CsiClient) -> C,
+    ) -> Self {
         let secret = config.borrow().tls.as_ref().map(|tls| SecretReference {
             namespace: tls.secret.namespace.as_str().into(),
             name: tls.secret.name.as_str().into(),
         });
-        let keys = secret.map(|secret| CertificateWatcher::follow(context.requests.clone(), secret, name.clone()));
+        let keys = secret.map(|secret| CertificateWatcher::follow(requests.clone(), secret, name.clone()));
         Self {
+            calls,
             name,
             config,
-            metrics: context.metrics.clone(),
+            metrics: metrics.clone(),
             keys,
             names: Mutex::default(),
             asked: Mutex::default(),
@@ -125,7 +135,7 @@ impl DriverConnector {
     }
 
     /// Connects, and asks who answers. A driver that hangs up again and again is asked once in [`RETRY`].
-    pub async fn connect(&self) -> Result<ConnectedDriver, ConnectFailure> {
+    pub async fn connect(&self) -> Result<ConnectedDriver<C>, ConnectFailure> {
         let last = *self.asked.lock();
         if let Some(last) = last {
             sleep_until(last + RETRY).await;
@@ -177,7 +187,7 @@ impl DriverConnector {
         config: &Arc<DriverConfig>,
         connection: DriverConnection,
         revision: u64,
-    ) -> Result<ConnectedDriver, ConnectFailure> {
+    ) -> Result<ConnectedDriver<C>, ConnectFailure> {
         let client = CsiClient::new(connection, self.metrics.clone());
         let look = || match &config.endpoint {
             Endpoint::Unix(path) => Some(SocketFile::at(path)),
@@ -195,7 +205,7 @@ impl DriverConnector {
             Ok(handshake) => {
                 let client = client.with_driver_name(handshake.plugin.name.as_str().into());
                 Ok(ConnectedDriver {
-                    calls: Arc::new(client.clone()),
+                    calls: (self.calls)(&client),
                     client,
                     handshake,
                     revision,
@@ -245,7 +255,7 @@ impl DriverConnector {
     }
 }
 
-impl ConnectedDriver {
+impl<C> ConnectedDriver<C> {
     /// What work has to know of the driver.
     pub fn facts(&self) -> DriverFacts {
         DriverFacts::new(&self.handshake.plugin.name, self.handshake.capabilities.bits)

@@ -21,7 +21,7 @@ type FileIdentity = Result<(u64, u64, i64, i64), ErrorKind>;
 
 /// What is at the path of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::driver) struct SocketFile {
+pub struct SocketFile {
     socket: FileIdentity,
     folder: FileIdentity,
 }

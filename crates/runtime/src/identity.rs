@@ -2,11 +2,12 @@
 
 use tracing::info;
 
-use super::connect::handshake::Handshake;
-use super::state::DriverStateSender;
-use super::task::DriverTask;
+use crate::connect::handshake::Handshake;
+use crate::role::Role;
+use crate::state::DriverStateSender;
+use crate::task::DriverTask;
 
-impl DriverTask {
+impl<R: Role> DriverTask<R> {
     pub(super) fn set_plugin(&self, publisher: &DriverStateSender, handshake: &Handshake) {
         let mode = handshake.mode();
         let plugin = &handshake.plugin;
@@ -30,7 +31,7 @@ impl DriverTask {
         if let Some(name) = told.or_else(|| self.config.borrow().driver_name.clone())
             && !self.claims.is_served_by_another(&self.name, &name)
         {
-            self.context.metrics.driver_down(&name);
+            self.role.metrics().driver_down(&name);
         }
     }
 
@@ -38,7 +39,7 @@ impl DriverTask {
     pub(super) fn init_driver_metrics(&self, handshake: &Handshake) {
         let plugin = &handshake.plugin;
         let mode = handshake.mode();
-        let metrics = &self.context.metrics;
+        let metrics = self.role.metrics();
         metrics.driver_info(&plugin.name, &plugin.vendor_version, mode);
         metrics.driver_up(&plugin.name);
     }

@@ -23,7 +23,7 @@ fn with_timeouts(mut config: DriverConfig, timeout: Duration) -> DriverConfig {
     config
 }
 
-async fn shaken(config: &DriverConfig) -> Result<crate::driver::connect::handshake::Handshake, HandshakeError> {
+async fn shaken(config: &DriverConfig) -> Result<crate::connect::handshake::Handshake, HandshakeError> {
     let client = CsiClient::new(DriverConnection::new(&config.endpoint), Metrics::default());
     tokio::time::timeout(LIMIT, run_handshake(&client, config))
         .await

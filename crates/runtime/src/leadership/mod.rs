@@ -13,9 +13,9 @@ use futures::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::engine::Engine;
-use super::reservation::{Reservation, ReservationState};
 use crate::lease::{LeaderElectionHandle, Term};
+use crate::reservation::{Reservation, ReservationState};
+use crate::role::Engine;
 
 /// How long a driver may be away before its Lease is given up. One that restarts is mostly back by then; another replica
 /// that took over meanwhile would gain nothing.
@@ -24,18 +24,33 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long cancelled runs may take to be gone; they are as soon as their tasks are scheduled.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 
-#[derive(Default)]
-pub(super) struct Leadership {
+/// What is held for a driver from one connection to the next.
+pub struct Leadership<E> {
     // In the order in which they must end if the task is cut off.
-    pub engine: Option<Engine>,
+    /// What works for the driver.
+    pub engine: Option<E>,
+    /// The candidate for its Lease.
     pub candidate: Option<LeaderElectionHandle>,
+    /// The claim to it among the AttacherConfigs of this process.
     pub claim: Option<Reservation>,
     /// The term of the Lease in which the driver is worked for; none before it is held, and without an election.
     pub term: Option<Term>,
     away_since: Option<Instant>,
 }
 
-impl Leadership {
+impl<E> Default for Leadership<E> {
+    fn default() -> Self {
+        Self {
+            engine: None,
+            candidate: None,
+            claim: None,
+            term: None,
+            away_since: None,
+        }
+    }
+}
+
+impl<E: Engine> Leadership<E> {
     /// The connection is lost. What runs is let go on; a candidate that does not lead must not begin to.
     pub async fn connection_lost(&mut self) {
         if let Some(engine) = &self.engine {
@@ -97,10 +112,10 @@ impl Leadership {
         }
     }
 
-    /// Resolves when the engine, whose driver has no calls, met something that may have been published.
-    pub async fn capability_missed(&self) {
+    /// Resolves when the engine met something for which the driver has to be admitted again.
+    pub async fn admission_doubted(&self) {
         match &self.engine {
-            Some(engine) => engine.capability_missed().await,
+            Some(engine) => engine.doubts_admission().await,
             None => std::future::pending().await,
         }
     }
@@ -117,7 +132,7 @@ impl Leadership {
     pub async fn drain(&mut self, cut_off: &CancellationToken) -> Option<Arc<str>> {
         let engine = self.engine.take()?;
         let driver = engine.facts().name.clone();
-        let (term, queue) = (engine.term(), engine.queue().clone());
+        let (term, drained) = (engine.term(), engine.drained().shared());
         let over = async {
             match &term {
                 Some(term) => term.over().await,
@@ -130,13 +145,13 @@ impl Leadership {
             () = over => "the Lease expired",
             () = cut_off.cancelled() => "the time to finish is over",
         };
-        if queue.drained().now_or_never().is_none() {
+        if drained.clone().now_or_never().is_none() {
             tracing::warn!(
                 driver = &*driver,
                 "{cause} while calls were running; the calls were cancelled"
             );
             // Only when their tasks are gone, which takes no time, may another replica call.
-            let _gone = tokio::time::timeout(GONE_WITHIN, queue.drained()).await;
+            let _gone = tokio::time::timeout(GONE_WITHIN, drained).await;
         }
         Some(driver)
     }

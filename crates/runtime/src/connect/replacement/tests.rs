@@ -16,18 +16,16 @@ use tonic::Code;
 use super::{
     HANGING_CALLS, HangingCalls, INITIAL_MOVE_PAUSE, MAX_MOVE_PAUSE, PROBES_BEFORE_MOVE, Replacement, SILENCE,
 };
+use crate::DriverState;
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 use crate::apiserver::{Requests, connect};
-use crate::cache::Store;
+use crate::connect::handshake::HandshakeError;
+use crate::connect::{ConnectedDriver, DriverConnector};
 use crate::csi::CsiClient;
 use crate::decide::VolumeOnNode;
-use crate::driver::connect::handshake::HandshakeError;
-use crate::driver::connect::{ConnectedDriver, DriverConnector};
-use crate::driver::state::DriverStateSender;
-use crate::driver::{DriverState, SharedContext};
-use crate::events::EventRecorder;
-use crate::telemetry::{Metrics, Span, Tracer};
+use crate::state::DriverStateSender;
+use crate::telemetry::{Metrics, Span};
 use csi_mock_driver::{ListenEndpoint, Method, MockDriver, MockHandle, Rule};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -36,7 +34,7 @@ const SHORT: Duration = Duration::from_millis(300);
 
 /// A connector for this endpoint, with the state that it reports.
 struct Stage {
-    access: Arc<DriverConnector>,
+    access: Arc<DriverConnector<()>>,
     publisher: DriverStateSender,
     state: watch::Receiver<DriverState>,
     _settings: watch::Sender<Arc<DriverConfig>>,
@@ -51,16 +49,15 @@ impl Stage {
         let metrics = Metrics::default();
         // Nobody listens there: nothing is written in these tests.
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
-        let context = SharedContext {
-            store: Store::default(),
-            events: EventRecorder::disabled(),
-            requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
-            metrics,
-            tracer: Tracer::disabled(),
-            unfinished: crate::driver::UnfinishedPublishes::default(),
-            rules: crate::driver::Rules::default(),
-        };
-        let access = Arc::new(DriverConnector::new("config".into(), config, &context));
+        let requests = Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone());
+        let calls: fn(&CsiClient) = |_| {};
+        let access = Arc::new(DriverConnector::new(
+            "config".into(),
+            config,
+            &requests,
+            &metrics,
+            calls,
+        ));
         let (sender, state) = watch::channel(DriverState::new());
         Self {
             access,
@@ -70,7 +67,7 @@ impl Stage {
         }
     }
 
-    async fn connect(&self) -> ConnectedDriver {
+    async fn connect(&self) -> ConnectedDriver<()> {
         let Ok(reached) = self.access.connect().await else {
             panic!("not reached")
         };
@@ -78,7 +75,7 @@ impl Stage {
     }
 
     /// What takes the place of a connection, while calls are made over it one after the other.
-    async fn replaced(&self, current: &ConnectedDriver) -> Replacement {
+    async fn replaced(&self, current: &ConnectedDriver<()>) -> Replacement<()> {
         let calls = async {
             loop {
                 unpublish(&current.client, "v", SHORT).await.ok();
@@ -101,7 +98,7 @@ async fn unpublish(client: &CsiClient, volume_id: &str, deadline: Duration) -> R
     answer.map_err(|error| error.code)
 }
 
-fn ready(replacement: Replacement) -> ConnectedDriver {
+fn ready(replacement: Replacement<()>) -> ConnectedDriver<()> {
     match replacement {
         Replacement::Ready(next) => *next,
         Replacement::Unanswered(obstacle) => panic!("{}", obstacle.message()),

@@ -4,12 +4,12 @@
 use crate::objects::SecretReference;
 
 /// Says that a publish secret may not be read, and how to let the operator read it.
-pub(super) fn forbidden_secret_message(reference: &SecretReference) -> String {
+pub fn forbidden_secret_message(reference: &SecretReference) -> String {
     format!("{}; {}", forbidden(reference), required_role(reference))
 }
 
 /// The same of the Secret with the certificates of a connection.
-pub(super) fn certificates(reference: &SecretReference) -> String {
+pub fn certificates(reference: &SecretReference) -> String {
     format!(
         "{}; {}; the chart creates it for the tls of an AttacherConfig that is in its values",
         forbidden(reference),
@@ -18,7 +18,7 @@ pub(super) fn certificates(reference: &SecretReference) -> String {
 }
 
 /// The rule that is missing to read a publish secret, and the value of the chart that makes it.
-pub(super) fn required_role(reference: &SecretReference) -> String {
+pub fn required_role(reference: &SecretReference) -> String {
     let SecretReference { namespace, name } = reference;
     format!(
         "{}; the chart creates it for publishSecrets: [{{namespace: {namespace}, names: [{name}]}}] in its value \

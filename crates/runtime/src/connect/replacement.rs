@@ -22,7 +22,7 @@ use super::socket_file::SocketFile;
 use super::{ConnectedDriver, DriverConnector, LONGEST_PAUSE, secured};
 use crate::api::validated::Endpoint;
 use crate::csi::DriverConnection;
-use crate::driver::state::DriverStateSender;
+use crate::state::DriverStateSender;
 use crate::telemetry::Span;
 
 /// So long a call may be out, without an answer to it or to another one, before the driver is asked by Probe. Its deadline may be many
@@ -39,9 +39,9 @@ const HANGING_CALLS: &str =
     "calls get no answer within their deadlines, though Probe is answered; is the driver or its backend hanging?";
 
 /// What comes after a connection that is in use.
-pub(in crate::driver) enum Replacement {
+pub enum Replacement<C> {
     /// The driver answered over another connection.
-    Ready(Box<ConnectedDriver>),
+    Ready(Box<ConnectedDriver<C>>),
     /// The driver answers neither over the connection in use nor over another one.
     Unanswered(HandshakeError),
 }
@@ -87,9 +87,9 @@ impl HangingCalls {
     }
 }
 
-impl DriverConnector {
+impl<C> DriverConnector<C> {
     /// Resolves when another connection is to be used instead of the current one, or when there is no use in this one and no other.
-    pub async fn replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
+    pub async fn replaced(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> Replacement<C> {
         tokio::select! {
             biased;
             renewed = self.renewed(current, publisher) => Replacement::Ready(Box::new(renewed)),
@@ -99,7 +99,7 @@ impl DriverConnector {
     }
 
     /// Resolves when calls get no answer, with what comes of another connection.
-    async fn unanswered(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
+    async fn unanswered(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> Replacement<C> {
         let mut answers = current.client.connection().answers();
         let mut of_controller = answers.borrow().of_controller;
         loop {
@@ -146,7 +146,7 @@ impl DriverConnector {
     }
 
     /// Neither a call nor Probe was answered over the connection in use.
-    async fn connect_after_silence(&self) -> Replacement {
+    async fn connect_after_silence(&self) -> Replacement<C> {
         match self.connect_again().await {
             Ok(reached) => {
                 let driver = &*reached.handshake.plugin.name;
@@ -164,7 +164,7 @@ impl DriverConnector {
     }
 
     /// Calls get no answer, and Probe does. What failed keeps its backoff: the driver may only be slow.
-    async fn connect_beside_hanging_calls(&self) -> Option<ConnectedDriver> {
+    async fn connect_beside_hanging_calls(&self) -> Option<ConnectedDriver<C>> {
         match self.connect_again().await {
             Ok(reached) => {
                 info!(
@@ -185,7 +185,7 @@ impl DriverConnector {
     }
 
     /// Resolves when another socket is at the path that was dialled, and the driver answered there; never without a socket.
-    async fn socket_replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
+    async fn socket_replaced(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> ConnectedDriver<C> {
         let endpoint = self.config.borrow().endpoint.clone();
         let (Some(dialled), Endpoint::Unix(path)) = (&current.socket, &endpoint) else {
             return std::future::pending().await;
@@ -211,7 +211,7 @@ impl DriverConnector {
         }
     }
 
-    fn moved_to_socket(&self, reached: ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
+    fn moved_to_socket(&self, reached: ConnectedDriver<C>, publisher: &DriverStateSender) -> ConnectedDriver<C> {
         let driver = &*reached.handshake.plugin.name;
         publisher.connection_problem(None);
         self.metrics.driver_reconnected(driver);
@@ -242,7 +242,7 @@ impl DriverConnector {
     }
 
     /// Makes another connection, with the certificates in use, and asks who answers.
-    async fn connect_again(&self) -> Result<ConnectedDriver, HandshakeError> {
+    async fn connect_again(&self) -> Result<ConnectedDriver<C>, HandshakeError> {
         let asked = *self.asked.lock();
         if let Some(asked) = asked {
             sleep_until(asked + RETRY).await;
@@ -262,7 +262,7 @@ impl DriverConnector {
 
     /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
     /// ones; never without certificates. Meanwhile it tells what is wrong with them.
-    async fn renewed(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
+    async fn renewed(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> ConnectedDriver<C> {
         let Some(keys) = &self.keys else {
             return std::future::pending().await;
         };
@@ -293,7 +293,7 @@ impl DriverConnector {
         }
     }
 
-    async fn connect_with(&self, good: &ValidCertificates) -> Result<ConnectedDriver, HandshakeError> {
+    async fn connect_with(&self, good: &ValidCertificates) -> Result<ConnectedDriver<C>, HandshakeError> {
         let config = self.config.borrow().clone();
         let connection = secured(&config, good)?;
         let answer = self.handshake(&config, connection, good.revision).await;

@@ -9,7 +9,7 @@ use crate::schedule;
 
 /// How many runs begin before other tasks have their turn. The first piece of a run takes some 0.1 ms; when a thousand are ready
 /// at once, the watches and the other drivers would wait for all of them.
-pub(super) const RUNS_IN_A_ROW: usize = 8;
+pub const RUNS_IN_A_ROW: usize = 8;
 
 /// Runs `handler` in a task of its own for each key that the queue hands out, as many at once as the limits of the queue
 /// allow. Ends when the queue is closed and these runs have finished.

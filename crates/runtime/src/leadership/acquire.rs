@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::super::connect::ConnectedDriver;
-use super::super::connect::handshake::RETRY;
-use super::super::reservation::{ReservationConflict, ReservationState};
-use super::super::state::{DriverPhase, DriverStateSender};
-use super::super::task::{DriverTask, TaskEvent};
 use super::Leadership;
 use crate::api::condition::ConditionReason;
 use crate::api::names::lease_name;
+use crate::connect::ConnectedDriver;
+use crate::connect::handshake::RETRY;
 use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
 use crate::lease::{LeaderElectionHandle, LeaderState};
+use crate::reservation::{ReservationConflict, ReservationState};
+use crate::role::Role;
+use crate::state::{DriverPhase, DriverStateSender};
+use crate::task::{DriverTask, TaskEvent};
 
-impl DriverTask {
+impl<R: Role> DriverTask<R> {
     /// Watches the Lease of a driver that has not answered yet, if its name is known.
-    pub(in crate::driver) fn observe_known_lease(&self, held: &mut Leadership) {
+    pub fn observe_known_lease(&self, held: &mut Leadership<R::Engine>) {
         if held.candidate.is_some() {
             return;
         }
@@ -29,22 +30,22 @@ impl DriverTask {
     }
 
     /// Watches the Lease of a driver, if there is an election at all.
-    fn observe_lease(&self, held: &mut Leadership, driver: &str) {
+    fn observe_lease(&self, held: &mut Leadership<R::Engine>, driver: &str) {
         let Some(campaign) = self.campaign.clone() else { return };
         if held.candidate.is_none() {
-            let candidate = LeaderElectionHandle::observe(campaign, lease_name(driver), self.context.metrics.clone());
+            let candidate = LeaderElectionHandle::observe(campaign, lease_name(driver), self.role.metrics().clone());
             *self.standing.lock() = Some(candidate.subscribe());
             held.candidate = Some(candidate);
         }
     }
 
     /// Waits until the driver is ours among the AttacherConfigs of this process. False when something else comes first.
-    pub(in crate::driver) async fn acquire_reservation(
+    pub async fn acquire_reservation(
         &mut self,
         publisher: &DriverStateSender,
         driver: &Arc<str>,
         client: &CsiClient,
-        held: &mut Leadership,
+        held: &mut Leadership<R::Engine>,
     ) -> bool {
         let lease = lease_name(driver);
         let other_claim = held.claim.as_ref().is_some_and(|claim| claim.driver() != driver);
@@ -56,7 +57,7 @@ impl DriverTask {
             held.release_all().await;
             // An engine that ends takes its metrics along; where none ever ran, nothing else would.
             if let Some(former) = former.filter(|former| !self.claims.is_served_by_another(&self.name, former)) {
-                self.context.metrics.forget_driver(&former);
+                self.role.metrics().forget_driver(&former);
             }
         }
         self.observe_lease(held, driver);
@@ -100,7 +101,7 @@ impl DriverTask {
         rival: &ReservationConflict,
         verdict: &ReservationState,
         client: &CsiClient,
-        held: &Leadership,
+        held: &Leadership<R::Engine>,
     ) {
         let (reason, message) = (rival.reason(), rival.message());
         let phase = DriverPhase::Stalled {
@@ -133,11 +134,11 @@ impl DriverTask {
     ///
     /// An engine that is there works on only if the Lease was held without interruption: what it knows of the objects may be
     /// from before another replica worked.
-    pub(in crate::driver) async fn acquire_lease(
+    pub async fn acquire_lease(
         &mut self,
         publisher: &DriverStateSender,
-        reached: &ConnectedDriver,
-        held: &mut Leadership,
+        reached: &ConnectedDriver<R::Calls>,
+        held: &mut Leadership<R::Engine>,
     ) -> bool {
         if self.campaign.is_none() {
             return true;
@@ -211,20 +212,19 @@ impl DriverTask {
 
     /// Waits until as much was listed as is needed before the driver is competed for. False when told to stop.
     ///
-    /// A driver that publishes is competed for as soon as lists come in, as with its Lease everything is listed anew. Not before:
-    /// a replica that may not list could do nothing with the Lease. Of a driver that does not publish, the objects must show first
-    /// whether it ever did.
-    pub(in crate::driver) async fn wait_for_lists(&self, publisher: &DriverStateSender, facts: &DriverFacts) -> bool {
-        let store = &self.context.store;
-        if store.lists().is_synced() {
+    /// A driver is competed for as soon as lists come in, as with its Lease everything is listed anew; see [`Role::needs_lists_first`].
+    /// Not before: a replica that may not list could do nothing with the Lease.
+    pub async fn wait_for_lists(&self, publisher: &DriverStateSender, facts: &DriverFacts) -> bool {
+        let lists = self.role.lists();
+        if lists.is_synced() {
             return true;
         }
         publisher.phase(DriverPhase::Syncing);
         let listed = async {
-            if self.campaign.is_some() && facts.capabilities.publish_unpublish {
-                store.lists().wait_answered().await;
+            if self.campaign.is_some() && !self.role.needs_lists_first(facts) {
+                lists.wait_answered().await;
             } else {
-                store.lists().wait_synced().await;
+                lists.wait_synced().await;
             }
         };
         tokio::select! {
@@ -235,16 +235,16 @@ impl DriverTask {
     }
 
     /// Makes sure that the cache shows everything that another replica did before us. False when something else comes first.
-    pub(in crate::driver) async fn relist_before_start(
+    pub async fn relist_before_start(
         &self,
         publisher: &DriverStateSender,
         client: &CsiClient,
-        held: &Leadership,
+        held: &Leadership<R::Engine>,
     ) -> bool {
         publisher.phase(DriverPhase::Syncing);
         tokio::select! {
             biased;
-            () = self.context.store.lists().relist() => true,
+            () = self.role.lists().relist() => true,
             () = self.stop.cancelled() => false,
             () = held.loses_term() => false,
             () = held.reservation_lost() => false,

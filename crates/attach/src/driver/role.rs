@@ -1,0 +1,89 @@
+//! Attaching as a role of a driver's task.
+
+use std::sync::Arc;
+
+use csi_attacher_runtime::{DriverStateSender, Refusal, Role, Start};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::capability::release_without_call;
+use super::controller_calls::ControllerCalls;
+use super::engine::Engine;
+use super::fence::FencedClient;
+use super::shared_context::SharedContext;
+use crate::api::validated::DriverConfig;
+use crate::apiserver::Requests;
+use crate::cache::AttacherKey;
+use crate::csi::CsiClient;
+use crate::decide::DriverFacts;
+use crate::queue::Queue;
+use crate::reflect::Lists;
+use crate::telemetry::Metrics;
+
+/// Attaches and detaches for one driver.
+#[derive(Clone)]
+pub struct AttachRole {
+    /// What all drivers share.
+    pub context: SharedContext,
+    /// Where the queue can be looked at while there is one.
+    pub queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
+}
+
+impl Role for AttachRole {
+    type Calls = Arc<dyn ControllerCalls>;
+    type Engine = Engine;
+
+    fn calls(client: &CsiClient) -> Self::Calls {
+        Arc::new(client.clone())
+    }
+
+    fn lists(&self) -> &Lists {
+        self.context.store.lists()
+    }
+
+    fn requests(&self) -> &Requests {
+        &self.context.requests
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.context.metrics
+    }
+
+    /// Of a driver that does not publish, the objects must show first whether it ever did.
+    fn needs_lists_first(&self, facts: &DriverFacts) -> bool {
+        !facts.capabilities.publish_unpublish
+    }
+
+    async fn admit(&self, facts: &DriverFacts, config: &DriverConfig, name: &str) -> Result<DriverFacts, Refusal> {
+        let release = release_without_call(&self.context, facts, config, name).await?;
+        Ok(facts.clone().releasing(release))
+    }
+
+    fn start(&self, start: Start<Self::Calls>) -> Result<Engine, Refusal> {
+        let client = FencedClient::behind(start.calls, start.fence);
+        let started = Engine::start(
+            self.context.clone(),
+            start.config,
+            start.name,
+            start.facts,
+            client,
+            start.publisher,
+        );
+        let engine = started.map_err(|conflict| Refusal {
+            reason: conflict.reason(),
+            message: conflict.to_string(),
+        })?;
+        *self.queue.lock() = Some(engine.queue().clone());
+        Ok(engine)
+    }
+
+    fn vacancies(&self) -> watch::Receiver<()> {
+        self.context.store.subscribe_removed()
+    }
+
+    fn ended(&self, publisher: &DriverStateSender) {
+        publisher.withheld(None);
+        publisher.lasting_mismatches(None);
+        *self.queue.lock() = None;
+    }
+}

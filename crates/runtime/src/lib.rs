@@ -1,0 +1,31 @@
+//! The life of one driver, whatever a role does for it: connect, find out who answers, compete for its Lease, work until the connection
+//! is lost, start over.
+//!
+//! A driver never ends the process and never touches another driver. What it is at is published as a [`DriverState`]. What is done for
+//! it is a [`Role`], which this crate does not know.
+
+pub mod connect;
+pub mod fence;
+mod identity;
+pub mod leadership;
+pub mod reservation;
+mod role;
+pub mod runner;
+pub mod state;
+pub mod task;
+
+#[cfg(test)]
+mod runner_tests;
+
+pub use role::{Engine, Refusal, Role, Start};
+pub use state::{
+    DriverPhase, DriverState, DriverStateSender, FailureRecord, Plugin, ReconcileSyncResult, WithheldSecrets,
+};
+pub use task::DriverTask;
+
+use csi_attacher_base::schedule;
+use csi_attacher_csi as csi;
+use csi_attacher_kube::{apiserver, lease, reflect};
+use csi_attacher_model::{api, decide, objects};
+use csi_attacher_telemetry as telemetry;
+use csi_attacher_workqueue as queue;

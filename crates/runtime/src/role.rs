@@ -1,0 +1,120 @@
+//! What a task runs for its driver.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::api::condition::ConditionReason;
+use crate::api::validated::DriverConfig;
+use crate::apiserver::Requests;
+use crate::csi::CsiClient;
+use crate::decide::DriverFacts;
+use crate::fence::Fence;
+use crate::lease::Term;
+use crate::reflect::Lists;
+use crate::state::DriverStateSender;
+use crate::telemetry::Metrics;
+
+/// Why a role does not work for a driver, until something changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// For the condition Stalled.
+    pub reason: ConditionReason,
+    /// What is wrong, and how to fix it.
+    pub message: String,
+}
+
+/// What an engine starts with.
+pub struct Start<C> {
+    /// Name of the AttacherConfig.
+    pub name: Arc<str>,
+    /// Its settings; each run reads them anew.
+    pub config: watch::Receiver<Arc<DriverConfig>>,
+    /// The driver, as [`Role::admit`] has it.
+    pub facts: DriverFacts,
+    /// The calls of the driver.
+    pub calls: C,
+    /// What every call passes.
+    pub fence: Fence,
+    /// Where the state goes.
+    pub publisher: DriverStateSender,
+}
+
+/// Work that is done for drivers: one role is given to the tasks of all of them.
+pub trait Role: Clone + Send + Sync + 'static {
+    /// The calls that it makes.
+    type Calls: Clone + Send + Sync + 'static;
+    /// What works for one driver.
+    type Engine: Engine<Calls = Self::Calls>;
+
+    /// The calls of a driver over a connection.
+    fn calls(client: &CsiClient) -> Self::Calls;
+
+    /// Which lists of what it watches are complete.
+    fn lists(&self) -> &Lists;
+
+    /// Requests to the API server.
+    fn requests(&self) -> &Requests;
+
+    /// Metrics.
+    fn metrics(&self) -> &Metrics;
+
+    /// Whether the objects must show something before the Lease of this driver is competed for. If not, everything is listed anew once
+    /// the Lease is held, and the first parts of lists are enough.
+    fn needs_lists_first(&self, facts: &DriverFacts) -> bool;
+
+    /// What a driver that answered is worked for with; refused when it must not be.
+    fn admit(
+        &self,
+        facts: &DriverFacts,
+        config: &DriverConfig,
+        name: &str,
+    ) -> impl Future<Output = Result<DriverFacts, Refusal>> + Send;
+
+    /// Takes over the work of a driver; refused when another engine of the process already does.
+    fn start(&self, start: Start<Self::Calls>) -> Result<Self::Engine, Refusal>;
+
+    /// Told when an engine of the process has ended.
+    fn vacancies(&self) -> watch::Receiver<()>;
+
+    /// The engine of a driver has ended: what the state shows of its work is over.
+    fn ended(&self, publisher: &DriverStateSender);
+}
+
+/// What works for one driver. Dropped without [`Engine::drain`], as when the task panics, its runs are cancelled: a second engine for
+/// the same driver must not find the first one still calling.
+pub trait Engine: Send + Sync + 'static {
+    /// As [`Role::Calls`].
+    type Calls;
+
+    /// What it works for.
+    fn facts(&self) -> &DriverFacts;
+
+    /// The term of the Lease in which it works; none when there is no election. What it knows of the objects is good for this term only.
+    fn term(&self) -> Option<Term>;
+
+    /// Starts no further runs; the connection is lost.
+    fn pause(&self);
+
+    /// Goes on over a new connection, in the same term. If it `restores` the driver, whatever failed before is tried at once: the cause
+    /// may be gone with the old one.
+    fn resume(&self, calls: Self::Calls, fence: Fence, restores: bool);
+
+    /// Takes changed settings into use.
+    fn reconfigure(&self, config: &DriverConfig);
+
+    /// Resolves when it met something for which [`Role::admit`] has to be asked again.
+    fn doubts_admission(&self) -> impl Future<Output = ()> + Send;
+
+    /// Whether these settings admit the driver otherwise than it was admitted.
+    fn is_admitted_otherwise(&self, config: &DriverConfig) -> bool;
+
+    /// Starts no further runs and waits for those in flight.
+    fn drain(self) -> impl Future<Output = ()> + Send;
+
+    /// Resolves when no run is left, also when its [`Engine::drain`] was given up.
+    fn drained(&self) -> impl Future<Output = ()> + Send + 'static;
+
+    /// What is to be done after its end when the AttacherConfig is gone: nobody goes on with what is pending.
+    fn end_pending(&self) -> Box<dyn FnOnce() + Send>;
+}
