@@ -1,21 +1,18 @@
 //! The kinds that more than one role watches.
 
-use super::reflector::WatchedKind;
-use super::table::CacheRecord;
-use crate::objects::{
-    Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
-};
-use std::sync::Arc;
+use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 
-/// A wire type, its plural name, and the record that is kept of it.
-macro_rules! kind {
+/// A wire type that can be watched, its plural name, and the record that is kept of it, which has the fields `name`, `uid` and
+/// `resource_version`.
+#[macro_export]
+macro_rules! watched_kind {
     ($wire:ty, $plural:literal, $record:ty) => {
-        impl WatchedKind for $wire {
+        impl $crate::reflect::WatchedKind for $wire {
             const PLURAL: &'static str = $plural;
         }
 
-        impl CacheRecord for $record {
-            fn name(&self) -> &Arc<str> {
+        impl $crate::reflect::CacheRecord for $record {
+            fn name(&self) -> &std::sync::Arc<str> {
                 &self.name
             }
 
@@ -23,12 +20,12 @@ macro_rules! kind {
                 &self.uid
             }
 
-            fn version(&self) -> ResourceVersion {
+            fn version(&self) -> $crate::reflect::ResourceVersion {
                 self.resource_version
             }
         }
     };
 }
-kind!(VolumeAttachmentWire, "volumeattachments", Attachment);
-kind!(PersistentVolumeWire, "persistentvolumes", Volume);
-kind!(CsiNodeWire, "csinodes", CsiNode);
+watched_kind!(VolumeAttachmentWire, "volumeattachments", Attachment);
+watched_kind!(PersistentVolumeWire, "persistentvolumes", Volume);
+watched_kind!(CsiNodeWire, "csinodes", CsiNode);

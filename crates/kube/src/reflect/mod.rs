@@ -13,6 +13,7 @@ mod table;
 mod watch_backoff;
 mod watch_error;
 
+pub use crate::objects::ResourceVersion;
 pub use lists::Lists;
 pub use reflector::{
     COMPARED_EVERY, RECOVERED, Seen, Sink, WatchedKind, compare, follow, follow_from_list, from_lists, reflect, take_in,
