@@ -37,12 +37,13 @@ const BODY_LOGGING_TARGET: &str = "kube_client";
 const PROGRAM: &str = "csi_attacher_operator";
 /// How the names of all of its crates begin.
 const CRATES: &str = "csi_attacher";
-/// In which crate its modules are that are not in that of the program.
-const MODULES: [(&str, &str); 7] = [
+/// In which crates its modules are that are not in that of the program.
+const MODULES: [(&str, &str); 8] = [
     ("apiserver", "csi_attacher_kube"),
     ("cache", "csi_attacher_attach"),
     ("csi", "csi_attacher_csi"),
     ("driver", "csi_attacher_attach"),
+    ("driver", "csi_attacher_runtime"),
     ("events", "csi_attacher_kube"),
     ("lease", "csi_attacher_kube"),
     ("traces", "csi_attacher_attach"),
@@ -168,7 +169,7 @@ fn filter(level: &str, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
         asked
             .iter()
             .filter(|directive| !names_body_logger(directive))
-            .map(|directive| of_crate(directive)),
+            .flat_map(|directive| of_crates(directive)),
     );
     directives.push(format!("{BODY_LOGGING_TARGET}={}", LevelFilter::ERROR.min(base)));
     EnvFilter::builder()
@@ -176,29 +177,31 @@ fn filter(level: &str, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
         .map_err(|error| refuse(error.to_string()))
 }
 
-/// A directive about the program, or about a module of it, as one about the crates that log.
-fn of_crate(directive: &str) -> String {
+/// A directive about the program, or about a module of it, as those about the crates that log.
+fn of_crates(directive: &str) -> Vec<String> {
+    let own = || vec![directive.to_owned()];
     let Some(rest) = directive.strip_prefix(PROGRAM) else {
-        return directive.to_owned();
+        return own();
     };
+    let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '_';
     let Some(path) = rest.strip_prefix("::") else {
-        let is_whole = !rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
-        return if is_whole {
-            format!("{CRATES}{rest}")
+        let is_longer = rest.starts_with(is_of_name);
+        return if is_longer {
+            own()
         } else {
-            directive.to_owned()
+            vec![format!("{CRATES}{rest}")]
         };
     };
-    let module = path
-        .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
-        .next();
-    let found = MODULES.iter().find(|(name, _)| module == Some(*name));
-    match found {
-        // It is the root of its crate.
-        Some((name @ "csi", of)) => format!("{of}{}", &path[name.len()..]),
-        Some((_, of)) => format!("{of}::{path}"),
-        None => directive.to_owned(),
-    }
+    let module = path.split(|letter| !is_of_name(letter)).next().unwrap_or_default();
+    let crates = MODULES.iter().filter(|(name, _)| *name == module);
+    let found: Vec<String> = crates
+        .map(|(_, of)| match *of {
+            // Its root is what the module was.
+            "csi_attacher_csi" | "csi_attacher_runtime" => format!("{of}{}", &path[module.len()..]),
+            of => format!("{of}::{path}"),
+        })
+        .collect();
+    if found.is_empty() { own() } else { found }
 }
 
 #[cfg(test)]

@@ -176,6 +176,21 @@ fn a_filter_that_names_the_program_is_about_all_of_its_crates() {
         ),
         (
             "info,csi_attacher_operator::driver=debug",
+            "csi_attacher_runtime::task",
+            true,
+        ),
+        (
+            "info,csi_attacher_operator::driver::task=debug",
+            "csi_attacher_runtime::task",
+            true,
+        ),
+        (
+            "info,csi_attacher_operator::driver::attempt=debug",
+            "csi_attacher_runtime::task",
+            false,
+        ),
+        (
+            "info,csi_attacher_operator::driver=debug",
             "csi_attacher_attach::cache",
             false,
         ),
@@ -237,6 +252,7 @@ fn debugs(target: &str) -> bool {
         "csi_attacher_kube::lease",
         "csi_attacher_kube::apiserver::requests",
         "csi_attacher_csi::client",
+        "csi_attacher_runtime::task",
         "h2"
     )
 }
