@@ -13,6 +13,10 @@ pub mod cache;
 pub mod driver;
 pub mod traces;
 
+#[cfg(test)]
+#[path = "../../../tests/testbed/src/trace_pipeline.rs"]
+mod trace_pipeline;
+
 use csi_attacher_base::{clock, schedule};
 use csi_attacher_csi as csi;
 use csi_attacher_kube::{apiserver, events, lease, reflect};

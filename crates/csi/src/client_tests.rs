@@ -11,7 +11,7 @@ use crate::api::validated::Endpoint;
 use crate::apiserver::SecretData;
 use crate::decide::{self, AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
 use crate::objects::StringMap;
-use csi_attacher_testbed::trace_pipeline::pipeline;
+use crate::trace_pipeline::pipeline;
 use csi_mock_driver::{
     CallResult, ControllerCapability, Method, MockDriver, MockDriverBuilder, MockHandle, Rule, ScriptAction,
     ScriptedFailure,

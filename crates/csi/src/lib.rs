@@ -24,6 +24,10 @@ pub use dial::DialError;
 pub use list::{VolumePage, VolumeWithNodes};
 pub use tls::{ClientCertificates, TlsConnectError, TlsSecretError, TlsTarget};
 
+#[cfg(test)]
+#[path = "../../../tests/testbed/src/trace_pipeline.rs"]
+mod trace_pipeline;
+
 use csi_attacher_base::{error_chain, pem};
 use csi_attacher_kube::apiserver;
 use csi_attacher_model::{api, decide, objects};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use tonic::Code;
 
 use super::client_tests::{ClientFixture, LONG, within};
+use crate::trace_pipeline::pipeline;
 use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
-use csi_attacher_testbed::trace_pipeline::pipeline;
 use csi_mock_driver::{Method, MockDriver, Rule};
 
 use crate::telemetry::{FlushOutcome, SHUTDOWN_CAP, Span, SpanKind, SpanOptions, TelemetryGuard, Tracer};

@@ -9,6 +9,10 @@ pub mod lease;
 pub mod reflect;
 pub mod watch_answers;
 
+#[cfg(test)]
+#[path = "../../../tests/testbed/src/trace_pipeline.rs"]
+mod trace_pipeline;
+
 use csi_attacher_base::{clock, error_chain, health, pem, schedule};
 use csi_attacher_model::{api, decide, objects};
 use csi_attacher_telemetry as telemetry;

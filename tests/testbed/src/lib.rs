@@ -1,6 +1,5 @@
 //! What the test targets share: a real Kubernetes control plane on loopback ports and builders for the stock objects
-//! around a volume. It knows nothing of the operator under test but how traces leave it ([`trace_pipeline`]), so that what it proves is
-//! proved from outside.
+//! around a volume. It knows nothing of the operator under test, so that what it proves is proved from outside.
 //!
 //! Nothing started here outlives the test process, however that process ends: see [`controlplane::watchdog`].
 
@@ -32,7 +31,6 @@ pub mod rbac;
 pub mod refusals;
 pub mod sidecar;
 pub mod stage;
-pub mod trace_pipeline;
 pub mod tunnel;
 pub mod wait;
 

@@ -1,4 +1,6 @@
 //! A trace pipeline as the operator has it, without the logs, which are global to the process.
+//!
+//! Not a part of the test bed, which the tests of telemetry use too, and which knows nothing of it: tests include this file by its path.
 
 use csi_attacher_telemetry::{TelemetryGuard, Tracer, otel_env, start};
 

@@ -8,8 +8,8 @@ mod lives;
 mod quiet;
 
 use super::*;
+use crate::trace_pipeline::pipeline;
 use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
-use csi_attacher_testbed::trace_pipeline::pipeline;
 use csi_mock_driver::Rule;
 
 use crate::telemetry::TelemetryGuard;

@@ -18,7 +18,7 @@ use crate::apiserver::{ApiError, ApiErrorKind, Requests, Returned, connect};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::objects::SecretReference;
-use csi_attacher_testbed::trace_pipeline::pipeline;
+use crate::trace_pipeline::pipeline;
 
 use crate::telemetry::{Metrics, Span, SpanKind, SpanOptions};
 
