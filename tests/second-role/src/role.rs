@@ -142,7 +142,9 @@ impl Role for ClaimRole {
         let queue = Queue::new(Backoff::default());
         *self.0.queue.lock() = Some(queue.clone());
         let known: Vec<_> = self.0.claims.lock().values().cloned().collect();
-        known.iter().for_each(|claim| self.enqueue(claim));
+        for claim in &known {
+            self.enqueue(claim);
+        }
         let work = Arc::new(Work {
             client: RwLock::new((start.calls, start.fence)),
             facts: start.facts,
@@ -219,7 +221,7 @@ impl Engine for ClaimEngine {
     fn reconfigure(&self, _: &DriverConfig) {}
 
     async fn doubts_admission(&self) {
-        std::future::pending().await
+        std::future::pending().await;
     }
 
     fn is_admitted_otherwise(&self, _: &DriverConfig) -> bool {

@@ -97,6 +97,7 @@ async fn until(state: &mut watch::Receiver<DriverState>, is_so: impl Fn(&DriverS
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a whole life")]
 async fn a_second_role_lives_on_the_same_layers() {
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let folder = tempfile::tempdir().unwrap();
