@@ -159,6 +159,7 @@ fn formats_are_named() {
 
 /// The program is made of crates. Filters name it as before.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn a_filter_that_names_the_program_is_about_all_of_its_crates() {
     for (level, target, logs) in [
         ("csi_attacher_operator=debug", "csi_attacher_operator::supervisor", true),

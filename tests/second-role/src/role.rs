@@ -221,7 +221,7 @@ impl Engine for ClaimEngine {
     fn reconfigure(&self, _: &DriverConfig) {}
 
     async fn doubts_admission(&self) {
-        std::future::pending().await;
+        std::future::pending::<()>().await;
     }
 
     fn is_admitted_otherwise(&self, _: &DriverConfig) -> bool {
