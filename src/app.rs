@@ -30,9 +30,7 @@ use crate::driver::SharedContext;
 use crate::events::EventRecorder;
 use crate::findings::{self, FindingsScanner};
 use crate::health::Health;
-use crate::lease::{
-    Clock, LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseRules, LeaseShares, LeaseTimings, SeenPlaces,
-};
+use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseTimings};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
 use crate::reflect::reflect;
@@ -323,17 +321,13 @@ fn leader_elections(
         answer: options.kube_api_timeout * 4,
         answers: WatchAnswers::default(),
     };
+    let client = connect_counted(config, Some(&watches), &observed.telemetry.metrics)?;
+    // The sidecar's rule for its host name.
+    let identity = sanitise_driver_name(&identity(options));
     Ok(LeaderElections {
-        client: connect_counted(config, Some(&watches), &observed.telemetry.metrics)?,
-        // The sidecar's rule for its host name.
-        identity: sanitise_driver_name(&identity(options)),
         labels,
-        reports: false,
         health: observed.leases.clone(),
-        clock: Clock::default(),
-        shares: LeaseShares::default(),
-        seen: SeenPlaces::default(),
-        rules: LeaseRules::default(),
+        ..LeaderElections::new(client, identity)
     })
 }
 
@@ -374,17 +368,14 @@ fn context(
     // Events have a budget of their own: they neither wait for the limit nor use it up.
     let (events, writer) = EventRecorder::new(requests, metrics.clone(), identity(options));
     tasks.spawn("events", writer);
+    let requests = match options.kube_api_limit {
+        Some(limit) => shared.throttled(Throttle::new(limit)),
+        None => shared,
+    };
     SharedContext {
-        store,
         events,
-        requests: match options.kube_api_limit {
-            Some(limit) => shared.throttled(Throttle::new(limit)),
-            None => shared,
-        },
-        metrics,
         tracer: telemetry.tracer.clone(),
-        unfinished: crate::driver::UnfinishedPublishes::default(),
-        rules: crate::driver::Rules::default(),
+        ..SharedContext::new(store, requests, metrics)
     }
 }
 

@@ -16,7 +16,6 @@ use crate::decide::{Capabilities, DriverFacts};
 use crate::insight::FindingKind;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::queue::{Backoff, Builder};
-use crate::telemetry::Tracer;
 use csi_attacher_testbed::api_answers::not_found;
 
 const DRIVER: &str = "d.csi.test";
@@ -57,15 +56,11 @@ impl Scene {
         let drivers = CsiDrivers::default();
         drivers.lock().insert(DRIVER.to_owned(), true);
         let metrics = Metrics::default();
-        let context = SharedContext {
-            store: Store::default(),
-            events: EventRecorder::disabled(),
-            requests: Requests::new(client(drivers.clone()), "none", Duration::from_secs(1), metrics.clone()),
-            metrics: metrics.clone(),
-            tracer: Tracer::disabled(),
-            unfinished: crate::driver::UnfinishedPublishes::default(),
-            rules: crate::driver::Rules::default(),
-        };
+        let context = SharedContext::new(
+            Store::default(),
+            Requests::new(client(drivers.clone()), "none", Duration::from_secs(1), metrics.clone()),
+            metrics.clone(),
+        );
         let settings = ScannerSettings {
             interval: Duration::from_secs(30),
             stuck_after: Duration::from_mins(5),

@@ -11,7 +11,7 @@
 
 pub mod cache;
 pub mod driver;
-pub mod traces;
+mod traces;
 
 #[cfg(test)]
 #[path = "../../../tests/testbed/src/trace_pipeline.rs"]

@@ -331,18 +331,14 @@ impl<R: Role> DriverTask<R> {
                 held.engine = Some(started);
                 true
             }
-            Err(Refusal { reason, message }) => {
+            Err(refusal) => {
                 // The driver in the way may be about to end: its AttacherConfig was deleted, say, and its last call runs.
                 let vacancy = async move {
                     if vacancies.changed().await.is_err() {
                         std::future::pending::<()>().await;
                     }
                 };
-                let obstacle = HandshakeError::Stalled { reason, message };
-                self.finish(publisher, held).await;
-                let unreached = ConnectFailure::over(client, obstacle);
-                self.wait_for_driver(publisher, &unreached, std::future::pending(), vacancy)
-                    .await;
+                self.give_up(publisher, refusal, client, held, vacancy).await;
                 false
             }
         }
@@ -360,14 +356,28 @@ impl<R: Role> DriverTask<R> {
         let config = self.config.borrow().clone();
         match self.role.admit(facts, &config, &self.name).await {
             Ok(admitted) => Some(admitted),
-            Err(Refusal { reason, message }) => {
-                self.finish(publisher, held).await;
-                let unreached = ConnectFailure::over(client, HandshakeError::Stalled { reason, message });
-                self.wait_for_driver(publisher, &unreached, std::future::pending(), std::future::pending())
+            Err(refusal) => {
+                self.give_up(publisher, refusal, client, held, std::future::pending())
                     .await;
                 None
             }
         }
+    }
+
+    /// The role does not work for the driver: gives up its Lease, and waits for a reason to look again, of which `mended` is one.
+    async fn give_up(
+        &mut self,
+        publisher: &DriverStateSender,
+        refusal: Refusal,
+        client: &CsiClient,
+        held: &mut Leadership<R::Engine>,
+        mended: impl Future<Output = ()>,
+    ) {
+        let Refusal { reason, message } = refusal;
+        self.finish(publisher, held).await;
+        let unreached = ConnectFailure::over(client, HandshakeError::Stalled { reason, message });
+        self.wait_for_driver(publisher, &unreached, std::future::pending(), mended)
+            .await;
     }
 
     /// Whether a driver is asked again and again, and says what it said.

@@ -10,10 +10,9 @@ use crate::api::{AttacherConfigSpec, AttacherConfigStatus, DriverConfig};
 use crate::apiserver::Requests;
 use crate::cache::Store;
 use crate::driver::SharedContext;
-use crate::events::EventRecorder;
 use crate::supervisor::deletion::DeletionState;
 use crate::supervisor::drivers::Drivers;
-use crate::telemetry::{Metrics, Tracer};
+use crate::telemetry::Metrics;
 
 /// No request is sent here; one that is fails.
 fn unused_client() -> Client {
@@ -35,15 +34,11 @@ pub(super) fn drivers_over(store: Store) -> Drivers {
 /// What drivers of a cluster that is known share.
 pub(super) fn context(store: Store) -> SharedContext {
     let metrics = Metrics::default();
-    SharedContext {
+    SharedContext::new(
         store,
-        events: EventRecorder::disabled(),
-        requests: Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
+        Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
         metrics,
-        tracer: Tracer::disabled(),
-        unfinished: crate::driver::UnfinishedPublishes::default(),
-        rules: crate::driver::Rules::default(),
-    }
+    )
 }
 
 pub(super) fn config(path: &str) -> Arc<DriverConfig> {

@@ -1,6 +1,5 @@
 //! Writes that are under way while other things happen. The API server answers none of them; the clock is paused.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::drivers::context;
 use crate::api::AttacherConfigObject;
 use crate::cache::Store;
 use crate::health::Health;
-use crate::lease::{Clock, LeaderElections, LeaseHealth, LeaseRules, LeaseShares, SeenPlaces};
+use crate::lease::LeaderElections;
 use crate::supervisor::Supervisor;
 
 /// Until the statuses were looked at; shorter than a write may take.
@@ -33,15 +32,8 @@ fn silent_client() -> Client {
 
 fn supervisor() -> Supervisor {
     let office = LeaderElections {
-        client: silent_client(),
-        identity: "me".to_owned(),
-        labels: BTreeMap::new(),
         reports: true,
-        health: LeaseHealth::default(),
-        clock: Clock::default(),
-        shares: LeaseShares::default(),
-        seen: SeenPlaces::default(),
-        rules: LeaseRules::default(),
+        ..LeaderElections::new(silent_client(), "me".to_owned())
     };
     Supervisor::new(context(Store::default()), silent_client(), office)
 }

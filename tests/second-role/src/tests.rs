@@ -1,15 +1,12 @@
 //! The life of a driver that this role works for, with a mock driver and a Lease.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use csi_attacher_base::health::Health;
 use csi_attacher_kube::apiserver::{Requests, connect};
-use csi_attacher_kube::lease::{
-    Clock, LeaderElectionConfig, LeaseHealth, LeaseRules, LeaseSettings, LeaseShares, LeaseTimings, SeenPlaces,
-};
+use csi_attacher_kube::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings};
 use csi_attacher_kube::reflect::follow_from_list;
 use csi_attacher_model::api::{AttacherConfigSpec, DriverConfig};
 use csi_attacher_runtime::reservation::Reservations;
@@ -69,26 +66,11 @@ impl Claims {
 }
 
 fn elections(leases: &ApiServer) -> LeaderElectionConfig {
-    let period = Duration::from_millis(50);
-    LeaderElectionConfig {
-        client: leases.client(),
-        settings: LeaseSettings {
-            enabled: true,
-            namespace: "default".to_owned(),
-            identity: "ours".to_owned(),
-            labels: BTreeMap::new(),
-            reports: true,
-            timing: LeaseTimings::new(Duration::from_secs(15), Duration::from_secs(10), period).unwrap(),
-        },
-        health: LeaseHealth::default(),
-        shares: LeaseShares::default(),
-        seen: SeenPlaces::default(),
-        rules: LeaseRules::default(),
-        record: None,
-        longest_call: Duration::ZERO,
-        sidecar_namespaces: Vec::new(),
-        clock: Clock::default(),
-    }
+    let (duration, renewed) = (Duration::from_secs(15), Duration::from_secs(10));
+    let timing = LeaseTimings::new(duration, renewed, Duration::from_millis(50)).unwrap();
+    LeaderElections::new(leases.client(), "ours".to_owned())
+        .with_status_writer()
+        .config_for("default", timing)
 }
 
 async fn until(state: &mut watch::Receiver<DriverState>, is_so: impl Fn(&DriverState) -> bool) {

@@ -34,7 +34,6 @@ use crate::cache::Store;
 use crate::csi::{CsiClient, DriverConnection};
 use crate::decide::patch::WriteTarget;
 use crate::decide::{Capabilities, DriverFacts};
-use crate::events::EventRecorder;
 use crate::lease::Term;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
@@ -132,13 +131,12 @@ impl AttemptFixture {
         let config = kube::Config::new(format!("http://{host}").parse().unwrap());
         let metrics = Metrics::default();
         let context = SharedContext {
-            store: Store::default(),
-            events: EventRecorder::disabled(),
-            requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
-            metrics: metrics.clone(),
             tracer,
-            unfinished: crate::driver::UnfinishedPublishes::default(),
-            rules: crate::driver::Rules::default(),
+            ..SharedContext::new(
+                Store::default(),
+                Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
+                metrics.clone(),
+            )
         };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");

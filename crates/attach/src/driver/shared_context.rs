@@ -26,3 +26,18 @@ pub struct SharedContext {
     /// The rules that all engines work by.
     pub rules: Rules,
 }
+
+impl SharedContext {
+    /// Without Events and traces, by the rules of the product.
+    pub fn new(store: Store, requests: Requests, metrics: Metrics) -> Self {
+        Self {
+            store,
+            requests,
+            events: EventRecorder::disabled(),
+            metrics,
+            tracer: Tracer::disabled(),
+            unfinished: UnfinishedPublishes::default(),
+            rules: Rules::default(),
+        }
+    }
+}

@@ -4,7 +4,6 @@ use futures::{Stream, StreamExt as _, stream};
 use kube::runtime::watcher::{self, Event};
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -19,14 +18,10 @@ use crate::api::names::lease_name;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
-use crate::events::EventRecorder;
-use crate::lease::{
-    LeaderElectionConfig, LeaderElectionHandle, LeaseHealth, LeaseRules, LeaseSettings, LeaseShares, LeaseTimings,
-    SeenPlaces, ShiftedClock,
-};
+use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseTimings, ShiftedClock};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::follow_from_list;
-use crate::telemetry::{Metrics, Tracer};
+use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
 use csi_attacher_runtime::connect::{ConnectedDriver, DriverConnector};
 use csi_attacher_runtime::leadership::Leadership;
@@ -80,40 +75,20 @@ impl Stage {
         let metrics = Metrics::default();
         // Nobody listens there: nothing is written in these tests.
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
-        let context = SharedContext {
-            store: Store::default(),
-            events: EventRecorder::disabled(),
-            requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
-            metrics: metrics.clone(),
-            tracer: Tracer::disabled(),
-            unfinished: crate::driver::UnfinishedPublishes::default(),
-            rules: crate::driver::Rules::default(),
-        };
+        let context = SharedContext::new(
+            Store::default(),
+            Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
+            metrics.clone(),
+        );
         let (leases, clock) = (ApiServer::default(), ShiftedClock::default());
-        let campaign = LeaderElectionConfig {
-            client: leases.client(),
-            settings: LeaseSettings {
-                enabled: true,
-                namespace: "default".to_owned(),
-                identity: "ours".to_owned(),
-                labels: BTreeMap::new(),
-                reports: true,
-                timing: LeaseTimings::new(
-                    Duration::from_secs(15),
-                    Duration::from_secs(10),
-                    Duration::from_millis(50),
-                )
-                .unwrap(),
-            },
-            health: LeaseHealth::default(),
-            shares: LeaseShares::default(),
-            seen: SeenPlaces::default(),
-            rules: LeaseRules::default(),
-            record: None,
-            longest_call: Duration::ZERO,
-            sidecar_namespaces: Vec::new(),
+        let (duration, renewed) = (Duration::from_secs(15), Duration::from_secs(10));
+        let timing = LeaseTimings::new(duration, renewed, Duration::from_millis(50)).unwrap();
+        let campaign = LeaderElections {
+            reports: true,
             clock: clock.clone().into(),
-        };
+            ..LeaderElections::new(leases.client(), "ours".to_owned())
+        }
+        .config_for("default", timing);
         let (sender, status) = watch::channel(DriverState::new());
         let task = DriverTask {
             role: AttachRole {

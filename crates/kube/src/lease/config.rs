@@ -41,6 +41,21 @@ pub struct LeaderElections {
 }
 
 impl LeaderElections {
+    /// Those of a process of this name, with nothing else said: no labels, no reports, by the clocks of the machine.
+    pub fn new(client: Client, identity: String) -> Self {
+        Self {
+            client,
+            identity,
+            labels: BTreeMap::new(),
+            reports: false,
+            health: LeaseHealth::default(),
+            shares: LeaseShares::default(),
+            clock: Clock::default(),
+            seen: SeenPlaces::default(),
+            rules: LeaseRules::default(),
+        }
+    }
+
     /// The same, of a process that writes the status of AttacherConfigs.
     #[must_use]
     pub fn with_status_writer(self) -> Self {

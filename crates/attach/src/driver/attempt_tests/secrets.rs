@@ -97,15 +97,11 @@ impl Scene {
             .map_request(|request: http::Request<kube::client::Body>| request.map(axum::body::Body::new))
             .service(router);
         let metrics = Metrics::default();
-        let context = SharedContext {
-            store: Store::default(),
-            events: EventRecorder::disabled(),
-            requests: Requests::new(kube::Client::new(service, "default"), "model", LIMIT, metrics.clone()),
+        let context = SharedContext::new(
+            Store::default(),
+            Requests::new(kube::Client::new(service, "default"), "model", LIMIT, metrics.clone()),
             metrics,
-            tracer: Tracer::disabled(),
-            unfinished: crate::driver::UnfinishedPublishes::default(),
-            rules: crate::driver::Rules::default(),
-        };
+        );
         let mut spec = AttacherConfigSpec::new("unix:///model");
         edit(&mut spec);
         let (settings, seen) = watch::channel(Arc::new(DriverConfig::try_from(&spec).unwrap()));

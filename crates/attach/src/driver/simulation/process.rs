@@ -4,8 +4,8 @@
 //! goes on for everybody else. It does so at a given poll, so that a history can stop it at every await point.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -31,7 +31,6 @@ thread_local! {
 pub struct Process(Arc<Inner>);
 
 struct Inner {
-    this: Weak<Inner>,
     world: World,
     number: usize,
     name: String,
@@ -66,8 +65,7 @@ struct Stand {
 
 impl Process {
     pub fn new(world: &World, number: usize) -> Self {
-        Self(Arc::new_cyclic(|this| Inner {
-            this: this.clone(),
+        Self(Arc::new(Inner {
             world: world.clone(),
             number,
             name: format!("operator{number}"),
@@ -140,7 +138,7 @@ impl Process {
 
     /// A future of one of its tasks.
     pub fn run<F: Future>(&self, future: F) -> OfProcess<F> {
-        schedule::of_process(self.0.clone(), future)
+        schedule::of_process(Arc::new(self.clone()), future)
     }
 
     /// Counts a poll; whether there is to be none.
@@ -175,13 +173,13 @@ impl Process {
     }
 }
 
-impl SimulatedProcess for Inner {
+impl SimulatedProcess for Process {
     fn stands_still(&self, waker: &Waker) -> bool {
-        Process(self.this.upgrade().expect("a process that is polled is there")).rests(waker)
+        self.rests(waker)
     }
 
     fn wall_clock_off(&self) -> i64 {
-        self.wall.load(Ordering::Relaxed)
+        self.0.wall.load(Ordering::Relaxed)
     }
 }
 

@@ -26,13 +26,10 @@ use crate::api::validated::{PublishSecrets, SecretNames};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::Requests;
 use crate::cache::Store;
-use crate::events::EventRecorder;
-use crate::lease::{
-    LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseShares, LeaseTimings, PlaceRecord, SeenPlaces,
-};
+use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings, PlaceRecord};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::{COMPARED_EVERY, Sink, WatchedKind, compare, follow_from_list, from_lists};
-use crate::telemetry::{Metrics, Tracer};
+use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
 use csi_attacher_runtime::reservation::Reservations;
 use csi_attacher_runtime::{DriverState, DriverTask};
@@ -89,24 +86,17 @@ impl Replica {
         ];
         let client = service::client(world, &process);
         let context = SharedContext {
-            store: store.clone(),
-            requests: Requests::new(client.clone(), "model", REQUEST_DEADLINE, metrics.clone()),
-            metrics: metrics.clone(),
-            events: EventRecorder::disabled(),
-            tracer: Tracer::disabled(),
-            unfinished: crate::driver::UnfinishedPublishes::default(),
             rules: mutant.rules.unwrap_or_default(),
+            ..SharedContext::new(
+                store.clone(),
+                Requests::new(client.clone(), "model", REQUEST_DEADLINE, metrics.clone()),
+                metrics.clone(),
+            )
         };
         let office = LeaderElections {
-            client,
-            identity: process.name().to_owned(),
-            labels: std::collections::BTreeMap::new(),
-            reports: false,
-            health: LeaseHealth::default(),
-            shares: LeaseShares::default(),
             clock: process.clock().clone().into(),
-            seen: SeenPlaces::default(),
             rules: mutant.lease_rules(),
+            ..LeaderElections::new(client, process.name().to_owned())
         };
         let stop = CancellationToken::new();
         let claims = Reservations::default();

@@ -8,8 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{seconds, usual};
 use crate::lease::{
-    LeaderElectionConfig, LeaderElectionHandle, LeaderState, LeaseHealth, LeaseHolder, LeaseRules, LeaseSettings,
-    LeaseShares, SeenPlaces, ShiftedClock,
+    LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder, ShiftedClock,
 };
 use crate::telemetry::Metrics;
 use csi_attacher_testbed::lease_server::ApiServer;
@@ -42,25 +41,14 @@ impl World {
     }
 
     pub fn campaign(&self, identity: &str) -> LeaderElectionConfig {
-        LeaderElectionConfig {
-            client: self.server.client(),
-            settings: LeaseSettings {
-                enabled: true,
-                namespace: "default".to_owned(),
-                identity: identity.to_owned(),
-                labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
-                reports: identity != "sidecar",
-                timing: usual(),
-            },
+        LeaderElections {
+            labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
+            reports: identity != "sidecar",
             health: self.health.clone(),
-            shares: LeaseShares::default(),
-            seen: SeenPlaces::default(),
-            rules: LeaseRules::default(),
-            record: None,
-            longest_call: Duration::ZERO,
-            sidecar_namespaces: Vec::new(),
             clock: self.clock.clone().into(),
+            ..LeaderElections::new(self.server.client(), identity.to_owned())
         }
+        .config_for("default", usual())
     }
 
     fn master_status(&self) -> Option<String> {

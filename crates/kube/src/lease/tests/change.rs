@@ -1,6 +1,5 @@
 //! A change of where the Lease lives, against the model of the API server. The clock is paused: it moves on when all wait.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -8,8 +7,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::seconds;
 use crate::lease::{
-    LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder, LeaseRules,
-    LeaseShares, LeaseTimings, PlaceRecord, SeenPlaces, ShiftedClock,
+    LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHolder, LeaseTimings, PlaceRecord,
+    ShiftedClock,
 };
 use crate::telemetry::Metrics;
 use csi_attacher_testbed::lease_server::{ApiServer, CONFIG};
@@ -46,15 +45,9 @@ pub(super) struct Replica {
 impl Replica {
     pub fn new(server: &ApiServer, identity: &str) -> Self {
         let office = LeaderElections {
-            client: server.client(),
-            identity: identity.to_owned(),
-            labels: BTreeMap::new(),
             reports: true,
-            health: LeaseHealth::default(),
-            shares: LeaseShares::default(),
-            seen: SeenPlaces::default(),
-            rules: LeaseRules::default(),
             clock: ShiftedClock::default().into(),
+            ..LeaderElections::new(server.client(), identity.to_owned())
         };
         Self {
             office,

@@ -1,19 +1,14 @@
 //! The Lease when connections to the API server are swallowed. The clock is paused.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use kube::Client;
 use tokio::time::{sleep, timeout};
 
 use super::{seconds, usual};
 use crate::apiserver::tests::network::Network;
-use crate::lease::{
-    Clock, LeaderElectionConfig, LeaderElectionHandle, LeaseHealth, LeaseRules, LeaseSettings, LeaseShares,
-    LeaseTimings, SeenPlaces,
-};
+use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseTimings};
 use crate::telemetry::Metrics;
 use csi_attacher_testbed::lease_server::ApiServer;
 
@@ -23,25 +18,9 @@ fn timings() -> [LeaseTimings; 2] {
 }
 
 async fn leader(client: Client, timing: LeaseTimings) -> LeaderElectionHandle {
-    let campaign = LeaderElectionConfig {
-        client,
-        settings: LeaseSettings {
-            enabled: true,
-            namespace: "default".to_owned(),
-            identity: "a".to_owned(),
-            labels: BTreeMap::new(),
-            reports: true,
-            timing,
-        },
-        health: LeaseHealth::default(),
-        shares: LeaseShares::default(),
-        seen: SeenPlaces::default(),
-        rules: LeaseRules::default(),
-        record: None,
-        longest_call: Duration::ZERO,
-        sidecar_namespaces: Vec::new(),
-        clock: Clock::default(),
-    };
+    let campaign = LeaderElections::new(client, "a".to_owned())
+        .with_status_writer()
+        .config_for("default", timing);
     let candidate = LeaderElectionHandle::start(campaign, "external-attacher-leader-d".to_owned(), Metrics::default());
     let leads = async {
         while !candidate.is_leader() {

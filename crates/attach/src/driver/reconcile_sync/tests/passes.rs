@@ -17,9 +17,8 @@ use crate::decide::{Capabilities, DriverFacts};
 use crate::driver::SharedContext;
 use crate::driver::engine::Engine;
 use crate::driver::fence::{Fence, FencedClient};
-use crate::events::EventRecorder;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::telemetry::{Metrics, Tracer};
+use crate::telemetry::Metrics;
 use csi_attacher_runtime::DriverState;
 use csi_attacher_runtime::state::{DriverStateSender, ReconcileSyncResult};
 
@@ -55,15 +54,7 @@ impl Stage {
         // Nobody listens there: nothing is written in these tests.
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let requests = Requests::new(connect(&nowhere).unwrap(), "nowhere", INTERVAL, metrics.clone());
-        let context = SharedContext {
-            store: Store::default(),
-            events: EventRecorder::disabled(),
-            requests,
-            metrics: metrics.clone(),
-            tracer: Tracer::disabled(),
-            unfinished: crate::driver::UnfinishedPublishes::default(),
-            rules: crate::driver::Rules::default(),
-        };
+        let context = SharedContext::new(Store::default(), requests, metrics.clone());
         for name in ["a", "b"] {
             attach(&context.store, name);
         }

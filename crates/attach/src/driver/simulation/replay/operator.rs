@@ -22,7 +22,7 @@ use super::super::super::engine::Engine;
 use super::super::super::fence::{Fence, FencedClient};
 use csi_attacher_runtime::DriverState;
 
-use super::super::super::{Rules, SharedContext, UnfinishedPublishes};
+use super::super::super::{Rules, SharedContext};
 use super::super::answers::{Answer, respond};
 use super::super::cluster::{Kind, not_found};
 use super::super::service::{ServedRequest, asked};
@@ -34,10 +34,9 @@ use crate::apiserver::{Requests, SecretData};
 use crate::cache::Store;
 use crate::csi::{CallError, VolumePage};
 use crate::decide::{Capabilities, DriverFacts, PublishRequest, ReleaseWithoutCall, VolumeOnNode};
-use crate::events::EventRecorder;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, StringMap, VolumeAttachmentWire};
 use crate::reflect::{Sink, WatchedKind, follow_from_list};
-use crate::telemetry::{Metrics, Span, Tracer};
+use crate::telemetry::{Metrics, Span};
 use csi_attacher_base::health::Health;
 use csi_attacher_runtime::state::DriverStateSender;
 
@@ -70,16 +69,11 @@ impl Operator {
         let metrics = Metrics::default();
         let requests = Requests::new(client(gate, &store), "model", NEVER, metrics.clone());
         let context = SharedContext {
-            store,
-            requests,
-            metrics,
-            events: EventRecorder::disabled(),
-            tracer: Tracer::disabled(),
-            unfinished: UnfinishedPublishes::default(),
             rules: Rules {
                 begins: run_begins,
                 ..rules
             },
+            ..SharedContext::new(store, requests, metrics)
         };
         let able = Capabilities {
             publish_unpublish: true,
