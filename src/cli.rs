@@ -80,6 +80,7 @@ impl From<Options> for ProcessOptions {
             log: LogOptions {
                 format: options.log_format.into(),
                 level: options.log_level,
+                aliases: crate::log_targets::ALIASES,
             },
             kube_api_timeout: options.kube_api_timeout,
             kube_api_limit: None,

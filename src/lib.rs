@@ -15,6 +15,7 @@ pub mod admin;
 pub mod app;
 pub mod cli;
 mod findings;
+mod log_targets;
 mod open_files;
 pub mod sidecar_flags;
 mod supervisor;

@@ -243,6 +243,7 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
         log: LogOptions {
             format: flags.log_format.unwrap_or(Format::Text).into(),
             level: flags.log_level.unwrap_or_else(|| level(flags.verbosity).to_owned()),
+            aliases: crate::log_targets::ALIASES,
         },
         // The sidecar has no such flag; the environment is read as ever.
         kube_api_timeout: flags.kube_api_timeout,

@@ -33,22 +33,6 @@ const SDK_TARGET: &str = "opentelemetry";
 /// directive may lift this.
 const BODY_LOGGING_TARGET: &str = "kube_client";
 
-/// The program in filters. Whoever names it means all of its crates.
-const PROGRAM: &str = "csi_attacher_operator";
-/// How the names of all of its crates begin.
-const CRATES: &str = "csi_attacher";
-/// In which crates its modules are that are not in that of the program.
-const MODULES: [(&str, &str); 8] = [
-    ("apiserver", "csi_attacher_kube"),
-    ("cache", "csi_attacher_attach"),
-    ("csi", "csi_attacher_csi"),
-    ("driver", "csi_attacher_attach"),
-    ("driver", "csi_attacher_runtime"),
-    ("events", "csi_attacher_kube"),
-    ("lease", "csi_attacher_kube"),
-    ("traces", "csi_attacher_attach"),
-];
-
 /// Form of a log record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -97,6 +81,8 @@ pub struct LogOptions {
     pub format: LogFormat,
     /// `info`, or directives such as `info,csi_attacher_operator::driver=debug`.
     pub level: String,
+    /// Names that directives may have for targets: each means all targets that stand beside it, with what follows the name.
+    pub aliases: &'static [(&'static str, &'static str)],
 }
 
 impl Default for LogOptions {
@@ -104,6 +90,7 @@ impl Default for LogOptions {
         Self {
             format: LogFormat::Text,
             level: "info".to_owned(),
+            aliases: &[],
         }
     }
 }
@@ -122,7 +109,7 @@ fn subscriber<W>(
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let filter = filter(&options.level, sdk_level)?;
+    let filter = filter(options, sdk_level)?;
     let base = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match options.format {
         LogFormat::Text => Box::new(base),
@@ -137,9 +124,10 @@ where
 }
 
 /// The filter for a level string: ceilings first, then what was asked for, then what may not be lifted.
-fn filter(level: &str, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
+pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
+    let level = &options.level;
     let refuse = |reason: String| LogError::Level {
-        level: level.to_owned(),
+        level: level.clone(),
         reason,
     };
     let asked: Vec<&str> = level
@@ -169,7 +157,7 @@ fn filter(level: &str, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
         asked
             .iter()
             .filter(|directive| !names_body_logger(directive))
-            .flat_map(|directive| of_crates(directive)),
+            .flat_map(|directive| meant(directive, options.aliases)),
     );
     directives.push(format!("{BODY_LOGGING_TARGET}={}", LevelFilter::ERROR.min(base)));
     EnvFilter::builder()
@@ -177,31 +165,24 @@ fn filter(level: &str, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
         .map_err(|error| refuse(error.to_string()))
 }
 
-/// A directive about the program, or about a module of it, as those about the crates that log.
-fn of_crates(directive: &str) -> Vec<String> {
-    let own = || vec![directive.to_owned()];
-    let Some(rest) = directive.strip_prefix(PROGRAM) else {
-        return own();
-    };
+/// The directives that one with an alias stands for; of several aliases the longest counts.
+fn meant(directive: &str, aliases: &[(&str, &str)]) -> Vec<String> {
     let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let Some(path) = rest.strip_prefix("::") else {
-        let is_longer = rest.starts_with(is_of_name);
-        return if is_longer {
-            own()
-        } else {
-            vec![format!("{CRATES}{rest}")]
-        };
+    let rest = |name: &str| {
+        directive
+            .strip_prefix(name)
+            .filter(|rest| !rest.starts_with(is_of_name))
     };
-    let module = path.split(|letter| !is_of_name(letter)).next().unwrap_or_default();
-    let crates = MODULES.iter().filter(|(name, _)| *name == module);
-    let found: Vec<String> = crates
-        .map(|(_, of)| match *of {
-            // Its root is what the module was.
-            "csi_attacher_csi" | "csi_attacher_runtime" => format!("{of}{}", &path[module.len()..]),
-            of => format!("{of}::{path}"),
-        })
-        .collect();
-    if found.is_empty() { own() } else { found }
+    let found = || {
+        aliases
+            .iter()
+            .filter_map(|(name, target)| Some((name.len(), target, rest(name)?)))
+    };
+    let Some(longest) = found().map(|(length, ..)| length).max() else {
+        return vec![directive.to_owned()];
+    };
+    let longest = found().filter(|(length, ..)| *length == longest);
+    longest.map(|(_, target, rest)| format!("{target}{rest}")).collect()
 }
 
 #[cfg(test)]

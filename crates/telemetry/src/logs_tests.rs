@@ -26,6 +26,13 @@ impl Buffer {
     }
 }
 
+fn at(level: &str) -> LogOptions {
+    LogOptions {
+        level: level.to_owned(),
+        ..LogOptions::default()
+    }
+}
+
 /// Runs `body` under a subscriber of these settings.
 fn logged(format: LogFormat, level: &str, sdk_level: Option<&str>, body: impl FnOnce()) -> String {
     let buffer = Buffer::default();
@@ -33,6 +40,7 @@ fn logged(format: LogFormat, level: &str, sdk_level: Option<&str>, body: impl Fn
     let options = LogOptions {
         format,
         level: level.to_owned(),
+        ..LogOptions::default()
     };
     let subscriber = subscriber(&options, sdk_level, move || writer.clone()).unwrap();
     tracing::subscriber::with_default(subscriber, body);
@@ -93,7 +101,10 @@ fn text_is_one_plain_line() {
 #[test]
 fn a_level_that_cannot_be_used_is_refused() {
     for level in ["csi=loud", "  ", ""] {
-        assert!(matches!(filter(level, None), Err(LogError::Level { .. })), "{level:?}");
+        assert!(
+            matches!(filter(&at(level), None), Err(LogError::Level { .. })),
+            "{level:?}"
+        );
     }
 }
 
@@ -155,105 +166,4 @@ fn formats_are_named() {
     assert_eq!("JSON".parse::<LogFormat>().unwrap(), LogFormat::Json);
     assert_eq!("text".parse::<LogFormat>().unwrap(), LogFormat::Text);
     assert!(matches!("xml".parse::<LogFormat>(), Err(LogError::Format(_))));
-}
-
-/// The program is made of crates. Filters name it as before.
-#[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
-fn a_filter_that_names_the_program_is_about_all_of_its_crates() {
-    for (level, target, logs) in [
-        ("csi_attacher_operator=debug", "csi_attacher_operator::supervisor", true),
-        (
-            "csi_attacher_operator=debug",
-            "csi_attacher_attach::driver::attempt",
-            true,
-        ),
-        ("info,csi_attacher_operator=debug", "csi_attacher_kube::lease", true),
-        ("csi_attacher_operator=debug", "h2", false),
-        (
-            "info,csi_attacher_operator::driver=debug",
-            "csi_attacher_attach::driver::task",
-            true,
-        ),
-        (
-            "info,csi_attacher_operator::driver=debug",
-            "csi_attacher_runtime::task",
-            true,
-        ),
-        (
-            "info,csi_attacher_operator::driver::task=debug",
-            "csi_attacher_runtime::task",
-            true,
-        ),
-        (
-            "info,csi_attacher_operator::driver::attempt=debug",
-            "csi_attacher_runtime::task",
-            false,
-        ),
-        (
-            "info,csi_attacher_operator::driver=debug",
-            "csi_attacher_attach::cache",
-            false,
-        ),
-        (
-            "info,csi_attacher_operator::driver::attempt=debug",
-            "csi_attacher_attach::driver::task",
-            false,
-        ),
-        (
-            "info,csi_attacher_operator::apiserver=debug",
-            "csi_attacher_kube::apiserver::requests",
-            true,
-        ),
-        (
-            "info,csi_attacher_operator::csi::client=debug",
-            "csi_attacher_csi::client",
-            true,
-        ),
-        (
-            "info,csi_attacher_operator::csi=debug",
-            "csi_attacher_csi::client",
-            true,
-        ),
-        (
-            "info,csi_attacher_operator::supervisor=debug",
-            "csi_attacher_operator::supervisor",
-            true,
-        ),
-        (
-            "info,csi_attacher_operator[attach]=debug",
-            "csi_attacher_operator::supervisor",
-            false,
-        ),
-        ("info,csi_attacher_attach=debug", "csi_attacher_attach::driver", true),
-    ] {
-        let enabled = filter(level, None).unwrap();
-        let subscriber = tracing_subscriber::registry().with(enabled);
-        let found = tracing::subscriber::with_default(subscriber, || debugs(target));
-        assert_eq!(found, logs, "{level}: {target}");
-    }
-}
-
-/// Whether an event of a target is logged at DEBUG.
-fn debugs(target: &str) -> bool {
-    macro_rules! ask {
-        ($($name:literal),*) => {
-            match target {
-                $($name => tracing::enabled!(target: $name, tracing::Level::DEBUG),)*
-                other => panic!("{other} is no target of this test"),
-            }
-        };
-    }
-    ask!(
-        "csi_attacher_operator::supervisor",
-        "csi_attacher_attach::driver",
-        "csi_attacher_attach::driver::attempt",
-        "csi_attacher_attach::driver::task",
-        "csi_attacher_attach::cache",
-        "csi_attacher_kube::lease",
-        "csi_attacher_kube::apiserver::requests",
-        "csi_attacher_csi::client",
-        "csi_attacher_runtime::task",
-        "h2"
-    )
 }
