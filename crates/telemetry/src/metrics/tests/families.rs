@@ -51,7 +51,7 @@ fn what_a_driver_counts_begins_at_zero() {
     let metrics = Metrics::default();
     metrics.init_driver("d");
     metrics.init_reconcile_sync("d");
-    drop(metrics.queue("d", QUEUE_VOLUME_ATTACHMENT));
+    drop(QueueSeries::new(&metrics, "d", QUEUE_VOLUME_ATTACHMENT));
     metrics.leading("l", false);
     for line in [
         "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"detach\",reason=\"DeadlineExceeded\"} 0",
@@ -73,7 +73,7 @@ fn what_a_driver_counts_begins_at_zero() {
 #[test]
 fn faults_of_ours_are_counted_by_driver_and_queue() {
     let metrics = Metrics::default();
-    let queue = metrics.queue("d", QUEUE_VOLUME_ATTACHMENT);
+    let queue = QueueSeries::new(&metrics, "d", QUEUE_VOLUME_ATTACHMENT);
     queue.panicked();
     queue.panicked();
     let line = "csi_attacher_reconcile_panics_total{driver_name=\"d\",name=\"csi-attacher-va\"} 2";
@@ -101,4 +101,26 @@ fn what_a_comparison_found_is_not_shown_for_ever() {
         lines(&metrics, "csi_attacher_reconcile_sync_mismatches_total{").len(),
         2
     );
+}
+
+#[test]
+fn what_became_of_trace_contexts_begins_at_zero_and_counts() {
+    let metrics = Metrics::default();
+    let line = |counter: &str, kind: &str, result: &str, count: u32| {
+        let labels = format!("resource_kind=\"{kind}\",result=\"{result}\"");
+        let line = format!("trace_context_annotations_{counter}_total{{{labels}}} {count}");
+        assert_lines(&metrics, &line, &[&line]);
+    };
+    for kind in ["VolumeAttachment", "PersistentVolume"] {
+        for result in ["success", "invalid"] {
+            line("extracted", kind, result, 0);
+            metrics.trace_context_extracted(kind, result);
+            line("extracted", kind, result, 1);
+        }
+    }
+    for result in ["success", "failure"] {
+        line("injected", "VolumeAttachment", result, 0);
+        metrics.trace_context_injected("VolumeAttachment", result);
+        line("injected", "VolumeAttachment", result, 1);
+    }
 }
