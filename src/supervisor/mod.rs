@@ -1,4 +1,4 @@
-//! Runs one driver task for each AttacherConfig and tells the world how they are.
+//! Runs one driver task for each AttacherConfig and writes their status.
 //!
 //! It is level-triggered: after each change the whole set of objects is compared with what runs, and only what differs is
 //! touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
@@ -43,7 +43,7 @@ use crate::runtime::DriverPhase;
 use drivers::{Drivers, Name};
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;
-use plan::{ConfigProblem, DesiredDriver, Step};
+use plan::{DesiredDriver, Step};
 use status_author::{DriverLeader, StatusProposal};
 use watched::Watched;
 use writer::{StatusWriter, TrackedConfig};
@@ -66,48 +66,43 @@ pub struct Supervisor {
     drivers: Drivers,
     objects: BTreeMap<String, TrackedConfig>,
     /// The objects of a list that is still coming in.
-    listing: Option<BTreeMap<String, TrackedConfig>>,
-    problems: BTreeMap<String, ConfigProblem>,
+    listing: Option<Vec<TrackedConfig>>,
     writer: StatusWriter,
     writes: RunningWrites,
     holder: String,
     events: EventRecorder,
-    insights: FindingsHandle,
     numbers: SupervisorMetrics,
 }
 
 impl Supervisor {
-    /// A supervisor that writes status over `client`, and works for drivers whose Leases it holds by the name of `office`.
-    pub fn new(context: SharedContext, client: Client, office: LeaderElections) -> Self {
-        let (holder, events) = (office.identity.clone(), context.events.clone());
+    /// A supervisor that writes status over `client`, and serves drivers whose Leases it holds by `elections`.
+    pub fn new(context: SharedContext, client: Client, elections: LeaderElections) -> Self {
+        let (holder, events) = (elections.identity.clone(), context.events.clone());
         let numbers = SupervisorMetrics::new(context.metrics.clone());
+        let mut drivers = Drivers::new(context);
+        drivers.election = LeaderElectionMode::Each(elections);
         Self {
             numbers,
-            drivers: Drivers::new(context).with_leader_election(LeaderElectionMode::Each(office)),
+            drivers,
             objects: BTreeMap::new(),
             listing: None,
-            problems: BTreeMap::new(),
             writer: StatusWriter::new(client),
             writes: RunningWrites::default(),
             holder,
             events,
-            insights: FindingsHandle::default(),
         }
     }
 
     /// The same, which shows in the status what was found about attachments.
     #[must_use]
-    pub fn showing(self, insights: FindingsHandle) -> Self {
-        Self {
-            drivers: self.drivers.with_findings(insights.clone()),
-            insights,
-            ..self
-        }
+    pub fn showing(mut self, insights: FindingsHandle) -> Self {
+        self.drivers.insights = insights;
+        self
     }
 
     /// Follows the AttacherConfig objects until `shutdown`, then lets all drivers finish.
     pub async fn run(mut self, client: Client, check: CheckHandle, shutdown: Shutdown) {
-        self.drivers = self.drivers.with_cut_off(shutdown.cut_off);
+        self.drivers.cut_off = shutdown.cut_off;
         let api = Api::<AttacherConfigObject>::all(client);
         let events = patient(from_lists(|| watcher(api.clone(), watcher::Config::default())));
         self.follow(events, check, &shutdown.stop).await;
@@ -118,18 +113,18 @@ impl Supervisor {
     /// Lets all drivers finish, and writes their last status: for one that led when its last call has ended, while its
     /// Lease is released.
     async fn finish(&mut self) {
-        let mut farewells = self.drivers.all_stopped();
+        let mut stopped = self.drivers.all_stopped();
         self.drivers.stop_all();
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let all_ended = self.drivers.is_empty() && farewells.is_empty();
+            let all_ended = self.drivers.is_empty() && stopped.is_empty();
             if all_ended && self.writes.is_empty() {
                 return;
             }
             tokio::select! {
                 biased;
-                Some(()) = farewells.next() => self.start_status_writes(),
+                Some(()) = stopped.next() => self.start_status_writes(),
                 _ = self.drivers.ended(), if !self.drivers.is_empty() => {}
                 finished = self.writes.finished() => {
                     self.apply_write(finished);
@@ -175,7 +170,7 @@ impl Supervisor {
                     watched.look();
                     self.drivers.restart_due();
                     self.drivers.update_gauges();
-                    self.insights.configured(self.configured());
+                    self.drivers.insights.configured(self.configured());
                     self.numbers.in_use(self.generations());
                     self.numbers.ready(self.objects.values().map(|entry| &entry.written));
                     self.start_metadata_writes();
@@ -188,17 +183,18 @@ impl Supervisor {
     fn apply_event(&mut self, event: watcher::Event<AttacherConfigObject>) {
         match event {
             watcher::Event::Init => {
-                self.listing = Some(BTreeMap::new());
+                self.listing = Some(Vec::new());
                 self.objects.values_mut().for_each(TrackedConfig::is_listed_again);
             }
             watcher::Event::InitApply(object) => {
-                let (name, entry) = self.entry(object);
+                let (_, entry) = self.entry(object);
                 if let Some(listing) = &mut self.listing {
-                    listing.insert(name, entry);
+                    listing.push(entry);
                 }
             }
             watcher::Event::InitDone => {
-                self.objects = self.listing.take().unwrap_or_default();
+                let listed = self.listing.take().unwrap_or_default();
+                self.objects = listed.into_iter().map(|entry| (entry.name(), entry)).collect();
                 self.apply();
             }
             watcher::Event::Apply(object) => {
@@ -218,8 +214,7 @@ impl Supervisor {
     fn entry(&mut self, object: AttacherConfigObject) -> (String, TrackedConfig) {
         let name = object.metadata.name.clone().unwrap_or_default();
         let entry = TrackedConfig::new(object, self.objects.get(&name));
-        let driver = entry.written.driver.as_ref().map(|driver| driver.name.as_str());
-        self.drivers.set_known_as(&name, driver);
+        self.drivers.set_known_as(&name, entry.known_as());
         (name, entry)
     }
 
@@ -243,7 +238,7 @@ impl Supervisor {
         let used = self
             .objects
             .iter()
-            .filter(|(name, entry)| deletion::is_served(&entry.object) && !self.problems.contains_key(*name));
+            .filter(|(_, entry)| deletion::is_served(&entry.object) && entry.problem.is_none());
         let used = used.filter_map(|(name, entry)| {
             Some((
                 driver_name(&self.drivers, name, entry)?,
@@ -253,7 +248,7 @@ impl Supervisor {
         used.collect()
     }
 
-    /// Compares what is wished with what runs.
+    /// Starts, changes and stops drivers so that those run that are desired.
     fn apply(&mut self) {
         let ages = self.objects.iter().map(|(name, entry)| {
             let made = entry.object.metadata.creation_timestamp.as_ref();
@@ -261,45 +256,40 @@ impl Supervisor {
         });
         self.drivers.set_creation_times(ages.collect());
         let wishes = plan::desired_drivers(self.objects.values().map(|entry| &entry.object));
-        let problems: BTreeMap<String, ConfigProblem> = wishes
-            .iter()
-            .filter_map(|(name, wish)| match wish {
-                DesiredDriver::Refused(problem) => Some((name.clone(), problem.clone())),
-                DesiredDriver::Run(_) => None,
-            })
-            .collect();
         let configs = self.drivers.configs();
         let steps = plan::steps(&configs, &wishes);
         for (name, step) in steps {
             match step {
-                Step::Start(config) => self.drivers.start(&name, config),
+                Step::Start(config) => {
+                    let known_as = self.objects.get(&name).and_then(TrackedConfig::known_as);
+                    self.drivers.start(&name, config, known_as);
+                }
                 Step::Reload(config) => self.drivers.reload(&name, config),
                 Step::Restart(config) => self.drivers.restart(&name, config),
                 Step::Stop => self.drivers.stop(&name),
             }
         }
-        // What cannot be read goes on with the settings that it had, but claims nothing new either.
-        let waiting = |name: &&String| {
-            self.objects
-                .get(*name)
-                .is_some_and(|entry| deletion::is_waiting(&entry.object))
-        };
-        for name in problems.keys().filter(waiting) {
-            self.drivers.leave(name);
-        }
         for (name, entry) in &mut self.objects {
-            if self.problems.get(name) != problems.get(name) {
+            let problem = match wishes.get(name) {
+                Some(DesiredDriver::Refused(problem)) => Some(problem.clone()),
+                _ => None,
+            };
+            // What cannot be read goes on with the settings that it had, but claims nothing new either.
+            if problem.is_some() && deletion::is_waiting(&entry.object) {
+                self.drivers.leave(name);
+            }
+            if entry.problem != problem {
+                entry.problem = problem;
                 entry.wake();
             }
         }
-        self.problems = problems;
     }
 
     /// Begins to write each status that differs from what is there, all at once: one that the API server is slow to take must
     /// not hold up the others.
     fn start_status_writes(&mut self) {
         let changed = self.drivers.take_changed();
-        let (drivers, problems, writer, holder) = (&self.drivers, &self.problems, &self.writer, &self.holder);
+        let (drivers, writer, holder) = (&self.drivers, &self.writer, &self.holder);
         let running = &mut self.writes;
         let cached = drivers.cache_generation();
         for (name, entry) in &mut self.objects {
@@ -307,18 +297,18 @@ impl Supervisor {
                 continue;
             }
             let phase = drivers.phase(name);
-            let word = StatusProposal {
+            let proposal = StatusProposal {
                 waits: matches!(phase, Some(DriverPhase::Standby { .. })),
                 ends: phase == Some(DriverPhase::Stopped),
             };
             if changed.contains(name) {
                 entry.wake();
             }
-            let may_write = entry.voice.may_write(drivers.lead(name), word, Instant::now());
+            let may_write = entry.voice.may_write(drivers.lead(name), proposal, Instant::now());
             if !may_write || entry.is_at_rest(cached) || running.is_writing(name) {
                 continue;
             }
-            let (generation, problem) = (entry.object.metadata.generation, problems.get(name));
+            let (generation, problem) = (entry.object.metadata.generation, entry.problem.as_ref());
             let deletion = leaving::state(drivers, name, entry);
             let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, deletion);
             if entry.voice.has_written(&essence) {
@@ -352,7 +342,7 @@ impl Supervisor {
     }
 }
 
-/// Tells a change of the status as events. Told by whoever writes the status, hence once whatever the number of replicas.
+/// Records Events about a change of the status. The replica that writes the status does so, hence once for all replicas.
 fn record_status_event(
     events: &EventRecorder,
     name: &str,
@@ -360,7 +350,7 @@ fn record_status_event(
     before: &AttacherConfigStatus,
     wanted: &AttacherConfigStatus,
 ) {
-    let news = [
+    let changes = [
         status_events::event_for_change(before, wanted),
         status_events::without_attachment(before, wanted),
     ];
@@ -368,7 +358,7 @@ fn record_status_event(
         .driver
         .as_ref()
         .map_or_else(|| name.to_owned(), |driver| driver.name.clone());
-    for (reason, cause, note) in news.into_iter().flatten() {
+    for (reason, cause, note) in changes.into_iter().flatten() {
         events.record(NewEvent {
             driver: driver.as_str().into(),
             reason,
@@ -384,9 +374,9 @@ fn record_status_event(
 
 /// The driver's name, from what it answers, what it answered once, or the spec.
 fn driver_name(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<String> {
-    let answered = || entry.written.driver.as_ref().map(|driver| driver.name.clone());
-    let told = || entry.object.spec.as_ref().ok()?.driver_name.clone();
-    drivers.name(name).or_else(answered).or_else(told)
+    let answered = || entry.known_as().map(str::to_owned);
+    let specified = || entry.object.spec.as_ref().ok()?.driver_name.clone();
+    drivers.name(name).or_else(answered).or_else(specified)
 }
 
 #[cfg(test)]

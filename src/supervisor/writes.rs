@@ -131,8 +131,9 @@ impl Supervisor {
     }
 
     /// What is known of an object, also in a list that is still coming in.
-    fn tracked(&mut self, name: &str, uid: Option<&str>) -> impl Iterator<Item = &mut TrackedConfig> {
-        let listed = self.listing.as_mut().and_then(|listing| listing.get_mut(name));
+    fn tracked<'a>(&'a mut self, name: &'a str, uid: Option<&'a str>) -> impl Iterator<Item = &'a mut TrackedConfig> {
+        let listed = self.listing.iter_mut().flatten();
+        let listed = listed.filter(move |entry| entry.object.metadata.name.as_deref() == Some(name));
         let entries = self.objects.get_mut(name).into_iter().chain(listed);
         entries.filter(move |entry| entry.object.metadata.uid.as_deref() == uid)
     }
