@@ -1,7 +1,8 @@
 //! The queue between ended spans and the exporters, with exact counts.
 //!
-//! The SDK's batch processor tells its drops by an experimental metric only and not what became of an export, and does not
-//! bound an export that hangs, so this is our own: ending a span takes a lock and pushes, nothing more; one thread with its own single-threaded runtime exports.
+//! The SDK's batch processor counts its drops by an experimental metric only, does not count exports, and does not bound an
+//! export that hangs. So this is the operator's own: ending a span takes a lock and pushes; one thread with its own
+//! single-threaded runtime exports.
 //! A collector that is away therefore costs memory up to the limit of the queue and nothing else. Every ended span is
 //! counted once more as exported, failed or dropped, or is still in the queue or in flight.
 //! This module must not know how spans are exported.
@@ -26,7 +27,7 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Where batches go. Implemented by the exporters of `exporter.rs`.
 pub(super) trait SpanSink: Send + 'static {
-    /// Gets ready, and tells what stands in the way: before there is anything to export, so that it is told at the start.
+    /// Builds what is missing and logs what fails. Called once before the first export, so that a fault shows at the start.
     fn prepare(&mut self) {}
 
     /// Exports one batch.
@@ -38,8 +39,8 @@ pub(super) trait SpanSink: Send + 'static {
 pub(super) enum ExportError {
     /// The collector did not take it; the text names no credential.
     Failed(String),
-    /// The sink was not ready, and has said why.
-    Told,
+    /// The sink was not ready, and has logged why.
+    NotReady,
 }
 
 #[derive(Debug, Default)]

@@ -68,8 +68,8 @@ pub(super) struct OtlpSink {
     exporter: Option<SpanExporter>,
     /// The TLS files as they were when the exporter was built.
     files: u64,
-    /// What was last said to stand in the way.
-    told: Option<String>,
+    /// The error that was logged last, unless the exporter was built since.
+    logged: Option<String>,
 }
 
 impl OtlpSink {
@@ -81,12 +81,12 @@ impl OtlpSink {
             resource,
             exporter: None,
             files: 0,
-            told: None,
+            logged: None,
         }
     }
 
-    /// Builds the exporter when there is none, or when a file changed. One that stands is kept until the new files can be
-    /// used. What stands in the way is said once, until it is something else.
+    /// Builds the exporter when there is none, or when a file changed. The former one is kept until the new files can be
+    /// used. An error is logged once, until it is another one.
     pub fn prepare(&mut self) {
         let files = self.fingerprint();
         if self.exporter.is_some() && files == self.files {
@@ -94,17 +94,17 @@ impl OtlpSink {
         }
         match without_sdk_warnings(|| self.build()) {
             Ok(exporter) => {
-                if self.exporter.is_some() || self.told.take().is_some() {
+                if self.exporter.is_some() || self.logged.take().is_some() {
                     tracing::info!(
                         collector = self.name(),
                         "the certificates for the collector of traces were read"
                     );
                 }
-                (self.exporter, self.files, self.told) = (Some(exporter), files, None);
+                (self.exporter, self.files, self.logged) = (Some(exporter), files, None);
             }
             Err(error) => {
                 let text = error.to_string();
-                if self.told.as_ref() != Some(&text) {
+                if self.logged.as_ref() != Some(&text) {
                     let collector = self.name();
                     let consequence = match self.exporter {
                         Some(_) => "what was read before stays in use",
@@ -115,7 +115,7 @@ impl OtlpSink {
                         error = text,
                         "cannot use the settings for the collector of traces: {consequence}"
                     );
-                    self.told = Some(text);
+                    self.logged = Some(text);
                 }
             }
         }
@@ -125,7 +125,7 @@ impl OtlpSink {
     pub async fn export(&mut self, batch: Vec<SpanData>) -> Result<(), ExportError> {
         self.prepare();
         let Some(exporter) = &self.exporter else {
-            return Err(ExportError::Told);
+            return Err(ExportError::NotReady);
         };
         let result = exporter.export(batch).await;
         result.map_err(|error| ExportError::Failed(format!("{}: {error}", self.name())))
@@ -192,7 +192,7 @@ impl OtlpSink {
         }
         if self.is_encrypted() {
             let mut tls = ClientTlsConfig::new();
-            // Read here first: what is wrong is told with the name of the file.
+            // Checked here first: the SDK's errors do not name the file.
             tls = match &self.transport.certificate {
                 Some(path) => {
                     let text = read(path)?;
@@ -238,7 +238,7 @@ impl OtlpSink {
     }
 }
 
-/// The SDK reads the environment too when something is built, and complains about what we have complained about.
+/// The SDK reads the environment too when something is built, and would repeat the warnings of `otel_env`.
 pub(super) fn without_sdk_warnings<T>(build: impl FnOnce() -> T) -> T {
     tracing::dispatcher::with_default(&tracing::Dispatch::none(), build)
 }

@@ -28,7 +28,7 @@ impl Exporters {
         let exporter = |exporter: &ExporterSettings| match exporter {
             ExporterSettings::Console => Exporter::Console,
             ExporterSettings::Otlp(otlp) => Exporter::Otlp(Box::new(OtlpSink::new(
-                (**otlp).clone(),
+                otlp.clone(),
                 settings.transport.clone(),
                 settings.headers.clone(),
                 resource.clone(),

@@ -1,6 +1,6 @@
 //! The trace pipeline of the process, and its end.
 //!
-//! There is one or none: where spans go is for whoever runs the process to say. This module must not wait for a collector
+//! There is one or none: the environment of the process says where spans go. This module must not wait for a collector
 //! longer than it is allowed to.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct TelemetryGuard {
 }
 
 impl TelemetryGuard {
-    /// Starts the pipeline, if there is one. One that cannot be started is told of, and the tracer does nothing.
+    /// Starts the pipeline, if there is one. When it cannot be started, a warning is logged and the tracer does nothing.
     pub(super) fn start(settings: &TraceSettings, counters: Arc<SpanCounters>) -> (Tracer, Self) {
         let none = |counters| {
             let pipeline = None;

@@ -5,8 +5,6 @@
 //! level for this program must not drown it in HTTP/2 frames, nor make the Kubernetes client log response bodies.
 //! This module must not filter anything but logs: traces do not pass through `tracing`.
 
-use std::str::FromStr;
-
 use thiserror::Error;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -43,18 +41,6 @@ pub enum LogFormat {
     Json,
 }
 
-impl FromStr for LogFormat {
-    type Err = LogError;
-
-    fn from_str(text: &str) -> Result<Self, LogError> {
-        match text.to_ascii_lowercase().as_str() {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(LogError::Format(text.to_owned())),
-        }
-    }
-}
-
 /// Why logging cannot be set up.
 #[derive(Debug, Error)]
 pub enum LogError {
@@ -66,9 +52,6 @@ pub enum LogError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The format is neither `text` nor `json`.
-    #[error("log format {0:?} is neither text nor json")]
-    Format(String),
     /// Another subscriber is installed already.
     #[error("another log subscriber is installed: {0}")]
     Installed(#[from] tracing_subscriber::util::TryInitError),

@@ -107,7 +107,7 @@ fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<SpanQueue>) -
         provider.tracer_with_scope(scope),
         sampler,
         limits.value_length,
-        settings.propagators,
+        settings.propagates,
     )
 }
 

@@ -19,6 +19,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
@@ -77,7 +78,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers every family; `spans` is read at each scrape, and `exemplars` says which measurements tell of their span.
+    /// Registers every family; `spans` is read at each scrape, and `exemplars` says which measurements name their span.
     pub fn new(spans: Arc<SpanCounters>, exemplars: ExemplarFilter) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(collectors::SpanCollector(spans)));
@@ -219,7 +220,7 @@ impl Metrics {
         let families = &self.0.families;
         let code = status.as_ref().map_or("<error>", StatusCode::as_str);
         let request = labels([("code", code), ("method", verb), ("host", host)]);
-        families.rest_requests.with(request, |counter| counter.inc());
+        families.rest_requests.with(request, Counter::inc);
         let labels = labels([("verb", verb), ("host", host)]);
         self.observe(&families.rest_duration, labels, elapsed, ids);
     }
@@ -227,7 +228,7 @@ impl Metrics {
     /// A request is made once more after the API server answered `code` to it and asked to wait.
     pub fn rest_request_retried(&self, verb: &str, host: &str, code: u16) {
         let labels = labels([("code", &code.to_string()), ("verb", verb), ("host", host)]);
-        self.0.families.rest_retries.with(labels, |counter| counter.inc());
+        self.0.families.rest_retries.with(labels, Counter::inc);
     }
 
     /// A request to the API server waited this long for a limit of our own, possibly not at all: that of `driver`, or with

@@ -82,7 +82,7 @@ fn error_codes() -> impl Iterator<Item = &'static str> {
 }
 
 pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
-/// A histogram whose buckets tell of a span.
+/// A histogram whose buckets name the span of their last value.
 pub(super) type Exemplified = HistogramWithExemplars<ExemplarLabels>;
 
 /// A counter whose family is named with `_total`, which OpenMetrics allows for the type `unknown` only. For a name that

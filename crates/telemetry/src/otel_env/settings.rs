@@ -13,14 +13,15 @@ use crate::metrics::ExemplarFilter;
 pub struct TraceSettings {
     /// Where spans go; nothing is traced when that is nowhere.
     pub exporters: Vec<ExporterSettings>,
-    /// How collectors are talked to.
+    /// How collectors are connected to.
     pub transport: TransportSettings,
     /// Extra headers for the collector of the process; values are marked sensitive, so that Debug hides them.
     pub headers: HeaderMap,
     /// Which traces are kept, where the AttacherConfig does not say.
     pub sampler: SamplerSettings,
-    /// What is sent along with outgoing calls.
-    pub propagators: Propagators,
+    /// Whether outgoing calls carry `traceparent` (`OTEL_PROPAGATORS`). Baggage is accepted and sends nothing, as this
+    /// program never has any.
+    pub propagates: bool,
     /// Limits of one span.
     pub limits: SpanLimitSettings,
     /// Limits of the queue between spans and exporters.
@@ -37,7 +38,7 @@ pub struct TraceSettings {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExporterSettings {
     /// OTLP to a collector.
-    Otlp(Box<OtlpSettings>),
+    Otlp(OtlpSettings),
     /// One JSON line a span on standard output.
     Console,
 }
@@ -72,7 +73,7 @@ pub struct OtlpSettings {
     pub endpoint: String,
 }
 
-/// How collectors are talked to.
+/// How collectors are connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransportSettings {
     /// Compression of requests.
@@ -105,13 +106,6 @@ pub struct SamplerSettings {
     pub root: RootSampler,
     /// Whether a span follows its parent's decision.
     pub parent_based: bool,
-}
-
-/// `OTEL_PROPAGATORS`. Baggage is accepted and sends nothing, as this program never has any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Propagators {
-    /// Send `traceparent`.
-    pub trace_context: bool,
 }
 
 /// Limits of one span.
