@@ -9,7 +9,7 @@ use crate::apiserver::{ApiError, ApiErrorKind, CsiDriver};
 
 /// When one that is as it should be is read again.
 const RARELY: Duration = Duration::from_mins(10);
-/// When one that is missing or says that attaching is not required is read again, so that people see that it is mended.
+/// When one that is missing or says that attaching is not required is read again, so that people see soon that it is fixed.
 const SOON: Duration = Duration::from_mins(1);
 /// When it is asked for again after that was forbidden.
 const HARDLY: Duration = Duration::from_hours(1);
@@ -27,9 +27,7 @@ pub(super) enum CsiDriverLookup {
     /// It may not be read, or could not yet.
     #[default]
     Unknown,
-    /// There is none.
     Missing,
-    /// There is one.
     Found(CsiDriver),
 }
 

@@ -1,9 +1,8 @@
-//! Looks at all attachments now and then and tells what is wrong with them ([`crate::insight`]): as metrics, events and
+//! Scans all attachments now and then and reports what is wrong with them ([`crate::insight`]): as metrics, Events and
 //! conditions of the AttacherConfig.
 //!
-//! One task looks for all drivers together, and tells only of those that this process works for: where another replica
-//! leads, that one tells. It reads the cache in small parts, so that nobody who works waits for it, and does not even
-//! look while nothing changes and nothing waits. The CSIDriver of each driver is read at its start and every few minutes:
+//! One task scans for all drivers together, and reports only on those that this replica leads. It reads the cache in small
+//! parts, so that no attempt waits for it, and does not scan while nothing changes and nothing waits. The CSIDriver of each driver is read at its start and every few minutes:
 //! it hardly ever changes, and a watch for it would be one more stream for ever.
 //!
 //! It must not change any object but events and status, and must not decide what is attached or detached.
@@ -34,13 +33,13 @@ use unserved::UnservedTracker;
 
 /// Share of the interval that is added at random, so that replicas of one start do not stay in step.
 const JITTER: f64 = 0.1;
-/// Many drivers begin at the same time; they are looked at together.
+/// Many drivers start at the same time; one scan is for all of them.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// How attachments are looked at.
+/// When attachments are scanned, and what counts as a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScannerSettings {
-    /// Time between two looks.
+    /// Time between two scans.
     pub interval: Duration,
     /// How long an attach or detach may take, and another state that is wrong may last.
     pub stuck_after: Duration,
@@ -58,15 +57,12 @@ impl Default for ScannerSettings {
 /// An AttacherConfig whose driver's name is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredDriver {
-    /// The driver.
     pub driver: String,
-    /// Name of the AttacherConfig.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }
 
-/// What was found, and for whom it is looked. Clones share it.
+/// What was found, and the AttacherConfigs that findings are reported on. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct FindingsHandle(Arc<Mutex<FindingsHandleInner>>);
 
@@ -75,22 +71,21 @@ struct FindingsHandleInner {
     summaries: HashMap<Arc<str>, Arc<FindingsSummary>>,
     /// None where there are no AttacherConfigs, in place of the sidecar.
     configs: Option<Vec<ConfiguredDriver>>,
-    /// How often that changed.
     changes: u64,
 }
 
 impl FindingsHandle {
-    /// What was found about a driver that this process works for; none before the first look.
+    /// What was found about a driver that this replica leads; none before the first scan.
     pub fn summary(&self, driver: &str) -> Option<Arc<FindingsSummary>> {
         self.0.lock().summaries.get(driver).cloned()
     }
 
-    /// Tells which AttacherConfigs there are.
-    pub fn configured(&self, configs: Vec<ConfiguredDriver>) {
-        let mut board = self.0.lock();
-        if board.configs.as_ref() != Some(&configs) {
-            board.configs = Some(configs);
-            board.changes += 1;
+    /// Replaces the AttacherConfigs.
+    pub fn set_configs(&self, configs: Vec<ConfiguredDriver>) {
+        let mut inner = self.0.lock();
+        if inner.configs.as_ref() != Some(&configs) {
+            inner.configs = Some(configs);
+            inner.changes += 1;
         }
     }
 
@@ -107,13 +102,13 @@ impl FindingsHandle {
     }
 }
 
-/// What is kept of a driver from look to look.
+/// What is kept of a driver from scan to scan.
 #[derive(Debug)]
 struct ScannedDriver {
     ledger: FindingHistory,
     known: CsiDriverCache,
     summary: Arc<FindingsSummary>,
-    /// When it was first looked at for this driver: soon after the Lease was taken.
+    /// When the first scan for this driver was made: soon after the Lease was taken.
     leads_since: Timestamp,
 }
 
@@ -128,7 +123,6 @@ impl ScannedDriver {
     }
 }
 
-/// The task that looks.
 pub struct FindingsScanner {
     store: Store,
     requests: Requests,

@@ -1,4 +1,4 @@
-//! One look at everything.
+//! One scan of all attachments.
 
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -9,11 +9,11 @@ use super::csi_driver::CsiDriverLookup;
 use super::{FindingsScanner, unserved};
 use crate::cache::{AttachmentView, Store};
 use crate::decide::DriverFacts;
-use crate::events::{EventReason, InvolvedObject, NewEvent, involved_objects, of_config};
+use crate::events::{InvolvedObject, NewEvent, involved_objects, of_config};
 use crate::insight::{FindingInput, FindingKind, FindingsPass, FindingsSummary, NewFinding};
 use crate::objects::{AttachmentSource, VolumeSpec};
 
-/// Attachments that are looked at while the cache is locked for reading: some 50 µs.
+/// Attachments that are scanned while the cache is locked for reading: some 50 µs.
 const AT_ONCE: usize = 128;
 
 type Led = HashMap<Arc<str>, Arc<DriverFacts>>;
@@ -35,7 +35,7 @@ struct DriverScan<'l> {
     leads_since: Timestamp,
 }
 
-/// A look that is under way: who is looked at for whom.
+/// A scan in progress: which attachments are of which driver.
 struct Scan<'l> {
     led: &'l Led,
     surveys: HashMap<Arc<str>, DriverScan<'l>>,
@@ -43,7 +43,7 @@ struct Scan<'l> {
 }
 
 impl Scan<'_> {
-    fn look(&mut self, around: AttachmentView<'_>, wanted_at: Option<&str>) {
+    fn observe(&mut self, around: AttachmentView<'_>, wanted_at: Option<&str>) {
         let attacher = &around.attachment.attacher;
         let (Some(facts), Some(scan)) = (self.led.get(attacher), self.surveys.get_mut(attacher)) else {
             if let Some(unserved) = &mut self.unserved {
@@ -63,7 +63,7 @@ impl Scan<'_> {
         });
     }
 
-    /// Looks at all attachments, a few at a time.
+    /// Observes all attachments, a few at a time.
     async fn scan_all(&mut self, store: &Store) {
         let mut inlines = Inlines::new();
         for part in store.attachment_names().chunks(AT_ONCE) {
@@ -71,7 +71,7 @@ impl Scan<'_> {
                 if around.is_inline() {
                     set_aside(&mut inlines, around);
                 } else {
-                    self.look(around, None);
+                    self.observe(around, None);
                 }
             });
             tokio::task::yield_now().await;
@@ -79,14 +79,14 @@ impl Scan<'_> {
         for all in inlines.values() {
             for inline in all {
                 let name = std::slice::from_ref(&inline.name);
-                store.for_each_attachment(name, |around| self.look(around, later(inline, all)));
+                store.for_each_attachment(name, |around| self.observe(around, later(inline, all)));
             }
         }
     }
 }
 
 impl FindingsScanner {
-    /// Looks at every attachment, and tells what is found. True when the same look later would find the same.
+    /// Scans every attachment and reports what is found. True when a later scan of the same objects would find the same.
     pub(super) async fn pass(&mut self, led: &Led, now: Timestamp) -> bool {
         let rules = self.rules();
         let configs = self.insights.configs();
@@ -99,28 +99,28 @@ impl FindingsScanner {
             (name.clone(), scan)
         });
         let configs = configs.as_deref();
-        let mut looks = Scan {
+        let mut scan = Scan {
             led,
             surveys: surveys.collect(),
             unserved: configs.map(|configs| self.unserved.begin(configs, rules, now)),
         };
-        looks.scan_all(&self.store).await;
+        scan.scan_all(&self.store).await;
         let mut lasting = true;
-        if let Some(mut unserved) = looks.unserved {
+        if let Some(mut unserved) = scan.unserved {
             for volume in self.store.unreferenced_deleting_volumes() {
                 unserved.volume(&volume);
             }
             lasting &= unserved.end(&self.metrics);
         }
         let mut found = Vec::new();
-        for (name, mut scan) in looks.surveys {
-            of_driver(&mut scan.pass, &name, scan.csi_driver);
-            let (summary, news, stays) = scan.pass.end();
+        for (name, mut driver) in scan.surveys {
+            of_driver(&mut driver.pass, &name, driver.csi_driver);
+            let (summary, new, stays) = driver.pass.end();
             lasting &= stays;
-            found.push((name, Arc::new(summary), news));
+            found.push((name, Arc::new(summary), new));
         }
-        for (name, summary, news) in &found {
-            self.report_findings(name, summary, news, now);
+        for (name, summary, new) in &found {
+            self.report_findings(name, summary, new, now);
         }
         lasting
     }
@@ -129,7 +129,7 @@ impl FindingsScanner {
         &mut self,
         driver: &Arc<str>,
         summary: &Arc<FindingsSummary>,
-        news: &[NewFinding],
+        new: &[NewFinding],
         now: Timestamp,
     ) {
         let Some(known) = self.drivers.get_mut(driver) else {
@@ -140,7 +140,7 @@ impl FindingsScanner {
             self.metrics.findings(driver, kind.as_str(), summary.count(*kind));
         }
         self.insights.publish(driver, summary.clone());
-        for item in news {
+        for item in new {
             warn!(
                 driver = &**driver,
                 VolumeAttachment = item.attachment.as_deref(),
@@ -156,7 +156,7 @@ impl FindingsScanner {
         self.report_counts(driver, &before, summary, now);
     }
 
-    /// What begins or ends is told on the AttacherConfig, as a count.
+    /// Reports kinds of findings that begin or end, as a count: by an Event on the AttacherConfig, or in the log.
     fn report_counts(&self, driver: &Arc<str>, before: &FindingsSummary, summary: &FindingsSummary, now: Timestamp) {
         let configs = self.insights.configs().unwrap_or_default();
         let config = configs.iter().find(|config| config.driver == **driver);
@@ -185,7 +185,7 @@ impl FindingsScanner {
     }
 
     fn event(&self, driver: &Arc<str>, kind: FindingKind, note: String, subjects: Vec<InvolvedObject>, at: Timestamp) {
-        let reason = reason(kind);
+        let reason = kind.event_reason();
         self.events.record(NewEvent {
             driver: driver.clone(),
             reason,
@@ -244,22 +244,4 @@ fn later<'a>(inline: &InlineVolume, all: &'a [InlineVolume]) -> Option<&'a str> 
     let mut others = all.iter();
     let later = others.find(|other| other.node != inline.node && other.created > inline.created);
     later.map(|other| &*other.node)
-}
-
-const fn reason(kind: FindingKind) -> EventReason {
-    match kind {
-        FindingKind::AttachedTwice => EventReason::AttachedTwice,
-        FindingKind::VolumeReplaced => EventReason::VolumeReplaced,
-        FindingKind::NodeIdChanged => EventReason::NodeIdChanged,
-        FindingKind::OtherAttacher => EventReason::OtherAttacher,
-        FindingKind::AttachStuck => EventReason::AttachStuck,
-        FindingKind::DetachStuck => EventReason::DetachStuck,
-        FindingKind::VolumeGone => EventReason::VolumeGone,
-        FindingKind::NodeGone => EventReason::NodeGone,
-        FindingKind::DriverNotOnNode => EventReason::DriverNotOnNode,
-        FindingKind::InlineLeftOver => EventReason::InlineLeftOver,
-        FindingKind::LeftOver => EventReason::LeftOver,
-        FindingKind::AttachNotRequired => EventReason::AttachNotRequired,
-        FindingKind::CSIDriverMissing => EventReason::CSIDriverMissing,
-    }
 }

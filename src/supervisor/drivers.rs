@@ -260,7 +260,7 @@ impl Drivers {
         self.running[name].task.abort();
     }
 
-    /// Waits for a task to end and tells whose it was.
+    /// Waits for a task to end; returns the name of its AttacherConfig.
     pub async fn ended(&mut self) -> String {
         let (id, fault) = match self.tasks.join_next_with_id().await {
             Some(Ok((id, ()))) => (id, None),
@@ -349,7 +349,7 @@ impl Drivers {
         }
         match &standing {
             Some(standing) => DriverLeader::from(standing),
-            // It is about to look at the Lease.
+            // It is about to read the Lease.
             None if running.known_as.lock().is_some() => DriverLeader::Unknown,
             None => DriverLeader::Nobody,
         }
@@ -402,7 +402,7 @@ impl Drivers {
         let queue = running.and_then(|running| running.queue.lock().clone());
         let failing = queue.map_or(0, |queue| queue.stats().lanes.iter().map(|lane| lane.failing).sum());
         let insight = plugin.and_then(|plugin| self.insights.summary(&plugin.name));
-        // What was attached or detached since the last look is not shown as stuck.
+        // What was attached or detached since the last scan is not shown as stuck.
         let mut stuck = insight.iter().flat_map(|insight| &insight.stuck);
         let stuck = stuck.find(|stuck| store.is_pending(&stuck.name, &stuck.uid));
         let facts = StatusInput {
@@ -426,8 +426,7 @@ impl Drivers {
         )
     }
 
-    /// Looks at the queue of every driver: sets the gauges of those that are known by name, and finds out which limits
-    /// make work wait.
+    /// Sets the gauges from the queues of the drivers that are known by name, and finds out which limits delay work.
     pub fn update_gauges(&mut self) {
         for running in self.running.values_mut() {
             // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
@@ -469,7 +468,7 @@ impl Drivers {
             .is_none_or(|running| running.settings.borrow().leaving && running.status.borrow().claims == 0)
     }
 
-    /// Whether the driver of an AttacherConfig is worked for, and publishes.
+    /// Whether the driver of an AttacherConfig is served, and publishes.
     pub fn publishes(&self, name: &str) -> bool {
         let Some(running) = self.running.get(name) else {
             return false;

@@ -9,11 +9,10 @@ use super::drivers::Drivers;
 use super::status_author::DriverLeader;
 use super::writer::{MetadataError, TrackedConfig};
 use super::writes::{FinishedWrite, WriteKind};
-use super::{Supervisor, driver_name};
+use super::{Supervisor, config_event, driver_name};
 use crate::api::AttacherConfigObject;
 use crate::api::names::finalizer_name;
-use crate::clock;
-use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
+use crate::events::{EventReason, EventRecorder};
 
 impl Supervisor {
     /// Begins to put the finalizer of `deletionPolicy` on AttacherConfigs, and to take it off when nothing is waited for any more.
@@ -141,7 +140,7 @@ pub(super) fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut Track
     false
 }
 
-/// Tells which volumes keep the finalizer of a driver whose AttacherConfig is gone. They are not touched: to take it off would let
+/// Reports which volumes keep the finalizer of a driver whose AttacherConfig is gone. They are not touched: to take it off would let
 /// a volume go while a sidecar or another operator attaches it.
 pub(super) fn report_left_finalizers(
     events: &EventRecorder,
@@ -159,14 +158,6 @@ pub(super) fn report_left_finalizers(
         volumes.len()
     );
     warn!(config = name, driver, PersistentVolumes = volumes.len(), "{note}");
-    events.record(NewEvent {
-        driver: driver.into(),
-        reason: EventReason::FinalizersLeft,
-        level: EventReason::FinalizersLeft.level(),
-        cause: Box::default(),
-        note,
-        traceparent: None,
-        at: clock::now(),
-        subjects: vec![of_config(name, uid.unwrap_or_default())],
-    });
+    let reason = EventReason::FinalizersLeft;
+    events.record(config_event(name, uid, driver, reason, Box::default(), note));
 }

@@ -34,7 +34,7 @@ use tracing::info;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::clock;
 use crate::driver::SharedContext;
-use crate::events::{EventRecorder, NewEvent, of_config};
+use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
 use crate::findings::{ConfiguredDriver, FindingsHandle};
 use crate::health::CheckHandle;
 use crate::lease::LeaderElections;
@@ -49,8 +49,8 @@ use watched::Watched;
 use writer::{StatusWriter, TrackedConfig};
 use writes::{FinishedWrite, RunningWrites, StatusChange, WriteKind};
 
-/// How often the states are looked at for a status that should change.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often each driver is checked for a status that should change.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How drivers are ended.
 #[derive(Clone, Debug, Default)]
@@ -115,8 +115,8 @@ impl Supervisor {
     async fn finish(&mut self) {
         let mut stopped = self.drivers.all_stopped();
         self.drivers.stop_all();
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let all_ended = self.drivers.is_empty() && stopped.is_empty();
             if all_ended && self.writes.is_empty() {
@@ -131,7 +131,7 @@ impl Supervisor {
                     // The last status may have waited for this write.
                     self.start_status_writes();
                 }
-                _ = look.tick(), if !all_ended => self.start_status_writes(),
+                _ = ticks.tick(), if !all_ended => self.start_status_writes(),
             }
         }
     }
@@ -143,8 +143,8 @@ impl Supervisor {
         stop: &CancellationToken,
     ) {
         let mut events = pin!(events);
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut watched = Watched::new(check);
         loop {
             tokio::select! {
@@ -166,11 +166,11 @@ impl Supervisor {
                         self.start_status_writes();
                     }
                 }
-                _ = look.tick() => {
-                    watched.look();
+                _ = ticks.tick() => {
+                    watched.check_recovery();
                     self.drivers.restart_due();
                     self.drivers.update_gauges();
-                    self.drivers.insights.configured(self.configured());
+                    self.drivers.insights.set_configs(self.configured());
                     self.numbers.in_use(self.generations());
                     self.numbers.ready(self.objects.values().map(|entry| &entry.written));
                     self.start_metadata_writes();
@@ -220,7 +220,7 @@ impl Supervisor {
 
     /// The AttacherConfigs whose driver is known by name, from its spec or because it answered once.
     fn configured(&self) -> Vec<ConfiguredDriver> {
-        // What concerns a driver that another replica leads is told by that one.
+        // The replica that leads a driver reports on it.
         let ours = |name: &str| !matches!(self.drivers.lead(name), DriverLeader::Other | DriverLeader::Unknown);
         let named = self.objects.iter().filter(|(name, _)| ours(name));
         let named = named.filter_map(|(name, entry)| {
@@ -359,16 +359,28 @@ fn record_status_event(
         .as_ref()
         .map_or_else(|| name.to_owned(), |driver| driver.name.clone());
     for (reason, cause, note) in changes.into_iter().flatten() {
-        events.record(NewEvent {
-            driver: driver.as_str().into(),
-            reason,
-            level: reason.level(),
-            cause,
-            note,
-            traceparent: None,
-            at: clock::now(),
-            subjects: vec![of_config(name, uid.unwrap_or_default())],
-        });
+        events.record(config_event(name, uid, &driver, reason, cause, note));
+    }
+}
+
+/// An Event on an AttacherConfig.
+fn config_event(
+    name: &str,
+    uid: Option<&str>,
+    driver: &str,
+    reason: EventReason,
+    cause: Box<str>,
+    note: String,
+) -> NewEvent {
+    NewEvent {
+        driver: driver.into(),
+        reason,
+        level: reason.level(),
+        cause,
+        note,
+        traceparent: None,
+        at: clock::now(),
+        subjects: vec![of_config(name, uid.unwrap_or_default())],
     }
 }
 

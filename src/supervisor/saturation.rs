@@ -17,11 +17,8 @@ const LONGEST_CALM: Duration = Duration::from_mins(1);
 /// What is at its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SaturatedLimit {
-    /// `concurrency.attach`.
     Attach,
-    /// `concurrency.detach`.
     Detach,
-    /// `concurrency.callsPerSecond`.
     Rate,
     /// `concurrency.perNode`; this is the node whose volumes wait longest.
     Node(Arc<str>),
@@ -37,7 +34,7 @@ pub(super) struct DelayedWork {
     pub oldest: Duration,
 }
 
-/// What was short lately.
+/// Which limits have delayed work lately.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Saturation {
     shown: Vec<DelayedWork>,
@@ -69,7 +66,6 @@ impl Saturation {
         self.shown.iter().map(DelayedWork::reason)
     }
 
-    /// The condition.
     pub fn condition(&self) -> ConditionUpdate {
         let kind = ConditionType::Saturated;
         let Some(reason) = self.reasons().next() else {
@@ -128,10 +124,10 @@ fn shortages(
     if stats.paused {
         return Vec::new();
     }
-    let patience = config.backoff.initial;
+    let tolerated = config.backoff.initial;
     let limits = &config.concurrency;
     let age = |since: Instant| now.saturating_duration_since(not_before.map_or(since, |earliest| since.max(earliest)));
-    let is_late = |since: &Instant| age(*since) > patience;
+    let is_late = |since: &Instant| age(*since) > tolerated;
     let lanes = [
         (ATTACH, SaturatedLimit::Attach, limits.attach),
         (DETACH, SaturatedLimit::Detach, limits.detach),

@@ -16,8 +16,8 @@ use crate::runtime::DriverPhase;
 
 /// What stands in logs where the name of an AttacherConfig would.
 const NAME: &str = "command-line";
-/// How often the driver is looked at for readiness and gauges.
-const LOOK: Duration = Duration::from_millis(250);
+/// How often readiness and gauges are set from the state of the driver.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Serves one driver until `shutdown`, then lets it finish. `check` passes while the driver is served, or would be if this
 /// replica held the Lease.
@@ -34,13 +34,13 @@ pub async fn run_single_driver(
     });
     drivers.cut_off = shutdown.cut_off;
     drivers.start(NAME, config, None);
-    let mut look = interval(LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval(CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = shutdown.stop.cancelled() => break,
             name = drivers.ended(), if !drivers.is_empty() => drivers.after_end(&name),
-            _ = look.tick() => {
+            _ = ticks.tick() => {
                 drivers.restart_due();
                 drivers.update_gauges();
                 show(drivers.phase(NAME).as_ref(), &check);

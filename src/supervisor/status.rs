@@ -38,7 +38,7 @@ pub(super) struct StatusInput<'a> {
     pub oldest: Option<&'a Attachment>,
     /// Which limits make work wait; none when no driver runs.
     pub saturation: Option<&'a Saturation>,
-    /// What was found about the driver's attachments; none when this replica does not look at them.
+    /// What was found about the driver's attachments; none when this replica does not scan them.
     pub insight: Option<&'a FindingsSummary>,
     /// The attachment that has been stuck longest, if one still is.
     pub stuck: Option<&'a StuckAttachment>,
@@ -91,7 +91,6 @@ pub(super) fn is_urgent(known: &AttacherConfigStatus, wanted: &AttacherConfigSta
         || !known.conditions.iter().map(key).eq(wanted.conditions.iter().map(key))
 }
 
-/// Who serves the driver.
 fn holder(driver: &DriverState, this_replica: &str) -> Option<String> {
     match &driver.phase {
         DriverPhase::Running => Some(this_replica.to_owned()),
@@ -195,36 +194,14 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
             reachable.message = format!("{}; {warning}", reachable.message);
         }
     }
-    if let Some(problem) = facts.problem {
-        replace(
-            &mut updates,
-            ConditionType::Stalled,
-            True,
-            problem.reason,
-            &problem.message,
-        );
-        replace(
-            &mut updates,
-            ConditionType::Reconciling,
-            False,
-            problem.reason,
-            "waiting for the spec to be fixed",
-        );
+    if let Some(ConfigProblem { reason, message, .. }) = facts.problem {
+        let wait = "waiting for the spec to be fixed";
+        replace(&mut updates, ConditionType::Stalled, True, *reason, message);
+        replace(&mut updates, ConditionType::Reconciling, False, *reason, wait);
         if facts.driver.is_none() {
-            replace(
-                &mut updates,
-                ConditionType::Ready,
-                False,
-                problem.reason,
-                &problem.message,
-            );
-            replace(
-                &mut updates,
-                ConditionType::DriverReachable,
-                Unknown,
-                problem.reason,
-                "no driver is running",
-            );
+            let idle = "no driver is running";
+            replace(&mut updates, ConditionType::Ready, False, *reason, message);
+            replace(&mut updates, ConditionType::DriverReachable, Unknown, *reason, idle);
         }
     }
     explain_lists(facts, &mut updates);
@@ -265,14 +242,8 @@ fn explain_deletion(facts: &StatusInput<'_>, updates: &mut [ConditionUpdate]) {
             "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy)",
             remaining.words()
         );
-        let kind = ConditionType::Reconciling;
-        replace(
-            updates,
-            kind,
-            ConditionStatus::True,
-            ConditionReason::WaitingForDetach,
-            &text,
-        );
+        let (kind, reason) = (ConditionType::Reconciling, ConditionReason::WaitingForDetach);
+        replace(updates, kind, ConditionStatus::True, reason, &text);
     }
 }
 

@@ -22,7 +22,6 @@ pub(super) struct RunningWrites {
 
 /// A write that was answered, or was not in time.
 pub(super) struct FinishedWrite {
-    /// The AttacherConfig.
     pub name: String,
     /// Its UID: another object of the same name has nothing to do with it.
     pub uid: Option<String>,
@@ -64,7 +63,6 @@ impl RunningWrites {
         self.running.is_empty()
     }
 
-    /// Begins a write.
     pub fn start(&mut self, name: &str, write: impl Future<Output = FinishedWrite> + Send + 'static) {
         self.names.insert(name.to_owned());
         self.running.push(Box::pin(write));
