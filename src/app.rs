@@ -92,12 +92,10 @@ pub enum Cluster {
     Pod,
 }
 
-/// Which drivers are served.
 #[derive(Clone, Debug)]
 pub enum Mode {
-    /// One for each AttacherConfig.
     Configs,
-    /// One, in place of the sidecar.
+    /// In place of the sidecar.
     One {
         driver: Box<DriverConfig>,
         /// How its Lease is competed for; without, there must be no other replica.
@@ -112,7 +110,6 @@ pub enum Mode {
 pub struct LeaderElectionOptions {
     /// Namespace of the Leases; empty means that of the pod.
     pub namespace: String,
-    /// Labels for the Leases.
     pub labels: BTreeMap<String, String>,
     pub timing: LeaseTimings,
     /// Whether `/healthz/leader-election` is served.

@@ -107,7 +107,6 @@ fn log_formats() -> impl TypedValueParser<Value = LogFormat> {
 /// Why the value of a flag cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ValueError {
-    /// Its parser says so.
     #[error("{0}")]
     Unreadable(String),
     #[error("must not be negative")]

@@ -44,7 +44,7 @@ use csi_attacher_workqueue as queue;
 
 /// Threads that run tasks, at most. The API server and the drivers are the limit long before that many are busy, and each one more
 /// costs memory and wake-ups; a machine with 64 cores would have 64.
-const MOST_WORKERS: usize = 4;
+const MAX_WORKERS: usize = 4;
 /// The exit code of wrong flags, for clap as for Go.
 const USAGE: u8 = 2;
 
@@ -90,7 +90,7 @@ fn drop_in(arguments: &[OsString]) -> ExitCode {
 fn run(options: ProcessOptions, mode: Mode) -> ExitCode {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = match builder.worker_threads(cores.min(MOST_WORKERS)).enable_all().build() {
+    let runtime = match builder.worker_threads(cores.min(MAX_WORKERS)).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("cannot start the runtime: {error}")),
     };

@@ -33,7 +33,6 @@ const KNOWN_SERVICES: [(&str, u16); 15] = [
     ("telnet", 23),
 ];
 
-/// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
     host: Host,

@@ -29,7 +29,6 @@ pub use address::{AddressError, ListenAddress};
 
 const JSON: &str = "application/json";
 
-/// What the endpoints show.
 #[derive(Clone, Debug)]
 pub struct AdminState {
     /// Served at [`AdminState::metrics_path`].

@@ -14,7 +14,7 @@ use crate::objects::{Attachment, Volume};
 use crate::telemetry::Metrics;
 
 /// How many names a log line holds.
-const NAMED: usize = 5;
+const MAX_NAMES: usize = 5;
 
 /// What is kept from scan to scan.
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl UnservedScan<'_> {
     }
 
     fn name(&mut self, name: &str) {
-        if self.names.len() < NAMED {
+        if self.names.len() < MAX_NAMES {
             self.names.insert(name.to_owned());
         }
     }

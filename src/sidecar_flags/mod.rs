@@ -23,7 +23,6 @@ use table::{Flag, FlagOwner, Flags};
 /// What the arguments ask for.
 #[derive(Debug)]
 pub enum DropInCommand {
-    /// The text of `--help`.
     Help(String),
     Version,
     Serve(Box<DropIn>),

@@ -12,11 +12,9 @@ use crate::telemetry::logs::LogFormat;
 /// Which program has a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlagOwner {
-    /// The sidecar alone.
     Sidecar,
     /// The sidecar and the operator: the flag does not show which of the two modes is meant.
     Both,
-    /// The operator alone.
     Operator,
 }
 

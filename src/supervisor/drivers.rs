@@ -33,8 +33,8 @@ use crate::queue::Queue;
 use crate::runtime::reservation::Reservations;
 use crate::runtime::{DriverPhase, DriverState, DriverTask};
 
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_mins(1);
 /// A task that ran for so long was well; its next fault counts as the first.
 const HEALTHY: Duration = Duration::from_mins(10);
 
@@ -290,9 +290,9 @@ impl Drivers {
                 if running.started.elapsed() >= HEALTHY {
                     running.faults = 0;
                 }
-                let pause = FIRST_PAUSE
+                let pause = INITIAL_BACKOFF
                     .saturating_mul(1 << running.faults.min(6))
-                    .min(LONGEST_PAUSE);
+                    .min(MAX_BACKOFF);
                 running.then = AfterExit::At(Instant::now() + pause);
                 running.faults = running.faults.saturating_add(1);
                 let last = running.status.borrow().clone();

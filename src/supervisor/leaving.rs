@@ -6,56 +6,14 @@ use tracing::{debug, info, warn};
 
 use super::deletion::{self, DeletionState, Remaining};
 use super::drivers::Drivers;
-use super::status_author::DriverLeader;
 use super::writer::{MetadataError, TrackedConfig};
-use super::writes::{FinishedWrite, WriteKind};
-use super::{Supervisor, config_event, driver_name};
+use super::{config_event, driver_name};
 use crate::api::AttacherConfigObject;
 use crate::api::names::finalizer_name;
 use crate::events::{EventReason, EventRecorder};
 
-impl Supervisor {
-    /// Begins to put the finalizer of `deletionPolicy` on AttacherConfigs, and to take it off when nothing is waited for any more.
-    /// Takes away confirmations that are used up.
-    pub(super) fn start_metadata_writes(&mut self) {
-        let (drivers, writer, running) = (&self.drivers, &self.writer, &mut self.writes);
-        for (name, entry) in &mut self.objects {
-            if drivers.lead(name) == DriverLeader::Other {
-                entry.last_list = None;
-                continue;
-            }
-            if running.is_writing(name) {
-                continue;
-            }
-            let done = waits_for_nothing(drivers, name, entry);
-            let publishes = drivers.publishes(name);
-            let patch = deletion::patch(&entry.object, done)
-                .or_else(|| deletion::withdraw_confirmation(&entry.object, publishes));
-            if patch.is_none() && entry.metadata_written() {
-                tell_of_success(name);
-            }
-            let Some(patch) = patch.filter(|_| entry.may_write_metadata()) else {
-                continue;
-            };
-            let lets_go = deletion::lets_go(&entry.object, &patch);
-            // By the time of the answer the object may be gone.
-            let released = lets_go.then(|| driver_name(drivers, name, entry)).flatten();
-            let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
-            running.start(name, async move {
-                let answer = writer.write_metadata(&written, &patch).await;
-                let answer = answer.and_then(|answer| kept(&patch, answer, done, publishes));
-                FinishedWrite {
-                    name: written,
-                    uid,
-                    what: WriteKind::Metadata { released, answer },
-                }
-            });
-        }
-    }
-}
-
 /// The answer to a patch of the metadata, if it shows what was written: a mutating webhook may undo it.
-fn kept(
+pub(super) fn kept(
     patch: &Value,
     answer: AttacherConfigObject,
     done: bool,
@@ -72,12 +30,12 @@ fn kept(
     }
 }
 
-pub(super) fn tell_of_success(name: &str) {
+pub(super) fn log_success(name: &str) {
     info!(config = name, "the metadata of the AttacherConfig is written");
 }
 
 /// Says once in the log that the metadata cannot be written; the condition Stalled says so for as long as it lasts.
-pub(super) fn tell_of_failure(name: &str, entry: &mut TrackedConfig, error: &MetadataError) {
+pub(super) fn log_failure(name: &str, entry: &mut TrackedConfig, error: &MetadataError) {
     if matches!(error, MetadataError::Conflict(_)) {
         return debug!(config = name, %error, "the AttacherConfig changed; retrying");
     }

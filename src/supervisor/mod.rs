@@ -29,7 +29,7 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::clock;
@@ -52,7 +52,6 @@ use writes::{FinishedWrite, RunningWrites, StatusChange, WriteKind};
 /// How often each driver is checked for a status that should change.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How drivers are ended.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     /// Nothing new begins, and calls that run finish.
@@ -61,7 +60,6 @@ pub struct Shutdown {
     pub cut_off: CancellationToken,
 }
 
-/// Owns the drivers.
 pub struct Supervisor {
     drivers: Drivers,
     objects: BTreeMap<String, TrackedConfig>,
@@ -339,6 +337,101 @@ impl Supervisor {
                 }
             });
         }
+    }
+
+    /// Begins to put the finalizer of `deletionPolicy` on AttacherConfigs, and to take it off when nothing is waited for any more.
+    /// Takes away confirmations that are used up.
+    fn start_metadata_writes(&mut self) {
+        let (drivers, writer, running) = (&self.drivers, &self.writer, &mut self.writes);
+        for (name, entry) in &mut self.objects {
+            if drivers.lead(name) == DriverLeader::Other {
+                entry.last_list = None;
+                continue;
+            }
+            if running.is_writing(name) {
+                continue;
+            }
+            let done = leaving::waits_for_nothing(drivers, name, entry);
+            let publishes = drivers.publishes(name);
+            let patch = deletion::patch(&entry.object, done)
+                .or_else(|| deletion::withdraw_confirmation(&entry.object, publishes));
+            if patch.is_none() && entry.metadata_written() {
+                leaving::log_success(name);
+            }
+            let Some(patch) = patch.filter(|_| entry.may_write_metadata()) else {
+                continue;
+            };
+            let lets_go = deletion::lets_go(&entry.object, &patch);
+            // By the time of the answer the object may be gone.
+            let released = lets_go.then(|| driver_name(drivers, name, entry)).flatten();
+            let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
+            running.start(name, async move {
+                let answer = writer.write_metadata(&written, &patch).await;
+                let answer = answer.and_then(|answer| leaving::kept(&patch, answer, done, publishes));
+                FinishedWrite {
+                    name: written,
+                    uid,
+                    what: WriteKind::Metadata { released, answer },
+                }
+            });
+        }
+    }
+
+    /// Applies the outcome of a write.
+    fn apply_write(&mut self, finished: FinishedWrite) {
+        let FinishedWrite { name, uid, what } = finished;
+        match what {
+            WriteKind::Status {
+                change,
+                answer: Ok(answer),
+            } => {
+                self.numbers.wrote(&change.before, &change.wanted);
+                record_status_event(&self.events, &name, uid.as_deref(), &change.before, &change.wanted);
+                for entry in self.tracked(&name, uid.as_deref()) {
+                    entry.wrote(change.wanted.clone(), &answer);
+                    entry.voice.set_written(change.essence.clone());
+                }
+            }
+            WriteKind::Status { answer: Err(error), .. } => {
+                let pauses = self.tracked(&name, uid.as_deref()).map(TrackedConfig::failed);
+                let Some(next) = pauses.max() else { return };
+                warn!(
+                    config = name,
+                    %error,
+                    next_try_seconds = next.as_secs(),
+                    "cannot write the status of the AttacherConfig; retrying"
+                );
+            }
+            WriteKind::Metadata {
+                released,
+                answer: Ok(answer),
+            } => {
+                if let Some(driver) = released {
+                    leaving::report_left_finalizers(&self.events, &self.drivers, &name, uid.as_deref(), &driver);
+                }
+                let mut had_failed = false;
+                for entry in self.tracked(&name, uid.as_deref()) {
+                    entry.take_in(&answer);
+                    had_failed |= entry.metadata_written();
+                }
+                if had_failed {
+                    leaving::log_success(&name);
+                }
+            }
+            WriteKind::Metadata { answer: Err(error), .. } => {
+                for entry in self.tracked(&name, uid.as_deref()) {
+                    leaving::log_failure(&name, entry, &error);
+                }
+            }
+        }
+    }
+
+    /// What is known of an object, also in a list that is still coming in.
+    fn tracked<'a>(&'a mut self, name: &'a str, uid: Option<&'a str>) -> impl Iterator<Item = &'a mut TrackedConfig> {
+        let listed = self.listing.iter_mut().flatten();
+        let listed = listed.filter(move |entry| entry.object.metadata.name.as_deref() == Some(name));
+        let entries = self.objects.get_mut(name).into_iter().chain(listed);
+        entries.filter(move |entry| entry.object.metadata.uid.as_deref() == uid)
     }
 }
 

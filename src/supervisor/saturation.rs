@@ -9,10 +9,10 @@ use crate::api::validated::DriverConfig;
 use crate::cache::{ATTACH, AttacherKey, DETACH};
 use crate::queue::{LaneStats, Stats};
 
-/// A shortage that is over is shown for at least so long, so that the condition does not change with every burst.
-const SHORTEST_CALM: Duration = Duration::from_secs(5);
-/// However long the backoff is, that is long enough.
-const LONGEST_CALM: Duration = Duration::from_mins(1);
+/// How long a shortage that is over is shown at least, so that the condition does not change with every burst.
+const MIN_CALM: Duration = Duration::from_secs(5);
+/// How long it is shown at most, however long the backoff is.
+const MAX_CALM: Duration = Duration::from_mins(1);
 
 /// What is at its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,13 +44,13 @@ pub(super) struct Saturation {
 }
 
 impl Saturation {
-    /// Takes in the figures of a queue.
+    /// Observes the figures of a queue.
     pub fn observe(&mut self, stats: &Stats<AttacherKey>, config: &DriverConfig, now: Instant) {
         if stats.paused {
             self.paused = Some(now);
         }
         let shortages = shortages(stats, config, self.paused, now);
-        let calm = config.backoff.initial.clamp(SHORTEST_CALM, LONGEST_CALM);
+        let calm = config.backoff.initial.clamp(MIN_CALM, MAX_CALM);
         if !shortages.is_empty() {
             (self.shown, self.seen) = (shortages, Some(now));
         } else if self.seen.is_some_and(|seen| now.duration_since(seen) >= calm) {

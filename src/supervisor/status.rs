@@ -49,7 +49,7 @@ pub(super) struct StatusInput<'a> {
 pub(super) const SAME_RECONCILE_SYNC: SignedDuration = SignedDuration::from_mins(10);
 
 /// Handles and node IDs are shown up to this length, in bytes; the CSI spec allows 128 and 256.
-const LONGEST_SHOWN: usize = 256;
+const MAX_SHOWN: usize = 256;
 
 /// The status; `known` is the one before, whose transition times are kept where nothing changed.
 pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now: Timestamp) -> AttacherConfigStatus {
@@ -162,8 +162,8 @@ fn last_reconcile_sync(last: &ReconcileSyncResult, known: Option<&LastReconcileS
 
 fn listed_volume(listed: &Unclaimed) -> ListedVolume {
     ListedVolume {
-        volume_handle: cut(&listed.handle, LONGEST_SHOWN).to_owned(),
-        node_id: cut(&listed.node_id, LONGEST_SHOWN).to_owned(),
+        volume_handle: cut(&listed.handle, MAX_SHOWN).to_owned(),
+        node_id: cut(&listed.node_id, MAX_SHOWN).to_owned(),
     }
 }
 

@@ -19,7 +19,7 @@ pub enum AttrValue<'a> {
     Str(Cow<'a, str>),
     /// Whole number.
     I64(i64),
-    /// Floating point number; durations are in seconds.
+    /// A floating point number; durations are in seconds.
     F64(f64),
     /// Truth value.
     Bool(bool),

@@ -16,7 +16,7 @@ use opentelemetry::Context;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::otel_env::BatchSettings;
@@ -30,7 +30,6 @@ pub(super) trait SpanSink: Send + 'static {
     /// Builds what is missing and logs what fails. Called once before the first export, so that a fault shows at the start.
     fn prepare(&mut self) {}
 
-    /// Exports one batch.
     fn export(&mut self, batch: Vec<SpanData>) -> impl Future<Output = Result<(), ExportError>>;
 }
 
@@ -46,10 +45,8 @@ pub(super) enum ExportError {
 #[derive(Debug, Default)]
 struct SpanQueueState {
     spans: VecDeque<SpanData>,
-    flushes: Vec<oneshot::Sender<()>>,
     /// No further span is taken.
     closed: bool,
-    /// The thread is gone: nobody answers a flush.
     finished: bool,
 }
 
@@ -126,19 +123,6 @@ impl SpanQueue {
         self.wake.notify_one();
     }
 
-    /// Resolves once every span ended before the call was exported, failed or dropped; with an error when the thread
-    /// stopped first.
-    pub(super) fn flushed(&self) -> oneshot::Receiver<()> {
-        let (sender, receiver) = oneshot::channel();
-        let mut state = self.state.lock();
-        if !state.finished {
-            state.flushes.push(sender);
-        }
-        drop(state);
-        self.wake.notify_one();
-        receiver
-    }
-
     fn drop_rest(&self) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.finished, true) {
@@ -149,7 +133,6 @@ impl SpanQueue {
         self.counters.queue_gave(state.spans.len());
         self.counters.queue_closed(self.settings.max_queue_size);
         state.spans = VecDeque::new();
-        state.flushes.clear();
     }
 }
 
@@ -166,7 +149,7 @@ impl SpanProcessor for CountingSpanProcessor {
         }
     }
 
-    /// Never waits: `TelemetryGuard` owns flushing.
+    /// Never waits: `TelemetryGuard` owns the end.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }
@@ -181,13 +164,9 @@ impl SpanProcessor for CountingSpanProcessor {
 
 /// What the export thread does next.
 enum ExportStep {
-    /// Nothing is queued.
     Idle,
-    /// Spans are queued, the batch is not full.
     Fill,
-    /// A batch is due now.
     Export,
-    /// The queue is closed and empty.
     Stop,
 }
 
@@ -233,19 +212,15 @@ impl Drop for DropRest<'_> {
 }
 
 fn next_step(queue: &SpanQueue) -> ExportStep {
-    let mut state = queue.state.lock();
+    let state = queue.state.lock();
     if state.spans.is_empty() {
-        for flush in state.flushes.drain(..) {
-            // A waiter that gave up is no concern of ours.
-            flush.send(()).ok();
-        }
         return if state.closed {
             ExportStep::Stop
         } else {
             ExportStep::Idle
         };
     }
-    let due = state.closed || !state.flushes.is_empty() || state.spans.len() >= queue.settings.max_batch_size;
+    let due = state.closed || state.spans.len() >= queue.settings.max_batch_size;
     if due { ExportStep::Export } else { ExportStep::Fill }
 }
 

@@ -13,13 +13,11 @@ use super::batch::{ExportError, SpanSink};
 use super::collector::OtlpSink;
 use super::otel_env::{ExporterSettings, TraceSettings};
 
-/// One destination.
 enum Exporter {
     Otlp(Box<OtlpSink>),
     Console,
 }
 
-/// All destinations of one pipeline.
 pub(super) struct Exporters(Vec<Exporter>);
 
 impl Exporters {

@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::SpanCounters;
+use crate::span_counts::SpanCounters;
 
 /// Ticks a second in `/proc/<pid>/stat`; the kernel reports 100 to user space on every Linux architecture.
 const TICKS_PER_SECOND: f64 = 100.0;

@@ -9,7 +9,6 @@ use prometheus_client::metrics::family::Family;
 /// Labels of one series, in the order they are written. Most values are constants, which are not copied.
 pub(super) type Labels = Vec<(&'static str, Cow<'static, str>)>;
 
-/// Labels from borrowed values.
 pub(super) fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
     let owned = |(key, value): (&'static str, &str)| (key, Cow::Owned(value.to_owned()));
     pairs.into_iter().map(owned).collect()
@@ -61,7 +60,6 @@ impl<M: Clone> MetricFamily<M> {
         }
     }
 
-    /// The family to register.
     pub(super) fn family(&self) -> Family<Labels, M, fn() -> M> {
         self.family.clone()
     }

@@ -79,7 +79,7 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Registers every family; `spans` is read at each scrape, and `exemplars` says which measurements name their span.
-    pub fn new(spans: Arc<SpanCounters>, exemplars: ExemplarFilter) -> Self {
+    pub(crate) fn new(spans: Arc<SpanCounters>, exemplars: ExemplarFilter) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(collectors::SpanCollector(spans)));
         registry.register_collector(Box::new(collectors::ProcessCollector));

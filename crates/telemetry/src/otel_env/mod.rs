@@ -16,9 +16,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
 use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
-pub use settings::{
+pub use settings::TraceSettings;
+pub(crate) use settings::{
     BatchSettings, Compression, ExporterSettings, OtlpProtocol, OtlpSettings, RootSampler, SamplerSettings,
-    SpanLimitSettings, TraceSettings, TransportSettings,
+    SpanLimitSettings, TransportSettings,
 };
 
 /// The variables this program knows, in the order of `docs/reference/TELEMETRY-ENVIRONMENT.md`, which says what each does; a
