@@ -77,6 +77,11 @@ impl TelemetryGuard {
         self.pipeline = None;
     }
 
+    /// Spans that have ended and are neither exported nor lost yet.
+    pub fn open_spans(&self) -> u64 {
+        self.counters.read().open()
+    }
+
     /// Stops taking spans, exports those that have ended, and stops the export thread, all within `cap` (see
     /// `SHUTDOWN_CAP`). Only awaits, so that it is safe on any runtime.
     pub async fn shutdown(mut self, cap: Duration) -> FlushOutcome {
