@@ -12,6 +12,9 @@ pub(super) const FINDING_INTERVAL: Duration = Duration::from_mins(1);
 /// How often one is read while reading is forbidden.
 const FORBIDDEN_INTERVAL: Duration = Duration::from_hours(1);
 
+/// Share of an interval that is added at random, so that replicas of one start do not stay in step.
+pub(super) const JITTER: f64 = 0.1;
+
 /// The last answer of the API server.
 #[derive(Debug, Default)]
 pub(super) struct CsiDriverCache {
@@ -57,7 +60,7 @@ impl CsiDriverCache {
                 _ => (self.state.clone(), error.retry_after.unwrap_or(soon).max(soon)),
             },
         };
-        self.due = Some(now + pause.mul_f64(1.0 + crate::findings::JITTER * fastrand::f64()));
+        self.due = Some(now + pause.mul_f64(1.0 + JITTER * fastrand::f64()));
         let differs = self.state != state;
         self.state = state;
         differs

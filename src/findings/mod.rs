@@ -29,12 +29,10 @@ use crate::driver::SharedContext;
 use crate::events::{EventRecorder, InvolvedObject, NewEvent, involved_objects, of_config};
 use crate::insight::{FindingHistory, FindingKind, FindingThresholds, FindingsPass, FindingsSummary, NewFinding};
 use crate::telemetry::Metrics;
-use csi_driver::{CsiDriverCache, FINDING_INTERVAL};
+use csi_driver::{CsiDriverCache, FINDING_INTERVAL, JITTER};
 use scan::{DriverScan, Led, Scan, of_driver};
 use unserved::UnservedTracker;
 
-/// Share of the interval that is added at random, so that replicas of one start do not stay in step.
-const JITTER: f64 = 0.1;
 /// Many drivers start at the same time; one scan is for all of them.
 const GATHER: Duration = Duration::from_secs(1);
 

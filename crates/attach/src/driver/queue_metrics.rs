@@ -24,7 +24,7 @@ pub(super) struct QueueMetrics {
 impl QueueMetrics {
     /// Counts for this driver, from zero.
     pub fn new(driver: Arc<str>, metrics: &Metrics) -> Self {
-        let series = |queue| QueueSeries::new(metrics, &driver, queue);
+        let series = |queue| metrics.queue(&driver, queue);
         Self {
             attachments: series(names::QUEUE_VOLUME_ATTACHMENT),
             volumes: series(names::QUEUE_PERSISTENT_VOLUME),

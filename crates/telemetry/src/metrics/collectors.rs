@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use super::family::to_i64;
 use crate::span_counts::SpanCounters;
 
 /// Ticks a second in `/proc/<pid>/stat`; the kernel reports 100 to user space on every Linux architecture.
@@ -33,7 +34,7 @@ impl Collector for SpanCollector {
         for (result, spans) in results {
             ConstCounter::new(spans).encode(family.encode_family(&[("result", result)])?)?;
         }
-        let (length, capacity) = (super::to_i64(counts.queue_length), super::to_i64(counts.queue_capacity));
+        let (length, capacity) = (to_i64(counts.queue_length), to_i64(counts.queue_capacity));
         let name = "csi_attacher_trace_queue_length";
         gauge(&mut encoder, name, "Spans waiting for export.", Some(length))?;
         let name = "csi_attacher_trace_queue_capacity";
@@ -71,7 +72,7 @@ impl Collector for ProcessCollector {
         gauge(&mut encoder, "process_start_time_seconds", help, start)?;
         let status = read("/proc/self/status");
         // Reading the directory opens it, which is one more.
-        let open = fs::read_dir("/proc/self/fd").map(|entries| super::to_i64(entries.count().saturating_sub(1)));
+        let open = fs::read_dir("/proc/self/fd").map(|entries| to_i64(entries.count().saturating_sub(1)));
         for (name, help, value) in [
             (
                 "process_resident_memory_bytes",

@@ -28,7 +28,7 @@ use super::names::code_camel_case;
 use super::span_counts::SpanCounters;
 use csi_attacher_base::clock;
 use csi_attacher_model::objects::InTreePlugin;
-use family::{Labels, MetricFamily, Owner, labels, to_i64};
+use family::{Labels, MetricFamily, Owner, labels};
 pub use queue::QueueSeries;
 use table::{Exemplified, Families};
 
@@ -134,6 +134,11 @@ impl Metrics {
     /// A driver begins to be served: what is counted by known labels begins at zero.
     pub fn init_driver(&self, driver: &str) {
         self.0.families.init(&[Owner::Driver], driver);
+    }
+
+    /// The series of a work queue of a driver, which start at zero. They must be made anew after [`Metrics::forget_driver`].
+    pub fn queue(&self, driver: &str, queue: &'static str) -> QueueSeries {
+        QueueSeries::new(&self.0.families, driver, queue)
     }
 
     /// An attach or detach came to its end after this time and this many attempts. `operation` is `attach` or `detach`;

@@ -6,8 +6,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::Metrics;
 use super::family::{Owner, to_i64};
+use super::table::Families;
 
 /// One queue of one driver. It records without looking for its series; a clone is a few reference counts.
 #[derive(Clone, Debug)]
@@ -21,9 +21,7 @@ pub struct QueueSeries {
 }
 
 impl QueueSeries {
-    /// The series of a work queue of a driver, which start at zero. They must be made anew after [`Metrics::forget_driver`].
-    pub fn new(metrics: &Metrics, driver: &str, queue: &'static str) -> Self {
-        let families = &metrics.0.families;
+    pub(super) fn new(families: &Families, driver: &str, queue: &'static str) -> Self {
         let labels = || Owner::Driver.labels(driver, [("name", queue)]);
         families.queue_unfinished.start_at_zero(labels(), &[]);
         families.queue_longest.start_at_zero(labels(), &[]);

@@ -45,12 +45,12 @@ fn record_everything(metrics: &Metrics, driver: &str) {
     let second = Duration::from_secs(1);
     metrics.csi_call(driver, PUBLISH, Code::Ok, second, false, None);
     metrics.init_driver(driver);
-    let queue = QueueSeries::new(metrics, driver, QUEUE_VOLUME_ATTACHMENT);
+    let queue = metrics.queue(driver, QUEUE_VOLUME_ATTACHMENT);
     queue.added();
     queue.retried();
     queue.waited(second);
     queue.worked(second);
-    QueueSeries::new(metrics, driver, QUEUE_PERSISTENT_VOLUME).depth(4);
+    metrics.queue(driver, QUEUE_PERSISTENT_VOLUME).depth(4);
     metrics.queue_unfinished(driver, QUEUE_VOLUME_ATTACHMENT, second * 3);
     metrics.queue_longest(driver, QUEUE_VOLUME_ATTACHMENT, second * 2);
     metrics.operation_ended(driver, "attach", "succeeded", second, 2, None);

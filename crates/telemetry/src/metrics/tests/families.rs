@@ -51,7 +51,7 @@ fn what_a_driver_counts_begins_at_zero() {
     let metrics = Metrics::default();
     metrics.init_driver("d");
     metrics.init_reconcile_sync("d");
-    drop(QueueSeries::new(&metrics, "d", QUEUE_VOLUME_ATTACHMENT));
+    drop(metrics.queue("d", QUEUE_VOLUME_ATTACHMENT));
     metrics.leading("l", false);
     for line in [
         "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"detach\",reason=\"DeadlineExceeded\"} 0",
@@ -73,7 +73,7 @@ fn what_a_driver_counts_begins_at_zero() {
 #[test]
 fn faults_of_ours_are_counted_by_driver_and_queue() {
     let metrics = Metrics::default();
-    let queue = QueueSeries::new(&metrics, "d", QUEUE_VOLUME_ATTACHMENT);
+    let queue = metrics.queue("d", QUEUE_VOLUME_ATTACHMENT);
     queue.panicked();
     queue.panicked();
     let line = "csi_attacher_reconcile_panics_total{driver_name=\"d\",name=\"csi-attacher-va\"} 2";
