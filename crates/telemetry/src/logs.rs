@@ -140,7 +140,7 @@ pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter
         asked
             .iter()
             .filter(|directive| !names_body_logger(directive))
-            .flat_map(|directive| meant(directive, options.aliases)),
+            .flat_map(|directive| expand(directive, options.aliases)),
     );
     directives.push(format!("{BODY_LOGGING_TARGET}={}", LevelFilter::ERROR.min(base)));
     EnvFilter::builder()
@@ -149,7 +149,7 @@ pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter
 }
 
 /// The directives that one with an alias stands for; of several aliases the longest counts.
-fn meant(directive: &str, aliases: &[(&str, &str)]) -> Vec<String> {
+fn expand(directive: &str, aliases: &[(&str, &str)]) -> Vec<String> {
     let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '_';
     let rest = |name: &str| {
         directive

@@ -20,7 +20,7 @@ use tonic::Code;
 use super::family::{MetricFamily, Owner, to_i64};
 use super::{Metrics, SpanIds};
 use crate::exemplar::ExemplarLabels;
-use crate::names::{cause_camel_case, code_camel_case, error_type};
+use crate::names::{CAUSES, code_camel_case};
 use csi_attacher_model::api::EventReason;
 use csi_attacher_model::api::condition::ConditionReason;
 
@@ -49,23 +49,6 @@ const QUEUE_SECONDS: [f64; 12] = [
 const ATTEMPTS: [f64; 8] = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 50.0];
 
 const OPERATIONS: [&str; 2] = ["attach", "detach"];
-/// What makes attempts fail beside gRPC codes, as spans name it.
-const CAUSES: [&str; 14] = [
-    error_type::PV_NOT_FOUND,
-    error_type::PV_DELETING,
-    error_type::CSINODE_MISSING,
-    error_type::SECRET_MISSING,
-    error_type::SECRET_FORBIDDEN,
-    error_type::SECRET_NOT_ALLOWED,
-    error_type::VOLUME_SHARED,
-    error_type::CAPABILITY_LOST,
-    error_type::CONFIG_DELETING,
-    error_type::CONFLICT,
-    error_type::INVALID_SPEC,
-    error_type::DRIVER_UNAVAILABLE,
-    error_type::SHUTDOWN,
-    error_type::OTHER,
-];
 /// Why an AttacherConfig cannot be used until a person changes something.
 const REFUSALS: [ConditionReason; 6] = [
     ConditionReason::InvalidSpec,
@@ -256,7 +239,7 @@ families! {
     Driver operation_attempts: histogram(ATTEMPTS)[operation in OPERATIONS, outcome in ["succeeded"]] start_at_zero
         "csi_attacher_operation_attempts", "Number of attempts of an attach or detach";
     /// An attempt to attach or detach failed. `reason` is the gRPC code, or what stood in the way.
-    Driver attempt_failed: counter[operation in OPERATIONS, reason in error_codes().chain(CAUSES.map(cause_camel_case))] start_at_zero
+    Driver attempt_failed: counter[operation in OPERATIONS, reason in error_codes().chain(CAUSES.map(|(_, name)| name))] start_at_zero
         "csi_attacher_attempt_failures", "Attempts to attach or detach that failed, by error.type as spans have it";
     /// Age of the driver's oldest attach or detach that has not ended; zero when there is none.
     Driver oldest_pending: seconds[operation]
