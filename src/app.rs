@@ -13,12 +13,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::admin::ListenAddress;
+use crate::admin::{self, AdminState, ListenAddress};
 use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
 use crate::apiserver::{
@@ -42,28 +43,17 @@ use crate::watch_answers::WatchAnswers;
 
 mod api_server;
 mod ending;
-mod servers;
-mod signals;
 mod tasks;
 
-use signals::Signals;
 use tasks::SharedTasks;
 
 /// Why the operator cannot start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Logging cannot be set up.
     #[error("--log-level: {0}")]
     Log(#[from] telemetry::logs::LogError),
-    /// The address of the server cannot be used.
     #[error("--http-endpoint {address}: {source}")]
-    Listen {
-        /// The address.
-        address: ListenAddress,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Signals cannot be received.
+    Listen { address: ListenAddress, source: io::Error },
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
     /// The cluster is not configured, or not usably so.
@@ -71,14 +61,13 @@ pub enum StartError {
     Connect(#[from] ConnectError),
 }
 
-/// What the process as a whole is told, by either command line.
+/// Options of the process, from either command line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessOptions {
     /// Where the cluster is found.
     pub cluster: Cluster,
     /// Where metrics and health are served; nowhere without.
     pub http_endpoint: Option<ListenAddress>,
-    /// Path of the metrics.
     pub metrics_path: String,
     /// Level and form of the log.
     pub log: LogOptions,
@@ -88,7 +77,7 @@ pub struct ProcessOptions {
     pub kube_api_limit: Option<RateLimit>,
     /// How long the process may take to end after a signal, with the calls that run.
     pub shutdown_grace_period: Duration,
-    /// How attachments are looked at for findings.
+    /// When attachments are scanned for findings, and what counts as one.
     pub inspection: findings::ScannerSettings,
     /// Name of this replica; that of the host without.
     pub identity: Option<String>,
@@ -97,22 +86,17 @@ pub struct ProcessOptions {
 /// Where the cluster is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cluster {
-    /// In this file.
     Kubeconfig(PathBuf),
     /// In `KUBECONFIG`, else around the pod.
     Environment,
-    /// Around the pod.
     Pod,
 }
 
-/// Which drivers are served.
 #[derive(Clone, Debug)]
 pub enum Mode {
-    /// One for each AttacherConfig.
     Configs,
-    /// One, in place of the sidecar.
+    /// In place of the sidecar.
     One {
-        /// Its settings.
         driver: Box<DriverConfig>,
         /// How its Lease is competed for; without, there must be no other replica.
         election: Option<LeaderElectionOptions>,
@@ -126,9 +110,7 @@ pub enum Mode {
 pub struct LeaderElectionOptions {
     /// Namespace of the Leases; empty means that of the pod.
     pub namespace: String,
-    /// Labels for the Leases.
     pub labels: BTreeMap<String, String>,
-    /// The times.
     pub timing: LeaseTimings,
     /// Whether `/healthz/leader-election` is served.
     pub health: bool,
@@ -143,7 +125,7 @@ impl Mode {
     }
 }
 
-/// What the process tells of itself.
+/// What shows the state of the process.
 struct Observability {
     telemetry: Telemetry,
     health: Health,
@@ -163,7 +145,7 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
     let stopped = CancellationToken::new();
     let leases = LeaseHealth::default();
     let shown = mode.shows_leases().then(|| leases.clone());
-    let servers = servers::start(&options, &telemetry, &health, shown, &stopped).await?;
+    let servers = serve_http(&options, &telemetry, &health, shown, &stopped).await?;
     let http_endpoint = options.http_endpoint.as_ref().map(tracing::field::display);
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -247,8 +229,8 @@ async fn operate(
     running.tasks.spawn("findings", scanner.run());
     let drivers = match mode {
         Mode::Configs => {
-            let office = leader_elections(&config, options, BTreeMap::new(), observed)?.with_status_writer();
-            let supervisor = Supervisor::new(context, writing, office).showing(insights);
+            let elections = leader_elections(&config, options, BTreeMap::new(), observed)?.with_status_writer();
+            let supervisor = Supervisor::new(context, writing, elections).showing(insights);
             let configs = health.check("watch/attacherconfigs");
             tokio::spawn(supervisor.run(watching, configs, shutdown.clone()))
         }
@@ -331,7 +313,6 @@ fn leader_elections(
     })
 }
 
-/// The watches.
 fn watch_objects(tasks: &mut SharedTasks, client: &Client, store: &Store, health: &Health) {
     let (client, store) = (|| client.clone(), || store.clone());
     let name = "watch/volumeattachments";
@@ -348,14 +329,12 @@ fn watch_objects(tasks: &mut SharedTasks, client: &Client, store: &Store, health
     tasks.spawn(name, reflect::<CsiNodeWire, _>(client(), store(), health.check(name)));
 }
 
-/// Requests without any limit.
 fn requests(config: &Config, client: Client, telemetry: &Telemetry, options: &ProcessOptions) -> Requests {
     let host = config.cluster_url.authority();
     let host = host.map(ToString::to_string).unwrap_or_default();
     Requests::new(client, host, options.kube_api_timeout, telemetry.metrics.clone())
 }
 
-/// What all drivers share.
 fn context(
     tasks: &mut SharedTasks,
     requests: Requests,
@@ -383,4 +362,52 @@ fn identity(options: &ProcessOptions) -> String {
     let host = || std::fs::read_to_string(Path::new("/proc/sys/kernel/hostname")).ok();
     let name = options.identity.clone().or_else(host);
     name.as_deref().unwrap_or("unknown").trim().to_owned()
+}
+
+/// Binds the address and serves it until `stopped`.
+async fn serve_http(
+    options: &ProcessOptions,
+    telemetry: &Telemetry,
+    health: &Health,
+    leases: Option<LeaseHealth>,
+    stopped: &CancellationToken,
+) -> Result<SharedTasks, StartError> {
+    let mut servers = SharedTasks::default();
+    if let Some(address) = &options.http_endpoint {
+        let listener = address.bind().await.map_err(|source| StartError::Listen {
+            address: address.clone(),
+            source,
+        })?;
+        let state = AdminState {
+            metrics: Arc::new(telemetry.metrics.clone()),
+            health: health.clone(),
+            metrics_path: options.metrics_path.clone(),
+            leases,
+        };
+        servers.spawn("http-endpoint", admin::serve(listener, state, stopped.clone()));
+    }
+    Ok(servers)
+}
+
+/// The signals that end a pod or a foreground process.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Resolves at the next one.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! The command line of the operator. What an AttacherConfig can say is not said here again. The flags of the sidecar, for
 //! one driver without an AttacherConfig, are in `sidecar_flags/`.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -22,7 +23,6 @@ pub struct Cli {
     /// Command to run; without one the operator starts.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Options of the operator.
     #[command(flatten)]
     pub options: Options,
 }
@@ -34,7 +34,6 @@ pub enum Command {
     Crd,
 }
 
-/// Options of the operator.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
     /// Kubeconfig of the cluster; without it KUBECONFIG or the pod's service account is used.
@@ -50,8 +49,8 @@ pub struct Options {
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "LOG_LEVEL")]
     pub log_level: String,
     /// Format of the log lines.
-    #[arg(long, value_name = "FORMAT", default_value = "text", env = "LOG_FORMAT")]
-    pub log_format: Format,
+    #[arg(long, value_name = "FORMAT", default_value = "text", env = "LOG_FORMAT", value_parser = log_formats())]
+    pub log_format: LogFormat,
     /// Timeout of a request to the API server.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
     pub kube_api_timeout: Duration,
@@ -78,7 +77,7 @@ impl From<Options> for ProcessOptions {
             http_endpoint: Some(options.http_endpoint),
             metrics_path: options.metrics_path,
             log: LogOptions {
-                format: options.log_format.into(),
+                format: options.log_format,
                 level: options.log_level,
                 aliases: crate::log_targets::ALIASES,
             },
@@ -94,46 +93,34 @@ impl From<Options> for ProcessOptions {
     }
 }
 
-/// Form of the log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-impl From<Format> for LogFormat {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Text => Self::Text,
-            Format::Json => Self::Json,
-        }
-    }
+fn log_formats() -> impl TypedValueParser<Value = LogFormat> {
+    let formats = [
+        PossibleValue::new("text").help("For people"),
+        PossibleValue::new("json").help("One JSON object a line"),
+    ];
+    PossibleValuesParser::new(formats).map(|format| match format.as_str() {
+        "json" => LogFormat::Json,
+        _ => LogFormat::Text,
+    })
 }
 
 /// Why the value of a flag cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ValueError {
-    /// Its parser says so.
     #[error("{0}")]
     Unreadable(String),
-    /// A duration below zero.
     #[error("must not be negative")]
     Negative,
-    /// A duration of zero.
     #[error("must be greater than zero")]
     Zero,
-    /// Not one of the words that there are.
     #[error("must be {0}")]
     NoneOf(&'static str),
-    /// An item of a list of labels.
     #[error("{0:?} is not of the form key:value")]
     NotAPair(String),
     /// A feature gate without `=true` or `=false`.
     #[error("missing bool value for {0}")]
     GateWithoutValue(String),
-    /// Not a quantity of Kubernetes, in the words of its parser.
+    /// Not a quantity of Kubernetes; the text is that of its parser.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     NotAQuantity,
     /// The same.
@@ -170,7 +157,7 @@ mod tests {
         let cli = Cli::try_parse_from(["csi-attacher-operator"]).unwrap();
         assert_eq!(cli.options.http_endpoint.to_string(), ":8080");
         assert_eq!(cli.options.kube_api_timeout, Duration::from_secs(15));
-        assert_eq!(cli.options.log_format, Format::Text);
+        assert_eq!(cli.options.log_format, LogFormat::Text);
     }
 
     #[test]

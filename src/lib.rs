@@ -11,13 +11,14 @@
 //! The order of what matters: never lose or corrupt a volume, then never get stuck, then be fast, then be small.
 //! The rules that keep the first of these are in [`decide`].
 
-pub mod admin;
-pub mod app;
-pub mod cli;
+mod admin;
+mod app;
+mod cli;
 mod findings;
 mod log_targets;
 mod open_files;
-pub mod sidecar_flags;
+mod sidecar_flags;
+pub mod start;
 mod supervisor;
 
 #[cfg(test)]

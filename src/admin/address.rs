@@ -33,7 +33,6 @@ const KNOWN_SERVICES: [(&str, u16); 15] = [
     ("telnet", 23),
 ];
 
-/// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
     host: Host,
@@ -52,30 +51,19 @@ enum Host {
 /// Why a text is no address to listen on; the words are those of Go.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum AddressError {
-    /// There is no port.
     #[error("missing port in address; expected HOST:PORT, or :PORT for all addresses")]
     MissingPort,
-    /// An IPv6 address without brackets.
     #[error(
         "too many colons in address; an IPv6 address needs brackets: [{host}]:{port}, or in the manifest of a pod \
          [$(POD_IP)]:{port}"
     )]
-    Brackets {
-        /// The address.
-        host: Ipv6Addr,
-        /// The port.
-        port: String,
-    },
-    /// Too many parts.
+    Brackets { host: Ipv6Addr, port: String },
     #[error("too many colons in address; expected HOST:PORT, with an IPv6 address in brackets")]
     TooManyColons,
-    /// Brackets that do not fit.
     #[error("missing or unexpected bracket in address; expected [IPV6]:PORT")]
     Bracket,
-    /// A number that no port has.
     #[error("invalid port {0:?}; expected a number from 0 to 65535")]
     Port(String),
-    /// A name that is no service.
     #[error("unknown port {0:?}; expected a number, or the name of a TCP service such as http")]
     UnknownService(String),
 }
@@ -211,11 +199,8 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> Result<String, String> {
-        let address = text.parse::<ListenAddress>();
-        address
-            .map(|address| address.to_string())
-            .map_err(|error| error.to_string())
+    fn read(text: &str) -> Result<String, AddressError> {
+        text.parse::<ListenAddress>().map(|address| address.to_string())
     }
 
     #[test]
@@ -238,7 +223,7 @@ mod tests {
             (":+8080", ":8080"),
             (":0008080", ":8080"),
         ] {
-            assert_eq!(read(text).as_deref(), Ok(shown), "{text}");
+            assert_eq!(read(text), Ok(shown.to_owned()), "{text}");
         }
         for (text, problem) in [
             ("", "missing port in address"),
@@ -263,7 +248,7 @@ mod tests {
             (":nothing-such", "unknown port \"nothing-such\""),
             (": 8080", "unknown port"),
         ] {
-            let refused = read(text).unwrap_err();
+            let refused = read(text).unwrap_err().to_string();
             assert!(refused.contains(problem), "{text}: {refused}");
         }
     }

@@ -11,7 +11,7 @@ use tracing::error;
 use crate::telemetry::metrics::{Metrics, OPENMETRICS_CONTENT_TYPE, PROMETHEUS_CONTENT_TYPE};
 
 /// Scrapes that are answered at a time, one of which is encoded and the others wait for that or send what was encoded.
-/// Everybody who reads the metrics regularly finds room; a crowd is told to come back.
+/// Further ones get 503 with Retry-After.
 const SCRAPES: usize = 8;
 
 /// A place in the queue of scrapes, which goes with the answer until it is on its way as a whole.
@@ -72,7 +72,7 @@ impl Exposition {
         let openmetrics = wants_openmetrics(headers);
         let metrics = Arc::clone(&self.metrics);
         let encode = move || {
-            // Kept also when whoever asked is gone: what was begun cannot be stopped.
+            // Kept also when the client is gone: an encoding that began cannot be stopped.
             let _turn = turn;
             if openmetrics {
                 metrics.openmetrics()

@@ -59,7 +59,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, shutdown: Cance
                 let router = router.clone();
                 peers.add(move |asked| async move {
                     // A peer that is too slow is disconnected.
-                    let _ended = timeout(CONNECTION, talk(stream, router, &asked)).await;
+                    let _ended = timeout(CONNECTION, serve_connection(stream, router, &asked)).await;
                 });
             }
             Err(error) => {
@@ -72,7 +72,6 @@ pub(super) async fn serve(listener: TcpListener, router: Router, shutdown: Cance
     peers.end().await;
 }
 
-/// The open connections.
 #[derive(Default)]
 struct Peers {
     connections: JoinSet<()>,
@@ -135,8 +134,8 @@ impl Peers {
     }
 }
 
-/// One connection with one request. Its faults are those of whoever dialled; a body is not looked at.
-async fn talk(stream: TcpStream, router: Router, asked: &AtomicBool) {
+/// Serves one request of one connection. Its errors are those of the client; a body is not read.
+async fn serve_connection(stream: TcpStream, router: Router, asked: &AtomicBool) {
     // A place in a queue is kept until the answer is on its way as a whole.
     let kept = Mutex::new(None);
     let service = service_fn(async |request: Request<Incoming>| {

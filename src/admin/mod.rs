@@ -29,7 +29,6 @@ pub use address::{AddressError, ListenAddress};
 
 const JSON: &str = "application/json";
 
-/// What the endpoints show.
 #[derive(Clone, Debug)]
 pub struct AdminState {
     /// Served at [`AdminState::metrics_path`].
@@ -84,7 +83,7 @@ fn is_same(one: &str, other: &str) -> bool {
     one.trim_start_matches('/') == other.trim_start_matches('/')
 }
 
-/// `ok`, or the fault, in the words of the sidecar.
+/// `ok`, or the error, as the sidecar answers it.
 fn leases_answer(leases: &LeaseHealth) -> Response {
     match leases.check(Instant::now()) {
         Ok(()) => "ok".into_response(),

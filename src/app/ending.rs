@@ -7,8 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::error;
 
-use super::SharedParts;
-use super::signals::Signals;
+use super::{SharedParts, Signals};
 use crate::supervisor::Shutdown;
 use crate::telemetry::SHUTDOWN_CAP;
 

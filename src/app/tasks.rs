@@ -16,16 +16,13 @@ pub(super) struct SharedTasks {
 /// The end of a task that must not end.
 #[derive(Debug, Error)]
 pub(super) enum SharedTaskError {
-    /// It returned.
     #[error("the task {0:?} ended")]
     Ended(&'static str),
-    /// It panicked.
     #[error("the task {task:?} failed: {source}")]
     Failed { task: &'static str, source: JoinError },
 }
 
 impl SharedTasks {
-    /// Starts a task.
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let handle = self.running.spawn(task);
         self.names.insert(handle.id(), name);

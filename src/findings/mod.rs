@@ -1,9 +1,8 @@
-//! Looks at all attachments now and then and tells what is wrong with them ([`crate::insight`]): as metrics, events and
+//! Scans all attachments now and then and reports what is wrong with them ([`crate::insight`]): as metrics, Events and
 //! conditions of the AttacherConfig.
 //!
-//! One task looks for all drivers together, and tells only of those that this process works for: where another replica
-//! leads, that one tells. It reads the cache in small parts, so that nobody who works waits for it, and does not even
-//! look while nothing changes and nothing waits. The CSIDriver of each driver is read at its start and every few minutes:
+//! One task scans for all drivers together, and reports only on those that this replica leads. It reads the cache in small
+//! parts, so that no attempt waits for it, and does not scan while nothing changes and nothing waits. The CSIDriver of each driver is read at its start and every few minutes:
 //! it hardly ever changes, and a watch for it would be one more stream for ever.
 //!
 //! It must not change any object but events and status, and must not decide what is attached or detached.
@@ -21,26 +20,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, info, warn};
 
-use crate::apiserver::Requests;
+use crate::apiserver::{ApiErrorKind, Requests};
 use crate::cache::Store;
 use crate::clock;
 use crate::driver::SharedContext;
-use crate::events::EventRecorder;
-use crate::insight::{FindingHistory, FindingThresholds, FindingsSummary};
+use crate::events::{EventRecorder, InvolvedObject, NewEvent, involved_objects, of_config};
+use crate::insight::{FindingHistory, FindingKind, FindingThresholds, FindingsPass, FindingsSummary, NewFinding};
 use crate::telemetry::Metrics;
-use csi_driver::CsiDriverCache;
+use csi_driver::{CsiDriverCache, FINDING_INTERVAL, JITTER};
+use scan::{DriverScan, Led, Scan, of_driver};
 use unserved::UnservedTracker;
 
-/// Share of the interval that is added at random, so that replicas of one start do not stay in step.
-const JITTER: f64 = 0.1;
-/// Many drivers begin at the same time; they are looked at together.
+/// Many drivers start at the same time; one scan is for all of them.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// How attachments are looked at.
+/// When attachments are scanned, and what counts as a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScannerSettings {
-    /// Time between two looks.
     pub interval: Duration,
     /// How long an attach or detach may take, and another state that is wrong may last.
     pub stuck_after: Duration,
@@ -58,15 +56,12 @@ impl Default for ScannerSettings {
 /// An AttacherConfig whose driver's name is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredDriver {
-    /// The driver.
     pub driver: String,
-    /// Name of the AttacherConfig.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }
 
-/// What was found, and for whom it is looked. Clones share it.
+/// What was found, and the AttacherConfigs that findings are reported on. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct FindingsHandle(Arc<Mutex<FindingsHandleInner>>);
 
@@ -75,22 +70,20 @@ struct FindingsHandleInner {
     summaries: HashMap<Arc<str>, Arc<FindingsSummary>>,
     /// None where there are no AttacherConfigs, in place of the sidecar.
     configs: Option<Vec<ConfiguredDriver>>,
-    /// How often that changed.
     changes: u64,
 }
 
 impl FindingsHandle {
-    /// What was found about a driver that this process works for; none before the first look.
+    /// What was found about a driver that this replica leads; none before the first scan.
     pub fn summary(&self, driver: &str) -> Option<Arc<FindingsSummary>> {
         self.0.lock().summaries.get(driver).cloned()
     }
 
-    /// Tells which AttacherConfigs there are.
-    pub fn configured(&self, configs: Vec<ConfiguredDriver>) {
-        let mut board = self.0.lock();
-        if board.configs.as_ref() != Some(&configs) {
-            board.configs = Some(configs);
-            board.changes += 1;
+    pub fn set_configs(&self, configs: Vec<ConfiguredDriver>) {
+        let mut inner = self.0.lock();
+        if inner.configs.as_ref() != Some(&configs) {
+            inner.configs = Some(configs);
+            inner.changes += 1;
         }
     }
 
@@ -107,13 +100,13 @@ impl FindingsHandle {
     }
 }
 
-/// What is kept of a driver from look to look.
+/// What is kept of a driver from scan to scan.
 #[derive(Debug)]
 struct ScannedDriver {
     ledger: FindingHistory,
     known: CsiDriverCache,
     summary: Arc<FindingsSummary>,
-    /// When it was first looked at for this driver: soon after the Lease was taken.
+    /// When the first scan for this driver was made: soon after the Lease was taken.
     leads_since: Timestamp,
 }
 
@@ -128,7 +121,6 @@ impl ScannedDriver {
     }
 }
 
-/// The task that looks.
 pub struct FindingsScanner {
     store: Store,
     requests: Requests,
@@ -214,5 +206,143 @@ impl FindingsScanner {
         FindingThresholds {
             stuck_after: self.settings.stuck_after,
         }
+    }
+
+    /// Reads the CSIDrivers that are due, one after the other; true when one has changed.
+    async fn read_csi_drivers(&mut self) -> bool {
+        let mut learned = false;
+        let soon = FINDING_INTERVAL
+            .max(self.settings.interval)
+            .min(self.settings.stuck_after);
+        for (name, driver) in &mut self.drivers {
+            if !driver.known.is_due(Instant::now()) {
+                continue;
+            }
+            let answer = self.requests.csi_driver(name).await;
+            if let Err(error) = &answer {
+                match error.kind {
+                    ApiErrorKind::NotFound => {}
+                    ApiErrorKind::Forbidden => info!(
+                        driver = &**name, %error,
+                        "cannot read CSIDrivers: permission get csidrivers is missing; findings about CSIDrivers are off"
+                    ),
+                    _ => debug!(driver = &**name, %error, "cannot read the CSIDriver"),
+                }
+            }
+            learned |= driver.known.update(answer, soon, Instant::now());
+        }
+        learned
+    }
+
+    /// Scans every attachment and reports what is found. True when a later scan of the same objects would find the same.
+    async fn pass(&mut self, led: &Led, now: Timestamp) -> bool {
+        let rules = self.rules();
+        let configs = self.insights.configs();
+        let surveys = self.drivers.iter_mut().map(|(name, driver)| {
+            let scan = DriverScan {
+                pass: FindingsPass::begin(&mut driver.ledger, rules, now),
+                csi_driver: &driver.known.state,
+                leads_since: driver.leads_since,
+            };
+            (name.clone(), scan)
+        });
+        let configs = configs.as_deref();
+        let mut scan = Scan {
+            led,
+            surveys: surveys.collect(),
+            unserved: configs.map(|configs| self.unserved.begin(configs, rules, now)),
+        };
+        scan.scan_all(&self.store).await;
+        let mut lasting = true;
+        if let Some(mut unserved) = scan.unserved {
+            for volume in self.store.unreferenced_deleting_volumes() {
+                unserved.volume(&volume);
+            }
+            lasting &= unserved.end(&self.metrics);
+        }
+        let mut found = Vec::new();
+        for (name, mut driver) in scan.surveys {
+            of_driver(&mut driver.pass, &name, driver.csi_driver);
+            let (summary, new, stays) = driver.pass.end();
+            lasting &= stays;
+            found.push((name, Arc::new(summary), new));
+        }
+        for (name, summary, new) in &found {
+            self.report_findings(name, summary, new, now);
+        }
+        lasting
+    }
+
+    fn report_findings(
+        &mut self,
+        driver: &Arc<str>,
+        summary: &Arc<FindingsSummary>,
+        new: &[NewFinding],
+        now: Timestamp,
+    ) {
+        let Some(known) = self.drivers.get_mut(driver) else {
+            return;
+        };
+        let before = std::mem::replace(&mut known.summary, summary.clone());
+        for kind in FindingKind::ALL {
+            self.metrics.findings(driver, kind.as_str(), summary.count(*kind));
+        }
+        self.insights.publish(driver, summary.clone());
+        for item in new {
+            warn!(
+                driver = &**driver,
+                VolumeAttachment = item.attachment.as_deref(),
+                finding = item.kind.as_str(),
+                "{}",
+                item.words
+            );
+            let Some(name) = &item.attachment else { continue };
+            if let Some(snapshot) = self.store.attachment(name) {
+                self.event(driver, item.kind, item.words.clone(), involved_objects(&snapshot), now);
+            }
+        }
+        self.report_counts(driver, &before, summary, now);
+    }
+
+    /// Reports kinds of findings that begin or end, as a count: by an Event on the AttacherConfig, or in the log.
+    fn report_counts(&self, driver: &Arc<str>, before: &FindingsSummary, summary: &FindingsSummary, now: Timestamp) {
+        let configs = self.insights.configs().unwrap_or_default();
+        let config = configs.iter().find(|config| config.driver == **driver);
+        for kind in FindingKind::ALL {
+            match (before.count(*kind), summary.count(*kind)) {
+                (0, count) if count > 0 => {
+                    let Some(config) = config else { continue };
+                    let example = summary.example(*kind).unwrap_or_default();
+                    let note = if count > 1 {
+                        format!("{count} VolumeAttachments; one of them: {example}")
+                    } else {
+                        example.to_owned()
+                    };
+                    self.event(driver, *kind, note, vec![of_config(&config.name, &config.uid)], now);
+                }
+                (count, 0) if count > 0 => {
+                    info!(
+                        driver = &**driver,
+                        finding = kind.as_str(),
+                        "there are no such findings any more"
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn event(&self, driver: &Arc<str>, kind: FindingKind, note: String, subjects: Vec<InvolvedObject>, at: Timestamp) {
+        let reason = kind.event_reason();
+        self.events.record(NewEvent {
+            driver: driver.clone(),
+            reason,
+            level: reason.level(),
+            cause: Box::default(),
+            note,
+            traceparent: None,
+            at,
+            subjects,
+        });
     }
 }

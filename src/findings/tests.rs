@@ -327,7 +327,7 @@ async fn what_waits_for_a_driver_without_an_attacherconfig_is_counted() {
         name: "config".to_owned(),
         uid: "uid".to_owned(),
     };
-    scene.inspector.insights.configured(vec![configured]);
+    scene.inspector.insights.set_configs(vec![configured]);
     for (now, waiting, kept) in [(200, "0", "0"), (301, "1", "0"), (401, "2", "0"), (501, "2", "1")] {
         assert!(!scene.pass(now).await);
         assert_eq!(
@@ -354,14 +354,14 @@ async fn a_quiet_cluster_is_not_looked_at_again() {
     assert!(withdrawn());
     scene.inspector.scan(false).await;
     assert!(scene.inspector.insights.summary(DRIVER).is_none(), "nothing changed");
-    scene.inspector.insights.configured(vec![]);
+    scene.inspector.insights.set_configs(vec![]);
     scene.inspector.scan(false).await;
     assert!(
         scene.inspector.insights.summary(DRIVER).is_some(),
         "an AttacherConfig may have gone"
     );
     scene.inspector.insights.withdraw(DRIVER);
-    scene.inspector.insights.configured(vec![]);
+    scene.inspector.insights.set_configs(vec![]);
     scene.inspector.scan(false).await;
     assert!(
         scene.inspector.insights.summary(DRIVER).is_none(),

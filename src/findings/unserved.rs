@@ -13,18 +13,19 @@ use crate::insight::{FindingHistory, FindingKind, FindingState, FindingThreshold
 use crate::objects::{Attachment, Volume};
 use crate::telemetry::Metrics;
 
-/// How many names a log line tells.
-const NAMED: usize = 5;
+/// How many names a log line holds.
+const MAX_NAMES: usize = 5;
 
-/// What is kept from look to look.
+/// What is kept from scan to scan.
 #[derive(Debug, Default)]
 pub(super) struct UnservedTracker {
     /// PersistentVolumes do not say since when they are being deleted.
     ledger: FindingHistory,
-    told: BTreeSet<String>,
+    /// The names that were logged last.
+    logged: BTreeSet<String>,
 }
 
-/// A look that is under way.
+/// A scan in progress.
 pub(super) struct UnservedScan<'u> {
     unserved: &'u mut UnservedTracker,
     drivers: HashSet<&'u str>,
@@ -61,7 +62,7 @@ impl UnservedTracker {
 }
 
 impl UnservedScan<'_> {
-    /// Looks at an attachment whose driver is not worked for by this process.
+    /// Observes an attachment whose driver this replica does not lead.
     pub fn attachment(&mut self, attachment: &Attachment) {
         if self.drivers.contains(&*attachment.attacher) {
             return;
@@ -81,36 +82,33 @@ impl UnservedScan<'_> {
         }
     }
 
-    /// Looks at a PersistentVolume that is being deleted and that no attachment names.
+    /// Observes a PersistentVolume that is being deleted and that no attachment names.
     pub fn volume(&mut self, volume: &Volume) {
         let ours = |entry: &&str| entry.starts_with(FINALIZER_PREFIX) && !self.finalizers.contains(*entry);
         let Some(held) = volume.finalizers.iter().find(ours) else {
             return;
         };
         self.waiting = true;
-        let patience = self.rules.stuck_after;
-        let standing = self
-            .unserved
-            .ledger
-            .observe(FindingKind::LeftOver, &volume.uid, self.now, patience);
-        if standing != FindingState::Pending {
+        let ledger = &mut self.unserved.ledger;
+        let state = ledger.observe(FindingKind::LeftOver, &volume.uid, self.now, self.rules.stuck_after);
+        if state != FindingState::Pending {
             self.volumes += 1;
             self.name(held);
         }
     }
 
     fn name(&mut self, name: &str) {
-        if self.names.len() < NAMED {
+        if self.names.len() < MAX_NAMES {
             self.names.insert(name.to_owned());
         }
     }
 
-    /// Tells what was found; true when the same look later would find the same.
+    /// Reports what was found; true when a later scan of the same objects would find the same.
     pub fn end(self, metrics: &Metrics) -> bool {
         metrics.unserved("volumeattachments", self.attachments);
         metrics.unserved("persistentvolumes", self.volumes);
         self.unserved.ledger.end();
-        if self.unserved.told != self.names {
+        if self.unserved.logged != self.names {
             let drivers = self.names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             if self.names.is_empty() {
                 info!("no object waits any more for a driver without AttacherConfig");
@@ -123,7 +121,7 @@ impl UnservedScan<'_> {
                      start the sidecar that serves them"
                 );
             }
-            self.unserved.told = self.names;
+            self.unserved.logged = self.names;
         }
         !self.waiting
     }

@@ -2,7 +2,7 @@
 //! flags, without AttacherConfig objects and without their CustomResourceDefinition.
 //!
 //! [`read`] turns arguments into settings and does nothing else. What a flag means is what it means for the sidecar,
-//! where it means anything here; docs/install/DROP-IN.md tells of each.
+//! where it means anything here; docs/install/DROP-IN.md describes each.
 
 mod flags;
 mod settings;
@@ -14,20 +14,17 @@ mod tests;
 
 use std::ffi::OsString;
 
-pub use flags::{AlphaLogOption, FlagError};
+pub use flags::FlagError;
 pub use settings::{DropIn, SettingsError};
 
-use flags::{Flags, ParsedFlags};
-use table::{Flag, FlagOwner};
+use flags::ParsedFlags;
+use table::{Flag, FlagOwner, Flags};
 
 /// What the arguments ask for.
 #[derive(Debug)]
 pub enum DropInCommand {
-    /// The text of `--help`.
     Help(String),
-    /// `--version`.
     Version,
-    /// To serve a driver.
     Serve(Box<DropIn>),
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::flags::{AlphaLogOption, Flags};
-use super::table::Flag;
+use super::flags::AlphaLogOption;
+use super::table::{Flag, Flags};
 use crate::admin::{AddressError, ListenAddress};
 use crate::api::validated::{
     BackoffSettings, CapabilityLost, Concurrency, DriverConfig, Endpoint, LeaderElection, PublishSecrets,
@@ -16,7 +16,6 @@ use crate::api::validated::{
 use crate::api::{DeletionPolicy, OrphanPolicy};
 use crate::apiserver::RateLimit;
 use crate::app::{Cluster, LeaderElectionOptions, ProcessOptions};
-use crate::cli::Format;
 use crate::findings;
 use crate::lease::{LeaseTimings, LeaseTimingsError};
 use crate::telemetry::logs::LogOptions;
@@ -31,9 +30,7 @@ const USUAL_BURST: u32 = 10;
 /// The settings of an operator that serves one driver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DropIn {
-    /// What concerns the process.
     pub process: ProcessOptions,
-    /// What concerns the driver.
     pub driver: DriverConfig,
     /// How the driver's Lease is competed for, if at all.
     pub election: Option<LeaderElectionOptions>,
@@ -46,38 +43,24 @@ pub struct DropIn {
 pub enum SettingsError {
     /// The socket's address has another form.
     #[error("--csi-address {address:?}: expected an absolute path or unix:///path: {problem}")]
-    Address {
-        /// What was given.
-        address: String,
-        /// What is wrong with it.
-        problem: SpecProblem,
-    },
+    Address { address: String, problem: SpecProblem },
     /// Alpha options of the log were given; the text is that of the sidecar.
     #[error("LoggingConfiguration is invalid: {}", forbidden(.0))]
     Logging(Vec<AlphaLogOption>),
-    /// A number or duration that must be greater than zero is not.
     #[error("--{0} must be greater than zero")]
     Zero(&'static str),
-    /// A page cannot have fewer than no entries.
     #[error("--max-entries must not be negative")]
     MaxEntries,
-    /// The limit is no number.
     #[error("--kube-api-qps must be a number")]
     Qps,
-    /// Both addresses of the metrics were given.
     #[error("only one of --metrics-address and --http-endpoint can be set")]
     TwoAddresses,
-    /// An address to listen on has another form.
     #[error("--{flag} {address:?}: {reason}")]
     Listen {
-        /// The flag.
         flag: &'static str,
-        /// What was given.
         address: String,
-        /// What is wrong with it.
         reason: AddressError,
     },
-    /// The times of the election do not fit together.
     #[error("--leader-election-lease-duration, -renew-deadline, -retry-period: {0}")]
     LeaderElection(#[from] LeaseTimingsError),
 }
@@ -92,7 +75,7 @@ fn forbidden(options: &[AlphaLogOption]) -> String {
     }
 }
 
-/// Refuses options of the log that the sidecar refuses, which it looks at before all else.
+/// Refuses options of the log that the sidecar refuses, which it checks first.
 pub(super) fn log_options(flags: &Flags) -> Result<(), SettingsError> {
     if flags.alpha_log_options.is_empty() {
         return Ok(());
@@ -241,7 +224,7 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
         http_endpoint,
         metrics_path: flags.metrics_path,
         log: LogOptions {
-            format: flags.log_format.unwrap_or(Format::Text).into(),
+            format: flags.log_format,
             level: flags.log_level.unwrap_or_else(|| level(flags.verbosity).to_owned()),
             aliases: crate::log_targets::ALIASES,
         },

@@ -4,64 +4,131 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::flags::{AlphaLogOption, Flags};
-use crate::cli::{Format, ValueError};
+use super::flags::AlphaLogOption;
+use super::table::Flags;
+use crate::api::GoDuration;
+use crate::cli::ValueError;
+use crate::telemetry::logs::LogFormat;
 
-#[allow(clippy::unnecessary_wraps, reason = "all readers have one type")]
-pub(super) fn text(target: &mut String, value: &str) -> Result<(), ValueError> {
-    value.clone_into(target);
-    Ok(())
+/// A field that holds the value of a flag.
+pub(super) trait FlagValue {
+    /// The default in the usage text; empty where none is shown.
+    fn shown(&self) -> String {
+        String::new()
+    }
+
+    fn read(&mut self, text: &str) -> Result<(), ValueError>;
 }
 
-pub(super) fn number<T: FromStr<Err: ToString>>(target: &mut T, value: &str) -> Result<(), ValueError> {
-    *target = value
-        .parse()
-        .map_err(|error: T::Err| ValueError::Unreadable(error.to_string()))?;
-    Ok(())
+impl FlagValue for String {
+    fn shown(&self) -> String {
+        self.clone()
+    }
+
+    fn read(&mut self, text: &str) -> Result<(), ValueError> {
+        text.clone_into(self);
+        Ok(())
+    }
 }
 
-pub(super) fn span(target: &mut Duration, value: &str) -> Result<(), ValueError> {
-    *target = ValueError::duration(value)?;
-    Ok(())
+/// Nothing when the text is empty.
+impl<T: for<'a> From<&'a str>> FlagValue for Option<T> {
+    fn read(&mut self, text: &str) -> Result<(), ValueError> {
+        *self = (!text.is_empty()).then(|| T::from(text));
+        Ok(())
+    }
 }
 
-pub(super) fn positive(target: &mut Duration, value: &str) -> Result<(), ValueError> {
-    span(target, value)?;
+macro_rules! number {
+    ($($type:ty: $shown:expr;)*) => {$(
+        impl FlagValue for $type {
+            fn shown(&self) -> String {
+                let shown: fn(&Self) -> String = $shown;
+                shown(self)
+            }
+
+            fn read(&mut self, text: &str) -> Result<(), ValueError> {
+                *self = text
+                    .parse()
+                    .map_err(|error: <Self as FromStr>::Err| ValueError::Unreadable(error.to_string()))?;
+                Ok(())
+            }
+        }
+    )*};
+}
+
+number! {
+    i32: ToString::to_string;
+    i64: ToString::to_string;
+    u32: ToString::to_string;
+    f32: |_| String::new();
+}
+
+impl FlagValue for Duration {
+    fn shown(&self) -> String {
+        GoDuration::from_nanos(i64::try_from(self.as_nanos()).unwrap_or(i64::MAX)).to_string()
+    }
+
+    fn read(&mut self, text: &str) -> Result<(), ValueError> {
+        *self = ValueError::duration(text)?;
+        Ok(())
+    }
+}
+
+/// Go's `strconv.ParseBool`.
+impl FlagValue for bool {
+    fn read(&mut self, text: &str) -> Result<(), ValueError> {
+        *self = match text {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+            _ => return Err(ValueError::NoneOf("true or false")),
+        };
+        Ok(())
+    }
+}
+
+impl FlagValue for LogFormat {
+    fn shown(&self) -> String {
+        "text".to_owned()
+    }
+
+    fn read(&mut self, text: &str) -> Result<(), ValueError> {
+        *self = match text {
+            "text" => Self::Text,
+            "json" => Self::Json,
+            _ => return Err(ValueError::NoneOf("text or json")),
+        };
+        Ok(())
+    }
+}
+
+/// Several flags add up, as they do for the sidecar.
+impl FlagValue for BTreeMap<String, String> {
+    fn read(&mut self, text: &str) -> Result<(), ValueError> {
+        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            match item.split_once(':') {
+                Some((key, label)) if !label.contains(':') => {
+                    self.insert(key.trim().to_owned(), label.trim().to_owned());
+                }
+                _ => return Err(ValueError::NotAPair(item.to_owned())),
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn positive(target: &mut Duration, text: &str) -> Result<(), ValueError> {
+    target.read(text)?;
     if target.is_zero() {
         return Err(ValueError::Zero);
     }
     Ok(())
 }
 
-/// Go's `strconv.ParseBool`.
-pub(super) fn boolean(target: &mut bool, value: &str) -> Result<(), ValueError> {
-    *target = match value {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-        _ => return Err(ValueError::NoneOf("true or false")),
-    };
-    Ok(())
-}
-
-pub(super) fn format(flags: &mut Flags, value: &str) -> Result<(), ValueError> {
-    flags.log_format = Some(match value {
-        "text" => Format::Text,
-        "json" => Format::Json,
-        _ => return Err(ValueError::NoneOf("text or json")),
-    });
-    Ok(())
-}
-
-/// Several flags add up, as they do for the sidecar.
-pub(super) fn labels(target: &mut BTreeMap<String, String>, value: &str) -> Result<(), ValueError> {
-    for item in value.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-        match item.split_once(':') {
-            Some((key, label)) if !label.contains(':') => {
-                target.insert(key.trim().to_owned(), label.trim().to_owned());
-            }
-            _ => return Err(ValueError::NotAPair(item.to_owned())),
-        }
-    }
+/// A text that may be empty.
+#[allow(clippy::unnecessary_wraps, reason = "all readers have one type")]
+pub(super) fn any_text(target: &mut Option<String>, text: &str) -> Result<(), ValueError> {
+    *target = Some(text.to_owned());
     Ok(())
 }
 
@@ -70,7 +137,7 @@ pub(super) fn gates(value: &str) -> Result<(), ValueError> {
         let Some((_, setting)) = item.split_once('=') else {
             return Err(ValueError::GateWithoutValue(item.to_owned()));
         };
-        boolean(&mut false, setting.trim())?;
+        false.read(setting.trim())?;
     }
     Ok(())
 }
@@ -86,7 +153,7 @@ fn alpha(flags: &mut Flags, option: AlphaLogOption, other: bool) {
 
 pub(super) fn split_stream(flags: &mut Flags, option: AlphaLogOption, value: &str) -> Result<(), ValueError> {
     let mut split = false;
-    boolean(&mut split, value)?;
+    split.read(value)?;
     alpha(flags, option, split);
     Ok(())
 }

@@ -49,7 +49,7 @@ pub(super) fn healthy(facts: &StatusInput<'_>) -> ConditionUpdate {
     ConditionUpdate::new(kind, false, ConditionReason::AttachmentsFailing, message)
 }
 
-/// Whether attachments fit to what is around them. The reason is the worst of the findings, the message tells of all.
+/// Whether attachments fit to what is around them. The reason is the worst of the findings, the message names all.
 pub(super) fn consistent(insight: &FindingsSummary, lasting: Option<&LastingMismatches>) -> ConditionUpdate {
     let kind = ConditionType::AttachmentsConsistent;
     let mut kinds = insight.kinds().filter(|kind| !kind.is_stuck()).peekable();

@@ -42,7 +42,6 @@ pub(super) struct Remaining {
 }
 
 impl Remaining {
-    /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         self.attachments == 0 && self.volumes.is_empty()
     }

@@ -1,26 +1,31 @@
-//! The running driver tasks.
-
-mod status;
+//! The running driver tasks: what starts, changes and ends them, and what their AttacherConfigs show of them.
 
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::{Id, JoinSet};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 
+use super::deletion::{DeletionState, Remaining};
 use super::election::LeaderElectionMode;
+use super::gauges;
+use super::plan::ConfigProblem;
 use super::saturation::Saturation;
+use super::status::{self, StatusInput};
 use super::status_author::DriverLeader;
-use crate::api::DriverConfig;
 use crate::api::condition::ConditionReason;
+use crate::api::names::finalizer_name;
+use crate::api::{AttacherConfigStatus, DriverConfig};
 use crate::cache::AttacherKey;
+use crate::clock;
 use crate::driver::{AttachRole, SharedContext};
 use crate::findings::FindingsHandle;
 use crate::lease::LeaderState;
@@ -28,8 +33,8 @@ use crate::queue::Queue;
 use crate::runtime::reservation::Reservations;
 use crate::runtime::{DriverPhase, DriverState, DriverTask};
 
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_mins(1);
 /// A task that ran for so long was well; its next fault counts as the first.
 const HEALTHY: Duration = Duration::from_mins(10);
 
@@ -38,6 +43,7 @@ pub(super) type Name = Arc<str>;
 
 /// A driver task, or the wish for one while the one before still finishes.
 struct RunningTask {
+    task: AbortHandle,
     config: Arc<DriverConfig>,
     settings: watch::Sender<Arc<DriverConfig>>,
     status: watch::Receiver<DriverState>,
@@ -54,13 +60,22 @@ struct RunningTask {
     faults: u32,
 }
 
+impl RunningTask {
+    /// The settings of this task, or of the one that follows it.
+    fn next_config(&self) -> &Arc<DriverConfig> {
+        match &self.then {
+            AfterExit::Start(next) => next,
+            _ => &self.config,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum AfterExit {
-    /// It should not end: start it again.
+    /// Start it again: it should not have ended.
     Again,
     /// Start it with these settings.
     Start(Arc<DriverConfig>),
-    /// Forget it.
     Nothing,
     /// Start it at this time.
     At(Instant),
@@ -71,16 +86,13 @@ pub(super) struct Drivers {
     context: SharedContext,
     running: BTreeMap<String, RunningTask>,
     tasks: JoinSet<()>,
-    names: HashMap<Id, String>,
-    insights: FindingsHandle,
-    election: LeaderElectionMode,
+    /// What was found about attachments, which the status shows.
+    pub insights: FindingsHandle,
+    /// How each driver that is started from now on competes for its Lease.
+    pub election: LeaderElectionMode,
     claims: Reservations,
-    /// Names of drivers that may not have answered yet.
-    known_as: BTreeMap<String, Name>,
-    /// Cancels the calls that still run.
-    cut_off: CancellationToken,
-    #[cfg(test)]
-    handles: HashMap<String, tokio::task::AbortHandle>,
+    /// Cancels the calls that still run when there is no more time for them to finish.
+    pub cut_off: CancellationToken,
 }
 
 impl Drivers {
@@ -89,30 +101,11 @@ impl Drivers {
             context,
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
-            names: HashMap::new(),
             insights: FindingsHandle::default(),
             election: LeaderElectionMode::None,
             claims: Reservations::default(),
-            known_as: BTreeMap::new(),
             cut_off: CancellationToken::new(),
-            #[cfg(test)]
-            handles: HashMap::new(),
         }
-    }
-
-    /// The same, of which each driver started from now on is worked for only while its Lease is held, if need be.
-    pub fn with_leader_election(self, election: LeaderElectionMode) -> Self {
-        Self { election, ..self }
-    }
-
-    /// The same, which shows what was found about attachments.
-    pub fn with_findings(self, insights: FindingsHandle) -> Self {
-        Self { insights, ..self }
-    }
-
-    /// The same, whose calls are cancelled by this when there is no more time for them to finish.
-    pub fn with_cut_off(self, cut_off: CancellationToken) -> Self {
-        Self { cut_off, ..self }
     }
 
     /// The name that a driver answered.
@@ -127,39 +120,40 @@ impl Drivers {
 
     /// The settings of each driver that runs or is about to.
     pub fn configs(&self) -> BTreeMap<String, Arc<DriverConfig>> {
-        let kept = self
-            .running
-            .iter()
-            .filter(|(_, running)| running.then != AfterExit::Nothing);
-        kept.map(|(name, running)| {
-            let config = if let AfterExit::Start(next) = &running.then {
-                next
-            } else {
-                &running.config
-            };
-            (name.clone(), config.clone())
-        })
-        .collect()
+        let running = self.running.iter();
+        let kept = running.filter(|(_, running)| running.then != AfterExit::Nothing);
+        kept.map(|(name, running)| (name.clone(), running.next_config().clone()))
+            .collect()
     }
 
-    pub fn start(&mut self, name: &str, config: Arc<DriverConfig>) {
+    /// Starts a driver; `known_as` is its name if it answered once, as it may not have answered yet.
+    pub fn start(&mut self, name: &str, config: Arc<DriverConfig>, known_as: Option<&str>) {
         if let Some(finishing) = self.running.get_mut(name) {
             // An object that was deleted and made again: the old task still finishes.
             finishing.then = AfterExit::Start(config);
             return;
         }
-        self.spawn(name, config, 0);
+        self.spawn(name, config, known_as.map(Name::from), 0);
     }
 
-    fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32) {
+    /// Starts the task of a driver again, which is known by the same name.
+    fn respawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32) {
+        let known_as = self
+            .running
+            .remove(name)
+            .and_then(|running| running.known_as.lock().clone());
+        self.spawn(name, config, known_as, faults);
+    }
+
+    fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, known_as: Option<Name>, faults: u32) {
         let (settings, settings_seen) = watch::channel(config.clone());
         let (status, mut status_seen) = watch::channel(DriverState::new());
-        // That the task is another one is news.
+        // The status is written anew, as the task is another one.
         status_seen.mark_changed();
         let queue = Arc::new(Mutex::new(None));
-        let known_as = Arc::new(Mutex::new(self.known_as.get(name).cloned()));
+        let known_as = Arc::new(Mutex::new(known_as));
         let standing = Arc::new(Mutex::new(None));
-        let campaign = self.election.campaign(name, &config);
+        let campaign = self.election.config_for(name, &config);
         let elects = campaign.as_ref().is_some_and(|campaign| campaign.settings.enabled);
         let stop = CancellationToken::new();
         let removed = Arc::new(AtomicBool::new(false));
@@ -179,12 +173,10 @@ impl Drivers {
             removed: removed.clone(),
             status,
         };
-        let handle = self.tasks.spawn(task.run());
-        #[cfg(test)]
-        self.handles.insert(name.to_owned(), handle.clone());
-        self.names.insert(handle.id(), name.to_owned());
+        let task = self.tasks.spawn(task.run());
         info!(config = name, endpoint = %config.endpoint, "driver task started");
         let running = RunningTask {
+            task,
             config,
             settings,
             status: status_seen,
@@ -219,11 +211,7 @@ impl Drivers {
         let Some(running) = self.running.get(name) else {
             return;
         };
-        let config = if let AfterExit::Start(next) = &running.then {
-            next
-        } else {
-            &running.config
-        };
+        let config = running.next_config();
         if !config.leaving {
             let config = DriverConfig {
                 leaving: true,
@@ -239,9 +227,7 @@ impl Drivers {
         };
         if matches!(running.then, AfterExit::At(_)) {
             // The task ended by a fault and waits: there is nothing to finish.
-            self.running.remove(name);
-            self.spawn(name, config, 0);
-            return;
+            return self.respawn(name, config, 0);
         }
         running.then = AfterExit::Start(config);
         running.stop.cancel();
@@ -271,17 +257,19 @@ impl Drivers {
     /// Ends a task as a panic would.
     #[cfg(test)]
     pub fn abort_for_test(&self, name: &str) {
-        self.handles[name].abort();
+        self.running[name].task.abort();
     }
 
-    /// Waits for a task to end and tells whose it was.
+    /// Waits for a task to end; returns the name of its AttacherConfig.
     pub async fn ended(&mut self) -> String {
         let (id, fault) = match self.tasks.join_next_with_id().await {
             Some(Ok((id, ()))) => (id, None),
             Some(Err(error)) => (error.id(), Some(error)),
             None => return std::future::pending().await,
         };
-        let name = self.names.remove(&id).unwrap_or_default();
+        let mut running = self.running.iter();
+        let name = running.find_map(|(name, running)| (running.task.id() == id).then(|| name.clone()));
+        let name = name.unwrap_or_default();
         if let Some(fault) = fault {
             error!(config = name, %fault, "the driver task failed");
         }
@@ -297,17 +285,14 @@ impl Drivers {
             AfterExit::Nothing => {
                 self.running.remove(name);
             }
-            AfterExit::Start(config) => {
-                self.running.remove(name);
-                self.spawn(name, config, 0);
-            }
+            AfterExit::Start(config) => self.respawn(name, config, 0),
             AfterExit::Again | AfterExit::At(_) => {
                 if running.started.elapsed() >= HEALTHY {
                     running.faults = 0;
                 }
-                let pause = FIRST_PAUSE
+                let pause = INITIAL_BACKOFF
                     .saturating_mul(1 << running.faults.min(6))
-                    .min(LONGEST_PAUSE);
+                    .min(MAX_BACKOFF);
                 running.then = AfterExit::At(Instant::now() + pause);
                 running.faults = running.faults.saturating_add(1);
                 let last = running.status.borrow().clone();
@@ -327,7 +312,7 @@ impl Drivers {
             .map(|(name, running)| (name.clone(), running.config.clone(), running.faults))
             .collect();
         for (name, config, faults) in due {
-            self.spawn(&name, config, faults);
+            self.respawn(&name, config, faults);
         }
     }
 
@@ -338,21 +323,16 @@ impl Drivers {
             .map(|running| running.status.borrow().phase.clone())
     }
 
-    /// Tells when each AttacherConfig that there is was made.
+    /// Sets when each AttacherConfig was created: of two for the same driver the older one is served.
     pub fn set_creation_times(&self, ages: BTreeMap<Name, Option<Timestamp>>) {
         self.claims.set_ages(ages);
     }
 
-    /// Tells the name of a driver that may not have answered yet.
-    pub fn set_known_as(&mut self, name: &str, driver: Option<&str>) {
-        let driver = driver.map(Name::from);
+    /// Sets the name of a driver that runs and may not have answered yet.
+    pub fn set_known_as(&self, name: &str, driver: Option<&str>) {
         if let Some(running) = self.running.get(name) {
-            running.known_as.lock().clone_from(&driver);
+            *running.known_as.lock() = driver.map(Name::from);
         }
-        match driver {
-            Some(driver) => self.known_as.insert(name.to_owned(), driver),
-            None => self.known_as.remove(name),
-        };
     }
 
     /// Who leads the driver of an AttacherConfig, as far as known.
@@ -369,7 +349,7 @@ impl Drivers {
         }
         match &standing {
             Some(standing) => DriverLeader::from(standing),
-            // It is about to look at the Lease.
+            // It is about to read the Lease.
             None if running.known_as.lock().is_some() => DriverLeader::Unknown,
             None => DriverLeader::Nobody,
         }
@@ -378,14 +358,133 @@ impl Drivers {
     /// Resolves for each driver that runs when it has stopped.
     pub fn all_stopped(&self) -> FuturesUnordered<impl Future<Output = ()> + use<>> {
         let states = self.running.values().map(|running| running.status.clone());
-        let farewell = async |mut status: watch::Receiver<DriverState>| {
+        let stopped = async |mut status: watch::Receiver<DriverState>| {
             let _ended = status.wait_for(|status| status.phase == DriverPhase::Stopped).await;
         };
-        states.map(farewell).collect()
+        states.map(stopped).collect()
+    }
+
+    /// The AttacherConfigs whose drivers have changed since this was asked last.
+    pub fn take_changed(&mut self) -> BTreeSet<String> {
+        let running = self.running.iter_mut();
+        let changed = running.filter_map(|(name, running)| {
+            let is_new = running.status.has_changed().unwrap_or(true);
+            running.status.mark_unchanged();
+            is_new.then(|| name.clone())
+        });
+        changed.collect()
+    }
+
+    /// Changes with every change of what is cached.
+    pub fn cache_generation(&self) -> u64 {
+        self.context.store.generation()
+    }
+
+    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that.
+    pub fn status(
+        &self,
+        name: &str,
+        generation: Option<i64>,
+        problem: Option<&ConfigProblem>,
+        holder: &str,
+        known: &AttacherConfigStatus,
+        deletion: DeletionState,
+    ) -> (AttacherConfigStatus, AttacherConfigStatus) {
+        let running = self.running.get(name);
+        let driver = running.map(|running| running.status.borrow().clone());
+        let plugin = driver.as_ref().and_then(|driver| driver.plugin.as_ref());
+        let store = &self.context.store;
+        let counts = plugin.map(|plugin| store.counts(&plugin.name)).unwrap_or_default();
+        let pending = counts.attaching + counts.detaching > 0;
+        let oldest = plugin
+            .filter(|_| pending)
+            .and_then(|plugin| store.oldest_pending(&plugin.name));
+        let queue = running.and_then(|running| running.queue.lock().clone());
+        let failing = queue.map_or(0, |queue| queue.stats().lanes.iter().map(|lane| lane.failing).sum());
+        let insight = plugin.and_then(|plugin| self.insights.summary(&plugin.name));
+        // What was attached or detached since the last scan is not shown as stuck.
+        let mut stuck = insight.iter().flat_map(|insight| &insight.stuck);
+        let stuck = stuck.find(|stuck| store.is_pending(&stuck.name, &stuck.uid));
+        let facts = StatusInput {
+            insight: insight.as_deref(),
+            stuck,
+            generation,
+            holder,
+            driver: driver.as_ref(),
+            problem,
+            deletion,
+            watch_failure: store.lists().failure(),
+            counts,
+            failing,
+            oldest: oldest.as_deref(),
+            saturation: running.map(|running| &running.saturation),
+        };
+        let nothing = AttacherConfigStatus::default();
+        (
+            status::status(&facts, known, clock::now()),
+            status::status(&facts, &nothing, Timestamp::UNIX_EPOCH),
+        )
+    }
+
+    /// Sets the gauges from the queues of the drivers that are known by name, and finds out which limits delay work.
+    pub fn update_gauges(&mut self) {
+        for running in self.running.values_mut() {
+            // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
+            let queue = running.queue.lock();
+            let Some(queue) = &*queue else {
+                running.saturation = Saturation::default();
+                continue;
+            };
+            let stats = queue.stats();
+            running.saturation.observe(&stats, &running.config, Instant::now());
+            let plugin = running.status.borrow().plugin.clone();
+            if let Some(plugin) = plugin {
+                gauges::set(&self.context, &plugin.name, &stats, &running.config);
+                gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
+            }
+        }
+    }
+
+    /// What of a driver is to be detached or released; unknown before the first complete list.
+    pub fn remaining(&self, driver: &str) -> Option<Remaining> {
+        let store = &self.context.store;
+        let finalizer = finalizer_name(driver);
+        store.lists().is_synced().then(|| Remaining {
+            attachments: store.claimed(driver, &finalizer),
+            volumes: store.protected(&finalizer).0,
+        })
+    }
+
+    /// The PersistentVolumes that carry a driver's finalizer and are not being deleted.
+    pub fn left_protected(&self, driver: &str) -> Vec<Name> {
+        self.context.store.protected(&finalizer_name(driver)).1
+    }
+
+    /// Whether nothing is claimed any more for an AttacherConfig that is being deleted: its settings say so, and no claim that was
+    /// decided before is being written.
+    pub fn claims_ended(&self, name: &str) -> bool {
+        self.running
+            .get(name)
+            .is_none_or(|running| running.settings.borrow().leaving && running.status.borrow().claims == 0)
+    }
+
+    /// Whether the driver of an AttacherConfig is served, and publishes.
+    pub fn publishes(&self, name: &str) -> bool {
+        let Some(running) = self.running.get(name) else {
+            return false;
+        };
+        let status = running.status.borrow();
+        status.phase == DriverPhase::Running && status.plugin.as_ref().is_some_and(|plugin| plugin.publishes)
+    }
+
+    /// A task that lists all objects once more.
+    pub fn list_anew(&self) -> AbortOnDropHandle<()> {
+        let store = self.context.store.clone();
+        AbortOnDropHandle::new(tokio::spawn(async move { store.lists().relist().await }))
     }
 }
 
-/// The state of a driver whose task ended by a fault: what it told stays known, but it is at nothing.
+/// The state of a driver whose task ended by a fault: what it reported stays known.
 fn ended(last: DriverState) -> watch::Receiver<DriverState> {
     let phase = DriverPhase::Unreachable {
         reason: ConditionReason::Restarting,

@@ -16,26 +16,26 @@ pub(super) enum LeaderElectionMode {
 
 impl LeaderElectionMode {
     /// What the driver of this AttacherConfig needs to compete. Without a Lease, too: former places must be over first.
-    pub fn campaign(&self, name: &str, config: &DriverConfig) -> Option<LeaderElectionConfig> {
-        let office = match self {
+    pub fn config_for(&self, name: &str, config: &DriverConfig) -> Option<LeaderElectionConfig> {
+        let elections = match self {
             Self::None => return None,
-            Self::Same(campaign) => return Some(LeaderElectionConfig::clone(campaign)),
-            Self::Each(office) => office,
+            Self::Same(config) => return Some(LeaderElectionConfig::clone(config)),
+            Self::Each(elections) => elections,
         };
         let asked = &config.leader_election;
         // Times were checked when the AttacherConfig was read, so that the fall-back is never taken.
         let timing =
             LeaseTimings::new(asked.lease_duration, asked.renew_deadline, asked.retry_period).unwrap_or_default();
-        let record = PlaceRecord::new(office.client.clone(), name.to_owned());
-        let campaign = office
+        let record = PlaceRecord::new(elections.client.clone(), name.to_owned());
+        let election = elections
             .config_for(&asked.namespace, timing)
             .recorded(record)
             .beside(asked.sidecar_namespaces.clone());
         let longest_call = config.timeouts.publish.max(config.timeouts.unpublish);
         Some(if asked.enabled {
-            campaign
+            election
         } else {
-            campaign.without_lease(longest_call)
+            election.without_lease(longest_call)
         })
     }
 }

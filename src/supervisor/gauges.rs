@@ -1,14 +1,11 @@
 //! Gauges of a driver, set once a second: how much waits, and for how long.
 
-use std::time::Duration;
-
 use crate::api::condition::ConditionReason;
 use crate::api::validated::DriverConfig;
 use crate::cache::{ATTACH, AttacherKey, DETACH, VOLUME};
 use crate::clock;
 use crate::driver::SharedContext;
 use crate::queue::Stats;
-use crate::telemetry::metrics::LaneGauges;
 use crate::telemetry::names;
 use tokio::time::Instant;
 
@@ -28,33 +25,31 @@ pub(super) fn set(context: &SharedContext, driver: &str, queue: &Stats<AttacherK
         let since = oldest.and_then(|record| record.deleting.or(record.created));
         metrics.oldest_pending(driver, operation, since.map(clock::since).unwrap_or_default());
     }
-    let (mut attachments, mut volumes) = ((Duration::ZERO, Duration::ZERO), (Duration::ZERO, Duration::ZERO));
     let limits = &config.concurrency;
     for (lane, operation, limit) in [(ATTACH, "attach", limits.attach), (DETACH, "detach", limits.detach)] {
         let Some(lane) = queue.lanes.get(lane.index()) else {
             continue;
         };
-        let gauges = LaneGauges {
-            waiting: lane.ready,
-            oldest_waiting: lane
-                .oldest_ready_since
-                .map(|since| Instant::now().duration_since(since)),
-            in_flight: lane.running,
-            limit: limit.map(std::num::NonZeroUsize::get),
-        };
-        metrics.lane(driver, operation, &gauges);
+        let waits = lane
+            .oldest_ready_since
+            .map(|since| Instant::now().duration_since(since));
+        metrics.lane_waiting(driver, operation, lane.ready);
+        metrics.lane_oldest_waiting(driver, operation, waits.unwrap_or_default());
+        metrics.lane_in_flight(driver, operation, lane.running);
+        metrics.lane_limit(driver, operation, limit.map_or(0, std::num::NonZeroUsize::get));
     }
-    for (index, lane) in queue.lanes.iter().enumerate() {
-        let sums = if index == VOLUME.index() {
-            &mut volumes
-        } else {
-            &mut attachments
+    for (name, of_volumes) in [
+        (names::QUEUE_VOLUME_ATTACHMENT, false),
+        (names::QUEUE_PERSISTENT_VOLUME, true),
+    ] {
+        let lanes = || {
+            let lanes = queue.lanes.iter().enumerate();
+            lanes.filter_map(|(index, lane)| ((index == VOLUME.index()) == of_volumes).then_some(lane))
         };
-        sums.0 += lane.unfinished;
-        sums.1 = sums.1.max(lane.longest_running.unwrap_or_default());
+        let longest = lanes().filter_map(|lane| lane.longest_running).max();
+        metrics.queue_unfinished(driver, name, lanes().map(|lane| lane.unfinished).sum());
+        metrics.queue_longest(driver, name, longest.unwrap_or_default());
     }
-    metrics.queue_in_progress(driver, names::QUEUE_VOLUME_ATTACHMENT, attachments.0, attachments.1);
-    metrics.queue_in_progress(driver, names::QUEUE_PERSISTENT_VOLUME, volumes.0, volumes.1);
 }
 
 /// Sets the gauges behind the condition Saturated.

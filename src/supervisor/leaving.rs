@@ -6,57 +6,14 @@ use tracing::{debug, info, warn};
 
 use super::deletion::{self, DeletionState, Remaining};
 use super::drivers::Drivers;
-use super::status_author::DriverLeader;
 use super::writer::{MetadataError, TrackedConfig};
-use super::writes::{FinishedWrite, WriteKind};
-use super::{Supervisor, driver_name};
+use super::{config_event, driver_name};
 use crate::api::AttacherConfigObject;
 use crate::api::names::finalizer_name;
-use crate::clock;
-use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
-
-impl Supervisor {
-    /// Begins to put the finalizer of `deletionPolicy` on AttacherConfigs, and to take it off when nothing is waited for any more.
-    /// Takes away confirmations that are used up.
-    pub(super) fn start_metadata_writes(&mut self) {
-        let (drivers, writer, running) = (&self.drivers, &self.writer, &mut self.writes);
-        for (name, entry) in &mut self.objects {
-            if drivers.lead(name) == DriverLeader::Other {
-                entry.last_list = None;
-                continue;
-            }
-            if running.is_writing(name) {
-                continue;
-            }
-            let done = waits_for_nothing(drivers, name, entry);
-            let publishes = drivers.publishes(name);
-            let patch = deletion::patch(&entry.object, done)
-                .or_else(|| deletion::withdraw_confirmation(&entry.object, publishes));
-            if patch.is_none() && entry.metadata_written() {
-                tell_of_success(name);
-            }
-            let Some(patch) = patch.filter(|_| entry.may_write_metadata()) else {
-                continue;
-            };
-            let lets_go = deletion::lets_go(&entry.object, &patch);
-            // By the time of the answer the object may be gone.
-            let released = lets_go.then(|| driver_name(drivers, name, entry)).flatten();
-            let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
-            running.start(name, async move {
-                let answer = writer.write_metadata(&written, &patch).await;
-                let answer = answer.and_then(|answer| kept(&patch, answer, done, publishes));
-                FinishedWrite {
-                    name: written,
-                    uid,
-                    what: WriteKind::Metadata { released, answer },
-                }
-            });
-        }
-    }
-}
+use crate::events::{EventReason, EventRecorder};
 
 /// The answer to a patch of the metadata, if it shows what was written: a mutating webhook may undo it.
-fn kept(
+pub(super) fn kept(
     patch: &Value,
     answer: AttacherConfigObject,
     done: bool,
@@ -73,12 +30,12 @@ fn kept(
     }
 }
 
-pub(super) fn tell_of_success(name: &str) {
+pub(super) fn log_success(name: &str) {
     info!(config = name, "the metadata of the AttacherConfig is written");
 }
 
 /// Says once in the log that the metadata cannot be written; the condition Stalled says so for as long as it lasts.
-pub(super) fn tell_of_failure(name: &str, entry: &mut TrackedConfig, error: &MetadataError) {
+pub(super) fn log_failure(name: &str, entry: &mut TrackedConfig, error: &MetadataError) {
     if matches!(error, MetadataError::Conflict(_)) {
         return debug!(config = name, %error, "the AttacherConfig changed; retrying");
     }
@@ -141,7 +98,7 @@ pub(super) fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut Track
     false
 }
 
-/// Tells which volumes keep the finalizer of a driver whose AttacherConfig is gone. They are not touched: to take it off would let
+/// Reports which volumes keep the finalizer of a driver whose AttacherConfig is gone. They are not touched: to take it off would let
 /// a volume go while a sidecar or another operator attaches it.
 pub(super) fn report_left_finalizers(
     events: &EventRecorder,
@@ -159,14 +116,6 @@ pub(super) fn report_left_finalizers(
         volumes.len()
     );
     warn!(config = name, driver, PersistentVolumes = volumes.len(), "{note}");
-    events.record(NewEvent {
-        driver: driver.into(),
-        reason: EventReason::FinalizersLeft,
-        level: EventReason::FinalizersLeft.level(),
-        cause: Box::default(),
-        note,
-        traceparent: None,
-        at: clock::now(),
-        subjects: vec![of_config(name, uid.unwrap_or_default())],
-    });
+    let reason = EventReason::FinalizersLeft;
+    events.record(config_event(name, uid, driver, reason, Box::default(), note));
 }

@@ -32,7 +32,7 @@ impl SupervisorMetrics {
         if let Some(reason) = stalled(wanted)
             && !(known && stalled(before) == Some(reason))
         {
-            self.metrics.config_refused(reason);
+            self.metrics.config_refused(reason.as_str());
         }
     }
 
@@ -44,7 +44,7 @@ impl SupervisorMetrics {
             *counts.entry(reason).or_default() += 1;
         }
         for (reason, count) in &counts {
-            self.metrics.configs(*reason, *count);
+            self.metrics.configs(reason.as_str(), *count);
         }
         self.reasons = counts.into_keys().collect();
     }

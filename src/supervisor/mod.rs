@@ -1,4 +1,4 @@
-//! Runs one driver task for each AttacherConfig and tells the world how they are.
+//! Runs one driver task for each AttacherConfig and writes their status.
 //!
 //! It is level-triggered: after each change the whole set of objects is compared with what runs, and only what differs is
 //! touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
@@ -29,12 +29,12 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::clock;
 use crate::driver::SharedContext;
-use crate::events::{EventRecorder, NewEvent, of_config};
+use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
 use crate::findings::{ConfiguredDriver, FindingsHandle};
 use crate::health::CheckHandle;
 use crate::lease::LeaderElections;
@@ -43,16 +43,15 @@ use crate::runtime::DriverPhase;
 use drivers::{Drivers, Name};
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;
-use plan::{ConfigProblem, DesiredDriver, Step};
+use plan::{DesiredDriver, Step};
 use status_author::{DriverLeader, StatusProposal};
 use watched::Watched;
 use writer::{StatusWriter, TrackedConfig};
 use writes::{FinishedWrite, RunningWrites, StatusChange, WriteKind};
 
-/// How often the states are looked at for a status that should change.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often each driver is checked for a status that should change.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How drivers are ended.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     /// Nothing new begins, and calls that run finish.
@@ -61,53 +60,47 @@ pub struct Shutdown {
     pub cut_off: CancellationToken,
 }
 
-/// Owns the drivers.
 pub struct Supervisor {
     drivers: Drivers,
     objects: BTreeMap<String, TrackedConfig>,
     /// The objects of a list that is still coming in.
-    listing: Option<BTreeMap<String, TrackedConfig>>,
-    problems: BTreeMap<String, ConfigProblem>,
+    listing: Option<Vec<TrackedConfig>>,
     writer: StatusWriter,
     writes: RunningWrites,
     holder: String,
     events: EventRecorder,
-    insights: FindingsHandle,
     numbers: SupervisorMetrics,
 }
 
 impl Supervisor {
-    /// A supervisor that writes status over `client`, and works for drivers whose Leases it holds by the name of `office`.
-    pub fn new(context: SharedContext, client: Client, office: LeaderElections) -> Self {
-        let (holder, events) = (office.identity.clone(), context.events.clone());
+    /// A supervisor that writes status over `client`, and serves drivers whose Leases it holds by `elections`.
+    pub fn new(context: SharedContext, client: Client, elections: LeaderElections) -> Self {
+        let (holder, events) = (elections.identity.clone(), context.events.clone());
         let numbers = SupervisorMetrics::new(context.metrics.clone());
+        let mut drivers = Drivers::new(context);
+        drivers.election = LeaderElectionMode::Each(elections);
         Self {
             numbers,
-            drivers: Drivers::new(context).with_leader_election(LeaderElectionMode::Each(office)),
+            drivers,
             objects: BTreeMap::new(),
             listing: None,
-            problems: BTreeMap::new(),
             writer: StatusWriter::new(client),
             writes: RunningWrites::default(),
             holder,
             events,
-            insights: FindingsHandle::default(),
         }
     }
 
     /// The same, which shows in the status what was found about attachments.
     #[must_use]
-    pub fn showing(self, insights: FindingsHandle) -> Self {
-        Self {
-            drivers: self.drivers.with_findings(insights.clone()),
-            insights,
-            ..self
-        }
+    pub fn showing(mut self, insights: FindingsHandle) -> Self {
+        self.drivers.insights = insights;
+        self
     }
 
     /// Follows the AttacherConfig objects until `shutdown`, then lets all drivers finish.
     pub async fn run(mut self, client: Client, check: CheckHandle, shutdown: Shutdown) {
-        self.drivers = self.drivers.with_cut_off(shutdown.cut_off);
+        self.drivers.cut_off = shutdown.cut_off;
         let api = Api::<AttacherConfigObject>::all(client);
         let events = patient(from_lists(|| watcher(api.clone(), watcher::Config::default())));
         self.follow(events, check, &shutdown.stop).await;
@@ -118,25 +111,25 @@ impl Supervisor {
     /// Lets all drivers finish, and writes their last status: for one that led when its last call has ended, while its
     /// Lease is released.
     async fn finish(&mut self) {
-        let mut farewells = self.drivers.all_stopped();
+        let mut stopped = self.drivers.all_stopped();
         self.drivers.stop_all();
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let all_ended = self.drivers.is_empty() && farewells.is_empty();
+            let all_ended = self.drivers.is_empty() && stopped.is_empty();
             if all_ended && self.writes.is_empty() {
                 return;
             }
             tokio::select! {
                 biased;
-                Some(()) = farewells.next() => self.start_status_writes(),
+                Some(()) = stopped.next() => self.start_status_writes(),
                 _ = self.drivers.ended(), if !self.drivers.is_empty() => {}
                 finished = self.writes.finished() => {
                     self.apply_write(finished);
                     // The last status may have waited for this write.
                     self.start_status_writes();
                 }
-                _ = look.tick(), if !all_ended => self.start_status_writes(),
+                _ = ticks.tick(), if !all_ended => self.start_status_writes(),
             }
         }
     }
@@ -148,8 +141,8 @@ impl Supervisor {
         stop: &CancellationToken,
     ) {
         let mut events = pin!(events);
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut watched = Watched::new(check);
         loop {
             tokio::select! {
@@ -171,11 +164,11 @@ impl Supervisor {
                         self.start_status_writes();
                     }
                 }
-                _ = look.tick() => {
-                    watched.look();
+                _ = ticks.tick() => {
+                    watched.check_recovery();
                     self.drivers.restart_due();
                     self.drivers.update_gauges();
-                    self.insights.configured(self.configured());
+                    self.drivers.insights.set_configs(self.configured());
                     self.numbers.in_use(self.generations());
                     self.numbers.ready(self.objects.values().map(|entry| &entry.written));
                     self.start_metadata_writes();
@@ -188,17 +181,18 @@ impl Supervisor {
     fn apply_event(&mut self, event: watcher::Event<AttacherConfigObject>) {
         match event {
             watcher::Event::Init => {
-                self.listing = Some(BTreeMap::new());
+                self.listing = Some(Vec::new());
                 self.objects.values_mut().for_each(TrackedConfig::is_listed_again);
             }
             watcher::Event::InitApply(object) => {
-                let (name, entry) = self.entry(object);
+                let (_, entry) = self.entry(object);
                 if let Some(listing) = &mut self.listing {
-                    listing.insert(name, entry);
+                    listing.push(entry);
                 }
             }
             watcher::Event::InitDone => {
-                self.objects = self.listing.take().unwrap_or_default();
+                let listed = self.listing.take().unwrap_or_default();
+                self.objects = listed.into_iter().map(|entry| (entry.name(), entry)).collect();
                 self.apply();
             }
             watcher::Event::Apply(object) => {
@@ -218,14 +212,13 @@ impl Supervisor {
     fn entry(&mut self, object: AttacherConfigObject) -> (String, TrackedConfig) {
         let name = object.metadata.name.clone().unwrap_or_default();
         let entry = TrackedConfig::new(object, self.objects.get(&name));
-        let driver = entry.written.driver.as_ref().map(|driver| driver.name.as_str());
-        self.drivers.set_known_as(&name, driver);
+        self.drivers.set_known_as(&name, entry.known_as());
         (name, entry)
     }
 
     /// The AttacherConfigs whose driver is known by name, from its spec or because it answered once.
     fn configured(&self) -> Vec<ConfiguredDriver> {
-        // What concerns a driver that another replica leads is told by that one.
+        // The replica that leads a driver reports on it.
         let ours = |name: &str| !matches!(self.drivers.lead(name), DriverLeader::Other | DriverLeader::Unknown);
         let named = self.objects.iter().filter(|(name, _)| ours(name));
         let named = named.filter_map(|(name, entry)| {
@@ -243,7 +236,7 @@ impl Supervisor {
         let used = self
             .objects
             .iter()
-            .filter(|(name, entry)| deletion::is_served(&entry.object) && !self.problems.contains_key(*name));
+            .filter(|(_, entry)| deletion::is_served(&entry.object) && entry.problem.is_none());
         let used = used.filter_map(|(name, entry)| {
             Some((
                 driver_name(&self.drivers, name, entry)?,
@@ -253,7 +246,7 @@ impl Supervisor {
         used.collect()
     }
 
-    /// Compares what is wished with what runs.
+    /// Starts, changes and stops drivers so that those run that are desired.
     fn apply(&mut self) {
         let ages = self.objects.iter().map(|(name, entry)| {
             let made = entry.object.metadata.creation_timestamp.as_ref();
@@ -261,45 +254,40 @@ impl Supervisor {
         });
         self.drivers.set_creation_times(ages.collect());
         let wishes = plan::desired_drivers(self.objects.values().map(|entry| &entry.object));
-        let problems: BTreeMap<String, ConfigProblem> = wishes
-            .iter()
-            .filter_map(|(name, wish)| match wish {
-                DesiredDriver::Refused(problem) => Some((name.clone(), problem.clone())),
-                DesiredDriver::Run(_) => None,
-            })
-            .collect();
         let configs = self.drivers.configs();
         let steps = plan::steps(&configs, &wishes);
         for (name, step) in steps {
             match step {
-                Step::Start(config) => self.drivers.start(&name, config),
+                Step::Start(config) => {
+                    let known_as = self.objects.get(&name).and_then(TrackedConfig::known_as);
+                    self.drivers.start(&name, config, known_as);
+                }
                 Step::Reload(config) => self.drivers.reload(&name, config),
                 Step::Restart(config) => self.drivers.restart(&name, config),
                 Step::Stop => self.drivers.stop(&name),
             }
         }
-        // What cannot be read goes on with the settings that it had, but claims nothing new either.
-        let waiting = |name: &&String| {
-            self.objects
-                .get(*name)
-                .is_some_and(|entry| deletion::is_waiting(&entry.object))
-        };
-        for name in problems.keys().filter(waiting) {
-            self.drivers.leave(name);
-        }
         for (name, entry) in &mut self.objects {
-            if self.problems.get(name) != problems.get(name) {
+            let problem = match wishes.get(name) {
+                Some(DesiredDriver::Refused(problem)) => Some(problem.clone()),
+                _ => None,
+            };
+            // What cannot be read goes on with the settings that it had, but claims nothing new either.
+            if problem.is_some() && deletion::is_waiting(&entry.object) {
+                self.drivers.leave(name);
+            }
+            if entry.problem != problem {
+                entry.problem = problem;
                 entry.wake();
             }
         }
-        self.problems = problems;
     }
 
     /// Begins to write each status that differs from what is there, all at once: one that the API server is slow to take must
     /// not hold up the others.
     fn start_status_writes(&mut self) {
         let changed = self.drivers.take_changed();
-        let (drivers, problems, writer, holder) = (&self.drivers, &self.problems, &self.writer, &self.holder);
+        let (drivers, writer, holder) = (&self.drivers, &self.writer, &self.holder);
         let running = &mut self.writes;
         let cached = drivers.cache_generation();
         for (name, entry) in &mut self.objects {
@@ -307,18 +295,18 @@ impl Supervisor {
                 continue;
             }
             let phase = drivers.phase(name);
-            let word = StatusProposal {
+            let proposal = StatusProposal {
                 waits: matches!(phase, Some(DriverPhase::Standby { .. })),
                 ends: phase == Some(DriverPhase::Stopped),
             };
             if changed.contains(name) {
                 entry.wake();
             }
-            let may_write = entry.voice.may_write(drivers.lead(name), word, Instant::now());
+            let may_write = entry.voice.may_write(drivers.lead(name), proposal, Instant::now());
             if !may_write || entry.is_at_rest(cached) || running.is_writing(name) {
                 continue;
             }
-            let (generation, problem) = (entry.object.metadata.generation, problems.get(name));
+            let (generation, problem) = (entry.object.metadata.generation, entry.problem.as_ref());
             let deletion = leaving::state(drivers, name, entry);
             let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, deletion);
             if entry.voice.has_written(&essence) {
@@ -350,9 +338,104 @@ impl Supervisor {
             });
         }
     }
+
+    /// Begins to put the finalizer of `deletionPolicy` on AttacherConfigs, and to take it off when nothing is waited for any more.
+    /// Takes away confirmations that are used up.
+    fn start_metadata_writes(&mut self) {
+        let (drivers, writer, running) = (&self.drivers, &self.writer, &mut self.writes);
+        for (name, entry) in &mut self.objects {
+            if drivers.lead(name) == DriverLeader::Other {
+                entry.last_list = None;
+                continue;
+            }
+            if running.is_writing(name) {
+                continue;
+            }
+            let done = leaving::waits_for_nothing(drivers, name, entry);
+            let publishes = drivers.publishes(name);
+            let patch = deletion::patch(&entry.object, done)
+                .or_else(|| deletion::withdraw_confirmation(&entry.object, publishes));
+            if patch.is_none() && entry.metadata_written() {
+                leaving::log_success(name);
+            }
+            let Some(patch) = patch.filter(|_| entry.may_write_metadata()) else {
+                continue;
+            };
+            let lets_go = deletion::lets_go(&entry.object, &patch);
+            // By the time of the answer the object may be gone.
+            let released = lets_go.then(|| driver_name(drivers, name, entry)).flatten();
+            let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
+            running.start(name, async move {
+                let answer = writer.write_metadata(&written, &patch).await;
+                let answer = answer.and_then(|answer| leaving::kept(&patch, answer, done, publishes));
+                FinishedWrite {
+                    name: written,
+                    uid,
+                    what: WriteKind::Metadata { released, answer },
+                }
+            });
+        }
+    }
+
+    /// Applies the outcome of a write.
+    fn apply_write(&mut self, finished: FinishedWrite) {
+        let FinishedWrite { name, uid, what } = finished;
+        match what {
+            WriteKind::Status {
+                change,
+                answer: Ok(answer),
+            } => {
+                self.numbers.wrote(&change.before, &change.wanted);
+                record_status_event(&self.events, &name, uid.as_deref(), &change.before, &change.wanted);
+                for entry in self.tracked(&name, uid.as_deref()) {
+                    entry.wrote(change.wanted.clone(), &answer);
+                    entry.voice.set_written(change.essence.clone());
+                }
+            }
+            WriteKind::Status { answer: Err(error), .. } => {
+                let pauses = self.tracked(&name, uid.as_deref()).map(TrackedConfig::failed);
+                let Some(next) = pauses.max() else { return };
+                warn!(
+                    config = name,
+                    %error,
+                    next_try_seconds = next.as_secs(),
+                    "cannot write the status of the AttacherConfig; retrying"
+                );
+            }
+            WriteKind::Metadata {
+                released,
+                answer: Ok(answer),
+            } => {
+                if let Some(driver) = released {
+                    leaving::report_left_finalizers(&self.events, &self.drivers, &name, uid.as_deref(), &driver);
+                }
+                let mut had_failed = false;
+                for entry in self.tracked(&name, uid.as_deref()) {
+                    entry.take_in(&answer);
+                    had_failed |= entry.metadata_written();
+                }
+                if had_failed {
+                    leaving::log_success(&name);
+                }
+            }
+            WriteKind::Metadata { answer: Err(error), .. } => {
+                for entry in self.tracked(&name, uid.as_deref()) {
+                    leaving::log_failure(&name, entry, &error);
+                }
+            }
+        }
+    }
+
+    /// What is known of an object, also in a list that is still coming in.
+    fn tracked<'a>(&'a mut self, name: &'a str, uid: Option<&'a str>) -> impl Iterator<Item = &'a mut TrackedConfig> {
+        let listed = self.listing.iter_mut().flatten();
+        let listed = listed.filter(move |entry| entry.object.metadata.name.as_deref() == Some(name));
+        let entries = self.objects.get_mut(name).into_iter().chain(listed);
+        entries.filter(move |entry| entry.object.metadata.uid.as_deref() == uid)
+    }
 }
 
-/// Tells a change of the status as events. Told by whoever writes the status, hence once whatever the number of replicas.
+/// Records Events about a change of the status. The replica that writes the status does so, hence once for all replicas.
 fn record_status_event(
     events: &EventRecorder,
     name: &str,
@@ -360,7 +443,7 @@ fn record_status_event(
     before: &AttacherConfigStatus,
     wanted: &AttacherConfigStatus,
 ) {
-    let news = [
+    let changes = [
         status_events::event_for_change(before, wanted),
         status_events::without_attachment(before, wanted),
     ];
@@ -368,25 +451,37 @@ fn record_status_event(
         .driver
         .as_ref()
         .map_or_else(|| name.to_owned(), |driver| driver.name.clone());
-    for (reason, cause, note) in news.into_iter().flatten() {
-        events.record(NewEvent {
-            driver: driver.as_str().into(),
-            reason,
-            level: reason.level(),
-            cause,
-            note,
-            traceparent: None,
-            at: clock::now(),
-            subjects: vec![of_config(name, uid.unwrap_or_default())],
-        });
+    for (reason, cause, note) in changes.into_iter().flatten() {
+        events.record(config_event(name, uid, &driver, reason, cause, note));
+    }
+}
+
+/// An Event on an AttacherConfig.
+fn config_event(
+    name: &str,
+    uid: Option<&str>,
+    driver: &str,
+    reason: EventReason,
+    cause: Box<str>,
+    note: String,
+) -> NewEvent {
+    NewEvent {
+        driver: driver.into(),
+        reason,
+        level: reason.level(),
+        cause,
+        note,
+        traceparent: None,
+        at: clock::now(),
+        subjects: vec![of_config(name, uid.unwrap_or_default())],
     }
 }
 
 /// The driver's name, from what it answers, what it answered once, or the spec.
 fn driver_name(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<String> {
-    let answered = || entry.written.driver.as_ref().map(|driver| driver.name.clone());
-    let told = || entry.object.spec.as_ref().ok()?.driver_name.clone();
-    drivers.name(name).or_else(answered).or_else(told)
+    let answered = || entry.known_as().map(str::to_owned);
+    let specified = || entry.object.spec.as_ref().ok()?.driver_name.clone();
+    drivers.name(name).or_else(answered).or_else(specified)
 }
 
 #[cfg(test)]

@@ -26,13 +26,11 @@ pub(super) struct ConfigProblem {
 /// What to do about one AttacherConfig.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Start a driver.
     Start(Arc<DriverConfig>),
     /// Give the running driver other settings; it goes on without a reconnect.
     Reload(Arc<DriverConfig>),
     /// Let the driver finish, then start it with other settings.
     Restart(Arc<DriverConfig>),
-    /// Let the driver finish.
     Stop,
 }
 

@@ -9,19 +9,16 @@ use crate::api::validated::DriverConfig;
 use crate::cache::{ATTACH, AttacherKey, DETACH};
 use crate::queue::{LaneStats, Stats};
 
-/// A shortage that is over is shown for at least so long, so that the condition does not change with every burst.
-const SHORTEST_CALM: Duration = Duration::from_secs(5);
-/// However long the backoff is, that is long enough.
-const LONGEST_CALM: Duration = Duration::from_mins(1);
+/// How long a shortage that is over is shown at least, so that the condition does not change with every burst.
+const MIN_CALM: Duration = Duration::from_secs(5);
+/// How long it is shown at most, however long the backoff is.
+const MAX_CALM: Duration = Duration::from_mins(1);
 
 /// What is at its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SaturatedLimit {
-    /// `concurrency.attach`.
     Attach,
-    /// `concurrency.detach`.
     Detach,
-    /// `concurrency.callsPerSecond`.
     Rate,
     /// `concurrency.perNode`; this is the node whose volumes wait longest.
     Node(Arc<str>),
@@ -37,7 +34,7 @@ pub(super) struct DelayedWork {
     pub oldest: Duration,
 }
 
-/// What was short lately.
+/// Which limits have delayed work lately.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Saturation {
     shown: Vec<DelayedWork>,
@@ -47,13 +44,13 @@ pub(super) struct Saturation {
 }
 
 impl Saturation {
-    /// Takes in the figures of a queue.
+    /// Observes the figures of a queue.
     pub fn observe(&mut self, stats: &Stats<AttacherKey>, config: &DriverConfig, now: Instant) {
         if stats.paused {
             self.paused = Some(now);
         }
         let shortages = shortages(stats, config, self.paused, now);
-        let calm = config.backoff.initial.clamp(SHORTEST_CALM, LONGEST_CALM);
+        let calm = config.backoff.initial.clamp(MIN_CALM, MAX_CALM);
         if !shortages.is_empty() {
             (self.shown, self.seen) = (shortages, Some(now));
         } else if self.seen.is_some_and(|seen| now.duration_since(seen) >= calm) {
@@ -69,7 +66,6 @@ impl Saturation {
         self.shown.iter().map(DelayedWork::reason)
     }
 
-    /// The condition.
     pub fn condition(&self) -> ConditionUpdate {
         let kind = ConditionType::Saturated;
         let Some(reason) = self.reasons().next() else {
@@ -128,10 +124,10 @@ fn shortages(
     if stats.paused {
         return Vec::new();
     }
-    let patience = config.backoff.initial;
+    let tolerated = config.backoff.initial;
     let limits = &config.concurrency;
     let age = |since: Instant| now.saturating_duration_since(not_before.map_or(since, |earliest| since.max(earliest)));
-    let is_late = |since: &Instant| age(*since) > patience;
+    let is_late = |since: &Instant| age(*since) > tolerated;
     let lanes = [
         (ATTACH, SaturatedLimit::Attach, limits.attach),
         (DETACH, SaturatedLimit::Detach, limits.detach),

@@ -16,31 +16,31 @@ use crate::runtime::DriverPhase;
 
 /// What stands in logs where the name of an AttacherConfig would.
 const NAME: &str = "command-line";
-/// How often the driver is looked at for readiness and gauges.
-const LOOK: Duration = Duration::from_millis(250);
+/// How often readiness and gauges are set from the state of the driver.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Serves one driver until `shutdown`, then lets it finish. `check` passes while it is worked for, or could be at once if the
-/// Lease were ours.
+/// Serves one driver until `shutdown`, then lets it finish. `check` passes while the driver is served, or would be if this
+/// replica held the Lease.
 pub async fn run_single_driver(
     context: SharedContext,
     config: Arc<DriverConfig>,
-    campaign: Option<LeaderElectionConfig>,
+    election: Option<LeaderElectionConfig>,
     check: CheckHandle,
     shutdown: Shutdown,
 ) {
-    let mut drivers =
-        Drivers::new(context).with_leader_election(campaign.map_or(LeaderElectionMode::None, |campaign| {
-            LeaderElectionMode::Same(Box::new(campaign))
-        }));
-    drivers = drivers.with_cut_off(shutdown.cut_off);
-    drivers.start(NAME, config);
-    let mut look = interval(LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut drivers = Drivers::new(context);
+    drivers.election = election.map_or(LeaderElectionMode::None, |election| {
+        LeaderElectionMode::Same(Box::new(election))
+    });
+    drivers.cut_off = shutdown.cut_off;
+    drivers.start(NAME, config, None);
+    let mut ticks = interval(CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = shutdown.stop.cancelled() => break,
             name = drivers.ended(), if !drivers.is_empty() => drivers.after_end(&name),
-            _ = look.tick() => {
+            _ = ticks.tick() => {
                 drivers.restart_due();
                 drivers.update_gauges();
                 show(drivers.phase(NAME).as_ref(), &check);
@@ -54,7 +54,7 @@ pub async fn run_single_driver(
     info!("the driver finished");
 }
 
-/// Where there is no status of an object, readiness is what tells of the driver.
+/// Shows the state of the driver by readiness, as there is no object whose status could.
 fn show(phase: Option<&DriverPhase>, check: &CheckHandle) {
     match phase {
         Some(DriverPhase::Running | DriverPhase::Standby { .. }) => check.set_ready(true),

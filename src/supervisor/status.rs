@@ -38,7 +38,7 @@ pub(super) struct StatusInput<'a> {
     pub oldest: Option<&'a Attachment>,
     /// Which limits make work wait; none when no driver runs.
     pub saturation: Option<&'a Saturation>,
-    /// What was found about the driver's attachments; none when this replica does not look at them.
+    /// What was found about the driver's attachments; none when this replica does not scan them.
     pub insight: Option<&'a FindingsSummary>,
     /// The attachment that has been stuck longest, if one still is.
     pub stuck: Option<&'a StuckAttachment>,
@@ -49,7 +49,7 @@ pub(super) struct StatusInput<'a> {
 pub(super) const SAME_RECONCILE_SYNC: SignedDuration = SignedDuration::from_mins(10);
 
 /// Handles and node IDs are shown up to this length, in bytes; the CSI spec allows 128 and 256.
-const LONGEST_SHOWN: usize = 256;
+const MAX_SHOWN: usize = 256;
 
 /// The status; `known` is the one before, whose transition times are kept where nothing changed.
 pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now: Timestamp) -> AttacherConfigStatus {
@@ -91,7 +91,6 @@ pub(super) fn is_urgent(known: &AttacherConfigStatus, wanted: &AttacherConfigSta
         || !known.conditions.iter().map(key).eq(wanted.conditions.iter().map(key))
 }
 
-/// Who serves the driver.
 fn holder(driver: &DriverState, this_replica: &str) -> Option<String> {
     match &driver.phase {
         DriverPhase::Running => Some(this_replica.to_owned()),
@@ -163,8 +162,8 @@ fn last_reconcile_sync(last: &ReconcileSyncResult, known: Option<&LastReconcileS
 
 fn listed_volume(listed: &Unclaimed) -> ListedVolume {
     ListedVolume {
-        volume_handle: cut(&listed.handle, LONGEST_SHOWN).to_owned(),
-        node_id: cut(&listed.node_id, LONGEST_SHOWN).to_owned(),
+        volume_handle: cut(&listed.handle, MAX_SHOWN).to_owned(),
+        node_id: cut(&listed.node_id, MAX_SHOWN).to_owned(),
     }
 }
 
@@ -195,36 +194,14 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
             reachable.message = format!("{}; {warning}", reachable.message);
         }
     }
-    if let Some(problem) = facts.problem {
-        replace(
-            &mut updates,
-            ConditionType::Stalled,
-            True,
-            problem.reason,
-            &problem.message,
-        );
-        replace(
-            &mut updates,
-            ConditionType::Reconciling,
-            False,
-            problem.reason,
-            "waiting for the spec to be fixed",
-        );
+    if let Some(ConfigProblem { reason, message, .. }) = facts.problem {
+        let wait = "waiting for the spec to be fixed";
+        replace(&mut updates, ConditionType::Stalled, True, *reason, message);
+        replace(&mut updates, ConditionType::Reconciling, False, *reason, wait);
         if facts.driver.is_none() {
-            replace(
-                &mut updates,
-                ConditionType::Ready,
-                False,
-                problem.reason,
-                &problem.message,
-            );
-            replace(
-                &mut updates,
-                ConditionType::DriverReachable,
-                Unknown,
-                problem.reason,
-                "no driver is running",
-            );
+            let idle = "no driver is running";
+            replace(&mut updates, ConditionType::Ready, False, *reason, message);
+            replace(&mut updates, ConditionType::DriverReachable, Unknown, *reason, idle);
         }
     }
     explain_lists(facts, &mut updates);
@@ -265,14 +242,8 @@ fn explain_deletion(facts: &StatusInput<'_>, updates: &mut [ConditionUpdate]) {
             "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy)",
             remaining.words()
         );
-        let kind = ConditionType::Reconciling;
-        replace(
-            updates,
-            kind,
-            ConditionStatus::True,
-            ConditionReason::WaitingForDetach,
-            &text,
-        );
+        let (kind, reason) = (ConditionType::Reconciling, ConditionReason::WaitingForDetach);
+        replace(updates, kind, ConditionStatus::True, reason, &text);
     }
 }
 

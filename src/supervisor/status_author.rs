@@ -1,6 +1,5 @@
-//! Who writes the status of an AttacherConfig when there are several replicas: the one that leads the driver. The others are
-//! silent while it does. When nobody is known to lead, each says what it has to say once, and then leaves the word to
-//! others: two replicas that see different things must not write over each other for ever. Pure.
+//! Which replica writes the status of an AttacherConfig: the one that leads the driver. When no replica is known to lead, each
+//! writes a status once and not again: two replicas that see different things must not overwrite each other for ever. Pure.
 
 use std::time::Duration;
 
@@ -9,8 +8,8 @@ use tokio::time::Instant;
 use crate::api::AttacherConfigStatus;
 use crate::lease::LeaderState;
 
-/// How long nobody must be known to lead after somebody did, or nothing be known at all: longer than a hand-over takes.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long no replica must be known to lead before others write: longer than a handover takes.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who leads a driver, as far as one replica knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,15 +18,15 @@ pub(super) enum DriverLeader {
     Ours,
     /// Another replica, which writes the status.
     Other,
-    /// Nobody, or somebody who writes no status.
+    /// No replica, or a sidecar, which writes no status.
     Nobody,
     /// It is not known yet.
     Unknown,
 }
 
 impl From<&LeaderState> for DriverLeader {
-    fn from(standing: &LeaderState) -> Self {
-        match standing {
+    fn from(state: &LeaderState) -> Self {
+        match state {
             LeaderState::Leading(_) => Self::Ours,
             LeaderState::Unknown => Self::Unknown,
             LeaderState::Observing { holder: Some(holder) } | LeaderState::Waiting { holder: Some(holder) }
@@ -40,12 +39,12 @@ impl From<&LeaderState> for DriverLeader {
     }
 }
 
-/// Whether a replica is in a state that is better not spoken of.
+/// Whether the state of this replica is one that only a leader reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StatusProposal {
-    /// It waits for the Lease, which is nothing to tell while it may have it at any moment.
+    /// It waits for the Lease, which it may have at any moment.
     pub waits: bool,
-    /// It ends, which only one that led has to tell.
+    /// It ends, which only a replica that led reports.
     pub ends: bool,
 }
 
@@ -60,19 +59,19 @@ pub(super) struct StatusAuthor {
     waiting: Option<Instant>,
     /// Whether this replica was the last that is known to have led.
     led: bool,
-    /// What was said last while nobody led.
+    /// What was written last while no replica led.
     last_written: Option<AttacherConfigStatus>,
 }
 
 impl StatusAuthor {
     /// Whether this replica may write its status now, unless that is [`StatusAuthor::has_written`].
-    pub fn may_write(&mut self, lead: DriverLeader, word: StatusProposal, now: Instant) -> bool {
-        self.waiting = word.waits.then(|| self.waiting.unwrap_or(now));
+    pub fn may_write(&mut self, lead: DriverLeader, proposal: StatusProposal, now: Instant) -> bool {
+        self.waiting = proposal.waits.then(|| self.waiting.unwrap_or(now));
         self.unknown = (lead == DriverLeader::Unknown).then(|| self.unknown.unwrap_or(now));
         match lead {
             DriverLeader::Ours => {
                 (self.led, self.last_written, self.succeeded) = (true, None, None);
-                return !word.waits;
+                return !proposal.waits;
             }
             DriverLeader::Other => {
                 (self.led, self.last_written, self.succeeded) = (false, None, Some(now));
@@ -80,16 +79,16 @@ impl StatusAuthor {
             }
             DriverLeader::Nobody | DriverLeader::Unknown => {}
         }
-        let rested = |since: Option<Instant>| since.is_none_or(|since| now.duration_since(since) >= PATIENCE);
-        (!word.ends || self.led) && rested(self.waiting) && rested(self.unknown) && rested(self.succeeded)
+        let rested = |since: Option<Instant>| since.is_none_or(|since| now.duration_since(since) >= HANDOVER_TIMEOUT);
+        (!proposal.ends || self.led) && rested(self.waiting) && rested(self.unknown) && rested(self.succeeded)
     }
 
-    /// Whether this is what was said last while nobody led. `essence` is the status without what depends on the one before it.
+    /// Whether this is what was written last while no replica led. `essence` is the status without what depends on the one before it.
     pub fn has_written(&self, essence: &AttacherConfigStatus) -> bool {
         self.last_written.as_ref() == Some(essence)
     }
 
-    /// What was to be said was written, or found to be there already.
+    /// The status was written, or found to be there already.
     pub fn set_written(&mut self, essence: AttacherConfigStatus) {
         self.last_written = Some(essence);
     }

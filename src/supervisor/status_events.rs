@@ -1,21 +1,21 @@
-//! What of a status is told as an event on its AttacherConfig, for people who look at events first. Pure.
+//! Which changes of a status become an Event on the AttacherConfig. Pure.
 //!
-//! Told is what lasts: that a driver works, rests, does not answer, or that only a person can mend something; not what passes
-//! by itself in a moment.
+//! Only what lasts: the driver works, is suspended, does not answer, or a person must fix something.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::AttacherConfigStatus;
-use crate::api::condition::{self, ConditionType};
+use crate::api::condition::{ConditionReason, ConditionType};
 use crate::api::status::WithoutAttachment;
 use crate::events::EventReason;
 
-/// The event of a change of the status, if it is worth one: its reason, its cause and its words. One at most, and the worst.
+/// The Event of a change of the status, if there is one: reason, cause and note. One at most, about the worst.
 pub(super) fn event_for_change(
     before: &AttacherConfigStatus,
     now: &AttacherConfigStatus,
 ) -> Option<(EventReason, Box<str>, String)> {
-    // What is told, by condition, status and, where not every reason is meant, reason.
+    // The states with an Event, by condition, status and, where not every reason is meant, reason.
+    let (suspended, running) = (ConditionReason::Suspended, ConditionReason::Running);
     let states = [
         (ConditionType::Stalled, "True", None, EventReason::Stalled),
         (
@@ -24,18 +24,8 @@ pub(super) fn event_for_change(
             None,
             EventReason::DriverUnreachable,
         ),
-        (
-            ConditionType::Ready,
-            "True",
-            Some(condition::ConditionReason::Suspended),
-            EventReason::Suspended,
-        ),
-        (
-            ConditionType::Ready,
-            "True",
-            Some(condition::ConditionReason::Running),
-            EventReason::Ready,
-        ),
+        (ConditionType::Ready, "True", Some(suspended), EventReason::Suspended),
+        (ConditionType::Ready, "True", Some(running), EventReason::Ready),
     ];
     for (kind, status, cause, reason) in states {
         let is_meant = |condition: &&Condition| {
@@ -46,14 +36,14 @@ pub(super) fn event_for_change(
             found.filter(is_meant).cloned()
         };
         let Some(current) = state(now) else { continue };
-        let told = state(before).is_some_and(|known| known.reason == current.reason);
+        let known = state(before).is_some_and(|before| before.reason == current.reason);
         let note = format!("{}: {}", current.reason, current.message);
-        return (!told).then(|| (reason, current.reason.into(), note));
+        return (!known).then(|| (reason, current.reason.into(), note));
     }
     None
 }
 
-/// The event of volumes that no VolumeAttachment names: told when there are more of them than before.
+/// The Event about volumes that no VolumeAttachment names, when there are more of them than before.
 pub(super) fn without_attachment(
     before: &AttacherConfigStatus,
     now: &AttacherConfigStatus,

@@ -49,15 +49,15 @@ impl Watched {
             warn!(error, "cannot watch attacherconfigs; retrying");
         }
         // An API server makes the storage of a custom resource when it is first asked for one. It may answer the first list
-        // and refuse the watch after it (429, "storage is (re)initializing"); the next try, a second later, stands, but tells
+        // and refuse the watch after it (429, "storage is (re)initializing"); the next try, a second later, succeeds, but sends
         // nothing while there are no objects.
         if again || !self.listed {
             self.check.set_failing(format!("cannot watch attacherconfigs: {error}"));
         }
     }
 
-    /// Looks whether a watch that failed stands since: one that fails again says so sooner.
-    pub(super) fn look(&mut self) {
+    /// Counts a watch as recovered that has not failed again for some time.
+    pub(super) fn check_recovery(&mut self) {
         if self.listed && self.broken.is_some_and(|at| at.elapsed() >= RECOVERED) {
             self.broken = None;
             self.check.set_ready(true);

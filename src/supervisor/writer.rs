@@ -9,6 +9,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::plan::ConfigProblem;
 use super::status;
 use super::status_author::StatusAuthor;
 use crate::api::names::FIELD_MANAGER;
@@ -43,6 +44,8 @@ pub(super) struct TrackedConfig {
     /// When it was last seen that the status shows everything, and what the cache's generation was.
     at_rest: Option<(Instant, u64)>,
     pub voice: StatusAuthor,
+    /// Why the latest spec is not in use.
+    pub problem: Option<ConfigProblem>,
     /// A list that began when nothing could be claimed any more for an object that is being deleted.
     pub last_list: Option<Arc<AbortOnDropHandle<()>>>,
 }
@@ -74,6 +77,7 @@ impl TrackedConfig {
                 overwritten: false,
                 at_rest: None,
                 voice: StatusAuthor::default(),
+                problem: None,
                 last_list: None,
             };
         };
@@ -88,9 +92,19 @@ impl TrackedConfig {
             version: known.version,
             at_rest: None,
             voice: known.voice.clone(),
+            problem: known.problem.clone(),
             last_list: known.last_list.clone(),
             object,
         }
+    }
+
+    pub fn name(&self) -> String {
+        self.object.metadata.name.clone().unwrap_or_default()
+    }
+
+    /// The name that the driver answered once.
+    pub fn known_as(&self) -> Option<&str> {
+        self.written.driver.as_ref().map(|driver| driver.name.as_str())
     }
 
     /// A list begins: what it shows tells something new of the status, whatever its version. After a restore of the API

@@ -1,6 +1,5 @@
 //! Named checks of readiness, which components set.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,8 +20,8 @@ pub struct Health(Arc<HealthInner>);
 
 #[derive(Default)]
 struct HealthInner {
-    /// Why each readiness check fails, by name.
-    readiness: RwLock<BTreeMap<String, Option<String>>>,
+    /// By name.
+    readiness: RwLock<Vec<CheckReport>>,
 }
 
 impl fmt::Debug for Health {
@@ -52,11 +51,13 @@ impl Health {
     /// of the same check and leaves its state.
     pub fn check(&self, name: impl Into<String>) -> CheckHandle {
         let name = name.into();
-        self.0
-            .readiness
-            .write()
-            .entry(name.clone())
-            .or_insert_with(|| Some("not ready yet".to_owned()));
+        let mut checks = self.0.readiness.write();
+        if let Err(place) = checks.binary_search_by(|check| check.name.cmp(&name)) {
+            let failure = Some("not ready yet".to_owned());
+            let name = name.clone();
+            checks.insert(place, CheckReport { name, failure });
+        }
+        drop(checks);
         CheckHandle {
             name,
             health: self.clone(),
@@ -73,13 +74,7 @@ impl Health {
                 failure,
             }];
         }
-        checks
-            .iter()
-            .map(|(name, failure)| CheckReport {
-                name: name.clone(),
-                failure: failure.clone(),
-            })
-            .collect()
+        checks.clone()
     }
 
     /// Whether all readiness checks pass.
@@ -101,13 +96,14 @@ impl CheckHandle {
 
     /// Removes the check, as for a driver that is no longer configured.
     pub fn remove(self) {
-        self.health.0.readiness.write().remove(&self.name);
+        self.health.0.readiness.write().retain(|check| check.name != self.name);
     }
 
     /// A handle left over after the removal must not bring the check back.
     fn set(&self, failure: Option<String>) {
-        if let Some(state) = self.health.0.readiness.write().get_mut(&self.name) {
-            *state = failure;
+        let mut checks = self.health.0.readiness.write();
+        if let Some(check) = checks.iter_mut().find(|check| check.name == self.name) {
+            check.failure = failure;
         }
     }
 }

@@ -289,28 +289,37 @@ pub struct ReleaseArguments {
 }
 
 /// Reads the name of an object. A shell makes an empty one of a variable that is not set, and that names nothing.
-fn name(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() {
-        return Err("the name is empty; is a variable of the shell not set?".to_owned());
+fn name(text: &str) -> Result<String, ArgumentError> {
+    match text.trim() {
+        "" => Err(ArgumentError::EmptyName),
+        _ => Ok(text.to_owned()),
     }
-    Ok(text.to_owned())
+}
+
+/// Why an argument cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum ArgumentError {
+    #[error("the name is empty; is a variable of the shell not set?")]
+    EmptyName,
+    #[error("expected a duration such as 30s, 10m or 1h")]
+    NoDuration,
+    #[error("too long")]
+    TooLong,
 }
 
 /// Reads `30s`, `10m`, `1h`, or a number of seconds.
-fn duration(text: &str) -> Result<std::time::Duration, String> {
+fn duration(text: &str) -> Result<std::time::Duration, ArgumentError> {
     let (number, factor) = match text.char_indices().last() {
         Some((at, 's')) => (&text[..at], 1),
         Some((at, 'm')) => (&text[..at], 60),
         Some((at, 'h')) => (&text[..at], 3600),
         _ => (text, 1),
     };
-    let seconds: u64 = number
-        .parse()
-        .map_err(|_| "expected a duration such as 30s, 10m or 1h".to_owned())?;
+    let seconds: u64 = number.parse().map_err(|_| ArgumentError::NoDuration)?;
     seconds
         .checked_mul(factor)
         .map(std::time::Duration::from_secs)
-        .ok_or_else(|| "too long".to_owned())
+        .ok_or(ArgumentError::TooLong)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ impl<R: Role> DriverTask<R> {
         if let Some(name) = told.or_else(|| self.config.borrow().driver_name.clone())
             && !self.claims.is_served_by_another(&self.name, &name)
         {
-            self.role.metrics().driver_down(&name);
+            self.role.metrics().driver_up(&name, false);
         }
     }
 
@@ -41,6 +41,6 @@ impl<R: Role> DriverTask<R> {
         let mode = handshake.mode();
         let metrics = self.role.metrics();
         metrics.driver_info(&plugin.name, &plugin.vendor_version, mode);
-        metrics.driver_up(&plugin.name);
+        metrics.driver_up(&plugin.name, true);
     }
 }

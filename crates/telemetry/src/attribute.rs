@@ -19,7 +19,7 @@ pub enum AttrValue<'a> {
     Str(Cow<'a, str>),
     /// Whole number.
     I64(i64),
-    /// Floating point number; durations are in seconds.
+    /// A floating point number; durations are in seconds.
     F64(f64),
     /// Truth value.
     Bool(bool),
@@ -30,77 +30,30 @@ pub enum AttrValue<'a> {
 /// One attribute: key from [`crate::names::attr`] and value.
 pub type Attribute<'a> = (&'static str, AttrValue<'a>);
 
-impl<'a> From<&'a str> for AttrValue<'a> {
-    fn from(value: &'a str) -> Self {
-        Self::Str(Cow::Borrowed(value))
-    }
+macro_rules! from {
+    ($($type:ty: $value:ident => $attribute:expr;)*) => {$(
+        impl<'a> From<$type> for AttrValue<'a> {
+            fn from($value: $type) -> Self {
+                $attribute
+            }
+        }
+    )*};
 }
 
-impl<'a> From<&'a String> for AttrValue<'a> {
-    fn from(value: &'a String) -> Self {
-        Self::Str(Cow::Borrowed(value))
-    }
-}
-
-impl From<String> for AttrValue<'_> {
-    fn from(value: String) -> Self {
-        Self::Str(Cow::Owned(value))
-    }
-}
-
-impl<'a> From<Cow<'a, str>> for AttrValue<'a> {
-    fn from(value: Cow<'a, str>) -> Self {
-        Self::Str(value)
-    }
-}
-
-impl From<i64> for AttrValue<'_> {
-    fn from(value: i64) -> Self {
-        Self::I64(value)
-    }
-}
-
-impl From<u32> for AttrValue<'_> {
-    fn from(value: u32) -> Self {
-        Self::I64(i64::from(value))
-    }
-}
-
-impl From<usize> for AttrValue<'_> {
-    fn from(value: usize) -> Self {
-        Self::I64(i64::try_from(value).unwrap_or(i64::MAX))
-    }
-}
-
-impl From<f64> for AttrValue<'_> {
-    fn from(value: f64) -> Self {
-        Self::F64(value)
-    }
-}
-
-impl From<std::time::Duration> for AttrValue<'_> {
-    /// A duration is recorded in seconds.
-    fn from(value: std::time::Duration) -> Self {
-        Self::F64(value.as_secs_f64())
-    }
-}
-
-impl From<bool> for AttrValue<'_> {
-    fn from(value: bool) -> Self {
-        Self::Bool(value)
-    }
-}
-
-impl<'a> From<&'a [String]> for AttrValue<'a> {
-    fn from(value: &'a [String]) -> Self {
-        Self::StrArray(Cow::Borrowed(value))
-    }
-}
-
-impl From<Vec<String>> for AttrValue<'_> {
-    fn from(value: Vec<String>) -> Self {
-        Self::StrArray(Cow::Owned(value))
-    }
+// A duration is recorded in seconds.
+from! {
+    &'a str: text => Self::Str(Cow::Borrowed(text));
+    &'a String: text => Self::Str(Cow::Borrowed(text));
+    String: text => Self::Str(Cow::Owned(text));
+    Cow<'a, str>: text => Self::Str(text);
+    i64: number => Self::I64(number);
+    u32: number => Self::I64(i64::from(number));
+    usize: number => Self::I64(i64::try_from(number).unwrap_or(i64::MAX));
+    f64: number => Self::F64(number);
+    std::time::Duration: time => Self::F64(time.as_secs_f64());
+    bool: truth => Self::Bool(truth);
+    &'a [String]: texts => Self::StrArray(Cow::Borrowed(texts));
+    Vec<String>: texts => Self::StrArray(Cow::Owned(texts));
 }
 
 impl AttrValue<'_> {

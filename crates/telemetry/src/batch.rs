@@ -1,7 +1,8 @@
 //! The queue between ended spans and the exporters, with exact counts.
 //!
-//! The SDK's batch processor tells its drops by an experimental metric only and not what became of an export, and does not
-//! bound an export that hangs, so this is our own: ending a span takes a lock and pushes, nothing more; one thread with its own single-threaded runtime exports.
+//! The SDK's batch processor counts its drops by an experimental metric only, does not count exports, and does not bound an
+//! export that hangs. So this is the operator's own: ending a span takes a lock and pushes; one thread with its own
+//! single-threaded runtime exports.
 //! A collector that is away therefore costs memory up to the limit of the queue and nothing else. Every ended span is
 //! counted once more as exported, failed or dropped, or is still in the queue or in flight.
 //! This module must not know how spans are exported.
@@ -15,7 +16,7 @@ use opentelemetry::Context;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::otel_env::BatchSettings;
@@ -26,10 +27,9 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Where batches go. Implemented by the exporters of `exporter.rs`.
 pub(super) trait SpanSink: Send + 'static {
-    /// Gets ready, and tells what stands in the way: before there is anything to export, so that it is told at the start.
+    /// Builds what is missing and logs what fails. Called once before the first export, so that a fault shows at the start.
     fn prepare(&mut self) {}
 
-    /// Exports one batch.
     fn export(&mut self, batch: Vec<SpanData>) -> impl Future<Output = Result<(), ExportError>>;
 }
 
@@ -38,17 +38,15 @@ pub(super) trait SpanSink: Send + 'static {
 pub(super) enum ExportError {
     /// The collector did not take it; the text names no credential.
     Failed(String),
-    /// The sink was not ready, and has said why.
-    Told,
+    /// The sink was not ready, and has logged why.
+    NotReady,
 }
 
 #[derive(Debug, Default)]
 struct SpanQueueState {
     spans: VecDeque<SpanData>,
-    flushes: Vec<oneshot::Sender<()>>,
     /// No further span is taken.
     closed: bool,
-    /// The thread is gone: nobody answers a flush.
     finished: bool,
 }
 
@@ -125,19 +123,6 @@ impl SpanQueue {
         self.wake.notify_one();
     }
 
-    /// Resolves once every span ended before the call was exported, failed or dropped; with an error when the thread
-    /// stopped first.
-    pub(super) fn flushed(&self) -> oneshot::Receiver<()> {
-        let (sender, receiver) = oneshot::channel();
-        let mut state = self.state.lock();
-        if !state.finished {
-            state.flushes.push(sender);
-        }
-        drop(state);
-        self.wake.notify_one();
-        receiver
-    }
-
     fn drop_rest(&self) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.finished, true) {
@@ -148,7 +133,6 @@ impl SpanQueue {
         self.counters.queue_gave(state.spans.len());
         self.counters.queue_closed(self.settings.max_queue_size);
         state.spans = VecDeque::new();
-        state.flushes.clear();
     }
 }
 
@@ -165,7 +149,7 @@ impl SpanProcessor for CountingSpanProcessor {
         }
     }
 
-    /// Never waits: `TelemetryGuard` owns flushing.
+    /// Never waits: `TelemetryGuard` owns the end.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }
@@ -180,13 +164,9 @@ impl SpanProcessor for CountingSpanProcessor {
 
 /// What the export thread does next.
 enum ExportStep {
-    /// Nothing is queued.
     Idle,
-    /// Spans are queued, the batch is not full.
     Fill,
-    /// A batch is due now.
     Export,
-    /// The queue is closed and empty.
     Stop,
 }
 
@@ -232,19 +212,15 @@ impl Drop for DropRest<'_> {
 }
 
 fn next_step(queue: &SpanQueue) -> ExportStep {
-    let mut state = queue.state.lock();
+    let state = queue.state.lock();
     if state.spans.is_empty() {
-        for flush in state.flushes.drain(..) {
-            // A waiter that gave up is no concern of ours.
-            flush.send(()).ok();
-        }
         return if state.closed {
             ExportStep::Stop
         } else {
             ExportStep::Idle
         };
     }
-    let due = state.closed || !state.flushes.is_empty() || state.spans.len() >= queue.settings.max_batch_size;
+    let due = state.closed || state.spans.len() >= queue.settings.max_batch_size;
     if due { ExportStep::Export } else { ExportStep::Fill }
 }
 

@@ -17,6 +17,7 @@ use opentelemetry_otlp::{
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
@@ -31,30 +32,16 @@ const SDK_HEADERS: [&str; 4] = ["content-type", "content-encoding", "user-agent"
 
 /// Why an exporter cannot be built. The texts hold file names and reasons, no contents.
 #[derive(Debug, Error)]
-pub enum ExporterError {
-    /// A TLS file cannot be read.
+enum ExporterError {
     #[error("cannot read {path}: {source}")]
-    File {
-        /// File the environment named.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A TLS file does not hold what it should.
+    File { path: String, source: std::io::Error },
     #[error("{path} {problem}")]
-    Pem {
-        /// File the environment named.
-        path: String,
-        /// What is wrong with it, without what it holds.
-        problem: String,
-    },
+    Pem { path: String, problem: pem::PemError },
     /// Certificate and key do not go together, or the system has no trusted certificates.
     #[error("TLS settings of the collector cannot be used: {0}")]
     Tls(String),
-    /// A client certificate without its key, or the other way round.
     #[error("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY need each other")]
     HalfIdentity,
-    /// The SDK refused the settings.
     #[error(transparent)]
     Build(#[from] ExporterBuildError),
 }
@@ -68,8 +55,8 @@ pub(super) struct OtlpSink {
     exporter: Option<SpanExporter>,
     /// The TLS files as they were when the exporter was built.
     files: u64,
-    /// What was last said to stand in the way.
-    told: Option<String>,
+    /// The error that was logged last, unless the exporter was built since.
+    logged: Option<String>,
 }
 
 impl OtlpSink {
@@ -81,12 +68,12 @@ impl OtlpSink {
             resource,
             exporter: None,
             files: 0,
-            told: None,
+            logged: None,
         }
     }
 
-    /// Builds the exporter when there is none, or when a file changed. One that stands is kept until the new files can be
-    /// used. What stands in the way is said once, until it is something else.
+    /// Builds the exporter when there is none, or when a file changed. The former one is kept until the new files can be
+    /// used. An error is logged once, until it is another one.
     pub fn prepare(&mut self) {
         let files = self.fingerprint();
         if self.exporter.is_some() && files == self.files {
@@ -94,17 +81,17 @@ impl OtlpSink {
         }
         match without_sdk_warnings(|| self.build()) {
             Ok(exporter) => {
-                if self.exporter.is_some() || self.told.take().is_some() {
+                if self.exporter.is_some() || self.logged.take().is_some() {
                     tracing::info!(
                         collector = self.name(),
                         "the certificates for the collector of traces were read"
                     );
                 }
-                (self.exporter, self.files, self.told) = (Some(exporter), files, None);
+                (self.exporter, self.files, self.logged) = (Some(exporter), files, None);
             }
             Err(error) => {
                 let text = error.to_string();
-                if self.told.as_ref() != Some(&text) {
+                if self.logged.as_ref() != Some(&text) {
                     let collector = self.name();
                     let consequence = match self.exporter {
                         Some(_) => "what was read before stays in use",
@@ -115,17 +102,16 @@ impl OtlpSink {
                         error = text,
                         "cannot use the settings for the collector of traces: {consequence}"
                     );
-                    self.told = Some(text);
+                    self.logged = Some(text);
                 }
             }
         }
     }
 
-    /// Exports one batch.
     pub async fn export(&mut self, batch: Vec<SpanData>) -> Result<(), ExportError> {
         self.prepare();
         let Some(exporter) = &self.exporter else {
-            return Err(ExportError::Told);
+            return Err(ExportError::NotReady);
         };
         let result = exporter.export(batch).await;
         result.map_err(|error| ExportError::Failed(format!("{}: {error}", self.name())))
@@ -191,21 +177,14 @@ impl OtlpSink {
             builder = builder.with_compression(opentelemetry_otlp::Compression::Gzip);
         }
         if self.is_encrypted() {
-            let mut tls = ClientTlsConfig::new();
-            // Read here first: what is wrong is told with the name of the file.
-            tls = match &self.transport.certificate {
-                Some(path) => {
-                    let text = read(path)?;
-                    certificates(path, &text)?;
-                    tls.ca_certificate(Certificate::from_pem(text))
-                }
+            let tls = ClientTlsConfig::new();
+            // Parsed here first: the SDK's errors do not name the file.
+            let mut tls = match authorities(&self.transport)? {
+                Some(file) => tls.ca_certificate(Certificate::from_pem(file.text)),
                 None => tls.with_native_roots(),
             };
-            if let Some((certificate, key)) = identity_files(&self.transport)? {
-                let (chain, key_text) = (read(certificate)?, read(key)?);
-                certificates(certificate, &chain)?;
-                private_key(key, &key_text)?;
-                tls = tls.identity(Identity::from_pem(chain, key_text));
+            if let Some((chain, key)) = identity(&self.transport)? {
+                tls = tls.identity(Identity::from_pem(chain.text, key.text));
             }
             builder = builder.with_tls_config(tls);
         }
@@ -238,7 +217,7 @@ impl OtlpSink {
     }
 }
 
-/// The SDK reads the environment too when something is built, and complains about what we have complained about.
+/// The SDK reads the environment too when something is built, and would repeat the warnings of `otel_env`.
 pub(super) fn without_sdk_warnings<T>(build: impl FnOnce() -> T) -> T {
     tracing::dispatcher::with_default(&tracing::Dispatch::none(), build)
 }
@@ -274,12 +253,12 @@ fn replace(all: &mut HeaderMap, ours: &HeaderMap) {
 
 fn tls_config(settings: &TransportSettings) -> Result<ClientConfig, ExporterError> {
     let tls_error = |error: rustls::Error| ExporterError::Tls(error.to_string());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(tls_error)?;
-    let builder = if let Some(path) = &settings.certificate {
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(tls_error)?;
+    let builder = if let Some(file) = authorities(settings)? {
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(path, &read(path)?)? {
+        for certificate in file.parsed {
             roots.add(certificate).map_err(tls_error)?;
         }
         builder.with_root_certificates(roots)
@@ -288,44 +267,48 @@ fn tls_config(settings: &TransportSettings) -> Result<ClientConfig, ExporterErro
             .with_native_roots()
             .map_err(|error| ExporterError::Tls(error.to_string()))?
     };
-    match identity_files(settings)? {
+    match identity(settings)? {
         None => Ok(builder.with_no_client_auth()),
-        Some((certificate, key)) => {
-            let chain = certificates(certificate, &read(certificate)?)?;
-            let key = private_key(key, &read(key)?)?;
-            builder.with_client_auth_cert(chain, key).map_err(tls_error)
-        }
+        Some((chain, key)) => builder
+            .with_client_auth_cert(chain.parsed, key.parsed)
+            .map_err(tls_error),
     }
 }
 
-fn identity_files(settings: &TransportSettings) -> Result<Option<(&Path, &Path)>, ExporterError> {
-    match (settings.client_certificate.as_deref(), settings.client_key.as_deref()) {
+/// A PEM file: the text for the gRPC stack, and what it holds for rustls.
+struct PemFile<T> {
+    text: Vec<u8>,
+    parsed: T,
+}
+
+impl<T> PemFile<T> {
+    fn read(path: &Path, parse: impl Fn(&[u8]) -> Result<T, pem::PemError>) -> Result<Self, ExporterError> {
+        let name = || path.display().to_string();
+        let text = std::fs::read(path).map_err(|source| ExporterError::File { path: name(), source })?;
+        let parsed = parse(&text).map_err(|problem| ExporterError::Pem { path: name(), problem })?;
+        Ok(Self { text, parsed })
+    }
+}
+
+type Certificates = PemFile<Vec<CertificateDer<'static>>>;
+
+/// The certificates to trust instead of the system's.
+fn authorities(settings: &TransportSettings) -> Result<Option<Certificates>, ExporterError> {
+    let path = settings.certificate.as_deref();
+    path.map(|path| PemFile::read(path, pem::certificates)).transpose()
+}
+
+/// The operator's own certificate and its key.
+fn identity(
+    settings: &TransportSettings,
+) -> Result<Option<(Certificates, PemFile<PrivateKeyDer<'static>>)>, ExporterError> {
+    match (&settings.client_certificate, &settings.client_key) {
         (None, None) => Ok(None),
-        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (Some(certificate), Some(key)) => Ok(Some((
+            PemFile::read(certificate, pem::certificates)?,
+            PemFile::read(key, |text| pem::private_key(text, &default_provider()))?,
+        ))),
         _ => Err(ExporterError::HalfIdentity),
-    }
-}
-
-fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ExporterError> {
-    pem::certificates(text).map_err(|problem| pem_error(path, problem))
-}
-
-fn private_key(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, ExporterError> {
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    pem::private_key(text, &provider).map_err(|problem| pem_error(path, problem))
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, ExporterError> {
-    std::fs::read(path).map_err(|source| ExporterError::File {
-        path: path.display().to_string(),
-        source,
-    })
-}
-
-fn pem_error(path: &Path, problem: pem::PemError) -> ExporterError {
-    ExporterError::Pem {
-        path: path.display().to_string(),
-        problem: problem.to_string(),
     }
 }
 

@@ -238,30 +238,30 @@ async fn certificates_are_read_when_they_appear_and_when_they_change() {
     };
     let mut collector = collector(OtlpProtocol::HttpProtobuf, &endpoint, transport);
     // Nothing is there, then only a part.
-    assert_eq!(collector.export(vec![span()]).await, Err(ExportError::Told));
+    assert_eq!(collector.export(vec![span()]).await, Err(ExportError::NotReady));
     put(&pki, &["ca.pem", "cert.pem"]);
-    assert_eq!(collector.export(vec![span()]).await, Err(ExportError::Told));
+    assert_eq!(collector.export(vec![span()]).await, Err(ExportError::NotReady));
     assert!(
-        collector.told.as_ref().unwrap().contains("key.pem"),
+        collector.logged.as_ref().unwrap().contains("key.pem"),
         "{:?}",
-        collector.told
+        collector.logged
     );
     put(&pki, &["key.pem"]);
     assert!(is_exported(&mut collector, &pki, &listener).await);
-    assert_eq!(collector.told, None);
+    assert_eq!(collector.logged, None);
     // What cannot be used leaves in use what was there.
     std::fs::write(file("ca.pem"), "half a file").unwrap();
     assert!(is_exported(&mut collector, &pki, &listener).await);
     assert!(
-        collector.told.as_ref().unwrap().contains("ca.pem"),
+        collector.logged.as_ref().unwrap().contains("ca.pem"),
         "{:?}",
-        collector.told
+        collector.logged
     );
     // Another authority, of which the one before knows nothing.
     let renewed = Pki::new();
     put(&renewed, &["ca.pem", "cert.pem", "key.pem"]);
     assert!(is_exported(&mut collector, &renewed, &listener).await);
-    assert_eq!(collector.told, None);
+    assert_eq!(collector.logged, None);
 }
 
 #[test]

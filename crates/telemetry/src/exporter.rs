@@ -13,13 +13,11 @@ use super::batch::{ExportError, SpanSink};
 use super::collector::OtlpSink;
 use super::otel_env::{ExporterSettings, TraceSettings};
 
-/// One destination.
 enum Exporter {
     Otlp(Box<OtlpSink>),
     Console,
 }
 
-/// All destinations of one pipeline.
 pub(super) struct Exporters(Vec<Exporter>);
 
 impl Exporters {
@@ -28,7 +26,7 @@ impl Exporters {
         let exporter = |exporter: &ExporterSettings| match exporter {
             ExporterSettings::Console => Exporter::Console,
             ExporterSettings::Otlp(otlp) => Exporter::Otlp(Box::new(OtlpSink::new(
-                (**otlp).clone(),
+                otlp.clone(),
                 settings.transport.clone(),
                 settings.headers.clone(),
                 resource.clone(),

@@ -53,7 +53,7 @@ impl TraceIdentity {
     }
 }
 
-/// The epoch of `operation` that an annotation of ours tells of; none when it is about the `other` operation, or somebody else
+/// The epoch of `operation` that an annotation of the operator names; none when it is about the `other` operation, or somebody else
 /// wrote it.
 pub fn epoch_of(annotation: &str, operation: &str, other: &str, uid: &str) -> Option<u32> {
     find_epoch(annotation, operation, other, |operation, epoch| {
@@ -69,16 +69,16 @@ fn find_epoch(
     other: &str,
     mut derive: impl FnMut(&str, u32) -> TraceIdentity,
 ) -> Option<u32> {
-    let told = w3c::parse(annotation).ok()?;
-    let mut is_told = |operation, epoch| {
+    let noted = w3c::parse(annotation).ok()?;
+    let mut is_noted = |operation, epoch| {
         let own = derive(operation, epoch);
-        told.span_id() == own.root_id && told.trace_id() == own.trace_id
+        noted.span_id() == own.root_id && noted.trace_id() == own.trace_id
     };
     for epoch in 0..EPOCHS {
-        if is_told(operation, epoch) {
+        if is_noted(operation, epoch) {
             return Some(epoch);
         }
-        if is_told(other, epoch) {
+        if is_noted(other, epoch) {
             return None;
         }
     }

@@ -5,8 +5,6 @@
 //! level for this program must not drown it in HTTP/2 frames, nor make the Kubernetes client log response bodies.
 //! This module must not filter anything but logs: traces do not pass through `tracing`.
 
-use std::str::FromStr;
-
 use thiserror::Error;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -43,18 +41,6 @@ pub enum LogFormat {
     Json,
 }
 
-impl FromStr for LogFormat {
-    type Err = LogError;
-
-    fn from_str(text: &str) -> Result<Self, LogError> {
-        match text.to_ascii_lowercase().as_str() {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(LogError::Format(text.to_owned())),
-        }
-    }
-}
-
 /// Why logging cannot be set up.
 #[derive(Debug, Error)]
 pub enum LogError {
@@ -66,9 +52,6 @@ pub enum LogError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The format is neither `text` nor `json`.
-    #[error("log format {0:?} is neither text nor json")]
-    Format(String),
     /// Another subscriber is installed already.
     #[error("another log subscriber is installed: {0}")]
     Installed(#[from] tracing_subscriber::util::TryInitError),
@@ -157,7 +140,7 @@ pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter
         asked
             .iter()
             .filter(|directive| !names_body_logger(directive))
-            .flat_map(|directive| meant(directive, options.aliases)),
+            .flat_map(|directive| expand(directive, options.aliases)),
     );
     directives.push(format!("{BODY_LOGGING_TARGET}={}", LevelFilter::ERROR.min(base)));
     EnvFilter::builder()
@@ -166,7 +149,7 @@ pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter
 }
 
 /// The directives that one with an alias stands for; of several aliases the longest counts.
-fn meant(directive: &str, aliases: &[(&str, &str)]) -> Vec<String> {
+fn expand(directive: &str, aliases: &[(&str, &str)]) -> Vec<String> {
     let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '_';
     let rest = |name: &str| {
         directive

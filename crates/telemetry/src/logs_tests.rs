@@ -160,10 +160,3 @@ fn a_more_specific_body_logging_directive_is_dropped_too() {
     });
     assert_eq!(text, "");
 }
-
-#[test]
-fn formats_are_named() {
-    assert_eq!("JSON".parse::<LogFormat>().unwrap(), LogFormat::Json);
-    assert_eq!("text".parse::<LogFormat>().unwrap(), LogFormat::Text);
-    assert!(matches!("xml".parse::<LogFormat>(), Err(LogError::Format(_))));
-}

@@ -56,25 +56,28 @@ pub fn code_camel_case(code: Code) -> &'static str {
     grpc_code::name(code.into()).unwrap_or_default()
 }
 
-/// What is missing for a call, or else stands in its way, as status, log and metrics name it, beside the names of
-/// [`code_camel_case`]. Spans have it as an [`error_type`].
+/// What makes an attempt fail beside gRPC codes: as spans name it, and as status, log and metrics do.
+pub(crate) const CAUSES: [(&str, &str); 14] = [
+    (error_type::PV_NOT_FOUND, "VolumeMissing"),
+    (error_type::PV_DELETING, "VolumeDeleting"),
+    (error_type::CSINODE_MISSING, "CSINodeMissing"),
+    (error_type::SECRET_MISSING, "SecretMissing"),
+    (error_type::SECRET_FORBIDDEN, "SecretForbidden"),
+    (error_type::SECRET_NOT_ALLOWED, "SecretNotAllowed"),
+    (error_type::VOLUME_SHARED, "VolumeShared"),
+    (error_type::CAPABILITY_LOST, "CapabilityLost"),
+    (error_type::CONFIG_DELETING, "ConfigDeleting"),
+    (error_type::CONFLICT, "Conflict"),
+    (error_type::INVALID_SPEC, "InvalidSpec"),
+    (error_type::DRIVER_UNAVAILABLE, "DriverUnavailable"),
+    (error_type::SHUTDOWN, "Shutdown"),
+    (error_type::OTHER, "Other"),
+];
+
+/// The name in status, log and metrics of a cause that spans have as an [`error_type`].
 pub fn cause_camel_case(cause: &str) -> &'static str {
-    match cause {
-        error_type::PV_NOT_FOUND => "VolumeMissing",
-        error_type::PV_DELETING => "VolumeDeleting",
-        error_type::CSINODE_MISSING => "CSINodeMissing",
-        error_type::SECRET_MISSING => "SecretMissing",
-        error_type::SECRET_FORBIDDEN => "SecretForbidden",
-        error_type::SECRET_NOT_ALLOWED => "SecretNotAllowed",
-        error_type::VOLUME_SHARED => "VolumeShared",
-        error_type::CAPABILITY_LOST => "CapabilityLost",
-        error_type::CONFIG_DELETING => "ConfigDeleting",
-        error_type::CONFLICT => "Conflict",
-        error_type::INVALID_SPEC => "InvalidSpec",
-        error_type::DRIVER_UNAVAILABLE => "DriverUnavailable",
-        error_type::SHUTDOWN => "Shutdown",
-        _ => "Other",
-    }
+    let known = CAUSES.iter().find(|(known, _)| *known == cause);
+    known.map_or("Other", |(_, name)| name)
 }
 
 #[cfg(test)]

@@ -44,10 +44,8 @@ pub fn hash(text: &str) -> String {
 /// What is replaced on the spans of one driver, and which values are known to occur in texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redaction {
-    /// Whether volume IDs are.
-    pub volume_id: bool,
-    /// Whether names of objects and nodes are.
-    pub names: bool,
+    volume_id: bool,
+    names: bool,
     /// Values and what stands for them, longest first.
     known: Vec<(Box<str>, String)>,
 }

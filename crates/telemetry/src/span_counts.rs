@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Counts of spans since the start, of the process.
 #[derive(Debug, Default)]
-pub struct SpanCounters {
+pub(super) struct SpanCounters {
     pub(super) ended: AtomicU64,
     pub(super) exported: AtomicU64,
     pub(super) export_failed: AtomicU64,
@@ -16,22 +16,14 @@ pub struct SpanCounters {
     queue_capacity: AtomicUsize,
 }
 
-/// One reading of [`SpanCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpanCounts {
-    /// Sampled spans that ended.
+pub(super) struct SpanCounts {
     pub ended: u64,
-    /// Spans every exporter took.
     pub exported: u64,
-    /// Spans an exporter failed to take.
     pub export_failed: u64,
-    /// Spans dropped because the queue was full.
     pub queue_full: u64,
-    /// Spans dropped because the pipeline was shut down.
     pub shutdown: u64,
-    /// Spans in the queue now.
     pub queue_length: usize,
-    /// Spans the queue may hold.
     pub queue_capacity: usize,
 }
 
@@ -75,7 +67,6 @@ impl SpanCounters {
     }
 }
 
-/// Counts spans.
 pub(super) fn add(counter: &AtomicU64, spans: usize) {
     counter.fetch_add(spans as u64, Ordering::Relaxed);
 }

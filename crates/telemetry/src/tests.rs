@@ -7,6 +7,7 @@ use http::HeaderMap;
 
 use super::*;
 use crate::names::{attr, span};
+use crate::span_counts::SpanCounts;
 
 mod share;
 
@@ -38,7 +39,7 @@ pub fn root_span(tracer: &Tracer, name: &'static str, kind: SpanKind, attributes
 }
 
 /// Waits until nothing is open. A thread that was told to stop counts what it leaves a moment later.
-pub async fn settled(counters: &SpanCounters) -> SpanCounts {
+pub(super) async fn settled(counters: &SpanCounters) -> SpanCounts {
     let settled = async {
         loop {
             let counts = counters.read();
@@ -106,7 +107,7 @@ async fn spans_arrive(receiver: OtlpReceiver, protocol: &str, compression: &str)
     ]);
     let start = SystemTime::now() - Duration::from_secs(5);
     let (trace_id, root_id) = trace_an_attempt(&tracer, start);
-    assert_eq!(guard.flush(LIMIT).await, FlushOutcome::Flushed);
+    assert_eq!(guard.shutdown(LIMIT).await, FlushOutcome::Flushed);
 
     let spans = receiver.wait_until(LIMIT, |spans| spans.len() >= 3).await;
     assert_eq!(spans.len(), 3);
@@ -132,7 +133,6 @@ async fn spans_arrive(receiver: OtlpReceiver, protocol: &str, compression: &str)
         compression == "gzip"
     );
 
-    assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
     let text = metrics.encode_openmetrics();
     assert!(
         text.contains("csi_attacher_trace_spans_total{result=\"exported\"} 3\n"),
@@ -314,8 +314,7 @@ async fn a_refused_connection_counts_as_failed() {
         ("OTEL_BSP_EXPORT_TIMEOUT", "200"),
     ]);
     root_span(&tracer, "one", SpanKind::Internal, &[]).end();
-    assert_eq!(guard.flush(LIMIT).await, FlushOutcome::Lost(1));
-    assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
+    assert_eq!(guard.shutdown(LIMIT).await, FlushOutcome::Lost(1));
 }
 
 #[tokio::test]
@@ -326,9 +325,9 @@ async fn an_exporter_that_cannot_be_built_sends_nothing_and_counts() {
     ];
     let (tracer, _, guard) = pipeline(&settings);
     root_span(&tracer, "one", SpanKind::Internal, &[]).end();
-    assert_eq!(guard.flush(LIMIT).await, FlushOutcome::Lost(1));
-    assert_eq!(guard.counters.read().export_failed, 1);
-    assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
+    let counters = guard.counters.clone();
+    assert_eq!(guard.shutdown(LIMIT).await, FlushOutcome::Lost(1));
+    assert_eq!(counters.read().export_failed, 1);
 }
 
 #[test]

@@ -3,26 +3,27 @@
 //! No context is kept in a thread or a task: a span's parent is the span it was made from. A disabled tracer makes spans
 //! that hold nothing and do nothing. This module must not block, and must not know where spans go.
 
-mod opening;
-mod propagation;
-
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::trace::{
+    Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceId, Tracer as _,
+};
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_sdk::trace::{Sampler, SdkTracer, Span as SdkSpan};
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, ShouldSample as _, Span as SdkSpan};
 
 use super::attribute::{AttrValue, Attribute, clean, to_key_values};
 use super::exemplar::SpanIds;
 use super::ids::FixedIds;
 use super::lifecycle::TraceIdentity;
 use super::names::attr;
-use super::otel_env::Propagators;
 use super::redact::Redaction;
-use super::share::{PresetDecision, SamplingRatio};
-pub use opening::SpanOptions;
+use super::share::{PresetDecision, SamplingRatio, is_sampled};
+use super::w3c;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Makes root spans. A clone is one reference count.
 #[derive(Clone, Debug)]
@@ -39,7 +40,8 @@ struct TracerInner {
     tracer: SdkTracer,
     sampler: Sampler,
     value_limit: usize,
-    propagators: Propagators,
+    /// Whether requests carry `traceparent`.
+    propagates: bool,
 }
 
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
@@ -60,25 +62,47 @@ struct ActiveSpan {
     attributes: Vec<KeyValue>,
 }
 
-/// Everything that is fixed when a span starts.
-struct SpanStart<'a> {
-    name: Cow<'static, str>,
-    kind: SpanKind,
-    start: Option<SystemTime>,
-    identity: Option<TraceIdentity>,
-    links: &'a [SpanContext],
-    /// Whether it is sampled, when that is not for the sampler of the process to decide.
-    chosen: Option<bool>,
-    redaction: Option<Arc<Redaction>>,
+/// How a span begins, where that is more than a name and a parent in this process.
+#[derive(Clone, Debug)]
+pub struct SpanOptions<'a> {
+    /// Name from [`crate::names::span`], or `{METHOD} {template}` of an API request.
+    pub name: Cow<'static, str>,
+    /// Role in a trace: CLIENT for a call, INTERNAL for a life cycle.
+    pub kind: SpanKind,
+    /// When it began; none is now.
+    pub start: Option<SystemTime>,
+    /// The span it belongs to, which may be one that was not exported yet or that another process made.
+    pub parent: Option<&'a SpanContext>,
+    /// The ids that it is to have; without, they are random. Those of the trace count only without a parent.
+    pub identity: Option<TraceIdentity>,
+    /// What it is linked to from the start.
+    pub links: &'a [SpanContext],
+    /// Whether it is sampled; none leaves it to the sampler.
+    pub sampled: Option<bool>,
+}
+
+impl SpanOptions<'_> {
+    /// A span of this name that begins now.
+    pub fn new(name: impl Into<Cow<'static, str>>, kind: SpanKind) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            start: None,
+            parent: None,
+            identity: None,
+            links: &[],
+            sampled: None,
+        }
+    }
 }
 
 impl Tracer {
-    pub(super) fn new(tracer: SdkTracer, sampler: Sampler, value_limit: usize, propagators: Propagators) -> Self {
+    pub(super) fn new(tracer: SdkTracer, sampler: Sampler, value_limit: usize, propagates: bool) -> Self {
         let shared = Some(Arc::new(TracerInner {
             tracer,
             sampler,
             value_limit,
-            propagators,
+            propagates,
         }));
         Self {
             shared,
@@ -108,35 +132,76 @@ impl Tracer {
     pub const fn is_enabled(&self) -> bool {
         self.shared.is_some()
     }
+
+    /// The same tracer, whose spans and their children show hashes where `redaction` says so.
+    #[must_use]
+    pub fn redacting(&self, redaction: Option<Redaction>) -> Self {
+        Self {
+            // A disabled tracer exports nothing that could be redacted.
+            redaction: redaction.filter(|_| self.is_enabled()).map(Arc::new),
+            ..self.clone()
+        }
+    }
+
+    /// What its spans do not show.
+    pub fn redaction(&self) -> Option<&Redaction> {
+        self.redaction.as_deref()
+    }
+
+    /// Whether a trace of this id is sampled: the same answer for each of its spans, and in each process of the same settings.
+    pub fn samples(&self, trace_id: TraceId) -> bool {
+        let Some(shared) = &self.shared else { return false };
+        match self.share {
+            Some(share) => share.samples_trace(trace_id),
+            None => is_sampled(
+                &shared
+                    .sampler
+                    .should_sample(None, trace_id, "", &SpanKind::Internal, &[], &[]),
+            ),
+        }
+    }
+
+    /// Starts a span of a life that is longer than a process: see [`SpanOptions`].
+    pub fn open(&self, options: SpanOptions<'_>) -> Span {
+        let Some(shared) = &self.shared else {
+            return Span(None);
+        };
+        let chosen = options.sampled.or_else(|| self.share.map(SamplingRatio::sample_random));
+        shared.start(options, chosen, self.redaction.clone())
+    }
 }
 
 impl TracerInner {
-    fn start(self: &Arc<Self>, parent: Option<&SpanContext>, start: SpanStart<'_>) -> Span {
-        let mut builder = SpanBuilder::from_name(start.name).with_kind(start.kind);
-        builder.start_time = start.start;
-        if !start.links.is_empty() {
-            let links = start.links.iter().cloned().map(Link::with_context);
+    /// `chosen` is whether the span is sampled, when that is not for the sampler of the process to decide.
+    fn start(
+        self: &Arc<Self>,
+        options: SpanOptions<'_>,
+        chosen: Option<bool>,
+        redaction: Option<Arc<Redaction>>,
+    ) -> Span {
+        let mut builder = SpanBuilder::from_name(options.name).with_kind(options.kind);
+        builder.start_time = options.start;
+        if !options.links.is_empty() {
+            let links = options.links.iter().cloned().map(Link::with_context);
             builder.links = Some(links.collect());
         }
-        let parent = match parent {
+        let mut parent = match options.parent {
             Some(parent) => Context::new().with_remote_span_context(parent.clone()),
             None => Context::new(),
         };
-        let parent = match start.chosen {
-            Some(sampled) => parent.with_value(PresetDecision(sampled)),
-            None => parent,
-        };
-        let told = start.identity.map(|own| FixedIds::new(own.trace_id, own.root_id));
+        if let Some(sampled) = chosen {
+            parent = parent.with_value(PresetDecision(sampled));
+        }
+        let fixed = options.identity.map(|own| FixedIds::new(own.trace_id, own.root_id));
         let span = self.tracer.build_with_context(builder, &parent);
-        drop(told);
-        let active = ActiveSpan {
+        drop(fixed);
+        Span(Some(Box::new(ActiveSpan {
             shared: Arc::clone(self),
             span,
-            chosen: start.chosen.is_some(),
-            redaction: start.redaction,
+            chosen: chosen.is_some(),
+            redaction,
             attributes: Vec::new(),
-        };
-        Span(Some(Box::new(active)))
+        })))
     }
 }
 
@@ -151,16 +216,13 @@ impl Span {
         let Some(active) = &self.0 else {
             return Self(None);
         };
-        let start = SpanStart {
-            name: name.into(),
-            kind,
-            start: None,
-            identity: None,
-            links: &[],
-            chosen: active.chosen.then(|| active.span.span_context().is_sampled()),
-            redaction: active.redaction.clone(),
+        let context = active.span.span_context();
+        let options = SpanOptions {
+            parent: Some(context),
+            ..SpanOptions::new(name, kind)
         };
-        active.shared.start(Some(active.span.span_context()), start)
+        let chosen = active.chosen.then(|| context.is_sampled());
+        active.shared.start(options, chosen, active.redaction.clone())
     }
 
     /// Whether attributes and events of this span are kept: false when disabled or not sampled.
@@ -221,6 +283,28 @@ impl Span {
     /// The ids of this span, for a measurement that is made in it. `None` when disabled.
     pub fn ids(&self) -> Option<SpanIds> {
         self.context().map(SpanIds::from)
+    }
+
+    /// The W3C `traceparent` of this span, whether it is sampled or not. `None` when disabled.
+    pub fn traceparent(&self) -> Option<String> {
+        self.context().map(w3c::traceparent)
+    }
+
+    /// Writes this span into the headers of an outgoing request, as `OTEL_PROPAGATORS` asks. Nothing when disabled.
+    pub fn inject(&self, headers: &mut HeaderMap) {
+        let Some(active) = &self.0 else { return };
+        let Some(context) = self.context().filter(|_| active.shared.propagates) else {
+            return;
+        };
+        let Ok(parent) = HeaderValue::try_from(w3c::traceparent(context)) else {
+            return;
+        };
+        headers.insert(TRACEPARENT, parent);
+    }
+
+    /// [`Span::inject`] for the metadata of a gRPC request.
+    pub fn inject_metadata(&self, metadata: &mut tonic::metadata::MetadataMap) {
+        self.inject(metadata.as_mut());
     }
 
     /// Ends the span now.

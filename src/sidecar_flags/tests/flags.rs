@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use super::arguments;
-use crate::cli::Format;
-use crate::sidecar_flags::flags::{FlagError, Flags, ParsedFlags, parse};
+use crate::sidecar_flags::flags::{FlagError, ParsedFlags, parse};
+use crate::sidecar_flags::table::Flags;
 use crate::sidecar_flags::{is_drop_in, usage};
+use crate::telemetry::logs::LogFormat;
 
 fn flags(text: &str) -> Flags {
     match parse(&arguments(text)).unwrap() {
@@ -122,7 +123,7 @@ const VALUES: &[(&str, Look, &str)] = &[
     (
         "--logging-format=json",
         |flags| format!("{:?}", flags.log_format),
-        "Some(Json)",
+        "Json",
     ),
     // What has no meaning here is accepted, in its right form.
     (
@@ -151,7 +152,7 @@ const VALUES: &[(&str, Look, &str)] = &[
     (
         "--csi-address=/s --log-format=json",
         |flags| format!("{:?}", flags.log_format),
-        "Some(Json)",
+        "Json",
     ),
     (
         "--csi-address=/s --log-level=debug",
@@ -203,7 +204,7 @@ fn the_defaults_are_those_of_the_sidecar() {
         (flags.http_endpoint.as_str(), flags.metrics_path.as_str()),
         ("", "/metrics")
     );
-    assert_eq!((flags.verbosity, flags.log_format), (0, None::<Format>));
+    assert_eq!((flags.verbosity, flags.log_format), (0, LogFormat::Text));
 }
 
 #[test]

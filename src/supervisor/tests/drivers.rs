@@ -81,7 +81,7 @@ async fn a_driver_starts_shows_what_is_wrong_and_stops() {
     let mut drivers = drivers();
     assert!(drivers.is_empty());
     assert_eq!(reason(&drivers, "one", "Ready"), "Connecting", "not started yet");
-    drivers.start("one", config("a"));
+    drivers.start("one", config("a"), None);
     assert_eq!(drivers.configs()["one"], config("a"));
     until_reason(&drivers, "one", "SocketMissing").await;
     drivers.stop("one");
@@ -96,7 +96,7 @@ async fn a_driver_starts_shows_what_is_wrong_and_stops() {
 #[tokio::test(start_paused = true)]
 async fn other_settings_reach_the_task_that_runs() {
     let mut drivers = drivers();
-    drivers.start("one", config("a"));
+    drivers.start("one", config("a"), None);
     until_reason(&drivers, "one", "SocketMissing").await;
     let mut suspended = (*config("a")).clone();
     suspended.suspend = true;
@@ -113,7 +113,7 @@ async fn other_settings_reach_the_task_that_runs() {
 #[tokio::test(start_paused = true)]
 async fn a_restart_waits_for_the_end_and_takes_the_latest_wish() {
     let mut drivers = drivers();
-    drivers.start("one", config("a"));
+    drivers.start("one", config("a"), None);
     drivers.restart("one", config("b"));
     assert_eq!(drivers.configs()["one"], config("b"), "compared with what it will be");
     drivers.reload("one", config("c"));
@@ -123,7 +123,7 @@ async fn a_restart_waits_for_the_end_and_takes_the_latest_wish() {
     assert_eq!(drivers.configs()["one"], config("c"));
     // Deleted and made again while the old one finishes; and deleted again.
     drivers.stop("one");
-    drivers.start("one", config("d"));
+    drivers.start("one", config("d"), None);
     end(&mut drivers).await;
     assert_eq!(drivers.configs()["one"], config("d"));
     drivers.restart("one", config("e"));
@@ -135,8 +135,8 @@ async fn a_restart_waits_for_the_end_and_takes_the_latest_wish() {
 #[tokio::test(start_paused = true)]
 async fn a_task_that_fails_is_started_again_after_a_growing_pause() {
     let mut drivers = drivers();
-    drivers.start("one", config("a"));
-    drivers.start("two", config("b"));
+    drivers.start("one", config("a"), None);
+    drivers.start("two", config("b"), None);
     until_reason(&drivers, "two", "SocketMissing").await;
     let mut pauses = Vec::new();
     for _ in 0..8 {
@@ -162,7 +162,7 @@ async fn a_task_that_fails_is_started_again_after_a_growing_pause() {
 async fn a_pause_ends_with_a_change_that_needs_a_start_or_with_a_stop() {
     let mut drivers = drivers();
     for name in ["restarted", "stopped", "reloaded"] {
-        drivers.start(name, config(name));
+        drivers.start(name, config(name), None);
         drivers.abort_for_test(name);
         end(&mut drivers).await;
     }
@@ -183,7 +183,7 @@ async fn a_pause_ends_with_a_change_that_needs_a_start_or_with_a_stop() {
 async fn all_stop_together() {
     let mut drivers = drivers();
     for name in ["a", "b", "c"] {
-        drivers.start(name, config(name));
+        drivers.start(name, config(name), None);
     }
     drivers.abort_for_test("a");
     end(&mut drivers).await;

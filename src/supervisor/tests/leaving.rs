@@ -66,7 +66,7 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     let _others = (follow::<PersistentVolumeWire>(&store), follow::<CsiNodeWire>(&store));
     store.lists().wait_synced().await;
     let mut drivers = drivers_over(store.clone());
-    drivers.start("one", config("a"));
+    drivers.start("one", config("a"), None);
     let mut entry = TrackedConfig::new(leaving_object(), None);
     // Nothing is claimed, but the driver does not know yet that it must not claim any more.
     assert!(!waits_for_nothing(&drivers, "one", &mut entry));
@@ -105,7 +105,7 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_read_claims_nothing_new_either() {
     let mut drivers = drivers_over(Store::default());
-    drivers.start("one", config("a"));
+    drivers.start("one", config("a"), None);
     assert!(!drivers.claims_ended("one"));
     drivers.leave("one");
     drivers.leave("one");

@@ -37,7 +37,7 @@ async fn a_watch_that_is_refused_after_each_list_is_not_ready() {
     for round in 0..10 {
         list(&mut watched);
         watched.error(&refused(403));
-        watched.look();
+        watched.check_recovery();
         assert!(!health.is_ready(), "round {round}");
     }
     let reason = health.readiness()[0].failure.clone().unwrap();
@@ -82,10 +82,10 @@ async fn it_is_ready_with_a_list_after_an_outage_with_news_and_with_time() {
     }
     watched.error(&refused(429));
     watched.error(&refused(429));
-    watched.look();
+    watched.check_recovery();
     assert!(!health.is_ready());
     advance(RECOVERED).await;
-    watched.look();
+    watched.check_recovery();
     assert!(health.is_ready());
     watched.error(&refused(429));
     assert!(health.is_ready(), "the first one since");

@@ -4,9 +4,7 @@
 use crate::api::validated::Tracing;
 use crate::api::{AnnotationMode, names};
 use crate::cache::Snapshot;
-use crate::objects::StringMap;
-use crate::telemetry::metrics::{Extraction, Metrics};
-use crate::telemetry::{SpanContext, w3c};
+use crate::telemetry::{Metrics, SpanContext, w3c};
 
 /// Contexts that are taken from the objects of one attachment.
 const MOST: usize = 4;
@@ -29,10 +27,11 @@ pub(super) fn contexts(snapshot: &Snapshot, tracing: &Tracing, metrics: &Metrics
             .iter()
             .filter(|key| *key != names::TRACEPARENT_ANNOTATION);
         for key in keys {
-            let Some((context, result)) = read(annotations, key) else {
+            let Some(text) = annotations.get(key) else {
                 continue;
             };
-            metrics.trace_context_extracted(kind, result);
+            let context = w3c::parse(text).ok();
+            metrics.trace_context_extracted(kind, if context.is_some() { "success" } else { "invalid" });
             let is_new = |context: &SpanContext| {
                 let same = |other: &SpanContext| {
                     other.trace_id() == context.trace_id() && other.span_id() == context.span_id()
@@ -47,11 +46,4 @@ pub(super) fn contexts(snapshot: &Snapshot, tracing: &Tracing, metrics: &Metrics
         }
     }
     found
-}
-
-fn read(annotations: &StringMap, key: &str) -> Option<(Option<SpanContext>, Extraction)> {
-    Some(match w3c::parse(annotations.get(key)?) {
-        Ok(context) => (Some(context), Extraction::Success),
-        Err(w3c::MalformedTraceContext) => (None, Extraction::Invalid),
-    })
 }

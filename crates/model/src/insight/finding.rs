@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
+use crate::api::EventReason;
 use crate::decide::{DriverFacts, NodeEntry, replaced};
 use crate::objects::{AccessModes, Attachment, AttachmentSource, Volume};
 
@@ -17,6 +18,13 @@ macro_rules! kinds {
         impl FindingKind {
             /// Every kind, the worst first.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The reason of the Event about it.
+            pub const fn event_reason(self) -> EventReason {
+                match self {
+                    $(Self::$name => EventReason::$name,)*
+                }
+            }
 
             /// Its value of the metric label `kind`.
             pub const fn as_str(self) -> &'static str {

@@ -135,7 +135,7 @@ fn told_of(mut collector: OtlpSink) -> (String, String) {
     tracing::subscriber::with_default(subscriber, || collector.prepare());
     let logged = String::from_utf8(log.0.lock().clone()).unwrap();
     let error = collector.build().map(drop).expect_err("it cannot be used");
-    let told = format!("{:?} {error} {error:?}", collector.told);
+    let told = format!("{:?} {error} {error:?}", collector.logged);
     (logged, told)
 }
 

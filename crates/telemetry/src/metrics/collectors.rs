@@ -5,12 +5,13 @@ use std::fs;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::SpanCounters;
+use super::family::to_i64;
+use crate::span_counts::SpanCounters;
 
 /// Ticks a second in `/proc/<pid>/stat`; the kernel reports 100 to user space on every Linux architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -33,24 +34,23 @@ impl Collector for SpanCollector {
         for (result, spans) in results {
             ConstCounter::new(spans).encode(family.encode_family(&[("result", result)])?)?;
         }
-        let gauges = [
-            (
-                "csi_attacher_trace_queue_length",
-                "Spans waiting for export.",
-                counts.queue_length,
-            ),
-            (
-                "csi_attacher_trace_queue_capacity",
-                "Spans that may wait for export.",
-                counts.queue_capacity,
-            ),
-        ];
-        for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(super::to_i64(value));
-            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
-        }
-        Ok(())
+        let (length, capacity) = (to_i64(counts.queue_length), to_i64(counts.queue_capacity));
+        let name = "csi_attacher_trace_queue_length";
+        gauge(&mut encoder, name, "Spans waiting for export.", Some(length))?;
+        let name = "csi_attacher_trace_queue_capacity";
+        gauge(&mut encoder, name, "Spans that may wait for export.", Some(capacity))
     }
+}
+
+/// Writes a gauge; nothing without a value.
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: Option<impl EncodeGaugeValue>,
+) -> Result<(), Error> {
+    let Some(value) = value else { return Ok(()) };
+    ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }
 
 /// This process, from `/proc/self`. A value that cannot be read is left out.
@@ -59,24 +59,21 @@ pub(super) struct ProcessCollector;
 
 impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), Error> {
-        let stat = fs::read_to_string("/proc/self/stat")
-            .ok()
-            .and_then(|text| ProcessTimes::parse(&text));
-        if let Some(times) = stat {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let times = ProcessTimes::parse(&read("/proc/self/stat"));
+        if let Some(times) = &times {
             let help = "Total user and system CPU time spent in seconds.";
             let counter = ConstCounter::new(times.cpu_seconds);
             counter.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?)?;
-            let boot = fs::read_to_string("/proc/stat").ok().and_then(|text| boot_time(&text));
-            if let Some(boot) = boot {
-                let help = "Start time of the process since unix epoch in seconds.";
-                let gauge = ConstGauge::new(boot + times.start_after_boot);
-                let name = "process_start_time_seconds";
-                gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
-            }
         }
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-        let gauges = [
+        let boot = times.as_ref().and_then(|_| boot_time(&read("/proc/stat")));
+        let start = times.zip(boot).map(|(times, boot)| boot + times.start_after_boot);
+        let help = "Start time of the process since unix epoch in seconds.";
+        gauge(&mut encoder, "process_start_time_seconds", help, start)?;
+        let status = read("/proc/self/status");
+        // Reading the directory opens it, which is one more.
+        let open = fs::read_dir("/proc/self/fd").map(|entries| to_i64(entries.count().saturating_sub(1)));
+        for (name, help, value) in [
             (
                 "process_resident_memory_bytes",
                 "Resident memory size in bytes.",
@@ -90,19 +87,11 @@ impl Collector for ProcessCollector {
             (
                 "process_max_fds",
                 "Maximum number of open file descriptors.",
-                most_files(&limits),
+                most_files(&read("/proc/self/limits")),
             ),
-        ];
-        for (name, help, value) in gauges {
-            let Some(value) = value else { continue };
-            ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
-        }
-        if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-            // Reading the directory opens it, which is one more.
-            let open = super::to_i64(entries.count().saturating_sub(1));
-            let help = "Number of open file descriptors.";
-            let descriptor = encoder.encode_descriptor("process_open_fds", help, None, MetricType::Gauge)?;
-            ConstGauge::new(open).encode(descriptor)?;
+            ("process_open_fds", "Number of open file descriptors.", open.ok()),
+        ] {
+            gauge(&mut encoder, name, help, value)?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ pub(super) fn to_classic(openmetrics: &str) -> String {
             help = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '));
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             let suffix = if kind == "counter" { "_total" } else { "" };
-            // A counter whose family could not be called one ([`super::families::SuffixedCounter`]).
+            // A counter whose family could not be called one ([`super::table::SuffixedCounter`]).
             let kind = if kind == "unknown" { "counter" } else { kind };
             if let Some((_, help)) = help.take() {
                 push(&mut classic, &["# HELP ", name, suffix, " ", help]);

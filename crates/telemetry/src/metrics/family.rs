@@ -1,74 +1,106 @@
-//! Families whose series belong to one driver and go away with it.
+//! A metric family that knows its series, so that those of one owner can be removed.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashSet;
 
 use parking_lot::RwLock;
 use prometheus_client::metrics::family::Family;
 
-/// Labels of one series, in the order they are written. Most values are words of ours, which are not copied.
+/// Labels of one series, in the order they are written. Most values are constants, which are not copied.
 pub(super) type Labels = Vec<(&'static str, Cow<'static, str>)>;
 
-/// Labels from borrowed values.
 pub(super) fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
     let owned = |(key, value): (&'static str, &str)| (key, Cow::Owned(value.to_owned()));
     pairs.into_iter().map(owned).collect()
 }
 
-/// Labels of a series of one driver: its name first, then words of ours.
-pub(super) fn of_driver<const N: usize>(driver: &str, words: [(&'static str, &'static str); N]) -> Labels {
-    let mut labels = Vec::with_capacity(N + 1);
-    labels.push(("driver_name", Cow::Owned(driver.to_owned())));
-    labels.extend(words.map(|(key, word)| (key, Cow::Borrowed(word))));
-    labels
+/// What the series of a family come and go with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The process: they stay.
+    Process,
+    Driver,
+    /// Comparisons of a driver: they begin with the first one, and go with the driver.
+    ReconcileSync,
+    /// The last comparison of a driver: they go when no comparisons are made any more.
+    Comparison,
+    Lease,
 }
 
-/// A family that remembers which series belong to which driver, because a family cannot be searched.
-pub(super) struct DriverFamily<M> {
-    family: Family<Labels, M, fn() -> M>,
-    series: Arc<RwLock<HashMap<String, HashSet<Labels>>>>,
-}
-
-impl<M: Clone> DriverFamily<M> {
-    pub(super) fn new(constructor: fn() -> M) -> Self {
-        Self {
-            family: Family::new_with_constructor(constructor),
-            series: Arc::default(),
+impl Owner {
+    /// Label that has the name of the owner.
+    const fn label(self) -> Option<&'static str> {
+        match self {
+            Self::Process => None,
+            Self::Driver | Self::ReconcileSync | Self::Comparison => Some("driver_name"),
+            Self::Lease => Some("name"),
         }
     }
 
-    /// The family to register.
+    /// Labels of a series: the name of its owner first.
+    pub(super) fn labels<const N: usize>(self, owner: &str, words: [(&'static str, &'static str); N]) -> Labels {
+        let mut labels = Vec::with_capacity(N + 1);
+        labels.extend(self.label().map(|label| (label, Cow::Owned(owner.to_owned()))));
+        labels.extend(words.map(|(key, word)| (key, Cow::Borrowed(word))));
+        labels
+    }
+}
+
+/// A family and the labels of its series, which prometheus-client does not list.
+pub(super) struct MetricFamily<M> {
+    family: Family<Labels, M, fn() -> M>,
+    series: RwLock<HashSet<Labels>>,
+}
+
+impl<M: Clone> MetricFamily<M> {
+    pub(super) fn new(constructor: fn() -> M) -> Self {
+        Self {
+            family: Family::new_with_constructor(constructor),
+            series: RwLock::default(),
+        }
+    }
+
     pub(super) fn family(&self) -> Family<Labels, M, fn() -> M> {
         self.family.clone()
     }
 
-    /// Runs `record` on the series with these labels, which belongs to `driver`.
-    pub(super) fn with<R>(&self, driver: &str, labels: Labels, record: impl FnOnce(&M) -> R) -> R {
+    /// Runs `record` on the series with these labels.
+    pub(super) fn with<R>(&self, labels: Labels, record: impl FnOnce(&M) -> R) -> R {
         if let Some(metric) = self.family.get(&labels) {
             return record(&metric);
         }
         // Held while the series is made, so that it cannot slip past a concurrent `forget` unremembered.
         let mut series = self.series.write();
         let result = record(&self.family.get_or_create(&labels));
-        series.entry(driver.to_owned()).or_default().insert(labels);
+        series.insert(labels);
         result
     }
 
-    /// The series itself, for whoever records often. After [`DriverFamily::forget`] it records into the void.
-    pub(super) fn series(&self, driver: &str, labels: Labels) -> M {
-        self.with(driver, labels, M::clone)
+    /// The series itself, for whoever records often. What it records after [`MetricFamily::forget`] is not shown.
+    pub(super) fn series(&self, labels: Labels) -> M {
+        self.with(labels, M::clone)
     }
 
-    /// Makes a series that starts at zero: a rate over the first event is not lost.
-    pub(super) fn begin(&self, driver: &str, labels: Labels) {
-        self.with(driver, labels, |_| ());
+    /// Makes a series for each combination of these values of the further labels.
+    pub(super) fn start_at_zero(&self, labels: Labels, values: &[(&'static str, Vec<&'static str>)]) {
+        let Some(((label, words), rest)) = values.split_first() else {
+            return self.with(labels, |_| ());
+        };
+        for word in words {
+            let mut labels = labels.clone();
+            labels.push((label, Cow::Borrowed(word)));
+            self.start_at_zero(labels, rest);
+        }
     }
 
-    /// Removes every series of `driver`.
-    pub(super) fn forget(&self, driver: &str) {
-        let mut series = self.series.write();
-        for labels in series.remove(driver).unwrap_or_default() {
+    /// Removes every series of an owner.
+    pub(super) fn forget(&self, owner: Owner, name: &str) {
+        let is_owned = |labels: &Labels| {
+            labels
+                .iter()
+                .any(|(key, value)| Some(*key) == owner.label() && value == name)
+        };
+        for labels in self.series.write().extract_if(is_owned) {
             self.family.remove(&labels);
         }
     }

@@ -1,81 +1,41 @@
 //! Metrics for Prometheus, in prometheus-client.
 //!
-//! Names, labels and buckets of the incumbent (csi-lib-utils, client-go) are kept exactly where they exist, because
-//! dashboards and alerts depend on them. Callers say what happened and never touch a label. Labels take only bounded
-//! values: no object names, no volume ids. This module must not compute state: gauges over state are set by who
-//! knows it.
+//! Callers say what happened and never touch a label. Labels take only bounded values: no object names, no volume ids.
+//! This module must not compute state: gauges over state are set by who knows it. A family is one row of `table.rs`; here
+//! is what records to several families at once, or to labels of its own.
 
 mod collectors;
-mod config_families;
-mod configs;
-mod context;
-mod context_families;
 mod exposition;
-mod families;
 mod family;
-mod insight;
-mod lanes;
 mod queue;
-mod queue_families;
-mod reconcile_sync_counts;
-mod request_families;
-mod requests;
+mod table;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use http::StatusCode;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
 pub use super::exemplar::{ExemplarFilter, SpanIds};
-use super::names::{cause_camel_case, code_camel_case, error_type};
+use super::names::code_camel_case;
 use super::span_counts::SpanCounters;
-use config_families::ConfigFamilies;
-use context_families::ContextFamilies;
-pub use context_families::Extraction;
-use csi_attacher_model::api::EventReason;
+use csi_attacher_base::clock;
 use csi_attacher_model::objects::InTreePlugin;
-use families::{ConnectionFamilies, OperationFamilies, ReconcileFamilies, observe};
-use family::{Labels, labels, of_driver, to_i64};
-use lanes::LaneFamilies;
-pub use lanes::LaneGauges;
-use queue_families::QueueFamilies;
-pub use queue_families::QueueSeries;
-pub use reconcile_sync_counts::ReconcileSyncCounts;
-use request_families::{LeaseFamilies, RestFamilies};
+use family::{Labels, MetricFamily, Owner, labels};
+pub use queue::QueueSeries;
+use table::{Exemplified, Families};
 
 /// Content type of [`Metrics::encode_openmetrics`].
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Content type of [`Metrics::encode_prometheus`].
 pub const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// Values of the label `operation`.
-const OPERATIONS: [&str; 2] = ["attach", "detach"];
-/// What makes attempts fail beside gRPC codes, as spans name it.
-const CAUSES: [&str; 14] = [
-    error_type::PV_NOT_FOUND,
-    error_type::PV_DELETING,
-    error_type::CSINODE_MISSING,
-    error_type::SECRET_MISSING,
-    error_type::SECRET_FORBIDDEN,
-    error_type::SECRET_NOT_ALLOWED,
-    error_type::VOLUME_SHARED,
-    error_type::CAPABILITY_LOST,
-    error_type::CONFIG_DELETING,
-    error_type::CONFLICT,
-    error_type::INVALID_SPEC,
-    error_type::DRIVER_UNAVAILABLE,
-    error_type::SHUTDOWN,
-    error_type::OTHER,
-];
-/// Value of the label `outcome` of what came to its end.
-const SUCCEEDED: &str = "succeeded";
 
 /// All metrics of the process. A clone is one reference count.
 #[derive(Clone)]
@@ -85,16 +45,23 @@ struct MetricsInner {
     registry: Registry,
     /// One scrape at a time: each holds the whole text.
     scrape: Mutex<()>,
-    queue: QueueFamilies,
-    lane: LaneFamilies,
-    context: ContextFamilies,
-    operation: OperationFamilies,
-    reconcile: ReconcileFamilies,
-    connection: ConnectionFamilies,
-    rest: RestFamilies,
-    lease: LeaseFamilies,
-    configs: ConfigFamilies,
+    families: Families,
     exemplars: ExemplarFilter,
+}
+
+/// What a comparison with ListVolumes found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReconcileSyncCounts {
+    /// Pages that the driver answered.
+    pub pages: usize,
+    /// Volumes on all pages.
+    pub volumes: usize,
+    /// VolumeAttachments that say attached, while the driver does not list the volume there.
+    pub to_attach: usize,
+    /// VolumeAttachments that say detached, while the driver lists the volume there.
+    pub to_detach: usize,
+    /// Volumes at nodes of the cluster that no VolumeAttachment names; none while it is not known.
+    pub without_attachment: Option<usize>,
 }
 
 impl fmt::Debug for Metrics {
@@ -111,31 +78,21 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers every family; `spans` is read at each scrape, and `exemplars` says which measurements tell of their span.
-    pub fn new(spans: Arc<SpanCounters>, exemplars: ExemplarFilter) -> Self {
+    /// Registers every family; `spans` is read at each scrape, and `exemplars` says which measurements name their span.
+    pub(crate) fn new(spans: Arc<SpanCounters>, exemplars: ExemplarFilter) -> Self {
         let mut registry = Registry::default();
-        let builds = Family::<Labels, Gauge>::default();
-        builds
-            .get_or_create(&labels([("version", env!("CARGO_PKG_VERSION"))]))
-            .set(1);
-        registry.register("csi_attacher_build_info", "Version of this build", builds);
         registry.register_collector(Box::new(collectors::SpanCollector(spans)));
         registry.register_collector(Box::new(collectors::ProcessCollector));
-        let inner = MetricsInner {
-            queue: QueueFamilies::register(&mut registry),
-            lane: LaneFamilies::register(&mut registry),
-            context: ContextFamilies::register(&mut registry),
-            operation: OperationFamilies::register(&mut registry),
-            reconcile: ReconcileFamilies::register(&mut registry),
-            connection: ConnectionFamilies::register(&mut registry),
-            rest: RestFamilies::register(&mut registry),
-            lease: LeaseFamilies::register(&mut registry),
-            configs: ConfigFamilies::register(&mut registry),
-            exemplars,
-            scrape: Mutex::new(()),
+        let families = Families::register(&mut registry);
+        families.init(&[Owner::Process], "");
+        let version = labels([("version", env!("CARGO_PKG_VERSION"))]);
+        families.build_info.with(version, |gauge| gauge.set(1));
+        Self(Arc::new(MetricsInner {
             registry,
-        };
-        Self(Arc::new(inner))
+            scrape: Mutex::new(()),
+            families,
+            exemplars,
+        }))
     }
 
     /// The exposition in OpenMetrics 1.0 ([`OPENMETRICS_CONTENT_TYPE`]).
@@ -167,36 +124,21 @@ impl Metrics {
         ids: Option<SpanIds>,
     ) {
         let words = [("grpc_status_code", code_camel_case(code)), ("method_name", method)];
-        let mut labels = of_driver(driver, words);
+        let mut labels = Owner::Driver.labels(driver, words);
         if InTreePlugin::of_driver(driver).is_some() {
             labels.push(("migrated", Cow::Borrowed(if migrated { "true" } else { "false" })));
         }
-        let exemplar = self.0.exemplars.pass(ids);
-        self.0.operation.csi.with(driver, labels, |histogram| {
-            observe(histogram, elapsed.as_secs_f64(), exemplar);
-        });
+        self.observe(&self.0.families.csi_call, labels, elapsed, ids);
     }
 
-    /// A driver begins to be worked for: what is counted by words that are all known begins at zero.
+    /// A driver begins to be served: what is counted by known labels begins at zero.
     pub fn init_driver(&self, driver: &str) {
-        let families = &self.0.operation;
-        for operation in OPERATIONS {
-            let ended = || of_driver(driver, [("operation", operation), ("outcome", SUCCEEDED)]);
-            families.end_to_end.begin(driver, ended());
-            families.attempts.begin(driver, ended());
-            let codes = (1..=16).map(|code| code_camel_case(Code::from_i32(code)));
-            for reason in codes.chain(CAUSES.map(cause_camel_case)) {
-                let labels = of_driver(driver, [("operation", operation), ("reason", reason)]);
-                families.failures.begin(driver, labels);
-            }
-        }
-        for reason in EventReason::ALL {
-            for outcome in ["written", "dropped", "failed"] {
-                let labels = of_driver(driver, [("reason", reason.as_str()), ("outcome", outcome)]);
-                families.events.begin(driver, labels);
-            }
-        }
-        self.0.connection.reconnects.begin(driver, of_driver(driver, []));
+        self.0.families.init(&[Owner::Driver], driver);
+    }
+
+    /// The series of a work queue of a driver, which start at zero. They must be made anew after [`Metrics::forget_driver`].
+    pub fn queue(&self, driver: &str, queue: &'static str) -> QueueSeries {
+        QueueSeries::new(&self.0.families, driver, queue)
     }
 
     /// An attach or detach came to its end after this time and this many attempts. `operation` is `attach` or `detach`;
@@ -210,126 +152,134 @@ impl Metrics {
         attempts: u32,
         ids: Option<SpanIds>,
     ) {
-        let labels = of_driver(driver, [("operation", operation), ("outcome", outcome)]);
-        let exemplar = self.0.exemplars.pass(ids);
-        self.0.operation.end_to_end.with(driver, labels.clone(), |histogram| {
-            observe(histogram, end_to_end.as_secs_f64(), exemplar);
-        });
-        self.0
-            .operation
-            .attempts
-            .with(driver, labels, |histogram| histogram.observe(f64::from(attempts)));
-    }
-
-    /// An attempt to attach or detach failed. `reason` is the gRPC code, or what stood in the way.
-    pub fn attempt_failed(&self, driver: &str, operation: &'static str, reason: &'static str) {
-        let labels = of_driver(driver, [("operation", operation), ("reason", reason)]);
-        self.0.operation.failures.with(driver, labels, |counter| {
-            counter.inc();
-        });
-    }
-
-    /// The oldest attach or detach of the driver that has not ended is this old; zero when there is none.
-    pub fn oldest_pending(&self, driver: &str, operation: &'static str, age: Duration) {
-        let labels = of_driver(driver, [("operation", operation)]);
-        self.0.operation.oldest_pending.with(driver, labels, |gauge| {
-            gauge.set(age.as_secs_f64());
-        });
-    }
-
-    /// What waits and what runs in a lane, `attach` or `detach`.
-    pub fn lane(&self, driver: &str, operation: &'static str, lane: &LaneGauges) {
-        let with = || of_driver(driver, [("operation", operation)]);
-        let families = &self.0.lane;
-        let counts = [
-            (&families.waiting, lane.waiting),
-            (&families.in_flight, lane.in_flight),
-            (&families.limit, lane.limit.unwrap_or_default()),
-        ];
-        for (family, count) in counts {
-            family.with(driver, with(), |gauge| {
-                gauge.set(to_i64(count));
-            });
-        }
-        families.oldest_waiting.with(driver, with(), |gauge| {
-            gauge.set(lane.oldest_waiting.unwrap_or_default().as_secs_f64());
-        });
-    }
-
-    /// Whether a limit of `spec.concurrency` makes work wait, by the reason of the condition Saturated.
-    pub fn saturated(&self, driver: &str, reason: &'static str, holds: bool) {
-        let labels = of_driver(driver, [("reason", reason)]);
-        self.0.lane.saturated.with(driver, labels, |gauge| {
-            gauge.set(i64::from(holds));
-        });
-    }
-
-    /// The driver has this many VolumeAttachments in a state.
-    pub fn volume_attachments(&self, driver: &str, state: &'static str, count: usize) {
-        let labels = of_driver(driver, [("state", state)]);
-        self.0.operation.attachments.with(driver, labels, |gauge| {
-            gauge.set(to_i64(count));
-        });
-    }
-
-    /// An event about a volume of the driver was `written`, `dropped` or `failed`.
-    pub fn event(&self, driver: &str, reason: &'static str, outcome: &'static str) {
-        let labels = of_driver(driver, [("reason", reason), ("outcome", outcome)]);
-        self.0.operation.events.with(driver, labels, |counter| {
-            counter.inc();
-        });
-    }
-
-    /// The driver is connected and ready.
-    pub fn driver_up(&self, driver: &str) {
-        self.set_driver_up(driver, 1);
-    }
-
-    /// The driver is known and not ready.
-    pub fn driver_down(&self, driver: &str) {
-        self.set_driver_up(driver, 0);
-    }
-
-    fn set_driver_up(&self, driver: &str, up: i64) {
-        self.0.connection.up.with(driver, of_driver(driver, []), |gauge| {
-            gauge.set(up);
-        });
+        self.operation_time(driver, operation, outcome, end_to_end, ids);
+        self.operation_attempts(driver, operation, outcome, attempts.into());
     }
 
     /// The driver reported a version; replaces what it reported before. `mode` is how it is run, as attacher or as
     /// trivial one for instance.
     pub fn driver_info(&self, driver: &str, vendor_version: &str, mode: &'static str) {
-        self.0.connection.info.forget(driver);
+        let family = &self.0.families.driver_info;
+        family.forget(Owner::Driver, driver);
         let labels = labels([
             ("driver_name", driver),
             ("vendor_version", vendor_version),
             ("mode", mode),
         ]);
-        self.0.connection.info.with(driver, labels, |gauge| {
-            gauge.set(1);
-        });
+        family.with(labels, |gauge| gauge.set(1));
     }
 
-    /// The driver was connected again after a loss.
-    pub fn driver_reconnected(&self, driver: &str) {
-        self.0
-            .connection
-            .reconnects
-            .with(driver, of_driver(driver, []), |counter| {
-                counter.inc();
-            });
+    /// Comparisons with ListVolumes begin: what is counted begins at zero.
+    pub fn init_reconcile_sync(&self, driver: &str) {
+        self.0.families.init(&[Owner::ReconcileSync, Owner::Comparison], driver);
+    }
+
+    /// No comparisons are made any more: what the last one found grows old. What was counted stays.
+    pub fn reset_reconcile_sync(&self, driver: &str) {
+        self.0.families.forget(&[Owner::Comparison], driver);
+    }
+
+    /// A comparison with ListVolumes came to its end.
+    pub fn reconcile_sync_succeeded(&self, driver: &str, took: Duration, listed: ReconcileSyncCounts) {
+        self.reconcile_sync_passes(driver, "succeeded");
+        self.reconcile_sync_seconds(driver, "succeeded", took.as_secs_f64());
+        self.reconcile_sync_pages(driver, listed.pages);
+        self.reconcile_sync_volumes(driver, listed.volumes);
+        self.reconcile_sync_mismatches(driver, listed.to_attach + listed.to_detach);
+        if let Some(count) = listed.without_attachment {
+            self.reconcile_sync_without_attachment(driver, count);
+        }
+        self.reconcile_sync_mismatched(driver, "attach", listed.to_attach);
+        self.reconcile_sync_mismatched(driver, "detach", listed.to_detach);
+        let now = Duration::try_from(clock::now().duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default();
+        self.reconcile_sync_last_success(driver, now);
+    }
+
+    /// A comparison with ListVolumes could not be made. `code` is a gRPC status code, or says what was wrong with the pages.
+    pub fn reconcile_sync_failed(&self, driver: &str, took: Duration, code: &'static str) {
+        self.reconcile_sync_passes(driver, "failed");
+        self.reconcile_sync_seconds(driver, "failed", took.as_secs_f64());
+        self.reconcile_sync_errors(driver, code);
+    }
+
+    /// Requests to this host begin: what is counted of repeated ones begins at zero.
+    pub fn init_requests(&self, host: &str) {
+        for code in ["429", "503"] {
+            for verb in ["GET", "PATCH", "POST", "PUT"] {
+                let labels = labels([("code", code), ("verb", verb), ("host", host)]);
+                self.0.families.rest_retries.start_at_zero(labels, &[]);
+            }
+        }
+    }
+
+    /// A request to the API server ended, without a status when no answer came. `verb` is the HTTP method; `ids` are those
+    /// of its span.
+    pub fn rest_request(
+        &self,
+        verb: &str,
+        host: &str,
+        status: Option<StatusCode>,
+        elapsed: Duration,
+        ids: Option<SpanIds>,
+    ) {
+        let families = &self.0.families;
+        let code = status.as_ref().map_or("<error>", StatusCode::as_str);
+        let request = labels([("code", code), ("method", verb), ("host", host)]);
+        families.rest_requests.with(request, Counter::inc);
+        let labels = labels([("verb", verb), ("host", host)]);
+        self.observe(&families.rest_duration, labels, elapsed, ids);
+    }
+
+    /// A request is made once more after the API server answered `code` to it and asked to wait.
+    pub fn rest_request_retried(&self, verb: &str, host: &str, code: u16) {
+        let labels = labels([("code", &code.to_string()), ("verb", verb), ("host", host)]);
+        self.0.families.rest_retries.with(labels, Counter::inc);
+    }
+
+    /// A request to the API server waited this long for a limit of our own, possibly not at all: that of `driver`, or with
+    /// an empty one that of the process. Not called without such a limit.
+    pub fn request_throttled(&self, driver: &str, verb: &str, host: &str, waited: Duration) {
+        let mut labels = labels([("verb", verb), ("host", host)]);
+        if !driver.is_empty() {
+            labels.push(("driver_name", Cow::Owned(driver.to_owned())));
+        }
+        let family = &self.0.families.rest_throttled;
+        family.with(labels, |histogram| histogram.observe(waited.as_secs_f64()));
+    }
+
+    /// This process competes for a Lease, and holds it or not.
+    pub fn leading(&self, lease: &str, leads: bool) {
+        self.lease_held(lease, leads);
+        self.0.families.init(&[Owner::Lease], lease);
+    }
+
+    /// Removes the series of a Lease that is not competed for any more.
+    pub fn forget_lease(&self, lease: &str) {
+        self.0.families.forget(&[Owner::Lease], lease);
+    }
+
+    /// Removes the findings about a driver that is not served any more.
+    pub fn forget_findings(&self, driver: &str) {
+        self.0.families.findings.forget(Owner::Driver, driver);
+    }
+
+    /// Removes the generation of a driver that no AttacherConfig is for any more.
+    pub fn forget_config(&self, driver: &str) {
+        self.0.families.config_observed.forget(Owner::Driver, driver);
     }
 
     /// Removes every series of a driver that is gone. Call it after the driver's tasks have ended: a later
     /// observation makes a series anew.
     pub fn forget_driver(&self, driver: &str) {
-        self.0.queue.forget(driver);
-        self.0.lane.forget(driver);
-        self.0.operation.forget(driver);
-        self.0.reconcile.forget(driver);
-        self.0.connection.forget(driver);
-        self.0.rest.held_back.forget(driver);
-        self.forget_config(driver);
+        let owners = [Owner::Driver, Owner::ReconcileSync, Owner::Comparison];
+        self.0.families.forget(&owners, driver);
+    }
+
+    /// Records a time, and the span that it was measured in.
+    fn observe(&self, family: &MetricFamily<Exemplified>, labels: Labels, time: Duration, ids: Option<SpanIds>) {
+        let exemplar = self.0.exemplars.pass(ids);
+        let now = exemplar.is_some().then(SystemTime::now);
+        family.with(labels, |histogram| histogram.observe(time.as_secs_f64(), exemplar, now));
     }
 }
 

@@ -1,42 +1,67 @@
-//! Work queues, named as in client-go, with the driver as one more label: a sum by `name` is what the Go sidecars show; and the
-//! faults of ours in what they hand out.
+//! Work queues, named as in client-go, with the driver as one more label: a sum by `name` is what the Go sidecars show.
 
 use std::time::Duration;
 
-use super::Metrics;
-use super::family::{Labels, of_driver};
-use super::queue_families::QueueSeries;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 
-impl Metrics {
-    /// The series of a work queue of a driver, which start at zero. To be asked for anew after
-    /// [`Metrics::forget_driver`].
-    pub fn queue(&self, driver: &str, queue: &'static str) -> QueueSeries {
-        let families = &self.0.queue;
-        let labels = || labels_of(driver, queue);
-        families.unfinished.begin(driver, labels());
-        families.longest.begin(driver, labels());
-        QueueSeries {
-            depth: families.depth.series(driver, labels()),
-            adds: families.adds.series(driver, labels()),
-            retries: families.retries.series(driver, labels()),
-            wait: families.wait.series(driver, labels()),
-            work: families.work.series(driver, labels()),
-            panics: families.panics.series(driver, labels()),
+use super::family::{Owner, to_i64};
+use super::table::Families;
+
+/// One queue of one driver. It records without looking for its series; a clone is a few reference counts.
+#[derive(Clone, Debug)]
+pub struct QueueSeries {
+    depth: Gauge,
+    adds: Counter,
+    retries: Counter,
+    wait: Histogram,
+    work: Histogram,
+    panics: Counter,
+}
+
+impl QueueSeries {
+    pub(super) fn new(families: &Families, driver: &str, queue: &'static str) -> Self {
+        let labels = || Owner::Driver.labels(driver, [("name", queue)]);
+        families.queue_unfinished.start_at_zero(labels(), &[]);
+        families.queue_longest.start_at_zero(labels(), &[]);
+        Self {
+            depth: families.queue_depth.series(labels()),
+            adds: families.queue_adds.series(labels()),
+            retries: families.queue_retries.series(labels()),
+            wait: families.queue_wait.series(labels()),
+            work: families.queue_work.series(labels()),
+            panics: families.queue_panics.series(labels()),
         }
     }
 
-    /// The work in progress has taken this long: the sum over all workers, and the longest of them.
-    pub fn queue_in_progress(&self, driver: &str, queue: &'static str, sum: Duration, longest: Duration) {
-        let families = &self.0.queue;
-        families.unfinished.with(driver, labels_of(driver, queue), |gauge| {
-            gauge.set(sum.as_secs_f64());
-        });
-        families.longest.with(driver, labels_of(driver, queue), |gauge| {
-            gauge.set(longest.as_secs_f64());
-        });
+    /// Counts an item that was added.
+    pub fn added(&self) {
+        self.adds.inc();
     }
-}
 
-fn labels_of(driver: &str, queue: &'static str) -> Labels {
-    of_driver(driver, [("name", queue)])
+    /// Counts an item that was put back after a failure.
+    pub fn retried(&self) {
+        self.retries.inc();
+    }
+
+    /// The queue holds this many items that wait for a worker.
+    pub fn depth(&self, items: usize) {
+        self.depth.set(to_i64(items));
+    }
+
+    /// An item was taken after waiting this long.
+    pub fn waited(&self, waited: Duration) {
+        self.wait.observe(waited.as_secs_f64());
+    }
+
+    /// The work on an item took this long.
+    pub fn worked(&self, worked: Duration) {
+        self.work.observe(worked.as_secs_f64());
+    }
+
+    /// The work on an item ended by a fault of the operator.
+    pub fn panicked(&self) {
+        self.panics.inc();
+    }
 }

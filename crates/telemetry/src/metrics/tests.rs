@@ -51,19 +51,17 @@ fn record_everything(metrics: &Metrics, driver: &str) {
     queue.waited(second);
     queue.worked(second);
     metrics.queue(driver, QUEUE_PERSISTENT_VOLUME).depth(4);
-    metrics.queue_in_progress(driver, QUEUE_VOLUME_ATTACHMENT, second * 3, second * 2);
+    metrics.queue_unfinished(driver, QUEUE_VOLUME_ATTACHMENT, second * 3);
+    metrics.queue_longest(driver, QUEUE_VOLUME_ATTACHMENT, second * 2);
     metrics.operation_ended(driver, "attach", "succeeded", second, 2, None);
     metrics.attempt_failed(driver, "attach", "Unavailable");
     metrics.config_observed(driver, 7);
     metrics.oldest_pending(driver, "detach", second);
     metrics.volume_attachments(driver, "attached", 12);
-    let lane = LaneGauges {
-        waiting: 7,
-        oldest_waiting: Some(second),
-        in_flight: 5,
-        limit: Some(5),
-    };
-    metrics.lane(driver, "attach", &lane);
+    metrics.lane_waiting(driver, "attach", 7);
+    metrics.lane_oldest_waiting(driver, "attach", second);
+    metrics.lane_in_flight(driver, "attach", 5);
+    metrics.lane_limit(driver, "attach", 5);
     metrics.saturated(driver, "LaneFull", true);
     metrics.request_throttled(driver, "PATCH", "h", second);
     metrics.init_reconcile_sync(driver);
@@ -79,7 +77,7 @@ fn record_everything(metrics: &Metrics, driver: &str) {
     metrics.reconcile_sync_failed(driver, Duration::from_secs(1), "Aborted");
     metrics.reconcile_sync_forced(driver, "attach");
     metrics.findings(driver, "node_gone", 2);
-    metrics.driver_up(driver);
+    metrics.driver_up(driver, true);
     metrics.driver_info(driver, "v1.0", "attacher");
     metrics.driver_reconnected(driver);
 }
@@ -307,7 +305,7 @@ fn our_own_metrics_are_exactly_these() {
     assert_eq!(last.len(), 1, "seconds since 1970, of this century");
     let expected = ["1", "2", "3", "5", "8", "13", "21", "50", "+Inf"];
     assert_eq!(bounds(&metrics, "csi_attacher_operation_attempts"), expected);
-    metrics.driver_down("d");
+    metrics.driver_up("d", false);
     assert_lines(
         &metrics,
         "csi_attacher_driver_up{",

@@ -5,22 +5,77 @@
 //! signal (`OTEL_EXPORTER_OTLP_TRACES_*`) wins over the general one. Warnings never repeat the value of a variable that
 //! may hold a credential. This module must not read the process environment outside [`process_environment`].
 
-mod otlp;
-mod reader;
 mod settings;
-mod variables;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
 use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
-use reader::{EnvironmentReader, key_values};
-pub use settings::{
-    BatchSettings, Compression, ExporterSettings, OtlpProtocol, OtlpSettings, Propagators, RootSampler,
-    SamplerSettings, SpanLimitSettings, TraceSettings, TransportSettings,
+pub use settings::TraceSettings;
+pub(crate) use settings::{
+    BatchSettings, Compression, ExporterSettings, OtlpProtocol, OtlpSettings, RootSampler, SamplerSettings,
+    SpanLimitSettings, TransportSettings,
 };
-pub use variables::VARIABLES;
+
+/// The variables this program knows, in the order of `docs/reference/TELEMETRY-ENVIRONMENT.md`, which says what each does; a
+/// test compares the two.
+pub const VARIABLES: &[&str] = &[
+    "OTEL_SDK_DISABLED",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_INSECURE",
+    "OTEL_EXPORTER_OTLP_TRACES_INSECURE",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    "OTEL_EXPORTER_OTLP_TIMEOUT",
+    "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
+    "OTEL_EXPORTER_OTLP_COMPRESSION",
+    "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION",
+    "OTEL_EXPORTER_OTLP_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_CLIENT_KEY",
+    "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY",
+    "OTEL_TRACES_SAMPLER",
+    "OTEL_TRACES_SAMPLER_ARG",
+    "OTEL_PROPAGATORS",
+    "OTEL_SERVICE_NAME",
+    "OTEL_RESOURCE_ATTRIBUTES",
+    "POD_NAME",
+    "POD_NAMESPACE",
+    "POD_UID",
+    "NODE_NAME",
+    "OTEL_BSP_SCHEDULE_DELAY",
+    "OTEL_BSP_EXPORT_TIMEOUT",
+    "OTEL_BSP_MAX_QUEUE_SIZE",
+    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+    "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+    "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+    "OTEL_ATTRIBUTE_COUNT_LIMIT",
+    "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+    "OTEL_SPAN_EVENT_COUNT_LIMIT",
+    "OTEL_SPAN_LINK_COUNT_LIMIT",
+    "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT",
+    "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT",
+    "OTEL_METRICS_EXPORTER",
+    "OTEL_LOGS_EXPORTER",
+    "OTEL_METRICS_EXEMPLAR_FILTER",
+    "OTEL_LOG_LEVEL",
+    "OTEL_CONFIG_FILE",
+];
+
+/// Longest time a variable may ask for; anything longer is a mistake in the unit.
+const MAX_MILLISECONDS: u64 = 24 * 60 * 60 * 1000;
+const MAX_QUEUE_SIZE: usize = 1 << 20;
 
 /// Environment variables by name.
 pub type Environment = BTreeMap<String, String>;
@@ -43,14 +98,17 @@ pub struct ParsedEnvironment {
 
 /// Reads the `OTEL_*` variables, and `POD_NAME`, `POD_NAMESPACE`, `POD_UID` and `NODE_NAME` for the resource.
 pub fn parse(environment: &Environment, service_version: &str) -> ParsedEnvironment {
-    let mut reader = EnvironmentReader::new(environment);
+    let mut reader = EnvironmentReader {
+        environment,
+        warnings: Vec::new(),
+    };
     reader.warn_about_other_signals();
     let settings = TraceSettings {
         exporters: reader.exporters(),
         transport: reader.transport(),
         headers: reader.headers(),
         sampler: reader.sampler(),
-        propagators: reader.propagators(),
+        propagates: reader.propagates(),
         limits: reader.limits(),
         batch: reader.batch(),
         resource: reader.resource(service_version),
@@ -63,7 +121,83 @@ pub fn parse(environment: &Environment, service_version: &str) -> ParsedEnvironm
     }
 }
 
-impl EnvironmentReader<'_> {
+/// An environment that is being read, and what was wrong with it so far.
+struct EnvironmentReader<'a> {
+    environment: &'a Environment,
+    warnings: Vec<String>,
+}
+
+impl<'a> EnvironmentReader<'a> {
+    /// The trimmed value; empty counts as unset.
+    fn text(&self, name: &str) -> Option<&'a str> {
+        debug_assert!(VARIABLES.contains(&name), "{name} is not in the list");
+        self.environment
+            .get(name)
+            .map(|value| value.trim())
+            .filter(|value| !value.is_empty())
+    }
+
+    fn warn(&mut self, name: &str, reason: impl std::fmt::Display) {
+        self.warnings.push(format!("{name} is ignored: {reason}"));
+    }
+
+    /// The first of `names` that is set and that `read` accepts; each that it refuses costs a warning.
+    fn first<T>(&mut self, names: &[&str], expected: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+        for name in names {
+            let Some(value) = self.text(name) else { continue };
+            match read(value) {
+                Some(read) => return Some(read),
+                None => self.warn(name, format_args!("expected {expected}")),
+            }
+        }
+        None
+    }
+
+    /// The first of `names` that is set to a word of `choices`, in any case; each other word costs a warning.
+    fn choice<T: Clone>(&mut self, names: &[&str], choices: &[(&str, T)]) -> Option<T> {
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        let expected = match words.split_last() {
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => return None,
+        };
+        self.first(names, &expected, |value| {
+            let choice = choices.iter().find(|(word, _)| value.eq_ignore_ascii_case(word));
+            choice.map(|(_, choice)| choice.clone())
+        })
+    }
+
+    fn boolean(&mut self, names: &[&str]) -> bool {
+        let choices = [("true", true), ("false", false)];
+        self.choice(names, &choices).unwrap_or(false)
+    }
+
+    fn milliseconds(&mut self, names: &[&str], default: u64) -> Duration {
+        let is_allowed = |number: &u64| (1..=MAX_MILLISECONDS).contains(number);
+        let read = |value: &str| value.parse().ok().filter(is_allowed);
+        let found = self.first(names, "milliseconds from 1 to one day", read);
+        Duration::from_millis(found.unwrap_or(default))
+    }
+
+    fn count(&mut self, names: &[&str], default: u32) -> u32 {
+        self.first(names, "a whole number from 0", |value| value.parse().ok())
+            .unwrap_or(default)
+    }
+
+    fn size(&mut self, name: &str, default: usize) -> usize {
+        let is_allowed = |number: &usize| (1..=MAX_QUEUE_SIZE).contains(number);
+        let read = |value: &str| value.parse().ok().filter(is_allowed);
+        self.first(&[name], "a whole number from 1 to 1048576", read)
+            .unwrap_or(default)
+    }
+
+    fn list(&self, name: &str) -> Option<Vec<String>> {
+        let entries = self
+            .text(name)?
+            .split(',')
+            .map(|entry| entry.trim().to_ascii_lowercase());
+        Some(entries.filter(|entry| !entry.is_empty()).collect())
+    }
+
     fn warn_about_other_signals(&mut self) {
         for entry in self.list("OTEL_METRICS_EXPORTER").unwrap_or_default() {
             if !matches!(entry.as_str(), "prometheus" | "none") {
@@ -102,7 +236,7 @@ impl EnvironmentReader<'_> {
                             "otlp needs a usable OTEL_EXPORTER_OTLP_ENDPOINT",
                         );
                     }
-                    otlp.map(|settings| ExporterSettings::Otlp(Box::new(settings)))
+                    otlp.map(ExporterSettings::Otlp)
                 }
                 "console" | "otlp/stdout" => Some(ExporterSettings::Console),
                 "none" => return Vec::new(),
@@ -147,9 +281,9 @@ impl EnvironmentReader<'_> {
             .unwrap_or(1.0)
     }
 
-    fn propagators(&mut self) -> Propagators {
+    fn propagates(&mut self) -> bool {
         let Some(entries) = self.list("OTEL_PROPAGATORS") else {
-            return Propagators { trace_context: true };
+            return true;
         };
         let (mut trace_context, mut none, mut known) = (false, false, false);
         for entry in &entries {
@@ -165,9 +299,7 @@ impl EnvironmentReader<'_> {
             known = true;
         }
         // A value of which nothing can be used counts as unset.
-        Propagators {
-            trace_context: !known || (trace_context && !none),
-        }
+        !known || (trace_context && !none)
     }
 
     fn limits(&mut self) -> SpanLimitSettings {
@@ -236,21 +368,148 @@ impl EnvironmentReader<'_> {
     }
 
     fn exemplars(&mut self) -> ExemplarFilter {
-        self.first(
-            &["OTEL_METRICS_EXEMPLAR_FILTER"],
-            "always_on, always_off or trace_based",
-            ExemplarFilter::named,
-        )
-        .unwrap_or_default()
+        let choices = [
+            ("always_on", ExemplarFilter::AlwaysOn),
+            ("always_off", ExemplarFilter::AlwaysOff),
+            ("trace_based", ExemplarFilter::TraceBased),
+        ];
+        self.choice(&["OTEL_METRICS_EXEMPLAR_FILTER"], &choices)
+            .unwrap_or_default()
     }
 
     fn sdk_log_level(&mut self) -> Option<String> {
-        let read = |value: &str| {
-            let value = value.to_ascii_lowercase();
-            matches!(value.as_str(), "off" | "error" | "warn" | "info" | "debug" | "trace").then_some(value)
-        };
-        self.first(&["OTEL_LOG_LEVEL"], "off, error, warn, info, debug or trace", read)
+        let levels = ["off", "error", "warn", "info", "debug", "trace"].map(|level| (level, level.to_owned()));
+        self.choice(&["OTEL_LOG_LEVEL"], &levels)
     }
+
+    /// The collector that the environment names.
+    fn otlp(&mut self) -> Option<OtlpSettings> {
+        let protocol = self.protocol();
+        let endpoint = self.endpoint(protocol)?;
+        Some(OtlpSettings { protocol, endpoint })
+    }
+
+    fn protocol(&mut self) -> OtlpProtocol {
+        let choices = [
+            ("grpc", OtlpProtocol::Grpc),
+            ("http/protobuf", OtlpProtocol::HttpProtobuf),
+            ("http/json", OtlpProtocol::HttpJson),
+        ];
+        let names = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+        self.choice(&names, &choices).unwrap_or(OtlpProtocol::HttpProtobuf)
+    }
+
+    /// The endpoint of the signal verbatim, or the general one with the signal path added for HTTP.
+    fn endpoint(&mut self, protocol: OtlpProtocol) -> Option<String> {
+        const SIGNAL: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+        const GENERAL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+        const EXPECTED: &str = "a URL such as http://collector:4318";
+        match protocol {
+            OtlpProtocol::Grpc => {
+                let insecure = ["OTEL_EXPORTER_OTLP_TRACES_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE"];
+                let scheme = if self.boolean(&insecure) { "http" } else { "https" };
+                let read = |value: &str| {
+                    if value.contains("://") {
+                        collector_url(value)
+                    } else {
+                        collector_url(&format!("{scheme}://{value}"))
+                    }
+                };
+                self.first(&[SIGNAL, GENERAL], EXPECTED, read)
+            }
+            OtlpProtocol::HttpProtobuf | OtlpProtocol::HttpJson => {
+                self.first(&[SIGNAL], EXPECTED, collector_url).or_else(|| {
+                    let with_path = |value: &str| collector_url(&format!("{}/v1/traces", value.trim_end_matches('/')));
+                    self.first(&[GENERAL], EXPECTED, with_path)
+                })
+            }
+        }
+    }
+
+    /// What holds for every collector.
+    fn transport(&mut self) -> TransportSettings {
+        TransportSettings {
+            compression: self.compression(),
+            timeout: self.milliseconds(
+                &["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"],
+                10_000,
+            ),
+            certificate: self.file("CERTIFICATE"),
+            client_certificate: self.file("CLIENT_CERTIFICATE"),
+            client_key: self.file("CLIENT_KEY"),
+        }
+    }
+
+    fn compression(&mut self) -> Compression {
+        let names = [
+            "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION",
+            "OTEL_EXPORTER_OTLP_COMPRESSION",
+        ];
+        let choices = [("gzip", Compression::Gzip), ("none", Compression::None)];
+        self.choice(&names, &choices).unwrap_or_default()
+    }
+
+    fn file(&self, suffix: &str) -> Option<PathBuf> {
+        let signal = format!("OTEL_EXPORTER_OTLP_TRACES_{suffix}");
+        let general = format!("OTEL_EXPORTER_OTLP_{suffix}");
+        self.text(&signal).or_else(|| self.text(&general)).map(PathBuf::from)
+    }
+
+    /// Headers that the collector asks for, such as a token.
+    fn headers(&mut self) -> HeaderMap {
+        let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
+        let read = |value: &str| {
+            let mut headers = HeaderMap::new();
+            for (key, value) in key_values(value)? {
+                let mut value = HeaderValue::from_str(&value).ok()?;
+                value.set_sensitive(true);
+                headers.insert(HeaderName::from_bytes(key.as_bytes()).ok()?, value);
+            }
+            Some(headers)
+        };
+        self.first(&names, "key=value pairs separated by commas", read)
+            .unwrap_or_default()
+    }
+}
+
+/// W3C baggage syntax without properties: `key=value` pairs separated by commas, values percent-encoded. One pair that
+/// cannot be read makes the whole text unusable, as the specification asks.
+fn key_values(text: &str) -> Option<Vec<(String, String)>> {
+    let mut pairs = Vec::new();
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let (key, value) = entry.split_once('=')?;
+        let key = percent_decode(key.trim())?;
+        if key.is_empty() {
+            return None;
+        }
+        pairs.push((key, percent_decode(value.trim())?));
+    }
+    Some(pairs)
+}
+
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let (digits, tail) = rest.split_at_checked(2)?;
+        let high = char::from(digits[0]).to_digit(16)?;
+        let low = char::from(digits[1]).to_digit(16)?;
+        bytes.push(u8::try_from(high * 16 + low).ok()?);
+        rest = tail;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The URL when it names an HTTP host.
+fn collector_url(text: &str) -> Option<String> {
+    let uri: Uri = text.parse().ok()?;
+    let http = matches!(uri.scheme_str(), Some("http" | "https"));
+    (http && uri.host().is_some_and(|host| !host.is_empty())).then(|| text.to_owned())
 }
 
 #[cfg(test)]

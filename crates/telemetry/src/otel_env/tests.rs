@@ -40,7 +40,7 @@ fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
         },
         headers: HeaderMap::new(),
         sampler: KEEP_ALL,
-        propagators: Propagators { trace_context: true },
+        propagates: true,
         limits: SpanLimitSettings {
             value_length: 4096,
             attributes: 128,
@@ -221,7 +221,7 @@ fn propagator_table() {
         ("b3,jaeger,tracecontext", true, 2),
     ] {
         let parsed = settings(&[("OTEL_PROPAGATORS", value)]);
-        assert_eq!(parsed.settings.propagators, Propagators { trace_context }, "{value}");
+        assert_eq!(parsed.settings.propagates, trace_context, "{value}");
         assert_eq!(parsed.warnings.len(), warnings, "{value}");
     }
 }

@@ -55,7 +55,8 @@ impl Attempt<'_> {
     pub(super) async fn write_trace_context(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let outcome = self.write(&self.work.context.requests, snapshot, write).await;
         let metrics = &self.work.context.metrics;
-        metrics.trace_context_injected("VolumeAttachment", outcome.is_ok());
+        let result = if outcome.is_ok() { "success" } else { "failure" };
+        metrics.trace_context_injected("VolumeAttachment", result);
         outcome
     }
 }

@@ -102,3 +102,25 @@ fn what_a_comparison_found_is_not_shown_for_ever() {
         2
     );
 }
+
+#[test]
+fn what_became_of_trace_contexts_begins_at_zero_and_counts() {
+    let metrics = Metrics::default();
+    let line = |counter: &str, kind: &str, result: &str, count: u32| {
+        let labels = format!("resource_kind=\"{kind}\",result=\"{result}\"");
+        let line = format!("trace_context_annotations_{counter}_total{{{labels}}} {count}");
+        assert_lines(&metrics, &line, &[&line]);
+    };
+    for kind in ["VolumeAttachment", "PersistentVolume"] {
+        for result in ["success", "invalid"] {
+            line("extracted", kind, result, 0);
+            metrics.trace_context_extracted(kind, result);
+            line("extracted", kind, result, 1);
+        }
+    }
+    for result in ["success", "failure"] {
+        line("injected", "VolumeAttachment", result, 0);
+        metrics.trace_context_injected("VolumeAttachment", result);
+        line("injected", "VolumeAttachment", result, 1);
+    }
+}

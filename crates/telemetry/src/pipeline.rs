@@ -1,0 +1,211 @@
+//! The trace pipeline of the process: sampler, limits, resource, queue and export thread, and its end.
+//!
+//! There is one or none: the environment of the process says where spans go. The export thread has its own single-threaded
+//! runtime, so that neither a slow collector nor a shutdown can block the operator's runtime, whatever its kind. This module
+//! must not wait for a collector longer than it is allowed to, and installs no global tracer provider.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::trace::TracerProvider;
+use opentelemetry::{Context, InstrumentationScope, KeyValue};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::batch::{self, CountingSpanProcessor, SpanQueue};
+use super::collector::without_sdk_warnings;
+use super::exporter::Exporters;
+use super::ids::SpanIdGenerator;
+use super::names;
+use super::otel_env::{RootSampler, SamplerSettings, TraceSettings};
+use super::share::PresetSampler;
+use super::span_counts::{SpanCounters, SpanCounts};
+use super::trace::Tracer;
+
+/// What a caller allows on top of the cap for the export thread to answer.
+const ANSWER_SLACK: Duration = Duration::from_millis(250);
+
+/// What became of the spans during a shutdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushOutcome {
+    /// Every span that had ended was handed to the exporters.
+    Flushed,
+    /// The cap was reached first, or exports failed: this many spans were lost during the call.
+    Lost(u64),
+}
+
+/// Owns the export thread. Keep it until everything that makes spans has stopped, then call
+/// [`TelemetryGuard::shutdown`]; a guard that is only dropped loses the spans not exported yet.
+#[derive(Debug)]
+#[must_use = "dropping the guard stops the export of spans"]
+pub struct TelemetryGuard {
+    pipeline: Option<Pipeline>,
+    pub(super) counters: Arc<SpanCounters>,
+}
+
+impl TelemetryGuard {
+    /// Starts the pipeline, if there is one. When it cannot be started, a warning is logged and the tracer does nothing.
+    pub(super) fn start(settings: &TraceSettings, counters: Arc<SpanCounters>) -> (Tracer, Self) {
+        let none = |counters| {
+            let pipeline = None;
+            (Tracer::disabled(), Self { pipeline, counters })
+        };
+        if settings.exporters.is_empty() {
+            return none(counters);
+        }
+        match Pipeline::start(settings, &counters) {
+            Ok((tracer, pipeline)) => {
+                let pipeline = Some(pipeline);
+                (tracer, Self { pipeline, counters })
+            }
+            Err(error) => {
+                tracing::warn!("cannot start the export thread for traces: {error}; tracing is off");
+                none(counters)
+            }
+        }
+    }
+
+    /// Resolves when the export thread has ended though nobody closed the pipeline; never without one.
+    pub async fn failed(&mut self) {
+        match &mut self.pipeline {
+            // Whether it said so or panicked.
+            Some(pipeline) => drop((&mut pipeline.finished).await),
+            None => return std::future::pending().await,
+        }
+        self.pipeline = None;
+    }
+
+    /// Spans that have ended and are neither exported nor lost yet.
+    pub fn open_spans(&self) -> u64 {
+        self.counters.read().open()
+    }
+
+    /// Stops taking spans, exports those that have ended, and stops the export thread, all within `cap` (see
+    /// `SHUTDOWN_CAP`). Only awaits, so that it is safe on any runtime.
+    pub async fn shutdown(mut self, cap: Duration) -> FlushOutcome {
+        let before = self.counters.read();
+        self.close(cap);
+        if let Some(pipeline) = self.pipeline.take() {
+            // Neither a late nor a dead thread may hold the caller up; the counts say what became of the spans.
+            drop(tokio::time::timeout(cap + ANSWER_SLACK, pipeline.finished).await);
+        }
+        let after = self.counters.read();
+        match lost(&after) - lost(&before) + after.open() {
+            0 => FlushOutcome::Flushed,
+            lost => FlushOutcome::Lost(lost),
+        }
+    }
+
+    /// Refuses new spans, and stops the thread within `cap`. Returns at once.
+    fn close(&self, cap: Duration) {
+        if let Some(pipeline) = &self.pipeline {
+            pipeline.queue.close(Instant::now() + cap.min(Duration::from_mins(1)));
+        }
+    }
+}
+
+impl Drop for TelemetryGuard {
+    fn drop(&mut self) {
+        self.close(Duration::ZERO);
+    }
+}
+
+fn lost(counts: &SpanCounts) -> u64 {
+    counts.export_failed + counts.shutdown
+}
+
+#[derive(Debug)]
+struct Pipeline {
+    queue: Arc<SpanQueue>,
+    /// Resolves when the export thread is at its end.
+    finished: oneshot::Receiver<()>,
+}
+
+impl Pipeline {
+    /// Starts the export thread. Nothing here waits for a file or the network.
+    fn start(settings: &TraceSettings, counters: &Arc<SpanCounters>) -> std::io::Result<(Tracer, Self)> {
+        let resource = resource(settings);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let exporters = Exporters::new(&settings.exporters, settings, &resource);
+        let queue = SpanQueue::new(settings.batch, Arc::clone(counters));
+        let finished = spawn_export_thread(runtime, Arc::clone(&queue), exporters)?;
+        let tracer = tracer(settings, resource, Arc::clone(&queue));
+        Ok((tracer, Self { queue, finished }))
+    }
+}
+
+fn spawn_export_thread(
+    runtime: tokio::runtime::Runtime,
+    queue: Arc<SpanQueue>,
+    exporters: Exporters,
+) -> std::io::Result<oneshot::Receiver<()>> {
+    let (sender, finished) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("span-export".to_owned())
+        .spawn(move || {
+            // Whatever the exporter's own HTTP stack would trace is suppressed on this thread.
+            let _suppressed = Context::enter_telemetry_suppressed_scope();
+            runtime.block_on(batch::run(queue, exporters));
+            // The receiver is gone when nobody waits for the end.
+            sender.send(()).ok();
+            // A name lookup that hangs must not hold the thread.
+            runtime.shutdown_background();
+        })?;
+    Ok(finished)
+}
+
+fn resource(settings: &TraceSettings) -> Resource {
+    let attributes = settings
+        .resource
+        .iter()
+        .map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+    Resource::builder_empty()
+        .with_detector(Box::new(opentelemetry_sdk::resource::TelemetryResourceDetector))
+        .with_attributes(attributes)
+        .build()
+}
+
+fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<SpanQueue>) -> Tracer {
+    let limits = settings.limits;
+    let sampler = sampler(settings.sampler);
+    let provider = without_sdk_warnings(SdkTracerProvider::builder)
+        .with_sampler(PresetSampler(sampler.clone()))
+        .with_id_generator(SpanIdGenerator::default())
+        .with_max_attributes_per_span(limits.attributes)
+        .with_max_events_per_span(limits.events)
+        .with_max_links_per_span(limits.links)
+        .with_max_attributes_per_event(limits.event_attributes)
+        .with_max_attributes_per_link(limits.link_attributes)
+        .with_resource(resource)
+        .with_span_processor(CountingSpanProcessor(queue))
+        .build();
+    let scope = InstrumentationScope::builder(names::SERVICE_NAME)
+        .with_version(env!("CARGO_PKG_VERSION"))
+        .with_schema_url(names::SCHEMA_URL)
+        .build();
+    Tracer::new(
+        provider.tracer_with_scope(scope),
+        sampler,
+        limits.value_length,
+        settings.propagates,
+    )
+}
+
+fn sampler(settings: SamplerSettings) -> Sampler {
+    let root = match settings.root {
+        RootSampler::AlwaysOn => Sampler::AlwaysOn,
+        RootSampler::AlwaysOff => Sampler::AlwaysOff,
+        RootSampler::Ratio(ratio) => Sampler::TraceIdRatioBased(ratio),
+    };
+    if settings.parent_based {
+        Sampler::ParentBased(Box::new(root))
+    } else {
+        root
+    }
+}
+
+#[cfg(test)]
+#[path = "pipeline_tests.rs"]
+mod tests;
