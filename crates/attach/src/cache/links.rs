@@ -77,9 +77,8 @@ impl Links {
         self.replace_of_volume(previous, current, attachments);
         let node = |record: &Attachment| (record.node.clone(), record.name.clone());
         self.by_node.replace(previous.map(node), current.map(node));
-        let machine = claimed_machine;
         self.machines
-            .replace(previous.and_then(machine), current.and_then(machine));
+            .replace(previous.and_then(claimed_machine), current.and_then(claimed_machine));
         self.handles.replace(
             previous.into_iter().flat_map(named_handles),
             current.into_iter().flat_map(named_handles),

@@ -114,7 +114,11 @@ where
     async fn next(&mut self) -> Option<watcher::Result<watcher::Event<K>>> {
         if self.running.is_none() && std::mem::take(&mut self.is_listed) {
             // Whoever breaks every watch must not cause lists without end.
-            sleep_until(self.restarts.next_free(Instant::now())).await;
+            let now = Instant::now();
+            let begins = self.restarts.next_free(now);
+            if begins > now {
+                sleep_until(begins).await;
+            }
             self.restarts.count(Instant::now());
         }
         let running = self.running.get_or_insert_with(|| Box::pin((self.watch)()));

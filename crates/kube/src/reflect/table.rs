@@ -79,10 +79,10 @@ pub struct ObjectTable<R> {
     reported: ResourceVersion,
     /// The greatest version that the list which is coming in has shown.
     coming_in: ResourceVersion,
-    /// Whether the list that is coming in shows an older state of the API server than was known before.
-    shows_older: bool,
-    /// Whether that was asked for: one list is one sign, however many objects show it.
-    is_reported: bool,
+    /// The last list that showed an older state of the API server than was known before.
+    older_list: Option<u64>,
+    /// The last of these lists that was reported: one list is one sign, however many objects show it.
+    reported_list: Option<u64>,
     /// Whether the watch goes on showing an object that has a tombstone.
     shows_deleted: bool,
     rules: TableRules,
@@ -134,8 +134,8 @@ impl<R> ObjectTable<R> {
             newest: ResourceVersion::default(),
             reported: ResourceVersion::default(),
             coming_in: ResourceVersion::default(),
-            shows_older: false,
-            is_reported: false,
+            older_list: None,
+            reported_list: None,
             shows_deleted: false,
             rules,
         }
@@ -212,7 +212,9 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
             let known = self.records.get(record.name());
             let floor = known.map_or(self.reported, |known| known.record.version());
             let is_older = known.is_none_or(|known| known.list < list) && record.version() < floor;
-            self.shows_older |= self.listed && is_older;
+            if self.listed && is_older {
+                self.older_list = Some(list);
+            }
         }
         if let Some(known) = self.records.get_mut(record.name()) {
             if is_listed && known.list < list {
@@ -284,12 +286,12 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         self.list += 1;
         self.newest = ResourceVersion::default();
         self.coming_in = ResourceVersion::default();
-        (self.shows_older, self.is_reported) = (false, false);
     }
 
     /// Whether the list that comes in shows that the API server went back to an older state; true once for each list.
     pub fn went_back(&mut self) -> bool {
-        self.shows_older && !std::mem::replace(&mut self.is_reported, true)
+        let list = Some(self.list);
+        self.older_list == list && std::mem::replace(&mut self.reported_list, list) != list
     }
 
     /// Counts the version with which the watch reports a deletion.
