@@ -14,7 +14,7 @@ use super::*;
 use crate::cache::{ForcedAttachments, Registration, Route};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::insight::FindingKind;
-use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::queue::{Backoff, Builder};
 use csi_attacher_testbed::api_answers::not_found;
 
@@ -87,7 +87,7 @@ impl Scene {
 
     fn node(&self, name: &str) {
         self.store
-            .apply_node(CsiNode::new(name, &[(DRIVER, "id"), ("other.csi.test", "id")]));
+            .apply(CsiNode::new(name, &[(DRIVER, "id"), ("other.csi.test", "id")]));
     }
 
     fn attachment(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
@@ -102,7 +102,7 @@ impl Scene {
         });
         change(&mut object);
         let wire: VolumeAttachmentWire = serde_json::from_value(object).unwrap();
-        self.store.apply_attachment(wire.into());
+        self.store.apply::<Attachment>(wire.into());
     }
 
     fn volume(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
@@ -113,7 +113,7 @@ impl Scene {
         });
         change(&mut object);
         let wire: PersistentVolumeWire = serde_json::from_value(object).unwrap();
-        self.store.apply_volume(wire.into());
+        self.store.apply::<Volume>(wire.into());
     }
 
     async fn pass(&mut self, now: i64) -> bool {

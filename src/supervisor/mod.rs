@@ -38,7 +38,7 @@ use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
 use crate::findings::{ConfiguredDriver, FindingsHandle};
 use crate::health::CheckHandle;
 use crate::lease::LeaderElections;
-use crate::reflect::{from_lists, patient};
+use crate::reflect::{from_lists, with_backoff};
 use crate::runtime::DriverPhase;
 use drivers::{Drivers, Name};
 use election::LeaderElectionMode;
@@ -102,7 +102,7 @@ impl Supervisor {
     pub async fn run(mut self, client: Client, check: CheckHandle, shutdown: Shutdown) {
         self.drivers.cut_off = shutdown.cut_off;
         let api = Api::<AttacherConfigObject>::all(client);
-        let events = patient(from_lists(|| watcher(api.clone(), watcher::Config::default())));
+        let events = with_backoff(from_lists(|| watcher(api.clone(), watcher::Config::default())));
         self.follow(events, check, &shutdown.stop).await;
         self.finish().await;
         info!("all drivers finished");

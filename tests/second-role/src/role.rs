@@ -70,43 +70,38 @@ impl ClaimRole {
 }
 
 impl Sink<ClaimWire> for ClaimRole {
+    const CONSEQUENCE: &'static str = "until then no claim is counted";
+
     fn lists(&self) -> &Lists {
         &self.0.lists
     }
 
-    fn begins(&self) {
+    fn start_list(&self) {
         self.0.claims.lock().start_list();
     }
 
-    fn takes(&self, object: ClaimWire, origin: Origin) -> Arc<str> {
-        let claim = Claim::from(object);
-        let name = claim.name().clone();
+    fn take_copy(&self, claim: Claim, origin: Origin) {
         let change = self.0.claims.lock().take_copy(claim, origin);
         if let Some(change) = change.filter(|change| change.previous.is_none()) {
             self.enqueue(&change.current);
         }
-        name
     }
 
-    fn completes(&self, seen: &Seen) {
+    fn finish_list(&self, seen: &Seen) {
         let mut claims = self.0.claims.lock();
         for gone in claims.finish_list(seen) {
             claims.remove(gone.name(), gone.uid());
         }
     }
 
-    fn loses(&self, name: &str, uid: &str, version: ResourceVersion) {
+    fn take_deletion(&self, claim: &Claim) {
         let mut claims = self.0.claims.lock();
-        claims.count_end(version);
-        claims.remove(name, uid);
+        claims.count_deletion(claim.version());
+        claims.remove(claim.name(), claim.uid());
     }
 
     fn newest(&self) -> ResourceVersion {
         self.0.claims.lock().newest()
-    }
-
-    fn meanwhile(&self) -> &'static str {
-        "until then no claim is counted"
     }
 }
 

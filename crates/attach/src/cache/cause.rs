@@ -1,14 +1,14 @@
-//! Why a driver looks at an object.
+//! Why a key is enqueued.
 
 use crate::queue;
 
 /// Why a key was queued or woken; kept in the queue as a code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnqueueCause {
-    /// Everything is looked at, as when a driver starts.
+    /// All work of a driver is enqueued, as when it starts.
     #[default]
     Resync,
-    /// The object is new.
+    /// The object is new to the cache.
     Add,
     /// The object changed, or something else that it depends on.
     Update,
@@ -18,9 +18,9 @@ pub enum EnqueueCause {
     ForceSync,
     /// The settings of the driver changed.
     Config,
-    /// The PersistentVolume changed.
+    /// The PersistentVolume of the attachment changed.
     Volume,
-    /// What failed before is tried again, earlier than its backoff says.
+    /// What failed before is retried, earlier than its backoff says.
     Retry,
 }
 

@@ -1,54 +1,33 @@
-//! What several objects say, with how many say it.
+//! A map from keys to several values, each of which may be added several times.
 
 use std::collections::BTreeMap;
 
-/// Keys, each with how often it was put in: mostly one, which costs no more than itself.
-#[derive(Clone, Debug)]
-pub(super) enum Counted<K> {
-    One(K, u32),
-    Several(BTreeMap<K, u32>),
-}
+/// Keys with values. A value is there until it was removed as often as it was added.
+#[derive(Clone, Default)]
+pub(super) struct CountedMap<K, V>(BTreeMap<(K, V), u32>);
 
-impl<K: Ord + Clone> Counted<K> {
-    pub fn add(&mut self, key: K) {
-        match self {
-            Self::One(known, count) if *known == key => *count += 1,
-            Self::One(known, count) => *self = Self::Several([(known.clone(), *count), (key, 1)].into()),
-            Self::Several(all) => *all.entry(key).or_default() += 1,
+/// The default of a value must not be greater than any other.
+impl<K: Ord + Clone, V: Ord + Default> CountedMap<K, V> {
+    /// Removes what an object said before, and adds what it says now.
+    pub fn replace(&mut self, previous: impl IntoIterator<Item = (K, V)>, current: impl IntoIterator<Item = (K, V)>) {
+        for entry in current {
+            *self.0.entry(entry).or_default() += 1;
         }
-    }
-
-    /// Undoes one [`Counted::add`]; true when nothing is left.
-    pub fn remove(&mut self, key: &K) -> bool {
-        match self {
-            Self::One(known, count) => {
-                if known == key {
-                    *count = count.saturating_sub(1);
+        for entry in previous {
+            if let Some(count) = self.0.get_mut(&entry) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    self.0.remove(&entry);
                 }
-                *count == 0
-            }
-            Self::Several(all) => {
-                if let Some(count) = all.get_mut(key) {
-                    *count = count.saturating_sub(1);
-                    if *count == 0 {
-                        all.remove(key);
-                    }
-                }
-                if let (1, Some((last, count))) = (all.len(), all.first_key_value()) {
-                    *self = Self::One(last.clone(), *count);
-                    return false;
-                }
-                all.is_empty()
             }
         }
     }
 
-    /// In their order, each once.
-    pub fn keys(&self) -> impl Iterator<Item = &K> {
-        let (one, several) = match self {
-            Self::One(key, _) => (Some(key), None),
-            Self::Several(all) => (None, Some(all.keys())),
-        };
-        one.into_iter().chain(several.into_iter().flatten())
+    /// The key as it is kept, and its values in their order, each once.
+    pub fn entries(&self, key: K) -> impl Iterator<Item = (&K, &V)> {
+        let entries = self.0.range((key.clone(), V::default())..).map(|(entry, _)| entry);
+        entries
+            .take_while(move |entry| entry.0 == key)
+            .map(|(key, value)| (key, value))
     }
 }

@@ -1,4 +1,4 @@
-//! Attachments that are to be worked on though they look settled.
+//! Attachments that are processed although they look settled.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::objects::Attachment;
 
-/// The marks of one driver, by name and UID. Clones share them.
+/// The marked attachments of one driver, by name and UID. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ForcedAttachments(Arc<Mutex<HashMap<Arc<str>, Box<str>>>>);
 
@@ -26,12 +26,12 @@ impl ForcedAttachments {
         self.0.lock().get(name).is_some_and(|marked| **marked == *uid)
     }
 
-    /// Takes a mark back.
+    /// Removes the mark of a name.
     pub fn unmark(&self, name: &str) {
         self.0.lock().remove(name);
     }
 
-    /// Keeps the marks of these names only: what is not seen to be wrong any more, or is gone, needs none.
+    /// Keeps the marks of these names only: what no comparison finds wrong any more, or what is gone, needs none.
     pub fn retain(&self, wanted: impl Fn(&str) -> bool) {
         self.0.lock().retain(|name, _| wanted(name));
     }

@@ -1,108 +1,172 @@
-//! The three tables and the ways between them: which attachments name a volume, which are on a node.
+//! What one replica knows, as a value: the tables of all kinds and the links between them, without locks, queues and watches.
+//!
+//! [`super::Store`] shares one of these. The model checker (`tests/model-check`) explores what becomes of it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::reflect::{ObjectTable, Origin, TableChange, TableRules};
-
-use super::EnqueueCause;
-use super::counts::Counts;
-use super::links::{OfDriver, pending_since};
-use super::machines::{Handles, Machines};
-use super::sharing::{Names, OfVolume};
+use super::cause::EnqueueCause;
+use super::kinds::CachedKind;
+use super::links::{Counts, Links, pending_since};
+use super::routing::AttacherKey;
+use super::sharing::OfVolume;
+use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
-use crate::decide::{self, DriverFacts, Snapshot};
-use crate::objects::{Attachment, AttachmentSource, CsiNode, ResourceVersion, Volume};
+use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
+use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
+use crate::reflect::{ObjectTable, Origin, Seen, TableChange, TableContent, TableRules};
 
-/// Who has to look again.
-#[derive(Debug)]
-pub enum CacheChange {
-    /// Nobody.
-    None,
-    /// An attachment was made or changed.
-    Attachment {
-        /// Its name.
-        name: Arc<str>,
-        /// The object that had the name before, when it was another one: its end fell into a gap of the watch.
-        replaced: Option<Arc<Attachment>>,
-        /// What brought the change.
-        cause: EnqueueCause,
-        /// Other attachments that may have waited for this change.
-        waiting: Vec<Arc<str>>,
-    },
-    /// An attachment is gone.
-    AttachmentGone {
-        /// As it was known last.
-        record: Arc<Attachment>,
-        /// Other attachments that may have waited for this.
-        waiting: Vec<Arc<str>>,
-    },
-    /// A PersistentVolume was made or changed, or is gone.
-    Volume {
-        /// Its name.
-        name: Arc<str>,
-        /// The attachments that name it.
-        attachments: Vec<Arc<str>>,
-        /// What brought the change.
-        cause: EnqueueCause,
-    },
-    /// A CSINode was made or changed, or is gone.
-    Node {
-        /// The attachments that it concerns.
-        attachments: Vec<Arc<str>>,
-    },
-}
-
-/// Names of the work of a driver.
-pub struct PendingKeys {
+/// What a change to the cache concerns.
+#[derive(Debug, Default)]
+pub struct CacheChange {
+    /// The key of the object that changed, and why it has to be enqueued; none of a kind that has no work of its own.
+    pub own: Option<(AttacherKey, EnqueueCause)>,
+    /// The attachment that is gone: its object was deleted, or another object has its name now.
+    pub gone: Option<Arc<Attachment>>,
+    /// The names of the other attachments that may have waited for the change.
     pub attachments: Vec<Arc<str>>,
-    pub volumes: Vec<Arc<str>>,
+    /// Why they have to be enqueued.
+    pub cause: EnqueueCause,
 }
 
+impl CacheChange {
+    /// What has to be enqueued, in this order.
+    pub fn keys(&self) -> impl Iterator<Item = (AttacherKey, EnqueueCause)> {
+        let others = self.attachments.iter();
+        let others = others.map(|name| (AttacherKey::Attachment(name.clone()), self.cause));
+        // The volume that the attachment named may be released now.
+        let volume = self.gone.as_ref().and_then(|gone| gone.volume_name());
+        let volume = volume.map(|name| (AttacherKey::Volume(name.clone()), EnqueueCause::Update));
+        self.own.clone().into_iter().chain(others).chain(volume)
+    }
+}
+
+/// The copies of all kinds, and the links between them.
 #[derive(Clone, Default)]
 pub struct Index {
-    pub attachments: ObjectTable<Attachment>,
-    pub volumes: ObjectTable<Volume>,
-    pub nodes: ObjectTable<CsiNode>,
-    pub(super) by_volume: HashMap<Arc<str>, OfVolume>,
-    pub(super) by_node: HashMap<Arc<str>, Names>,
-    pub(super) machines: Machines,
-    pub(super) handles: Handles,
-    pub(super) drivers: HashMap<Arc<str>, OfDriver>,
+    pub(super) attachments: ObjectTable<Attachment>,
+    pub(super) volumes: ObjectTable<Volume>,
+    pub(super) nodes: ObjectTable<CsiNode>,
+    pub(super) links: Links,
 }
 
+/// What tells two caches apart: with one content they take in everything alike.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CacheContent([TableContent; 3]);
+
 impl Index {
-    /// One whose tables take copies in by these rules.
-    pub fn with_rules(rules: TableRules) -> Self {
+    pub(super) fn with_rules(rules: TableRules) -> Self {
         Self {
             attachments: ObjectTable::with_rules(rules),
             volumes: ObjectTable::with_rules(rules),
             nodes: ObjectTable::with_rules(rules),
-            ..Self::default()
+            links: Links::default(),
         }
     }
 
+    /// A list of a kind begins.
+    pub fn start_list<R: CachedKind>(&mut self) {
+        R::table_mut(self).start_list();
+    }
+
+    /// A list of a kind is complete: what is not `seen` is gone.
+    pub fn finish_list<R: CachedKind>(&mut self, seen: &Seen) -> Vec<CacheChange> {
+        let unseen = R::table_mut(self).finish_list(seen);
+        let changes = unseen.iter();
+        changes
+            .filter_map(|record| self.remove::<R>(record.name(), record.uid()))
+            .collect()
+    }
+
+    /// Takes in a copy of an object, unless it is not newer than what is known.
+    pub fn take_copy<R: CachedKind>(&mut self, mut record: R, origin: Origin) -> Option<CacheChange> {
+        record.share_names(self);
+        let TableChange { previous, current } = R::table_mut(self).take_copy(record, origin)?;
+        Some(R::relink(self, previous.as_ref(), Some(&current)))
+    }
+
+    /// Takes in an object from an answer to a request of ours.
+    ///
+    /// It may show that our write was the last thing that held the object; it then counts as gone at once. An object
+    /// that is not known any more stays unknown: the watch was faster and has reported its deletion, and does not report it again.
+    pub fn take_response<R: CachedKind>(&mut self, record: R) -> Option<CacheChange> {
+        R::table(self).get(record.name())?;
+        if !record.is_gone() {
+            return self.take_copy(record, Origin::Answer);
+        }
+        let (name, uid) = (record.name().clone(), record.uid().to_owned());
+        let freed = self.take_copy(record, Origin::Answer);
+        let gone = R::table_mut(self).mark_deleted(&name, &uid);
+        let mut change = self.unlink(gone)?;
+        // Its last version may already have ended what others waited for.
+        change
+            .attachments
+            .extend(freed.into_iter().flat_map(|freed| freed.attachments));
+        change.attachments.sort_unstable();
+        change.attachments.dedup();
+        Some(change)
+    }
+
+    /// Takes in that an object is gone, as the watch reports it.
+    pub fn remove<R: CachedKind>(&mut self, name: &str, uid: &str) -> Option<CacheChange> {
+        let gone = R::table_mut(self).remove(name, uid);
+        self.unlink(gone)
+    }
+
+    /// Takes in that the object of a request is not there, as an answer says (404). The watch may still show it.
+    pub fn mark_deleted(&mut self, target: &WriteTarget, uid: &str) -> Option<CacheChange> {
+        match target {
+            WriteTarget::Attachment(name) | WriteTarget::AttachmentStatus(name) => {
+                let gone = self.attachments.mark_deleted(name, uid);
+                self.unlink(gone)
+            }
+            WriteTarget::Volume(name) => {
+                let gone = self.volumes.mark_deleted(name, uid);
+                self.unlink(gone)
+            }
+        }
+    }
+
+    fn unlink<R: CachedKind>(&mut self, gone: Option<Arc<R>>) -> Option<CacheChange> {
+        Some(R::relink(self, Some(&gone?), None))
+    }
+
+    /// What tells this cache apart from others.
+    pub fn content(&self) -> CacheContent {
+        CacheContent([self.attachments.content(), self.volumes.content(), self.nodes.content()])
+    }
+
+    /// An attachment with what is around it; it need not be known.
+    pub(super) fn view<'a>(&'a self, attachment: &'a Attachment) -> AttachmentView<'a> {
+        AttachmentView {
+            index: self,
+            attachment,
+        }
+    }
+
+    /// What is known about an attachment; none when there is no such object.
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
         let attachment = self.attachments.get(name)?.clone();
-        let volume = attachment
-            .volume_name()
-            .and_then(|volume| self.volumes.get(volume))
-            .cloned();
-        let node = self.nodes.get(&attachment.node).cloned();
-        let neighbours = self.neighbours(&attachment);
+        let view = self.view(&attachment);
         Some(Snapshot {
+            volume: view.volume().cloned(),
+            node: self.nodes.get(&attachment.node).cloned(),
+            neighbours: view.neighbours(),
             attachment,
-            volume,
-            node,
-            neighbours,
         })
     }
 
-    pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
-        let volume = self.volumes.get(name)?.clone();
-        Some((volume, self.by_volume.get(name).map_or(0, OfVolume::len)))
+    /// Whether an attachment other than this one is claimed for a place, whatever its node is called.
+    pub fn is_claimed(&self, attachment: &Attachment, driver: &DriverFacts, place: VolumeOnNode<'_>) -> bool {
+        self.view(attachment).is_place_of_another(driver, place)
     }
 
+    /// A PersistentVolume and the number of VolumeAttachments of any driver that name it.
+    pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
+        let volume = self.volumes.get(name)?.clone();
+        Some((volume, self.links.of_volume(name).map_or(0, OfVolume::len)))
+    }
+
+    /// Version of the known copy of the object that a write goes to.
     pub fn version(&self, target: &WriteTarget) -> Option<ResourceVersion> {
         match target {
             WriteTarget::Attachment(name) | WriteTarget::AttachmentStatus(name) => {
@@ -112,244 +176,44 @@ impl Index {
         }
     }
 
-    pub fn counts(&self, attacher: &str) -> Counts {
-        self.drivers
-            .get(attacher)
-            .map(|driver| driver.counts)
-            .unwrap_or_default()
+    pub(super) fn counts(&self, driver: &str) -> Counts {
+        self.links.counts(driver)
     }
 
-    pub fn oldest_pending(&self, attacher: &str) -> Option<Arc<Attachment>> {
-        let pair = [
-            self.oldest_pending_of(attacher, false),
-            self.oldest_pending_of(attacher, true),
-        ];
-        pair.into_iter().flatten().min_by_key(|record| pending_since(record))
+    pub(super) fn oldest_pending(&self, driver: &str) -> Option<Arc<Attachment>> {
+        let oldest = [false, true].map(|detaching| self.oldest_pending_of(driver, detaching));
+        oldest.into_iter().flatten().min_by_key(|record| pending_since(record))
     }
 
-    pub fn claimed(&self, attacher: &str, finalizer: &str) -> usize {
-        let mine = self.attachments.values().filter(|record| &*record.attacher == attacher);
-        mine.filter(|record| record.finalizers.contains(finalizer)).count()
+    pub(super) fn oldest_pending_of(&self, driver: &str, detaching: bool) -> Option<Arc<Attachment>> {
+        self.attachments
+            .get(self.links.oldest_pending(driver, detaching)?)
+            .cloned()
     }
 
-    /// In no order.
-    pub fn attachments_of(&self, attacher: &str) -> Vec<Arc<str>> {
-        let mine = self.attachments.values().filter(|record| &*record.attacher == attacher);
-        mine.map(|record| record.name.clone()).collect()
-    }
-
-    pub fn oldest_pending_of(&self, attacher: &str, detaching: bool) -> Option<Arc<Attachment>> {
-        let oldest = self.drivers.get(attacher)?.oldest_pending(detaching)?;
-        self.attachments.get(oldest).cloned()
-    }
-
-    /// Everything of a driver that may need work: a driver that starts must find what piled up before. In the order of
-    /// names, so that two starts over the same objects do the same.
-    pub fn work_of(&self, driver: &DriverFacts) -> PendingKeys {
-        let mine = self
-            .attachments
+    /// All attachments of a driver, in no order.
+    pub(super) fn attachments_of(&self, driver: &str) -> impl Iterator<Item = &Arc<Attachment>> {
+        self.attachments
             .values()
-            .filter(|record| record.attacher == driver.name);
-        let mut work = PendingKeys {
-            attachments: mine
-                .filter(|record| {
-                    let volume = record.volume_name().and_then(|name| self.volumes.get(name));
-                    decide::needs_work(record, volume.map(|volume| &**volume), driver)
-                })
-                .map(|record| record.name.clone())
-                .collect(),
-            volumes: self
-                .volumes
-                .values()
-                .filter(|record| decide::may_release(record, driver))
-                .map(|record| record.name.clone())
-                .collect(),
+            .filter(move |record| &*record.attacher == driver)
+    }
+
+    /// Everything of a driver that may need work: a driver that starts must find what piled up before. Attachments come first, each kind in
+    /// the order of names, so that two starts over the same objects do the same.
+    pub fn work_of(&self, driver: &DriverFacts) -> Vec<AttacherKey> {
+        let needs_work = |record: &&Arc<Attachment>| {
+            let volume = self.view(record).volume_record();
+            decide::needs_work(record, volume, driver)
         };
-        work.attachments.sort_unstable();
-        work.volumes.sort_unstable();
-        work
+        let attachments = self.attachments_of(&driver.name).filter(needs_work);
+        let volumes = self
+            .volumes
+            .values()
+            .filter(|record| decide::may_release(record, driver));
+        let attachments = attachments.map(|record| AttacherKey::Attachment(record.name.clone()));
+        let volumes = volumes.map(|record| AttacherKey::Volume(record.name.clone()));
+        let mut keys: Vec<AttacherKey> = attachments.chain(volumes).collect();
+        keys.sort_unstable();
+        keys
     }
-
-    pub fn take_attachment(&mut self, mut record: Attachment, origin: Origin) -> CacheChange {
-        self.share_names(&mut record);
-        let Some(TableChange { previous, current }) = self.attachments.take_copy(record, origin) else {
-            return CacheChange::None;
-        };
-        let before = previous.as_deref().map(|previous| self.part(previous));
-        match &previous {
-            // Almost every change leaves an attachment where it was found: its spec cannot change.
-            Some(previous) if same_place(previous, &current) => {
-                self.uncount(previous);
-                self.count(&current);
-                self.update_in_place(previous, &current);
-            }
-            Some(previous) => {
-                self.unlink(previous);
-                self.link(&current);
-            }
-            None => self.link(&current),
-        }
-        let waiting = self.waiting_for_change(before, Some(&*current));
-        let former = previous.as_deref().filter(|previous| previous.uid == current.uid);
-        CacheChange::Attachment {
-            waiting,
-            cause: EnqueueCause::of_change(
-                former.map(|former| former.deleting.is_some()),
-                current.deleting.is_some(),
-            ),
-            name: current.name.clone(),
-            replaced: previous.filter(|previous| previous.uid != current.uid),
-        }
-    }
-
-    /// An answer to a request of ours; see `Store::apply_attachment_response`.
-    pub fn answered_attachment(&mut self, record: Attachment) -> CacheChange {
-        if self.attachments.get(&record.name).is_none() {
-            return CacheChange::None;
-        }
-        let gone = record.is_gone().then(|| (record.name.clone(), record.uid.clone()));
-        let change = self.take_attachment(record, Origin::Answer);
-        let Some((name, uid)) = gone else { return change };
-        match (change, self.bury_attachment(&name, &uid)) {
-            // Its last version has given up already what they waited for.
-            (CacheChange::Attachment { waiting: freed, .. }, CacheChange::AttachmentGone { record, mut waiting }) => {
-                waiting.extend(freed);
-                waiting.sort_unstable();
-                waiting.dedup();
-                CacheChange::AttachmentGone { record, waiting }
-            }
-            (_, gone) => gone,
-        }
-    }
-
-    pub fn take_volume(&mut self, record: Volume, origin: Origin) -> CacheChange {
-        let Some(TableChange { previous, current }) = self.volumes.take_copy(record, origin) else {
-            return CacheChange::None;
-        };
-        let former = previous.as_deref().filter(|previous| previous.uid == current.uid);
-        let cause = EnqueueCause::of_change(former.map(|former| former.deleting), current.deleting);
-        if let Some(previous) = previous {
-            self.handles.remove_volume(&previous);
-        }
-        self.handles.add_volume(&current);
-        self.volume_changed(&current.name, cause)
-    }
-
-    /// An answer to a request of ours; see `Store::apply_volume_response`.
-    pub fn answered_volume(&mut self, record: Volume) -> CacheChange {
-        if self.volumes.get(&record.name).is_none() {
-            return CacheChange::None;
-        }
-        let gone = record.is_gone().then(|| (record.name.clone(), record.uid.clone()));
-        let change = self.take_volume(record, Origin::Answer);
-        match gone {
-            Some((name, uid)) => self.bury_volume(&name, &uid),
-            None => change,
-        }
-    }
-
-    pub fn take_node(&mut self, record: CsiNode, origin: Origin) -> CacheChange {
-        let Some(TableChange { previous, current }) = self.nodes.take_copy(record, origin) else {
-            return CacheChange::None;
-        };
-        let freed = previous.map_or_else(Vec::new, |previous| {
-            self.machines.remove_node(&previous);
-            self.freed_by_node(&previous, Some(&*current))
-        });
-        self.machines.add_node(&current);
-        self.node_changed(&current.name, freed)
-    }
-
-    /// The watch reports that an attachment is gone.
-    pub fn remove_attachment(&mut self, name: &str, uid: &str) -> CacheChange {
-        let taken = self.attachments.remove(name, uid);
-        self.attachment_gone(taken)
-    }
-
-    /// An answer to our own write says that an attachment is gone.
-    pub fn bury_attachment(&mut self, name: &str, uid: &str) -> CacheChange {
-        let taken = self.attachments.mark_deleted(name, uid);
-        self.attachment_gone(taken)
-    }
-
-    pub fn attachment_gone(&mut self, taken: Option<Arc<Attachment>>) -> CacheChange {
-        let Some(record) = taken else { return CacheChange::None };
-        let before = self.part(&record);
-        self.unlink(&record);
-        let waiting = self.waiting_for_change(Some(before), None);
-        CacheChange::AttachmentGone { record, waiting }
-    }
-
-    pub fn volume_changed(&self, name: &Arc<str>, cause: EnqueueCause) -> CacheChange {
-        CacheChange::Volume {
-            cause,
-            name: name.clone(),
-            attachments: self
-                .by_volume
-                .get(name)
-                .into_iter()
-                .flat_map(OfVolume::names)
-                .cloned()
-                .collect(),
-        }
-    }
-
-    fn node_changed(&self, name: &str, freed: Vec<Arc<str>>) -> CacheChange {
-        let mut attachments: Vec<Arc<str>> = self.on_node(name).cloned().collect();
-        attachments.extend(freed);
-        CacheChange::Node { attachments }
-    }
-
-    /// Names of the attachments of a node, in their order.
-    pub(super) fn on_node(&self, name: &str) -> impl Iterator<Item = &Arc<str>> {
-        self.by_node.get(name).into_iter().flat_map(Names::iter)
-    }
-
-    /// Thousands of attachments name the same few drivers and nodes: one copy of each name serves all.
-    fn share_names(&self, record: &mut Attachment) {
-        if let Some(known) = self.attachments.get(&record.name) {
-            record.name = known.name.clone();
-        }
-        if let Some((shared, _)) = self.drivers.get_key_value(&record.attacher) {
-            record.attacher = shared.clone();
-        }
-        if let Some((shared, _)) = self.by_node.get_key_value(&record.node) {
-            record.node = shared.clone();
-        }
-        if let AttachmentSource::PersistentVolume(name) = &mut record.source
-            && let Some(volume) = self.volumes.get(name)
-        {
-            *name = volume.name.clone();
-        }
-    }
-
-    fn volume_gone(&mut self, taken: Option<Arc<Volume>>) -> CacheChange {
-        let Some(record) = taken else { return CacheChange::None };
-        self.handles.remove_volume(&record);
-        self.volume_changed(&record.name, EnqueueCause::Update)
-    }
-
-    pub fn remove_volume(&mut self, name: &str, uid: &str) -> CacheChange {
-        let taken = self.volumes.remove(name, uid);
-        self.volume_gone(taken)
-    }
-
-    pub fn bury_volume(&mut self, name: &str, uid: &str) -> CacheChange {
-        let taken = self.volumes.mark_deleted(name, uid);
-        self.volume_gone(taken)
-    }
-
-    pub fn remove_node(&mut self, name: &str, uid: &str) -> CacheChange {
-        let Some(record) = self.nodes.remove(name, uid) else {
-            return CacheChange::None;
-        };
-        self.machines.remove_node(&record);
-        let freed = self.freed_by_node(&record, None);
-        self.node_changed(&record.name, freed)
-    }
-}
-
-/// Whether two copies of an attachment are found in the same places of the index.
-fn same_place(one: &Attachment, other: &Attachment) -> bool {
-    one.node == other.node && one.source == other.source
 }

@@ -1,39 +1,49 @@
-//! Where an attachment is found: under its volume, its node and its driver.
+//! The ways from a volume, a node, a node ID, a handle and a driver to attachments, and how many attachments a driver has.
+//!
+//! The driver knows machines by node IDs and volumes by handles, whatever they are called in the cluster. Both are found by a hash: a few
+//! bytes for each. Where two have one hash, what is found may not belong there, and the caller has to check.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::counts::Counts;
-use super::index::Index;
-use super::sharing::{Names, OfVolume};
+use super::counted::CountedMap;
+use super::sharing::OfVolume;
 use crate::api::names::finalizer_name;
-use crate::objects::Attachment;
+use crate::objects::{Attachment, AttachmentSource, CsiNode, Volume};
+use crate::reflect::ObjectTable;
+
+/// How many attachments of a driver are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Attached, and not to be detached.
+    pub attached: usize,
+    /// Wanted and not attached yet.
+    pub attaching: usize,
+    /// To be detached, whether attached or not.
+    pub detaching: usize,
+}
 
 /// What is known of a driver that attachments name, whether it is served or not.
 #[derive(Clone)]
-pub(super) struct OfDriver {
-    pub counts: Counts,
-    pub finalizer: Box<str>,
-    /// What waits to be attached and to be detached, by the time since when.
+struct OfDriver {
+    finalizer: Box<str>,
+    attached: usize,
+    /// The attachments that wait to be attached and to be detached, by the time since when they wait.
     attaching: BTreeSet<(Option<Timestamp>, Arc<str>)>,
     detaching: BTreeSet<(Option<Timestamp>, Arc<str>)>,
 }
 
 impl OfDriver {
+    /// The pending attachments that this one belongs to; none when it is attached.
     fn pending(&mut self, record: &Attachment) -> Option<&mut BTreeSet<(Option<Timestamp>, Arc<str>)>> {
         match (record.deleting.is_some(), record.attached) {
             (true, _) => Some(&mut self.detaching),
             (false, false) => Some(&mut self.attaching),
             (false, true) => None,
         }
-    }
-
-    /// The name of what has waited longest for one direction.
-    pub fn oldest_pending(&self, detaching: bool) -> Option<&Arc<str>> {
-        let pending = if detaching { &self.detaching } else { &self.attaching };
-        pending.first().map(|(_, name)| name)
     }
 }
 
@@ -42,104 +52,209 @@ pub(super) fn pending_since(record: &Attachment) -> Option<Timestamp> {
     record.deleting.or(record.created)
 }
 
-impl Index {
-    pub(super) fn link(&mut self, record: &Attachment) {
-        self.count(record);
-        if let Some(volume) = record.volume_name() {
-            match self.by_volume.get_mut(volume) {
-                None => {
-                    self.by_volume
-                        .insert(volume.clone(), OfVolume::One(record.name.clone()));
-                }
-                Some(of_volume) => {
-                    let first = match of_volume {
-                        OfVolume::One(name) => self.attachments.get(name),
-                        OfVolume::Several(_) => None,
-                    };
-                    let first = first.map(|first| (&**first, finalizer_of(&self.drivers, &first.attacher)));
-                    of_volume.add(record, finalizer_of(&self.drivers, &record.attacher), first);
-                }
-            }
-        }
-        match self.by_node.get_mut(&record.node) {
-            Some(names) => names.add(&record.name),
-            None => {
-                self.by_node
-                    .insert(record.node.clone(), Names::One(record.name.clone()));
-            }
-        }
-        self.machines.add(record);
-        self.handles.add(record);
+#[derive(Clone, Default)]
+pub(super) struct Links {
+    by_volume: HashMap<Arc<str>, OfVolume>,
+    by_node: CountedMap<Arc<str>, Arc<str>>,
+    /// Names of nodes by the hash of a driver and a node ID: of nodes whose CSINode says so, and of nodes where an attachment was claimed
+    /// under that ID. A machine that is registered anew under another name keeps its ID. Almost always there is one.
+    machines: CountedMap<u64, Arc<str>>,
+    /// Volumes by the hash of a handle, whatever the driver: PersistentVolumes that are there, those whose attachments noted the handle, and
+    /// inline volumes; each as a hash of its name. A PersistentVolume that was removed by force or made again has what was noted as well.
+    handles: CountedMap<u64, u64>,
+    drivers: HashMap<Arc<str>, OfDriver>,
+}
+
+impl Links {
+    /// An attachment changed, is new or is gone. `attachments` are all of them now.
+    pub fn replace_attachment(
+        &mut self,
+        previous: Option<&Attachment>,
+        current: Option<&Attachment>,
+        attachments: &ObjectTable<Attachment>,
+    ) {
+        self.count(previous, current);
+        self.replace_of_volume(previous, current, attachments);
+        let node = |record: &Attachment| (record.node.clone(), record.name.clone());
+        self.by_node.replace(previous.map(node), current.map(node));
+        self.machines
+            .replace(previous.and_then(claimed_machine), current.and_then(claimed_machine));
+        self.handles.replace(
+            previous.into_iter().flat_map(named_handles),
+            current.into_iter().flat_map(named_handles),
+        );
     }
 
-    pub(super) fn unlink(&mut self, record: &Attachment) {
-        if let Some(volume) = record.volume_name()
-            && let Some(of_volume) = self.by_volume.get_mut(volume)
-            && of_volume.remove(record, finalizer_of(&self.drivers, &record.attacher))
-        {
-            self.by_volume.remove(volume);
-        }
-        if let Some(names) = self.by_node.get_mut(&record.node)
-            && names.remove(&record.name)
-        {
-            self.by_node.remove(&record.node);
-        }
-        self.machines.remove(record);
-        self.handles.remove(record);
-        self.uncount(record);
+    pub fn replace_volume(&mut self, previous: Option<&Volume>, current: Option<&Volume>) {
+        let handle = |volume: &Volume| Some((hash(&*volume.spec.csi()?.handle), hash_of_volume(&volume.name)));
+        self.handles
+            .replace(previous.and_then(handle), current.and_then(handle));
     }
 
-    /// An attachment changed and stayed where it was.
-    pub(super) fn update_in_place(&mut self, previous: &Attachment, current: &Attachment) {
-        let tells = |record: &Attachment| {
-            let note = record.volume_note.as_ref().map(|note| note.handle.clone());
-            (record.attacher.clone(), record.node_id.clone(), note)
+    pub fn replace_node(&mut self, previous: Option<&CsiNode>, current: Option<&CsiNode>) {
+        let machines = |node: &CsiNode| {
+            let name = node.name.clone();
+            let ids: Vec<u64> = node.node_ids().map(hash).collect();
+            ids.into_iter().map(move |id| (id, name.clone()))
         };
-        if tells(previous) != tells(current) {
-            self.machines.remove(previous);
-            self.machines.add(current);
-            self.handles.remove(previous);
-            self.handles.add(current);
-        }
-        if let Some(of_volume) = previous.volume_name().and_then(|volume| self.by_volume.get_mut(volume)) {
-            of_volume.replace(
-                previous,
-                finalizer_of(&self.drivers, &previous.attacher),
-                current,
-                finalizer_of(&self.drivers, &current.attacher),
-            );
-        }
+        self.machines.replace(
+            previous.into_iter().flat_map(machines),
+            current.into_iter().flat_map(machines),
+        );
     }
 
-    pub(super) fn finalizer_of(&self, driver: &str) -> &str {
-        finalizer_of(&self.drivers, driver)
-    }
-
-    pub(super) fn count(&mut self, record: &Attachment) {
+    fn count(&mut self, previous: Option<&Attachment>, current: Option<&Attachment>) {
+        if let Some(record) = previous
+            && let Some(driver) = self.drivers.get_mut(&record.attacher)
+        {
+            match driver.pending(record) {
+                Some(pending) => {
+                    pending.remove(&(pending_since(record), record.name.clone()));
+                }
+                None => driver.attached = driver.attached.saturating_sub(1),
+            }
+        }
+        let Some(record) = current else { return };
         let driver = self.drivers.entry(record.attacher.clone()).or_insert_with(|| OfDriver {
-            counts: Counts::default(),
             finalizer: finalizer_name(&record.attacher).into(),
+            attached: 0,
             attaching: BTreeSet::new(),
             detaching: BTreeSet::new(),
         });
-        *driver.counts.of(record) += 1;
-        if let Some(pending) = driver.pending(record) {
-            pending.insert((pending_since(record), record.name.clone()));
+        match driver.pending(record) {
+            Some(pending) => {
+                pending.insert((pending_since(record), record.name.clone()));
+            }
+            None => driver.attached += 1,
         }
     }
 
-    pub(super) fn uncount(&mut self, record: &Attachment) {
-        if let Some(driver) = self.drivers.get_mut(&record.attacher) {
-            let count = driver.counts.of(record);
-            *count = count.saturating_sub(1);
-            if let Some(pending) = driver.pending(record) {
-                pending.remove(&(pending_since(record), record.name.clone()));
+    fn replace_of_volume(
+        &mut self,
+        previous: Option<&Attachment>,
+        current: Option<&Attachment>,
+        attachments: &ObjectTable<Attachment>,
+    ) {
+        let Self { by_volume, drivers, .. } = self;
+        let finalizer = |record: &Attachment| drivers.get(&record.attacher).map_or("", |driver| &driver.finalizer);
+        if let Some(previous) = previous
+            && let Some(volume) = previous.volume_name()
+            && let Some(of_volume) = by_volume.get_mut(volume)
+        {
+            if let Some(current) = current.filter(|current| current.volume_name() == Some(volume)) {
+                of_volume.replace((previous, finalizer(previous)), (current, finalizer(current)));
+                return;
+            }
+            if of_volume.remove(previous, finalizer(previous)) {
+                by_volume.remove(volume);
             }
         }
+        let Some(current) = current else { return };
+        let Some(volume) = current.volume_name() else { return };
+        let Some(of_volume) = by_volume.get_mut(volume) else {
+            by_volume.insert(volume.clone(), OfVolume::One(current.name.clone()));
+            return;
+        };
+        let first = match of_volume {
+            OfVolume::One(name) => attachments.get(name),
+            OfVolume::Several(_) => None,
+        };
+        let first = first.map(|first| (&**first, finalizer(first)));
+        of_volume.add((current, finalizer(current)), first);
+    }
+
+    /// Names as they are kept: thousands of attachments name the same few drivers and nodes, and one copy of each name serves all.
+    pub fn share_names(&self, record: &mut Attachment) {
+        if let Some((shared, _)) = self.drivers.get_key_value(&record.attacher) {
+            record.attacher = shared.clone();
+        }
+        let shared = self
+            .by_node
+            .entries(record.node.clone())
+            .next()
+            .map(|(node, _)| node.clone());
+        record.node = shared.unwrap_or_else(|| record.node.clone());
+    }
+
+    /// The attachments of a volume, of any driver.
+    pub fn of_volume(&self, volume: &str) -> Option<&OfVolume> {
+        self.by_volume.get(volume)
+    }
+
+    /// The attachments of a node, in the order of their names.
+    pub fn on_node<'a>(&'a self, node: &Arc<str>) -> impl Iterator<Item = &'a Arc<str>> + use<'a> {
+        self.by_node.entries(node.clone()).map(|(_, name)| name)
+    }
+
+    /// The names of the nodes of an ID, perhaps with others.
+    pub fn nodes_of_id<'a>(&'a self, driver: &str, id: &str) -> impl Iterator<Item = &'a Arc<str>> + use<'a> {
+        self.machines.entries(hash((driver, id))).map(|(_, node)| node)
+    }
+
+    /// Whether another volume than that of an attachment has a handle.
+    pub fn has_other_volumes(&self, record: &Attachment, handle: &str) -> bool {
+        let own = volume_of(record);
+        self.handles.entries(hash(handle)).any(|(_, volume)| *volume != own)
+    }
+
+    /// The finalizer of a driver that some attachment names.
+    pub fn finalizer_of(&self, driver: &str) -> &str {
+        self.drivers.get(driver).map_or("", |driver| &driver.finalizer)
+    }
+
+    pub fn counts(&self, driver: &str) -> Counts {
+        let driver = self.drivers.get(driver);
+        driver.map_or_else(Counts::default, |driver| Counts {
+            attached: driver.attached,
+            attaching: driver.attaching.len(),
+            detaching: driver.detaching.len(),
+        })
+    }
+
+    /// The attachment of a driver that has waited longest to be attached, or to be detached.
+    pub fn oldest_pending(&self, driver: &str, detaching: bool) -> Option<&Arc<str>> {
+        let driver = self.drivers.get(driver)?;
+        let pending = if detaching {
+            &driver.detaching
+        } else {
+            &driver.attaching
+        };
+        pending.first().map(|(_, name)| name)
     }
 }
 
-/// The finalizer of a driver that some attachment names.
-fn finalizer_of<'a>(drivers: &'a HashMap<Arc<str>, OfDriver>, driver: &str) -> &'a str {
-    drivers.get(driver).map_or("", |driver| &driver.finalizer)
+fn hash(of: impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(of)
+}
+
+fn hash_of_volume(name: &str) -> u64 {
+    hash(("PersistentVolume", name))
+}
+
+/// The hash of the name of an attachment's volume.
+fn volume_of(record: &Attachment) -> u64 {
+    match record.volume_name() {
+        Some(name) => hash_of_volume(name),
+        None => hash(("VolumeAttachment", &record.name)),
+    }
+}
+
+/// The machine under whose ID an attachment was claimed.
+fn claimed_machine(record: &Attachment) -> Option<(u64, Arc<str>)> {
+    let id = record.node_id.as_deref()?;
+    Some((hash((&*record.attacher, id)), record.node.clone()))
+}
+
+/// The handles that an attachment noted or describes, with its volume.
+fn named_handles(record: &Attachment) -> impl Iterator<Item = (u64, u64)> {
+    let noted = record.volume_note.as_ref().map(|note| &*note.handle);
+    let described = match &record.source {
+        AttachmentSource::Inline(spec) => spec.csi().map(|source| &*source.handle),
+        _ => None,
+    };
+    let volume = volume_of(record);
+    noted
+        .into_iter()
+        .chain(described)
+        .map(move |handle| (hash(handle), volume))
 }

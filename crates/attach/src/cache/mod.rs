@@ -1,5 +1,5 @@
-//! The observed state of the cluster, shared by all drivers: one watch for each kind, slim records, and who has to look
-//! again when something changes.
+//! The observed state of the cluster, shared by all drivers: one watch for each kind, slim records, and what has to be enqueued
+//! when something changes.
 //!
 //! Reads see our own writes: the object that the API server returned for a patch goes straight into the cache, and older
 //! copies that the watch still delivers are dropped by their resource version. So no call is repeated because the cache
@@ -9,38 +9,29 @@
 
 mod cause;
 mod counted;
-mod counts;
 mod forced;
 mod index;
+mod kinds;
 mod links;
-mod machines;
-mod neighbours;
-mod react;
 mod reading;
-mod reflected;
-mod registration;
-mod relist;
 mod routing;
-mod rules;
 mod sharing;
 mod store;
-mod value;
 mod view;
+mod waiting;
 
 pub use crate::decide::{Snapshot, observe};
 pub use cause::EnqueueCause;
-pub use counts::Counts;
 pub use forced::ForcedAttachments;
-pub use index::CacheChange;
+pub use index::{CacheChange, CacheContent, Index};
+pub use kinds::CachedKind;
+pub use links::Counts;
 pub use reading::Reading;
-pub use registration::Registration;
 pub use routing::{
-    ATTACH, AttacherKey, DETACH, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
+    ATTACH, AttacherKey, DETACH, NoAttemptReason, Registration, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };
-pub use rules::CacheRules;
-pub use store::{Store, Watched};
-pub use value::{CacheContent, CacheValue};
-pub use view::{AttachmentView, Marks};
+pub use store::{CacheRules, Marks, Store};
+pub use view::AttachmentView;
 
 #[cfg(test)]
 mod tests;

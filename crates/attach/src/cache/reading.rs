@@ -1,83 +1,41 @@
 //! Reads of objects that the cache does not know, as their watch may be behind.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
+use super::kinds::CachedKind;
+use super::store::Store;
 use crate::reflect::Origin;
 
-use super::index::Index;
-use super::store::Store;
-use crate::objects::{CsiNode, Volume};
-
-/// What is read.
-#[derive(Clone, Copy, Debug)]
-enum ReadKind {
-    Volume,
-    Node,
-}
-
-impl ReadKind {
-    fn end(self, index: &mut Index, read: u64) -> bool {
-        match self {
-            Self::Volume => index.volumes.end_read(read),
-            Self::Node => index.nodes.end_read(read),
-        }
-    }
-}
-
-/// A read of one object, from before the request is sent. When the watch tells the end of an object of that name meanwhile,
-/// or a list comes in that does not show it, nothing is taken in: that end would not be told again.
-pub struct Reading<'s> {
+/// A read of one object, from before the request is sent. When the watch reports meanwhile that an object of that name is deleted,
+/// or a list comes in that does not show it, nothing is taken in: the deletion would not be reported again.
+pub struct Reading<'s, R: CachedKind> {
     store: &'s Store,
-    kind: ReadKind,
     number: u64,
+    kind: PhantomData<R>,
 }
 
-impl Store {
-    /// A PersistentVolume is going to be read.
-    pub fn read_volume(&self, name: &Arc<str>) -> Reading<'_> {
-        let number = self.inner.index.write().volumes.begin_read(name);
-        self.reading(ReadKind::Volume, number)
-    }
-
-    /// A CSINode is going to be read.
-    pub fn read_node(&self, name: &Arc<str>) -> Reading<'_> {
-        let number = self.inner.index.write().nodes.begin_read(name);
-        self.reading(ReadKind::Node, number)
-    }
-
-    fn reading(&self, kind: ReadKind, number: u64) -> Reading<'_> {
-        Reading {
-            store: self,
-            kind,
-            number,
-        }
-    }
-}
-
-impl Reading<'_> {
-    /// Takes in the volume that was read.
-    pub fn volume(self, record: Volume) {
-        let mut index = self.store.inner.index.write();
-        if self.kind.end(&mut index, self.number) {
-            let change = index.take_volume(record, Origin::Answer);
-            drop(index);
-            self.store.dispatch_change(&change);
+impl<'s, R: CachedKind> Reading<'s, R> {
+    pub(super) fn start(store: &'s Store, name: &Arc<str>) -> Self {
+        let mut index = store.inner.index.write();
+        Self {
+            store,
+            number: R::table_mut(&mut index).start_read(name),
+            kind: PhantomData,
         }
     }
 
-    /// Takes in the CSINode that was read.
-    pub fn node(self, record: CsiNode) {
-        let mut index = self.store.inner.index.write();
-        if self.kind.end(&mut index, self.number) {
-            let change = index.take_node(record, Origin::Answer);
-            drop(index);
-            self.store.dispatch_change(&change);
-        }
+    /// Takes in the object that was read.
+    pub fn apply(self, record: R) {
+        self.store.change(|index| {
+            let is_current = R::table_mut(index).finish_read(self.number);
+            is_current.then(|| index.take_copy(record, Origin::Answer)).flatten()
+        });
     }
 }
 
-impl Drop for Reading<'_> {
+impl<R: CachedKind> Drop for Reading<'_, R> {
     fn drop(&mut self) {
-        self.kind.end(&mut self.store.inner.index.write(), self.number);
+        R::table_mut(&mut self.store.inner.index.write()).finish_read(self.number);
     }
 }

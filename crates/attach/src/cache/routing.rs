@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::cause::EnqueueCause;
 use super::forced::ForcedAttachments;
+use super::store::Store;
 use crate::api::condition::ConditionReason;
 use crate::decide::{self, DriverFacts, Policy, SecretState, Snapshot, observe};
 use crate::objects::{Attachment, Volume};
@@ -31,26 +32,26 @@ pub fn lane_of(attachment: &Attachment, forced: bool) -> Lane {
 }
 
 /// What a driver works on.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttacherKey {
-    /// A VolumeAttachment by name.
+    /// The name of a VolumeAttachment.
     Attachment(Arc<str>),
-    /// A PersistentVolume by name.
+    /// The name of a PersistentVolume.
     Volume(Arc<str>),
 }
 
 /// Where the work of one driver goes.
 #[derive(Clone)]
 pub struct Route {
-    /// The driver.
+    /// What decisions need to know of the driver.
     pub facts: Arc<DriverFacts>,
     /// Name of the AttacherConfig that runs it.
     pub config: Arc<str>,
-    /// Its queue.
+    /// Receives the keys of the driver.
     pub queue: Queue<AttacherKey>,
     /// Attachments that are handed out though they look settled.
     pub forced: ForcedAttachments,
-    /// Who is told of attachments that leave the queue without an attempt.
+    /// Called for attachments that leave the queue without an attempt.
     pub settled: SettledCallback,
 }
 
@@ -59,11 +60,11 @@ pub struct Route {
 pub enum NoAttemptReason {
     /// There is nothing to do about it as it is now.
     Settled,
-    /// It is gone.
+    /// The object is not there any more.
     Gone,
 }
 
-/// Is told of attachments that need no attempt any more; must not wait, nor ask the store anything.
+/// Called for attachments that need no attempt any more; must neither wait nor use the store.
 pub type SettledCallback = Arc<dyn Fn(&Attachment, NoAttemptReason) + Send + Sync>;
 
 impl Route {
@@ -101,9 +102,9 @@ pub enum RouteConflict {
     /// Two attachers for one driver would publish everything twice.
     #[error("driver {driver} is already served by AttacherConfig {config}; delete one of the two")]
     Driver {
-        /// The driver.
+        /// The driver that both name.
         driver: Arc<str>,
-        /// The other AttacherConfig.
+        /// The AttacherConfig that serves it.
         config: Arc<str>,
     },
     /// The finalizer names of two drivers are the same, so that one would release what the other holds.
@@ -112,19 +113,19 @@ pub enum RouteConflict {
          them in an operator of its own"
     )]
     Finalizer {
-        /// The driver.
+        /// The driver that is refused.
         driver: Arc<str>,
-        /// The finalizer of both.
+        /// The finalizer that both would write.
         finalizer: Arc<str>,
-        /// The other driver.
+        /// The driver that is served.
         other: Arc<str>,
-        /// The other AttacherConfig.
+        /// The AttacherConfig of the other driver.
         config: Arc<str>,
     },
 }
 
 impl RouteConflict {
-    /// Reason for the condition Stalled.
+    /// The reason that the condition Stalled shows.
     pub fn reason(&self) -> ConditionReason {
         match self {
             Self::Driver { .. } => ConditionReason::EndpointConflict,
@@ -170,5 +171,17 @@ impl Routes {
 
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
         self.0.values()
+    }
+}
+
+/// A driver's place among the routes, given up on drop.
+pub struct Registration {
+    pub(super) store: Store,
+    pub(super) driver: Arc<str>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.store.unregister(&self.driver);
     }
 }

@@ -1,7 +1,7 @@
 //! The attachments of one PersistentVolume, by what the others of that volume need to know of them.
 //!
-//! A volume for many nodes can have thousands of attachments, which may all be deleted at the same time. What one of them
-//! needs of the others is therefore found without going through them.
+//! A volume for many nodes can have thousands of attachments, which may all be deleted at the same time. What concerns one of them
+//! is therefore found without going through the others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,106 +9,70 @@ use std::sync::Arc;
 use crate::decide;
 use crate::objects::Attachment;
 
-/// The names of some attachments: mostly one, which costs no more than itself.
-#[derive(Clone, Debug)]
-pub(super) enum Names {
-    One(Arc<str>),
-    Many(BTreeSet<Arc<str>>),
-}
-
-impl Names {
-    pub fn add(&mut self, name: &Arc<str>) {
-        match self {
-            Self::One(known) if known == name => {}
-            Self::One(known) => *self = Self::Many([known.clone(), name.clone()].into()),
-            Self::Many(names) => {
-                names.insert(name.clone());
-            }
-        }
-    }
-
-    /// Takes a name out; true when none is left.
-    pub fn remove(&mut self, name: &Arc<str>) -> bool {
-        match self {
-            Self::One(known) => known == name,
-            Self::Many(names) => {
-                names.remove(name);
-                names.is_empty()
-            }
-        }
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
-        let (one, many) = match self {
-            Self::One(name) => (Some(name), None),
-            Self::Many(names) => (None, Some(names)),
-        };
-        one.into_iter().chain(many.into_iter().flatten())
-    }
-}
-
-/// Attachments by driver and by node. The last part is the name; none comes before all.
+/// Names of attachments by driver and by node.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places(BTreeSet<Entry>);
+pub(super) struct Places(BTreeSet<PlaceKey>);
 
-type Entry = (Arc<str>, Arc<str>, Option<Arc<str>>);
+/// Driver, node and name; no name comes before all names.
+type PlaceKey = (Arc<str>, Arc<str>, Option<Arc<str>>);
 
 impl Places {
-    fn entry(record: &Attachment) -> Entry {
-        (record.attacher.clone(), record.node.clone(), Some(record.name.clone()))
-    }
-
     fn add(&mut self, record: &Attachment) {
-        self.0.insert(Self::entry(record));
+        self.0.insert(key_of(record));
     }
 
     fn remove(&mut self, record: &Attachment) {
-        self.0.remove(&Self::entry(record));
+        self.0.remove(&key_of(record));
     }
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Those of a driver at a place.
-    pub fn at<'a>(&'a self, driver: &Arc<str>, place: &str) -> impl Iterator<Item = &'a Arc<str>> {
-        let (from, to) = (start(driver, place), after(driver, place));
-        self.0.range(from..to).filter_map(|(_, _, name)| name.as_ref())
+    /// Those of a driver on a node.
+    pub fn at<'a>(&'a self, driver: &Arc<str>, node: &str) -> impl Iterator<Item = &'a Arc<str>> {
+        self.names(start(driver, node), after(driver, node))
     }
 
-    /// Those of a driver at other places.
-    pub fn elsewhere<'a>(&'a self, driver: &Arc<str>, place: &str) -> impl Iterator<Item = &'a Arc<str>> {
-        let before = self.0.range(start(driver, "")..start(driver, place));
-        let after = self.0.range(after(driver, place)..after_driver(driver));
-        before.chain(after).filter_map(|(_, _, name)| name.as_ref())
+    /// Those of a driver on other nodes.
+    pub fn elsewhere<'a>(&'a self, driver: &Arc<str>, node: &str) -> impl Iterator<Item = &'a Arc<str>> {
+        let before = self.names(start(driver, ""), start(driver, node));
+        before.chain(self.names(after(driver, node), after_driver(driver)))
     }
 
     /// All those of a driver.
     pub fn of<'a>(&'a self, driver: &Arc<str>) -> impl Iterator<Item = &'a Arc<str>> {
-        let all = self.0.range(start(driver, "")..after_driver(driver));
-        all.filter_map(|(_, _, name)| name.as_ref())
+        self.names(start(driver, ""), after_driver(driver))
     }
 
-    /// At how many places those of a driver are; 2 stands for all numbers from there on.
-    pub fn count(&self, driver: &Arc<str>) -> usize {
+    fn names(&self, from: PlaceKey, to: PlaceKey) -> impl Iterator<Item = &Arc<str>> {
+        self.0.range(from..to).filter_map(|(_, _, name)| name.as_ref())
+    }
+
+    /// On how many nodes those of a driver are, counted up to 2: more make no difference.
+    pub fn count_nodes(&self, driver: &Arc<str>) -> usize {
         let end = after_driver(driver);
         let first = self.0.range(start(driver, "")..end.clone()).next();
-        let Some((_, place, _)) = first else { return 0 };
-        let others = self.0.range(after(driver, place)..end).next();
+        let Some((_, node, _)) = first else { return 0 };
+        let others = self.0.range(after(driver, node)..end).next();
         1 + usize::from(others.is_some())
     }
 }
 
-fn start(driver: &Arc<str>, place: &str) -> Entry {
-    (driver.clone(), place.into(), None)
+fn key_of(record: &Attachment) -> PlaceKey {
+    (record.attacher.clone(), record.node.clone(), Some(record.name.clone()))
+}
+
+fn start(driver: &Arc<str>, node: &str) -> PlaceKey {
+    (driver.clone(), node.into(), None)
 }
 
 /// No text is between another one and that with a NUL behind it.
-fn after(driver: &Arc<str>, place: &str) -> Entry {
-    (driver.clone(), format!("{place}\0").into(), None)
+fn after(driver: &Arc<str>, node: &str) -> PlaceKey {
+    (driver.clone(), format!("{node}\0").into(), None)
 }
 
-fn after_driver(driver: &Arc<str>) -> Entry {
+fn after_driver(driver: &Arc<str>) -> PlaceKey {
     (format!("{driver}\0").into(), "".into(), None)
 }
 
@@ -117,7 +81,7 @@ fn after_driver(driver: &Arc<str>) -> Entry {
 pub(super) struct Shared {
     names: BTreeSet<Arc<str>>,
     /// By the handle that they noted: a PersistentVolume that was made again under its name is another volume. Almost always there is
-    /// one, and one without a note.
+    /// one handle, and those without a note.
     by_note: Vec<(Option<Box<str>>, OfHandle)>,
     /// Wanted and not attached yet, whatever they noted; by node.
     pub waiting: Places,
@@ -126,11 +90,10 @@ pub(super) struct Shared {
 /// Those attachments of a PersistentVolume that noted one handle; by node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfHandle {
-    /// Being deleted.
     pub deleting: Places,
     /// For whose detach an attach on another node waits ([`decide::is_leaving`]).
     pub leaving: Places,
-    /// Attached and wanted ([`decide::is_in_use`]).
+    /// Attached, and not to be detached ([`decide::is_in_use`]).
     pub in_use: Places,
     /// Wanted, and attached or carrying the driver's finalizer ([`decide::holds_its_place`]).
     pub claimed: Places,
@@ -169,14 +132,14 @@ impl Shared {
         self.by_note.retain(|(_, of_handle)| !of_handle.is_empty());
     }
 
-    /// Those that may be of the volume with a handle: they noted it, or none. All when the handle is not known.
+    /// Those that may be of the volume with a handle: they noted this handle, or none. All when the handle is not known.
     pub fn of_handle<'a>(&'a self, handle: Option<&'a str>) -> impl Iterator<Item = &'a OfHandle> {
         let all = self.by_note.iter();
         let these = all.filter(move |(noted, _)| handle.is_none() || noted.is_none() || noted.as_deref() == handle);
         these.map(|(_, of_handle)| of_handle)
     }
 
-    /// Those that noted a handle, or none.
+    /// Those that noted exactly this: a handle, or nothing.
     pub fn that_noted(&self, noted: Option<&str>) -> Option<&OfHandle> {
         let mut all = self.by_note.iter();
         let known = all.find(|(handle, _)| handle.as_deref() == noted);
@@ -189,7 +152,7 @@ fn is_waiting(record: &Attachment) -> bool {
 }
 
 impl OfHandle {
-    /// Does something to each set that an attachment belongs to.
+    /// Changes each set that an attachment belongs to.
     fn each(&mut self, record: &Attachment, finalizer: &str, act: fn(&mut Places, &Attachment)) {
         let Self {
             deleting,
@@ -222,9 +185,12 @@ pub(super) enum OfVolume {
     Several(Box<Shared>),
 }
 
+/// An attachment, and the finalizer of its driver.
+type WithFinalizer<'a> = (&'a Attachment, &'a str);
+
 impl OfVolume {
-    /// Puts an attachment in. `first` is the one that was alone before, with the finalizer of its driver.
-    pub fn add(&mut self, record: &Attachment, finalizer: &str, first: Option<(&Attachment, &str)>) {
+    /// Adds an attachment. `first` is the one that was alone before.
+    pub fn add(&mut self, (record, finalizer): WithFinalizer<'_>, first: Option<WithFinalizer<'_>>) {
         match self {
             Self::One(name) if *name == record.name => {}
             Self::One(_) => {
@@ -239,7 +205,7 @@ impl OfVolume {
         }
     }
 
-    /// Takes an attachment out; true when none is left.
+    /// Removes an attachment; true when none is left.
     pub fn remove(&mut self, record: &Attachment, finalizer: &str) -> bool {
         match self {
             Self::One(name) => *name == record.name,
@@ -256,11 +222,11 @@ impl OfVolume {
         }
     }
 
-    /// Puts an attachment in the place of its earlier copy.
-    pub fn replace(&mut self, previous: &Attachment, theirs: &str, current: &Attachment, finalizer: &str) {
+    /// Replaces an attachment by its newer copy.
+    pub fn replace(&mut self, previous: WithFinalizer<'_>, current: WithFinalizer<'_>) {
         if let Self::Several(shared) = self {
-            shared.remove(previous, theirs);
-            shared.add(current, finalizer);
+            shared.remove(previous.0, previous.1);
+            shared.add(current.0, current.1);
         }
     }
 
@@ -273,10 +239,7 @@ impl OfVolume {
     }
 
     pub fn len(&self) -> usize {
-        match self {
-            Self::One(_) => 1,
-            Self::Several(shared) => shared.names.len(),
-        }
+        self.shared().map_or(1, |shared| shared.names.len())
     }
 
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {

@@ -1,67 +1,145 @@
-//! [`Store`]: the handle to the cache, what it reads and what it takes in.
+//! [`Store`]: the handle to the cache of a process, from the watches and answers to the queues of the drivers.
 
-use parking_lot::RwLock;
-use std::collections::VecDeque;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-use crate::reflect::{Lists, Origin, WatchedKind};
-
 use super::cause::EnqueueCause;
-use super::counts::Counts;
 use super::index::{CacheChange, Index};
-use super::reflected::KINDS;
-use super::routing::{AttacherKey, Routes};
-use super::rules::CacheRules;
+use super::kinds::{CachedKind, KINDS};
+use super::links::Counts;
+use super::reading::Reading;
+use super::routing::{AttacherKey, NoAttemptReason, Registration, Route, RouteConflict, Routes};
+use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
-use crate::decide::{self, DriverFacts, Snapshot};
-use crate::objects::{
-    Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
-};
+use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
+use crate::objects::{Attachment, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
+use crate::reflect::{CacheRecord, Lists, Origin, Seen, Sink, TableRules, WatchedKind};
 
-/// Attachments with the reason to look at them.
-pub(super) type Backlog = VecDeque<(Arc<str>, EnqueueCause)>;
+/// So many attachments are enqueued for a watch between two yields. The watches are shared by all drivers: a volume or a node with
+/// thousands of attachments must not delay the events of the others.
+const PIECE: usize = 64;
 
-/// Handle to the cache.
+/// Handle to the cache. Clones share it.
 #[derive(Clone)]
 pub struct Store {
     pub(super) inner: Arc<StoreInner>,
 }
 
 pub(super) struct StoreInner {
-    pub(super) index: RwLock<Index>,
-    pub(super) routes: RwLock<Routes>,
-    pub(super) lists: Lists,
-    /// Attachments that are still to be looked at for a change that the watches brought.
-    pub(super) backlog: parking_lot::Mutex<Backlog>,
-    pub(super) vacancies: watch::Sender<()>,
-    pub(super) arrivals: watch::Sender<()>,
-    /// Counts the changes.
-    pub(super) generation: AtomicU64,
-    pub(super) rules: CacheRules,
+    pub index: RwLock<Index>,
+    routes: RwLock<Routes>,
+    lists: Lists,
+    /// The attachments that are still to be enqueued for changes that the watches brought.
+    pub backlog: Mutex<VecDeque<(Arc<str>, EnqueueCause)>>,
+    removed: watch::Sender<()>,
+    added: watch::Sender<()>,
+    /// The number of changes so far.
+    generation: AtomicU64,
+    pub rules: CacheRules,
 }
 
-/// Of which kinds the cache is only as old as their watch is slow. A copy of another kind may be of any age.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watched {
-    /// PersistentVolumes.
-    pub volumes: bool,
-    /// CSINodes.
-    pub nodes: bool,
+/// The rules by which the cache works, as values: a test of the tests hands in wrong ones. By default all hold.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheRules {
+    /// Whether the queues learn of a change.
+    pub dispatches: fn(&CacheChange) -> bool,
+    /// Everything is listed anew when that is asked for.
+    pub lists_anew: bool,
+    /// How copies are taken in.
+    pub tables: TableRules,
 }
 
-impl Watched {
-    /// Whether that is so for all of them.
-    pub fn all(self) -> bool {
-        self.volumes && self.nodes
+impl Default for CacheRules {
+    fn default() -> Self {
+        Self {
+            dispatches: |_| true,
+            lists_anew: true,
+            tables: TableRules::default(),
+        }
+    }
+}
+
+/// What shows that volumes of a driver were published.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// How many attachments are claimed.
+    pub attachments: usize,
+    /// The first of them by name.
+    pub attachment: Option<Arc<str>>,
+    /// The first PersistentVolume by name that carries the finalizer and is not being deleted.
+    pub volume: Option<Arc<str>>,
+}
+
+impl Marks {
+    /// Whether nothing shows that a volume was published.
+    pub fn is_empty(&self) -> bool {
+        self.attachments == 0 && self.volume.is_none()
     }
 }
 
 impl Default for Store {
     fn default() -> Self {
         Self::with_rules(CacheRules::default())
+    }
+}
+
+/// What the watches of all kinds feed.
+impl<K: WatchedKind> Sink<K> for Store
+where
+    K::Record: CachedKind,
+{
+    const CONSEQUENCE: &'static str = "until then no volume is attached or detached";
+
+    fn lists(&self) -> &Lists {
+        &self.inner.lists
+    }
+
+    fn start_list(&self) {
+        self.inner.index.write().start_list::<K::Record>();
+    }
+
+    fn take_copy(&self, record: K::Record, origin: Origin) {
+        self.take_watched(record, origin);
+    }
+
+    fn finish_list(&self, seen: &Seen) {
+        let changes = self.inner.index.write().finish_list::<K::Record>(seen);
+        for change in changes {
+            self.dispatch_change(&change);
+        }
+    }
+
+    fn take_deletion(&self, record: &K::Record) {
+        self.change(|index| {
+            K::Record::table_mut(index).count_deletion(record.version());
+            index.remove::<K::Record>(record.name(), record.uid())
+        });
+    }
+
+    fn newest(&self) -> ResourceVersion {
+        K::Record::table(&self.inner.index.read()).newest()
+    }
+
+    /// Enqueues what is left of earlier changes, with yields between. When it is cut off, the next call continues.
+    async fn work_off_backlog(&self) {
+        loop {
+            let piece: Vec<_> = {
+                let mut backlog = self.inner.backlog.lock();
+                let size = backlog.len().min(PIECE);
+                backlog.drain(..size).collect()
+            };
+            if piece.is_empty() {
+                return;
+            }
+            for (name, cause) in &piece {
+                self.enqueue(name, *cause);
+            }
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -72,16 +150,16 @@ impl Store {
             index: RwLock::new(Index::with_rules(rules.tables)),
             routes: RwLock::default(),
             lists: Lists::new(&KINDS, rules.lists_anew),
-            backlog: parking_lot::Mutex::default(),
-            vacancies: watch::Sender::default(),
-            arrivals: watch::Sender::default(),
+            backlog: Mutex::default(),
+            removed: watch::Sender::default(),
+            added: watch::Sender::default(),
             generation: AtomicU64::new(0),
             rules,
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Which lists of the three kinds are complete.
+    /// Which lists of the kinds are complete.
     pub fn lists(&self) -> &Lists {
         &self.inner.lists
     }
@@ -92,24 +170,13 @@ impl Store {
             .is_as_new(VolumeAttachmentWire::PLURAL, PersistentVolumeWire::PLURAL)
     }
 
-    /// Of which kinds the watch is at work.
-    pub fn watched(&self) -> Watched {
-        Watched {
-            volumes: self.lists().is_watched::<PersistentVolumeWire>(),
-            nodes: self.lists().is_watched::<CsiNodeWire>(),
-        }
-    }
-
     /// A read of a PersistentVolume has shown the copy that is known.
     pub fn confirm_volume(&self, volume: &Volume) {
         let now = self.lists().now();
-        let mut index = self.inner.index.write();
-        index
-            .volumes
-            .confirm(&volume.name, &volume.uid, volume.resource_version, now);
+        self.inner.index.write().volumes.confirm(volume, now);
     }
 
-    /// When a PersistentVolume was read as it is known.
+    /// When a PersistentVolume was read as it is known, for [`Store::attachments_listed_after`].
     pub fn confirmed_at(&self, volume: &str) -> Option<u64> {
         self.inner.index.read().volumes.read_at(volume)
     }
@@ -123,13 +190,181 @@ impl Store {
             .await
     }
 
+    /// Takes in an object that the watch shows.
+    pub fn apply<R: CachedKind>(&self, record: R) {
+        self.take_watched(record, Origin::Watch);
+    }
+
+    fn take_watched<R: CachedKind>(&self, record: R, origin: Origin) {
+        let (change, shows_deleted, went_back) = {
+            let mut index = self.inner.index.write();
+            let change = index.take_copy(record, origin);
+            let table = R::table_mut(&mut index);
+            (change, table.shows_deleted(), table.went_back())
+        };
+        if went_back {
+            self.lists().distrust();
+        }
+        if let Some(mut change) = change {
+            // The rest is left to `work_off_backlog`.
+            let later = change.attachments.split_off(change.attachments.len().min(PIECE));
+            let later = later.into_iter().map(|name| (name, change.cause));
+            self.inner.backlog.lock().extend(later);
+            self.dispatch_change(&change);
+        }
+        if shows_deleted {
+            self.lists().doubt("the watch shows an object that is said to be gone");
+        }
+    }
+
+    /// Takes in an object from an answer to a request of ours ([`Index::take_response`]).
+    pub fn apply_response<R: CachedKind>(&self, record: R) {
+        self.change(|index| index.take_response(record));
+    }
+
+    /// An object is going to be read that the watch may be late with, or that may have changed.
+    pub fn read<R: CachedKind>(&self, name: &Arc<str>) -> Reading<'_, R> {
+        Reading::start(self, name)
+    }
+
+    /// Takes in that an object is gone, and that the watch does not show it again.
+    pub fn remove<R: CachedKind>(&self, name: &str, uid: &str) {
+        self.change(|index| index.remove::<R>(name, uid));
+    }
+
+    /// Takes in that the object that a request went to is not there (404). `uid` is that of the object it was made
+    /// from: a new one of the same name, which the watch may have brought meanwhile, stays.
+    pub fn mark_deleted(&self, target: &WriteTarget, uid: &str) {
+        self.change(|index| index.mark_deleted(target, uid));
+    }
+
+    /// Changes the index, and enqueues what the change concerns.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Index) -> Option<CacheChange>) {
+        let change = change(&mut self.inner.index.write());
+        if let Some(change) = change {
+            self.dispatch_change(&change);
+        }
+    }
+
+    fn dispatch_change(&self, change: &CacheChange) {
+        if !(self.inner.rules.dispatches)(change) {
+            return;
+        }
+        self.inner.generation.fetch_add(1, Ordering::Relaxed);
+        if let Some(gone) = &change.gone {
+            self.forget_gone(gone);
+        }
+        for (key, cause) in change.keys() {
+            self.enqueue_key(&key, cause);
+        }
+    }
+
+    fn enqueue_key(&self, key: &AttacherKey, cause: EnqueueCause) {
+        match key {
+            AttacherKey::Attachment(name) => self.enqueue(name, cause),
+            AttacherKey::Volume(name) => self.enqueue_volume(name, cause),
+        }
+    }
+
+    /// Hands an attachment to its driver's queue, if it may need work; see [`ForcedAttachments`](super::ForcedAttachments).
+    ///
+    /// The index stays locked for reading until the queue knows: otherwise a slower thread with an older view could
+    /// tell the queue to forget a key after a faster one added it. Locks are taken in the order index, routes, queue.
+    pub fn enqueue(&self, name: &str, cause: EnqueueCause) {
+        let index = self.inner.index.read();
+        let Some(snapshot) = index.snapshot(name) else { return };
+        if let Some(route) = self.inner.routes.read().get(&snapshot.attachment.attacher) {
+            route.attachment(&snapshot, cause);
+        }
+    }
+
+    /// Hands a PersistentVolume to each driver that may have to release it. Almost every volume is neither being deleted
+    /// nor of an in-tree plug-in, and no driver is asked about it.
+    fn enqueue_volume(&self, name: &str, cause: EnqueueCause) {
+        let index = self.inner.index.read();
+        let Some((volume, attachments)) = index.volume(name) else {
+            return;
+        };
+        if !volume.deleting && volume.in_tree.is_none() {
+            return;
+        }
+        for route in self.inner.routes.read().iter() {
+            route.volume(&volume, attachments, cause);
+        }
+    }
+
+    /// Takes the key of an attachment that is gone out of its driver's queue, unless another one of that driver has the name.
+    fn forget_gone(&self, gone: &Attachment) {
+        if let Some(route) = self.inner.routes.read().get(&gone.attacher) {
+            (route.settled)(gone, NoAttemptReason::Gone);
+        }
+        let index = self.inner.index.read();
+        let known = index.attachments.get(&gone.name);
+        if known.is_some_and(|known| known.attacher == gone.attacher) {
+            return;
+        }
+        if let Some(route) = self.inner.routes.read().get(&gone.attacher) {
+            route.queue.forget(&AttacherKey::Attachment(gone.name.clone()));
+        }
+    }
+
+    /// Makes a driver's queue receive its keys from now on, and fills it with the work that there is.
+    pub fn register(&self, route: Route) -> Result<Registration, RouteConflict> {
+        let driver = route.facts.name.clone();
+        self.inner.routes.write().insert(route)?;
+        self.seed(&driver);
+        self.inner.added.send_replace(());
+        Ok(Registration {
+            store: self.clone(),
+            driver,
+        })
+    }
+
+    /// Queues everything of a driver that may need work.
+    pub fn seed(&self, driver: &str) {
+        let Some(facts) = self.inner.routes.read().get(driver).map(|route| route.facts.clone()) else {
+            return;
+        };
+        let work = self.inner.index.read().work_of(&facts);
+        for key in &work {
+            self.enqueue_key(key, EnqueueCause::Resync);
+        }
+    }
+
+    pub(super) fn unregister(&self, driver: &str) {
+        self.inner.routes.write().remove(driver);
+        self.inner.removed.send_replace(());
+    }
+
+    /// Changes whenever a driver is registered.
+    pub fn subscribe_added(&self) -> watch::Receiver<()> {
+        self.inner.added.subscribe()
+    }
+
+    /// Changes whenever a driver's registration ends, so that one that was refused because of it may try again.
+    pub fn subscribe_removed(&self) -> watch::Receiver<()> {
+        self.inner.removed.subscribe()
+    }
+
+    /// The drivers that are registered.
+    pub fn drivers(&self) -> HashMap<Arc<str>, Arc<DriverFacts>> {
+        let routes = self.inner.routes.read();
+        let facts = routes.iter().map(|route| &route.facts);
+        facts.map(|facts| (facts.name.clone(), facts.clone())).collect()
+    }
+
+    /// Changes with every change of what is cached.
+    pub fn generation(&self) -> u64 {
+        self.inner.generation.load(Ordering::Relaxed)
+    }
+
     /// What is known about an attachment; none when there is no such object.
     pub fn attachment(&self, name: &str) -> Option<Snapshot> {
         self.inner.index.read().snapshot(name)
     }
 
     /// Whether an attachment other than that of `snapshot` is claimed for a place, whatever its node is called.
-    pub fn is_claimed(&self, driver: &DriverFacts, snapshot: &Snapshot, place: decide::VolumeOnNode<'_>) -> bool {
+    pub fn is_claimed(&self, driver: &DriverFacts, snapshot: &Snapshot, place: VolumeOnNode<'_>) -> bool {
         self.inner.index.read().is_claimed(&snapshot.attachment, driver, place)
     }
 
@@ -138,36 +373,9 @@ impl Store {
         self.inner.index.read().volume(name)
     }
 
-    /// How many attachments of a driver are in which state.
-    pub fn counts(&self, attacher: &str) -> Counts {
-        self.inner.index.read().counts(attacher)
-    }
-
-    /// The attachment of a driver that has waited longest to be attached or detached.
-    pub fn oldest_pending(&self, attacher: &str) -> Option<Arc<Attachment>> {
-        self.inner.index.read().oldest_pending(attacher)
-    }
-
-    /// As [`Store::oldest_pending`], of one direction only.
-    pub fn oldest_pending_of(&self, attacher: &str, detaching: bool) -> Option<Arc<Attachment>> {
-        self.inner.index.read().oldest_pending_of(attacher, detaching)
-    }
-
-    /// How many attachments of a driver carry a finalizer.
-    pub fn claimed(&self, attacher: &str, finalizer: &str) -> usize {
-        self.inner.index.read().claimed(attacher, finalizer)
-    }
-
-    /// Names of the attachments of a driver, in their order.
-    pub fn attachments_of(&self, attacher: &str) -> Vec<Arc<str>> {
-        let mut names = self.inner.index.read().attachments_of(attacher);
-        names.sort_unstable();
-        names
-    }
-
-    /// Hands an attachment to its driver's queue, if it may need work; see [`ForcedAttachments`](super::ForcedAttachments).
-    pub fn enqueue(&self, name: &str, cause: EnqueueCause) {
-        self.enqueue_attachment(name, cause);
+    /// Version of the known copy of the object that a write goes to.
+    pub fn version(&self, target: &WriteTarget) -> Option<ResourceVersion> {
+        self.inner.index.read().version(target)
     }
 
     /// How long ago the known copy of an object came in.
@@ -179,90 +387,100 @@ impl Store {
         }
     }
 
-    /// Takes in an object of a watch or a list by `take`, which answers what changed, whether the object is said to be gone,
-    /// and whether the table went back.
-    fn take(&self, take: impl FnOnce(&mut Index) -> (CacheChange, bool, bool)) {
-        let (change, haunted, went_back) = take(&mut self.inner.index.write());
-        if went_back {
-            self.lists().distrust();
+    /// How many attachments of a driver are in which state.
+    pub fn counts(&self, driver: &str) -> Counts {
+        self.inner.index.read().counts(driver)
+    }
+
+    /// The attachment of a driver that has waited longest to be attached or detached.
+    pub fn oldest_pending(&self, driver: &str) -> Option<Arc<Attachment>> {
+        self.inner.index.read().oldest_pending(driver)
+    }
+
+    /// The attachment of a driver that has waited longest to be attached, or to be detached.
+    pub fn oldest_pending_of(&self, driver: &str, detaching: bool) -> Option<Arc<Attachment>> {
+        self.inner.index.read().oldest_pending_of(driver, detaching)
+    }
+
+    /// Whether the attachment of this name and UID is neither attached for good nor gone.
+    pub fn is_pending(&self, name: &str, uid: &str) -> bool {
+        let index = self.inner.index.read();
+        let known = index.attachments.get(name).filter(|record| *record.uid == *uid);
+        known.is_some_and(|record| !record.attached || record.deleting.is_some())
+    }
+
+    /// How many attachments of a driver carry a finalizer.
+    pub fn claimed(&self, driver: &str, finalizer: &str) -> usize {
+        let index = self.inner.index.read();
+        let mine = index.attachments_of(driver);
+        mine.filter(|record| record.finalizers.contains(finalizer)).count()
+    }
+
+    /// Names of the attachments of a driver, in their order.
+    pub fn attachments_of(&self, driver: &str) -> Vec<Arc<str>> {
+        let index = self.inner.index.read();
+        sorted(index.attachments_of(driver).map(|record| &record.name))
+    }
+
+    /// Names of all attachments, in no order.
+    pub fn attachment_names(&self) -> Vec<Arc<str>> {
+        let index = self.inner.index.read();
+        index.attachments.values().map(|record| record.name.clone()).collect()
+    }
+
+    /// Shows these attachments, as far as they are still there. The cache is locked meanwhile: they should be few.
+    pub fn for_each_attachment(&self, names: &[Arc<str>], mut look: impl FnMut(AttachmentView<'_>)) {
+        let index = self.inner.index.read();
+        for attachment in names.iter().filter_map(|name| index.attachments.get(name)) {
+            look(index.view(attachment));
         }
-        self.react_in_pieces(change);
-        if haunted {
-            self.lists().doubt("the watch shows an object that is said to be gone");
+    }
+
+    /// The IDs under which a driver knows the nodes of the cluster.
+    pub fn node_ids(&self, driver: &str) -> HashSet<Box<str>> {
+        let index = self.inner.index.read();
+        let ids = index.nodes.values().filter_map(|node| node.node_id(driver));
+        ids.map(Box::from).collect()
+    }
+
+    /// The PersistentVolumes that are being deleted and that no attachment names.
+    pub fn unreferenced_deleting_volumes(&self) -> Vec<Arc<Volume>> {
+        let index = self.inner.index.read();
+        let deleting = index.volumes.values().filter(|volume| volume.deleting);
+        let unreferenced = deleting.filter(|volume| index.links.of_volume(&volume.name).is_none());
+        unreferenced.cloned().collect()
+    }
+
+    /// What shows that a driver was published to: how many of its attachments are claimed ([`decide::is_claimed`]), one of them, and
+    /// a PersistentVolume that carries its finalizer and is not being deleted.
+    pub fn marks(&self, driver: &DriverFacts) -> Marks {
+        let index = self.inner.index.read();
+        let claimed = index
+            .attachments_of(&driver.name)
+            .filter(|one| decide::is_claimed(one, driver));
+        let claimed = sorted(claimed.map(|attachment| &attachment.name));
+        let protected = index.volumes.values().filter(|volume| !volume.deleting);
+        let protected = protected.filter(|volume| volume.finalizers.contains(&driver.finalizer));
+        Marks {
+            attachments: claimed.len(),
+            attachment: claimed.into_iter().next(),
+            volume: protected.map(|volume| &volume.name).min().cloned(),
         }
     }
 
-    /// Takes in an attachment from the watch.
-    pub fn apply_attachment(&self, record: Attachment) {
-        self.take_attachment(record, Origin::News);
+    /// The PersistentVolumes that carry a finalizer: those that are being deleted, and the others.
+    pub fn protected(&self, finalizer: &str) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let index = self.inner.index.read();
+        let volumes = index.volumes.values();
+        let protected = volumes.filter(|volume| volume.finalizers.contains(finalizer));
+        let (deleting, live): (Vec<_>, Vec<_>) = protected.partition(|volume| volume.deleting);
+        let names = |volumes: Vec<&Arc<Volume>>| sorted(volumes.into_iter().map(|volume| &volume.name));
+        (names(deleting), names(live))
     }
+}
 
-    pub(super) fn take_attachment(&self, record: Attachment, origin: Origin) {
-        self.take(|index| {
-            let change = index.take_attachment(record, origin);
-            (change, index.attachments.is_haunted(), index.attachments.went_back())
-        });
-    }
-
-    /// Takes in an attachment from an answer to a request of ours.
-    ///
-    /// It may show that our write was the last thing that held the object; it then counts as gone at once. An object
-    /// that is not known any more stays unknown: the watch was faster and has told its end, and will not tell it again.
-    pub fn apply_attachment_response(&self, record: Attachment) {
-        let change = self.inner.index.write().answered_attachment(record);
-        self.dispatch_change(&change);
-    }
-
-    /// Takes in a CSINode from the watch.
-    pub fn apply_node(&self, record: CsiNode) {
-        self.take_node(record, Origin::News);
-    }
-
-    pub(super) fn take_node(&self, record: CsiNode, origin: Origin) {
-        self.take(|index| {
-            let change = index.take_node(record, origin);
-            (change, index.nodes.is_haunted(), index.nodes.went_back())
-        });
-    }
-
-    /// Takes in a PersistentVolume from the watch.
-    pub fn apply_volume(&self, record: Volume) {
-        self.take_volume(record, Origin::News);
-    }
-
-    pub(super) fn take_volume(&self, record: Volume, origin: Origin) {
-        self.take(|index| {
-            let change = index.take_volume(record, origin);
-            (change, index.volumes.is_haunted(), index.volumes.went_back())
-        });
-    }
-
-    /// As [`Store::apply_attachment_response`], for a PersistentVolume.
-    pub fn apply_volume_response(&self, record: Volume) {
-        let change = self.inner.index.write().answered_volume(record);
-        self.dispatch_change(&change);
-    }
-
-    /// Takes in that the object that a request went to is not there (404). `uid` is that of the object it was made
-    /// from: a new one of the same name, which the watch may have brought meanwhile, stays.
-    pub fn mark_deleted(&self, target: &WriteTarget, uid: &str) {
-        let mut index = self.inner.index.write();
-        let change = match target {
-            WriteTarget::Attachment(name) | WriteTarget::AttachmentStatus(name) => index.bury_attachment(name, uid),
-            WriteTarget::Volume(name) => index.bury_volume(name, uid),
-        };
-        drop(index);
-        self.dispatch_change(&change);
-    }
-
-    /// As [`Store::mark_deleted`], of a CSINode.
-    pub fn mark_node_deleted(&self, name: &str, uid: &str) {
-        let change = self.inner.index.write().remove_node(name, uid);
-        self.dispatch_change(&change);
-    }
-
-    /// Version of the known copy of the object that a write goes to.
-    pub fn version(&self, target: &WriteTarget) -> Option<ResourceVersion> {
-        self.inner.index.read().version(target)
-    }
+fn sorted<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
+    let mut names: Vec<_> = names.cloned().collect();
+    names.sort_unstable();
+    names
 }

@@ -1,46 +1,32 @@
-//! The cache as those see it who look at everything now and then, without keeping those waiting who work.
+//! One attachment with what is around it: its volume, its node, and the attachments that it concerns or that concern it.
+//!
+//! Those are attachments of one volume on several nodes, or of one volume at one machine. The handle says which volume it is, and the node
+//! ID which machine: two PersistentVolumes can carry one handle, and a machine can be registered anew under another name.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeSet;
+use std::iter::once;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use tokio::sync::watch;
 
 use super::index::Index;
-use super::store::Store;
-use crate::decide::{self, DriverFacts, NodeEntry};
+use super::sharing::{OfHandle, OfVolume, Places, Shared};
+use crate::decide::{self, Claimant, DriverFacts, Neighbours, NodeEntry, VolumeOnNode};
 use crate::objects::{Attachment, AttachmentSource, Volume};
 
-/// What shows that volumes of a driver were published.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
-    /// How many attachments are claimed.
-    pub attachments: usize,
-    /// The first of them by name.
-    pub attachment: Option<Arc<str>>,
-    /// The first PersistentVolume by name that carries the finalizer and is not being deleted.
-    pub volume: Option<Arc<str>>,
-}
-
-impl Marks {
-    /// Whether nothing shows it.
-    pub fn is_empty(&self) -> bool {
-        self.attachments == 0 && self.volume.is_none()
-    }
-}
+/// So many attachments of its volume on other nodes are shown with an attachment at most.
+const MAX_ELSEWHERE: usize = 4;
 
 /// An attachment with what is around it.
 #[derive(Clone, Copy)]
 pub struct AttachmentView<'a> {
-    index: &'a Index,
-    /// The attachment.
-    pub attachment: &'a Arc<Attachment>,
+    pub(super) index: &'a Index,
+    /// The attachment itself; the cache need not know it.
+    pub attachment: &'a Attachment,
 }
 
 impl<'a> AttachmentView<'a> {
     /// The PersistentVolume that it names, if there is one.
     pub fn volume(&self) -> Option<&'a Arc<Volume>> {
-        let name = self.attachment.volume_name()?;
-        self.index.volumes.get(name)
+        self.index.volumes.get(self.attachment.volume_name()?)
     }
 
     /// What the node's CSINode says of its driver.
@@ -53,113 +39,234 @@ impl<'a> AttachmentView<'a> {
 
     /// Another node to which its volume is attached by the same PersistentVolume, and not being detached from.
     pub fn attached_at(&self) -> Option<&'a str> {
-        self.index.in_use_elsewhere(self.attachment).map(|other| &*other.node)
+        let of_handles = self.shared()?.of_handle(self.handle());
+        let names = of_handles.flat_map(|it| it.in_use.elsewhere(&self.attachment.attacher, &self.attachment.node));
+        let mut others = names.filter_map(|name| self.index.attachments.get(name));
+        let other = others.find(|other| self.is_same_volume(other));
+        other.map(|other| &*other.node)
     }
 
     /// Whether it describes its volume itself.
     pub fn is_inline(&self) -> bool {
         matches!(self.attachment.source, AttachmentSource::Inline(_))
     }
-}
 
-impl Store {
-    /// The IDs under which a driver knows the nodes of the cluster.
-    pub fn node_ids(&self, driver: &str) -> HashSet<Box<str>> {
-        let index = self.inner.index.read();
-        index
+    pub(super) fn volume_record(&self) -> Option<&'a Volume> {
+        self.volume().map(|volume| &**volume)
+    }
+
+    /// The handle of its volume ([`decide::wanted_handle`]).
+    fn handle(&self) -> Option<&'a str> {
+        decide::wanted_handle(self.attachment, self.volume_record())
+    }
+
+    /// The handle that its PersistentVolume has now.
+    fn described_handle(&self) -> Option<&'a str> {
+        Some(&*self.volume_record()?.spec.csi()?.handle)
+    }
+
+    /// The ID that the CSINode of its node says now.
+    fn registered(&self) -> Option<&'a str> {
+        self.index
             .nodes
-            .values()
-            .filter_map(|node| node.node_id(driver).map(Box::from))
-            .collect()
+            .get(&self.attachment.node)?
+            .node_id(&self.attachment.attacher)
     }
 
-    /// Changes with every change of what is cached.
-    pub fn generation(&self) -> u64 {
-        self.inner.generation.load(Ordering::Relaxed)
+    /// The IDs of its node: as it is registered, and as it was claimed.
+    fn node_ids(&self) -> impl Iterator<Item = &'a str> {
+        self.registered().into_iter().chain(self.attachment.node_id.as_deref())
     }
 
-    /// Names of all attachments, in no order.
-    pub fn attachment_names(&self) -> Vec<Arc<str>> {
-        let index = self.inner.index.read();
-        index.attachments.values().map(|record| record.name.clone()).collect()
+    /// The names of the nodes that attachments at the same machine may name: its own node first, then the nodes with
+    /// one of its IDs. Some may come twice, or have nothing to do with it.
+    fn machine(&self) -> impl Iterator<Item = &'a Arc<str>> {
+        let (index, driver) = (self.index, &self.attachment.attacher);
+        let by_id = self.node_ids().flat_map(|id| index.links.nodes_of_id(driver, id));
+        once(&self.attachment.node).chain(by_id)
     }
 
-    /// Shows these attachments, as far as they are still there. The cache is locked meanwhile: they should be few.
-    pub fn for_each_attachment(&self, names: &[Arc<str>], mut look: impl FnMut(AttachmentView<'_>)) {
-        let index = self.inner.index.read();
-        for name in names {
-            if let Some(attachment) = index.attachments.get(name) {
-                look(AttachmentView {
-                    index: &index,
-                    attachment,
-                });
+    fn is_same_machine(&self, other: &Attachment) -> bool {
+        let is_one = |id: &str| self.node_ids().any(|known| known == id);
+        self.attachment.node == other.node || self.index.view(other).node_ids().any(is_one)
+    }
+
+    fn is_same_volume(&self, other: &Attachment) -> bool {
+        let volume = self.volume_record();
+        let others = if self.attachment.volume_name() == other.volume_name() {
+            volume
+        } else {
+            self.index.view(other).volume_record()
+        };
+        decide::is_same_volume((self.attachment, volume), (other, others))
+    }
+
+    /// What is known of the attachments of the same PersistentVolume, when there are several.
+    pub(super) fn shared(&self) -> Option<&'a Shared> {
+        let of_volume = self.index.links.of_volume(self.attachment.volume_name()?);
+        of_volume.and_then(OfVolume::shared)
+    }
+
+    /// Whether more than one volume has the handle, which is that of its volume. Almost none do, and then the attachments of the
+    /// node need not be gone through.
+    fn shares_handle(&self, handle: Option<&str>) -> bool {
+        handle.is_some_and(|handle| self.index.links.has_other_volumes(self.attachment, handle))
+    }
+
+    /// The names of the attachments on some nodes that may be of the same volume: those in sets of the same PersistentVolume, and all of the
+    /// node when others may share the handle.
+    fn names_on<'b>(
+        &self,
+        nodes: impl Iterator<Item = &'a Arc<str>> + 'b,
+        of_volume: &'b [&'a Places],
+        may_share: bool,
+    ) -> impl Iterator<Item = &'a Arc<str>> + 'b
+    where
+        'a: 'b,
+    {
+        let (index, driver) = (self.index, &self.attachment.attacher);
+        nodes.flat_map(move |node| {
+            let of_volume = of_volume.iter().flat_map(|places| places.at(driver, node));
+            let on_node = may_share.then(|| index.links.on_node(node)).into_iter().flatten();
+            of_volume.chain(on_node)
+        })
+    }
+
+    /// The other attachments that bear on this one.
+    pub(super) fn neighbours(&self) -> Neighbours {
+        let handle = self.handle();
+        let mut neighbours = Neighbours {
+            elsewhere: self.leaving_elsewhere(handle),
+            ..Neighbours::default()
+        };
+        if self.attachment.deleting.is_some() {
+            neighbours.here = self.in_use_here(handle);
+            // A detach that waits for another attachment asks for no place.
+            if neighbours.here.is_none() {
+                neighbours.claimed = self.claimed_here(handle);
             }
         }
+        neighbours
     }
 
-    /// The PersistentVolumes that are being deleted and that no attachment names.
-    pub fn unreferenced_deleting_volumes(&self) -> Vec<Arc<Volume>> {
-        let index = self.inner.index.read();
-        let deleting = index.volumes.values().filter(|volume| volume.deleting);
-        deleting
-            .filter(|volume| !index.by_volume.contains_key(&volume.name))
-            .cloned()
-            .collect()
-    }
-
-    /// What shows that a driver was published to: how many of its attachments are claimed ([`decide::is_claimed`]), one of them, and
-    /// a PersistentVolume that carries its finalizer and is not being deleted.
-    pub fn marks(&self, driver: &DriverFacts) -> Marks {
-        let index = self.inner.index.read();
-        let mine = index.attachments.values().filter(|one| one.attacher == driver.name);
-        let claimed = mine.filter(|attachment| decide::is_claimed(attachment, driver));
-        let names = claimed.map(|attachment| &attachment.name);
-        let (attachments, attachment) = names.fold((0, None), |(count, least), name| {
-            (count + 1, Some(least.map_or(name, |least: &Arc<str>| least.min(name))))
-        });
-        let protected = index.volumes.values().filter(|volume| !volume.deleting);
-        let protected = protected.filter(|volume| volume.finalizers.contains(&driver.finalizer));
-        Marks {
-            attachments,
-            attachment: attachment.cloned(),
-            volume: protected.map(|volume| &volume.name).min().cloned(),
-        }
-    }
-
-    /// The PersistentVolumes that carry a finalizer: those that are being deleted, and the others.
-    pub fn protected(&self, finalizer: &str) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
-        let index = self.inner.index.read();
-        let protected = index
-            .volumes
-            .values()
-            .filter(|volume| volume.finalizers.contains(finalizer));
-        let (deleting, live): (Vec<_>, Vec<_>) = protected.partition(|volume| volume.deleting);
-        let names = |volumes: Vec<&Arc<Volume>>| {
-            let mut names: Vec<_> = volumes.into_iter().map(|volume| volume.name.clone()).collect();
-            names.sort_unstable();
-            names
+    /// Some attachments of the same volume on other nodes that are to be detached: one that others wait for first.
+    fn leaving_elsewhere(&self, handle: Option<&str>) -> Vec<Arc<Attachment>> {
+        let mut elsewhere: Vec<Arc<Attachment>> = Vec::new();
+        let Some(shared) = self.shared() else {
+            return elsewhere;
         };
-        (names(deleting), names(live))
+        let (driver, node) = (&self.attachment.attacher, &*self.attachment.node);
+        let names = |places: fn(&OfHandle) -> &Places| {
+            let of_handles = shared.of_handle(handle);
+            of_handles.flat_map(move |it| places(it).elsewhere(driver, node))
+        };
+        let first = names(|it| &it.leaving).take(1).chain(names(|it| &it.deleting));
+        let volume = self.volume_record();
+        for name in first.take(MAX_ELSEWHERE + 1) {
+            let Some(other) = self.index.attachments.get(name) else {
+                continue;
+            };
+            let is_known = elsewhere.iter().any(|known| known.name == other.name);
+            if !is_known && decide::is_same_volume((self.attachment, volume), (other, volume)) {
+                elsewhere.push(other.clone());
+            }
+        }
+        elsewhere.truncate(MAX_ELSEWHERE);
+        elsewhere
     }
 
-    /// Whether the attachment of this name and UID is neither attached for good nor gone.
-    pub fn is_pending(&self, name: &str, uid: &str) -> bool {
-        let index = self.inner.index.read();
-        let known = index.attachments.get(name).filter(|record| *record.uid == *uid);
-        known.is_some_and(|record| !record.attached || record.deleting.is_some())
-    }
-
-    /// The drivers that are worked for.
-    pub fn drivers(&self) -> HashMap<Arc<str>, Arc<DriverFacts>> {
-        let routes = self.inner.routes.read();
-        routes
+    /// The other attachments that are claimed where this one may be: on the same node, or on one that has one of its IDs.
+    fn claimed_here(&self, wanted: Option<&str>) -> Vec<Claimant> {
+        let (index, attachment) = (self.index, self.attachment);
+        let driver = &attachment.attacher;
+        let former = attachment.volume_note.as_deref().map(|note| &note.former[..]);
+        let former = former.unwrap_or_default();
+        let former_nodes = former
             .iter()
-            .map(|route| (route.facts.name.clone(), route.facts.clone()))
-            .collect()
+            .flat_map(|place| index.links.nodes_of_id(driver, &place.node_id));
+        let nodes: BTreeSet<&Arc<str>> = self.machine().chain(former_nodes).collect();
+        let may_share = !former.is_empty() || self.shares_handle(wanted);
+        let of_volume = self.sets_of(None, |it| &it.claimed);
+        let names = self.names_on(nodes.into_iter(), &of_volume, may_share);
+        // One that is found twice is shown once.
+        let names: BTreeSet<&Arc<str>> = names.filter(|name| **name != attachment.name).collect();
+        let is_ours = |handle: &str| wanted == Some(handle) || former.iter().any(|place| *place.handle == *handle);
+        let is_former = |id: &str| former.iter().any(|place| *place.node_id == *id);
+        let finalizer = index.links.finalizer_of(driver);
+        let others = names.into_iter().filter_map(|name| index.attachments.get(name));
+        let claimed = others.filter(|other| {
+            let view = index.view(other);
+            let known = decide::known_handle(other, view.volume_record());
+            other.attacher == *driver
+                && decide::holds_its_place(other, finalizer)
+                && (self.is_same_machine(other) || view.node_ids().any(is_former))
+                && (known.or_else(|| view.described_handle()).is_some_and(is_ours)
+                    || (known.is_none() && self.is_same_volume(other)))
+        });
+        let claimants = claimed.map(|other| Claimant {
+            attachment: other.clone(),
+            volume: index.view(other).volume().cloned(),
+            registered: index.view(other).registered().map(Box::from),
+        });
+        claimants.collect()
     }
 
-    /// Changes whenever a driver begins to be worked for.
-    pub fn subscribe_added(&self) -> watch::Receiver<()> {
-        self.inner.arrivals.subscribe()
+    /// Those sets of the attachments of the same PersistentVolume that are not empty, of a handle or of all.
+    fn sets_of(&self, handle: Option<&'a str>, places: fn(&OfHandle) -> &Places) -> Vec<&'a Places> {
+        let of_handles = self.shared().into_iter().flat_map(|shared| shared.of_handle(handle));
+        of_handles.map(places).filter(|places| !places.is_empty()).collect()
+    }
+
+    /// Another attachment of the same volume on the same node, or on one that has the same ID, that is in use.
+    fn in_use_here(&self, handle: Option<&'a str>) -> Option<Arc<Attachment>> {
+        let shares_handle = self.shares_handle(handle);
+        let in_use = self.sets_of(handle, |it| &it.in_use);
+        if in_use.is_empty() && !shares_handle {
+            return None;
+        }
+        let names = self.names_on(self.machine(), &in_use, shares_handle);
+        let mut records = names.filter_map(|name| self.index.attachments.get(name));
+        let found = records.find(|other| {
+            other.name != self.attachment.name
+                && other.attacher == self.attachment.attacher
+                && decide::is_in_use(other)
+                && self.is_same_volume(other)
+                && self.is_same_machine(other)
+        });
+        found.cloned()
+    }
+
+    /// The detaches that would take the volume away while this one uses it.
+    pub(super) fn detaches_kept(&self) -> Vec<Arc<str>> {
+        let shares_handle = self.shares_handle(self.handle().or_else(|| self.described_handle()));
+        let deleting = self.sets_of(None, |it| &it.deleting);
+        if deleting.is_empty() && !shares_handle {
+            return Vec::new();
+        }
+        let nodes: BTreeSet<&Arc<str>> = self.machine().collect();
+        let names = self.names_on(nodes.into_iter(), &deleting, shares_handle);
+        let kept = names.filter(|name| {
+            let other = self.index.attachments.get(name);
+            let other = other.filter(|other| other.attacher == self.attachment.attacher);
+            other.is_some_and(|other| other.deleting.is_some() && self.is_same_volume(other))
+        });
+        kept.cloned().collect()
+    }
+
+    /// Whether another attachment stands for a volume at a place, so that the volume must not be taken from there
+    /// ([`decide::is_claimed_for`]): one on the same node, or on one that has the node ID.
+    pub(super) fn is_place_of_another(&self, driver: &DriverFacts, place: VolumeOnNode<'_>) -> bool {
+        let (index, attachment) = (self.index, self.attachment);
+        let by_id = index.links.nodes_of_id(&driver.name, place.node_id);
+        let nodes = once(&attachment.node).chain(by_id);
+        let names = nodes.flat_map(|node| index.links.on_node(node));
+        let mut records = names.filter_map(|name| index.attachments.get(name));
+        records.any(|other| {
+            let view = index.view(other);
+            other.uid != attachment.uid
+                && other.attacher == driver.name
+                && decide::holds_its_place(other, &driver.finalizer)
+                && decide::is_claimed_for(other, view.volume_record(), view.registered(), place, attachment)
+        })
     }
 }

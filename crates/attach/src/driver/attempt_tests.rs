@@ -35,7 +35,7 @@ use crate::csi::{CsiClient, DriverConnection};
 use crate::decide::patch::WriteTarget;
 use crate::decide::{Capabilities, DriverFacts};
 use crate::lease::Term;
-use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
 use csi_attacher_runtime::DriverState;
 use csi_attacher_runtime::state::DriverStateSender;
@@ -106,7 +106,7 @@ impl AttemptFixture {
             spec.backoff.max = "200ms".parse().unwrap();
         })
         .await;
-        fixture.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+        fixture.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
         fixture
     }
 
@@ -186,7 +186,7 @@ impl AttemptFixture {
     fn put_volume(&self, object: Value) {
         let object = self.api.put(format!("{VOLUMES}pv1"), object);
         self.store
-            .apply_volume(serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into());
+            .apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into());
     }
 
     /// Makes an attachment of pv1, as the watch brings it.
@@ -198,7 +198,7 @@ impl AttemptFixture {
         json_patch::merge(&mut object, &json!({"metadata": metadata}));
         let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);
         self.store
-            .apply_attachment(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
+            .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
     }
 
     fn is_attached(api: &Api, name: &str) -> bool {
@@ -247,7 +247,7 @@ async fn attachments_of_one_volume_protect_it_together() {
         let node = format!("n{number}");
         stage
             .store
-            .apply_node(CsiNode::new(&node, &[(DRIVER, &format!("id{number}"))]));
+            .apply(CsiNode::new(&node, &[(DRIVER, &format!("id{number}"))]));
         stage.attachment(name, &node, &json!({}));
     }
     stage
@@ -300,7 +300,7 @@ async fn a_result_outlives_an_api_server_that_is_out_of_order() {
     })
     .await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
     stage.attachment("va0", "n0", &json!({}));
     stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     let status = "va0/status".to_owned();
@@ -338,7 +338,7 @@ async fn a_volume_that_is_just_released_is_protected_again_before_the_call() {
         .api
         .until(|api| api.volume_patches.load(Ordering::SeqCst) == 1)
         .await;
-    stage.store.apply_node(CsiNode::new("n0", &[(GCE, "id0")]));
+    stage.store.apply(CsiNode::new("n0", &[(GCE, "id0")]));
     stage.attachment("va0", "n0", &json!({}));
     let claimed = |api: &Api| {
         let attachment = api.get(&format!("{ATTACHMENTS}va0"));

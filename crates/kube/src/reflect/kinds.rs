@@ -9,6 +9,7 @@ macro_rules! watched_kind {
     ($wire:ty, $plural:literal, $record:ty) => {
         impl $crate::reflect::WatchedKind for $wire {
             const PLURAL: &'static str = $plural;
+            type Record = $record;
         }
 
         impl $crate::reflect::CacheRecord for $record {

@@ -1,143 +1,183 @@
-//! Waiting until everything was listed, and asking for fresh lists.
+//! Which lists of the kinds of a sink are complete, and the rounds of fresh lists that are asked for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::listed::Synced;
 use super::reflector::WatchedKind;
+use super::window::Window;
 use crate::watch_answers::WatchAnswers;
 
-/// At most one doubt within this time leads to fresh lists.
-const DOUBTS: Duration = Duration::from_secs(10);
+/// At most one doubt within this time, in seconds, leads to fresh lists.
+const DOUBT_INTERVAL: u64 = 10;
 
-/// So many signs of an older state within [`DOUBTS`] lead to fresh lists at once: after a restore the first one is met in the list of
-/// one kind, and the next one in the round of all kinds that follows.
-const SIGNS: usize = 2;
+/// So many signs of an older state within [`DOUBT_INTERVAL`] lead to fresh lists at once: after a restore the list of one kind shows the
+/// first sign, and the round of all kinds that follows shows the next one.
+const MAX_SIGNS: usize = 2;
 
 /// Drivers whose Leases are taken within this time share a fresh list.
-const TOGETHER: Duration = Duration::from_millis(100);
+const ROUND_DELAY: Duration = Duration::from_millis(100);
 
-/// Which lists of the kinds of a sink are complete, and the rounds of fresh lists that are asked for. Clones are the same.
+/// The state of the lists of all kinds of a sink. Clones share it.
 #[derive(Clone)]
-pub struct Lists(Arc<Inner>);
+pub struct Lists(Arc<ListsInner>);
 
-struct Inner {
-    synced: RwLock<Synced>,
-    /// Told of the first part and the end of each list. It wakes in the order in which others came, so that a simulation can be repeated.
-    listed: Notify,
-    /// How often everything was asked to be listed anew.
+struct ListsInner {
+    state: RwLock<ListsState>,
+    /// Notified of the first part and the end of each list. Waiters wake in the order in which they came, so that a simulation
+    /// can be repeated exactly.
+    progress: Notify,
+    /// The number of the newest round of lists that was asked for.
     rounds: watch::Sender<u64>,
-    /// The round of lists before which what the cache shows is not of one state.
-    trusted_from: AtomicU64,
-    /// When the round begins that was asked for last.
-    round_due: Mutex<Option<Instant>>,
-    /// When lists lately showed that the API server went back, or when what follows from that begins.
-    signs: Mutex<VecDeque<Instant>>,
-    /// When a fresh list was last asked for because of a doubt.
-    doubted: Mutex<Option<Instant>>,
-    /// Which watches the API server has answered.
     answers: WatchAnswers,
-    /// Why kinds cannot be watched, by their plural names.
-    failures: Mutex<BTreeMap<&'static str, String>>,
-    /// Whether everything is listed anew when that is asked for.
     lists_anew: bool,
 }
 
+#[derive(Default)]
+struct ListsState {
+    kinds: BTreeMap<&'static str, KindState>,
+    /// The last of the numbers that order what happens: lists that begin and end, watches that break, rounds that are asked for.
+    last: u64,
+    /// The number of the moment at which the newest round was asked for.
+    asked: u64,
+    /// The newest round in which a list has begun.
+    begun: u64,
+    /// When the newest round begins.
+    round_due: Option<Instant>,
+    /// The round of lists before which what the cache shows is not of one state.
+    trusted_from: u64,
+    /// When lists showed that the API server went back, or when the round that follows from that begins.
+    signs: Window<MAX_SIGNS, DOUBT_INTERVAL>,
+    doubts: Window<1, DOUBT_INTERVAL>,
+}
+
+/// When one kind was listed.
+#[derive(Clone, Debug, Default)]
+struct KindState {
+    /// The round in which it was last listed completely.
+    round: Option<u64>,
+    /// Whether any part of any list was ever answered.
+    answered: bool,
+    /// Why it cannot be watched: an error came, and since then no event.
+    failure: Option<String>,
+    /// When the newest list began.
+    list_began: u64,
+    /// When the last complete list began.
+    complete: u64,
+    /// When its watch broke last.
+    broke: u64,
+    /// A list of another kind that begins after this moment shows all that belongs to what is known of this kind. It is the end of the own
+    /// list when that followed a broken watch, and the moment at which the round was asked for when all kinds were listed in it. It is
+    /// greater than all numbers until a list that follows a broken watch is complete.
+    known_from: u64,
+}
+
+impl ListsState {
+    fn of(&self, kind: &str) -> KindState {
+        self.kinds.get(kind).cloned().unwrap_or_default()
+    }
+
+    /// The number of this moment: a list that begins later has a greater one.
+    fn now(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn all(&self, is_so: impl Fn(&KindState) -> bool) -> bool {
+        self.kinds.values().all(is_so)
+    }
+
+    /// Whether all kinds were listed in this round or a later one.
+    fn are_listed_since(&self, round: u64) -> bool {
+        self.all(|kind| kind.round >= Some(round))
+    }
+}
+
 impl Lists {
-    /// Of these kinds, by their plural names. With `lists_anew` false, what the watches have told is taken for everything.
+    /// For these kinds, by their plural names. A test of the tests sets `lists_anew` to false: then nothing is listed again when that
+    /// is asked for.
     pub fn new(kinds: &[&'static str], lists_anew: bool) -> Self {
-        Self(Arc::new(Inner {
-            synced: RwLock::new(Synced::new(kinds)),
-            listed: Notify::new(),
+        Self(Arc::new(ListsInner {
+            state: RwLock::new(ListsState {
+                kinds: kinds.iter().map(|kind| (*kind, KindState::default())).collect(),
+                ..ListsState::default()
+            }),
+            progress: Notify::new(),
             rounds: watch::Sender::default(),
-            trusted_from: AtomicU64::new(0),
-            round_due: Mutex::default(),
-            signs: Mutex::default(),
-            doubted: Mutex::default(),
             answers: WatchAnswers::default(),
-            failures: Mutex::default(),
             lists_anew,
         }))
     }
 
     /// Resolves when all kinds were listed. Before that a missing object means nothing.
     pub async fn wait_synced(&self) {
-        self.listed_since(0).await;
+        self.wait_until(|state| state.are_listed_since(0)).await;
     }
 
-    /// Resolves when the first parts of all lists came in: the API server is there, and permits them.
+    /// Whether all kinds were listed.
+    pub fn is_synced(&self) -> bool {
+        self.0.state.read().are_listed_since(0)
+    }
+
+    /// Resolves when the first parts of all lists came in: the API server answers, and permits the lists.
     pub async fn wait_answered(&self) {
-        self.lists_are(Synced::all_answered).await;
+        self.wait_until(|state| state.all(|kind| kind.answered)).await;
+    }
+
+    async fn wait_until(&self, is_so: impl Fn(&ListsState) -> bool) {
+        loop {
+            let mut progress = std::pin::pin!(self.0.progress.notified());
+            progress.as_mut().enable();
+            if is_so(&self.0.state.read()) {
+                return;
+            }
+            progress.await;
+        }
     }
 
     /// Lists everything anew; resolves when that is done.
     ///
-    /// For a replica that takes over from another one. Its own watches may be behind, each by as much as it likes: it may
+    /// For a replica that takes over from another one. Each of its watches may be behind by any time: it may
     /// see that a PersistentVolume is being deleted, and not the VolumeAttachment for which the other replica has attached
-    /// it. What a list shows that begins now is at least as new as everything the other one did.
+    /// it. A list that begins now is at least as new as everything that the other replica did.
     pub async fn relist(&self) {
         if !self.0.lists_anew {
             return self.wait_synced().await;
         }
-        let round = self.ask(Instant::now(), |_| {});
-        self.listed_since(round).await;
+        let round = self.ask(&mut self.0.state.write(), Instant::now());
+        self.wait_until(|state| state.are_listed_since(round)).await;
     }
 
-    /// Asks for a round of lists of all kinds that begins [`TOGETHER`] after `from`, or with one that was asked for before; `before` is
-    /// told its number before anybody begins.
-    fn ask(&self, from: Instant, before: impl FnOnce(u64)) -> u64 {
-        let mut round = 0;
-        self.0.rounds.send_modify(|rounds| {
-            {
-                let mut due = self.0.round_due.lock();
-                let is_pending = due.is_some_and(|due| due > Instant::now());
-                let wanted = from + TOGETHER;
-                *due = Some(due.filter(|_| is_pending).map_or(wanted, |due| due.min(wanted)));
-            }
-            self.0.synced.write().ask();
-            *rounds += 1;
-            round = *rounds;
-            before(round);
-        });
-        round
+    /// Asks for a round of lists of all kinds, and answers its number. It begins [`ROUND_DELAY`] after `from`, or together with a
+    /// round that was asked for before.
+    fn ask(&self, state: &mut ListsState, from: Instant) -> u64 {
+        let wanted = from + ROUND_DELAY;
+        let pending = state.round_due.filter(|due| *due > Instant::now());
+        state.round_due = Some(pending.map_or(wanted, |due| due.min(wanted)));
+        state.asked = state.now();
+        self.0.rounds.send_modify(|rounds| *rounds += 1);
+        self.round()
     }
 
-    /// Asks for fresh lists, because something shows that the cache may not be what the API server has. Doubts of a short
-    /// time are one: whoever answers untruly is not to cause lists without end.
+    /// Asks for fresh lists, because something shows that the cache may differ from what the API server has. Doubts within
+    /// [`DOUBT_INTERVAL`] count once: wrong answers must not cause lists without end.
     pub fn doubt(&self, why: &str) {
         let now = Instant::now();
-        let mut doubted = self.0.doubted.lock();
-        if doubted.is_some_and(|last| now < last + DOUBTS) {
+        let mut state = self.0.state.write();
+        if state.doubts.next_free(now) > now {
             return;
         }
-        *doubted = Some(now);
-        drop(doubted);
+        state.doubts.count(now);
+        self.ask(&mut state, now);
+        drop(state);
         tracing::warn!(
             why,
             "listing everything again, as the cache may not be what the API server has"
         );
-        self.ask(now, |_| {});
-    }
-
-    /// Resolves when the round of lists begins that was asked for. One that somebody asks for later puts it off for nobody: another
-    /// kind, which is listed first, may find at once that one more round is needed.
-    pub(super) async fn round_is_due(&self, rounds: &mut watch::Receiver<u64>) {
-        let due = || self.0.round_due.lock().unwrap_or_else(Instant::now);
-        let mut begins = due();
-        loop {
-            tokio::select! {
-                biased;
-                () = sleep_until(begins) => return,
-                // Somebody else may want it earlier. The senders live in the store.
-                _more = rounds.changed() => begins = begins.min(due()),
-            }
-        }
     }
 
     /// A list shows that the API server went back to an older state. The other kinds may still be as they were before, such as
@@ -145,20 +185,15 @@ impl Lists {
     ///
     /// A round that was asked for and has not begun is enough. Rounds that find the same again and again have pauses between them.
     pub fn distrust(&self) {
-        let mut signs = self.0.signs.lock();
-        let asked = self.0.trusted_from.load(Ordering::SeqCst);
-        if asked > self.0.synced.read().begun {
+        let mut state = self.0.state.write();
+        if state.trusted_from > state.begun {
             return;
         }
         let now = Instant::now();
-        signs.retain(|sign| now < *sign + DOUBTS);
-        let from = match signs.front() {
-            Some(first) if signs.len() >= SIGNS => *first + DOUBTS,
-            _ => now,
-        };
-        signs.push_back(from);
-        self.ask(from, |round| self.0.trusted_from.store(round, Ordering::SeqCst));
-        drop(signs);
+        let from = state.signs.next_free(now);
+        state.signs.count(from);
+        state.trusted_from = self.ask(&mut state, from);
+        drop(state);
         tracing::warn!(
             begins_in_seconds = (from - now).as_secs_f64(),
             "the API server went back to an older state; listing everything again before anything is attached"
@@ -168,47 +203,47 @@ impl Lists {
     /// Resolves when a list has shown that the API server went back.
     pub async fn distrusted(&self) {
         let mut rounds = self.0.rounds.subscribe();
-        while self.0.trusted_from.load(Ordering::SeqCst) == 0 {
-            // The sender lives in the store.
+        while self.0.state.read().trusted_from == 0 {
+            // The sender lives as long as `self`.
             let _more = rounds.changed().await;
         }
     }
 
     /// Whether what the cache shows of the kinds is of one state of the API server, as far as can be seen.
     pub fn is_of_one_state(&self) -> bool {
-        let round = self.0.trusted_from.load(Ordering::SeqCst);
-        round == 0 || self.0.synced.read().since(round)
+        let state = self.0.state.read();
+        state.trusted_from == 0 || state.are_listed_since(state.trusted_from)
     }
 
-    /// Whether the last complete list of `others` shows all that belongs to what is known of `kind`. A watch that breaks may have done
-    /// so because the API server went back to an older state: then an object may be there again whose companions are there again
-    /// too, and are not known before these are listed as well.
+    /// Whether the last complete list of `others` shows all that belongs to what is known of `kind`. A watch may break because the API
+    /// server went back to an older state. Then an object may exist again, together with others that belong to it, and the others are not
+    /// known before their kind is listed as well.
     pub fn is_as_new(&self, others: &str, kind: &str) -> bool {
-        let synced = self.0.synced.read();
-        synced.of(kind).known_from <= synced.of(others).complete
+        let state = self.0.state.read();
+        state.of(kind).known_from <= state.of(others).complete
     }
 
-    /// Whether the watch of a kind is at work: what is known of it is only as old as that is slow.
+    /// Whether the watch of a kind works: then what is known of the kind is only as old as the watch is slow.
     pub fn is_watched<K: WatchedKind>(&self) -> bool {
-        !self.0.synced.read().of(K::PLURAL).unwatched && self.0.answers.stands(&K::url_path(&(), None))
+        self.0.state.read().of(K::PLURAL).failure.is_none() && self.0.answers.stands(&K::url_path(&(), None))
     }
 
     /// The number of this moment, for [`Lists::listed_after`].
     pub fn now(&self) -> u64 {
-        self.0.synced.write().next()
+        self.0.state.write().now()
     }
 
     /// Resolves when a complete list of a kind began after this moment, and its watch has not broken since. False when that takes
     /// longer than `limit`.
     pub async fn listed_after(&self, kind: &str, moment: u64, limit: Duration) -> bool {
-        let listed = self.lists_are(|synced| {
-            let listed = synced.of(kind);
-            listed.complete > moment.max(listed.broke)
+        let listed = self.wait_until(|state| {
+            let kind = state.of(kind);
+            kind.complete > moment.max(kind.broke)
         });
         tokio::time::timeout(limit, listed).await.is_ok()
     }
 
-    /// Where the connection of the watches tells which of them stand.
+    /// Where the connection of the watches records which of them the API server has answered.
     pub fn answers(&self) -> WatchAnswers {
         self.0.answers.clone()
     }
@@ -218,79 +253,85 @@ impl Lists {
         *self.0.rounds.borrow()
     }
 
-    /// The rounds, for who follows one of the kinds.
-    pub(super) fn rounds(&self) -> watch::Receiver<u64> {
+    /// The number of the newest round, for a reflector.
+    pub(super) fn subscribe_rounds(&self) -> watch::Receiver<u64> {
         self.0.rounds.subscribe()
+    }
+
+    /// Resolves when the round of lists begins that was asked for. A round that is asked for later never delays it: another
+    /// kind, which is listed first, may find at once that one more round is needed.
+    pub(super) async fn wait_round_due(&self, rounds: &mut watch::Receiver<u64>) {
+        let due = || self.0.state.read().round_due.unwrap_or_else(Instant::now);
+        let mut begins = due();
+        loop {
+            tokio::select! {
+                biased;
+                () = sleep_until(begins) => return,
+                // A later round may be due earlier. The sender lives as long as `self`.
+                _more = rounds.changed() => begins = begins.min(due()),
+            }
+        }
     }
 
     /// Whether a kind was listed.
     pub(super) fn is_listed(&self, kind: &str) -> bool {
-        self.0.synced.read().of(kind).round.is_some()
+        self.0.state.read().of(kind).round.is_some()
     }
 
-    /// Takes in whether the watch of a kind is at work.
-    pub fn watches(&self, kind: &str, at_work: bool) {
-        self.0.synced.write().watches(kind, at_work);
+    fn change(&self, kind: &str, change: impl FnOnce(&mut KindState)) {
+        if let Some(kind) = self.0.state.write().kinds.get_mut(kind) {
+            change(kind);
+        }
     }
 
-    /// The watch of a kind broke: it is not resumed.
-    pub fn broke(&self, kind: &str) {
-        self.0.synced.write().broke(kind);
-    }
-
-    /// A list begins that is made in a round.
-    pub(super) fn begins(&self, kind: &str, round: u64) {
-        self.0.synced.write().begin(kind, round);
+    /// A list of a kind begins, in a round.
+    pub(super) fn start_list(&self, kind: &str, round: u64) {
+        let mut state = self.0.state.write();
+        state.begun = state.begun.max(round);
+        let (now, asked) = (state.now(), state.asked);
+        if let Some(kind) = state.kinds.get_mut(kind) {
+            let follows_a_break = kind.round >= Some(round) || kind.broke > asked;
+            kind.list_began = now;
+            kind.known_from = if follows_a_break { u64::MAX } else { asked };
+        }
     }
 
     /// The first part of a list came in.
-    pub(super) fn answered(&self, kind: &str) {
-        self.0.synced.write().answered(kind);
-        self.0.listed.notify_waiters();
+    pub(super) fn record_answer(&self, kind: &str) {
+        self.change(kind, |kind| kind.answered = true);
+        self.0.progress.notify_waiters();
     }
 
-    /// A list is complete.
-    pub(super) fn finished(&self, kind: &str, round: u64) {
-        let mut synced = self.0.synced.write();
-        synced.finish(kind, round);
-        synced.watches(kind, true);
-        drop(synced);
-        self.0.listed.notify_waiters();
+    /// A list of a kind is complete, which began in a round.
+    pub(super) fn finish_list(&self, kind: &str, round: u64) {
+        let now = self.now();
+        self.change(kind, |kind| {
+            (kind.round, kind.complete) = (Some(round), kind.list_began);
+            kind.known_from = kind.known_from.min(now);
+            kind.failure = None;
+        });
+        self.0.progress.notify_waiters();
     }
 
-    /// Why a kind cannot be watched; `None` when it can again.
-    pub(super) fn fails(&self, kind: &'static str, failure: Option<String>) {
-        let mut failures = self.0.failures.lock();
-        match failure {
-            Some(failure) => failures.insert(kind, failure),
-            None => failures.remove(kind),
-        };
+    /// The watch of a kind broke: it is not resumed.
+    pub fn record_break(&self, kind: &str) {
+        let now = self.now();
+        self.change(kind, |kind| (kind.broke, kind.known_from) = (now, u64::MAX));
+    }
+
+    /// Sets why a kind cannot be watched; `None` when its watch works.
+    pub fn set_failure(&self, kind: &str, failure: Option<String>) {
+        self.change(kind, |kind| kind.failure = failure);
     }
 
     /// Why objects cannot be listed or watched, if so.
     pub fn failure(&self) -> Option<String> {
-        let failures = self.0.failures.lock();
-        let told: Vec<String> = failures.values().cloned().collect();
-        (!told.is_empty()).then(|| told.join("; "))
-    }
-
-    async fn listed_since(&self, round: u64) {
-        self.lists_are(|synced| synced.since(round)).await;
-    }
-
-    async fn lists_are(&self, as_wanted: impl Fn(&Synced) -> bool) {
-        loop {
-            let mut news = std::pin::pin!(self.0.listed.notified());
-            news.as_mut().enable();
-            if as_wanted(&self.0.synced.read()) {
-                return;
-            }
-            news.await;
-        }
-    }
-
-    /// Whether all kinds were listed.
-    pub fn is_synced(&self) -> bool {
-        self.0.synced.read().since(0)
+        let state = self.0.state.read();
+        let failures: Vec<&str> = state
+            .kinds
+            .values()
+            .filter_map(|kind| kind.failure.as_deref())
+            .collect();
+        (!failures.is_empty()).then(|| failures.join("; "))
     }
 }

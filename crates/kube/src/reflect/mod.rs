@@ -6,18 +6,18 @@
 //! Must not know what the objects are about.
 
 mod kinds;
-mod listed;
 mod lists;
 mod reflector;
 mod table;
 mod watch_backoff;
 mod watch_error;
+mod window;
 
 pub use crate::objects::ResourceVersion;
 pub use lists::Lists;
 pub use reflector::{
-    COMPARED_EVERY, RECOVERED, Seen, Sink, WatchedKind, compare, follow, follow_from_list, from_lists, reflect, take_in,
+    COMPARE_INTERVAL, RECOVERED, Seen, Sink, WatchedKind, apply, compare, follow, follow_from_list, from_lists, reflect,
 };
 pub use table::{CacheRecord, ObjectTable, Origin, TableChange, TableContent, TableRules};
-pub use watch_backoff::patient;
+pub use watch_backoff::with_backoff;
 pub use watch_error::explain;

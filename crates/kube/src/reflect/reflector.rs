@@ -5,7 +5,7 @@ use kube::api::ListParams;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::pin::{Pin, pin};
@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::lists::Lists;
-use super::table::Origin;
-use super::watch_backoff::{LISTS, WINDOW, breaks, patient};
+use super::table::{CacheRecord, Origin};
+use super::watch_backoff::{Restarts, breaks, with_backoff};
 use super::watch_error::explain;
 use crate::health::CheckHandle;
 use crate::objects::ResourceVersion;
@@ -25,17 +25,19 @@ use crate::objects::ResourceVersion;
 /// Objects asked for at a time while listing; bounds the memory of a start.
 const PAGE_SIZE: u32 = 500;
 
-/// A watch that is resumed says nothing until an object changes, which may take days. But one that fails again says so
+/// A watch that is resumed reports nothing until an object changes, which may take days. A watch that fails again reports that
 /// within its longest backoff, of 30 s, and the time of a request.
 pub const RECOVERED: Duration = Duration::from_mins(1);
 
 /// How often the version that the API server is at is compared with what is known.
-pub const COMPARED_EVERY: Duration = Duration::from_secs(20);
+pub const COMPARE_INTERVAL: Duration = Duration::from_secs(20);
 
-/// A kind that can be watched.
+/// A kind that can be watched, as it comes over the wire.
 pub trait WatchedKind: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
-    /// Plural name, for logs, and by which [`Lists`] knows it.
+    /// Plural name, for logs, and by which [`Lists`] knows the kind.
     const PLURAL: &'static str;
+    /// What is kept of an object.
+    type Record: CacheRecord + From<Self>;
 }
 
 /// The names that a list has shown.
@@ -43,31 +45,31 @@ pub type Seen = HashSet<Arc<str>>;
 
 /// What the watch of a kind feeds.
 pub trait Sink<K: WatchedKind>: Clone + Send + Sync + 'static {
-    /// Which lists are complete, of this kind and of the others that the sink keeps.
+    /// What does not work while the kind is not listed, for the log: "until then ...".
+    const CONSEQUENCE: &'static str;
+
+    /// The state of the lists of this kind and of the others that the sink keeps.
     fn lists(&self) -> &Lists;
 
-    /// A list begins.
-    fn begins(&self);
+    /// A list of the kind begins.
+    fn start_list(&self);
 
-    /// A copy of an object comes in, of the list that began or from the watch that follows it. Answers the name of the object.
-    fn takes(&self, object: K, origin: Origin) -> Arc<str>;
+    /// A copy of an object comes in, of the list that began or from the watch that follows it.
+    fn take_copy(&self, record: K::Record, origin: Origin);
 
     /// The list is complete: what is not `seen` is gone.
-    fn completes(&self, seen: &Seen);
+    fn finish_list(&self, seen: &Seen);
 
-    /// The watch tells the end of an object. Its version counts as seen.
-    fn loses(&self, name: &str, uid: &str, version: ResourceVersion);
+    /// The watch reports that an object is deleted. The version of this last copy counts as seen.
+    fn take_deletion(&self, record: &K::Record);
 
     /// The greatest version that was seen since the last list began.
     fn newest(&self) -> ResourceVersion;
 
-    /// Asked between two events: goes on with what earlier ones left to do, so that one event holds up nobody.
-    fn goes_on(&self) -> impl Future<Output = ()> + Send {
+    /// Called between two events: works off what earlier events left to do, so that no event takes long.
+    fn work_off_backlog(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
-
-    /// What does not work while the kind is not listed, for the log: "until then ...".
-    fn meanwhile(&self) -> &'static str;
 }
 
 /// What does not work while a kind is listed and not watched.
@@ -76,8 +78,8 @@ const LATE: &str = "until then its changes are seen late or not at all";
 /// The events of a kind, from a list on, and from another list whenever the watch fails.
 ///
 /// A watch that broke is not resumed from where it was: the API server may have been restored from a backup meanwhile, and
-/// what is older than the watch is never told by it. Nothing that is cheaper than a list proves the contrary. It counts as
-/// broken too when its stream ends before its time (`kubernetes::connect`); one that ends in time is resumed, and so is one
+/// never reports what is older than the watch. Nothing that is cheaper than a list proves the contrary. A watch counts as
+/// broken too when its stream ends before its time (`apiserver::list_watch`). One that ends in time is resumed, and so is one
 /// that the API server asks to begin later (429).
 pub fn from_lists<K, S>(watch: impl FnMut() -> S) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
 where
@@ -87,7 +89,7 @@ where
         watch,
         running: None,
         is_listed: false,
-        begun: VecDeque::new(),
+        restarts: Restarts::default(),
     };
     stream::unfold(lists, |mut lists| async move {
         let event = lists.next().await?;
@@ -99,10 +101,9 @@ where
 struct FromLists<F, S> {
     watch: F,
     running: Option<Pin<Box<S>>>,
-    /// Whether the list of what runs is complete.
+    /// Whether the list of the running watch is complete.
     is_listed: bool,
-    /// When watches broke lately.
-    begun: VecDeque<Instant>,
+    restarts: Restarts,
 }
 
 impl<K, S, F> FromLists<F, S>
@@ -112,7 +113,13 @@ where
 {
     async fn next(&mut self) -> Option<watcher::Result<watcher::Event<K>>> {
         if self.running.is_none() && std::mem::take(&mut self.is_listed) {
-            self.turn().await;
+            // Whoever breaks every watch must not cause lists without end.
+            let now = Instant::now();
+            let begins = self.restarts.next_free(now);
+            if begins > now {
+                sleep_until(begins).await;
+            }
+            self.restarts.count(Instant::now());
         }
         let running = self.running.get_or_insert_with(|| Box::pin((self.watch)()));
         let event = running.next().await?;
@@ -123,16 +130,6 @@ where
         }
         Some(event)
     }
-
-    /// Waits for the turn of a list: whoever cuts every watch off does not cause lists without end.
-    async fn turn(&mut self) {
-        if self.begun.len() >= LISTS
-            && let Some(first) = self.begun.pop_front()
-        {
-            sleep_until(first + WINDOW).await;
-        }
-        self.begun.push_back(Instant::now());
-    }
 }
 
 /// Keeps the cache in step with the API server until the future is dropped.
@@ -142,18 +139,18 @@ where
 pub async fn reflect<K: WatchedKind, S: Sink<K>>(client: Client, sink: S, check: CheckHandle) {
     let api = Api::<K>::all(client);
     let watch = || watcher(api.clone(), watcher::Config::default().page_size(PAGE_SIZE));
-    let events = || patient(from_lists(watch));
+    let events = || with_backoff(from_lists(watch));
     tokio::select! {
         () = follow_from_list(events, sink.clone(), check) => {}
         never = compare_versions(&api, &sink) => match never {},
     }
 }
 
-/// Asks now and then for the version that the API server is at. It has never been behind what it told, unless it went back:
-/// then a watch that did not break would tell nothing until the versions come to where they were.
+/// Asks now and then for the version that the API server is at. The API server is behind what it reported before only when it went back to
+/// an older state: then a watch that did not break reports nothing until the versions reach what they were.
 async fn compare_versions<K: WatchedKind, S: Sink<K>>(api: &Api<K>, sink: &S) -> Infallible {
     loop {
-        sleep(COMPARED_EVERY.mul_f64(1.0 + fastrand::f64() / 4.0)).await;
+        sleep(COMPARE_INTERVAL.mul_f64(1.0 + fastrand::f64() / 4.0)).await;
         let known = sink.newest();
         let one = ListParams::default().limit(1);
         if let Ok(list) = api.list(&one).await {
@@ -162,10 +159,10 @@ async fn compare_versions<K: WatchedKind, S: Sink<K>>(api: &Api<K>, sink: &S) ->
     }
 }
 
-/// Takes in the version that a list had which was asked for when `known` was the greatest one.
+/// Compares the version of a list with `known`, the greatest version when that list was asked for.
 pub fn compare<K: WatchedKind>(sink: &impl Sink<K>, known: ResourceVersion, version: Option<&str>) {
     let version = version.and_then(|version| version.parse().ok()).map(ResourceVersion);
-    // When a list has begun since, the doubt is answered already.
+    // A list that has begun since settles the doubt.
     if version.is_some_and(|version| version < known) && sink.newest() >= known {
         let why = "the API server is at an older version than it had reported before";
         sink.lists().doubt(why);
@@ -173,35 +170,35 @@ pub fn compare<K: WatchedKind>(sink: &impl Sink<K>, known: ResourceVersion, vers
 }
 
 /// Follows what `watch` starts, and starts it again a moment after a fresh list is asked for ([`Lists::relist`]). A list that
-/// is coming in is let end before: many drivers that are taken over at the same time would start it again and again. Only the list
+/// is coming in ends before that: many drivers that are taken over at the same time would start it again and again. Only the list
 /// of the start, for which nobody asked, is cut off: whoever takes a Lease meanwhile would wait for two lists.
 pub async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::Result<watcher::Event<K>>>>(
     mut watch: impl FnMut() -> S,
     sink: impl Sink<K>,
     check: CheckHandle,
 ) {
-    let mut rounds = sink.lists().rounds();
+    let mut rounds = sink.lists().subscribe_rounds();
     loop {
         let round = *rounds.borrow_and_update();
         let listing = watch::Sender::new(false);
         let mut listed = listing.subscribe();
-        let wanted_anew = async {
+        let next_round = async {
             // The senders live in the sink, and here.
             let _more = rounds.changed().await;
-            sink.lists().round_is_due(&mut rounds).await;
+            sink.lists().wait_round_due(&mut rounds).await;
             if round > 0 {
                 let _done = listed.wait_for(|listing| !listing).await;
             }
         };
         tokio::select! {
             biased;
-            () = wanted_anew => {}
+            () = next_round => {}
             () = follow(watch(), sink.clone(), check.clone(), round, &listing) => return,
         }
     }
 }
 
-/// Takes in the events of one watch and its list, which are made in a round, until they end. `coming_in` is told whether a list is.
+/// Applies the events of one watch and its list, which are made in a round, until they end. `coming_in` says whether a list comes in.
 pub async fn follow<K: WatchedKind>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     sink: impl Sink<K>,
@@ -212,36 +209,19 @@ pub async fn follow<K: WatchedKind>(
     let mut events = pin!(events);
     let lists = sink.lists();
     let mut seen = Seen::new();
-    let mut broken = false;
-    let mut listing = false;
-    let mut answered = false;
+    let (mut broken, mut listing, mut answered) = (false, false, false);
     loop {
-        sink.goes_on().await;
-        let patience = if broken { RECOVERED } else { Duration::MAX };
-        let event = match timeout(patience, events.next()).await {
+        sink.work_off_backlog().await;
+        let limit = if broken { RECOVERED } else { Duration::MAX };
+        let event = match timeout(limit, events.next()).await {
             Ok(None) => return,
             Ok(Some(Err(error))) => {
                 coming_in.send_replace(false);
-                lists.watches(K::PLURAL, false);
-                if breaks(&error) {
-                    lists.broke(K::PLURAL);
-                }
-                let meanwhile = if lists.is_listed(K::PLURAL) {
-                    LATE
-                } else {
-                    sink.meanwhile()
-                };
-                let error = explain::<K>(&error, meanwhile);
-                if !std::mem::replace(&mut broken, true) {
-                    warn!(resource = K::PLURAL, error, "cannot watch; retrying with backoff");
-                }
-                let failure = format!("cannot watch {}: {error}", K::PLURAL);
-                check.set_failing(failure.clone());
-                lists.fails(K::PLURAL, Some(failure));
+                record_error(&sink, &check, &error, std::mem::replace(&mut broken, true));
                 continue;
             }
             Ok(Some(Ok(event))) => Some(event),
-            // No word is a good sign only from a watch that is resumed, not from a list that does not come.
+            // Silence is a good sign only from a watch that is resumed, not from a list that does not come.
             Err(_) if listing || !lists.is_listed(K::PLURAL) => continue,
             Err(_) => None,
         };
@@ -252,24 +232,43 @@ pub async fn follow<K: WatchedKind>(
         }
         let is_of_a_list = matches!(event, Some(watcher::Event::InitApply(_) | watcher::Event::InitDone));
         if is_of_a_list && !std::mem::replace(&mut answered, true) {
-            lists.answered(K::PLURAL);
+            lists.record_answer(K::PLURAL);
         }
-        // That a list begins is told before it is asked for: nothing is mended before it is complete.
+        // The watcher announces a list before it asks for it: nothing works again before the list is complete.
         if !listing && std::mem::take(&mut broken) {
             info!(resource = K::PLURAL, "watching again");
-            lists.watches(K::PLURAL, true);
-            lists.fails(K::PLURAL, None);
+            lists.set_failure(K::PLURAL, None);
             check.set_ready(lists.is_listed(K::PLURAL));
         }
         if let Some(event) = event {
-            take_in(event, &sink, &mut seen, &check, round);
+            apply(event, &sink, &mut seen, &check, round);
         }
         coming_in.send_replace(listing && !broken);
     }
 }
 
-/// Takes in one event of a watch or a list, which is made in a round; `seen` are the names that the list has shown.
-pub fn take_in<K: WatchedKind>(
+/// Records an error of a watch in the lists, on the check, and once in the log.
+fn record_error<K: WatchedKind, S: Sink<K>>(sink: &S, check: &CheckHandle, error: &watcher::Error, was_broken: bool) {
+    let lists = sink.lists();
+    if breaks(error) {
+        lists.record_break(K::PLURAL);
+    }
+    let consequence = if lists.is_listed(K::PLURAL) {
+        LATE
+    } else {
+        S::CONSEQUENCE
+    };
+    let error = explain::<K>(error, consequence);
+    if !was_broken {
+        warn!(resource = K::PLURAL, error, "cannot watch; retrying with backoff");
+    }
+    let failure = format!("cannot watch {}: {error}", K::PLURAL);
+    check.set_failing(failure.clone());
+    lists.set_failure(K::PLURAL, Some(failure));
+}
+
+/// Applies one event of a watch or a list, which is made in a round; `seen` are the names that the list has shown.
+pub fn apply<K: WatchedKind>(
     event: watcher::Event<K>,
     sink: &impl Sink<K>,
     seen: &mut Seen,
@@ -279,26 +278,21 @@ pub fn take_in<K: WatchedKind>(
     match event {
         watcher::Event::Init => {
             seen.clear();
-            sink.lists().begins(K::PLURAL, round);
-            sink.begins();
+            sink.lists().start_list(K::PLURAL, round);
+            sink.start_list();
         }
         watcher::Event::InitApply(object) => {
-            seen.insert(sink.takes(object, Origin::List));
+            let record = K::Record::from(object);
+            seen.insert(record.name().clone());
+            sink.take_copy(record, Origin::List);
         }
         watcher::Event::InitDone => {
-            sink.completes(seen);
+            sink.finish_list(seen);
             *seen = Seen::new();
-            sink.lists().finished(K::PLURAL, round);
+            sink.lists().finish_list(K::PLURAL, round);
             check.set_ready(true);
         }
-        watcher::Event::Apply(object) => {
-            sink.takes(object, Origin::News);
-        }
-        watcher::Event::Delete(object) => {
-            let meta = object.meta();
-            let name = meta.name.as_deref().unwrap_or_default();
-            let uid = meta.uid.as_deref().unwrap_or_default();
-            sink.loses(name, uid, ResourceVersion::of(meta));
-        }
+        watcher::Event::Apply(object) => sink.take_copy(K::Record::from(object), Origin::Watch),
+        watcher::Event::Delete(object) => sink.take_deletion(&K::Record::from(object)),
     }
 }

@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 
 use crate::objects::ResourceVersion;
 
+/// A watch is behind for seconds. When it shows a deleted object for longer, the object may exist.
+const MAX_WATCH_DELAY: Duration = Duration::from_secs(30);
+
 /// What a table needs to know of its records.
 pub trait CacheRecord {
     /// `metadata.name`; of a namespaced kind, something that is unique in the cluster.
     fn name(&self) -> &Arc<str>;
-    /// `metadata.uid`.
+    /// `metadata.uid`, which no other object has.
     fn uid(&self) -> &str;
-    /// `metadata.resourceVersion`.
+    /// `metadata.resourceVersion`, which orders the copies of an object.
     fn version(&self) -> ResourceVersion;
 }
 
@@ -23,8 +26,8 @@ pub enum Origin {
     /// The list that is coming in.
     List,
     /// The watch that follows the last list.
-    News,
-    /// An answer to a request of ours. It may be ahead of the watch, which then still tells of objects with lower versions.
+    Watch,
+    /// An answer to a request of ours. It may be ahead of the watch, which then still reports objects with lower versions.
     Answer,
 }
 
@@ -33,9 +36,9 @@ pub enum Origin {
 pub struct TableRules {
     /// What a list shows replaces what is known, though its version be smaller.
     pub lists_replace: bool,
-    /// An answer to a request counts as what the watch has told up to its version. It does not.
-    pub answers_are_news: bool,
-    /// Where each look at a record is counted, if anywhere: what work for one object costs is counted, not timed.
+    /// An answer to a request counts as if the watch had reported everything up to its version. By default it does not.
+    pub answers_count_as_watch: bool,
+    /// Where each look-up of a record is counted, if anywhere: what work for one object costs is counted, not timed.
     pub lookups: Option<&'static AtomicU64>,
 }
 
@@ -43,7 +46,7 @@ impl Default for TableRules {
     fn default() -> Self {
         Self {
             lists_replace: true,
-            answers_are_news: false,
+            answers_count_as_watch: false,
             lookups: None,
         }
     }
@@ -56,30 +59,32 @@ impl Default for TableRules {
 /// versions may be lower, as they are after a restore from a backup. What came in since it began, such as the answer to a
 /// write of ours, gives way only to a greater version.
 ///
-/// A record that we know to be gone, because the answer to a request of ours said so or showed another object of its name, leaves a ghost: the watch may still
-/// deliver older copies of it, and acting on those would detach twice. A ghost is laid when the watch reports the
-/// deletion, and by the next list that begins: one that shows the object proves that it exists.
+/// An object is known to be deleted when the answer to a request of ours said so, or showed another object of its name. It leaves a
+/// tombstone: the watch may still deliver older copies, and acting on those would detach twice. The tombstone goes when the watch reports
+/// the deletion, and with the next list that begins: a list that shows the object proves that it exists.
 #[derive(Clone)]
 pub struct ObjectTable<R> {
     records: HashMap<Arc<str>, CachedObject<R>>,
     tombstones: HashMap<Box<str>, Tombstone>,
-    reads: HashMap<u64, Read>,
-    /// How many reads there were.
-    read: u64,
+    /// The names of objects that are being read, unless an object of the name was deleted meanwhile.
+    reads: HashMap<u64, Arc<str>>,
+    last_read: u64,
     /// Number of the list that is running or ran last.
     list: u64,
     /// Whether there was a complete list.
     listed: bool,
     /// The greatest version of all copies since that list began, answers included.
     newest: ResourceVersion,
-    /// The greatest version that the last complete list and its watch told: all objects up to it were told.
-    told: ResourceVersion,
-    /// The greatest version that the list told which is coming in.
+    /// The greatest version that the last complete list and its watch reported: they reported all objects up to it.
+    reported: ResourceVersion,
+    /// The greatest version that the list which is coming in has shown.
     coming_in: ResourceVersion,
-    /// Whether the list that comes in shows an older state than was known.
-    went_back: OlderState,
-    /// Whether the watch goes on showing an object that is believed to be gone.
-    haunted: bool,
+    /// The last list that showed an older state of the API server than was known before.
+    older_list: Option<u64>,
+    /// The last of these lists that was reported: one list is one sign, however many objects show it.
+    reported_list: Option<u64>,
+    /// Whether the watch goes on showing an object that has a tombstone.
+    shows_deleted: bool,
     rules: TableRules,
 }
 
@@ -90,11 +95,11 @@ struct CachedObject<R> {
     since: Instant,
     /// The list that it came in with or after.
     list: u64,
-    /// When a read of the object last showed this very version; 0 when none has.
-    read_at: u64,
+    /// When a read of the object last showed this very version, as a number of [`super::Lists::now`].
+    read_at: Option<u64>,
 }
 
-/// What is known to be gone.
+/// Since when an object is known to be deleted.
 #[derive(Clone)]
 struct Tombstone {
     /// The list that was running or ran last then.
@@ -102,42 +107,9 @@ struct Tombstone {
     since: Instant,
 }
 
-/// Whether a list shows an older state of the API server than was known before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OlderState {
-    NotSeen,
-    Seen,
-    /// Seen and reported: one list is one sign, however many objects show it.
-    Reported,
-}
-
-/// A read of an object that is not known, which has no answer yet.
-#[derive(Clone)]
-struct Read {
-    name: Arc<str>,
-    /// Whether an object of this name has ended meanwhile.
-    ended: bool,
-}
-
-/// A watch is behind for seconds. One that shows an object for longer that is said to be gone has a reason.
-const HAUNTED: Duration = Duration::from_secs(30);
-
 impl<R> Default for ObjectTable<R> {
     fn default() -> Self {
-        Self {
-            records: HashMap::new(),
-            tombstones: HashMap::new(),
-            reads: HashMap::new(),
-            read: 0,
-            list: 0,
-            listed: false,
-            newest: ResourceVersion::default(),
-            told: ResourceVersion::default(),
-            coming_in: ResourceVersion::default(),
-            went_back: OlderState::NotSeen,
-            haunted: false,
-            rules: TableRules::default(),
-        }
+        Self::with_rules(TableRules::default())
     }
 }
 
@@ -145,7 +117,7 @@ impl<R> Default for ObjectTable<R> {
 pub struct TableChange<R> {
     /// What was known under the name before.
     pub previous: Option<Arc<R>>,
-    /// What is known now.
+    /// What is known under it now.
     pub current: Arc<R>,
 }
 
@@ -153,8 +125,19 @@ impl<R> ObjectTable<R> {
     /// An empty one that takes copies in by these rules.
     pub fn with_rules(rules: TableRules) -> Self {
         Self {
+            records: HashMap::new(),
+            tombstones: HashMap::new(),
+            reads: HashMap::new(),
+            last_read: 0,
+            list: 0,
+            listed: false,
+            newest: ResourceVersion::default(),
+            reported: ResourceVersion::default(),
+            coming_in: ResourceVersion::default(),
+            older_list: None,
+            reported_list: None,
+            shows_deleted: false,
             rules,
-            ..Self::default()
         }
     }
 }
@@ -163,32 +146,34 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
     /// The record of this name.
     pub fn get(&self, name: &str) -> Option<&Arc<R>> {
         self.count_lookup();
-        self.records.get(name).map(|held| &held.record)
+        self.records.get(name).map(|known| &known.record)
     }
 
     /// How long ago the copy of this name came in.
     pub fn age(&self, name: &str) -> Option<Duration> {
-        self.records.get(name).map(|held| held.since.elapsed())
+        self.records.get(name).map(|known| known.since.elapsed())
     }
 
-    /// A read of the object has shown the copy that is known, at `now`.
-    pub fn confirm(&mut self, name: &str, uid: &str, version: ResourceVersion, now: u64) {
-        let known = self.records.get_mut(name);
-        if let Some(known) = known.filter(|known| known.record.uid() == uid && known.record.version() == version) {
-            known.read_at = now;
+    /// A read of the object has shown the copy that is known, at the moment `now`.
+    pub fn confirm(&mut self, copy: &R, now: u64) {
+        let known = self.records.get_mut(copy.name());
+        let version = copy.version();
+        if let Some(known) = known.filter(|known| known.record.uid() == copy.uid() && known.record.version() == version)
+        {
+            known.read_at = Some(now);
         }
     }
 
     /// When a read of the object last showed the copy that is known.
     pub fn read_at(&self, name: &str) -> Option<u64> {
-        self.records.get(name).map(|known| known.read_at).filter(|at| *at > 0)
+        self.records.get(name)?.read_at
     }
 
     /// All records, in no order.
     pub fn values(&self) -> impl Iterator<Item = &Arc<R>> {
-        self.records.values().map(|held| {
+        self.records.values().map(|known| {
             self.count_lookup();
-            &held.record
+            &known.record
         })
     }
 
@@ -204,53 +189,59 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         self.newest
     }
 
-    /// Takes a copy in unless it is not newer than what is known, or the object is known to be gone.
+    /// Takes a copy in unless it is not newer than what is known, or the object is known to be deleted.
     pub fn take_copy(&mut self, record: R, origin: Origin) -> Option<TableChange<R>> {
-        let origin = if self.rules.lists_replace { origin } else { Origin::News };
+        let origin = if self.rules.lists_replace {
+            origin
+        } else {
+            Origin::Watch
+        };
+        let is_listed = origin == Origin::List;
         let list = self.list;
         self.count_version(record.version(), origin);
-        if let Some(ghost) = self.tombstones.get(record.uid()) {
-            if origin != Origin::List || ghost.list == list {
-                self.haunted |= origin == Origin::News && ghost.since.elapsed() >= HAUNTED;
+        if let Some(tombstone) = self.tombstones.get(record.uid()) {
+            if !is_listed || tombstone.list == list {
+                self.shows_deleted |= origin == Origin::Watch && tombstone.since.elapsed() >= MAX_WATCH_DELAY;
                 return None;
             }
             self.tombstones.remove(record.uid());
         }
-        if origin == Origin::List && record.version() != ResourceVersion::default() {
-            // What is not known was made since, and so its version is greater than all that lists and watches told before.
+        let has_version = record.version() != ResourceVersion::default();
+        if is_listed && has_version {
+            // An object that is not known was created since, so that its version is greater than all that lists and watches reported.
             let known = self.records.get(record.name());
-            let floor = known.map_or(self.told, |known| known.record.version());
+            let floor = known.map_or(self.reported, |known| known.record.version());
             let is_older = known.is_none_or(|known| known.list < list) && record.version() < floor;
-            if self.listed && is_older && self.went_back == OlderState::NotSeen {
-                self.went_back = OlderState::Seen;
+            if self.listed && is_older {
+                self.older_list = Some(list);
             }
         }
         if let Some(known) = self.records.get_mut(record.name()) {
-            if origin == Origin::List && known.list < list {
-                // So it stays what it is, and nobody has to look again.
+            if is_listed && known.list < list {
+                // The same copy stays, and nobody is told.
                 if *known.record == record {
                     known.list = list;
                     return None;
                 }
-            } else if record.version() != ResourceVersion::default() && record.version() <= known.record.version() {
+            } else if has_version && record.version() <= known.record.version() {
                 return None;
             }
         }
         let current = Arc::new(record);
-        let held = CachedObject {
+        let since = Instant::now();
+        let copy = CachedObject {
             record: current.clone(),
-            since: Instant::now(),
+            since,
             list,
-            read_at: 0,
+            read_at: None,
         };
-        let previous = self.records.insert(current.name().clone(), held);
-        let previous = previous.map(|held| held.record);
+        let previous = self.records.insert(current.name().clone(), copy);
+        let previous = previous.map(|known| known.record);
         if let Some(former) = previous.as_ref().filter(|former| former.uid() != current.uid())
-            && origin != Origin::List
+            && !is_listed
         {
-            // An answer was faster than the watch, which may still show the former one. That must not count when the one of this
-            // name is gone as well.
-            let since = Instant::now();
+            // An answer was faster than the watch, which may still show the former object. That must not count when the object that has
+            // the name now is gone as well.
             self.tombstones.insert(former.uid().into(), Tombstone { list, since });
         }
         Some(TableChange { previous, current })
@@ -260,9 +251,9 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         self.newest = self.newest.max(version);
         match origin {
             Origin::List => self.coming_in = self.coming_in.max(version),
-            Origin::News => self.told = self.told.max(version),
-            Origin::Answer if self.rules.answers_are_news => self.told = self.told.max(version),
-            // A watch that is behind has still to tell of what was made before it.
+            Origin::Watch => self.reported = self.reported.max(version),
+            Origin::Answer if self.rules.answers_count_as_watch => self.reported = self.reported.max(version),
+            // A watch that is behind has still to report what was created before.
             Origin::Answer => {}
         }
     }
@@ -287,106 +278,96 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         if self.get(name)?.uid() != uid {
             return None;
         }
-        self.records.remove(name).map(|held| held.record)
+        self.records.remove(name).map(|known| known.record)
     }
 
-    /// A list begins.
+    /// A list of the kind begins.
     pub fn start_list(&mut self) {
         self.list += 1;
         self.newest = ResourceVersion::default();
         self.coming_in = ResourceVersion::default();
-        self.went_back = OlderState::NotSeen;
     }
 
     /// Whether the list that comes in shows that the API server went back to an older state; true once for each list.
     pub fn went_back(&mut self) -> bool {
-        let is_seen = self.went_back == OlderState::Seen;
-        if is_seen {
-            self.went_back = OlderState::Reported;
-        }
-        is_seen
+        let list = Some(self.list);
+        self.older_list == list && std::mem::replace(&mut self.reported_list, list) != list
     }
 
-    /// The watch has told the end of an object with this version.
-    pub fn count_end(&mut self, version: ResourceVersion) {
-        self.count_version(version, Origin::News);
+    /// Counts the version with which the watch reports a deletion.
+    pub fn count_deletion(&mut self, version: ResourceVersion) {
+        self.count_version(version, Origin::Watch);
     }
 
-    /// The records that a complete list did not show, by name: their deletion fell into a gap of the watch.
+    /// The records that a complete list did not show, by name: they were deleted while nobody watched.
     pub fn finish_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Arc<R>> {
         self.listed = true;
         // A list that was cut off did not show all objects up to its greatest version, and counts for nothing here.
-        self.told = self.coming_in;
+        self.reported = self.coming_in;
         let list = self.list;
-        self.tombstones.retain(|_, ghost| ghost.list == list);
+        self.tombstones.retain(|_, tombstone| tombstone.list == list);
         self.end_reads(|read| !seen.contains(read));
         let unseen = self.records.iter().filter(|(name, _)| !seen.contains(*name));
-        let mut gone: Vec<Arc<R>> = unseen.map(|(_, held)| held.record.clone()).collect();
+        let mut gone: Vec<Arc<R>> = unseen.map(|(_, known)| known.record.clone()).collect();
         gone.sort_unstable_by(|one, other| one.name().cmp(other.name()));
         gone
     }
 
-    /// An object that is not known is going to be read.
-    pub fn begin_read(&mut self, name: &Arc<str>) -> u64 {
-        self.read += 1;
-        let name = name.clone();
-        self.reads.insert(self.read, Read { name, ended: false });
-        self.read
+    /// An object is going to be read. Answers the number of the read.
+    pub fn start_read(&mut self, name: &Arc<str>) -> u64 {
+        self.last_read += 1;
+        self.reads.insert(self.last_read, name.clone());
+        self.last_read
     }
 
-    /// A read has ended; whether what it brought may be taken in. The watch that has told the end of the object meanwhile
-    /// does not tell it again.
-    pub fn end_read(&mut self, read: u64) -> bool {
-        self.reads.remove(&read).is_some_and(|read| !read.ended)
+    /// A read has ended. Answers whether what it showed may be taken in: when the watch has reported meanwhile that the object is deleted,
+    /// it does not report that again.
+    pub fn finish_read(&mut self, read: u64) -> bool {
+        self.reads.remove(&read).is_some()
     }
 
     fn end_reads(&mut self, is_over: impl Fn(&str) -> bool) {
-        for read in self.reads.values_mut() {
-            read.ended |= is_over(&read.name);
-        }
+        self.reads.retain(|_, name| !is_over(name));
     }
 
-    /// Whether the watch has gone on showing an object that is believed to be gone since this was asked last.
-    pub fn is_haunted(&mut self) -> bool {
-        std::mem::take(&mut self.haunted)
+    /// Whether the watch has gone on showing an object that is known to be deleted since this was asked last.
+    pub fn shows_deleted(&mut self) -> bool {
+        std::mem::take(&mut self.shows_deleted)
     }
 
-    /// All that the order of copies depends on, but for times, reads and an API server that goes back: two tables of one content take
-    /// in everything alike.
+    /// All that the order of copies depends on, except times, reads and an API server that goes back: two tables of the same content
+    /// take in everything alike.
     pub fn content(&self) -> TableContent
     where
         R: std::fmt::Debug,
     {
         let records = self.records.iter();
         let mut records: Vec<_> = records
-            .map(|(name, held)| (name.clone(), format!("{:?}", held.record), held.list))
+            .map(|(name, known)| (name.clone(), format!("{:?}", known.record), known.list))
             .collect();
         records.sort_unstable();
-        let mut gone: Vec<_> = self
-            .tombstones
-            .iter()
-            .map(|(uid, ghost)| (uid.clone(), ghost.list))
-            .collect();
-        gone.sort_unstable();
+        let tombstones = self.tombstones.iter();
+        let mut tombstones: Vec<_> = tombstones.map(|(uid, it)| (uid.clone(), it.list)).collect();
+        tombstones.sort_unstable();
         TableContent {
             records,
-            gone,
+            tombstones,
             list: self.list,
             listed: self.listed,
         }
     }
 
-    /// How many objects are known to be gone while the watch may still show them.
-    pub fn ghosts(&self) -> usize {
+    /// How many objects are known to be deleted while the watch may still show them.
+    pub fn tombstones(&self) -> usize {
         self.tombstones.len()
     }
 }
 
-/// What [`ObjectTable::content`] tells.
+/// What tells two tables apart ([`ObjectTable::content`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TableContent {
     records: Vec<(Arc<str>, String, u64)>,
-    gone: Vec<(Box<str>, u64)>,
+    tombstones: Vec<(Box<str>, u64)>,
     list: u64,
     listed: bool,
 }

@@ -204,7 +204,7 @@ impl Core {
         let cache = self.universe.cache(state.replicas[at.replica].cache);
         let snapshot = self.universe.snapshot(snapshot);
         let facts = self.universe.facts(state.capable);
-        cache.is_claimed(&facts, &snapshot, self.universe.at(place))
+        cache.is_claimed(&snapshot.attachment, &facts, self.universe.at(place))
     }
 
     /// Whether another call of this process is in the way. It is so until its attempt has written down what it came to.

@@ -8,13 +8,14 @@ use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use csi_attacher_attach::cache::{AttacherKey, CacheContent, CacheValue};
+use csi_attacher_attach::cache::{AttacherKey, CacheChange, CacheContent, CachedKind, Index};
+use csi_attacher_kube::reflect::Origin;
 use csi_attacher_model::decide::patch::{self, WriteTarget};
 use csi_attacher_model::decide::{
     self, Action, Capabilities, DetachWait, DriverFacts, Failure, Observed, Outcome, OwnedVolumeOnNode, Policy,
     ReleaseWithoutCall, SecretState, Snapshot, VolumeAction, VolumeOnNode, Write,
 };
-use csi_attacher_model::objects::{ResourceVersion, StringMap};
+use csi_attacher_model::objects::{Attachment, CsiNode, ResourceVersion, StringMap, Volume};
 use jiff::Timestamp;
 
 use super::objects::{DRIVER, Kind, Object, Record, stored};
@@ -152,7 +153,7 @@ pub struct Universe {
     objects: Interned<(Kind, String), Object>,
     writes: Interned<String, Write>,
     snapshots: Interned<String, Rc<Snapshot>>,
-    caches: Interned<CacheContent, Rc<CacheValue>>,
+    caches: Interned<CacheContent, Rc<Index>>,
     failures: Interned<String, Failure>,
     places: Vec<OwnedVolumeOnNode>,
     slots: HashMap<String, u8>,
@@ -306,12 +307,12 @@ impl Universe {
 
     /// The cache of a process that knows nothing.
     pub fn empty_cache(&mut self) -> u32 {
-        let empty = CacheValue::default();
+        let empty = Index::default();
         self.caches.number(empty.content(), || Rc::new(empty))
     }
 
     /// A cache.
-    pub fn cache(&self, number: u32) -> Rc<CacheValue> {
+    pub fn cache(&self, number: u32) -> Rc<Index> {
         self.caches.get(number).clone()
     }
 
@@ -321,7 +322,7 @@ impl Universe {
             return known.clone();
         }
         let mut value = (*self.cache(cache)).clone();
-        let looks = self.take_in(&mut value, event);
+        let looks = self.take_event(&mut value, event);
         let slots: Rc<[u8]> = looks
             .iter()
             .filter_map(|key| match key {
@@ -333,40 +334,43 @@ impl Universe {
         (number, slots)
     }
 
-    fn take_in(&self, cache: &mut CacheValue, event: CacheEvent) -> Vec<AttacherKey> {
-        match event {
-            CacheEvent::Told(object) => match &self.object(object).record {
-                Record::Attachment(record) => cache.attachment_told((**record).clone()),
-                Record::Volume(record) => cache.volume_told((**record).clone()),
-                Record::Node(record) => cache.node_told((**record).clone()),
+    fn take_event(&self, cache: &mut Index, event: CacheEvent) -> Vec<AttacherKey> {
+        let record = |object| &self.object(object).record;
+        let change = match event {
+            CacheEvent::Told(object) => match record(object) {
+                Record::Attachment(record) => cache.take_copy((**record).clone(), Origin::Watch),
+                Record::Volume(record) => cache.take_copy((**record).clone(), Origin::Watch),
+                Record::Node(record) => cache.take_copy((**record).clone(), Origin::Watch),
             },
-            CacheEvent::Ended(object) => match &self.object(object).record {
-                Record::Attachment(record) => cache.attachment_ended(&record.name, &record.uid),
-                Record::Volume(record) => cache.volume_ended(&record.name, &record.uid),
-                Record::Node(record) => cache.node_ended(&record.name, &record.uid),
+            CacheEvent::Ended(object) => match record(object) {
+                Record::Attachment(record) => cache.remove::<Attachment>(&record.name, &record.uid),
+                Record::Volume(record) => cache.remove::<Volume>(&record.name, &record.uid),
+                Record::Node(record) => cache.remove::<CsiNode>(&record.name, &record.uid),
             },
-            CacheEvent::Answered(object) => match &self.object(object).record {
-                Record::Attachment(record) => cache.attachment_answered((**record).clone()),
-                Record::Volume(record) => cache.volume_answered((**record).clone()),
-                Record::Node(_) => Vec::new(),
+            CacheEvent::Answered(object) => match record(object) {
+                Record::Attachment(record) => cache.take_response((**record).clone()),
+                Record::Volume(record) => cache.take_response((**record).clone()),
+                Record::Node(_) => None,
             },
             CacheEvent::NotFound(slot, uid) => {
                 let name = self.name(slot);
                 let uid = uid_of(&name, uid);
-                cache.not_found(&self.whole(slot), &uid)
+                cache.mark_deleted(&self.whole(slot), &uid)
             }
             CacheEvent::Listed(objects) => {
                 let (mut attachments, mut volumes, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
                 for object in objects.into_iter().filter(|object| *object != NONE) {
-                    match &self.object(object).record {
+                    match record(object) {
                         Record::Attachment(record) => attachments.push((**record).clone()),
                         Record::Volume(record) => volumes.push((**record).clone()),
                         Record::Node(record) => nodes.push((**record).clone()),
                     }
                 }
-                cache.list(attachments, volumes, nodes)
+                let changes = [list(cache, volumes), list(cache, nodes), list(cache, attachments)];
+                return changes.iter().flatten().flat_map(keys).collect();
             }
-        }
+        };
+        change.iter().flat_map(keys).collect()
     }
 
     /// Which keys of a cache may need work.
@@ -405,7 +409,7 @@ impl Universe {
         if let Some(known) = self.shown.get(&(cache, slot)) {
             return Some(*known).filter(|number| *number != NONE);
         }
-        let snapshot = self.cache(cache).attachment(&self.name(slot));
+        let snapshot = self.cache(cache).snapshot(&self.name(slot));
         let number = snapshot.map(|snapshot| self.number_of_snapshot(snapshot));
         self.shown.insert((cache, slot), number.unwrap_or(NONE));
         number
@@ -546,6 +550,23 @@ fn observed<'a>(snapshot: &'a Snapshot, facts: &'a DriverFacts, policy: &'a Poli
         },
         ..decide::observe(snapshot, facts, policy, secret)
     }
+}
+
+/// Takes in a complete list of a kind.
+fn list<R: CachedKind>(cache: &mut Index, records: Vec<R>) -> Vec<CacheChange> {
+    cache.start_list::<R>();
+    let seen = records.iter().map(|record| record.name().clone()).collect();
+    let shown = records.into_iter();
+    let mut changes: Vec<_> = shown
+        .filter_map(|record| cache.take_copy(record, Origin::List))
+        .collect();
+    changes.extend(cache.finish_list::<R>(&seen));
+    changes
+}
+
+/// What has to be looked at again after a change.
+fn keys(change: &CacheChange) -> impl Iterator<Item = AttacherKey> {
+    change.keys().map(|(key, _)| key)
 }
 
 /// The UID of the object of this number under a name.

@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::backwards::{attached, list, list_in, told, told_in};
 use super::{attachment_wire, served, volume_wire};
 use crate::cache::Store;
-use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::reflect::follow_from_list;
 use csi_attacher_base::health::Health;
 
@@ -36,20 +36,20 @@ fn listed() -> Store {
 fn an_answer_that_is_ahead_of_the_watch_is_no_restore() {
     let store = listed();
     // "b" was made at 1055, and the watch has not told it when our write to "a" is answered.
-    store.apply_attachment_response(attached(1060).into());
+    store.apply_response::<Attachment>(attached(1060).into());
     list(&store, vec![attached(1060), attachment_wire("b", "b-uid", 1055)]);
     assert!(store.lists().is_of_one_state());
     // The same for volumes: an answer to a write, and to a read of one that is not known.
-    store.apply_volume_response(volume("1070").into());
+    store.apply_response::<Volume>(volume("1070").into());
     let other = volume_wire(&json!({"name": "pv2", "uid": "q", "resourceVersion": "1090"}));
-    store.read_volume(&"pv2".into()).volume(other.clone().into());
+    store.read::<Volume>(&"pv2".into()).apply(other.clone().into());
     let late = volume_wire(&json!({"name": "pv3", "uid": "r", "resourceVersion": "1065"}));
     list(&store, vec![volume("1070"), other, late]);
     let node = |name: &str, version: &str| -> CsiNodeWire {
         let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
         serde_json::from_value(json!({"metadata": metadata, "spec": {"drivers": []}})).unwrap()
     };
-    store.read_node(&"n1".into()).node(node("n1", "1100").into());
+    store.read::<CsiNode>(&"n1".into()).apply(node("n1", "1100").into());
     list(&store, vec![node("n1", "1100"), node("n2", "1095")]);
     assert!(store.lists().is_of_one_state());
     assert_eq!(rounds(&store), 0, "nobody has a reason to list anything again");
@@ -76,7 +76,7 @@ fn what_a_watch_has_told_shows_a_restore() {
     }
     // The answer shows it by the object that it was about.
     let store = listed();
-    store.apply_attachment_response(attached(1060).into());
+    store.apply_response::<Attachment>(attached(1060).into());
     list(&store, vec![attached(1055)]);
     assert!(!store.lists().is_of_one_state());
 }

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::decide::patch::WriteTarget;
-use crate::objects::CsiNodeWire;
-use crate::reflect::{Sink, WatchedKind, take_in};
+use crate::objects::{Attachment, CsiNodeWire};
+use crate::reflect::{Sink, WatchedKind, apply};
 use csi_attacher_base::health::Health;
 
 pub(super) fn told<K: WatchedKind>(store: &Store, events: Vec<Event<K>>)
@@ -23,7 +23,7 @@ where
 {
     let (mut seen, health) = (HashSet::new(), Health::default());
     for event in events {
-        take_in(event, store, &mut seen, &health.check("watch"), round);
+        apply(event, store, &mut seen, &health.check("watch"), round);
     }
 }
 
@@ -57,7 +57,7 @@ fn version(store: &Store) -> Option<u64> {
 fn a_list_takes_the_cache_back_to_where_the_api_server_is() {
     let (store, queue, _registration) = served();
     list(&store, vec![attached(880)]);
-    store.apply_attachment_response(attached(1050).into());
+    store.apply_response::<Attachment>(attached(1050).into());
     assert_eq!(woken(&queue), ["a"]);
     // The same object, as it was when the backup was made.
     list(&store, vec![attachment_wire("a", "a-uid", 880)]);
@@ -104,7 +104,7 @@ fn a_restore_with_a_bumped_revision_is_followed_too() {
     let (store, _queue, _registration) = served();
     list(&store, vec![attached(1050)]);
     list(&store, vec![attachment_wire("a", "a-uid", 880)]);
-    store.apply_attachment_response(attached(1_000_000_901).into());
+    store.apply_response::<Attachment>(attached(1_000_000_901).into());
     told(&store, vec![Event::Apply(attachment_wire("a", "a-uid", 1_000_000_900))]);
     assert_eq!(version(&store), Some(1_000_000_901), "reads see our own writes");
 }
@@ -114,7 +114,7 @@ fn a_list_that_began_before_our_write_was_answered_does_not_take_it_back() {
     let (store, _queue, _registration) = served();
     list(&store, vec![attachment_wire("a", "a-uid", 5)]);
     told::<VolumeAttachmentWire>(&store, vec![Event::Init]);
-    store.apply_attachment_response(attached(7).into());
+    store.apply_response::<Attachment>(attached(7).into());
     told(&store, vec![Event::InitApply(attachment_wire("a", "a-uid", 6))]);
     assert_eq!(version(&store), Some(7));
 }
@@ -213,7 +213,7 @@ fn volumes_that_are_listed_first_in_a_round_wait_for_the_attachments() {
         store.lists().distrust();
         store.lists().round()
     };
-    let breaks = |store: &Store| store.lists().broke(PersistentVolumeWire::PLURAL);
+    let breaks = |store: &Store| store.lists().record_break(PersistentVolumeWire::PLURAL);
     let store = Store::default();
     list(&store, vec![attached(5)]);
     list(&store, vec![volume()]);

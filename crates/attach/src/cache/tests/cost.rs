@@ -5,7 +5,10 @@ use std::sync::atomic::Ordering;
 
 use super::{DRIVER, FINALIZER, attachment, served, volume, woken};
 use crate::cache::{AttacherKey, Store};
-use crate::objects::{Attachment, AttachmentSource, Finalizers, ResourceVersion, Volume, VolumeAnnotation};
+use crate::objects::{
+    Attachment, AttachmentSource, Finalizers, ResourceVersion, Volume, VolumeAnnotation, VolumeAttachmentWire,
+};
+use crate::reflect::Sink;
 
 fn lookups(store: &Store) -> u64 {
     let counted = store.inner.rules.tables.lookups.unwrap();
@@ -39,11 +42,11 @@ fn attached(number: u64) -> Attachment {
 /// PersistentVolumes of the same handle, are attached to each machine besides, under another name of its node.
 fn mass_detach(size: u64, twins: u64) -> u64 {
     let (store, queue, _registration) = served();
-    store.apply_volume(on_many_nodes());
+    store.apply(on_many_nodes());
     for twin in 0..twins {
         let mut record = on_many_nodes();
         record.name = format!("twin{twin}").into();
-        store.apply_volume(record);
+        store.apply(record);
     }
     for number in 0..size * twins {
         let mut record = attached(number);
@@ -52,10 +55,10 @@ fn mass_detach(size: u64, twins: u64) -> u64 {
         record.source = AttachmentSource::PersistentVolume(format!("twin{}", number % twins).into());
         record.node = format!("m{}", number / twins).into();
         record.node_id = Some(format!("id{}", number / twins).into());
-        store.apply_attachment(record);
+        store.apply(record);
     }
     for number in 0..size {
-        store.apply_attachment(attached(number));
+        store.apply(attached(number));
     }
     assert_eq!(woken(&queue), [""; 0]);
     let before = lookups(&store);
@@ -63,7 +66,7 @@ fn mass_detach(size: u64, twins: u64) -> u64 {
         let mut record = attached(number);
         record.resource_version = ResourceVersion(1_000_000 + number);
         record.deleting = Some("2026-01-01T00:00:00Z".parse().unwrap());
-        store.apply_attachment(record);
+        store.apply(record);
     }
     assert_eq!(queue.len(), usize::try_from(size).unwrap());
     for number in 0..size {
@@ -71,7 +74,7 @@ fn mass_detach(size: u64, twins: u64) -> u64 {
         let mut record = Attachment::clone(&store.attachment(&name).unwrap().attachment);
         record.resource_version = ResourceVersion(2_000_000 + number);
         record.finalizers = Finalizers::default();
-        store.apply_attachment_response(record);
+        store.apply_response(record);
         assert!(store.attachment(&name).is_none());
     }
     assert!(queue.is_empty() && store.counts(DRIVER).detaching == 0);
@@ -100,20 +103,20 @@ async fn a_mass_detach_beside_other_volumes_of_the_handle_costs_each_attachment_
 #[tokio::test(start_paused = true)]
 async fn a_change_of_a_volume_costs_one_look_at_each_attachment() {
     let (store, queue, _registration) = served();
-    store.apply_volume(on_many_nodes());
+    store.apply(on_many_nodes());
     for number in 0..500 {
         let mut record = attached(number);
         record.attached = false;
-        store.apply_attachment(record);
+        store.apply(record);
     }
     let before = lookups(&store);
     let mut changed = on_many_nodes();
     changed.resource_version = ResourceVersion(9_000_000);
-    store.apply_volume(changed);
+    store.apply(changed);
     // The watch lets others go on in between.
     let piece = lookups(&store) - before;
     assert!(piece < 100 * 20, "{piece} look-ups at once");
-    store.work_off_backlog().await;
+    Sink::<VolumeAttachmentWire>::work_off_backlog(&store).await;
     let cost = lookups(&store) - before;
     assert!(cost < 500 * 20, "{cost} look-ups");
     assert_eq!(store.inner.backlog.lock().len(), 0);
@@ -128,7 +131,7 @@ fn what_has_waited_longest_is_found_without_a_walk() {
         let mut record = attached(number);
         record.created = jiff::Timestamp::from_second(1_000 + i64::try_from(number).unwrap()).ok();
         record.attached = number % 10 != 3;
-        store.apply_attachment(record);
+        store.apply(record);
     }
     let name = |found: Option<Arc<Attachment>>| found.map(|record| record.name.to_string());
     let before = lookups(&store);
@@ -142,12 +145,12 @@ fn what_has_waited_longest_is_found_without_a_walk() {
     // The oldest one is attached, the next one is deleted, and one more is gone.
     let mut record = attached(3);
     record.resource_version = ResourceVersion(5_000);
-    store.apply_attachment(record);
+    store.apply(record);
     let mut record = attached(13);
     record.resource_version = ResourceVersion(5_001);
     record.created = jiff::Timestamp::from_second(1_013).ok();
     record.deleting = jiff::Timestamp::from_second(9_000).ok();
-    store.apply_attachment(record);
+    store.apply(record);
     super::removed(&store, "va23");
     assert_eq!(name(store.oldest_pending_of(DRIVER, false)), Some("va33".to_owned()));
     assert_eq!(name(store.oldest_pending_of(DRIVER, true)), Some("va13".to_owned()));

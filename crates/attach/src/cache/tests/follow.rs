@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
 use crate::cache::Store;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::reflect::patient;
+use crate::reflect::with_backoff;
 use crate::reflect::{RECOVERED, Sink, WatchedKind, compare, follow, follow_from_list, from_lists};
 use csi_attacher_base::health::Health;
 
@@ -194,7 +194,7 @@ async fn an_api_server_that_refuses_is_asked_less_and_less_often() {
     // As the watcher does it: each list is announced, then refused.
     let refused = stream::iter((0..12).flat_map(|_| [Ok(Event::<VolumeAttachmentWire>::Init), broken()]));
     let began = tokio::time::Instant::now();
-    assert_eq!(patient(refused).count().await, 24);
+    assert_eq!(with_backoff(refused).count().await, 24);
     // 0.8 s doubled to 30 s; without growth it would be some 10 s.
     assert!(began.elapsed() > Duration::from_secs(100), "{:?}", began.elapsed());
 }
@@ -204,7 +204,7 @@ async fn an_api_server_that_refuses_is_asked_less_and_less_often() {
 async fn a_watch_that_worked_begins_again_at_once() {
     let paused = async |events: Events<VolumeAttachmentWire>| {
         let began = tokio::time::Instant::now();
-        patient(stream::iter(events)).count().await;
+        with_backoff(stream::iter(events)).count().await;
         began.elapsed()
     };
     let once: Events<_> = listed(&[], 1).into_iter().chain([broken()]).collect();
@@ -232,7 +232,7 @@ async fn a_list_that_comes_makes_the_pauses_short_again() {
         events.extend(listed(&[], 1));
     }
     let began = tokio::time::Instant::now();
-    patient(stream::iter(events)).count().await;
+    with_backoff(stream::iter(events)).count().await;
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
 
@@ -248,7 +248,7 @@ async fn begun(error: fn() -> watcher::Error) -> (usize, usize) {
         });
         stream::iter([Ok(Event::<VolumeAttachmentWire>::Init), Ok(Event::InitDone)]).chain(fails)
     };
-    let follows = patient(from_lists(watch)).for_each(|_| std::future::ready(()));
+    let follows = with_backoff(from_lists(watch)).for_each(|_| std::future::ready(()));
     drop(tokio::time::timeout(Duration::from_mins(2), follows).await);
     (lists.load(Ordering::Relaxed), starts.load(Ordering::Relaxed))
 }
@@ -312,10 +312,17 @@ async fn an_api_server_that_is_behind_what_it_told_is_listed_again() {
 fn a_kind_whose_watch_waits_for_an_answer_is_not_watched() {
     let store = Store::default();
     let answers = store.lists().answers();
-    assert!(store.watched().all());
+    let watched = || {
+        let lists = store.lists();
+        (
+            lists.is_watched::<PersistentVolumeWire>(),
+            lists.is_watched::<CsiNodeWire>(),
+        )
+    };
+    assert_eq!(watched(), (true, true));
     answers.asked("/api/v1/persistentvolumes");
-    assert!(!store.watched().volumes && store.watched().nodes);
+    assert_eq!(watched(), (false, true));
     answers.accepted("/api/v1/persistentvolumes");
     answers.asked("/apis/storage.k8s.io/v1/csinodes");
-    assert!(store.watched().volumes && !store.watched().nodes);
+    assert_eq!(watched(), (true, false));
 }

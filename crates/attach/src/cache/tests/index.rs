@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{DRIVER, FINALIZER, attachment, detaching, facts, node, volume};
-use crate::cache::Counts;
-use crate::cache::index::Index;
+use super::{DRIVER, FINALIZER, attachment, detaching, facts, label, node, volume};
+use crate::cache::{Counts, Index};
 use crate::decide::NodeEntry;
 use crate::decide::patch::WriteTarget;
-use crate::objects::{AttachmentSource, Finalizers};
+use crate::objects::{Attachment, AttachmentSource, Finalizers};
 
 fn counts(attached: usize, attaching: usize, detaching: usize) -> Counts {
     Counts {
@@ -20,12 +19,12 @@ fn counts(attached: usize, attaching: usize, detaching: usize) -> Counts {
 #[test]
 fn a_snapshot_joins_attachment_volume_and_node() {
     let mut index = Index::default();
-    index.apply_attachment(attachment("a", 3));
+    index.apply(attachment("a", 3));
     let bare = index.snapshot("a").unwrap();
     assert!(bare.volume.is_none() && bare.node.is_none());
     assert_eq!(bare.node_entry(DRIVER), NodeEntry::Missing);
-    index.apply_volume(volume("pv1", 2));
-    index.apply_node(node("n1", 1, &[("b.test", "x"), (DRIVER, "id-1")]));
+    index.apply(volume("pv1", 2));
+    index.apply(node("n1", 1, &[("b.test", "x"), (DRIVER, "id-1")]));
     let full = index.snapshot("a").unwrap();
     assert_eq!(full.volume.as_ref().map(|volume| &*volume.name), Some("pv1"));
     assert_eq!(full.node_entry(DRIVER), NodeEntry::Registered("id-1"));
@@ -47,7 +46,7 @@ fn a_snapshot_joins_attachment_volume_and_node() {
 #[test]
 fn attachments_of_a_volume_are_counted_whoever_made_them() {
     let mut index = Index::default();
-    index.apply_volume(volume("pv1", 1));
+    index.apply(volume("pv1", 1));
     assert_eq!(index.volume("pv1").unwrap().1, 0);
     let mut other = attachment("b", 1);
     other.attacher = "other.test".into();
@@ -56,19 +55,19 @@ fn attachments_of_a_volume_are_counted_whoever_made_them() {
     let mut elsewhere = attachment("d", 1);
     elsewhere.source = AttachmentSource::PersistentVolume("pv2".into());
     for record in [attachment("a", 1), other, both, elsewhere] {
-        index.apply_attachment(record);
+        index.apply(record);
     }
     assert_eq!(index.volume("pv1").unwrap().1, 3);
-    index.apply_attachment(attachment("a", 2));
+    index.apply(attachment("a", 2));
     assert_eq!(index.volume("pv1").unwrap().1, 3, "a newer copy counts once");
-    index.remove_attachment("a", "a-uid");
-    index.bury_attachment("c", "c-uid");
-    index.remove_attachment("c", "c-uid");
+    index.remove::<Attachment>("a", "a-uid");
+    index.mark_deleted(&WriteTarget::Attachment("c".into()), "c-uid");
+    index.remove::<Attachment>("c", "c-uid");
     assert_eq!(index.volume("pv1").unwrap().1, 1);
     let mut moved = attachment("b", 9);
     moved.uid = "new".into();
     moved.source = AttachmentSource::PersistentVolume("pv2".into());
-    index.apply_attachment(moved);
+    index.apply(moved);
     assert_eq!(
         index.volume("pv1").unwrap().1,
         0,
@@ -80,29 +79,29 @@ fn attachments_of_a_volume_are_counted_whoever_made_them() {
 fn states_are_counted_for_each_driver() {
     let mut index = Index::default();
     // Another driver has some of each all the time.
-    let of_other = |mut record: crate::objects::Attachment, attached| {
+    let of_other = |mut record: Attachment, attached| {
         (record.attacher, record.attached) = ("other.test".into(), attached);
         record
     };
-    index.apply_attachment(of_other(attachment("other-1", 1), true));
-    index.apply_attachment(of_other(attachment("other-2", 1), false));
-    index.apply_attachment(of_other(detaching("other-3", 1), true));
+    index.apply(of_other(attachment("other-1", 1), true));
+    index.apply(of_other(attachment("other-2", 1), false));
+    index.apply(of_other(detaching("other-3", 1), true));
     let of_others = counts(1, 1, 1);
-    index.apply_attachment(attachment("a", 1));
-    index.apply_attachment(attachment("b", 1));
-    index.apply_attachment(detaching("c", 1));
+    index.apply(attachment("a", 1));
+    index.apply(attachment("b", 1));
+    index.apply(detaching("c", 1));
     assert_eq!(index.counts(DRIVER), counts(0, 2, 1));
     assert_eq!(index.counts("other.test"), of_others);
     let mut attached = attachment("a", 2);
     attached.attached = true;
-    index.apply_attachment(attached);
+    index.apply(attached);
     assert_eq!(index.counts(DRIVER), counts(1, 1, 1));
     let mut deleted = detaching("a", 3);
     deleted.attached = true;
-    index.apply_attachment(deleted);
+    index.apply(deleted);
     assert_eq!(index.counts(DRIVER), counts(0, 1, 2));
     for name in ["a", "b", "c"] {
-        index.remove_attachment(name, &format!("{name}-uid"));
+        index.remove::<Attachment>(name, &format!("{name}-uid"));
     }
     assert_eq!(index.counts(DRIVER), Counts::default());
     assert_eq!(index.counts("nobody.test"), Counts::default());
@@ -112,9 +111,9 @@ fn states_are_counted_for_each_driver() {
 #[test]
 fn names_are_kept_once() {
     let mut index = Index::default();
-    index.apply_volume(volume("pv1", 1));
-    index.apply_attachment(attachment("a", 1));
-    index.apply_attachment(attachment("b", 1));
+    index.apply(volume("pv1", 1));
+    index.apply(attachment("a", 1));
+    index.apply(attachment("b", 1));
     let (a, b) = (
         index.snapshot("a").unwrap().attachment,
         index.snapshot("b").unwrap().attachment,
@@ -135,9 +134,9 @@ fn the_oldest_that_waits_is_found_in_each_direction() {
     let mut leaving = detaching("leaving", 1);
     (leaving.created, leaving.deleting) = (at(2), at(15));
     for record in [settled, young, leaving, old] {
-        index.apply_attachment(record);
+        index.apply(record);
     }
-    let name = |found: Option<Arc<crate::objects::Attachment>>| found.map(|record| record.name.to_string());
+    let name = |found: Option<Arc<Attachment>>| found.map(|record| record.name.to_string());
     assert_eq!(name(index.oldest_pending(DRIVER)).as_deref(), Some("old"));
     assert_eq!(name(index.oldest_pending_of(DRIVER, true)).as_deref(), Some("leaving"));
     assert_eq!(name(index.oldest_pending("b.test")), None);
@@ -159,19 +158,16 @@ fn a_driver_that_starts_finds_what_piled_up() {
         not_ours,
         other,
     ] {
-        index.apply_attachment(record);
+        index.apply(record);
     }
     let held = |name, finalizer: &str, deleting| {
         let mut record = volume(name, 1);
         (record.deleting, record.finalizers) = (deleting, Finalizers::new([finalizer]));
         record
     };
-    index.apply_volume(held("deleted", FINALIZER, true));
-    index.apply_volume(held("live", FINALIZER, false));
-    index.apply_volume(held("held-by-others", "a/b", true));
-    let work = index.work_of(&facts(DRIVER));
-    let mut attachments: Vec<_> = work.attachments.iter().map(|name| &**name).collect();
-    attachments.sort_unstable();
-    assert_eq!(attachments, ["leaving", "wanted"]);
-    assert_eq!(work.volumes.iter().map(|name| &**name).collect::<Vec<_>>(), ["deleted"]);
+    index.apply(held("deleted", FINALIZER, true));
+    index.apply(held("live", FINALIZER, false));
+    index.apply(held("held-by-others", "a/b", true));
+    let work: Vec<_> = index.work_of(&facts(DRIVER)).iter().map(label).collect();
+    assert_eq!(work, ["leaving", "wanted", "volume deleted"]);
 }

@@ -17,19 +17,19 @@ fn claims_and_protected_volumes_show_that_a_driver_published() {
     let mut marked = attachment("marked", 1);
     // As a driver without calls leaves it.
     marked.attached = true;
-    store.apply_attachment(marked);
+    store.apply(marked);
     // A finalizer that nobody wrote together with a node ID.
-    store.apply_attachment(detaching("alone", 1));
+    store.apply(detaching("alone", 1));
     let mut other = detaching("other", 1);
     (other.attacher, other.node_id) = ("b.test".into(), Some("id".into()));
-    store.apply_attachment(other);
-    store.apply_volume(volume("free", 1));
-    store.apply_volume(protected("deleting", true));
+    store.apply(other);
+    store.apply(volume("free", 1));
+    store.apply(protected("deleting", true));
     assert!(store.marks(&driver).is_empty(), "{:?}", store.marks(&driver));
     assert_eq!(store.protected(FINALIZER), (vec!["deleting".into()], vec![]));
 
-    store.apply_volume(protected("pv-b", false));
-    store.apply_volume(protected("pv-a", false));
+    store.apply(protected("pv-b", false));
+    store.apply(protected("pv-a", false));
     let volume = Some("pv-a".into());
     let expected = Marks {
         volume: volume.clone(),
@@ -40,7 +40,7 @@ fn claims_and_protected_volumes_show_that_a_driver_published() {
     for name in ["va-b", "va-a"] {
         let mut claimed = detaching(name, 1);
         claimed.node_id = Some("id".into());
-        store.apply_attachment(claimed);
+        store.apply(claimed);
     }
     let expected = Marks {
         attachments: 2,

@@ -17,8 +17,7 @@ use futures::FutureExt as _;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::index::{CacheChange, Index};
-use super::{AttacherKey, CacheRules, ForcedAttachments, Registration, Route, Store};
+use super::{AttacherKey, CacheChange, CacheRules, CachedKind, ForcedAttachments, Index, Registration, Route, Store};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::objects::{
     Attachment, CsiNode, Finalizers, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
@@ -103,29 +102,16 @@ fn served() -> (Store, Queue<AttacherKey>, Registration) {
     (store, queue, registration)
 }
 
-/// As the watch tells.
 impl Index {
-    pub fn apply_attachment(&mut self, record: Attachment) -> CacheChange {
-        self.take_attachment(record, Origin::News)
-    }
-
-    pub fn apply_volume(&mut self, record: Volume) -> CacheChange {
-        self.take_volume(record, Origin::News)
-    }
-
-    pub fn apply_node(&mut self, record: CsiNode) -> CacheChange {
-        self.take_node(record, Origin::News)
+    /// As the watch shows it.
+    pub fn apply<R: CachedKind>(&mut self, record: R) -> Option<CacheChange> {
+        self.take_copy(record, Origin::Watch)
     }
 }
 
-/// As when the watch tells that an attachment is gone.
+/// As when the watch reports that an attachment is gone.
 fn removed(store: &Store, name: &str) {
-    let change = store
-        .inner
-        .index
-        .write()
-        .remove_attachment(name, &format!("{name}-uid"));
-    store.dispatch_change(&change);
+    store.remove::<Attachment>(name, &format!("{name}-uid"));
 }
 
 fn next(queue: &Queue<AttacherKey>) -> Option<Ticket<AttacherKey>> {

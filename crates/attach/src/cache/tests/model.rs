@@ -12,7 +12,7 @@ use super::{FINALIZER, attachment_wire};
 use crate::cache::Store;
 use crate::decide::patch::WriteTarget;
 use crate::objects::{Attachment, VolumeAttachmentWire};
-use crate::reflect::take_in;
+use crate::reflect::apply;
 use csi_attacher_base::health::Health;
 
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +159,7 @@ impl Model {
                 if object.deleting && !object.ours && self.knows(object.uid) {
                     self.ended.insert(object.uid);
                 }
-                self.store.apply_attachment_response(object.wire().into());
+                self.store.apply_response::<Attachment>(object.wire().into());
             }
             Answer::NotFound { name, uid } => {
                 if self.knows(uid) {
@@ -200,7 +200,7 @@ impl Model {
             }
             _ => {}
         }
-        take_in(event, &self.store, &mut self.seen, &self.health.check("watch"), 0);
+        apply(event, &self.store, &mut self.seen, &self.health.check("watch"), 0);
         true
     }
 
@@ -343,6 +343,6 @@ proptest! {
         stored.sort_unstable();
         prop_assert_eq!(cached, stored);
         // Ghosts are laid by the report of the watch, or by the next list.
-        prop_assert_eq!(model.store.inner.index.read().attachments.ghosts(), 0);
+        prop_assert_eq!(model.store.inner.index.read().attachments.tombstones(), 0);
     }
 }

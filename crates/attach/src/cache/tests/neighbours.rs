@@ -1,10 +1,11 @@
 //! Attachments of one volume, and who is woken when one of them leaves.
 
 use super::{DRIVER, FINALIZER, attachment, detaching, facts, fail_next, node, removed, served, volume, woken};
-use crate::cache::index::Index;
-use crate::cache::{AttacherKey, Store};
+use crate::cache::{AttacherKey, Index, Store};
 use crate::decide::{self, Action, Policy, SecretState, VolumeOnNode};
-use crate::objects::{Attachment, AttachmentSource, Finalizers, FormerVolumeOnNode, VolumeAnnotation, VolumeSource};
+use crate::objects::{
+    Attachment, AttachmentSource, CsiNode, Finalizers, FormerVolumeOnNode, Volume, VolumeAnnotation, VolumeSource,
+};
 use crate::queue::Queue;
 
 fn on_node(mut record: Attachment, node: &str) -> Attachment {
@@ -28,7 +29,7 @@ fn of_volume(mut record: Attachment, volume: &str) -> Attachment {
 }
 
 /// The volume `name` with the handle `handle`.
-fn with_handle(name: &str, handle: &str) -> crate::objects::Volume {
+fn with_handle(name: &str, handle: &str) -> Volume {
     let mut record = volume(name, 1);
     if let VolumeSource::Csi(source) = &mut record.spec.source {
         source.handle = handle.into();
@@ -58,13 +59,13 @@ fn with_id(mut record: Attachment, id: &str) -> Attachment {
 #[test]
 fn attachments_of_one_volume_know_each_other() {
     let mut index = Index::default();
-    index.apply_volume(volume("pv1", 1));
-    index.apply_attachment(attachment("a", 1));
-    index.apply_attachment(on_node(detaching("b", 1), "n2"));
-    index.apply_attachment(of_volume(attachment("c", 1), "pv2"));
+    index.apply(volume("pv1", 1));
+    index.apply(attachment("a", 1));
+    index.apply(on_node(detaching("b", 1), "n2"));
+    index.apply(of_volume(attachment("c", 1), "pv2"));
     let mut other = on_node(detaching("d", 1), "n3");
     other.attacher = "other.test".into();
-    index.apply_attachment(other);
+    index.apply(other);
     let snapshot = index.snapshot("a").unwrap();
     assert_eq!(names(&snapshot.neighbours.elsewhere), ["b"]);
     assert!(snapshot.neighbours.here.is_none());
@@ -79,12 +80,12 @@ fn attachments_of_one_volume_know_each_other() {
 fn two_volumes_of_one_handle_are_one_volume_at_the_node() {
     let mut index = Index::default();
     for (name, handle) in [("pv1", "h"), ("pv2", "h"), ("pv3", "other")] {
-        index.apply_volume(with_handle(name, handle));
+        index.apply(with_handle(name, handle));
     }
-    index.apply_attachment(detaching("a", 1));
-    index.apply_attachment(of_volume(attached("b"), "pv2"));
-    index.apply_attachment(of_volume(attached("c"), "pv3"));
-    index.apply_attachment(on_node(of_volume(attached("d"), "pv2"), "n2"));
+    index.apply(detaching("a", 1));
+    index.apply(of_volume(attached("b"), "pv2"));
+    index.apply(of_volume(attached("c"), "pv3"));
+    index.apply(on_node(of_volume(attached("d"), "pv2"), "n2"));
     assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
     assert!(
         index.snapshot("b").unwrap().neighbours.here.is_none(),
@@ -97,11 +98,11 @@ fn two_volumes_of_one_handle_are_one_volume_at_the_node() {
 #[test]
 fn two_nodes_of_one_id_are_one_machine() {
     let mut index = Index::default();
-    index.apply_volume(volume("pv1", 1));
-    index.apply_attachment(with_id(detaching("old", 1), "machine-1"));
-    index.apply_attachment(with_id(on_node(attached("other"), "n3"), "machine-3"));
+    index.apply(volume("pv1", 1));
+    index.apply(with_id(detaching("old", 1), "machine-1"));
+    index.apply(with_id(on_node(attached("other"), "n3"), "machine-3"));
     assert!(index.snapshot("old").unwrap().neighbours.here.is_none());
-    index.apply_attachment(with_id(on_node(attached("renamed"), "n2"), "machine-1"));
+    index.apply(with_id(on_node(attached("renamed"), "n2"), "machine-1"));
     let neighbours = index.snapshot("old").unwrap().neighbours;
     assert_eq!(names(&neighbours.here), ["renamed"]);
 }
@@ -111,7 +112,7 @@ fn two_nodes_of_one_id_are_one_machine() {
 fn a_detach_knows_the_claims_for_its_places() {
     let mut index = Index::default();
     for (name, handle) in [("pv1", "h"), ("pv2", "h"), ("pv3", "other")] {
-        index.apply_volume(with_handle(name, handle));
+        index.apply(with_handle(name, handle));
     }
     let claimed = |name: &str, volume: &str, handle: &str| {
         let mut record = of_volume(attachment(name, 1), volume);
@@ -120,19 +121,19 @@ fn a_detach_knows_the_claims_for_its_places() {
     };
     let mut unclaimed = claimed("unclaimed", "pv2", "h");
     unclaimed.finalizers = Finalizers::default();
-    index.apply_attachment(noted(with_id(detaching("a", 1), "machine-1"), "h", &["machine-0"]));
+    index.apply(noted(with_id(detaching("a", 1), "machine-1"), "h", &["machine-0"]));
     for record in [
         unclaimed,
         claimed("another-handle", "pv3", "other"),
         with_id(on_node(claimed("another-node", "pv2", "h"), "n2"), "machine-2"),
     ] {
-        index.apply_attachment(record);
+        index.apply(record);
     }
     assert!(index.snapshot("a").unwrap().neighbours.claimed.is_empty());
-    index.apply_attachment(claimed("twin", "pv2", "h"));
-    index.apply_attachment(on_node(claimed("renamed", "pv1", "h"), "n2"));
-    index.apply_attachment(with_id(on_node(claimed("formerly", "pv1", "h"), "n3"), "machine-0"));
-    index.apply_attachment(on_node(claimed("renamed-twin", "pv2", "h"), "n4"));
+    index.apply(claimed("twin", "pv2", "h"));
+    index.apply(on_node(claimed("renamed", "pv1", "h"), "n2"));
+    index.apply(with_id(on_node(claimed("formerly", "pv1", "h"), "n3"), "machine-0"));
+    index.apply(on_node(claimed("renamed-twin", "pv2", "h"), "n4"));
     let claimed = |index: &Index, name: &str| {
         let claimed = index.snapshot(name).unwrap().neighbours.claimed;
         claimed.into_iter().map(|other| other.attachment).collect::<Vec<_>>()
@@ -144,7 +145,7 @@ fn a_detach_knows_the_claims_for_its_places() {
     assert!(claimed(&index, "twin").is_empty());
     let mut attached = with_id(on_node(attached("formerly"), "n3"), "machine-0");
     attached.finalizers = Finalizers::new([FINALIZER]);
-    index.apply_attachment(attached);
+    index.apply(attached);
     assert_eq!(
         names(&claimed(&index, "a")),
         ["formerly", "renamed", "renamed-twin", "twin"],
@@ -160,14 +161,14 @@ fn a_volume_that_is_gone_is_known_by_the_note() {
     let mut seen = Index::default();
     let mut started = Index::default();
     for index in [&mut seen, &mut started] {
-        index.apply_volume(with_handle("pv1", "h"));
-        index.apply_attachment(detaching("a", 1));
-        index.apply_attachment(twin.clone());
+        index.apply(with_handle("pv1", "h"));
+        index.apply(detaching("a", 1));
+        index.apply(twin.clone());
     }
-    seen.apply_volume(with_handle("pv2", "h"));
-    seen.remove_volume("pv2", "pv2-uid");
-    started.finish_volume_list(&std::iter::once("pv1".into()).collect());
-    started.finish_attachment_list(&["a".into(), "b".into()].into());
+    seen.apply(with_handle("pv2", "h"));
+    seen.remove::<Volume>("pv2", "pv2-uid");
+    started.finish_list::<Volume>(&std::iter::once("pv1".into()).collect());
+    started.finish_list::<Attachment>(&["a".into(), "b".into()].into());
     for index in [seen, started] {
         assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
     }
@@ -175,12 +176,12 @@ fn a_volume_that_is_gone_is_known_by_the_note() {
 
 /// An attachment that is being detached from one node, while an attach of its volume at another one waits for that.
 fn waited_for(store: &Store, queue: &Queue<AttacherKey>) -> Attachment {
-    store.apply_volume(volume("pv1", 1));
+    store.apply(volume("pv1", 1));
     let mut leaving = on_node(detaching("old", 1), "n2");
     leaving.attached = true;
-    store.apply_attachment(leaving.clone());
+    store.apply(leaving.clone());
     assert_eq!(woken(queue), ["old"]);
-    store.apply_attachment(attachment("new", 2));
+    store.apply(attachment("new", 2));
     fail_next(queue);
     leaving
 }
@@ -196,9 +197,9 @@ async fn an_attach_is_woken_by_the_end_of_the_detach_elsewhere() {
         message: "no".into(),
         code: None,
     }));
-    store.apply_attachment(leaving);
+    store.apply(leaving);
     assert_eq!(woken(&queue), ["new", "old"]);
-    store.apply_attachment(attachment("new", 4));
+    store.apply(attachment("new", 4));
     fail_next(&queue);
     removed(&store, "old");
     assert_eq!(woken(&queue), [""; 0], "it did not wait for that one any more");
@@ -211,7 +212,7 @@ async fn an_attach_is_woken_by_the_answer_that_ends_the_detach_elsewhere() {
     let mut leaving = waited_for(&store, &queue);
     leaving.resource_version.0 = 3;
     leaving.finalizers = Finalizers::default();
-    store.apply_attachment_response(leaving);
+    store.apply_response(leaving);
     assert_eq!(woken(&queue), ["new"]);
     removed(&store, "old");
     assert_eq!(woken(&queue), [""; 0]);
@@ -220,17 +221,17 @@ async fn an_attach_is_woken_by_the_answer_that_ends_the_detach_elsewhere() {
 #[tokio::test(start_paused = true)]
 async fn a_detach_is_woken_when_nobody_wants_the_volume_there() {
     let (store, queue, _registration) = served();
-    store.apply_volume(with_handle("pv1", "h"));
-    store.apply_volume(with_handle("pv2", "h"));
+    store.apply(with_handle("pv1", "h"));
+    store.apply(with_handle("pv2", "h"));
     let mut wanted = of_volume(attachment("wanted", 1), "pv2");
     wanted.attached = true;
     wanted.finalizers = Finalizers::new([FINALIZER]);
-    store.apply_attachment(wanted.clone());
-    store.apply_attachment(detaching("leaving", 2));
+    store.apply(wanted.clone());
+    store.apply(detaching("leaving", 2));
     fail_next(&queue);
     wanted.resource_version.0 = 3;
     wanted.deleting = Some("2026-01-01T00:00:00Z".parse().unwrap());
-    store.apply_attachment(wanted);
+    store.apply(wanted);
     assert_eq!(woken(&queue), ["leaving", "wanted"]);
     assert_eq!(store.counts(DRIVER).detaching, 2);
 }
@@ -242,12 +243,12 @@ fn what_a_sidecar_claimed_keeps_its_place() {
     let gone = noted(with_id(attachment("a", 1), "id"), "h", &[]);
     let claims = |edit: fn(&mut Attachment)| {
         let mut index = Index::default();
-        index.apply_volume(with_handle("pv1", "h"));
+        index.apply(with_handle("pv1", "h"));
         let mut made_again = with_id(attached("a"), "id");
         made_again.uid = "second".into();
         made_again.finalizers = Finalizers::new([FINALIZER]);
         edit(&mut made_again);
-        index.apply_attachment(made_again);
+        index.apply(made_again);
         index.is_claimed(&gone, &facts(DRIVER), place)
     };
     assert!(claims(|_| {}), "attached, with the finalizer");
@@ -278,13 +279,13 @@ fn what_a_sidecar_claimed_keeps_its_place() {
 #[test]
 fn what_a_sidecar_attached_at_a_machine_that_has_another_name_keeps_it() {
     let mut index = Index::default();
-    index.apply_volume(with_handle("pv1", "h"));
+    index.apply(with_handle("pv1", "h"));
     let mut failed = with_id(attachment("for-n", 1), "id-o");
     failed.finalizers = Finalizers::new([FINALIZER]);
     let mut in_use = on_node(with_id(attached("for-o"), "id-o"), "o");
     in_use.finalizers = Finalizers::new([FINALIZER]);
-    index.apply_attachment(failed.clone());
-    index.apply_attachment(in_use);
+    index.apply(failed.clone());
+    index.apply(in_use);
     let place = VolumeOnNode::new("h", "id-o").unwrap();
     assert!(index.is_claimed(&failed, &facts(DRIVER), place));
 }
@@ -299,9 +300,9 @@ fn in_line(mut record: Attachment, handle: &str) -> Attachment {
 fn leaving_from_a_machine_that_moved() -> Index {
     let mut index = Index::default();
     for name in ["pv1", "pv2"] {
-        index.apply_volume(with_handle(name, "h"));
+        index.apply(with_handle(name, "h"));
     }
-    index.apply_attachment(with_id(detaching("leaving", 1), "id-o"));
+    index.apply(with_id(detaching("leaving", 1), "id-o"));
     index
 }
 
@@ -361,9 +362,9 @@ fn two_volumes_of_one_handle_are_one_volume_at_a_machine_that_moved() {
         ),
     ] {
         let mut index = leaving_from_a_machine_that_moved();
-        index.apply_attachment(other);
+        index.apply(other);
         if let Some(registered) = registered {
-            index.apply_node(registered.clone());
+            index.apply(registered.clone());
         }
         let here = index.snapshot("leaving").unwrap().neighbours.here;
         assert_eq!(here.is_some(), is_there, "{label}");
@@ -380,15 +381,15 @@ fn two_volumes_of_one_handle_are_one_volume_at_a_machine_that_moved() {
 #[test]
 fn what_lost_its_node_id_is_where_its_node_is() {
     let mut index = leaving_from_a_machine_that_moved();
-    index.apply_attachment(on_node(attached("there"), "o"));
+    index.apply(on_node(attached("there"), "o"));
     assert_eq!(unpublished(&index, "leaving"), Some(vec![at("h", "id-o")]));
-    index.apply_node(node("o", 1, &[(DRIVER, "id-o")]));
+    index.apply(node("o", 1, &[(DRIVER, "id-o")]));
     assert_eq!(unpublished(&index, "leaving"), None);
-    index.apply_node(node("o", 2, &[(DRIVER, "id-q")]));
+    index.apply(node("o", 2, &[(DRIVER, "id-q")]));
     assert_eq!(unpublished(&index, "leaving"), Some(vec![at("h", "id-o")]));
-    index.apply_node(node("o", 3, &[(DRIVER, "id-o")]));
+    index.apply(node("o", 3, &[(DRIVER, "id-o")]));
     assert_eq!(unpublished(&index, "leaving"), None);
-    index.remove_node("o", "o-uid");
+    index.remove::<CsiNode>("o", "o-uid");
     assert_eq!(unpublished(&index, "leaving"), Some(vec![at("h", "id-o")]));
 }
 
@@ -407,9 +408,9 @@ fn a_former_place_is_left_to_another_volume_of_the_handle() {
         let mut index = leaving_from_a_machine_that_moved();
         let mut leaving = noted(with_id(detaching("leaving", 2), "id-n"), "h", &["id-o"]);
         leaving.attached = true;
-        index.apply_attachment(leaving);
-        index.apply_attachment(other);
-        index.apply_node(node("o", 1, &[(DRIVER, "id-o")]));
+        index.apply(leaving);
+        index.apply(other);
+        index.apply(node("o", 1, &[(DRIVER, "id-o")]));
         let expected = if is_there { &one } else { &both };
         assert_eq!(unpublished(&index, "leaving").as_ref(), Some(expected), "{label}");
     }
@@ -420,18 +421,18 @@ fn a_former_place_is_left_to_another_volume_of_the_handle() {
 fn a_handle_that_is_noted_counts_though_its_volume_was_replaced() {
     let mut index = Index::default();
     for name in ["pv1", "pv2"] {
-        index.apply_volume(with_handle(name, "h"));
+        index.apply(with_handle(name, "h"));
     }
-    index.apply_attachment(detaching("a", 1));
-    index.apply_attachment(noted(of_volume(attached("b"), "pv2"), "h", &[]));
+    index.apply(detaching("a", 1));
+    index.apply(noted(of_volume(attached("b"), "pv2"), "h", &[]));
     assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
     let mut replaced = with_handle("pv2", "other");
     (replaced.uid, replaced.resource_version.0) = ("second".into(), 2);
-    index.apply_volume(replaced);
+    index.apply(replaced);
     assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
-    index.remove_volume("pv2", "second");
+    index.remove::<Volume>("pv2", "second");
     assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
-    index.apply_attachment(noted(of_volume(attachment("b", 2), "pv2"), "h", &[]));
+    index.apply(noted(of_volume(attachment("b", 2), "pv2"), "h", &[]));
     assert!(index.snapshot("a").unwrap().neighbours.here.is_none());
 }
 
@@ -441,12 +442,12 @@ async fn a_detach_is_woken_when_a_machine_that_moved_is_free() {
     for name in ["pv1", "pv2"] {
         let mut volume = with_handle(name, "h");
         volume.finalizers = Finalizers::new([FINALIZER]);
-        store.apply_volume(volume);
+        store.apply(volume);
     }
     let mut wanted = on_node(of_volume(attached("wanted"), "pv2"), "o");
     wanted.finalizers = Finalizers::new([FINALIZER]);
-    store.apply_attachment(noted(with_id(wanted.clone(), "id-o"), "h", &[]));
-    store.apply_attachment(with_id(detaching("leaving", 2), "id-o"));
+    store.apply(noted(with_id(wanted.clone(), "id-o"), "h", &[]));
+    store.apply(with_id(detaching("leaving", 2), "id-o"));
     let wait = || {
         assert_eq!(unpublished(&store.inner.index.read(), "leaving"), None);
         fail_next(&queue);
@@ -454,23 +455,23 @@ async fn a_detach_is_woken_when_a_machine_that_moved_is_free() {
     wait();
     // It loses its node ID, and its node has none.
     wanted.resource_version.0 = 3;
-    store.apply_attachment(noted(wanted.clone(), "h", &[]));
+    store.apply(noted(wanted.clone(), "h", &[]));
     assert_eq!(woken(&queue), ["leaving"]);
-    store.apply_node(node("o", 1, &[(DRIVER, "id-o")]));
-    store.apply_attachment(with_id(detaching("leaving", 4), "id-o"));
+    store.apply(node("o", 1, &[(DRIVER, "id-o")]));
+    store.apply(with_id(detaching("leaving", 4), "id-o"));
     wait();
-    store.apply_node(node("o", 2, &[(DRIVER, "id-p")]));
+    store.apply(node("o", 2, &[(DRIVER, "id-p")]));
     assert_eq!(woken(&queue), ["leaving"]);
-    store.apply_node(node("o", 3, &[(DRIVER, "id-o")]));
-    store.apply_attachment(with_id(detaching("leaving", 5), "id-o"));
+    store.apply(node("o", 3, &[(DRIVER, "id-o")]));
+    store.apply(with_id(detaching("leaving", 5), "id-o"));
     wait();
     // It turns out to be of another volume.
     wanted.resource_version.0 = 6;
-    store.apply_attachment(noted(wanted.clone(), "other", &[]));
+    store.apply(noted(wanted.clone(), "other", &[]));
     assert_eq!(woken(&queue), ["leaving"]);
     wanted.resource_version.0 = 7;
-    store.apply_attachment(noted(wanted.clone(), "h", &[]));
-    store.apply_attachment(with_id(detaching("leaving", 8), "id-o"));
+    store.apply(noted(wanted.clone(), "h", &[]));
+    store.apply(with_id(detaching("leaving", 8), "id-o"));
     wait();
     removed(&store, "wanted");
     assert_eq!(woken(&queue), ["leaving"]);
@@ -482,12 +483,12 @@ fn a_volume_that_was_made_again_is_no_neighbour() {
     let mut index = Index::default();
     let mut again = with_handle("pv1", "h-new");
     again.spec.access_modes.read_write_once = true;
-    index.apply_volume(again);
+    index.apply(again);
     let mut old = noted(with_id(detaching("old", 1), "id-n"), "h-old", &[]);
     old.attached = true;
     let new = noted(with_id(attached("new"), "id-n"), "h-new", &[]);
-    index.apply_attachment(old.clone());
-    index.apply_attachment(new.clone());
+    index.apply(old.clone());
+    index.apply(new.clone());
     assert!(index.snapshot("old").unwrap().neighbours.here.is_none());
     assert_eq!(unpublished(&index, "old"), Some(vec![at("h-old", "id-n")]));
     let place = VolumeOnNode::new("h-old", "id-n").unwrap();
@@ -495,23 +496,23 @@ fn a_volume_that_was_made_again_is_no_neighbour() {
 
     // The other way round.
     let mut index = Index::default();
-    index.apply_volume(with_handle("pv1", "h-new"));
-    index.apply_attachment(noted(with_id(attached("old"), "id-n"), "h-old", &[]));
-    index.apply_attachment(noted(with_id(detaching("new", 1), "id-n"), "h-new", &[]));
+    index.apply(with_handle("pv1", "h-new"));
+    index.apply(noted(with_id(attached("old"), "id-n"), "h-old", &[]));
+    index.apply(noted(with_id(detaching("new", 1), "id-n"), "h-new", &[]));
     assert_eq!(unpublished(&index, "new"), Some(vec![at("h-new", "id-n")]));
 
     // An attach at another node does not wait for the detach.
     let mut index = Index::default();
-    index.apply_volume(with_handle("pv1", "h-new"));
-    index.apply_attachment(old);
-    index.apply_attachment(noted(on_node(attachment("new", 1), "n2"), "h-new", &[]));
+    index.apply(with_handle("pv1", "h-new"));
+    index.apply(old);
+    index.apply(noted(on_node(attachment("new", 1), "n2"), "h-new", &[]));
     assert!(index.snapshot("new").unwrap().neighbours.elsewhere.is_empty());
     // Nor does it where it was claimed for the volume of before.
-    index.apply_attachment(noted(on_node(attachment("new", 2), "n2"), "h-old", &[]));
+    index.apply(noted(on_node(attachment("new", 2), "n2"), "h-old", &[]));
     assert!(index.snapshot("new").unwrap().neighbours.elsewhere.is_empty());
     let mut same = noted(on_node(detaching("same", 1), "n3"), "h-new", &[]);
     same.attached = true;
-    index.apply_attachment(same);
+    index.apply(same);
     assert_eq!(names(&index.snapshot("new").unwrap().neighbours.elsewhere), ["same"]);
 }
 
@@ -521,13 +522,13 @@ fn a_volume_that_may_be_the_one_that_was_made_again_is_a_neighbour() {
     let mut index = Index::default();
     let mut again = with_handle("pv1", "h-new");
     again.created = Some("2026-01-01T02:00:00Z".parse().unwrap());
-    index.apply_volume(again);
-    index.apply_attachment(noted(with_id(detaching("old", 1), "id-n"), "h-old", &[]));
+    index.apply(again);
+    index.apply(noted(with_id(detaching("old", 1), "id-n"), "h-old", &[]));
     // Claimed by a sidecar, before the volume of today was made.
     let mut unknown = with_id(attached("unknown"), "id-n");
     unknown.created = Some("2026-01-01T01:00:00Z".parse().unwrap());
     unknown.finalizers = Finalizers::new([FINALIZER]);
-    index.apply_attachment(unknown);
+    index.apply(unknown);
     assert_eq!(names(&index.snapshot("old").unwrap().neighbours.here), ["unknown"]);
     let place = VolumeOnNode::new("h-old", "id-n").unwrap();
     let old = index.snapshot("old").unwrap().attachment;
@@ -537,9 +538,9 @@ fn a_volume_that_may_be_the_one_that_was_made_again_is_a_neighbour() {
 #[test]
 fn a_volume_that_was_made_again_is_not_attached_twice() {
     let store = Store::default();
-    store.apply_volume(with_handle("pv1", "h-new"));
-    store.apply_attachment(noted(attached("old"), "h-old", &[]));
-    store.apply_attachment(noted(on_node(attached("new"), "n2"), "h-new", &[]));
+    store.apply(with_handle("pv1", "h-new"));
+    store.apply(noted(attached("old"), "h-old", &[]));
+    store.apply(noted(on_node(attached("new"), "n2"), "h-new", &[]));
     let attached_at = |name: &str| {
         let mut found = None;
         store.for_each_attachment(&[name.into()], |around| {
@@ -549,11 +550,11 @@ fn a_volume_that_was_made_again_is_not_attached_twice() {
     };
     assert_eq!(attached_at("old"), None);
     assert_eq!(attached_at("new"), None);
-    store.apply_attachment(noted(on_node(attached("third"), "n3"), "h-new", &[]));
+    store.apply(noted(on_node(attached("third"), "n3"), "h-new", &[]));
     assert_eq!(attached_at("new").as_deref(), Some("n3"));
     assert_eq!(attached_at("old"), None);
     // Without a note it stands for the volume of today.
-    store.apply_attachment(on_node(attached("fourth"), "n4"));
+    store.apply(on_node(attached("fourth"), "n4"));
     assert_eq!(attached_at("fourth").as_deref(), Some("n2"));
     assert_eq!(attached_at("old"), None);
 }

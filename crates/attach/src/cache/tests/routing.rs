@@ -23,10 +23,10 @@ async fn an_attachment_goes_to_its_driver() {
     let (store, queue, _registration) = served();
     let mut other = attachment("b", 1);
     other.attacher = "nobody.test".into();
-    store.apply_attachment(attachment("a", 1));
-    store.apply_attachment(other);
+    store.apply(attachment("a", 1));
+    store.apply(other);
     assert_eq!(woken(&queue), ["a"]);
-    store.apply_attachment(detaching("a", 2));
+    store.apply(detaching("a", 2));
     let ticket = next(&queue).unwrap();
     assert_eq!(
         (ticket.lane(), ticket.group().map(|group| &**group)),
@@ -38,16 +38,16 @@ async fn an_attachment_goes_to_its_driver() {
 #[tokio::test(start_paused = true)]
 async fn what_needs_no_work_is_forgotten() {
     let (store, queue, _registration) = served();
-    store.apply_attachment(attachment("a", 1));
+    store.apply(attachment("a", 1));
     fail_next(&queue);
     assert_eq!(queue.len(), 1);
     let mut attached = attachment("a", 2);
     attached.attached = true;
-    store.apply_attachment(attached);
+    store.apply(attached);
     assert!(queue.is_empty(), "and so are its failures");
     let mut released = detaching("a", 3);
     released.finalizers = Finalizers::new(["a/b"]);
-    store.apply_attachment(released);
+    store.apply(released);
     assert!(queue.is_empty());
 }
 
@@ -57,16 +57,16 @@ async fn a_node_that_appears_wakes_who_waits_for_it_and_nobody_else() {
     let mut elsewhere = attachment("b", 1);
     elsewhere.node = "n2".into();
     for record in [attachment("a", 1), elsewhere] {
-        store.apply_attachment(record);
+        store.apply(record);
         fail_next(&queue);
     }
-    store.apply_node(node("n1", 5, &[("b.test", "x")]));
+    store.apply(node("n1", 5, &[("b.test", "x")]));
     assert_eq!(woken(&queue), ["a"], "a CSINode without the driver is news as well");
-    store.apply_attachment(attachment("a", 2));
+    store.apply(attachment("a", 2));
     fail_next(&queue);
-    store.apply_node(node("n1", 6, &[("b.test", "y")]));
+    store.apply(node("n1", 6, &[("b.test", "y")]));
     assert_eq!(woken(&queue), [""; 0], "another driver's registration is none of ours");
-    store.apply_node(node("n1", 7, &[("b.test", "y"), (DRIVER, "id")]));
+    store.apply(node("n1", 7, &[("b.test", "y"), (DRIVER, "id")]));
     assert_eq!(woken(&queue), ["a"]);
     assert!(queue.is_held(&AttacherKey::Attachment("b".into())));
 }
@@ -74,19 +74,19 @@ async fn a_node_that_appears_wakes_who_waits_for_it_and_nobody_else() {
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_appears_wakes_who_waits_for_it() {
     let (store, queue, _registration) = served();
-    store.apply_attachment(attachment("a", 1));
+    store.apply(attachment("a", 1));
     fail_next(&queue);
-    store.apply_volume(volume("pv2", 2));
+    store.apply(volume("pv2", 2));
     assert_eq!(woken(&queue), [""; 0]);
-    store.apply_volume(volume("pv1", 3));
+    store.apply(volume("pv1", 3));
     assert_eq!(woken(&queue), ["a"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_echo_of_our_own_writes_wakes_nobody() {
     let (store, queue, _registration) = served();
-    store.apply_volume(volume("pv1", 1));
-    store.apply_attachment(attachment("a", 2));
+    store.apply(volume("pv1", 1));
+    store.apply(attachment("a", 2));
     let ticket = next(&queue).unwrap();
     // Our writes during the run, as answers and again as the watch brings them.
     let mut protected = volume("pv1", 3);
@@ -101,32 +101,32 @@ async fn the_echo_of_our_own_writes_wakes_nobody() {
         message: "no".into(),
         code: None,
     }));
-    store.apply_volume_response(protected.clone());
-    store.apply_attachment_response(claimed.clone());
-    store.apply_attachment_response(failed.clone());
+    store.apply_response(protected.clone());
+    store.apply_response(claimed.clone());
+    store.apply_response(failed.clone());
     let fingerprint = ticket.fingerprint();
     ticket.finish(RunResult::FailedWith { fingerprint });
     let key = AttacherKey::Attachment("a".into());
     assert!(queue.is_held(&key));
-    store.apply_volume(protected);
-    store.apply_attachment(claimed);
-    store.apply_attachment(failed.clone());
+    store.apply(protected);
+    store.apply(claimed);
+    store.apply(failed.clone());
     assert!(queue.is_held(&key) && queue.failures(&key) == 1);
     // Somebody else's change of what decides nothing, too.
     failed.resource_version.0 = 6;
     failed.finalizers = Finalizers::new([FINALIZER, "a/b"]);
-    store.apply_attachment(failed.clone());
+    store.apply(failed.clone());
     assert!(queue.is_held(&key));
     failed.resource_version.0 = 7;
     failed.retry_now = Some("1".into());
-    store.apply_attachment(failed);
+    store.apply(failed);
     assert_eq!(woken(&queue), ["a"], "but a person's wish is heard");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_held_key_comes_by_itself_when_its_time_is_over() {
     let (store, queue, _registration) = served();
-    store.apply_attachment(attachment("a", 1));
+    store.apply(attachment("a", 1));
     fail_next(&queue);
     assert!(next(&queue).is_none());
     tokio::time::advance(Duration::from_secs(2)).await;
@@ -136,17 +136,17 @@ async fn a_held_key_comes_by_itself_when_its_time_is_over() {
 #[tokio::test(start_paused = true)]
 async fn an_attachment_that_comes_back_does_not_inherit_a_backoff() {
     let (store, queue, _registration) = served();
-    store.apply_attachment(attachment("a", 1));
+    store.apply(attachment("a", 1));
     fail_next(&queue);
     removed(&store, "a");
     assert!(queue.is_empty());
     let mut back = attachment("a", 9);
     back.uid = "another".into();
-    store.apply_attachment(back.clone());
+    store.apply(back.clone());
     fail_next(&queue);
     // And when the end of the first was missed.
     (back.resource_version.0, back.uid) = (10, "a third".into());
-    store.apply_attachment(back);
+    store.apply(back);
     assert_eq!(woken(&queue), ["a"]);
 }
 
@@ -157,13 +157,13 @@ async fn the_end_of_an_attachment_wakes_its_volume_for_every_driver_that_holds_i
     let (second_queue, third) = (second.queue.clone(), route("c.test"));
     let third_queue = third.queue.clone();
     let _others = [store.register(second).unwrap(), store.register(third).unwrap()];
-    store.apply_attachment(attachment("a", 1));
+    store.apply(attachment("a", 1));
     woken(&queue);
-    store.apply_volume(volume("pv1", 2));
+    store.apply(volume("pv1", 2));
     removed(&store, "a");
     assert_eq!(woken(&queue), [""; 0], "a live volume is left alone");
-    store.apply_attachment(attachment("a", 3));
-    store.apply_volume(deleted_volume(4, &[FINALIZER, "external-attacher/b-test"]));
+    store.apply(attachment("a", 3));
+    store.apply(deleted_volume(4, &[FINALIZER, "external-attacher/b-test"]));
     woken(&queue);
     woken(&second_queue);
     removed(&store, "a");
@@ -179,49 +179,49 @@ async fn the_end_of_an_attachment_wakes_its_volume_for_every_driver_that_holds_i
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_seen_first_in_the_answer_to_our_write_is_not_lost() {
     let (store, queue, _registration) = served();
-    store.apply_volume(deleted_volume(1, &[FINALIZER]));
-    store.apply_attachment(detaching("a", 2));
+    store.apply(deleted_volume(1, &[FINALIZER]));
+    store.apply(detaching("a", 2));
     assert_eq!(store.volume("pv1").map(|(_, attachments)| attachments), Some(1));
     woken(&queue);
     let mut gone = detaching("a", 3);
     gone.finalizers = Finalizers::default();
-    store.apply_attachment_response(gone.clone());
+    store.apply_response(gone.clone());
     assert!(store.attachment("a").is_none());
     assert_eq!(store.volume("pv1").map(|(_, attachments)| attachments), Some(0));
     assert_eq!(woken(&queue), ["volume pv1"]);
     // Late copies of the watch, up to its report.
-    store.apply_attachment(detaching("a", 2));
-    store.apply_attachment(gone);
+    store.apply(detaching("a", 2));
+    store.apply(gone);
     assert!(store.attachment("a").is_none() && woken(&queue).is_empty());
     removed(&store, "a");
-    assert_eq!(store.inner.index.read().attachments.ghosts(), 0);
+    assert_eq!(store.inner.index.read().attachments.tombstones(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_after_the_end_brings_nothing_back() {
     let (store, queue, _registration) = served();
-    store.apply_volume(volume("pv1", 1));
-    store.apply_attachment(attachment("a", 2));
+    store.apply(volume("pv1", 1));
+    store.apply(attachment("a", 2));
     woken(&queue);
     removed(&store, "a");
     let mut attached = attachment("a", 3);
     attached.attached = true;
-    store.apply_attachment_response(attached);
+    store.apply_response(attached);
     let mut gone = detaching("a", 4);
     gone.finalizers = Finalizers::default();
-    store.apply_attachment_response(gone);
+    store.apply_response(gone);
     assert!(store.attachment("a").is_none() && woken(&queue).is_empty());
     let index = store.inner.index.read();
-    assert_eq!((index.volume("pv1").unwrap().1, index.attachments.ghosts()), (0, 0));
+    assert_eq!((index.volume("pv1").unwrap().1, index.attachments.tombstones()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_404_is_about_the_object_that_was_asked_for() {
     let (store, queue, _registration) = served();
-    store.apply_attachment(attachment("a", 1));
+    store.apply(attachment("a", 1));
     let mut back = attachment("a", 5);
     back.uid = "another".into();
-    store.apply_attachment(back);
+    store.apply(back);
     woken(&queue);
     let target = WriteTarget::AttachmentStatus("a".into());
     store.mark_deleted(&target, "a-uid");
@@ -231,7 +231,7 @@ async fn a_404_is_about_the_object_that_was_asked_for() {
     );
     store.mark_deleted(&target, "another");
     assert!(store.attachment("a").is_none());
-    store.apply_volume(volume("pv1", 1));
+    store.apply(volume("pv1", 1));
     store.mark_deleted(&WriteTarget::Volume("pv1".into()), "not it");
     assert!(store.volume("pv1").is_some());
     store.mark_deleted(&WriteTarget::Volume("pv1".into()), "pv1-uid");
@@ -241,13 +241,13 @@ async fn a_404_is_about_the_object_that_was_asked_for() {
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_goes_wakes_its_attachments() {
     let (store, queue, _registration) = served();
-    store.apply_volume(deleted_volume(1, &[FINALIZER]));
-    store.apply_attachment(attachment("a", 2));
+    store.apply(deleted_volume(1, &[FINALIZER]));
+    store.apply(attachment("a", 2));
     while let Some(ticket) = next(&queue) {
         let fingerprint = ticket.fingerprint();
         ticket.finish(RunResult::FailedWith { fingerprint });
     }
-    store.apply_volume_response(deleted_volume(3, &[]));
+    store.apply_response(deleted_volume(3, &[]));
     assert!(store.volume("pv1").is_none());
     let ticket = next(&queue).unwrap();
     assert_eq!(
@@ -261,22 +261,22 @@ async fn a_volume_that_goes_wakes_its_attachments() {
 #[tokio::test(start_paused = true)]
 async fn an_attachment_that_was_replaced_in_a_gap_frees_its_old_volume() {
     let (store, queue, _registration) = served();
-    store.apply_attachment(attachment("a", 1));
-    store.apply_volume(deleted_volume(2, &[FINALIZER]));
+    store.apply(attachment("a", 1));
+    store.apply(deleted_volume(2, &[FINALIZER]));
     woken(&queue);
     let mut back = attachment("a", 9);
     back.uid = "another".into();
     back.source = AttachmentSource::PersistentVolume("pv2".into());
-    store.apply_attachment(back);
+    store.apply(back);
     assert_eq!(woken(&queue), ["a", "volume pv1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_during_a_run_makes_it_run_again() {
     let (store, queue, _registration) = served();
-    store.apply_attachment(attachment("a", 1));
+    store.apply(attachment("a", 1));
     let ticket = next(&queue).unwrap();
-    store.apply_node(node("n1", 2, &[(DRIVER, "id")]));
+    store.apply(node("n1", 2, &[(DRIVER, "id")]));
     assert!(next(&queue).is_none(), "never twice at the same time");
     let fingerprint = ticket.fingerprint();
     ticket.finish(RunResult::FailedWith { fingerprint });
@@ -286,14 +286,14 @@ async fn a_change_during_a_run_makes_it_run_again() {
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_registers_gets_what_piled_up_and_one_that_leaves_nothing_more() {
     let store = Store::default();
-    store.apply_attachment(attachment("a", 1));
-    store.apply_volume(deleted_volume(1, &[FINALIZER]));
+    store.apply(attachment("a", 1));
+    store.apply(deleted_volume(1, &[FINALIZER]));
     let first = route(DRIVER);
     let queue = first.queue.clone();
     let registration = store.register(first).unwrap();
     assert_eq!(woken(&queue), ["a", "volume pv1"]);
     drop(registration);
-    store.apply_attachment(attachment("a", 2));
+    store.apply(attachment("a", 2));
     assert!(queue.is_empty());
     let again = route(DRIVER);
     let queue = again.queue.clone();
@@ -319,24 +319,24 @@ async fn a_live_volume_whose_migration_is_taken_back_is_looked_at() {
         Volume::from(wire)
     };
     let store = Store::default();
-    store.apply_volume(disk(1, None));
+    store.apply(disk(1, None));
     let (first, other) = (route(GCE), route("b.test"));
     let (queue, other_queue) = (first.queue.clone(), other.queue.clone());
     let registration = store.register(first).unwrap();
     let _other = store.register(other).unwrap();
     assert_eq!(woken(&queue), ["volume pv1"], "at the start");
-    store.apply_volume(disk(2, Some(GCE)));
+    store.apply(disk(2, Some(GCE)));
     assert_eq!(woken(&queue), [""; 0], "migrated, and so ours");
     let mut held = attachment("a", 3);
     held.attacher = "nobody.test".into();
-    store.apply_attachment(held);
-    store.apply_volume(disk(4, None));
+    store.apply(held);
+    store.apply(disk(4, None));
     assert_eq!(woken(&queue), ["volume pv1"], "taken back");
     removed(&store, "a");
     assert_eq!(woken(&queue), ["volume pv1"], "and free");
     assert_eq!(woken(&other_queue), [""; 0], "who does not hold it is not asked");
     drop(registration);
-    store.apply_volume(disk(5, Some(GCE)));
+    store.apply(disk(5, Some(GCE)));
     let again = route(GCE);
     let queue = again.queue.clone();
     let _registration = store.register(again).unwrap();
@@ -377,14 +377,14 @@ async fn a_volume_that_loses_our_finalizer_wakes_what_is_attached() {
     let mut attached = attachment("a", 1);
     attached.finalizers = Finalizers::new([FINALIZER]);
     attached.attached = true;
-    store.apply_volume(protected(2, &[FINALIZER]));
-    store.apply_attachment(attached);
+    store.apply(protected(2, &[FINALIZER]));
+    store.apply(attached);
     assert_eq!(woken(&queue), [""; 0]);
-    store.apply_volume(protected(3, &["a/b"]));
+    store.apply(protected(3, &["a/b"]));
     assert_eq!(woken(&queue), ["a"]);
     // A driver that starts finds it too.
     store.seed(DRIVER);
     fail_next(&queue);
-    store.apply_volume(protected(4, &["a/b", FINALIZER]));
+    store.apply(protected(4, &["a/b", FINALIZER]));
     assert!(queue.is_empty());
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 use super::{DRIVER, FINALIZER, attachment, node, volume};
-use crate::cache::index::{CacheChange, Index};
+use crate::cache::Index;
 use crate::decide;
 use crate::objects::{Attachment, AttachmentSource, Finalizers, VolumeAnnotation, VolumeError};
 
@@ -117,13 +117,13 @@ proptest! {
     #[test]
     fn neighbours_are_found_and_woken_as_by_going_through_all(steps in prop::collection::vec(drawn(), 1..60)) {
         let mut index = Index::default();
-        index.apply_node(node("n2", 1, &[(DRIVER, "id1")]));
+        index.apply(node("n2", 1, &[(DRIVER, "id1")]));
         for name in ["pv0", "pv1", "pv2"] {
             let mut volume = volume(name, 1);
             if let crate::objects::VolumeSource::Csi(source) = &mut volume.spec.source {
                 source.handle = described(name).into();
             }
-            index.apply_volume(volume);
+            index.apply(volume);
         }
         let mut all: BTreeMap<String, Attachment> = BTreeMap::new();
         for (version, drawn) in (10_u64..).zip(steps) {
@@ -131,7 +131,7 @@ proptest! {
             let before: BTreeMap<String, _> = all.keys().map(|name| (name.clone(), waits(&all, name))).collect();
             let change = if drawn.gone {
                 let Some(record) = all.remove(&name) else { continue };
-                index.remove_attachment(&name, &record.uid)
+                index.remove::<Attachment>(&name, &record.uid)
             } else {
                 let mut record = record(drawn, version);
                 // A UID does not come back.
@@ -140,11 +140,9 @@ proptest! {
                     _ => format!("{name}-{version}").into(),
                 };
                 all.insert(name.clone(), record.clone());
-                index.apply_attachment(record)
+                index.apply(record)
             };
-            let (CacheChange::Attachment { waiting, .. } | CacheChange::AttachmentGone { waiting, .. }) = change else {
-                panic!("nothing changed");
-            };
+            let waiting = change.expect("a change").attachments;
             for other in all.keys() {
                 let now = waits(&all, other);
                 prop_assert_eq!(known(&index, other), now, "{}", other);

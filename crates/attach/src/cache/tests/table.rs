@@ -1,4 +1,4 @@
-//! One table: versions, ghosts, lists.
+//! One table: versions, tombstones, lists.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ fn only_a_newer_copy_is_taken() {
     let rows = [(5, true, 5), (5, false, 5), (4, false, 5), (6, true, 6), (1, false, 6)];
     for (copy, taken, known) in rows {
         assert_eq!(
-            table.take_copy(attachment("a", copy), Origin::News).is_some(),
+            table.take_copy(attachment("a", copy), Origin::Watch).is_some(),
             taken,
             "version {copy}"
         );
         assert_eq!(version(&table, "a"), Some(known));
     }
     // A version that is no number cannot be compared, so the copy counts as news.
-    assert!(table.take_copy(attachment("a", 0), Origin::News).is_some());
-    assert!(table.take_copy(attachment("a", 3), Origin::News).is_some());
+    assert!(table.take_copy(attachment("a", 0), Origin::Watch).is_some());
+    assert!(table.take_copy(attachment("a", 3), Origin::Watch).is_some());
 }
 
 #[test]
@@ -44,41 +44,41 @@ fn what_was_before_comes_with_what_is_now() {
     let mut table = ObjectTable::default();
     assert!(
         table
-            .take_copy(of("a", "1", 1), Origin::News)
+            .take_copy(of("a", "1", 1), Origin::Watch)
             .unwrap()
             .previous
             .is_none()
     );
-    let applied = table.take_copy(of("a", "2", 2), Origin::News).unwrap();
+    let applied = table.take_copy(of("a", "2", 2), Origin::Watch).unwrap();
     assert_eq!((&*applied.previous.unwrap().uid, &*applied.current.uid), ("1", "2"));
     // A late copy of the object that had the name before.
-    assert!(table.take_copy(of("a", "1", 1), Origin::News).is_none());
+    assert!(table.take_copy(of("a", "1", 1), Origin::Watch).is_none());
 }
 
 #[test]
 fn only_the_object_with_the_uid_is_removed() {
     let mut table = ObjectTable::default();
-    table.take_copy(of("a", "2", 2), Origin::News);
+    table.take_copy(of("a", "2", 2), Origin::Watch);
     assert!(table.remove("a", "1").is_none() && table.mark_deleted("a", "1").is_none());
-    assert_eq!((version(&table, "a"), table.ghosts()), (Some(2), 0));
+    assert_eq!((version(&table, "a"), table.tombstones()), (Some(2), 0));
     assert!(table.remove("a", "2").is_some() && table.get("a").is_none());
     assert!(table.remove("a", "2").is_none());
 }
 
 #[test]
-fn late_copies_of_a_buried_object_are_ignored_until_the_watch_reports_its_end() {
+fn late_copies_of_a_deleted_object_are_ignored_until_the_watch_reports_its_end() {
     let mut table = ObjectTable::default();
-    table.take_copy(of("a", "1", 1), Origin::News);
+    table.take_copy(of("a", "1", 1), Origin::Watch);
     assert!(table.mark_deleted("a", "1").is_some());
     assert!(
-        table.take_copy(of("a", "1", 2), Origin::News).is_none()
-            && table.take_copy(of("a", "1", 3), Origin::News).is_none()
+        table.take_copy(of("a", "1", 2), Origin::Watch).is_none()
+            && table.take_copy(of("a", "1", 3), Origin::Watch).is_none()
     );
     assert!(table.get("a").is_none());
     // A new object of the name is another one.
-    assert!(table.take_copy(of("a", "2", 5), Origin::News).is_some());
+    assert!(table.take_copy(of("a", "2", 5), Origin::Watch).is_some());
     table.remove("a", "1");
-    assert_eq!((version(&table, "a"), table.ghosts()), (Some(5), 0));
+    assert_eq!((version(&table, "a"), table.tombstones()), (Some(5), 0));
 }
 
 /// The model checker found it: the answer to a read showed the next object of the name, that one went as well, and the watch, which was
@@ -86,55 +86,55 @@ fn late_copies_of_a_buried_object_are_ignored_until_the_watch_reports_its_end() 
 #[test]
 fn the_object_that_had_the_name_before_does_not_come_back() {
     let mut table = ObjectTable::default();
-    table.take_copy(of("a", "1", 3), Origin::News);
-    table.take_copy(of("a", "2", 5), Origin::News);
+    table.take_copy(of("a", "1", 3), Origin::Watch);
+    table.take_copy(of("a", "2", 5), Origin::Watch);
     assert!(table.mark_deleted("a", "2").is_some());
     for late in [of("a", "1", 2), of("a", "1", 4), of("a", "2", 5)] {
-        assert!(table.take_copy(late, Origin::News).is_none());
+        assert!(table.take_copy(late, Origin::Watch).is_none());
     }
     assert!(table.remove("a", "1").is_none() && table.remove("a", "2").is_none());
-    assert_eq!(table.ghosts(), 0, "the watch has told the end of both");
-    assert!(table.take_copy(of("a", "3", 7), Origin::News).is_some());
+    assert_eq!(table.tombstones(), 0, "the watch has told the end of both");
+    assert!(table.take_copy(of("a", "3", 7), Origin::Watch).is_some());
 }
 
 #[test]
-fn a_ghost_outlives_the_list_it_fell_into() {
+fn a_tombstone_outlives_the_list_it_fell_into() {
     let mut table = ObjectTable::default();
-    table.take_copy(of("a", "1", 1), Origin::News);
+    table.take_copy(of("a", "1", 1), Origin::Watch);
     table.start_list();
     table.mark_deleted("a", "1");
     // The list was made before our write: it may show the object, on this page or not.
     table.finish_list(&seen(&[]));
-    assert_eq!(table.ghosts(), 1);
+    assert_eq!(table.tombstones(), 1);
     table.start_list();
     table.finish_list(&seen(&[]));
     assert_eq!(
-        table.ghosts(),
+        table.tombstones(),
         0,
         "the next list was made after it and does not show the object"
     );
 }
 
 #[test]
-fn a_list_that_began_after_the_burial_and_shows_the_object_proves_that_it_exists() {
+fn a_list_that_began_after_the_tombstone_and_shows_the_object_proves_that_it_exists() {
     let mut table = ObjectTable::default();
-    table.take_copy(of("a", "1", 1), Origin::News);
+    table.take_copy(of("a", "1", 1), Origin::Watch);
     table.start_list();
     table.mark_deleted("a", "1");
-    // This list began before the burial; so did the watch that goes on meanwhile.
+    // This list began before the tombstone; so did the watch that goes on meanwhile.
     assert!(table.take_copy(of("a", "1", 2), Origin::List).is_none());
     table.finish_list(&seen(&["a"]));
-    assert!(table.take_copy(of("a", "1", 3), Origin::News).is_none());
-    assert_eq!(table.ghosts(), 1);
+    assert!(table.take_copy(of("a", "1", 3), Origin::Watch).is_none());
+    assert_eq!(table.tombstones(), 1);
     table.start_list();
     assert!(
-        table.take_copy(of("a", "1", 3), Origin::News).is_none(),
+        table.take_copy(of("a", "1", 3), Origin::Watch).is_none(),
         "an answer to an older request"
     );
     assert!(table.take_copy(of("a", "1", 2), Origin::List).is_some());
-    assert_eq!((version(&table, "a"), table.ghosts()), (Some(2), 0));
+    assert_eq!((version(&table, "a"), table.tombstones()), (Some(2), 0));
     table.finish_list(&seen(&["a"]));
-    assert!(table.take_copy(of("a", "1", 4), Origin::News).is_some());
+    assert!(table.take_copy(of("a", "1", 4), Origin::Watch).is_some());
 }
 
 #[test]
@@ -148,16 +148,16 @@ fn a_list_counts_whatever_its_versions_unless_a_copy_came_in_since_it_began() {
             "{uid} {older}"
         );
         assert_eq!((version(&table, "a"), table.newest().0), (Some(older), older));
-        assert!(table.take_copy(of("a", uid, older), Origin::News).is_none());
+        assert!(table.take_copy(of("a", uid, older), Origin::Watch).is_none());
         table.finish_list(&seen(&["a"]));
-        assert!(table.take_copy(of("a", uid, older - 1), Origin::News).is_none());
+        assert!(table.take_copy(of("a", uid, older - 1), Origin::Watch).is_none());
     }
     table.start_list();
     assert!(
         table.take_copy(of("a", "1", 2), Origin::List).is_none(),
         "nothing is new"
     );
-    assert!(table.take_copy(of("a", "1", 3), Origin::News).is_some());
+    assert!(table.take_copy(of("a", "1", 3), Origin::Watch).is_some());
     assert!(
         table.take_copy(of("a", "1", 2), Origin::List).is_none(),
         "an answer is newer than the list"
@@ -169,39 +169,39 @@ fn a_list_counts_whatever_its_versions_unless_a_copy_came_in_since_it_began() {
 fn what_ends_while_it_is_read_is_not_taken_in() {
     let name: Arc<str> = "a".into();
     let mut table = ObjectTable::<Attachment>::default();
-    let read = table.begin_read(&name);
-    assert!(table.end_read(read) && !table.end_read(read));
-    let read = table.begin_read(&name);
+    let read = table.start_read(&name);
+    assert!(table.finish_read(read) && !table.finish_read(read));
+    let read = table.start_read(&name);
     table.remove("b", "b-uid");
     table.start_list();
     table.finish_list(&seen(&["a"]));
-    assert!(table.end_read(read), "that was about others");
-    let read = table.begin_read(&name);
+    assert!(table.finish_read(read), "that was about others");
+    let read = table.start_read(&name);
     table.remove("a", "a-uid");
-    assert!(!table.end_read(read));
-    let read = table.begin_read(&name);
+    assert!(!table.finish_read(read));
+    let read = table.start_read(&name);
     table.start_list();
     table.finish_list(&seen(&["b"]));
-    assert!(!table.end_read(read));
+    assert!(!table.finish_read(read));
 }
 
 #[test]
 fn a_watch_that_goes_on_showing_what_is_gone_is_a_reason_to_list_again() {
     let mut table = ObjectTable::default();
-    table.take_copy(of("a", "1", 1), Origin::News);
+    table.take_copy(of("a", "1", 1), Origin::Watch);
     table.mark_deleted("a", "1");
-    table.take_copy(of("a", "1", 2), Origin::News);
-    assert!(!table.is_haunted(), "a watch may be behind");
+    table.take_copy(of("a", "1", 2), Origin::Watch);
+    assert!(!table.shows_deleted(), "a watch may be behind");
 }
 
 #[test]
 fn a_list_tells_what_is_gone_by_what_it_does_not_show() {
     let mut table = ObjectTable::default();
     for name in ["a", "b", "c"] {
-        table.take_copy(attachment(name, 1), Origin::News);
+        table.take_copy(attachment(name, 1), Origin::Watch);
     }
     table.start_list();
-    table.take_copy(attachment("b", 1), Origin::News);
+    table.take_copy(attachment("b", 1), Origin::Watch);
     let mut gone: Vec<_> = table
         .finish_list(&seen(&["b"]))
         .iter()

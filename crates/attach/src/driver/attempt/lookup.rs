@@ -11,7 +11,7 @@ use crate::apiserver::{ApiError, ApiErrorKind, Returned};
 use crate::cache::Snapshot;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{Action, Failure, Observed};
-use crate::objects::SecretReference;
+use crate::objects::{CsiNode, CsiNodeWire, PersistentVolumeWire, SecretReference, Volume};
 use crate::telemetry::names::error_type;
 
 impl Attempt<'_> {
@@ -19,7 +19,7 @@ impl Attempt<'_> {
     /// attachments, which told us of this one: an error on the attachment, gone again a moment later, would only alarm
     /// people. One that has gone meanwhile is not taken in.
     pub(in crate::driver) async fn fetch_volume(&self, name: Arc<str>) {
-        let reading = self.work.context.store.read_volume(&name);
+        let reading = self.work.context.store.read::<Volume>(&name);
         let answer = self
             .work
             .context
@@ -29,15 +29,15 @@ impl Attempt<'_> {
         if let Ok(Returned::Volume(record)) = answer
             && !record.is_gone()
         {
-            reading.volume(*record);
+            reading.apply(*record);
         }
     }
 
     /// The same for the CSINode: a driver registers at the moment that the first pods come to a new node.
     pub(in crate::driver) async fn fetch_csi_node(&self, name: &Arc<str>) {
-        let reading = self.work.context.store.read_node(name);
+        let reading = self.work.context.store.read::<CsiNode>(name);
         if let Ok(record) = self.work.context.requests.get_csi_node(name, &self.span).await {
-            reading.node(record);
+            reading.apply(record);
         }
     }
 
@@ -52,7 +52,9 @@ impl Attempt<'_> {
             }
             _ => false,
         };
-        rests_on_copies && !self.work.context.store.watched().all() && !std::mem::replace(&mut self.confirmed, true)
+        let lists = self.work.context.store.lists();
+        let watched = lists.is_watched::<PersistentVolumeWire>() && lists.is_watched::<CsiNodeWire>();
+        rests_on_copies && !watched && !std::mem::replace(&mut self.confirmed, true)
     }
 
     /// Reads the PersistentVolume and the CSINode that a call rests on, where their watches are not at work: the copies in the cache may
@@ -64,12 +66,15 @@ impl Attempt<'_> {
         observed: &Observed<'_>,
     ) -> Option<StepResult> {
         let (store, requests) = (&self.work.context.store, &self.work.context.requests);
-        let watched = store.watched();
-        if let Some(volume) = snapshot.volume.as_ref().filter(|_| !watched.volumes) {
+        let (volumes, nodes) = (
+            store.lists().is_watched::<PersistentVolumeWire>(),
+            store.lists().is_watched::<CsiNodeWire>(),
+        );
+        if let Some(volume) = snapshot.volume.as_ref().filter(|_| !volumes) {
             let target = WriteTarget::Volume(volume.name.clone());
-            let reading = store.read_volume(&volume.name);
+            let reading = store.read::<Volume>(&volume.name);
             match requests.get(&target, self.run.group(), &self.span).await {
-                Ok(Returned::Volume(record)) if !record.is_gone() => reading.volume(*record),
+                Ok(Returned::Volume(record)) if !record.is_gone() => reading.apply(*record),
                 Ok(Returned::Volume(_)) => store.mark_deleted(&target, &volume.uid),
                 Err(error) if error.kind == ApiErrorKind::NotFound => store.mark_deleted(&target, &volume.uid),
                 Ok(_) => return Some(StepResult::Finish(failed_with(observed))),
@@ -79,11 +84,11 @@ impl Attempt<'_> {
                 }
             }
         }
-        if let Some(node) = snapshot.node.as_ref().filter(|_| !watched.nodes) {
-            let reading = store.read_node(&node.name);
+        if let Some(node) = snapshot.node.as_ref().filter(|_| !nodes) {
+            let reading = store.read::<CsiNode>(&node.name);
             match requests.get_csi_node(&node.name, &self.span).await {
-                Ok(record) => reading.node(record),
-                Err(error) if error.kind == ApiErrorKind::NotFound => store.mark_node_deleted(&node.name, &node.uid),
+                Ok(record) => reading.apply(record),
+                Err(error) if error.kind == ApiErrorKind::NotFound => store.remove::<CsiNode>(&node.name, &node.uid),
                 Err(error) => {
                     let what = format!("CSINode {:?}", node.name);
                     return Some(self.unconfirmed(snapshot, observed, &what, &error).await);

@@ -341,12 +341,12 @@ pub(in crate::driver) fn apply_response(
     match outcome {
         Ok(Returned::Attachment(record)) => {
             let gone = record.is_gone();
-            store.apply_attachment_response(*record);
+            store.apply_response(*record);
             Ok(gone)
         }
         Ok(Returned::Volume(record)) => {
             let gone = record.is_gone();
-            store.apply_volume_response(*record);
+            store.apply_response(*record);
             Ok(gone)
         }
         Err(error) => {

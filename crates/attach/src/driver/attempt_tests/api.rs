@@ -13,7 +13,7 @@ use tokio::sync::{Barrier, watch};
 use super::{LIMIT, VOLUMES};
 use crate::cache::Store;
 use crate::decide::patch::{PatchType, Write, WriteTarget};
-use crate::objects::VolumeAttachmentWire;
+use crate::objects::{Attachment, VolumeAttachmentWire};
 use csi_attacher_testbed::api_answers::{apply, is_gone, not_found};
 
 /// Changes what a patch of this path makes of an object, before it is stored.
@@ -99,7 +99,7 @@ impl Api {
         };
         if let Some(object) = self.get(path) {
             let object = self.put(path.to_owned(), object);
-            store.apply_attachment(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
+            store.apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
         }
     }
 

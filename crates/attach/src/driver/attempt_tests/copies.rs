@@ -12,8 +12,9 @@ async fn unwatched() -> AttemptFixture {
     let stage = AttemptFixture::retrying_fast().await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     put_node(&stage, "id0");
-    stage.store.lists().watches(PersistentVolumeWire::PLURAL, false);
-    stage.store.lists().watches(CsiNodeWire::PLURAL, false);
+    for kind in [PersistentVolumeWire::PLURAL, CsiNodeWire::PLURAL] {
+        stage.store.lists().set_failure(kind, Some("cannot watch".into()));
+    }
     stage
 }
 
@@ -147,8 +148,9 @@ async fn a_detach_without_a_node_id_asks_for_the_node() {
 #[tokio::test]
 async fn no_read_while_the_watches_are_at_work() {
     let stage = unwatched().await;
-    stage.store.lists().watches(PersistentVolumeWire::PLURAL, true);
-    stage.store.lists().watches(CsiNodeWire::PLURAL, true);
+    for kind in [PersistentVolumeWire::PLURAL, CsiNodeWire::PLURAL] {
+        stage.store.lists().set_failure(kind, None);
+    }
     stage.attachment("va0", "n0", &json!({}));
     stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     assert_eq!(*stage.api.reads.lock(), Vec::<String>::new());

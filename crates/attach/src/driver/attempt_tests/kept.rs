@@ -109,7 +109,7 @@ async fn an_attach_whose_volume_cannot_be_protected_says_so() {
 #[tokio::test]
 async fn what_a_webhook_adds_or_takes_besides_is_no_failure() {
     let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| spec.tracing.outgoing_annotation = true).await;
-    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
     stage.api.admit(|_, object| {
         object["metadata"]["annotations"]["example.com/seen"] = "true".into();
         object["metadata"]["labels"]["example.com/seen"] = "true".into();

@@ -46,7 +46,7 @@ impl AttemptFixture {
     fn nodes(&self, count: usize) {
         for number in 0..count {
             let (node, id) = (format!("n{number}"), format!("id{number}"));
-            self.store.apply_node(CsiNode::new(&node, &[(DRIVER, &id)]));
+            self.store.apply(CsiNode::new(&node, &[(DRIVER, &id)]));
         }
     }
 

@@ -87,7 +87,7 @@ async fn a_call_that_is_cut_off_is_told_to_nobody() {
     let (stage, clock, term) = led().await;
     stage.driver.script(Rule::on(Call::ControllerPublishVolume).hang());
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
     stage.attachment("va0", "n0", &json!({}));
     let called = stage
         .driver
@@ -115,7 +115,7 @@ async fn what_vanished_before_the_lease_was_lost_is_taken_back_in_the_next_term(
             .delay(Duration::from_secs(1)),
     );
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
     stage.attachment("va0", "n0", &json!({}));
     let called = stage
         .driver
@@ -155,7 +155,7 @@ async fn what_vanished_is_taken_back_within_the_limit_of_calls_at_once() {
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     for node in ["n0", "n1"] {
         let id = format!("id-of-{node}");
-        stage.store.apply_node(CsiNode::new(node, &[(DRIVER, &id)]));
+        stage.store.apply(CsiNode::new(node, &[(DRIVER, &id)]));
     }
     stage.attachment("va0", "n0", &json!({}));
     let called = stage
@@ -207,7 +207,7 @@ async fn what_a_sidecar_attached_in_between_is_not_detached() {
         let publish = Rule::on(Call::ControllerPublishVolume).times(1);
         stage.driver.script(publish.delay(Duration::from_secs(1)));
         stage.volume(&json!({"finalizers": [FINALIZER]}));
-        stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+        stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
         stage.attachment("va0", "n0", &json!({}));
         let called = stage
             .driver
@@ -232,7 +232,7 @@ async fn what_a_sidecar_attached_in_between_is_not_detached() {
         let object = stage.api.put(format!("{ATTACHMENTS}va0"), object);
         if !watch_is_behind {
             let record = serde_json::from_value::<VolumeAttachmentWire>(object).unwrap();
-            stage.store.apply_attachment(record.into());
+            stage.store.apply::<Attachment>(record.into());
         }
         let next = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
         let stage = stage.in_another_term(Some(next)).await;

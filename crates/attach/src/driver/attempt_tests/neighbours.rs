@@ -98,7 +98,7 @@ async fn a_former_place_is_left_to_who_is_attached_there() {
     let attached = stage.api.put(format!("{ATTACHMENTS}va1"), attached);
     stage
         .store
-        .apply_attachment(serde_json::from_value::<VolumeAttachmentWire>(attached).unwrap().into());
+        .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(attached).unwrap().into());
     let note = json!({"handle": "h", "former": [{"handle": "h", "nodeID": "id9"}]});
     stage.attachment("va0", "n0", &deleted(claimed("id0", &note)));
     detached(&stage).await;

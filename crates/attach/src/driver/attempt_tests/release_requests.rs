@@ -23,7 +23,7 @@ async fn stage_of(driver: &'static str) -> AttemptFixture {
     .await;
     let refuse = Rule::on(Call::ControllerUnpublishVolume).fail(tonic::Code::Internal, "never");
     stage.driver.script(refuse);
-    stage.store.apply_node(CsiNode::new("n0", &[(driver, "id0")]));
+    stage.store.apply(CsiNode::new("n0", &[(driver, "id0")]));
     stage.put_volume(json!({
         "metadata": {"name": "pv1", "uid": "pv-uid", "finalizers": [finalizer_name(driver)]},
         "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": driver, "volumeHandle": "h"}},
@@ -68,7 +68,7 @@ fn put(stage: &AttemptFixture, request: &str, status: &Value) {
     let object = stage.api.put(format!("{ATTACHMENTS}va0"), object);
     stage
         .store
-        .apply_attachment(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
+        .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
 }
 
 fn answer(api: &Api) -> Option<Value> {
@@ -177,7 +177,7 @@ async fn other_attachments_of_the_volume_are_a_refusal() {
         let other = stage.api.put(format!("{ATTACHMENTS}va1"), other);
         stage
             .store
-            .apply_attachment(serde_json::from_value::<VolumeAttachmentWire>(other).unwrap().into());
+            .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(other).unwrap().into());
         ask(&stage, &request(&json!({"proof": proof})));
         stage.api.until(|api| answer(api).is_some()).await;
         assert_eq!(answer(&stage.api).unwrap()["reason"], reason);
@@ -204,7 +204,7 @@ async fn a_call_in_flight_is_waited_for() {
     let stage = stage().await;
     let slow = Rule::on(Call::ControllerPublishVolume).delay(Duration::from_millis(600));
     stage.driver.script(slow);
-    stage.store.apply_node(CsiNode::new("n1", &[(DRIVER, "id0")]));
+    stage.store.apply(CsiNode::new("n1", &[(DRIVER, "id0")]));
     stage.attachment("va1", "n1", &json!({}));
     let called = stage
         .driver

@@ -15,7 +15,7 @@ use crate::api::PublishSecretsSpec;
 use crate::apiserver::SecretData;
 use crate::csi::CallError;
 use crate::decide::{PublishRequest, VolumeOnNode};
-use crate::objects::StringMap;
+use crate::objects::{StringMap, Volume};
 use crate::reflect::follow_from_list;
 use crate::telemetry::Span;
 use csi_attacher_base::health::Health;
@@ -143,7 +143,7 @@ impl Scene {
             _watch: AbortOnDropHandle::new(tokio::spawn(following)),
         };
         scene.list(&[]);
-        scene.store.apply_node(CsiNode::new("n", &[(DRIVER, "id")]));
+        scene.store.apply(CsiNode::new("n", &[(DRIVER, "id")]));
         scene
     }
 
@@ -170,7 +170,7 @@ impl Scene {
         });
         let object = self.api.put(format!("{VOLUMES}{name}"), object);
         self.store
-            .apply_volume(serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into());
+            .apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into());
     }
 
     /// Makes an attachment of the volume of the same name.

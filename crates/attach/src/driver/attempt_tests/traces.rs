@@ -98,7 +98,7 @@ async fn joined(api: Arc<Api>, told: &Told, edit: impl FnOnce(&mut AttacherConfi
         edit(spec);
     })
     .await;
-    stage.store.apply_node(CsiNode::new("n1", &[(DRIVER, "id1")]));
+    stage.store.apply(CsiNode::new("n1", &[(DRIVER, "id1")]));
     stage
 }
 
@@ -109,10 +109,10 @@ impl AttemptFixture {
         for (path, object) in objects {
             if path.starts_with(VOLUMES) {
                 let wire: PersistentVolumeWire = serde_json::from_value(object).unwrap();
-                self.store.apply_volume(wire.into());
+                self.store.apply::<Volume>(wire.into());
             } else {
                 let wire: VolumeAttachmentWire = serde_json::from_value(object).unwrap();
-                self.store.apply_attachment(wire.into());
+                self.store.apply::<Attachment>(wire.into());
             }
         }
     }

@@ -160,7 +160,7 @@ async fn what_vanished_is_taken_back_after_a_live_read_has_confirmed_it() {
 async fn wanted_elsewhere(edit: impl FnOnce(&mut AttacherConfigSpec)) -> AttemptFixture {
     let stage = AttemptFixture::with(Api::default(), DRIVER, edit).await;
     for (node, id) in [("n0", "id0"), ("n1", "id1")] {
-        stage.store.apply_node(CsiNode::new(node, &[(DRIVER, id)]));
+        stage.store.apply(CsiNode::new(node, &[(DRIVER, id)]));
     }
     stage.put_volume(json!({
         "metadata": {"name": "pv1", "uid": "pv-uid", "finalizers": [FINALIZER]},
@@ -322,7 +322,7 @@ async fn a_volume_that_ends_while_it_is_read_does_not_stay() {
         |_| {},
     )
     .await;
-    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
     let (sender, events) = mpsc::unbounded_channel::<watcher::Result<Event<PersistentVolumeWire>>>();
     let mut events = Some(events);
     let check = Health::default().check("watch");
@@ -371,7 +371,7 @@ async fn failures_that_are_not_noted_cost_no_reads() {
     stage.driver.script(away.fail(tonic::Code::Unavailable, "away"));
     for number in 0..ATTACHMENTS_OF_DRIVER {
         let (node, id) = (format!("m{number}"), format!("id-{number}"));
-        stage.store.apply_node(CsiNode::new(&node, &[(DRIVER, &id)]));
+        stage.store.apply(CsiNode::new(&node, &[(DRIVER, &id)]));
         stage.attachment(&format!("va{number}"), &node, &json!({}));
     }
     let fails = async {

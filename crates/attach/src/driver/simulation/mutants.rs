@@ -25,7 +25,7 @@ use super::wrong_rules::{
 };
 use crate::reflect::TableRules;
 
-use crate::cache::{CacheChange, CacheRules};
+use crate::cache::{AttacherKey, CacheChange, CacheRules};
 use crate::decide::{self, Action, Observed, Outcome, Write};
 use crate::lease::LeaseRules;
 
@@ -106,11 +106,11 @@ impl Mutant {
     pub fn cache_rules(&self) -> CacheRules {
         let right = CacheRules::default();
         CacheRules {
-            tells: self.tells.unwrap_or(right.tells),
+            dispatches: self.tells.unwrap_or(right.dispatches),
             lists_anew: !self.stale,
             tables: TableRules {
                 lists_replace: self.flaw != Some(Flaw::Forward),
-                answers_are_news: self.flaw == Some(Flaw::Ahead),
+                answers_count_as_watch: self.flaw == Some(Flaw::Ahead),
                 ..right.tables
             },
         }
@@ -333,17 +333,17 @@ fn careless() -> Vec<Wrong> {
     vec![
         wrong(
             "forgets to look again when a CSINode changes",
-            telling(|change| !matches!(change, CacheChange::Node { .. })),
+            telling(|change| change.own.is_some()),
             &[ATTACHES, DETACHED_AND_GONE],
         ),
         wrong(
             "forgets to look again when a PersistentVolume changes",
-            telling(|change| !matches!(change, CacheChange::Volume { .. })),
+            telling(|change| !matches!(change.own, Some((AttacherKey::Volume(_), _)))),
             &[ATTACHES, VOLUME_GOES],
         ),
         wrong(
             "forgets the PersistentVolume when an attachment goes",
-            telling(|change| !matches!(change, CacheChange::AttachmentGone { .. })),
+            telling(|change| change.gone.is_none()),
             &[VOLUME_GOES, ATTACHES],
         ),
         wrong(
@@ -476,7 +476,7 @@ fn flawed() -> Vec<Wrong> {
 /// It does not look again when an attachment goes.
 pub(super) fn forgets_attachments() -> Mutant {
     Mutant {
-        tells: Some(|change| !matches!(change, CacheChange::AttachmentGone { .. })),
+        tells: Some(|change| change.gone.is_none()),
         ..Mutant::default()
     }
 }

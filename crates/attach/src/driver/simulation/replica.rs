@@ -28,7 +28,7 @@ use crate::apiserver::Requests;
 use crate::cache::Store;
 use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings, PlaceRecord};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::reflect::{COMPARED_EVERY, Sink, WatchedKind, compare, follow_from_list, from_lists};
+use crate::reflect::{COMPARE_INTERVAL, Sink, WatchedKind, compare, follow_from_list, from_lists};
 use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
 use csi_attacher_runtime::reservation::Reservations;
@@ -297,7 +297,7 @@ impl Watched<'_> {
         // What the production asks the API server for now and then.
         let compare = async move {
             loop {
-                tokio::time::sleep(COMPARED_EVERY).await;
+                tokio::time::sleep(COMPARE_INTERVAL).await;
                 let version = world.with(|state| state.cluster.version()).to_string();
                 compare::<K>(&store, Sink::<K>::newest(&store), Some(&version));
             }

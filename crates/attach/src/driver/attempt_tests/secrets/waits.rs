@@ -105,7 +105,7 @@ async fn nothing_waits_for_a_secret_that_the_volume_does_not_name_any_more() {
     let others = scene.api.put(format!("{VOLUMES}va0"), others);
     scene
         .store
-        .apply_volume(serde_json::from_value::<PersistentVolumeWire>(others).unwrap().into());
+        .apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(others).unwrap().into());
     seconds(10).await;
     assert_eq!(
         (scene.reads().len(), scene.waiting()),

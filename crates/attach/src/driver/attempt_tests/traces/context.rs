@@ -131,7 +131,7 @@ impl AttemptFixture {
         });
         let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);
         let wire: VolumeAttachmentWire = serde_json::from_value(object).unwrap();
-        self.store.apply_attachment(wire.into());
+        self.store.apply::<Attachment>(wire.into());
     }
 }
 
@@ -144,7 +144,7 @@ async fn names_are_told_by_their_hash_where_that_is_asked() {
         spec.tracing.redact.volume_id = crate::api::RedactionMode::Hash;
     })
     .await;
-    stage.store.apply_node(CsiNode::new("ward-3", &[(DRIVER, "bed-7")]));
+    stage.store.apply(CsiNode::new("ward-3", &[(DRIVER, "bed-7")]));
     let text = format!("{VOLUME} of pv1 is not at bed-7 for va-of-smith");
     stage
         .driver

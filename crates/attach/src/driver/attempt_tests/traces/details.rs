@@ -47,7 +47,7 @@ async fn an_attempt_says_whether_its_volume_is_an_in_tree_one() {
     for (driver, migrated) in [(GCE, Some(Attribute::Bool(true))), (DRIVER, None)] {
         let told = Told::always().await;
         let stage = AttemptFixture::telling(Arc::default(), driver, told.tracer.clone(), |_| {}).await;
-        stage.store.apply_node(CsiNode::new("n1", &[(driver, "id1")]));
+        stage.store.apply(CsiNode::new("n1", &[(driver, "id1")]));
         stage.volume(&json!({}));
         stage.attachment("va", "n1", &json!({}));
         stage.attached("va").await;

@@ -160,7 +160,7 @@ async fn what_is_attached_without_us_ended_well() {
 async fn a_start_tells_of_what_is_pending_only() {
     let told = Told::always().await;
     let before = AttemptFixture::of(Api::default()).await;
-    before.store.apply_node(CsiNode::new("n1", &[(DRIVER, "id1")]));
+    before.store.apply(CsiNode::new("n1", &[(DRIVER, "id1")]));
     before.volume(&json!({}));
     for name in ["settled-0", "settled-1"] {
         before.attachment(name, "n1", &json!({}));

@@ -26,12 +26,12 @@ async fn t11_ten_thousand_resyncs_without_work_make_no_span() {
                 "status": {"attached": true},
             });
             let wire: VolumeAttachmentWire = serde_json::from_value(object).unwrap();
-            stage.store.apply_attachment(wire.into());
+            stage.store.apply::<Attachment>(wire.into());
         }
     }
     assert_eq!(told.spans().await.len(), 0);
     // It would have been told: the first one that is due makes a trace.
-    stage.store.apply_node(CsiNode::new("n2", &[(DRIVER, "id2")]));
+    stage.store.apply(CsiNode::new("n2", &[(DRIVER, "id2")]));
     stage.attachment("due", "n2", &json!({}));
     stage.attached("due").await;
     let spans = told.until(|spans| !named(spans, span::ATTACH).is_empty()).await;

@@ -17,7 +17,7 @@ use crate::decide::{Capabilities, DriverFacts};
 use crate::driver::SharedContext;
 use crate::driver::engine::Engine;
 use crate::driver::fence::{Fence, FencedClient};
-use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::telemetry::Metrics;
 use csi_attacher_runtime::DriverState;
 use csi_attacher_runtime::state::{DriverStateSender, ReconcileSyncResult};
@@ -58,7 +58,7 @@ impl Stage {
         for name in ["a", "b"] {
             attach(&context.store, name);
         }
-        context.store.apply_node(CsiNode::new("node", &[(DRIVER, "n")]));
+        context.store.apply(CsiNode::new("node", &[(DRIVER, "n")]));
         let mut spec = AttacherConfigSpec::new("unix:///nowhere");
         spec.reconcile_sync.interval = GoDuration::from_secs(100);
         spec.timeouts.list_volumes = GoDuration::from_secs(5);
@@ -140,8 +140,8 @@ fn attach(store: &Store, name: &str) {
         "spec": {"attacher": DRIVER, "nodeName": "node", "source": {"persistentVolumeName": name}},
         "status": {"attached": true},
     });
-    store.apply_volume(serde_json::from_value::<PersistentVolumeWire>(volume).unwrap().into());
-    store.apply_attachment(
+    store.apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(volume).unwrap().into());
+    store.apply::<Attachment>(
         serde_json::from_value::<VolumeAttachmentWire>(attachment)
             .unwrap()
             .into(),

@@ -1,0 +1,152 @@
+//! The kinds that the cache keeps: where their records are, and what a change of one of them concerns.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::cause::EnqueueCause;
+use super::index::{CacheChange, Index};
+use super::routing::AttacherKey;
+use super::sharing::OfVolume;
+use super::waiting::{Influence, freed_by_node, waiting_for_change};
+use crate::objects::{
+    Attachment, AttachmentSource, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire,
+};
+use crate::reflect::{CacheRecord, ObjectTable, WatchedKind};
+
+/// The kinds by their plural names.
+pub(super) const KINDS: [&str; 3] = [
+    VolumeAttachmentWire::PLURAL,
+    PersistentVolumeWire::PLURAL,
+    CsiNodeWire::PLURAL,
+];
+
+/// A record of a kind that the cache keeps. A new kind has a table in [`Index`], a name in [`KINDS`], and one of these.
+pub trait CachedKind: CacheRecord + PartialEq + Debug + Sized {
+    /// The records of the kind.
+    fn table(index: &Index) -> &ObjectTable<Self>;
+
+    /// The records of the kind, to be changed.
+    fn table_mut(index: &mut Index) -> &mut ObjectTable<Self>;
+
+    /// Takes names that are kept already in the place of equal ones, to save memory.
+    fn share_names(&mut self, _: &Index) {}
+
+    /// Whether this is the last version of an object: it was deleted, and nothing holds it any more.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
+    /// Updates the links after a change of the table: `previous` was known under a name, and `current` is known now. At least one of
+    /// the two is there.
+    fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> CacheChange;
+}
+
+impl CachedKind for Attachment {
+    fn table(index: &Index) -> &ObjectTable<Self> {
+        &index.attachments
+    }
+
+    fn table_mut(index: &mut Index) -> &mut ObjectTable<Self> {
+        &mut index.attachments
+    }
+
+    fn share_names(&mut self, index: &Index) {
+        if let Some(known) = index.attachments.get(&self.name) {
+            self.name = known.name.clone();
+        }
+        index.links.share_names(self);
+        if let AttachmentSource::PersistentVolume(name) = &mut self.source
+            && let Some(volume) = index.volumes.get(name)
+        {
+            *name = volume.name.clone();
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        Attachment::is_gone(self)
+    }
+
+    fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> CacheChange {
+        let before = previous.map(|previous| Influence::of(index, previous));
+        let Index { links, attachments, .. } = index;
+        links.replace_attachment(previous.map(|it| &**it), current.map(|it| &**it), attachments);
+        let own = current
+            .or(previous)
+            .map(|record| AttacherKey::Attachment(record.name.clone()));
+        let gone = previous.filter(|previous| current.is_none_or(|current| current.uid != previous.uid));
+        CacheChange {
+            own: own.map(|key| (key, cause(previous, current, |record| record.deleting.is_some()))),
+            gone: gone.cloned(),
+            attachments: waiting_for_change(index, before, current),
+            cause: EnqueueCause::Update,
+        }
+    }
+}
+
+impl CachedKind for Volume {
+    fn table(index: &Index) -> &ObjectTable<Self> {
+        &index.volumes
+    }
+
+    fn table_mut(index: &mut Index) -> &mut ObjectTable<Self> {
+        &mut index.volumes
+    }
+
+    fn is_gone(&self) -> bool {
+        Volume::is_gone(self)
+    }
+
+    fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> CacheChange {
+        let links = &mut index.links;
+        links.replace_volume(previous.map(|it| &**it), current.map(|it| &**it));
+        let name = current.or(previous).map(|record| &record.name);
+        let attachments = name.and_then(|name| links.of_volume(name));
+        let attachments = attachments.into_iter().flat_map(OfVolume::names).cloned();
+        CacheChange {
+            own: name.map(|name| {
+                let key = AttacherKey::Volume(name.clone());
+                (key, cause(previous, current, |record| record.deleting))
+            }),
+            gone: None,
+            attachments: attachments.collect(),
+            cause: EnqueueCause::Volume,
+        }
+    }
+}
+
+impl CachedKind for CsiNode {
+    fn table(index: &Index) -> &ObjectTable<Self> {
+        &index.nodes
+    }
+
+    fn table_mut(index: &mut Index) -> &mut ObjectTable<Self> {
+        &mut index.nodes
+    }
+
+    fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> CacheChange {
+        index
+            .links
+            .replace_node(previous.map(|it| &**it), current.map(|it| &**it));
+        let name = current.or(previous).map(|record| &record.name);
+        let attachments = name.into_iter().flat_map(|name| index.links.on_node(name)).cloned();
+        let freed = previous.map(|previous| freed_by_node(index, previous, current.map(|it| &**it)));
+        CacheChange {
+            attachments: attachments.chain(freed.unwrap_or_default()).collect(),
+            cause: EnqueueCause::Update,
+            ..CacheChange::default()
+        }
+    }
+}
+
+/// Why an object has to be enqueued that changed, is new or is gone.
+fn cause<R: CacheRecord>(
+    previous: Option<&Arc<R>>,
+    current: Option<&Arc<R>>,
+    is_deleting: impl Fn(&R) -> bool,
+) -> EnqueueCause {
+    let Some(current) = current else {
+        return EnqueueCause::Update;
+    };
+    let former = previous.filter(|previous| previous.uid() == current.uid());
+    EnqueueCause::of_change(former.map(|former| is_deleting(former)), is_deleting(current))
+}
