@@ -36,7 +36,7 @@ impl<K: Key> Ticket<K> {
     }
 
     /// Runs `handler` and gives the key back with its verdict. A handler that panics fails the run: the key is held and retried, and
-    /// the observer is told.
+    /// the observer is called.
     pub async fn work<H, F>(self, handler: H)
     where
         H: FnOnce(Run<K>) -> F,
