@@ -1,4 +1,4 @@
-//! Looks at all attachments now and then and tells what is wrong with them ([`crate::insight`]): as metrics, events and
+//! Looks at all attachments now and then and tells what is wrong with them ([`csi_attacher_model::findings`]): as metrics, events and
 //! conditions of the AttacherConfig.
 //!
 //! One task looks for all drivers together, and tells only of those that this process works for: where another replica
@@ -27,8 +27,8 @@ use crate::cache::Store;
 use crate::clock;
 use crate::driver::SharedContext;
 use crate::events::EventRecorder;
-use crate::insight::{FindingHistory, FindingThresholds, FindingsSummary};
 use crate::telemetry::Metrics;
+use csi_attacher_model::findings::{FindingHistory, FindingThresholds, FindingsSummary};
 use csi_driver::CsiDriverCache;
 use unserved::UnservedTracker;
 

@@ -10,8 +10,8 @@ use super::{FindingsScanner, unserved};
 use crate::cache::{AttachmentView, Store};
 use crate::decide::DriverFacts;
 use crate::events::{EventReason, InvolvedObject, NewEvent, involved_objects, of_config};
-use crate::insight::{FindingInput, FindingKind, FindingsPass, FindingsSummary, NewFinding};
 use crate::objects::{AttachmentSource, VolumeSpec};
+use csi_attacher_model::findings::{FindingInput, FindingKind, FindingsPass, FindingsSummary, NewFinding};
 
 /// Attachments that are looked at while the cache is locked for reading: some 50 µs.
 const AT_ONCE: usize = 128;
@@ -51,7 +51,7 @@ impl Scan<'_> {
             }
             return;
         };
-        scan.pass.look(&FindingInput {
+        scan.pass.examine(&FindingInput {
             attachment: around.attachment,
             volume: around.volume().map(|volume| &**volume),
             node: around.node(),

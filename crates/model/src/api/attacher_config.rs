@@ -114,7 +114,7 @@ pub struct AttacherConfigSpec {
     /// GetPluginInfo; otherwise no volume is attached and the condition Stalled says DriverNameMismatch. If it is
     /// omitted, the operator uses the name that the driver reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = rules::MAX_DRIVER_NAME), extend("x-kubernetes-validations" = [rules::driver_name()]))]
+    #[schemars(length(max = rules::DRIVER_NAME.max), extend("x-kubernetes-validations" = [rules::DRIVER_NAME.rule()]))]
     pub driver_name: Option<String>,
 
     /// Address of the driver's controller plugin: unix:///absolute/path/to/csi.sock (the path has at most 107
@@ -156,7 +156,7 @@ pub struct AttacherConfigSpec {
     /// File system type that is sent to the driver for a volume whose PersistentVolume has none, such as ext4. Empty: none
     /// is sent and the driver chooses.
     #[serde(default)]
-    #[schemars(length(max = rules::MAX_FS_TYPE), extend("x-kubernetes-validations" = [rules::fs_type()]))]
+    #[schemars(length(max = rules::FS_TYPE.max), extend("x-kubernetes-validations" = [rules::FS_TYPE.rule()]))]
     pub default_fs_type: String,
 
     /// Meaning of NOT_FOUND from ControllerUnpublishVolume. Retry: an error like any other, because the CSI specification

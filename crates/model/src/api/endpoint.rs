@@ -113,7 +113,7 @@ fn parse_https(authority: &str) -> Option<Endpoint> {
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let usable = match address {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-        None => is_host(host),
+        None => rules::is_host(host),
     };
     usable.then(|| Endpoint::Https {
         host: host.to_owned(),
@@ -127,16 +127,4 @@ fn parse_port(text: &str) -> Option<u16> {
         return None;
     }
     text.parse().ok()
-}
-
-/// A DNS name or an IPv4 address, by its characters.
-pub(super) fn is_host(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let at_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    bytes.len() <= rules::MAX_HOST
-        && at_end(bytes.first())
-        && at_end(bytes.last())
-        && bytes
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
 }

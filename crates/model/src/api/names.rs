@@ -10,7 +10,7 @@ pub const NODE_ID_ANNOTATION: &str = "csi.alpha.kubernetes.io/node-id";
 pub const VOLUME_ANNOTATION: &str = "attacher.csi.dev/volume";
 
 /// Annotation on a VolumeAttachment: the W3C `traceparent` of the trace that it is worked on in, so that later work can be
-/// linked to it. On an Event: that of the attempt that it tells of.
+/// linked to it. On an Event: that of the attempt that it is about.
 pub const TRACEPARENT_ANNOTATION: &str = "attacher.csi.dev/traceparent";
 
 /// Annotation that a person sets on a VolumeAttachment to end its backoff at once.
@@ -31,7 +31,7 @@ pub const RELEASE_ANNOTATION: &str = "attacher.csi.dev/release";
 /// Annotation on a VolumeAttachment: why the operator did not release it on request, as JSON (see `ReleaseAnswer`).
 pub const RELEASE_REFUSED_ANNOTATION: &str = "attacher.csi.dev/release-refused";
 
-/// Annotation on an Event: the ID of the trace of the attempt that it tells of.
+/// Annotation on an Event: the ID of the trace of the attempt that it is about.
 pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 
 /// Annotation on a Lease: the holder, when that is a replica which writes the status of AttacherConfigs. It means nothing
