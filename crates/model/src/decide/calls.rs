@@ -47,7 +47,7 @@ pub struct VolumeOnNode<'a> {
     pub volume_id: &'a str,
     /// `node_id`.
     pub node_id: &'a str,
-    /// Keeps others from making one that was not looked at.
+    /// Only [`VolumeOnNode::new`] makes one, which checks the IDs.
     checked: (),
 }
 

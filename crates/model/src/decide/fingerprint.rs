@@ -1,4 +1,4 @@
-//! A hash of what a decision reads, to tell a change that may help from an echo that cannot.
+//! A hash of what a decision reads: it differs after a change that may help, and not after an echo of our own writes.
 //!
 //! A failed attempt is tried again after its backoff; an event wakes it earlier only when the fingerprint changed. What
 //! we write ourselves on the way to an attach (our finalizers, the node ID, errors) is therefore not part of it.

@@ -7,7 +7,7 @@
 //! Status is written by JSON merge patch (RFC 7386) with the UID as precondition (409 when it differs); where a map has to be replaced
 //! as a whole, by JSON patch. What an attach
 //! came to has the resource version as precondition too: a write that an operator sent just before its end may reach the
-//! API server after another one has begun anew, and would then tell of a call that does not count any more.
+//! API server after another one has begun anew, and would then record a call that does not count any more.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -272,7 +272,7 @@ fn requested(attachment: &Attachment) -> Option<Value> {
 /// Status: attached, with the publish context that the kubelet will read.
 ///
 /// `attachError` is cleared by an explicit null even when the cached copy has none: the copy may be stale, and an error
-/// left on an attached volume misleads whoever looks. An older publish context goes as a whole: by null where there is no new
+/// left on an attached volume misleads its readers. An older publish context goes as a whole: by null where there is no new
 /// one, else by a JSON patch, as a merge patch would keep its keys, which nobody here knows.
 pub fn attached(attachment: &Attachment, context: Option<&StringMap>) -> Write {
     let context = context.filter(|context| !context.is_empty()).map(|context| {
@@ -303,7 +303,7 @@ pub fn detached(attachment: &Attachment) -> Write {
     write_status(attachment, status)
 }
 
-/// Status: the attach failed. The code is what tells the kubelet of a full node (KEP-4876); an older code is cleared by
+/// Status: the attach failed. By the code the kubelet knows a full node (KEP-4876); an older code is cleared by
 /// an explicit null.
 pub fn attach_error(attachment: &Attachment, failure: &Failure, now: Timestamp) -> Write {
     let mut error = error_body(failure, now);

@@ -1,4 +1,4 @@
-//! What is known of a volume at its node, told from the attachment alone, so that it survives every restart.
+//! What is known of a volume at its node. It is read from the attachment alone, and so survives every restart.
 
 use super::driver_facts::DriverFacts;
 use super::grpc_code;

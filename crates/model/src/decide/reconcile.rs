@@ -1,6 +1,6 @@
 //! What is attached, compared with what the driver lists: the reconciler of the Go sidecar (`--reconcile-sync`).
 //!
-//! An attachment that the driver says otherwise about is looked at again as if it were not settled: a wanted one is
+//! An attachment that the driver lists otherwise is worked on again as if it were not settled: a wanted one is
 //! published once more, the remains of a finished detach are taken back. It goes further than the sidecar in care: a
 //! mismatch must be found by two passes in a row before anything is done about it, because a listing takes time and
 //! attachments change meanwhile; and it counts until a pass finds it gone, so that a failed repair is not forgotten. Repairs that the

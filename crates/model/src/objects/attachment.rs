@@ -21,7 +21,7 @@ use crate::api::names::{
     RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION,
 };
 
-/// Longest value of an annotation for a person's word, in bytes. What is longer counts as absent.
+/// Longest value of an annotation that a person sets, in bytes. What is longer counts as absent.
 const MAX_WORD: usize = 4 << 10;
 
 /// A VolumeAttachment as it comes over the wire, reduced to what is read.
@@ -310,7 +310,7 @@ fn volume_note(text: &str) -> (Option<Box<VolumeAnnotation>>, Option<Box<Oversiz
 }
 
 /// What a person wrote in an annotation, which is not kept when it is longer than [`MAX_WORD`].
-fn word(annotations: &mut BTreeMap<String, String>, key: &str) -> Option<Box<str>> {
+fn set_by_person(annotations: &mut BTreeMap<String, String>, key: &str) -> Option<Box<str>> {
     let value = annotations.remove(key).filter(|value| value.len() <= MAX_WORD);
     value.map(String::into_boxed_str)
 }
@@ -346,10 +346,10 @@ impl From<VolumeAttachmentWire> for Attachment {
             node_id: noted_node.filter(|id| !is_blank(id)).map(String::into_boxed_str),
             volume_note,
             note_too_large,
-            retry_now: word(&mut annotations, RETRY_NOW_ANNOTATION),
-            not_attached_at: word(&mut annotations, NOT_ATTACHED_AT_ANNOTATION),
-            release: word(&mut annotations, RELEASE_ANNOTATION).map(|request| {
-                let answer = word(&mut annotations, RELEASE_REFUSED_ANNOTATION);
+            retry_now: set_by_person(&mut annotations, RETRY_NOW_ANNOTATION),
+            not_attached_at: set_by_person(&mut annotations, NOT_ATTACHED_AT_ANNOTATION),
+            release: set_by_person(&mut annotations, RELEASE_ANNOTATION).map(|request| {
+                let answer = set_by_person(&mut annotations, RELEASE_REFUSED_ANNOTATION);
                 Box::new(ReleaseNote { request, answer })
             }),
             attacher: wire.spec.attacher.into(),

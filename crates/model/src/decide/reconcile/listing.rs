@@ -161,7 +161,7 @@ impl Listing {
         }
     }
 
-    /// Compares what was listed with what was expected, when the listing is complete. What the driver does not tell is
+    /// Compares what was listed with what was expected, when the listing is complete. What the driver does not say is
     /// neither a contradiction nor an agreement.
     pub fn compare(self) -> Comparison {
         let mut compared = Comparison {
