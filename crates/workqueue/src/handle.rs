@@ -184,14 +184,20 @@ impl<K: Key> Queue<K> {
     /// [`LaneLimits::max_running`](super::LaneLimits::max_running) and [`QueueLimits::max_running`]. It goes before keys that wait.
     /// Neither [`Self::pause`] nor [`Self::close`] holds it up, and [`Self::drained`] does not wait for it.
     pub async fn place(&self, lane: Lane) -> Place<K> {
-        let reserved = Reserved::new(&self.shared, lane);
+        self.shared.state.lock().lanes_mut().reserve(lane);
+        let mut place = Place {
+            shared: Arc::clone(&self.shared),
+            lane,
+            is_taken: false,
+        };
         loop {
             let changed = self.shared.places.notified();
             let mut changed = std::pin::pin!(changed);
             // A notification that comes after the question must not be missed.
             changed.as_mut().enable();
             if self.shared.state.lock().lanes_mut().occupy(lane) {
-                return reserved.taken();
+                place.is_taken = true;
+                return place;
             }
             changed.await;
         }
@@ -295,45 +301,13 @@ impl<K: Key> QueueInner<K> {
     }
 }
 
-/// A place that somebody waits for. Given up when it is dropped.
-struct Reserved<K: Key> {
-    shared: Arc<QueueInner<K>>,
-    lane: Lane,
-    is_taken: bool,
-}
-
-impl<K: Key> Reserved<K> {
-    fn new(shared: &Arc<QueueInner<K>>, lane: Lane) -> Self {
-        shared.state.lock().lanes_mut().reserve(lane);
-        Self {
-            shared: Arc::clone(shared),
-            lane,
-            is_taken: false,
-        }
-    }
-
-    fn taken(mut self) -> Place<K> {
-        self.is_taken = true;
-        Place {
-            shared: Arc::clone(&self.shared),
-            lane: self.lane,
-        }
-    }
-}
-
-impl<K: Key> Drop for Reserved<K> {
-    fn drop(&mut self) {
-        if !self.is_taken {
-            self.shared.change(|state, _| state.lanes_mut().unreserve(self.lane));
-        }
-    }
-}
-
 /// A place among the runs of a lane, which [`Queue::place`] gives. It is free again when this is dropped.
 #[must_use = "the place is given back when it is dropped"]
 pub struct Place<K: Key> {
     shared: Arc<QueueInner<K>>,
     lane: Lane,
+    /// Whether it is counted as a run; before that it is reserved.
+    is_taken: bool,
 }
 
 impl<K: Key> fmt::Debug for Place<K> {
@@ -346,8 +320,12 @@ impl<K: Key> fmt::Debug for Place<K> {
 
 impl<K: Key> Drop for Place<K> {
     fn drop(&mut self) {
-        self.shared.change(|state, _| state.lanes_mut().vacate(self.lane));
-        self.shared.places.notify_waiters();
+        if self.is_taken {
+            self.shared.change(|state, _| state.lanes_mut().vacate(self.lane));
+            self.shared.places.notify_waiters();
+        } else {
+            self.shared.change(|state, _| state.lanes_mut().unreserve(self.lane));
+        }
     }
 }
 

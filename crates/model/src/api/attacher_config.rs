@@ -26,7 +26,7 @@ pub use tls::{TlsSecretReference, TlsSpec};
 pub use tracing::{AnnotationMode, RedactSpec, RedactionMode, TracingSpec};
 
 /// Tells the operator to attach and detach the volumes of one CSI driver.
-#[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     crates(kube_core = "::kube_core"),
     group = "attacher.csi.dev",
@@ -227,21 +227,8 @@ impl AttacherConfigSpec {
     /// A spec with this endpoint and every other field at its default.
     pub fn new(endpoint: impl Into<String>) -> Self {
         Self {
-            driver_name: None,
             endpoint: endpoint.into(),
-            suspend: false,
-            timeouts: TimeoutsSpec::default(),
-            backoff: BackoffSpec::default(),
-            concurrency: ConcurrencySpec::default(),
-            reconcile_sync: ReconcileSyncSpec::default(),
-            default_fs_type: String::new(),
-            orphan_policy: OrphanPolicy::default(),
-            tls: None,
-            publish_secrets: Vec::new(),
-            kubernetes_api: KubernetesApiSpec::default(),
-            leader_election: LeaderElectionSpec::default(),
-            deletion_policy: DeletionPolicy::default(),
-            tracing: TracingSpec::default(),
+            ..Self::default()
         }
     }
 }

@@ -30,13 +30,11 @@ named! {
 }
 
 named! {
-    /// Whether an aspect holds.
+    /// Whether an aspect holds; unknown while nothing can be said of it.
+    #[allow(missing_docs, reason = "the words say it")]
     pub enum ConditionStatus {
-        /// The aspect holds.
         True,
-        /// The aspect does not hold.
         False,
-        /// Nothing is known of the aspect.
         Unknown,
     }
 }

@@ -32,27 +32,13 @@ pub enum Endpoint {
     },
 }
 
-/// The hosts that a plain http endpoint may name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LoopbackHost {
-    /// `127.0.0.1`
-    Ipv4,
-    /// `[::1]`
-    Ipv6,
-    /// `localhost`
-    Localhost,
-}
-
-impl LoopbackHost {
-    const ALL: [Self; 3] = [Self::Ipv4, Self::Ipv6, Self::Localhost];
-
-    /// The host as it is written in a URL.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ipv4 => "127.0.0.1",
-            Self::Ipv6 => "[::1]",
-            Self::Localhost => "localhost",
-        }
+named! {
+    /// The hosts that a plain http endpoint may name; the word is the host as it is written in a URL.
+    #[allow(missing_docs, reason = "the words say it")]
+    pub enum LoopbackHost {
+        Ipv4 = "127.0.0.1",
+        Ipv6 = "[::1]",
+        Localhost = "localhost",
     }
 }
 
@@ -101,7 +87,10 @@ fn parse_unix(rest: &str) -> Result<Endpoint, SpecProblem> {
 /// `authority` is what follows `http://`.
 fn parse_http(authority: &str) -> Option<Endpoint> {
     let (host_text, port_text) = authority.rsplit_once(':')?;
-    let host = LoopbackHost::ALL.into_iter().find(|host| host.as_str() == host_text)?;
+    let host = LoopbackHost::ALL
+        .iter()
+        .copied()
+        .find(|host| host.as_str() == host_text)?;
     let port = parse_port(port_text)?;
     Some(Endpoint::Http { host, port })
 }

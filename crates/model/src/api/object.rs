@@ -6,9 +6,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::attacher_config::{AttacherConfig, AttacherConfigSpec};
-pub use super::malformed_spec::MalformedSpec;
 use super::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
 use super::status::AttacherConfigStatus;
+pub use super::validated::MalformedSpec;
 use super::validated::{CapabilityLost, ConfigErrors, DriverConfig, FieldError};
 
 /// An AttacherConfig whose spec may be malformed.

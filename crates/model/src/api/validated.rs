@@ -13,13 +13,14 @@ use std::time::Duration;
 
 pub use super::attacher_config::TlsSecretReference;
 use super::attacher_config::{AnnotationMode, DeletionPolicy, OrphanPolicy};
+use super::condition::shorten_message;
 pub use super::endpoint::{Endpoint, LoopbackHost};
-use super::malformed_spec::MalformedSpec;
 pub use super::rules::SpecProblem;
 pub use check::is_driver_name;
 
 /// The checked settings of one driver.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "a field without a comment has its type to say what it is")]
 pub struct DriverConfig {
     /// The name that the driver must answer; `None` accepts any.
     pub driver_name: Option<String>,
@@ -29,13 +30,9 @@ pub struct DriverConfig {
     pub tls: Option<TlsSettings>,
     /// Whether to do nothing for this driver.
     pub suspend: bool,
-    /// Deadlines of calls.
     pub timeouts: Timeouts,
-    /// Waiting time after failures.
     pub backoff: BackoffSettings,
-    /// Limits of calls.
     pub concurrency: Concurrency,
-    /// Comparison with what the driver lists.
     pub reconcile_sync: ReconcileSync,
     /// File system type for volumes that name none; empty sends none.
     pub default_fs_type: String,
@@ -113,14 +110,12 @@ pub struct LeaderElection {
 
 /// Deadlines of calls, each from 1 ms to 24 h.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "a field without a comment is named after its call")]
 pub struct Timeouts {
-    /// ControllerPublishVolume.
     pub publish: Duration,
-    /// ControllerUnpublishVolume.
     pub unpublish: Duration,
     /// ListVolumes, each page.
     pub list_volumes: Duration,
-    /// Probe.
     pub probe: Duration,
     /// GetPluginInfo, GetPluginCapabilities and ControllerGetCapabilities, each.
     pub identity: Duration,
@@ -241,6 +236,26 @@ pub struct FieldError {
     pub field: String,
     /// The broken rule, and what is accepted instead.
     pub problem: SpecProblem,
+}
+
+/// A spec that does not have the shape of AttacherConfigSpec.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct MalformedSpec {
+    /// Path of the first field that cannot be read, such as `spec.timeouts.publish`.
+    pub field: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl MalformedSpec {
+    /// The reason is cut, because serde repeats the refused value in it.
+    pub(super) fn new(field: impl Into<String>, reason: &str) -> Self {
+        Self {
+            field: field.into(),
+            reason: shorten_message(reason),
+        }
+    }
 }
 
 impl From<MalformedSpec> for FieldError {

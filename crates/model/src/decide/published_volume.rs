@@ -12,7 +12,7 @@ use super::calls::VolumeOnNode;
 use super::observed::{Claimant, NodeEntry, Observed};
 use super::refusal::Refusal;
 use crate::api::names::finalizer_name;
-use crate::objects::{Attachment, AttachmentSource, SecretReference, Volume, VolumeSource, is_blank};
+use crate::objects::{Attachment, AttachmentSource, SecretReference, Volume, is_blank};
 
 /// By how much the clocks of two API servers of a cluster may differ. Within it a volume that was made again cannot be distinguished
 /// from the former one, so it is no longer than it must be.
@@ -122,10 +122,7 @@ pub(super) fn was_made_later(volume: &Volume, attachment: &Attachment) -> bool {
 }
 
 fn handle(volume: &Volume) -> Option<&str> {
-    match &volume.spec.source {
-        VolumeSource::Csi(source) => Some(&source.handle),
-        VolumeSource::Untranslated(_) | VolumeSource::Other => None,
-    }
+    volume.spec.csi().map(|source| &*source.handle)
 }
 
 /// Every place where the volume may be. First where the CSINode says, as the Go sidecar does. A node that is shut down or

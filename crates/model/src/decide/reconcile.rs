@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::attach::not_replaced;
+use super::attach::{node_refusal, not_replaced};
 use super::observed::{NodeEntry, Observed};
 use super::published_volume::published_volume;
 use super::refusal::Refusal;
@@ -85,18 +85,7 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
     let noted = attachment.node_id.as_deref();
     let node_id = match (observed.node, noted) {
         (NodeEntry::Registered(node_id), _) | (_, Some(node_id)) => node_id,
-        (NodeEntry::Missing, None) => return Err(Refusal::NodeNotFound(attachment.node.clone()).into()),
-        (NodeEntry::BlankId, None) => {
-            return Err(Refusal::BlankNodeId {
-                node: attachment.node.clone(),
-                driver: driver.name.clone(),
-            }
-            .into());
-        }
-        (NodeEntry::WithoutDriver, None) => {
-            let (node, driver) = (attachment.node.clone(), driver.name.clone());
-            return Err(Refusal::DriverNotOnNode { node, driver }.into());
-        }
+        (entry, None) => return Err(node_refusal(observed, entry).into()),
     };
     Ok(Some(Expectation {
         name: attachment.name.clone(),

@@ -27,13 +27,11 @@ const MAX_WORD: usize = 4 << 10;
 /// A VolumeAttachment as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = VolumeAttachment, crates(kube_core = "::kube_core"))]
+#[allow(missing_docs, reason = "the fields of the API; metadata is reduced")]
 pub struct VolumeAttachmentWire {
-    /// Reduced object metadata.
     #[serde(deserialize_with = "slim_with_writer")]
     pub metadata: ObjectMeta,
-    /// What to attach where.
     pub spec: VolumeAttachmentSpecWire,
-    /// What was done.
     #[serde(default)]
     pub status: VolumeAttachmentStatusWire,
 }
@@ -188,18 +186,19 @@ pub struct ReleaseNote {
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own about the object"
 )]
+#[allow(
+    missing_docs,
+    reason = "a field without a comment is the field of the API with this name"
+)]
 pub struct Attachment {
-    /// `metadata.name`.
     pub name: Arc<str>,
     /// `metadata.uid`: names are deterministic and come back, UIDs never do.
     pub uid: Box<str>,
-    /// `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
     /// `metadata.creationTimestamp`, whole seconds.
     pub created: Option<Timestamp>,
     /// `metadata.deletionTimestamp`: set means "detach".
     pub deleting: Option<Timestamp>,
-    /// `metadata.finalizers`.
     pub finalizers: Finalizers,
     /// Annotation `csi.alpha.kubernetes.io/node-id`: the node ID that was used to publish. Absent too when it is blank.
     pub node_id: Option<Box<str>>,
@@ -223,18 +222,13 @@ pub struct Attachment {
     pub has_annotations: bool,
     /// `spec.attacher`: the CSI driver's name.
     pub attacher: Arc<str>,
-    /// `spec.nodeName`.
     pub node: Arc<str>,
-    /// `spec.source`.
     pub source: AttachmentSource,
-    /// `status.attached`.
     pub attached: bool,
     /// Whether `status.attachmentMetadata` has entries: the publish context handed to the kubelet. It may have up to 256 KiB, is the
     /// driver's, and nobody here reads it.
     pub has_publish_context: bool,
-    /// `status.attachError`.
     pub attach_error: Option<Box<VolumeError>>,
-    /// `status.detachError`.
     pub detach_error: Option<Box<VolumeError>>,
     /// Which client but this operator last wrote the status (`metadata.managedFields`).
     pub other_writer: Option<Box<StatusWriter>>,

@@ -68,7 +68,6 @@ pub(in crate::driver) enum FailureNote {
 }
 
 pub(in crate::driver) enum StepResult {
-    /// Observe and decide again.
     Continue,
     Finish(RunResult),
 }
