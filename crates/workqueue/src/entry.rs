@@ -1,4 +1,4 @@
-//! What is remembered of one unsettled key, and what a verdict makes of it.
+//! What is remembered of one unsettled key, and what the result of a run makes of it.
 
 use std::time::Duration;
 
@@ -98,12 +98,12 @@ impl KeyEntry {
     pub(super) fn finish_run(
         &mut self,
         active: RunningKey,
-        verdict: RunResult,
+        result: RunResult,
         fingerprint: u64,
         retry_delay: Duration,
         now: Instant,
     ) -> NextPhase {
-        match verdict {
+        match result {
             _ if active.forgotten => self.settled(active),
             RunResult::Done => self.settled(active),
             RunResult::Requeue => self.requeued(active, NextPhase::Ready(Trigger::Again)),
@@ -144,7 +144,7 @@ impl KeyEntry {
     }
 }
 
-/// The course that a verdict wants, unless an add or a wake during the run wants the key earlier.
+/// Where the result sends the key, unless an add or a wake during the run wants it earlier.
 fn interrupted(active: RunningKey, wanted: NextPhase) -> NextPhase {
     match (active.dirty, wanted) {
         (Some(_), _) => NextPhase::Ready(Trigger::Event),

@@ -131,7 +131,7 @@ impl<K: Key> Queue<K> {
         self.shared.change(|state, now| state.wake_all(cause, now))
     }
 
-    /// Drops all state of a key. A run in flight is not ended, but whatever its verdict, the key is queued again only if it
+    /// Drops all state of a key. A run in flight is not ended, but whatever its result, the key is queued again only if it
     /// is added after this call. Returns whether the key was known.
     pub fn forget(&self, key: &K) -> bool {
         self.shared.change(|state, _| state.forget(key))
@@ -279,9 +279,9 @@ impl<K: Key> fmt::Debug for Queue<K> {
 }
 
 impl<K: Key> QueueInner<K> {
-    pub(super) fn finish(&self, run: &Run<K>, verdict: RunResult) {
+    pub(super) fn finish(&self, run: &Run<K>, result: RunResult) {
         let idle = self.change(|state, now| {
-            state.finish(run, verdict, now);
+            state.finish(run, result, now);
             state.running() == 0
         });
         self.places.notify_waiters();

@@ -115,8 +115,8 @@ impl<K: Key> QueueState<K> {
         }
     }
 
-    /// Takes the verdict of a run.
-    pub(super) fn finish(&mut self, run: &Run<K>, verdict: RunResult, now: Instant) {
+    /// Applies the result of a run.
+    pub(super) fn finish(&mut self, run: &Run<K>, result: RunResult, now: Instant) {
         self.places
             .release(run.lane, run.group.as_ref(), now.saturating_duration_since(run.started));
         let Some((key, mut entry)) = self.entries.remove_entry(&run.key) else {
@@ -126,14 +126,14 @@ impl<K: Key> QueueState<K> {
             self.entries.insert(key, entry);
             return;
         };
-        if matches!(verdict, RunResult::Failed | RunResult::FailedWith { .. }) {
+        if matches!(result, RunResult::Failed | RunResult::FailedWith { .. }) {
             self.pace.failed(now);
         }
-        let course = entry.finish_run(active, verdict, run.fingerprint, run.retry_delay, now);
-        if course != NextPhase::Gone && verdict != RunResult::Done {
+        let next = entry.finish_run(active, result, run.fingerprint, run.retry_delay, now);
+        if next != NextPhase::Gone && result != RunResult::Done {
             self.places.observer.retried(entry.lane);
         }
-        entry.phase = match course {
+        entry.phase = match next {
             NextPhase::Gone => {
                 shrink(&mut self.entries);
                 return;

@@ -69,12 +69,12 @@ impl Engine {
         let waits = Arc::new(Waits::new(publisher.clone()));
         let (tracer, metrics) = (context.tracer.clone(), context.metrics.clone());
         let lifecycles = LifecycleTraces::new(facts.clone(), tracer, metrics, config.clone());
-        let (traces, ended) = (lifecycles.clone(), waits.clone());
+        let (pending, ended) = (lifecycles.clone(), waits.clone());
         let route = Route {
             forced: waits.forced.clone(),
             settled: Arc::new(move |attachment, rest| {
                 ended.end(&attachment.name);
-                traces.end_settled(attachment, rest);
+                pending.end_settled(attachment, rest);
             }),
             facts: facts.clone(),
             config: config_name.clone(),

@@ -72,7 +72,7 @@ pub fn finalizer_name(driver: &str) -> String {
 /// The name of the Lease that the leader for a driver holds; the same as the sidecar's, so that the two never both lead.
 ///
 /// The name of a Lease has no upper-case letters (RFC 1123), and that of a driver may: they become lower-case. The sidecar
-/// leaves them, and the API server refuses its Lease, so that no sidecar holds one.
+/// leaves them, and the API server refuses its Lease, so no sidecar holds one.
 pub fn lease_name(driver: &str) -> String {
     sanitise_driver_name(&format!("{LEASE_PREFIX}{}", driver.to_ascii_lowercase()))
 }

@@ -249,14 +249,14 @@ pub(super) static TRACE_ANNOTATION: TextRule = TextRule {
 };
 
 /// Whether a text begins and ends with bytes of one sort, and has only these and `others` between.
-fn is_enclosed(text: &str, ends: impl Fn(&u8) -> bool, others: &[u8]) -> bool {
+fn is_enclosed(text: &str, ends: impl Fn(u8) -> bool, others: &[u8]) -> bool {
     let bytes = text.as_bytes();
-    bytes.first().is_some_and(&ends)
-        && bytes.last().is_some_and(&ends)
-        && bytes.iter().all(|byte| ends(byte) || others.contains(byte))
+    bytes.first().is_some_and(|byte| ends(*byte))
+        && bytes.last().is_some_and(|byte| ends(*byte))
+        && bytes.iter().all(|byte| ends(*byte) || others.contains(byte))
 }
 
-const fn is_lower(byte: &u8) -> bool {
+const fn is_lower(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
@@ -269,7 +269,7 @@ fn is_label(text: &str) -> bool {
 }
 
 fn is_dotted(text: &str) -> bool {
-    is_enclosed(text, u8::is_ascii_alphanumeric, b"-.")
+    is_enclosed(text, |byte| byte.is_ascii_alphanumeric(), b"-.")
 }
 
 /// A DNS name or an IPv4 address, by its characters.

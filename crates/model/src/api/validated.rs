@@ -51,7 +51,7 @@ pub struct DriverConfig {
     /// What becomes of a driver that does not announce PUBLISH_UNPUBLISH_VOLUME any more while volumes may be attached. It is no
     /// field of the spec.
     pub capability_lost: CapabilityLost,
-    /// Whether the AttacherConfig is being deleted, so that nothing new is attached. It is no field of the spec.
+    /// Whether the AttacherConfig is being deleted, and nothing new is attached. It is no field of the spec.
     pub leaving: bool,
 }
 

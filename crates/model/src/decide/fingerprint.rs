@@ -22,7 +22,7 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
     attachment.note_too_large.hash(&mut hasher);
     attachment.deleting.is_some().hash(&mut hasher);
     if attachment.deleting.is_some() {
-        // We write these only on the way to an attach, so that a change now is somebody else's.
+        // We write these only on the way to an attach, so a change now is somebody else's.
         attachment
             .finalizers
             .contains(&observed.driver.finalizer)

@@ -15,7 +15,7 @@ pub struct Policy {
     pub default_fs_type: Arc<str>,
     /// Whether only OK means detached.
     pub orphans: OrphanPolicy,
-    /// Whether the AttacherConfig is being deleted and waits for its volumes, so that nothing new is claimed.
+    /// Whether the AttacherConfig is being deleted and waits for its volumes, and nothing new is claimed.
     pub leaving: bool,
     /// The publish secrets that the driver may be given.
     pub publish_secrets: PublishSecrets,

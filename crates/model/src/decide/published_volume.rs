@@ -207,7 +207,7 @@ impl Claimant {
     }
 }
 
-/// Whether an attachment stands for the volume at a place, so that the place is not to be taken from it for the sake of `beside`.
+/// Whether an attachment stands for the volume at a place, and the place is not to be taken from it for the sake of `beside`.
 /// `volume` is the PersistentVolume that it names, `registered` the ID that the CSINode of its node says, if these are known.
 ///
 /// Where the handle is not known, that it names the same PersistentVolume as `beside` counts; where no node ID was noted, as when

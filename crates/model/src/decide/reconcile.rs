@@ -3,7 +3,7 @@
 //! An attachment that the driver lists otherwise is worked on again as if it were not settled: a wanted one is
 //! published once more, the remains of a finished detach are taken back. It goes further than the sidecar in care: a
 //! mismatch must be found by two passes in a row before anything is done about it, because a listing takes time and
-//! attachments change meanwhile; and it counts until a pass finds it gone, so that a failed repair is not forgotten. Repairs that the
+//! attachments change meanwhile; and it counts until a pass finds it gone, so a failed repair is not forgotten. Repairs that the
 //! driver answers with OK and that change nothing in its list come more and more rarely.
 //!
 //! Volumes without an attachment are never touched, and `attached` is never taken from a live one.

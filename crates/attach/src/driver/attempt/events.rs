@@ -29,6 +29,16 @@ impl AttemptEvent {
             note,
         }
     }
+
+    /// A detach that the driver did not confirm: a warning.
+    const fn without_confirmation(cause: &'static str, note: String) -> Self {
+        Self {
+            reason: EventReason::Detached,
+            level: EventType::Warning,
+            cause,
+            note,
+        }
+    }
 }
 
 /// The reason of an event about an attempt that failed.
@@ -131,12 +141,7 @@ pub(in crate::driver) fn orphaned(
         place.node_id,
         answer.message
     );
-    let event = AttemptEvent {
-        level: EventType::Warning,
-        cause: "orphaned",
-        ..AttemptEvent::of(EventReason::Detached, note)
-    };
-    record_traced(attempt, snapshot, event);
+    record_traced(attempt, snapshot, AttemptEvent::without_confirmation("orphaned", note));
 }
 
 /// An attachment that may have been published was let go without a call, as `says` has it.
@@ -147,12 +152,11 @@ pub(in crate::driver) fn released(attempt: &Attempt<'_>, snapshot: &Snapshot, sa
         snapshot.attachment.node,
         attempt.work.facts.name,
     );
-    let event = AttemptEvent {
-        level: EventType::Warning,
-        cause: "capability_lost",
-        ..AttemptEvent::of(EventReason::Detached, note)
-    };
-    record_traced(attempt, snapshot, event);
+    record_traced(
+        attempt,
+        snapshot,
+        AttemptEvent::without_confirmation("capability_lost", note),
+    );
 }
 
 /// A former place was left out of a detach, as a person confirmed.
@@ -162,12 +166,7 @@ pub(in crate::driver) fn confirmed(attempt: &Attempt<'_>, snapshot: &Snapshot, p
          not attached there",
         place.volume_id, place.node_id, snapshot.attachment.node
     );
-    let event = AttemptEvent {
-        level: EventType::Warning,
-        cause: "confirmed",
-        ..AttemptEvent::of(EventReason::Detached, note)
-    };
-    record_traced(attempt, snapshot, event);
+    record_traced(attempt, snapshot, AttemptEvent::without_confirmation("confirmed", note));
 }
 
 /// An attachment was let go without the driver's confirmation, as a person asked: the record of who did so and why.

@@ -63,11 +63,11 @@ pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str
         may_be_on_record: false,
         calls: AtomicU32::new(0),
     };
-    let verdict = run_to_completion(&mut attempt, name).await;
+    let result = run_to_completion(&mut attempt, name).await;
     attempt.end_span(name);
     work.queue.settle_rate(run, attempt.calls.load(Ordering::Relaxed));
-    attempt.settle_waits(name, verdict);
-    verdict
+    attempt.settle_waits(name, result);
+    result
 }
 
 async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
@@ -126,9 +126,9 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
                 continue;
             }
         }
-        let result = attempt.step_or_end(step, &snapshot, &observed, action).await;
-        if let StepResult::Finish(verdict) = result {
-            return verdict;
+        let stepped = attempt.step_or_end(step, &snapshot, &observed, action).await;
+        if let StepResult::Finish(result) = stepped {
+            return result;
         }
     }
     RunResult::Failed
@@ -158,16 +158,16 @@ impl Attempt<'_> {
 
     /// Takes in what the attachment waits for after the attempt, and shows in the status of the AttacherConfig whether that
     /// is a Secret which the driver is not given.
-    fn settle_waits(&self, name: &str, verdict: RunResult) {
+    fn settle_waits(&self, name: &str, result: RunResult) {
         let (work, waits) = (self.work, &self.work.waits);
-        if verdict == RunResult::Done {
+        if result == RunResult::Done {
             return waits.end(name);
         }
         // An attempt that did not get as far as the Secret learned nothing about it.
         if self.needed_secret.is_some() || self.denied_secret.is_some() {
             waits.secrets.learn(name, self.denied_secret.as_ref(), &work.publisher);
         }
-        let failed = matches!(verdict, RunResult::Failed | RunResult::FailedWith { .. });
+        let failed = matches!(result, RunResult::Failed | RunResult::FailedWith { .. });
         if let Some(reference) = self.needed_secret.as_ref().filter(|_| failed) {
             let tried = self.secrets.as_ref().map(SecretData::version);
             let (requests, queue) = (&work.context.requests, &work.queue);

@@ -25,12 +25,16 @@ async fn serve_watches(State(api): State<Arc<Api>>, request: Request) -> Respons
     if ![VOLUMES, ATTACHMENTS, NODES].contains(&&*prefix) {
         return serve(State(api), request).await;
     }
-    if !request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+    let query = request.uri().query().unwrap_or_default();
+    if !query.contains("watch=true") {
         let items = later_than(&api, &prefix, 0);
         let list = json!({"metadata": {"resourceVersion": api.version.lock().to_string()}, "items": items});
         return axum::Json(list).into_response();
     }
-    let seen = *api.version.lock();
+    let seen = query
+        .split('&')
+        .find_map(|field| field.strip_prefix("resourceVersion="));
+    let seen: u64 = seen.and_then(|version| version.parse().ok()).unwrap_or(0);
     let changes = api.changes.subscribe();
     let events = stream::unfold(
         (api, prefix, seen, changes),
@@ -41,12 +45,15 @@ async fn serve_watches(State(api): State<Arc<Api>>, request: Request) -> Respons
                     changes.changed().await.ok()?;
                     continue;
                 }
-                let mut lines = String::new();
-                for object in objects {
-                    seen = seen.max(version(&object));
-                    lines += &format!("{}\n", json!({"type": "MODIFIED", "object": object}));
-                }
-                return Some((Ok::<_, Infallible>(Bytes::from(lines)), (api, prefix, seen, changes)));
+                seen = objects.iter().map(version).max().unwrap_or(seen);
+                let lines: Vec<String> = objects
+                    .into_iter()
+                    .map(|object| json!({"type": "MODIFIED", "object": object}).to_string() + "\n")
+                    .collect();
+                return Some((
+                    Ok::<_, Infallible>(Bytes::from(lines.concat())),
+                    (api, prefix, seen, changes),
+                ));
             }
         },
     );
