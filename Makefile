@@ -28,7 +28,7 @@ export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation model-check replay bench bench-docs \
 	failover why chaos \
-	numbers circles generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
+	numbers circles attach-map generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -134,6 +134,9 @@ why: need-rust controlplane ## Measure `kubectl attacher why` at PODS=10000 and 
 
 circles: ## Fail if files import each other in circles of more than 3 (tests/numbers --circles lists them)
 	@tests/numbers --circles --at-most=3 >/dev/null
+
+attach-map: need-rust ## Compare the list of the functions of an attach in ARCHITECTURE with what valgrind finds; WRITE=1 writes the list
+	@CARGO='$(CARGO)' tests/attach-map $(if $(WRITE),--write)
 
 numbers: need-rust ## Print how much there is to read: lines, concepts, import circles, crates, and the times of the last .ci/run
 	@tests/numbers

@@ -27,7 +27,7 @@ mod sources_tests;
 use csi_attacher_attach::{cache, driver};
 use csi_attacher_base::{clock, error_chain, health};
 use csi_attacher_kube::{apiserver, events, lease, reflect, watch_answers};
-use csi_attacher_model::{api, decide, insight, objects};
+use csi_attacher_model::{api, decide, objects};
 use csi_attacher_runtime as runtime;
 use csi_attacher_telemetry as telemetry;
 use csi_attacher_workqueue as queue;

@@ -94,6 +94,28 @@ fn the_maps_of_the_architecture_are_true() {
     }
 }
 
+/// The list is made by `make attach-map`, which not every machine can run.
+#[test]
+fn each_function_of_an_attach_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = std::fs::read_to_string(root.join("docs/contribute/ARCHITECTURE.md")).unwrap();
+    let (_, part) = document.split_once("## Every function of an attach\n").unwrap();
+    let (text, part) = part.split_once("```\n").unwrap();
+    let (list, _) = part.split_once("```").unwrap();
+    let mut count = 0;
+    for line in list.lines() {
+        let (file, names) = line.split_once(' ').unwrap();
+        let source = std::fs::read_to_string(root.join(file)).unwrap();
+        for name in names.split_whitespace() {
+            count += 1;
+            assert!(!functions(&source, name).is_empty(), "{file} has no function {name}");
+        }
+    }
+    let files = list.lines().count();
+    assert!(text.contains(&format!("They are {count} functions in {files} files.")));
+    assert!(count > 200);
+}
+
 #[test]
 fn a_wrong_step_of_a_map_is_found() {
     let source = "fn first() {\n    second();\n}\nfn second() {\n    third_one();\n}\nfn third() {}\n";

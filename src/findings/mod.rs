@@ -1,4 +1,4 @@
-//! Scans all attachments now and then and reports what is wrong with them ([`crate::insight`]): as metrics, Events and
+//! Scans all attachments now and then and reports what is wrong with them ([`csi_attacher_model::findings`]): as metrics, Events and
 //! conditions of the AttacherConfig.
 //!
 //! One task scans for all drivers together, and reports only on those that this replica leads. It reads the cache in small
@@ -27,8 +27,10 @@ use crate::cache::Store;
 use crate::clock;
 use crate::driver::SharedContext;
 use crate::events::{EventRecorder, InvolvedObject, NewEvent, involved_objects, of_config};
-use crate::insight::{FindingHistory, FindingKind, FindingThresholds, FindingsPass, FindingsSummary, NewFinding};
 use crate::telemetry::Metrics;
+use csi_attacher_model::findings::{
+    FindingHistory, FindingKind, FindingThresholds, FindingsPass, FindingsSummary, NewFinding,
+};
 use csi_driver::{CsiDriverCache, FINDING_INTERVAL, JITTER};
 use scan::{DriverScan, Led, Scan, of_driver};
 use unserved::UnservedTracker;

@@ -8,8 +8,8 @@ use super::csi_driver::CsiDriverLookup;
 use super::unserved;
 use crate::cache::{AttachmentView, Store};
 use crate::decide::DriverFacts;
-use crate::insight::{FindingInput, FindingKind, FindingsPass};
 use crate::objects::{AttachmentSource, VolumeSpec};
+use csi_attacher_model::findings::{FindingInput, FindingKind, FindingsPass};
 
 /// Attachments that are scanned while the cache is locked for reading: some 50 µs.
 const AT_ONCE: usize = 128;
@@ -50,7 +50,7 @@ impl Scan<'_> {
             }
             return;
         };
-        scan.pass.look(&FindingInput {
+        scan.pass.examine(&FindingInput {
             attachment: around.attachment,
             volume: around.volume().map(|volume| &**volume),
             node: around.node(),

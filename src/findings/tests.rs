@@ -13,9 +13,9 @@ use std::time::Duration;
 use super::*;
 use crate::cache::{ForcedAttachments, Registration, Route};
 use crate::decide::{Capabilities, DriverFacts};
-use crate::insight::FindingKind;
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::queue::{Backoff, Builder};
+use csi_attacher_model::findings::FindingKind;
 use csi_attacher_testbed::api_answers::not_found;
 
 const DRIVER: &str = "d.csi.test";

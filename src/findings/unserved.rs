@@ -9,9 +9,9 @@ use tracing::{info, warn};
 
 use super::ConfiguredDriver;
 use crate::api::names::{FINALIZER_PREFIX, finalizer_name};
-use crate::insight::{FindingHistory, FindingKind, FindingState, FindingThresholds, age, is_pending};
 use crate::objects::{Attachment, Volume};
 use crate::telemetry::Metrics;
+use csi_attacher_model::findings::{FindingHistory, FindingKind, FindingState, FindingThresholds, age, is_pending};
 
 /// How many names a log line holds.
 const MAX_NAMES: usize = 5;

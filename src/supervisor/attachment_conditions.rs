@@ -3,7 +3,7 @@
 use super::status::StatusInput;
 use crate::api::condition::{ConditionReason, ConditionType, ConditionUpdate};
 use crate::decide::reconcile::{LastingMismatches, contradiction};
-use crate::insight::{FindingKind, FindingsSummary};
+use csi_attacher_model::findings::{FindingKind, FindingsSummary};
 
 /// Whether attaches and detaches come to their end.
 pub(super) fn healthy(facts: &StatusInput<'_>) -> ConditionUpdate {

@@ -17,9 +17,9 @@ use crate::api::status::{
 use crate::cache::Counts;
 use crate::decide::cut;
 use crate::decide::reconcile::Unclaimed;
-use crate::insight::{FindingsSummary, StuckAttachment};
 use crate::objects::Attachment;
 use crate::runtime::{DriverPhase, DriverState, Plugin, ReconcileSyncResult};
+use csi_attacher_model::findings::{FindingsSummary, StuckAttachment};
 
 /// Everything that a status is made from.
 pub(super) struct StatusInput<'a> {

@@ -3,7 +3,10 @@
 //!
 //! Must not talk to anybody, read a clock or wait: no client, no runtime, no transport. The list of dependencies sees to it.
 
+#[macro_use]
+mod named;
+
 pub mod api;
 pub mod decide;
-pub mod insight;
+pub mod findings;
 pub mod objects;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use tokio::time::Instant;
 
 /// A checked exponential backoff: `min(initial * factor^failures, max)`, spread by plus or minus `jitter_percent`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,4 +110,10 @@ pub(super) fn duration_from_nanos(nanos: u128) -> Duration {
     const NANOS_PER_SECOND: u128 = 1_000_000_000;
     let rest = u32::try_from(nanos % NANOS_PER_SECOND).unwrap_or_default();
     u64::try_from(nanos / NANOS_PER_SECOND).map_or(Duration::MAX, |seconds| Duration::new(seconds, rest))
+}
+
+/// The instant `delay` after `now`; some decades ahead when the sum cannot be represented.
+pub(super) fn later(now: Instant, delay: Duration) -> Instant {
+    const FAR: Duration = Duration::from_hours(24 * 365 * 30);
+    now.checked_add(delay).or_else(|| now.checked_add(FAR)).unwrap_or(now)
 }

@@ -1,25 +1,22 @@
-//! What is remembered of one unsettled key, and what a verdict makes of it.
+//! What is remembered of one unsettled key, and what the result of a run makes of it.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::backoff::later;
 use super::item::{CauseCode, Group, Lane};
-use super::later::later;
 use super::run::{RunResult, Trigger};
 
-/// One unsettled key.
 #[derive(Debug)]
 pub(super) struct KeyEntry {
     /// The lane of the newest add.
     pub(super) lane: Lane,
     /// The group of the newest add.
     pub(super) group: Option<Group>,
-    /// The newest inputs.
     pub(super) fingerprint: u64,
     /// Why the next run is due. While one runs, it means something only if that run is followed by another.
     pub(super) cause: CauseCode,
-    /// Failures in a row.
     pub(super) failures: u32,
     /// The inputs of the last failure; means something only while `failures` is above zero.
     pub(super) failed: u64,
@@ -28,27 +25,19 @@ pub(super) struct KeyEntry {
     pub(super) phase: KeyPhase,
 }
 
-/// Where a key is.
 #[derive(Debug)]
 pub(super) enum KeyPhase {
-    Ready(ReadyPosition),
-    Held(SpanBuffer),
+    Ready(WaitingPosition),
+    Held(WaitingPosition),
     Running(RunningKey),
 }
 
-/// A ready key's place in its lane.
+/// Where a key waits: a ready one in its lane, a held one in the order of time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReadyPosition {
+pub(super) struct WaitingPosition {
     pub(super) place: u64,
-    pub(super) since: Instant,
-    pub(super) trigger: Trigger,
-}
-
-/// A held key's place in the order of time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SpanBuffer {
-    pub(super) place: u64,
-    pub(super) until: Instant,
+    /// Since when the key is ready, or until when it is held.
+    pub(super) time: Instant,
     /// What its run will be triggered by; `Retry` marks the hold after a failure.
     pub(super) trigger: Trigger,
 }
@@ -109,12 +98,12 @@ impl KeyEntry {
     pub(super) fn finish_run(
         &mut self,
         active: RunningKey,
-        verdict: RunResult,
+        result: RunResult,
         fingerprint: u64,
         retry_delay: Duration,
         now: Instant,
     ) -> NextPhase {
-        match verdict {
+        match result {
             _ if active.forgotten => self.settled(active),
             RunResult::Done => self.settled(active),
             RunResult::Requeue => self.requeued(active, NextPhase::Ready(Trigger::Again)),
@@ -155,7 +144,7 @@ impl KeyEntry {
     }
 }
 
-/// The course that a verdict wants, unless an add or a wake during the run wants the key earlier.
+/// Where the result sends the key, unless an add or a wake during the run wants it earlier.
 fn interrupted(active: RunningKey, wanted: NextPhase) -> NextPhase {
     match (active.dirty, wanted) {
         (Some(_), _) => NextPhase::Ready(Trigger::Event),

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::backoff::Backoff;
 use super::item::{AddResult, CauseCode, Item, Key, Lane};
 use super::limits::{QueueLimits, Rate};
-use super::observer::{HeldKey, NoObserver, Observer, Stats};
+use super::observer::{NoObserver, Observer, Stats};
 use super::run::{Run, RunResult};
 use super::state::{NextRun, QueueState};
 use super::ticket::Ticket;
@@ -26,12 +26,12 @@ pub struct Queue<K: Key> {
 pub(super) struct QueueInner<K> {
     state: Mutex<QueueState<K>>,
     pub(super) observer: Arc<dyn Observer>,
-    /// Told once for each change that may let a key run. Who takes the word and leaves [`Queue::next`] passes it on, so that
-    /// one word is enough for any number of keys and consumers.
+    /// Notified once for each change that may let a key run. A consumer that leaves [`Queue::next`] notifies the next one, so one
+    /// notification is enough for any number of keys and consumers.
     work: Notify,
-    /// Told when no run is in flight.
+    /// Notified when no run is in flight.
     idle: Notify,
-    /// Told when a place may have become free, for those who wait in [`Queue::place`].
+    /// Notified when a place may have become free, for those that wait in [`Queue::place`].
     places: Notify,
 }
 
@@ -63,7 +63,7 @@ impl Builder {
         self
     }
 
-    /// Tells this observer (default: nobody).
+    /// Reports to this observer (default: none).
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
@@ -131,7 +131,7 @@ impl<K: Key> Queue<K> {
         self.shared.change(|state, now| state.wake_all(cause, now))
     }
 
-    /// Drops all state of a key. A run in flight is not ended, but whatever its verdict, the key is queued again only if it
+    /// Drops all state of a key. A run in flight is not ended, but whatever its result, the key is queued again only if it
     /// is added after this call. Returns whether the key was known.
     pub fn forget(&self, key: &K) -> bool {
         self.shared.change(|state, _| state.forget(key))
@@ -140,7 +140,7 @@ impl<K: Key> Queue<K> {
     /// Waits for a key that may run. Nothing after [`Self::close`]. Cancelling the future loses no key. Does not wait while keys are
     /// ready: who takes many lets other tasks run in between.
     pub async fn next(&self) -> Option<Ticket<K>> {
-        let _baton = NotifyNextGuard(&self.shared.work);
+        let _next = NotifyNextGuard(&self.shared.work);
         loop {
             let changed = self.shared.work.notified();
             let next = {
@@ -152,7 +152,7 @@ impl<K: Key> Queue<K> {
                 NextRun::Closed => return None,
                 NextRun::Wait(None) => changed.await,
                 NextRun::Wait(Some(at)) => {
-                    // Whichever is first: both lead to another look.
+                    // Whichever is first: the state is asked again.
                     timeout_at(at, changed).await.ok();
                 }
             }
@@ -165,9 +165,9 @@ impl<K: Key> Queue<K> {
         self.shared.places.notify_waiters();
     }
 
-    /// Tells how much of [`QueueLimits::starts_per_second`] a run used in the end. Its start took one token; a run that used none
+    /// Reports how much of [`QueueLimits::starts_per_second`] a run used in the end. Its start took one token; a run that used none
     /// gives it back, one that used more leaves a debt that later starts wait for. To be called once for a run, before its
-    /// end, and only for what a start stands for: a run that is not told of used one.
+    /// end, and only for what a start stands for: a run that is not reported used one.
     pub fn settle_rate(&self, run: &Run<K>, used: u32) {
         let earlier = self.shared.state.lock().settle_rate(run.lane(), used, Instant::now());
         if earlier {
@@ -184,14 +184,20 @@ impl<K: Key> Queue<K> {
     /// [`LaneLimits::max_running`](super::LaneLimits::max_running) and [`QueueLimits::max_running`]. It goes before keys that wait.
     /// Neither [`Self::pause`] nor [`Self::close`] holds it up, and [`Self::drained`] does not wait for it.
     pub async fn place(&self, lane: Lane) -> Place<K> {
-        let reserved = Reserved::new(&self.shared, lane);
+        self.shared.state.lock().lanes_mut().reserve(lane);
+        let mut place = Place {
+            shared: Arc::clone(&self.shared),
+            lane,
+            is_taken: false,
+        };
         loop {
             let changed = self.shared.places.notified();
             let mut changed = std::pin::pin!(changed);
-            // A word that comes after the look must not be missed.
+            // A notification that comes after the question must not be missed.
             changed.as_mut().enable();
             if self.shared.state.lock().lanes_mut().occupy(lane) {
-                return reserved.taken();
+                place.is_taken = true;
+                return place;
             }
             changed.await;
         }
@@ -233,9 +239,10 @@ impl<K: Key> Queue<K> {
         self.shared.state.lock().is_held(key)
     }
 
-    /// The held keys in the order of their times, as they are now. Costs time for each of them.
-    pub fn held(&self) -> std::vec::IntoIter<HeldKey<K>> {
-        self.shared.state.lock().held().into_iter()
+    /// The held keys with the ends of their holds, in this order, as they are now; an end is in the past while the queue is paused.
+    /// Costs time for each of them.
+    pub fn held(&self) -> Vec<(K, Instant)> {
+        self.shared.state.lock().held()
     }
 
     /// The figures of all lanes, as they are now. Costs time for each unsettled key.
@@ -272,9 +279,9 @@ impl<K: Key> fmt::Debug for Queue<K> {
 }
 
 impl<K: Key> QueueInner<K> {
-    pub(super) fn finish(&self, run: &Run<K>, verdict: RunResult) {
+    pub(super) fn finish(&self, run: &Run<K>, result: RunResult) {
         let idle = self.change(|state, now| {
-            state.finish(run, verdict, now);
+            state.finish(run, result, now);
             state.running() == 0
         });
         self.places.notify_waiters();
@@ -283,7 +290,7 @@ impl<K: Key> QueueInner<K> {
         }
     }
 
-    /// Changes the state, then gives the word that a key may be able to run.
+    /// Changes the state, then notifies a consumer that a key may be able to run.
     fn change<T>(&self, change: impl FnOnce(&mut QueueState<K>, Instant) -> T) -> T {
         let result = {
             let mut state = self.state.lock();
@@ -294,45 +301,13 @@ impl<K: Key> QueueInner<K> {
     }
 }
 
-/// A place that somebody waits for. Given up when it is dropped.
-struct Reserved<K: Key> {
-    shared: Arc<QueueInner<K>>,
-    lane: Lane,
-    is_taken: bool,
-}
-
-impl<K: Key> Reserved<K> {
-    fn new(shared: &Arc<QueueInner<K>>, lane: Lane) -> Self {
-        shared.state.lock().lanes_mut().reserve(lane);
-        Self {
-            shared: Arc::clone(shared),
-            lane,
-            is_taken: false,
-        }
-    }
-
-    fn taken(mut self) -> Place<K> {
-        self.is_taken = true;
-        Place {
-            shared: Arc::clone(&self.shared),
-            lane: self.lane,
-        }
-    }
-}
-
-impl<K: Key> Drop for Reserved<K> {
-    fn drop(&mut self) {
-        if !self.is_taken {
-            self.shared.change(|state, _| state.lanes_mut().unreserve(self.lane));
-        }
-    }
-}
-
 /// A place among the runs of a lane, which [`Queue::place`] gives. It is free again when this is dropped.
 #[must_use = "the place is given back when it is dropped"]
 pub struct Place<K: Key> {
     shared: Arc<QueueInner<K>>,
     lane: Lane,
+    /// Whether it is counted as a run; before that it is reserved.
+    is_taken: bool,
 }
 
 impl<K: Key> fmt::Debug for Place<K> {
@@ -345,13 +320,17 @@ impl<K: Key> fmt::Debug for Place<K> {
 
 impl<K: Key> Drop for Place<K> {
     fn drop(&mut self) {
-        self.shared.change(|state, _| state.lanes_mut().vacate(self.lane));
-        self.shared.places.notify_waiters();
+        if self.is_taken {
+            self.shared.change(|state, _| state.lanes_mut().vacate(self.lane));
+            self.shared.places.notify_waiters();
+        } else {
+            self.shared.change(|state, _| state.lanes_mut().unreserve(self.lane));
+        }
     }
 }
 
-/// Gives the word on when a consumer leaves [`Queue::next`], be it with a key or because its future is dropped: another
-/// consumer may have to take over the next key or the next time to wake at.
+/// Notifies another consumer when one leaves [`Queue::next`], be it with a key or because its future is dropped: the other
+/// may have to take over the next key or the next time to wake at.
 struct NotifyNextGuard<'a>(&'a Notify);
 
 impl Drop for NotifyNextGuard<'_> {

@@ -28,7 +28,7 @@ impl Lane {
     }
 }
 
-/// Why a key is to be looked at, in a code of its owner's: the queue carries it from the add or wake to the run.
+/// Why a key is to be worked on, in a code of its owner's: the queue carries it from the add or wake to the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CauseCode(u8);
 
@@ -38,7 +38,7 @@ impl CauseCode {
         Self(code)
     }
 
-    /// The code.
+    /// The code that the owner of the queue gave.
     pub const fn code(self) -> u8 {
         self.0
     }
@@ -47,7 +47,7 @@ impl CauseCode {
 /// A key as its owner wants it queued. A later add of the same key replaces the lane, the group and the fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item<K> {
-    /// The key.
+    /// What is to be worked on; equal keys are one.
     pub key: K,
     /// The lane that the key shall wait in.
     pub lane: Lane,
@@ -96,7 +96,7 @@ pub enum AddResult {
     Waiting,
     /// The key is held after a failure with these very inputs; the hold stays.
     Swallowed,
-    /// The key runs now; it is looked at again when that run finishes.
+    /// The key runs now; it runs again when that run has finished.
     Dirty,
     /// The queue is closed; nothing was stored.
     Closed,

@@ -5,7 +5,7 @@
 //! lanes, at most one run of a key at a time, never above the [`QueueLimits`]. A failed key is held for its [`Backoff`] delay, and
 //! only a change of its inputs, a [`Queue::wake`] or the end of that delay runs it again. A settled key leaves no state behind.
 //!
-//! It must not know what a key means: no Kubernetes, no CSI, no metrics library and no logging backend. What happened is told
+//! It must not know what a key means: no Kubernetes, no CSI, no metrics library and no logging backend. What happened is reported
 //! to an [`Observer`]. Nor does it know a runtime: whoever uses it takes tickets with [`Queue::next`] and says in which task
 //! [`Ticket::work`] runs.
 //!
@@ -17,12 +17,9 @@ mod entry;
 mod handle;
 mod item;
 mod lanes;
-mod later;
 mod limits;
 mod observer;
-mod pace;
 mod places;
-mod readd;
 mod run;
 mod state;
 mod ticket;
@@ -34,6 +31,6 @@ pub use backoff::{Backoff, BackoffError};
 pub use handle::{Builder, Place, Queue};
 pub use item::{AddResult, CauseCode, Group, Item, Key, Lane};
 pub use limits::{LaneLimits, QueueLimits, Rate, RateError, TokenBucket};
-pub use observer::{HeldKey, LaneStats, Observer, Stats};
+pub use observer::{LaneStats, Observer, Stats};
 pub use run::{Run, RunResult, Trigger};
 pub use ticket::Ticket;

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::backoff::duration_from_nanos;
+use super::backoff::{duration_from_nanos, later};
 use super::item::Lane;
-use super::later::later;
 
-/// The longest time between two starts that is told apart from never: about 30 years.
+/// The longest time between two starts that differs from never: about 30 years.
 const SLOWEST: Duration = Duration::from_secs(1_000_000_000);
 
 /// All limits of a queue; 0 and the default mean no limit. They may change while the queue works: runs in flight are never
@@ -78,7 +77,7 @@ impl Rate {
             // Rounded down: never be faster than asked for.
             interval += Duration::from_nanos(1);
         }
-        // Above one start in a nanosecond there is nothing to tell apart, so a second of starts is burst enough.
+        // Starts within one nanosecond cannot be distinguished, so a second of starts is burst enough.
         let ahead = ((rate - 1.0).max(0.0) * interval.as_secs_f64()).min(1.0);
         Ok(Self {
             interval: nanos(interval),
@@ -158,7 +157,7 @@ impl TokenBucket {
         is_there
     }
 
-    /// Takes the next token, and tells how long it is until it is there.
+    /// Takes the next token; answers how long it is until it is there.
     pub fn reserve(&mut self, now: Instant) -> Duration {
         let until = self.wait_until(now);
         self.take(now);
@@ -188,5 +187,34 @@ impl TokenBucket {
 
     fn nanos(&self, now: Instant) -> u128 {
         now.saturating_duration_since(self.origin).as_nanos()
+    }
+}
+
+/// How many failures a second a queue goes on with, however short its backoff is.
+///
+/// Each failure takes a token, and what failed waits until its token is there. Keys that never failed, and failures
+/// after which nothing is owed, wait for nothing here: when what made them fail is over, all goes on at full speed.
+#[derive(Debug)]
+pub(super) struct FailureRateLimiter(TokenBucket);
+
+impl FailureRateLimiter {
+    /// A key waits no longer than this for the failures of others.
+    const MAX_DELAY: Duration = Duration::from_mins(1);
+
+    pub(super) fn new(rate: Rate, now: Instant) -> Self {
+        Self(TokenBucket::new(rate, now))
+    }
+
+    /// How long a key waits at least that fails now.
+    pub(super) fn delay(&self, now: Instant) -> Duration {
+        let until = self.0.wait_until(now);
+        let delay = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        delay.min(Self::MAX_DELAY)
+    }
+
+    pub(super) fn failed(&mut self, now: Instant) {
+        if self.delay(now) < Self::MAX_DELAY {
+            self.0.take(now);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What a queue tells others about itself: events as they happen, and snapshots.
+//! What a queue reports: events as they happen, and snapshots.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -7,9 +7,8 @@ use tokio::time::Instant;
 
 use super::entry::{KeyEntry, KeyPhase};
 use super::item::{Group, Lane};
-use super::run::Trigger;
 
-/// Told about each event of a queue, for counters, histograms and gauges.
+/// Is called for each event of a queue, for counters, histograms and gauges.
 ///
 /// All methods but [`Observer::panicked`] are called while the queue is locked, so that gauges arrive in order: they must be
 /// quick, must not panic and must not call the queue.
@@ -119,19 +118,19 @@ impl<K> LaneStats<K> {
             KeyPhase::Held(_) => self.held += 1,
             KeyPhase::Ready(ready) => {
                 self.ready += 1;
-                let earlier = |known: Option<Instant>| known.is_none_or(|known| ready.since < known);
+                let earlier = |known: Option<Instant>| known.is_none_or(|known| ready.time < known);
                 if earlier(self.oldest_ready_since) {
-                    self.oldest_ready_since = Some(ready.since);
+                    self.oldest_ready_since = Some(ready.time);
                 }
                 if !blocked {
                     if earlier(self.oldest_unblocked_since) {
-                        self.oldest_unblocked_since = Some(ready.since);
+                        self.oldest_unblocked_since = Some(ready.time);
                     }
                     return;
                 }
                 self.blocked += 1;
                 if earlier(self.oldest_blocked.as_ref().map(|(_, since)| *since)) {
-                    self.oldest_blocked = entry.group.clone().map(|group| (group, ready.since));
+                    self.oldest_blocked = entry.group.clone().map(|group| (group, ready.time));
                 }
             }
             KeyPhase::Running(active) => {
@@ -142,23 +141,4 @@ impl<K> LaneStats<K> {
             }
         }
     }
-}
-
-/// A key that is held until a time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldKey<K> {
-    /// The key.
-    pub key: K,
-    /// The lane that it will wait in.
-    pub lane: Lane,
-    /// Its group.
-    pub group: Option<Group>,
-    /// When it becomes ready; in the past while the queue is paused.
-    pub until: Instant,
-    /// Its failures in a row.
-    pub failures: u32,
-    /// What its run will be triggered by: `Retry` after a failure, `Again` after `RunResult::RequeueAfter`.
-    pub trigger: Trigger,
-    /// Since when it is unsettled.
-    pub pending_since: Instant,
 }

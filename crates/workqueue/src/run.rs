@@ -24,7 +24,7 @@ pub struct Run<K> {
 }
 
 impl<K> Run<K> {
-    /// The key.
+    /// What is to be worked on.
     pub fn key(&self) -> &K {
         &self.key
     }
@@ -59,7 +59,7 @@ impl<K> Run<K> {
         self.trigger
     }
 
-    /// Why, as the add or wake told that triggered it; of one triggered otherwise, that before it.
+    /// The cause of the add or wake that triggered the run; of a run that was triggered otherwise, the cause before it.
     pub fn cause(&self) -> CauseCode {
         self.cause
     }
@@ -98,7 +98,7 @@ impl<K> Run<K> {
 /// Why a key was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// An add.
+    /// A `Queue::add`.
     Event,
     /// The end of the hold after a failure.
     Retry,
@@ -108,7 +108,7 @@ pub enum Trigger {
     Again,
 }
 
-/// How a run ended.
+/// How a run ended, and so what becomes of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunResult {
     /// Settled: all state of the key goes. An add that came during the run queues it anew.

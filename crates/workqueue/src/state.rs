@@ -10,11 +10,9 @@ use super::backoff::Backoff;
 use super::entry::{KeyEntry, KeyPhase, NextPhase, RunningKey};
 use super::item::{AddResult, CauseCode, Item, Key, Lane};
 use super::lanes::{Lanes, NextReady, shrink};
-use super::limits::{QueueLimits, Rate};
-use super::observer::{HeldKey, LaneStats, Observer, Stats};
-use super::pace::FailureRateLimiter;
+use super::limits::{FailureRateLimiter, QueueLimits, Rate};
+use super::observer::{LaneStats, Observer, Stats};
 use super::places::WaitingKeys;
-use super::readd::{readd, wake};
 use super::run::{Run, RunResult, Trigger};
 
 /// All unsettled keys. Each is in exactly one place: ready, held or running.
@@ -31,11 +29,9 @@ pub(super) struct QueueState<K> {
 /// The answer to a consumer.
 #[derive(Debug)]
 pub(super) enum NextRun<K> {
-    /// Run this.
     Run(Run<K>),
     /// Ask again after a change, or at this time.
     Wait(Option<Instant>),
-    /// There will be no more.
     Closed,
 }
 
@@ -70,7 +66,7 @@ impl<K: Key> QueueState<K> {
             return AddResult::Closed;
         }
         if let Some(entry) = self.entries.get_mut(&item.key) {
-            return readd(&mut self.places, entry, item, now);
+            return self.places.add_again(entry, item, now);
         }
         let Item {
             key,
@@ -106,7 +102,7 @@ impl<K: Key> QueueState<K> {
         }
         self.promote(now);
         loop {
-            match self.places.pop(now) {
+            match self.places.lanes.pop(now) {
                 NextReady::Key(key) => {
                     if let Some(run) = self.start(key, now) {
                         return NextRun::Run(run);
@@ -119,8 +115,8 @@ impl<K: Key> QueueState<K> {
         }
     }
 
-    /// Takes the verdict of a run.
-    pub(super) fn finish(&mut self, run: &Run<K>, verdict: RunResult, now: Instant) {
+    /// Applies the result of a run.
+    pub(super) fn finish(&mut self, run: &Run<K>, result: RunResult, now: Instant) {
         self.places
             .release(run.lane, run.group.as_ref(), now.saturating_duration_since(run.started));
         let Some((key, mut entry)) = self.entries.remove_entry(&run.key) else {
@@ -130,14 +126,14 @@ impl<K: Key> QueueState<K> {
             self.entries.insert(key, entry);
             return;
         };
-        if matches!(verdict, RunResult::Failed | RunResult::FailedWith { .. }) {
+        if matches!(result, RunResult::Failed | RunResult::FailedWith { .. }) {
             self.pace.failed(now);
         }
-        let course = entry.finish_run(active, verdict, run.fingerprint, run.retry_delay, now);
-        if course != NextPhase::Gone && verdict != RunResult::Done {
-            self.places.retried(entry.lane);
+        let next = entry.finish_run(active, result, run.fingerprint, run.retry_delay, now);
+        if next != NextPhase::Gone && result != RunResult::Done {
+            self.places.observer.retried(entry.lane);
         }
-        entry.phase = match course {
+        entry.phase = match next {
             NextPhase::Gone => {
                 shrink(&mut self.entries);
                 return;
@@ -155,18 +151,18 @@ impl<K: Key> QueueState<K> {
     pub(super) fn wake(&mut self, key: &K, cause: CauseCode, now: Instant) -> bool {
         self.entries
             .get_mut(key)
-            .is_some_and(|entry| wake(&mut self.places, entry, cause, now))
+            .is_some_and(|entry| self.places.wake(entry, cause, now))
     }
 
     /// Runs all held keys now, in the order of their times. Returns how many keys were woken.
     pub(super) fn wake_all(&mut self, cause: CauseCode, now: Instant) -> usize {
-        let held: Vec<K> = self.places.held().cloned().collect();
+        let held: Vec<K> = self.places.held().map(|(key, _)| key.clone()).collect();
         let woken = held.iter().filter(|key| self.wake(key, cause, now)).count();
         let entries = self.entries.values_mut();
         let running = entries.filter(|entry| matches!(entry.phase, KeyPhase::Running(_)));
         woken
             + running
-                .filter_map(|entry| wake(&mut self.places, entry, cause, now).then_some(()))
+                .filter_map(|entry| self.places.wake(entry, cause, now).then_some(()))
                 .count()
     }
 
@@ -187,17 +183,17 @@ impl<K: Key> QueueState<K> {
     }
 
     pub(super) fn set_limits(&mut self, limits: QueueLimits, now: Instant) {
-        self.places.lanes_mut().set_limits(limits, now);
+        self.places.lanes.set_limits(limits, now);
     }
 
     /// The ready keys, for work that is counted beside them.
     pub(super) fn lanes_mut(&mut self) -> &mut Lanes<K> {
-        self.places.lanes_mut()
+        &mut self.places.lanes
     }
 
     /// Returns whether a key may be able to run earlier than before.
     pub(super) fn settle_rate(&mut self, lane: Lane, used: u32, now: Instant) -> bool {
-        self.places.lanes_mut().settle_rate(lane, used, now)
+        self.places.lanes.settle_rate(lane, used, now)
     }
 
     pub(super) fn set_backoff(&mut self, backoff: Backoff) {
@@ -213,7 +209,7 @@ impl<K: Key> QueueState<K> {
     }
 
     pub(super) fn running(&self) -> usize {
-        self.places.lanes().running()
+        self.places.lanes.running()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -225,30 +221,12 @@ impl<K: Key> QueueState<K> {
     }
 
     pub(super) fn is_held(&self, key: &K) -> bool {
-        self.entries
-            .get(key)
-            .is_some_and(|entry| matches!(entry.phase, KeyPhase::Held(_)))
+        let entry = self.entries.get(key);
+        entry.is_some_and(|entry| matches!(entry.phase, KeyPhase::Held(_)))
     }
 
-    pub(super) fn held(&self) -> Vec<HeldKey<K>> {
-        self.places
-            .held()
-            .filter_map(|key| {
-                let entry = self.entries.get(key)?;
-                let KeyPhase::Held(hold) = &entry.phase else {
-                    return None;
-                };
-                Some(HeldKey {
-                    key: key.clone(),
-                    lane: entry.lane,
-                    group: entry.group.clone(),
-                    until: hold.until,
-                    failures: entry.failures,
-                    trigger: hold.trigger,
-                    pending_since: entry.pending_since,
-                })
-            })
-            .collect()
+    pub(super) fn held(&self) -> Vec<(K, Instant)> {
+        self.places.held().map(|(key, until)| (key.clone(), until)).collect()
     }
 
     pub(super) fn stats(&self, now: Instant) -> Stats<K> {
@@ -258,7 +236,7 @@ impl<K: Key> QueueState<K> {
             .map(|entry| entry.lane.index() + 1)
             .max()
             .unwrap_or_default();
-        let count = count.max(self.places.lanes().count());
+        let count = count.max(self.places.lanes.count());
         let mut lanes: Vec<LaneStats<K>> = (0..count).map(|_| LaneStats::default()).collect();
         let mut oldest: Vec<Option<(&K, Instant)>> = vec![None; count];
         for (key, entry) in &self.entries {
@@ -270,7 +248,7 @@ impl<K: Key> QueueState<K> {
             if oldest[index].is_none_or(|(_, earlier)| since < earlier) {
                 oldest[index] = Some((key, since));
             }
-            let blocked = self.places.lanes().is_blocked(entry.group.as_ref());
+            let blocked = self.places.lanes.is_blocked(entry.group.as_ref());
             lanes[index].count(entry, blocked, now);
         }
         for (lane, oldest) in lanes.iter_mut().zip(oldest) {
@@ -278,7 +256,7 @@ impl<K: Key> QueueState<K> {
         }
         Stats {
             lanes,
-            lacks_token: self.places.lanes().lacks_token(now),
+            lacks_token: self.places.lanes.lacks_token(now),
             paused: self.paused,
             closed: self.closed,
         }
@@ -290,7 +268,6 @@ impl<K: Key> QueueState<K> {
         self.entries.capacity()
     }
 
-    /// Whether nothing is remembered.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.places.is_empty()
@@ -303,7 +280,7 @@ impl<K: Key> QueueState<K> {
                 continue;
             };
             let KeyPhase::Held(hold) = &entry.phase else { continue };
-            let (until, trigger) = (hold.until, hold.trigger);
+            let (until, trigger) = (hold.time, hold.trigger);
             entry.phase = self.places.ready(key, entry.lane, entry.group.as_ref(), until, trigger);
         }
     }
@@ -320,8 +297,8 @@ impl<K: Key> QueueState<K> {
             failures: entry.failures,
             trigger: ready.trigger,
             cause: entry.cause,
-            held_back: self.places.lanes().refused_since(entry.lane, ready.since),
-            ready_since: ready.since,
+            held_back: self.places.lanes.refused_since(entry.lane, ready.time),
+            ready_since: ready.time,
             pending_since: entry.pending_since,
             started: now,
             retry_delay: self

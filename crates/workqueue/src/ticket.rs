@@ -1,4 +1,4 @@
-//! The right to run a key, from being handed out to its verdict.
+//! The right to run a key, from being handed out to the result of the run.
 
 use std::any::Any;
 use std::fmt;
@@ -30,13 +30,13 @@ impl<K: Key> Ticket<K> {
     }
 
     /// Gives the key back with what became of it.
-    pub fn finish(mut self, verdict: RunResult) {
+    pub fn finish(mut self, result: RunResult) {
         self.finished = true;
-        self.shared.finish(&self.run, verdict);
+        self.shared.finish(&self.run, result);
     }
 
-    /// Runs `handler` and gives the key back with its verdict. A handler that panics fails the run: the key is held and retried, and
-    /// the observer is told.
+    /// Runs `handler` and gives the key back with its result. A handler that panics fails the run: the key is held and retried, and
+    /// the observer is called.
     pub async fn work<H, F>(self, handler: H)
     where
         H: FnOnce(Run<K>) -> F,
@@ -45,7 +45,7 @@ impl<K: Key> Ticket<K> {
         let view = Run::clone(&self);
         // After a panic only the ticket is used, and nothing of what the handler borrowed.
         match AssertUnwindSafe(async { handler(view).await }).catch_unwind().await {
-            Ok(verdict) => self.finish(verdict),
+            Ok(result) => self.finish(result),
             Err(panic) => {
                 let message = message(panic.as_ref());
                 self.shared.observer.panicked(self.run.lane, &self.run.key, message);

@@ -6,10 +6,12 @@ use std::time::Duration;
 use super::status::{at, condition, driver, facts, fresh};
 use crate::decide::reconcile::{DesiredState, Expectation, LastingMismatches};
 use crate::decide::{Capabilities, DriverFacts, NodeEntry};
-use crate::insight::{FindingHistory, FindingInput, FindingThresholds, FindingsPass, FindingsSummary, StuckAttachment};
 use crate::objects::VolumeAttachmentWire;
 use crate::runtime::DriverPhase;
 use crate::supervisor::status::StatusInput;
+use csi_attacher_model::findings::{
+    FindingHistory, FindingInput, FindingThresholds, FindingsPass, FindingsSummary, StuckAttachment,
+};
 
 /// What a look over some of a driver's attachments found. Each is given by its name, and is stuck; or it has no CSINode.
 fn found(stuck: &[&str], lost: &[&str]) -> FindingsSummary {
@@ -26,7 +28,7 @@ fn found(stuck: &[&str], lost: &[&str]) -> FindingsSummary {
             "status": {"attached": lost.contains(name), "attachError": {"message": "disk is busy"}},
         }))
         .unwrap();
-        survey.look(&FindingInput {
+        survey.examine(&FindingInput {
             attachment: &wire.into(),
             volume: None,
             node: if lost.contains(name) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use csi_attacher_kube::events;
 use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::api::names;
-use csi_attacher_model::insight;
+use csi_attacher_model::findings;
 use csi_attacher_telemetry::otel_env::VARIABLES;
 
 use super::markdown::{self, Document, quoted};
@@ -203,7 +203,7 @@ fn every_kind_of_finding_is_told() {
         .lines()
         .find(|line| line.starts_with("| `csi_attacher_findings`"));
     let told: BTreeSet<String> = quoted(row.expect("it has a row")).into_iter().skip(3).collect();
-    let there = owned(insight::FindingKind::ALL.iter().map(|kind| kind.as_str()));
+    let there = owned(findings::FindingKind::ALL.iter().map(|kind| kind.as_str()));
     none(&compare(
         &told,
         &there,

@@ -1,11 +1,11 @@
-//! The pages for users have plain English: words that they search for, and none of a short list that the project used before.
+//! The pages have plain English: words that users search for, and none of a short list that the project used before.
 
 use std::path::Path;
 
 use super::markdown::{self, Document};
 use super::{Problems, none};
 
-/// A word or phrase that no page for users has, and what to write.
+/// A word or phrase that no page has, and what to write.
 const REFUSED: &[(&str, &str)] = &[
     ("mend", "fix"),
     ("mends", "fixes"),
@@ -29,9 +29,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("in line volume", "inline volume"),
     ("in line volumes", "inline volumes"),
 ];
-
-/// Pages for people who change the code.
-const NOT_FOR_USERS: [&str; 2] = ["docs/contribute/ARCHITECTURE.md", "docs/contribute/TESTING.md"];
 
 /// Ends a phrase where the text ends a sentence, a paragraph, a cell or an item.
 const BREAK: &str = "";
@@ -86,14 +83,10 @@ fn problems(documents: &[Document]) -> Problems {
     problems
 }
 
-/// The pages for users, the texts of the alerts, and what helm prints. The comments of the chart's values, the CRD and the help of the
+/// The pages, those for people who change the code too, the texts of the alerts, and what helm prints. The comments of the chart's values, the CRD and the help of the
 /// flags are in the generated pages.
-fn for_users() -> Vec<Document> {
-    let is_page = |path: &str| {
-        path == "README.md"
-            || path.starts_with("charts/")
-            || path.starts_with("docs/") && !NOT_FOR_USERS.contains(&path)
-    };
+fn pages() -> Vec<Document> {
+    let is_page = |path: &str| path == "README.md" || path.starts_with("charts/") || path.starts_with("docs/");
     let mut documents = markdown::all();
     documents.retain(|document| is_page(&document.path));
     let texts = [
@@ -109,8 +102,8 @@ fn for_users() -> Vec<Document> {
 }
 
 #[test]
-fn the_pages_for_users_have_plain_words() {
-    let documents = for_users();
+fn the_pages_have_plain_words() {
+    let documents = pages();
     assert!(documents.len() > 40, "only {} pages were found", documents.len());
     none(&problems(&documents));
 }

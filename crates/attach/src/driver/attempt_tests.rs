@@ -16,6 +16,7 @@ mod copies;
 mod kept;
 mod lanes;
 mod lease;
+mod map;
 mod neighbours;
 mod release_requests;
 mod releases;

@@ -17,25 +17,23 @@ use crate::telemetry::Tracer;
 use crate::traces::LifecycleTraces;
 use csi_attacher_runtime::state::DriverStateSender;
 
-/// What every attempt of one driver needs.
+/// The parts of a driver that outlive an attempt, and the settings in use.
 pub(super) struct DriverContext {
     pub context: SharedContext,
     pub facts: Arc<DriverFacts>,
-    /// Name of the AttacherConfig.
     pub config_name: Arc<str>,
-    /// The settings in use; each attempt reads them anew.
+    /// The settings in use; each attempt reads them again.
     pub config: watch::Receiver<Arc<DriverConfig>>,
     pub queue: Queue<AttacherKey>,
     pub publisher: DriverStateSender,
     /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
     pub live_release: tokio::sync::Mutex<()>,
-    pub flights: InFlightCalls,
+    pub in_flight: InFlightCalls,
     pub waits: Arc<Waits>,
     /// Which failures are written on the attachments.
     pub failures: FailureWriteLimiter,
-    /// The traces of what is pending.
-    pub lives: LifecycleTraces,
-    /// Told when something was met that was published before the driver lost the calls.
+    pub lifecycles: LifecycleTraces,
+    /// Notified when something was found that was published before the driver lost the calls.
     pub capability_missed: Notify,
     pub(super) client: RwLock<FencedClient>,
 }
@@ -48,7 +46,7 @@ impl DriverContext {
 
     /// The tracer with the driver's own settings, as they are now.
     pub fn tracer(&self) -> Tracer {
-        self.lives.tracer()
+        self.lifecycles.tracer()
     }
 
     /// As [`DriverContext::client`], for the volume of an attachment.

@@ -68,13 +68,13 @@ impl Engine {
             .build();
         let waits = Arc::new(Waits::new(publisher.clone()));
         let (tracer, metrics) = (context.tracer.clone(), context.metrics.clone());
-        let lives = LifecycleTraces::new(facts.clone(), tracer, metrics, config.clone());
-        let (told, ended) = (lives.clone(), waits.clone());
+        let lifecycles = LifecycleTraces::new(facts.clone(), tracer, metrics, config.clone());
+        let (pending, ended) = (lifecycles.clone(), waits.clone());
         let route = Route {
             forced: waits.forced.clone(),
             settled: Arc::new(move |attachment, rest| {
                 ended.end(&attachment.name);
-                told.end_settled(attachment, rest);
+                pending.end_settled(attachment, rest);
             }),
             facts: facts.clone(),
             config: config_name.clone(),
@@ -95,10 +95,10 @@ impl Engine {
             queue,
             publisher,
             live_release: tokio::sync::Mutex::default(),
-            flights: InFlightCalls::default(),
+            in_flight: InFlightCalls::default(),
             waits,
             failures: FailureWriteLimiter::new(tokio::time::Instant::now()),
-            lives,
+            lifecycles,
             capability_missed: Notify::new(),
             client,
         });
@@ -189,8 +189,8 @@ impl csi_attacher_runtime::Engine for Engine {
 
     /// The traces of what is pending end.
     fn end_pending(&self) -> Box<dyn FnOnce() + Send> {
-        let lives = self.work.lives.clone();
-        Box::new(move || lives.end_all())
+        let lifecycles = self.work.lifecycles.clone();
+        Box::new(move || lifecycles.end_all())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lines of the log about an attachment: each names the trace that it belongs to.
 
-/// As the macro of the same level of `tracing`, with the ids of a trace context first. They are told whether the trace is
-/// sampled or not, and left out while tracing is off.
+/// As the macro of the same level of `tracing`, with the ids of a trace context first. They are in the line whether the
+/// trace is sampled or not, and left out while tracing is off.
 ///
 /// `$context` is anything that [`TraceFields`] can be asked of; it is only asked when the line is written.
 macro_rules! traced {

@@ -1,4 +1,4 @@
-//! What the queue of a driver tells, as metrics.
+//! The metrics of a driver's queue.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -231,9 +231,9 @@ fn open_span(work: &DriverContext, run: &Run<AttacherKey>, volume: &Volume) -> S
     let detach = volume
         .spec
         .csi()
-        .and_then(|source| work.lives.last_detach(&source.handle));
+        .and_then(|source| work.lifecycles.last_detach(&source.handle));
     let links: Vec<_> = detach.into_iter().collect();
-    let mut span = work.lives.tracer_of(volume).open(SpanOptions {
+    let mut span = work.lifecycles.tracer_of(volume).open(SpanOptions {
         links: &links,
         ..SpanOptions::new(span::VOLUME_RELEASE, SpanKind::Consumer)
     });

@@ -25,7 +25,7 @@ use crate::telemetry::Metrics;
 pub struct AttachRole {
     /// What all drivers share.
     pub context: SharedContext,
-    /// Where the queue can be looked at while there is one.
+    /// Where the supervisor finds the queue while there is one.
     pub queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
 }
 

@@ -6,7 +6,7 @@ use crate::cache::AttacherKey;
 use crate::decide::{self, Action, DriverFacts, Observed, Outcome, VolumeAction, Write};
 use crate::objects::Volume;
 
-/// By default [`decide::attachment`], [`decide::settle`] and [`decide::volume`], and nobody is told.
+/// By default [`decide::attachment`], [`decide::settle`] and [`decide::volume`], and no notification.
 #[derive(Clone, Copy)]
 pub struct Rules {
     /// The next step for a VolumeAttachment.
@@ -15,7 +15,7 @@ pub struct Rules {
     pub settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>,
     /// The next step for a PersistentVolume.
     pub volume: fn(&Volume, usize, &DriverFacts) -> VolumeAction,
-    /// Told, in its task, that a run of this key begins.
+    /// Called in the task of a run of this key when it begins.
     pub begins: fn(&AttacherKey),
 }
 

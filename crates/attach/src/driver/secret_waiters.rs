@@ -1,8 +1,8 @@
 //! Waking what failed over a publish secret when that secret changes.
 //!
-//! Secrets are read live and never kept, so there is no cache that would tell. While an attachment that needs a Secret is
+//! Secrets are read live and never kept, so no cache has them. While an attachment that needs a Secret is
 //! waiting to be tried again, that one Secret is asked for now and then: its metadata only, its contents stay with the API
-//! server. One that may not be read is asked for too, so that a right that is granted ends the wait.
+//! server. One that may not be read is asked for too, and a permission that is granted ends the wait.
 //!
 //! However many Secrets are missing, one task asks for one after the other, and leaves the limits of requests to the work.
 
@@ -26,14 +26,14 @@ use csi_attacher_runtime::state::{DriverStateSender, WithheldSecrets};
 
 /// Secrets of one driver that are asked for. What waits for others waits for the end of its backoff.
 const MAX_SECRETS: usize = 256;
-/// The shortest time from one look to the next, whichever Secret it is at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// The shortest time from one read to the next, of any Secret.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The Secrets that attachments of one driver wait for.
 #[derive(Default)]
 pub(super) struct SecretWaits {
     waiting: Arc<WaitingAttachments>,
-    looker: OnceLock<AbortOnDropHandle<()>>,
+    poller: OnceLock<AbortOnDropHandle<()>>,
     /// The attachments whose Secret may not be read or given to the driver. In an order, so that the first one is the same
     /// each time.
     withheld: Mutex<BTreeMap<Arc<str>, Withheld>>,
@@ -73,7 +73,7 @@ impl Withheld {
 #[derive(Default)]
 struct WaitingAttachments {
     secrets: Mutex<BTreeMap<SecretReference, Awaited>>,
-    /// Told of each change of those.
+    /// Notified of each change of `secrets`.
     changed: Notify,
 }
 
@@ -84,9 +84,9 @@ struct Awaited {
     names: BTreeMap<Arc<str>, ResourceVersion>,
     /// The newest version that was seen.
     known: ResourceVersion,
-    /// What was seen last that was news.
-    told: Option<SecretEvent>,
-    /// The pause before the next look, which is due then.
+    /// The last event that changed something.
+    last_change: Option<SecretEvent>,
+    /// The pause before the next read, which is due then.
     pause: Option<Duration>,
     due: Instant,
 }
@@ -96,7 +96,7 @@ impl Awaited {
         Self {
             names: BTreeMap::new(),
             known: ResourceVersion::default(),
-            told: None,
+            last_change: None,
             pause: None,
             due: Instant::now(),
         }
@@ -115,14 +115,14 @@ impl Awaited {
     }
 
     fn take_in(&mut self, event: SecretEvent, queue: &Queue<AttacherKey>) {
-        let is_news = event.is_news_after(self.told);
-        let pause = pause_after(is_news, self.pause);
+        let is_change = event.is_news_after(self.last_change);
+        let pause = pause_after(is_change, self.pause);
         self.pause = Some(pause);
         self.due = Instant::now() + pause;
-        if !is_news {
+        if !is_change {
             return;
         }
-        self.told = Some(event);
+        self.last_change = Some(event);
         match event {
             SecretEvent::State(version) => {
                 // The API server went back to an older state: nobody has tried with what the Secret is now.
@@ -163,13 +163,13 @@ impl SecretWaits {
         let awaited = secrets.entry(reference.clone()).or_insert_with(Awaited::new);
         let newest = awaited.names.entry(name.clone()).or_default();
         *newest = tried.unwrap_or_default().max(*newest);
-        // The Secret may have been seen to be mended while the attempt was on its way.
+        // The Secret may have been seen to be fixed while the attempt was on its way.
         awaited.wake(queue);
         drop(secrets);
         self.waiting.changed.notify_one();
-        self.looker.get_or_init(|| {
-            let look = look(self.waiting.clone(), requests.for_looks(), queue.clone());
-            AbortOnDropHandle::new(schedule::spawn(look))
+        self.poller.get_or_init(|| {
+            let polling = poll(self.waiting.clone(), requests.for_looks(), queue.clone());
+            AbortOnDropHandle::new(schedule::spawn(polling))
         });
     }
 
@@ -207,7 +207,7 @@ impl SecretWaits {
             Ok(secret) => known.reason == ConditionReason::SecretForbidden && *secret == Some(&known.secret),
             Err(refusal) => Withheld::not_allowed(refusal).as_ref() == Some(known),
         };
-        self.tell(publisher, |withheld| {
+        self.publish(publisher, |withheld| {
             let is_over = withheld.get(name).is_some_and(|known| !still(known));
             is_over && withheld.remove(name).is_some()
         });
@@ -226,7 +226,7 @@ impl SecretWaits {
 
     /// Takes in whether an attempt at an attachment was denied its Secret.
     pub fn learn(&self, name: &str, denied: Option<&Withheld>, publisher: &DriverStateSender) {
-        self.tell(publisher, |withheld| {
+        self.publish(publisher, |withheld| {
             let before = match denied {
                 Some(denied) => withheld.insert(name.into(), denied.clone()),
                 None => withheld.remove(name),
@@ -235,8 +235,8 @@ impl SecretWaits {
         });
     }
 
-    /// Publishes what there is to be told, if `change` changes anything.
-    fn tell(&self, publisher: &DriverStateSender, change: impl FnOnce(&mut BTreeMap<Arc<str>, Withheld>) -> bool) {
+    /// Publishes what is withheld now, if `change` changes anything.
+    fn publish(&self, publisher: &DriverStateSender, change: impl FnOnce(&mut BTreeMap<Arc<str>, Withheld>) -> bool) {
         // Held while it is published: another attempt may know better a moment later.
         let mut withheld = self.withheld.lock();
         if !change(&mut withheld) {
@@ -251,7 +251,7 @@ impl SecretWaits {
 }
 
 impl WaitingAttachments {
-    /// The Secret that is to be looked at next, and when.
+    /// The Secret that is to be read next, and when.
     fn next(&self) -> Option<(Instant, SecretReference)> {
         let secrets = self.secrets.lock();
         let next = secrets.iter().min_by_key(|(_, awaited)| awaited.due)?;
@@ -277,8 +277,8 @@ impl WaitingAttachments {
     }
 }
 
-/// Looks at one Secret after the other for as long as somebody waits for any.
-async fn look(waiting: Arc<WaitingAttachments>, requests: Requests, queue: Queue<AttacherKey>) {
+/// Reads the metadata of one Secret after the other while attachments wait for any.
+async fn poll(waiting: Arc<WaitingAttachments>, requests: Requests, queue: Queue<AttacherKey>) {
     let mut not_before = Instant::now();
     loop {
         let Some((due, reference)) = waiting.next() else {
@@ -299,6 +299,6 @@ async fn look(waiting: Arc<WaitingAttachments>, requests: Requests, queue: Queue
             () = waiting.ended(&reference) => {}
             event = requests.look_at_secret(&reference) => waiting.take_in(&reference, event, &queue),
         }
-        not_before = Instant::now() + LOOK_INTERVAL;
+        not_before = Instant::now() + POLL_INTERVAL;
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Waits {
     pub secrets: SecretWaits,
     /// For a call about the same volume and node.
     pub calls: CallWaits,
-    /// To be worked on though they look settled.
+    /// Attachments that are worked on although they look settled.
     pub forced: ForcedAttachments,
     publisher: DriverStateSender,
 }
@@ -80,13 +80,13 @@ mod tests {
 
     #[tokio::test]
     async fn an_attachment_waits_for_one_call_and_no_longer_than_it_is_there() {
-        let (flights, waits) = (InFlightCalls::default(), CallWaits::default());
+        let (in_flight, waits) = (InFlightCalls::default(), CallWaits::default());
         let queue = Queue::new(Backoff::default());
-        let _call = flights.acquire(here()).ok().unwrap();
+        let _call = in_flight.acquire(here()).ok().unwrap();
         let name: Arc<str> = "va".into();
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         for _ in 0..10 {
-            waits.wait(&name, flights.acquire(here()).err().unwrap(), queue.clone());
+            waits.wait(&name, in_flight.acquire(here()).err().unwrap(), queue.clone());
             tokio::task::yield_now().await;
         }
         assert_eq!((waits.0.lock().len(), tasks()), (1, 1));

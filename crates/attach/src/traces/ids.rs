@@ -1,4 +1,4 @@
-//! Trace contexts that follow from objects: our own and those of related lives, whoever worked on them.
+//! Trace contexts that follow from objects: our own and those of related lifecycles, of this replica or another.
 
 use crate::api::names;
 use crate::cache::Snapshot;
@@ -10,7 +10,7 @@ use crate::telemetry::{SpanContext, TraceIdentity};
 /// Detaches of the volume from other nodes that an attach is linked to.
 const MOST_LEAVING: usize = 4;
 
-/// The epoch that our own annotation tells of; the first one without.
+/// The epoch in our own annotation; the first one without an annotation.
 pub(super) fn known_epoch(attachment: &Attachment, operation: Operation) -> u32 {
     let noted = attachment.trace_context.get(names::TRACEPARENT_ANNOTATION);
     let other = match operation {
@@ -21,7 +21,7 @@ pub(super) fn known_epoch(attachment: &Attachment, operation: Operation) -> u32 
     epoch.unwrap_or_default()
 }
 
-/// The root of a life, whoever works or worked on it.
+/// The root of a lifecycle, of this replica or another.
 pub(super) fn root_of(tracer: &Tracer, attachment: &Attachment, operation: Operation) -> SpanContext {
     let epoch = known_epoch(attachment, operation);
     let own = TraceIdentity::derive(operation.as_str(), &attachment.uid, epoch);

@@ -1,5 +1,5 @@
-//! Trace contexts that others put on objects. They are claims of whoever may annotate an object: something to point to,
-//! and no order. `tracestate` and baggage are not looked at.
+//! Trace contexts that others put on objects. They are claims of any client that may annotate an object: something to point to,
+//! and no order. `tracestate` and baggage are ignored.
 
 use crate::api::validated::Tracing;
 use crate::api::{AnnotationMode, names};

@@ -1,4 +1,4 @@
-//! One life: an attach or a detach from when it was asked for until it is done, or nobody wants it any more.
+//! One lifecycle: an attach or a detach from its request until it is done or not wanted any more.
 
 use jiff::Timestamp;
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,6 @@ pub(super) const DELETED: &str = "the VolumeAttachment was deleted before its vo
 pub(super) const VANISHED: &str = "the VolumeAttachment was deleted before the driver confirmed the detach";
 pub(super) const ABANDONED: &str = "the AttacherConfig of the driver was removed";
 
-/// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptResult {
     /// What was to be done is done and on record.
@@ -33,11 +32,9 @@ pub(crate) enum AttemptResult {
     NoChange,
 }
 
-/// How a life ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LifecycleOutcome {
     Succeeded,
-    /// For this reason.
     Aborted(&'static str),
     /// It goes on in the next epoch.
     Continued,
@@ -62,7 +59,6 @@ pub(crate) struct PublishParameters {
     pub fs_type: Option<Box<str>>,
 }
 
-/// One life.
 #[allow(clippy::struct_excessive_bools, reason = "each says something else of it")]
 pub(crate) struct Lifecycle {
     pub operation: Operation,
@@ -75,29 +71,25 @@ pub(crate) struct Lifecycle {
     pub links: Vec<SpanContext>,
     pub sampled: bool,
     pub started: Timestamp,
-    /// What `started` was taken from, as an attribute tells it.
+    /// What `started` was taken from, for an attribute of the root.
     pub source: &'static str,
     /// How late it was seen.
     pub lag: Duration,
     /// Since when this process knows the epoch.
     since: Timestamp,
-    /// Attempts of this epoch.
     pub attempts: u32,
-    /// The attempt before.
     pub previous: Option<SpanContext>,
     /// `error.type` of the last failure.
     pub failure: Option<&'static str>,
     pub plan: Option<PublishParameters>,
     /// The driver said that the volume is detached.
     pub confirmed: bool,
-    /// An attempt runs.
     pub running: bool,
-    /// The root was exported.
     pub closed: bool,
 }
 
 impl Lifecycle {
-    /// A life that is seen for the first time. Whether it is sampled is for the caller to say.
+    /// A lifecycle that is seen for the first time. Whether it is sampled is for the caller to say.
     pub fn new(
         tracer: &Tracer,
         metrics: &Metrics,
@@ -136,7 +128,7 @@ impl Lifecycle {
         }
     }
 
-    /// Whether it is the life of what is to be done now.
+    /// Whether it is the lifecycle of what is to be done now.
     pub fn is_for(&self, snapshot: &Snapshot) -> bool {
         let same = *self.subject.attachment.uid == *snapshot.attachment.uid;
         same && !self.closed && self.operation == snapshot.operation()
@@ -186,7 +178,7 @@ impl Lifecycle {
         continued
     }
 
-    /// Opens the span of an attempt. It begins when the key was handed out, before anything was looked at.
+    /// Opens the span of an attempt. It begins when the key was handed out, before anything was observed.
     pub fn attempt(&mut self, tracer: &Tracer, run: &Run<AttacherKey>) -> Span {
         let root = self.root_context();
         let links: Vec<SpanContext> = self.previous.iter().cloned().collect();
@@ -211,7 +203,7 @@ impl Lifecycle {
         }
     }
 
-    /// Whether the life is over, as the attachment is now; none is one that is gone.
+    /// Whether the lifecycle is over, as the attachment is now; none is one that is gone.
     pub fn outcome_after(&self, attachment: Option<&Attachment>, facts: &DriverFacts) -> Option<LifecycleOutcome> {
         let was_attached = self.subject.attachment.attached;
         match (self.operation, attachment) {
@@ -233,13 +225,13 @@ pub(super) fn attempt_name(operation: Operation) -> &'static str {
     }
 }
 
-/// The span of an attempt at what was settled already: the life is over, so that it stands for itself and points to that.
+/// The span of an attempt at what was settled already: the lifecycle is over, so that it stands for itself and points to that.
 pub(super) fn start_repair_span(tracer: &Tracer, run: &Run<AttacherKey>, snapshot: &Snapshot) -> Span {
     let operation = snapshot.operation();
-    let life = root_of(tracer, &snapshot.attachment, operation);
+    let lifecycle = root_of(tracer, &snapshot.attachment, operation);
     tracer.open(SpanOptions {
         start: Some(SystemTime::from(wall(run.started()))),
-        links: &[life],
+        links: &[lifecycle],
         ..SpanOptions::new(attempt_name(operation), SpanKind::Consumer)
     })
 }

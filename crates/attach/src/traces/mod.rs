@@ -1,8 +1,8 @@
-//! The traces of what is pending: one for the life of an attach and one for that of a detach, however many attempts,
+//! The traces of what is pending: one for the lifecycle of an attach and one for that of a detach, however many attempts,
 //! restarts and replicas it takes.
 //!
 //! The ids of a trace and its root follow from the UID of the VolumeAttachment, so that nothing here has to outlive the
-//! process. Attempts are exported as they end; the root once, when the life ends, and by whoever sees it end. It is not
+//! process. Attempts are exported as they end; the root once, when the lifecycle ends, by the process that sees it end. It is not
 //! exported at the end of the process or at a hand-over: the next one goes on with the same trace. What is kept in
 //! memory is only about attachments that are worked on, and nothing at all while tracing is off. It must not decide
 //! anything about attachments.
@@ -34,13 +34,13 @@ pub(crate) use lifecycle::{AttemptResult, PublishParameters};
 use lifecycle::{Lifecycle, LifecycleOutcome};
 use recent::RecentContexts;
 
-/// Lives that are remembered at the same time; of those beyond, each attempt stands for itself in the same trace.
-const MOST: usize = 100_000;
+/// Lifecycles that are remembered at the same time; of those beyond, each attempt stands for itself in the same trace.
+const MAX_LIFECYCLES: usize = 100_000;
 
-/// A life that is being worked on.
+/// A lifecycle that is being worked on.
 pub(crate) type SharedLifecycle = Arc<Mutex<Lifecycle>>;
 
-/// The lives of one driver's attachments. Clones share them.
+/// The lifecycles of one driver's attachments. Clones share them.
 #[derive(Clone)]
 pub(crate) struct LifecycleTraces(Arc<LifecycleTracesInner>);
 
@@ -60,7 +60,7 @@ struct LifecycleTracesInner {
 /// What an attempt begins with.
 pub(crate) struct AttemptTrace {
     pub span: Span,
-    pub life: Option<SharedLifecycle>,
+    pub lifecycle: Option<SharedLifecycle>,
     /// That the trace is another one than before, and this is its root; to be noted on the attachment.
     pub rolled: Option<SpanContext>,
 }
@@ -69,7 +69,7 @@ impl AttemptTrace {
     fn untraced() -> Self {
         Self {
             span: Span::disabled(),
-            life: None,
+            lifecycle: None,
             rolled: None,
         }
     }
@@ -128,7 +128,7 @@ impl LifecycleTraces {
         }
     }
 
-    /// Opens the span of an attempt, which is a part of a life unless it repairs what was settled (`repairs`).
+    /// Opens the span of an attempt, which is a part of a lifecycle unless it repairs what was settled (`repairs`).
     pub fn start_attempt(&self, run: &Run<AttacherKey>, snapshot: &Snapshot, repairs: bool) -> AttemptTrace {
         let tracer = self.tracer_about(snapshot);
         let settings = self.0.config.borrow().clone();
@@ -144,25 +144,25 @@ impl LifecycleTraces {
         }
         let handle = self.get_or_create(&tracer, run, snapshot, &settings);
         let (span, rolled) = {
-            let mut life = handle.lock();
+            let mut lifecycle = handle.lock();
             let now = clock::now();
-            let rolled = life.must_roll_over(&settings.tracing, now).then(|| {
-                let links = self.attach_links(&life);
-                life.roll_over(&tracer, &self.0.facts, &links, now)
+            let rolled = lifecycle.must_roll_over(&settings.tracing, now).then(|| {
+                let links = self.attach_links(&lifecycle);
+                lifecycle.roll_over(&tracer, &self.0.facts, &links, now)
             });
-            (life.attempt(&tracer, run), rolled)
+            (lifecycle.attempt(&tracer, run), rolled)
         };
         if snapshot.operation() == Operation::Detach {
             self.remember_detach(snapshot, &handle);
         }
         AttemptTrace {
             span,
-            life: Some(handle),
+            lifecycle: Some(handle),
             rolled,
         }
     }
 
-    /// The life that is known, or a new one. One of another object or direction under the same name ends.
+    /// The lifecycle that is known, or a new one. One of another object or direction under the same name ends.
     fn get_or_create(
         &self,
         tracer: &Tracer,
@@ -173,23 +173,23 @@ impl LifecycleTraces {
         let attachment = &snapshot.attachment;
         let known = self.0.pending.lock().get(&attachment.name).cloned();
         if let Some(known) = known {
-            let mut life = known.lock();
-            if life.is_for(snapshot) {
-                life.subject = lifecycle::without_neighbours(snapshot);
-                drop(life);
+            let mut lifecycle = known.lock();
+            if lifecycle.is_for(snapshot) {
+                lifecycle.subject = lifecycle::without_neighbours(snapshot);
+                drop(lifecycle);
                 return known;
             }
-            let same = *life.subject.attachment.uid == *attachment.uid;
-            let outcome = life.outcome_after(same.then_some(attachment), &self.0.facts);
-            drop(life);
+            let same = *lifecycle.subject.attachment.uid == *attachment.uid;
+            let outcome = lifecycle.outcome_after(same.then_some(attachment), &self.0.facts);
+            drop(lifecycle);
             self.end_lifecycle(&known, outcome.unwrap_or(LifecycleOutcome::Aborted(lifecycle::DELETED)));
         }
-        let mut life = Lifecycle::new(tracer, &self.0.metrics, run, snapshot, &self.0.facts, &settings.tracing);
-        life.links.extend(self.attach_links(&life));
-        life.sampled = tracer.samples(life.own.trace_id);
-        let handle = Arc::new(Mutex::new(life));
+        let mut lifecycle = Lifecycle::new(tracer, &self.0.metrics, run, snapshot, &self.0.facts, &settings.tracing);
+        lifecycle.links.extend(self.attach_links(&lifecycle));
+        lifecycle.sampled = tracer.samples(lifecycle.own.trace_id);
+        let handle = Arc::new(Mutex::new(lifecycle));
         let mut pending = self.0.pending.lock();
-        if pending.len() < MOST {
+        if pending.len() < MAX_LIFECYCLES {
             pending.insert(attachment.name.clone(), handle.clone());
             self.0.count.store(pending.len(), Ordering::Relaxed);
         }
@@ -197,9 +197,9 @@ impl LifecycleTraces {
     }
 
     /// What an attach follows on: the last detach of its volume.
-    fn attach_links(&self, life: &Lifecycle) -> Vec<SpanContext> {
-        let handle = life.subject.volume_handle();
-        let of_attach = handle.filter(|_| life.operation == Operation::Attach);
+    fn attach_links(&self, lifecycle: &Lifecycle) -> Vec<SpanContext> {
+        let handle = lifecycle.subject.volume_handle();
+        let of_attach = handle.filter(|_| lifecycle.operation == Operation::Attach);
         of_attach
             .and_then(|handle| self.last_detach(handle))
             .into_iter()
@@ -226,19 +226,19 @@ impl LifecycleTraces {
         known: impl FnOnce() -> Option<Snapshot>,
     ) {
         handle.lock().record_attempt(ended);
-        // Only now is asked what is known: who tells of a change from here on finds a life that nobody is at.
+        // Asked only now: a change that is reported from here on finds a lifecycle without a running attempt.
         let known = known();
         let outcome = {
-            let mut life = handle.lock();
-            let same = known.filter(|known| *known.attachment.uid == *life.subject.attachment.uid);
+            let mut lifecycle = handle.lock();
+            let same = known.filter(|known| *known.attachment.uid == *lifecycle.subject.attachment.uid);
             if let Some(known) = &same {
-                life.subject = lifecycle::without_neighbours(known);
+                lifecycle.subject = lifecycle::without_neighbours(known);
             }
             match ended {
                 AttemptResult::Succeeded => Some(LifecycleOutcome::Succeeded),
                 AttemptResult::Failed(_) | AttemptResult::NoChange => {
                     let attachment = same.as_ref().map(|known| &*known.attachment);
-                    life.outcome_after(attachment, &self.0.facts)
+                    lifecycle.outcome_after(attachment, &self.0.facts)
                 }
             }
         };
@@ -255,19 +255,19 @@ impl LifecycleTraces {
         let known = self.0.pending.lock().get(&attachment.name).cloned();
         let Some(handle) = known else { return };
         let outcome = {
-            let life = handle.lock();
-            if life.running || *life.subject.attachment.uid != *attachment.uid {
-                // The attempt that runs looks by itself.
+            let lifecycle = handle.lock();
+            if lifecycle.running || *lifecycle.subject.attachment.uid != *attachment.uid {
+                // The attempt that runs observes by itself.
                 return;
             }
-            life.outcome_after((rest == NoAttemptReason::Settled).then_some(attachment), &self.0.facts)
+            lifecycle.outcome_after((rest == NoAttemptReason::Settled).then_some(attachment), &self.0.facts)
         };
         if let Some(outcome) = outcome {
             self.end_lifecycle(&handle, outcome);
         }
     }
 
-    /// Ends all lives: nobody will work on them any more.
+    /// Ends all lifecycles: the AttacherConfig is removed.
     pub fn end_all(&self) {
         let all: Vec<SharedLifecycle> = self.0.pending.lock().values().cloned().collect();
         for handle in all {
@@ -277,13 +277,13 @@ impl LifecycleTraces {
 
     fn end_lifecycle(&self, handle: &SharedLifecycle, outcome: LifecycleOutcome) {
         let name = {
-            let mut life = handle.lock();
-            if !std::mem::replace(&mut life.closed, true) {
-                let tracer = self.tracer_about(&life.subject);
-                let links = self.attach_links(&life);
-                life.export(&tracer, &self.0.facts, outcome, &links, clock::now());
+            let mut lifecycle = handle.lock();
+            if !std::mem::replace(&mut lifecycle.closed, true) {
+                let tracer = self.tracer_about(&lifecycle.subject);
+                let links = self.attach_links(&lifecycle);
+                lifecycle.export(&tracer, &self.0.facts, outcome, &links, clock::now());
             }
-            life.subject.attachment.name.clone()
+            lifecycle.subject.attachment.name.clone()
         };
         let mut pending = self.0.pending.lock();
         if pending.get(&name).is_some_and(|known| Arc::ptr_eq(known, handle)) {
@@ -292,7 +292,7 @@ impl LifecycleTraces {
         }
     }
 
-    /// What a line about an attachment names while no attempt is made: the root of its life.
+    /// What a line about an attachment names while no attempt is made: the root of its lifecycle.
     pub fn context_of(&self, snapshot: &Snapshot) -> Option<SpanContext> {
         let tracer = self.tracer();
         if !tracer.is_enabled() {
@@ -300,15 +300,15 @@ impl LifecycleTraces {
         }
         let known = self.0.pending.lock().get(&snapshot.attachment.name).cloned();
         if let Some(known) = known {
-            let life = known.lock();
-            if life.is_for(snapshot) {
-                return Some(life.root_context());
+            let lifecycle = known.lock();
+            if lifecycle.is_for(snapshot) {
+                return Some(lifecycle.root_context());
             }
         }
         Some(ids::root_of(&tracer, &snapshot.attachment, snapshot.operation()))
     }
 
-    /// How many lives are remembered.
+    /// How many lifecycles are remembered.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.0.pending.lock().len()

@@ -4,10 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::telemetry::SpanContext;
 
-/// Names that are remembered.
-const MOST: usize = 4096;
+const MAX_NAMES: usize = 4096;
 
-/// Trace contexts by name.
 #[derive(Debug, Default)]
 pub(super) struct RecentContexts {
     contexts: HashMap<Box<str>, SpanContext>,
@@ -21,7 +19,7 @@ impl RecentContexts {
             *known = context;
             return;
         }
-        if self.order.len() == MOST
+        if self.order.len() == MAX_NAMES
             && let Some(oldest) = self.order.pop_front()
         {
             self.contexts.remove(&oldest);
@@ -45,7 +43,7 @@ mod tests {
     fn the_last_of_each_name_is_kept_and_old_names_are_not() {
         let context = |number: u32| TraceIdentity::derive("detach", "uid", number).context(true);
         let mut recent = RecentContexts::default();
-        for number in 0..u32::try_from(MOST).unwrap() {
+        for number in 0..u32::try_from(MAX_NAMES).unwrap() {
             recent.put(&format!("volume-{number}"), context(number));
         }
         recent.put("volume-1", context(9_999));
@@ -53,6 +51,6 @@ mod tests {
         assert_eq!(recent.get("volume-0"), None);
         assert_eq!(recent.get("volume-1"), Some(context(9_999)));
         assert_eq!(recent.get("one-more"), Some(context(10_000)));
-        assert_eq!((recent.contexts.len(), recent.order.len()), (MOST, MOST));
+        assert_eq!((recent.contexts.len(), recent.order.len()), (MAX_NAMES, MAX_NAMES));
     }
 }

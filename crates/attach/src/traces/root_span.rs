@@ -1,4 +1,4 @@
-//! The root of a trace: what it tells.
+//! The root of a trace: its attributes, and what may not be shown in them.
 
 use jiff::Timestamp;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! When the life of an attach or detach began.
+//! When the lifecycle of an attach or detach began.
 
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
@@ -17,7 +17,6 @@ const CREATION: &str = "creation";
 /// The start is when the object was seen.
 pub(super) const OBSERVED: &str = "observed";
 
-/// When a life began.
 pub(super) struct LifecycleStart {
     pub at: Timestamp,
     pub source: &'static str,

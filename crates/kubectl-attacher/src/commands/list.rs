@@ -1,7 +1,7 @@
 //! `list`: VolumeAttachments with what is wrong with them.
 
 use csi_attacher_model::decide::{DriverFacts, NodeEntry};
-use csi_attacher_model::insight::{FindingInput, FindingKind, FindingThresholds, findings};
+use csi_attacher_model::findings::{FindingInput, FindingKind, FindingThresholds, findings};
 use csi_attacher_model::objects::{Attachment, Operation, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use futures::{StreamExt, pin_mut};
 use jiff::Timestamp;

@@ -2,7 +2,7 @@
 
 use csi_attacher_model::api::condition::ConditionType;
 use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final, is_in_use};
-use csi_attacher_model::insight::{FindingKind, age};
+use csi_attacher_model::findings::{FindingKind, age};
 use csi_attacher_model::objects::{Attachment, Operation, SecretReference};
 use jiff::Timestamp;
 use std::sync::Arc;

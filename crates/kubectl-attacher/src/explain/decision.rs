@@ -4,7 +4,7 @@ use csi_attacher_model::decide::{
     self, Action, DriverFacts, Neighbours, NodeEntry, Policy, Refusal, SecretState, Snapshot, is_in_use, is_leaving,
     observe,
 };
-use csi_attacher_model::insight::{FindingInput, FindingKind, FindingThresholds, finding_message, findings};
+use csi_attacher_model::findings::{FindingInput, FindingKind, FindingThresholds, finding_message, findings};
 use csi_attacher_model::objects::{Attachment, AttachmentSource};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use csi_attacher_model::api::names::FINALIZER_PREFIX;
 use csi_attacher_model::decide::{ReleaseAnswer, grpc_code as codes};
-use csi_attacher_model::insight::age;
+use csi_attacher_model::findings::age;
 use csi_attacher_model::objects::Attachment;
 use std::sync::Arc;
 

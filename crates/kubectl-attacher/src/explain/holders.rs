@@ -9,7 +9,7 @@ use super::last::{current_error, last_attempt, last_error};
 use super::report::{Diagnosis, HolderReport};
 use super::steps::not_visible;
 use crate::observed::{Holder, HolderPod, Lookup, Scene};
-use csi_attacher_model::insight::age;
+use csi_attacher_model::findings::age;
 use csi_attacher_model::objects::Operation;
 
 /// For how long kube-controller-manager waits for an unmount that nobody confirms.

@@ -1,7 +1,7 @@
 //! The last error, the last attempt, and what an error says about a Secret.
 
 use csi_attacher_model::decide::grpc_code as codes;
-use csi_attacher_model::insight::FailureNote;
+use csi_attacher_model::findings::FailureNote;
 use csi_attacher_model::objects::{Attachment, Operation, VolumeError};
 use jiff::{SignedDuration, Timestamp};
 

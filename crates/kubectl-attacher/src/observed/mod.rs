@@ -253,6 +253,6 @@ impl Scene {
     pub fn is_for_one_node(&self) -> bool {
         self.volume
             .found()
-            .is_some_and(|volume| csi_attacher_model::insight::is_for_one_node(volume.spec.access_modes))
+            .is_some_and(|volume| csi_attacher_model::findings::is_for_one_node(volume.spec.access_modes))
     }
 }

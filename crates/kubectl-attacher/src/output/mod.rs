@@ -43,7 +43,7 @@ pub fn span(duration: Duration) -> String {
 
 /// How long ago something was; nothing is in the future.
 pub fn ago(then: Timestamp, now: Timestamp) -> String {
-    span(csi_attacher_model::insight::age(then, now))
+    span(csi_attacher_model::findings::age(then, now))
 }
 
 #[cfg(test)]

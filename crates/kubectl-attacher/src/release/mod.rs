@@ -8,7 +8,7 @@ mod tests;
 
 use csi_attacher_model::api::names::finalizer_name;
 use csi_attacher_model::decide::{self, ReleaseProof, VolumeAction, is_claimed};
-use csi_attacher_model::insight::age;
+use csi_attacher_model::findings::age;
 use csi_attacher_model::objects::Attachment;
 use jiff::Timestamp;
 use std::sync::Arc;

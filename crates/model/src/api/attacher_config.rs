@@ -26,7 +26,7 @@ pub use tls::{TlsSecretReference, TlsSpec};
 pub use tracing::{AnnotationMode, RedactSpec, RedactionMode, TracingSpec};
 
 /// Tells the operator to attach and detach the volumes of one CSI driver.
-#[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     crates(kube_core = "::kube_core"),
     group = "attacher.csi.dev",
@@ -114,7 +114,7 @@ pub struct AttacherConfigSpec {
     /// GetPluginInfo; otherwise no volume is attached and the condition Stalled says DriverNameMismatch. If it is
     /// omitted, the operator uses the name that the driver reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = rules::MAX_DRIVER_NAME), extend("x-kubernetes-validations" = [rules::driver_name()]))]
+    #[schemars(length(max = rules::DRIVER_NAME.max), extend("x-kubernetes-validations" = [rules::DRIVER_NAME.rule()]))]
     pub driver_name: Option<String>,
 
     /// Address of the driver's controller plugin: unix:///absolute/path/to/csi.sock (the path has at most 107
@@ -156,7 +156,7 @@ pub struct AttacherConfigSpec {
     /// File system type that is sent to the driver for a volume whose PersistentVolume has none, such as ext4. Empty: none
     /// is sent and the driver chooses.
     #[serde(default)]
-    #[schemars(length(max = rules::MAX_FS_TYPE), extend("x-kubernetes-validations" = [rules::fs_type()]))]
+    #[schemars(length(max = rules::FS_TYPE.max), extend("x-kubernetes-validations" = [rules::FS_TYPE.rule()]))]
     pub default_fs_type: String,
 
     /// Meaning of NOT_FOUND from ControllerUnpublishVolume. Retry: an error like any other, because the CSI specification
@@ -227,21 +227,8 @@ impl AttacherConfigSpec {
     /// A spec with this endpoint and every other field at its default.
     pub fn new(endpoint: impl Into<String>) -> Self {
         Self {
-            driver_name: None,
             endpoint: endpoint.into(),
-            suspend: false,
-            timeouts: TimeoutsSpec::default(),
-            backoff: BackoffSpec::default(),
-            concurrency: ConcurrencySpec::default(),
-            reconcile_sync: ReconcileSyncSpec::default(),
-            default_fs_type: String::new(),
-            orphan_policy: OrphanPolicy::default(),
-            tls: None,
-            publish_secrets: Vec::new(),
-            kubernetes_api: KubernetesApiSpec::default(),
-            leader_election: LeaderElectionSpec::default(),
-            deletion_policy: DeletionPolicy::default(),
-            tracing: TracingSpec::default(),
+            ..Self::default()
         }
     }
 }

@@ -9,70 +9,33 @@ pub const MAX_MESSAGE_BYTES: usize = 1024;
 
 const ELLIPSIS: &str = "…";
 
-/// The aspects of an AttacherConfig that have a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ConditionType {
-    /// Volumes of the driver are being attached and detached.
-    Ready,
-    /// A change is being taken over (kstatus: "in progress").
-    Reconciling,
-    /// Only a person can mend it (kstatus: "failed").
-    Stalled,
-    /// The driver answers on its endpoint.
-    DriverReachable,
-    /// Work waits because a limit of `spec.concurrency` is reached.
-    Saturated,
-    /// No attach or detach is stuck or keeps failing.
-    AttachmentsHealthy,
-    /// Attachments, volumes, nodes and CSIDriver fit together.
-    AttachmentsConsistent,
-}
-
-impl ConditionType {
-    /// Every condition, in the order of the documentation.
-    pub const ALL: [Self; 7] = [
-        Self::Ready,
-        Self::Reconciling,
-        Self::Stalled,
-        Self::DriverReachable,
-        Self::Saturated,
-        Self::AttachmentsHealthy,
-        Self::AttachmentsConsistent,
-    ];
-
-    /// The `type` of the condition in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "Ready",
-            Self::Reconciling => "Reconciling",
-            Self::Stalled => "Stalled",
-            Self::DriverReachable => "DriverReachable",
-            Self::Saturated => "Saturated",
-            Self::AttachmentsHealthy => "AttachmentsHealthy",
-            Self::AttachmentsConsistent => "AttachmentsConsistent",
-        }
+named! {
+    /// The aspects of an AttacherConfig that have a condition.
+    pub enum ConditionType {
+        /// Volumes of the driver are being attached and detached.
+        Ready,
+        /// A change is being applied (kstatus: "in progress").
+        Reconciling,
+        /// Only a person can fix it (kstatus: "failed").
+        Stalled,
+        /// The driver answers on its endpoint.
+        DriverReachable,
+        /// Work waits because a limit of `spec.concurrency` is reached.
+        Saturated,
+        /// No attach or detach is stuck or keeps failing.
+        AttachmentsHealthy,
+        /// Attachments, volumes, nodes and CSIDriver fit together.
+        AttachmentsConsistent,
     }
 }
 
-/// Whether an aspect holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConditionStatus {
-    /// It holds.
-    True,
-    /// It does not hold.
-    False,
-    /// It cannot be told.
-    Unknown,
-}
-
-impl ConditionStatus {
-    /// The `status` of the condition in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
+named! {
+    /// Whether an aspect holds; unknown while nothing can be said of it.
+    #[allow(missing_docs, reason = "the words say it")]
+    pub enum ConditionStatus {
+        True,
+        False,
+        Unknown,
     }
 }
 
@@ -82,145 +45,125 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// Defines [`ConditionReason`] with its texts, so that a reason and its text cannot drift apart.
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// Why a condition has its status: one CamelCase word that programs can match on.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum ConditionReason {
-            $($(#[$doc])* $name,)+
-        }
-
-        impl ConditionReason {
-            /// Every reason, in the order of the documentation.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
-
-            /// The `reason` of the condition in the API.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)+
-                }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// The driver is connected and work is done.
-    Running,
-    /// The driver's connection is being set up.
-    Connecting,
-    /// The watches have not delivered everything yet.
-    Syncing,
-    /// Another replica holds the driver's Lease; this one is ready to take over.
-    Standby,
-    /// What runs is being finished before a change or the end.
-    Draining,
-    /// `spec.suspend` is true.
-    Suspended,
-    /// The driver's task ended by a fault of the operator; it is started again.
-    Restarting,
-    /// The latest spec is in use.
-    UpToDate,
-    /// The spec breaks a rule; the message names the field.
-    InvalidSpec,
-    /// The driver answers another name than `spec.driverName`.
-    DriverNameMismatch,
-    /// An older AttacherConfig has the same driver or endpoint.
-    EndpointConflict,
-    /// Another AttacherConfig's driver has the same finalizer name.
-    FinalizerCollision,
-    /// The driver does not announce PUBLISH_UNPUBLISH_VOLUME any more, while volumes may be attached.
-    CapabilityLost,
-    /// The driver answers.
-    Connected,
-    /// The driver does not answer; see DriverReachable.
-    DriverUnreachable,
-    /// Nothing is at the socket's path.
-    SocketMissing,
-    /// Something else than a socket is at the path.
-    NotASocket,
-    /// The socket's permissions forbid it.
-    PermissionDenied,
-    /// Nobody listens on the socket.
-    ConnectionRefused,
-    /// The endpoint cannot be dialled for another reason.
-    DialFailed,
-    /// There is no TLS connection; the message says which side refused the other, and why.
-    TlsFailed,
-    /// The Secret with the certificates is not there.
-    SecretMissing,
-    /// A Secret may not be read: that with the certificates, or with AttachmentsHealthy that of a volume. The message names the
-    /// missing right and the value of the chart that grants it.
-    SecretForbidden,
-    /// A volume names a Secret that `spec.publishSecrets` does not list; the message has the entry that is missing.
-    SecretNotAllowed,
-    /// The driver's Lease may not be read or written; the message names the missing right.
-    LeaseForbidden,
-    /// Another process of the same identity has taken the driver's Lease from this replica.
-    IdentityConflict,
-    /// The Secret with the certificates cannot be read now: the API server does not answer as it should.
-    SecretUnreadable,
-    /// The Secret with the certificates cannot be used; the message names the key in it.
-    TlsInvalid,
-    /// What answers speaks no gRPC.
-    NoGrpc,
-    /// The driver did not answer in time.
-    Timeout,
-    /// The driver answered a call of the handshake with an error.
-    CallFailed,
-    /// Probe answered that the driver is not ready.
-    DriverNotReady,
-    /// The driver's answers break the CSI specification.
-    DriverInvalid,
-    /// No attachment keeps failing.
-    NoFailures,
-    /// At least one attachment keeps failing; the message names the last one.
-    AttachmentsFailing,
-    /// At least one attach or detach has lasted too long; the message names the oldest.
-    AttachmentsStuck,
-    /// Attachments, volumes, nodes and CSIDriver fit together.
-    Consistent,
-    /// A volume that one node at a time may have is attached to two.
-    AttachedTwice,
-    /// The PersistentVolume of what is attached was created again, and is another volume.
-    VolumeReplaced,
-    /// A volume is attached at another node ID than the CSINode names now.
-    NodeIdChanged,
-    /// Another attacher serves the driver at the same time.
-    OtherAttacher,
-    /// The PersistentVolume of an attachment is gone.
-    VolumeGone,
-    /// The node of an attachment has no CSINode.
-    NodeGone,
-    /// The node of an attachment does not have the driver.
-    DriverNotOnNode,
-    /// An in-line volume stays attached though nobody uses it any more.
-    InlineLeftOver,
-    /// There are attachments though the CSIDriver says that attaching is not required.
-    LeftOver,
-    /// The CSIDriver says that attaching is not required.
-    AttachNotRequired,
-    /// There is no CSIDriver of the driver's name.
-    CSIDriverMissing,
-    /// The driver answers repairs with OK and lists volumes otherwise still.
-    MismatchRepeating,
-    /// Nothing stands in the way.
-    NotStalled,
-    /// No limit of `spec.concurrency` makes work wait.
-    NotSaturated,
-    /// As many calls run as `concurrency.attach` or `concurrency.detach` lets run, and more wait.
-    LaneFull,
-    /// Work waits for `concurrency.callsPerSecond`.
-    RateLimited,
-    /// As many calls run for a node as `concurrency.perNode` lets run, and more wait.
-    NodeLimit,
-    /// The AttacherConfig is being deleted and waits for its volumes (`spec.deletionPolicy`).
-    WaitingForDetach,
-    /// The finalizer of `spec.deletionPolicy` cannot be written.
-    FinalizerNotWritten,
-    /// The operator was told to stop.
-    Stopped,
+named! {
+    /// Why a condition has its status: one CamelCase word that programs can match on.
+    pub enum ConditionReason {
+        /// The driver is connected and work is done.
+        Running,
+        /// The driver's connection is being set up.
+        Connecting,
+        /// The watches have not delivered everything yet.
+        Syncing,
+        /// Another replica holds the driver's Lease; this one is ready to take over.
+        Standby,
+        /// What runs is being finished before a change or the end.
+        Draining,
+        /// `spec.suspend` is true.
+        Suspended,
+        /// The driver's task ended by a fault of the operator; it is started again.
+        Restarting,
+        /// The latest spec is in use.
+        UpToDate,
+        /// The spec breaks a rule; the message names the field.
+        InvalidSpec,
+        /// The driver answers another name than `spec.driverName`.
+        DriverNameMismatch,
+        /// An older AttacherConfig has the same driver or endpoint.
+        EndpointConflict,
+        /// Another AttacherConfig's driver has the same finalizer name.
+        FinalizerCollision,
+        /// The driver does not announce PUBLISH_UNPUBLISH_VOLUME any more, while volumes may be attached.
+        CapabilityLost,
+        /// The driver answers.
+        Connected,
+        /// The driver does not answer; see DriverReachable.
+        DriverUnreachable,
+        /// Nothing is at the socket's path.
+        SocketMissing,
+        /// Something else than a socket is at the path.
+        NotASocket,
+        /// The socket's permissions forbid it.
+        PermissionDenied,
+        /// Nobody listens on the socket.
+        ConnectionRefused,
+        /// The endpoint cannot be dialled for another reason.
+        DialFailed,
+        /// There is no TLS connection; the message says which side refused the other, and why.
+        TlsFailed,
+        /// The Secret with the certificates is not there.
+        SecretMissing,
+        /// A Secret may not be read: that with the certificates, or with AttachmentsHealthy that of a volume. The message names the
+        /// missing permission and the value of the chart that grants it.
+        SecretForbidden,
+        /// A volume names a Secret that `spec.publishSecrets` does not list; the message has the entry that is missing.
+        SecretNotAllowed,
+        /// The driver's Lease may not be read or written; the message names the missing permission.
+        LeaseForbidden,
+        /// Another process of the same identity has taken the driver's Lease from this replica.
+        IdentityConflict,
+        /// The Secret with the certificates cannot be read now: the API server does not answer as it should.
+        SecretUnreadable,
+        /// The Secret with the certificates cannot be used; the message names the key in it.
+        TlsInvalid,
+        /// What answers speaks no gRPC.
+        NoGrpc,
+        /// The driver did not answer in time.
+        Timeout,
+        /// The driver answered a call of the handshake with an error.
+        CallFailed,
+        /// Probe answered that the driver is not ready.
+        DriverNotReady,
+        /// The driver's answers break the CSI specification.
+        DriverInvalid,
+        /// No attachment keeps failing.
+        NoFailures,
+        /// At least one attachment keeps failing; the message names the last one.
+        AttachmentsFailing,
+        /// At least one attach or detach has lasted too long; the message names the oldest.
+        AttachmentsStuck,
+        /// Attachments, volumes, nodes and CSIDriver fit together.
+        Consistent,
+        /// A volume that one node at a time may have is attached to two.
+        AttachedTwice,
+        /// The PersistentVolume of what is attached was created again, and is another volume.
+        VolumeReplaced,
+        /// A volume is attached at another node ID than the CSINode names now.
+        NodeIdChanged,
+        /// Another attacher serves the driver at the same time.
+        OtherAttacher,
+        /// The PersistentVolume of an attachment is gone.
+        VolumeGone,
+        /// The node of an attachment has no CSINode.
+        NodeGone,
+        /// The node of an attachment does not have the driver.
+        DriverNotOnNode,
+        /// An in-line volume stays attached though nobody uses it any more.
+        InlineLeftOver,
+        /// There are attachments though the CSIDriver says that attaching is not required.
+        LeftOver,
+        /// The CSIDriver says that attaching is not required.
+        AttachNotRequired,
+        /// There is no CSIDriver of the driver's name.
+        CSIDriverMissing,
+        /// The driver answers repairs with OK and lists volumes otherwise still.
+        MismatchRepeating,
+        /// Nothing stands in the way.
+        NotStalled,
+        /// No limit of `spec.concurrency` makes work wait.
+        NotSaturated,
+        /// As many calls run as `concurrency.attach` or `concurrency.detach` lets run, and more wait.
+        LaneFull,
+        /// Work waits for `concurrency.callsPerSecond`.
+        RateLimited,
+        /// As many calls run for a node as `concurrency.perNode` lets run, and more wait.
+        NodeLimit,
+        /// The AttacherConfig is being deleted and waits for its volumes (`spec.deletionPolicy`).
+        WaitingForDetach,
+        /// The finalizer of `spec.deletionPolicy` cannot be written.
+        FinalizerNotWritten,
+        /// The operator is stopping.
+        Stopped,
+    }
 }
 
 /// A wanted condition, before it is compared with the one in the status.

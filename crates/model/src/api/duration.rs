@@ -36,25 +36,16 @@ pub struct GoDuration(i64);
 
 /// Why a text is not a duration. The message quotes the start of the text and says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum DurationError {
-    /// The text is empty or only a sign.
     #[error("an empty text is not a duration; write a number with a unit, such as 30s or 1m30s")]
     Empty,
-    /// A number was expected and something else was found.
     #[error("{0:?} is not a duration: a number is missing; write a number with a unit, such as 30s or 1m30s")]
     MissingNumber(String),
-    /// A number has no unit.
     #[error("{0:?} is not a duration: a number has no unit; add one of ns, us, ms, s, m, h, such as 30s")]
     MissingUnit(String),
-    /// A unit that Go does not know, such as `d`.
     #[error("{text:?} is not a duration: unknown unit {unit:?}; use ns, us, ms, s, m or h")]
-    UnknownUnit {
-        /// The start of the whole text.
-        text: String,
-        /// The start of the unit.
-        unit: String,
-    },
-    /// More than the 64-bit count of nanoseconds can hold.
+    UnknownUnit { text: String, unit: String },
     #[error("{0:?} is too long for a duration; the limit is about 292 years (2562047h47m16s)")]
     OutOfRange(String),
 }
@@ -214,22 +205,8 @@ impl fmt::Display for GoDuration {
         match nanos {
             0 => f.write_str("0s"),
             1..NANOS_PER_MICRO => write!(f, "{nanos}ns"),
-            NANOS_PER_MICRO..NANOS_PER_MILLI => write!(
-                f,
-                "{}\u{b5}s",
-                Decimal {
-                    nanos,
-                    unit: NANOS_PER_MICRO
-                }
-            ),
-            NANOS_PER_MILLI..NANOS_PER_SECOND => write!(
-                f,
-                "{}ms",
-                Decimal {
-                    nanos,
-                    unit: NANOS_PER_MILLI
-                }
-            ),
+            NANOS_PER_MICRO..NANOS_PER_MILLI => decimal(f, nanos, NANOS_PER_MICRO, "\u{b5}s"),
+            NANOS_PER_MILLI..NANOS_PER_SECOND => decimal(f, nanos, NANOS_PER_MILLI, "ms"),
             _ => {
                 let (hours, minutes) = (nanos / NANOS_PER_HOUR, nanos / NANOS_PER_MINUTE % 60);
                 if hours > 0 {
@@ -238,40 +215,26 @@ impl fmt::Display for GoDuration {
                 if hours > 0 || minutes > 0 {
                     write!(f, "{minutes}m")?;
                 }
-                write!(
-                    f,
-                    "{}s",
-                    Decimal {
-                        nanos: nanos % NANOS_PER_MINUTE,
-                        unit: NANOS_PER_SECOND
-                    }
-                )
+                decimal(f, nanos % NANOS_PER_MINUTE, NANOS_PER_SECOND, "s")
             }
         }
     }
 }
 
-/// A count of nanoseconds printed in a decimal unit, without trailing zeros.
-struct Decimal {
-    nanos: u64,
-    unit: u64,
-}
-
-impl fmt::Display for Decimal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.nanos / self.unit)?;
-        let mut remainder = self.nanos % self.unit;
-        if remainder > 0 {
-            f.write_str(".")?;
-        }
-        let mut place = self.unit / 10;
-        while remainder > 0 {
-            write!(f, "{}", remainder / place)?;
-            remainder %= place;
-            place /= 10;
-        }
-        Ok(())
+/// Writes nanoseconds in a decimal unit, without trailing zeros.
+fn decimal(f: &mut fmt::Formatter<'_>, nanos: u64, unit: u64, name: &str) -> fmt::Result {
+    write!(f, "{}", nanos / unit)?;
+    let mut remainder = nanos % unit;
+    if remainder > 0 {
+        f.write_str(".")?;
     }
+    let mut place = unit / 10;
+    while remainder > 0 {
+        write!(f, "{}", remainder / place)?;
+        remainder %= place;
+        place /= 10;
+    }
+    f.write_str(name)
 }
 
 impl Serialize for GoDuration {

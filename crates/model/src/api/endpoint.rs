@@ -32,27 +32,13 @@ pub enum Endpoint {
     },
 }
 
-/// The hosts that a plain http endpoint may name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LoopbackHost {
-    /// `127.0.0.1`
-    Ipv4,
-    /// `[::1]`
-    Ipv6,
-    /// `localhost`
-    Localhost,
-}
-
-impl LoopbackHost {
-    const ALL: [Self; 3] = [Self::Ipv4, Self::Ipv6, Self::Localhost];
-
-    /// The host as it is written in a URL.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ipv4 => "127.0.0.1",
-            Self::Ipv6 => "[::1]",
-            Self::Localhost => "localhost",
-        }
+named! {
+    /// The hosts that a plain http endpoint may name; the word is the host as it is written in a URL.
+    #[allow(missing_docs, reason = "the words say it")]
+    pub enum LoopbackHost {
+        Ipv4 = "127.0.0.1",
+        Ipv6 = "[::1]",
+        Localhost = "localhost",
     }
 }
 
@@ -101,7 +87,10 @@ fn parse_unix(rest: &str) -> Result<Endpoint, SpecProblem> {
 /// `authority` is what follows `http://`.
 fn parse_http(authority: &str) -> Option<Endpoint> {
     let (host_text, port_text) = authority.rsplit_once(':')?;
-    let host = LoopbackHost::ALL.into_iter().find(|host| host.as_str() == host_text)?;
+    let host = LoopbackHost::ALL
+        .iter()
+        .copied()
+        .find(|host| host.as_str() == host_text)?;
     let port = parse_port(port_text)?;
     Some(Endpoint::Http { host, port })
 }
@@ -113,7 +102,7 @@ fn parse_https(authority: &str) -> Option<Endpoint> {
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let usable = match address {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-        None => is_host(host),
+        None => rules::is_host(host),
     };
     usable.then(|| Endpoint::Https {
         host: host.to_owned(),
@@ -127,16 +116,4 @@ fn parse_port(text: &str) -> Option<u16> {
         return None;
     }
     text.parse().ok()
-}
-
-/// A DNS name or an IPv4 address, by its characters.
-pub(super) fn is_host(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let at_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    bytes.len() <= rules::MAX_HOST
-        && at_end(bytes.first())
-        && at_end(bytes.last())
-        && bytes
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
 }

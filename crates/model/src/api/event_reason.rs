@@ -1,116 +1,93 @@
-//! Why events are written. Reasons are part of the interface: people filter and alert by them.
+//! Why Events are written. Reasons are part of the interface: people filter and alert by them.
 
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident $level:ident,)*) => {
-        /// Why an event was written (`Event.reason`).
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum EventReason {
-            $($(#[$doc])* $name,)*
-        }
-
-        impl EventReason {
-            /// Every reason there is.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
-
-            /// The name that users see.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)*
-                }
-            }
-
-            /// Whether it is usually good or bad news.
-            pub const fn level(self) -> EventType {
-                match self {
-                    $(Self::$name => EventType::$level,)*
-                }
-            }
-        }
-    };
+named! {
+    /// Why an Event was written (`Event.reason`).
+    pub enum EventReason {
+        /// The volume is attached.
+        Attached,
+        /// An attempt to attach failed; the volume is not at the node.
+        AttachFailed,
+        /// An attempt to attach ended without saying whether the volume is at the node: the call timed out or was cut off.
+        AttachUncertain,
+        /// The volume is detached.
+        Detached,
+        /// The finalizer was removed without the driver's confirmation, because a person asked for it.
+        Released,
+        /// A person asked for a release, and it was refused.
+        ReleaseRefused,
+        /// The driver did not confirm a detach.
+        DetachFailed,
+        /// The driver cannot even be asked to detach: something that the call needs is missing.
+        DetachBlocked,
+        /// The node of a volume that is being detached is gone, was shut down, or came back as another one.
+        NodeGone,
+        /// The node has as many volumes as it can take (RESOURCE_EXHAUSTED).
+        LimitReached,
+        /// An attach has lasted too long.
+        AttachStuck,
+        /// A detach has lasted too long.
+        DetachStuck,
+        /// A volume that one node at a time may have is attached to two.
+        AttachedTwice,
+        /// The PersistentVolume of what is attached was created again, and is another volume.
+        VolumeReplaced,
+        /// A volume is attached at another node ID than the CSINode names now.
+        NodeIdChanged,
+        /// Another attacher writes the status of the driver's attachments.
+        OtherAttacher,
+        /// The PersistentVolume of an attachment is gone.
+        VolumeGone,
+        /// The node of an attachment does not have the driver.
+        DriverNotOnNode,
+        /// An in-line volume stays attached though nobody uses it any more.
+        InlineLeftOver,
+        /// An attachment of a driver that needs none: nobody will ask for its detach.
+        LeftOver,
+        /// The CSIDriver says that attaching is not required.
+        AttachNotRequired,
+        /// There is no CSIDriver of the driver's name.
+        CSIDriverMissing,
+        /// The driver lists a volume otherwise than its attachment says; it is attached or detached once more.
+        AttachmentMismatch,
+        /// The same after repairs that the driver answered with OK: they change nothing.
+        MismatchRepeating,
+        /// What the driver listed otherwise is right again.
+        AttachmentRepaired,
+        /// On an AttacherConfig: the driver lists volumes at nodes of the cluster that no VolumeAttachment names.
+        VolumesWithoutAttachment,
+        /// On a PersistentVolume that may go: our finalizer cannot be removed.
+        FinalizerNotRemoved,
+        /// On an AttacherConfig that is deleted: PersistentVolumes keep the driver's finalizer.
+        FinalizersLeft,
+        /// On an AttacherConfig: its driver is served.
+        Ready,
+        /// On an AttacherConfig: `spec.suspend` is true.
+        Suspended,
+        /// On an AttacherConfig: the driver does not answer as it should; tried again by itself.
+        DriverUnreachable,
+        /// On an AttacherConfig: only a person can fix it.
+        Stalled,
+    }
 }
 
-reasons! {
-    /// The volume is attached.
-    Attached Normal,
-    /// An attempt to attach failed; the volume is not at the node.
-    AttachFailed Warning,
-    /// An attempt to attach ended without saying whether the volume is at the node: the call timed out or was cut off.
-    AttachUncertain Warning,
-    /// The volume is detached.
-    Detached Normal,
-    /// The finalizer was removed without the driver's confirmation, because a person asked for it.
-    Released Warning,
-    /// A person asked for that, and it was refused.
-    ReleaseRefused Warning,
-    /// The driver did not confirm a detach.
-    DetachFailed Warning,
-    /// The driver cannot even be asked to detach: something that the call needs is missing.
-    DetachBlocked Warning,
-    /// The node of a volume that is being detached is gone, was shut down, or came back as another one.
-    NodeGone Warning,
-    /// The node has as many volumes as it can take (RESOURCE_EXHAUSTED).
-    LimitReached Warning,
-    /// An attach has lasted too long.
-    AttachStuck Warning,
-    /// A detach has lasted too long.
-    DetachStuck Warning,
-    /// A volume that one node at a time may have is attached to two.
-    AttachedTwice Warning,
-    /// The PersistentVolume of what is attached was created again, and is another volume.
-    VolumeReplaced Warning,
-    /// A volume is attached at another node ID than the CSINode names now.
-    NodeIdChanged Warning,
-    /// Another attacher writes the status of the driver's attachments.
-    OtherAttacher Warning,
-    /// The PersistentVolume of an attachment is gone.
-    VolumeGone Warning,
-    /// The node of an attachment does not have the driver.
-    DriverNotOnNode Warning,
-    /// An in-line volume stays attached though nobody uses it any more.
-    InlineLeftOver Warning,
-    /// An attachment of a driver that needs none: nobody will ask for its detach.
-    LeftOver Warning,
-    /// The CSIDriver says that attaching is not required.
-    AttachNotRequired Warning,
-    /// There is no CSIDriver of the driver's name.
-    CSIDriverMissing Warning,
-    /// The driver lists a volume otherwise than its attachment says; it is attached or detached once more.
-    AttachmentMismatch Warning,
-    /// The same after repairs that the driver answered with OK: they change nothing.
-    MismatchRepeating Warning,
-    /// What the driver listed otherwise is right again.
-    AttachmentRepaired Normal,
-    /// On an AttacherConfig: the driver lists volumes at nodes of the cluster that no VolumeAttachment names.
-    VolumesWithoutAttachment Warning,
-    /// On a PersistentVolume that may go: our finalizer cannot be removed.
-    FinalizerNotRemoved Warning,
-    /// On an AttacherConfig that is deleted: PersistentVolumes keep the driver's finalizer.
-    FinalizersLeft Warning,
-    /// On an AttacherConfig: its driver is worked for.
-    Ready Normal,
-    /// On an AttacherConfig: `spec.suspend` is true.
-    Suspended Normal,
-    /// On an AttacherConfig: the driver does not answer as it should; tried again by itself.
-    DriverUnreachable Warning,
-    /// On an AttacherConfig: only a person can mend it.
-    Stalled Warning,
-}
-
-/// `Event.type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventType {
-    /// Good news, or none.
-    Normal,
-    /// Somebody should look.
-    Warning,
-}
-
-impl EventType {
-    /// The name that users see.
-    pub const fn as_str(self) -> &'static str {
+impl EventReason {
+    /// `Event.type` of an Event with this reason.
+    pub const fn level(self) -> EventType {
         match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
+            Self::Attached | Self::Detached | Self::AttachmentRepaired | Self::Ready | Self::Suspended => {
+                EventType::Normal
+            }
+            _ => EventType::Warning,
         }
+    }
+}
+
+named! {
+    /// `Event.type`.
+    pub enum EventType {
+        /// Something went as wanted.
+        Normal,
+        /// A person should look at it.
+        Warning,
     }
 }

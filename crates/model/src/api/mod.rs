@@ -11,7 +11,6 @@ pub mod crd;
 pub mod duration;
 mod endpoint;
 mod event_reason;
-mod malformed_spec;
 pub mod names;
 pub mod object;
 pub mod permissions;

@@ -10,7 +10,7 @@ pub const NODE_ID_ANNOTATION: &str = "csi.alpha.kubernetes.io/node-id";
 pub const VOLUME_ANNOTATION: &str = "attacher.csi.dev/volume";
 
 /// Annotation on a VolumeAttachment: the W3C `traceparent` of the trace that it is worked on in, so that later work can be
-/// linked to it. On an Event: that of the attempt that it tells of.
+/// linked to it. On an Event: that of the attempt that it is about.
 pub const TRACEPARENT_ANNOTATION: &str = "attacher.csi.dev/traceparent";
 
 /// Annotation that a person sets on a VolumeAttachment to end its backoff at once.
@@ -31,7 +31,7 @@ pub const RELEASE_ANNOTATION: &str = "attacher.csi.dev/release";
 /// Annotation on a VolumeAttachment: why the operator did not release it on request, as JSON (see `ReleaseAnswer`).
 pub const RELEASE_REFUSED_ANNOTATION: &str = "attacher.csi.dev/release-refused";
 
-/// Annotation on an Event: the ID of the trace of the attempt that it tells of.
+/// Annotation on an Event: the ID of the trace of the attempt that it is about.
 pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 
 /// Annotation on a Lease: the holder, when that is a replica which writes the status of AttacherConfigs. It means nothing
@@ -72,7 +72,7 @@ pub fn finalizer_name(driver: &str) -> String {
 /// The name of the Lease that the leader for a driver holds; the same as the sidecar's, so that the two never both lead.
 ///
 /// The name of a Lease has no upper-case letters (RFC 1123), and that of a driver may: they become lower-case. The sidecar
-/// leaves them, and the API server refuses its Lease, so that no sidecar holds one.
+/// leaves them, and the API server refuses its Lease, so no sidecar holds one.
 pub fn lease_name(driver: &str) -> String {
     sanitise_driver_name(&format!("{LEASE_PREFIX}{}", driver.to_ascii_lowercase()))
 }

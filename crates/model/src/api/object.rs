@@ -6,9 +6,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::attacher_config::{AttacherConfig, AttacherConfigSpec};
-pub use super::malformed_spec::MalformedSpec;
 use super::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
 use super::status::AttacherConfigStatus;
+pub use super::validated::MalformedSpec;
 use super::validated::{CapabilityLost, ConfigErrors, DriverConfig, FieldError};
 
 /// An AttacherConfig whose spec may be malformed.
@@ -52,7 +52,7 @@ impl AttacherConfigObject {
     }
 }
 
-/// The object as JSON gives it, before its spec is looked at.
+/// The object as JSON gives it, before its spec is read.
 #[derive(Deserialize)]
 struct Envelope {
     #[serde(default)]
@@ -97,7 +97,7 @@ fn refuse_lists(spec: &Value) -> Result<(), MalformedSpec> {
     if spec.is_array() {
         return Err(MalformedSpec::new("spec", MESSAGE));
     }
-    // Other fields may be lists in a newer version, so only the known groups are looked at.
+    // Other fields may be lists in a newer version, so only the known groups are checked.
     let list = ["timeouts", "backoff", "concurrency"]
         .into_iter()
         .find(|name| spec[*name].is_array());

@@ -1,5 +1,5 @@
-//! The rights that an administrator has to grant for single objects, in words that can be copied into a Role or into the values
-//! of the chart.
+//! The permissions that an administrator has to grant for single objects, as texts that can be copied into a Role or into the
+//! values of the chart.
 
 use crate::objects::SecretReference;
 

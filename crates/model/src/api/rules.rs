@@ -1,21 +1,20 @@
-//! The limits of AttacherConfig's fields, the messages that explain them, and their form for the API server (CEL).
+//! The rules of AttacherConfig's fields: each with its limits, its form for the API server (CEL), the same as a check, and the message of
+//! both ([`SpecProblem`]). The path of the field stands in front of the message.
 //!
-//! Each message is written once and used by the API server and by the checks in `validated/`; both put the path of the field
-//! in front of it. The CEL rules are cheap by construction: every string has a maximum length.
+//! The CEL rules are cheap by construction: every string has a maximum length.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use kube_core::Rule;
 use serde_json::{Value, json};
 
-/// CSI spec: a plugin name has at most 63 characters.
-pub(super) const MAX_DRIVER_NAME: usize = 63;
+use super::duration::GoDuration;
+
 /// Longest endpoint text; the parts have tighter limits of their own.
 pub(super) const MAX_ENDPOINT: usize = 272;
 /// `sockaddr_un.sun_path` holds 108 bytes with the terminating zero.
 pub(super) const MAX_SOCKET_PATH_BYTES: usize = 107;
-/// Longest file system type.
-pub(super) const MAX_FS_TYPE: usize = 63;
 /// Most calls in flight or per second that can be asked for.
 pub(super) const MAX_CALLS: i64 = 10_000;
 /// Most entries of a page that can be asked for.
@@ -24,75 +23,317 @@ pub(super) const MAX_ENTRIES: i64 = 1_000_000;
 pub(super) const MILLION: i64 = 1_000_000;
 /// Most namespaces in which another attacher's Lease is looked for.
 pub(super) const MAX_SIDECAR_NAMESPACES: usize = 8;
-/// Most annotations that are looked at for a trace context.
+/// Most annotations that are searched for a trace context.
 pub(super) const MAX_ANNOTATIONS: usize = 8;
-/// Longest key of an annotation: a DNS name, a slash and 63 characters.
-pub(super) const MAX_ANNOTATION_KEY: usize = 317;
 /// Where a trace context is looked for: the key of KEP-5915, then that of Argo Workflows.
 pub(super) const TRACE_ANNOTATIONS: [&str; 2] = ["tracing.k8s.io/traceparent", "opentelemetry.io/traceparent"];
 /// Most attempts in one trace that can be asked for.
 pub(super) const MAX_ATTEMPTS: i64 = 1_000;
-/// Shortest time that one trace may cover: below it, most traces would be pieces.
-pub(super) const MIN_TRACE_AGE: Duration = Duration::from_mins(1);
 /// Most entries of `publishSecrets`, and names in each.
 pub(super) const MAX_PUBLISH_SECRETS: usize = 64;
-/// Longest DNS label, hence namespace.
-pub(super) const MAX_NAMESPACE: usize = 63;
 /// Longest DNS name, hence host and name of most objects.
-pub(super) const MAX_HOST: usize = 253;
-/// Shortest and longest duration of any setting: below a millisecond is a unit mistake, above a day a typing mistake.
-pub(super) const MIN_DURATION: Duration = Duration::from_millis(1);
-/// See [`MIN_DURATION`].
-pub(super) const MAX_DURATION: Duration = Duration::from_hours(24);
-/// Range of the backoff's growth.
-pub(super) const FACTOR_RANGE: std::ops::RangeInclusive<i64> = 100..=1000;
-/// Range of the backoff's jitter.
-pub(super) const JITTER_RANGE: std::ops::RangeInclusive<i64> = 0..=100;
+const MAX_HOST: usize = 253;
 
-pub(super) const DRIVER_NAME_MESSAGE: &str = "must be the name that the driver answers to GetPluginInfo: at most 63 \
-    letters, digits, '-' or '.', beginning and ending with a letter or digit; leave the field out to accept any driver";
-pub(super) const ENDPOINT_SCHEME_MESSAGE: &str = "must be unix:///absolute/path/to/csi.sock, https://HOST:PORT with tls, \
-    or http://HOST:PORT where HOST is 127.0.0.1, [::1] or localhost; no other scheme is accepted";
-pub(super) const UNIX_PATH_MESSAGE: &str = "the socket path must be absolute and name a socket: write three slashes and \
-    no slash at the end, as in unix:///csi/csi.sock";
-pub(super) const UNIX_LENGTH_MESSAGE: &str = "the socket path must be at most 107 bytes long, the limit of the operating \
-    system: mount the socket directory at a shorter path";
-pub(super) const HTTP_MESSAGE: &str = "a plain http endpoint must be on the loopback interface: write http://HOST:PORT, \
-    HOST being 127.0.0.1, [::1] or localhost and PORT 1 to 65535, with nothing after the port";
-pub(super) const HTTPS_MESSAGE: &str = "an https endpoint must be https://HOST:PORT, HOST being a DNS name, an IPv4 \
-    address or an IPv6 address in brackets and PORT 1 to 65535, with nothing after the port";
-pub(super) const TLS_WITHOUT_HTTPS_MESSAGE: &str =
-    "only an https endpoint uses certificates: change endpoint to https://HOST:PORT or remove tls";
-pub(super) const TLS_MISSING_MESSAGE: &str = "an https endpoint needs tls.secretRef: name the Secret with ca.crt, and tls.crt and tls.key if the driver asks for them";
-pub(super) const NAMESPACE_MESSAGE: &str = "must be the name of a namespace: at most 63 lower-case letters, digits or '-', beginning and ending with a letter or digit";
-pub(super) const SIDECAR_NAMESPACES_MESSAGE: &str = "must name at most 8 namespaces, each once";
-pub(super) const OBJECT_NAME_MESSAGE: &str = "must be the name of a Secret: at most 253 lower-case letters, digits, '-' or '.', beginning and ending with a letter or digit";
-pub(super) const PUBLISH_SECRETS_MESSAGE: &str =
-    "must have at most 64 entries; leave out names to allow all Secrets of a namespace";
-pub(super) const SECRET_NAMES_MESSAGE: &str =
-    "must have 1 to 64 names; leave the field out to allow all Secrets of the namespace";
-pub(super) const SERVER_NAME_MESSAGE: &str = "must be the DNS name or IP address in the driver's certificate, without a port; leave it out to use the host of endpoint";
-pub(super) const WHOLE_SECONDS_MESSAGE: &str =
-    "must be whole seconds, at least 1s, because a Lease counts whole seconds";
-pub(super) const RENEW_DEADLINE_MESSAGE: &str =
-    "must be shorter than leaderElection.leaseDuration: lower renewDeadline or raise leaseDuration";
-pub(super) const RETRY_PERIOD_MESSAGE: &str =
-    "1.2 times this must be shorter than leaderElection.renewDeadline: lower retryPeriod or raise renewDeadline";
-pub(super) const SAMPLES_MESSAGE: &str = "must be a whole number from 0 (none) to 1000000 (all)";
-pub(super) const TRACE_ANNOTATION_MESSAGE: &str =
-    "must be the key of an annotation that ends in traceparent, such as tracing.k8s.io/traceparent";
-pub(super) const ANNOTATIONS_MESSAGE: &str = "must name at most 8 annotations";
-pub(super) const ATTEMPTS_MESSAGE: &str = "must be a whole number from 1 to 1000";
-pub(super) const TRACE_AGE_MESSAGE: &str = "must be a duration from 1m to 24h, such as 1h";
-pub(super) const DURATION_MESSAGE: &str = "must be a duration from 1ms to 24h, such as 30s or 1m30s";
-pub(super) const BACKOFF_ORDER_MESSAGE: &str = "must not be longer than backoff.max: lower initial or raise max";
-pub(super) const FACTOR_MESSAGE: &str =
-    "must be a whole number from 100 (each wait is as long as the one before) to 1000";
-pub(super) const JITTER_MESSAGE: &str = "must be a whole number from 0 to 100";
-pub(super) const CALLS_MESSAGE: &str = "must be a whole number from 0 (no limit) to 10000";
-pub(super) const ENTRIES_MESSAGE: &str = "must be a whole number from 0 (the driver chooses) to 1000000";
-pub(super) const FS_TYPE_MESSAGE: &str = "must be the name of a file system such as ext4: at most 63 letters, digits, \
-    '.', '_' or '-'; leave it empty to let the driver choose";
+/// A broken rule. The message says what is accepted instead; the API server says the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each variant has its message")]
+pub enum SpecProblem {
+    #[error(
+        "must be the name that the driver answers to GetPluginInfo: at most 63 letters, digits, '-' or '.', \
+         beginning and ending with a letter or digit; leave the field out to accept any driver"
+    )]
+    DriverName,
+    #[error(
+        "must be unix:///absolute/path/to/csi.sock, https://HOST:PORT with tls, or http://HOST:PORT where HOST is \
+         127.0.0.1, [::1] or localhost; no other scheme is accepted"
+    )]
+    EndpointScheme,
+    #[error(
+        "the socket path must be absolute and name a socket: write three slashes and no slash at the end, as in \
+         unix:///csi/csi.sock"
+    )]
+    UnixPath,
+    #[error(
+        "the socket path must be at most 107 bytes long, the limit of the operating system: mount the socket \
+         directory at a shorter path"
+    )]
+    UnixPathTooLong,
+    #[error(
+        "a plain http endpoint must be on the loopback interface: write http://HOST:PORT, HOST being 127.0.0.1, \
+         [::1] or localhost and PORT 1 to 65535, with nothing after the port"
+    )]
+    HttpEndpoint,
+    #[error(
+        "an https endpoint must be https://HOST:PORT, HOST being a DNS name, an IPv4 address or an IPv6 address in \
+         brackets and PORT 1 to 65535, with nothing after the port"
+    )]
+    HttpsEndpoint,
+    #[error("only an https endpoint uses certificates: change endpoint to https://HOST:PORT or remove tls")]
+    TlsWithoutHttps,
+    #[error(
+        "an https endpoint needs tls.secretRef: name the Secret with ca.crt, and tls.crt and tls.key if the driver \
+         asks for them"
+    )]
+    TlsMissing,
+    #[error(
+        "must be the name of a namespace: at most 63 lower-case letters, digits or '-', beginning and ending with a \
+         letter or digit"
+    )]
+    Namespace,
+    #[error("must name at most 8 namespaces, each once")]
+    SidecarNamespaces,
+    #[error(
+        "must be the name of a Secret: at most 253 lower-case letters, digits, '-' or '.', beginning and ending \
+         with a letter or digit"
+    )]
+    SecretName,
+    #[error("must have at most 64 entries; leave out names to allow all Secrets of a namespace")]
+    PublishSecrets,
+    #[error("must have 1 to 64 names; leave the field out to allow all Secrets of the namespace")]
+    SecretNames,
+    #[error(
+        "must be the DNS name or IP address in the driver's certificate, without a port; leave it out to use the \
+         host of endpoint"
+    )]
+    ServerName,
+    #[error("must be a duration from 1ms to 24h, such as 30s or 1m30s")]
+    DurationRange,
+    #[error("must not be longer than backoff.max: lower initial or raise max")]
+    BackoffOrder,
+    #[error("must be a whole number from 100 (each wait is as long as the one before) to 1000")]
+    Factor,
+    #[error("must be a whole number from 0 to 100")]
+    Jitter,
+    #[error("must be a whole number from 0 (no limit) to 10000")]
+    Calls,
+    #[error("must be a whole number from 0 (the driver chooses) to 1000000")]
+    Entries,
+    #[error("must be whole seconds, at least 1s, because a Lease counts whole seconds")]
+    WholeSeconds,
+    #[error("must be shorter than leaderElection.leaseDuration: lower renewDeadline or raise leaseDuration")]
+    RenewDeadline,
+    #[error(
+        "1.2 times this must be shorter than leaderElection.renewDeadline: lower retryPeriod or raise \
+         renewDeadline"
+    )]
+    RetryPeriod,
+    #[error("must be a whole number from 0 (none) to 1000000 (all)")]
+    Samples,
+    #[error("must be the key of an annotation that ends in traceparent, such as tracing.k8s.io/traceparent")]
+    TraceAnnotation,
+    #[error("must name at most 8 annotations")]
+    Annotations,
+    #[error("must be a whole number from 1 to 1000")]
+    Attempts,
+    #[error("must be a duration from 1m to 24h, such as 1h")]
+    TraceAge,
+    #[error(
+        "must be the name of a file system such as ext4: at most 63 letters, digits, '.', '_' or '-'; leave it \
+         empty to let the driver choose"
+    )]
+    FsType,
+    /// The value does not have the type of the field; what serde says of it.
+    #[error("{0}")]
+    Malformed(String),
+}
+
+/// A rule of the API server, with the message of its problem.
+fn cel(expression: impl Into<String>, problem: &SpecProblem) -> Rule {
+    Rule::new(expression.into()).message(problem.to_string().as_str())
+}
+
+/// The form of a text.
+pub(super) struct TextRule {
+    /// Fewest characters that the schema accepts.
+    pub(super) min: usize,
+    /// Most characters, which are bytes as well: every form is ASCII.
+    pub(super) max: usize,
+    /// The whole text, as a regular expression of RE2.
+    form: &'static str,
+    /// The same as a function.
+    has_form: fn(&str) -> bool,
+    problem: SpecProblem,
+}
+
+impl TextRule {
+    /// The rule of the API server.
+    pub(super) fn rule(&self) -> Rule {
+        cel(format!("self.matches('^{}$')", self.form), &self.problem)
+    }
+
+    /// As [`Self::rule`], of a text that may be empty.
+    pub(super) fn rule_or_empty(&self) -> Rule {
+        cel(format!("self.matches('^({})?$')", self.form), &self.problem)
+    }
+
+    /// The schema of one such text in a list.
+    pub(super) fn item(&self) -> Value {
+        let mut item = json!({"type": "string", "maxLength": self.max, "x-kubernetes-validations": [self.rule()]});
+        if self.min > 0 {
+            item["minLength"] = self.min.into();
+        }
+        item
+    }
+
+    pub(super) fn check(&self, text: &str) -> Result<(), SpecProblem> {
+        if text.len() <= self.max && (self.has_form)(text) {
+            Ok(())
+        } else {
+            Err(self.problem.clone())
+        }
+    }
+}
+
+/// The letters, digits and points of a DNS name or an IPv4 address.
+macro_rules! host {
+    () => {
+        "[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?"
+    };
+}
+
+/// A DNS label of lower-case letters.
+macro_rules! label {
+    () => {
+        "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+    };
+}
+
+/// The name of a driver (CSI spec, "GetPluginInfo").
+pub(super) static DRIVER_NAME: TextRule = TextRule {
+    min: 0,
+    max: 63,
+    form: "[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?",
+    has_form: is_dotted,
+    problem: SpecProblem::DriverName,
+};
+/// A file system type, or nothing.
+pub(super) static FS_TYPE: TextRule = TextRule {
+    min: 0,
+    max: 63,
+    form: "[a-zA-Z0-9._-]*",
+    has_form: |text| text.bytes().all(is_name_byte),
+    problem: SpecProblem::FsType,
+};
+/// The name of a namespace: a DNS label.
+pub(super) static NAMESPACE: TextRule = TextRule {
+    min: 1,
+    max: 63,
+    form: label!(),
+    has_form: is_label,
+    problem: SpecProblem::Namespace,
+};
+/// The name of a Secret: DNS labels with points between them.
+pub(super) static SECRET_NAME: TextRule = TextRule {
+    min: 1,
+    max: MAX_HOST,
+    form: concat!(label!(), "([.]", label!(), ")*"),
+    has_form: |text| text.split('.').all(is_label),
+    problem: SpecProblem::SecretName,
+};
+/// What a certificate can be for: a DNS name or an address.
+pub(super) static SERVER_NAME: TextRule = TextRule {
+    min: 1,
+    max: MAX_HOST,
+    form: concat!("(", host!(), "|[0-9a-fA-F:.]{2,45})"),
+    has_form: |text| is_dotted(text) || text.parse::<IpAddr>().is_ok(),
+    problem: SpecProblem::ServerName,
+};
+/// The key of an annotation with a trace context: a DNS name and a slash or neither, then `traceparent`, or a name that ends in it after a
+/// point, a dash or an underscore. With the 63 characters of the name it has at most 317.
+pub(super) static TRACE_ANNOTATION: TextRule = TextRule {
+    min: 0,
+    max: 317,
+    form: "([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?([a-zA-Z0-9][a-zA-Z0-9._-]*[._-])?traceparent",
+    has_form: is_trace_annotation,
+    problem: SpecProblem::TraceAnnotation,
+};
+
+/// Whether a text begins and ends with bytes of one sort, and has only these and `others` between.
+fn is_enclosed(text: &str, ends: impl Fn(u8) -> bool, others: &[u8]) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(|byte| ends(*byte))
+        && bytes.last().is_some_and(|byte| ends(*byte))
+        && bytes.iter().all(|byte| ends(*byte) || others.contains(byte))
+}
+
+const fn is_lower(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+const fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
+}
+
+fn is_label(text: &str) -> bool {
+    is_enclosed(text, is_lower, b"-")
+}
+
+fn is_dotted(text: &str) -> bool {
+    is_enclosed(text, |byte| byte.is_ascii_alphanumeric(), b"-.")
+}
+
+/// A DNS name or an IPv4 address, by its characters.
+pub(super) fn is_host(text: &str) -> bool {
+    text.len() <= MAX_HOST && is_dotted(text)
+}
+
+fn is_trace_annotation(key: &str) -> bool {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let is_stem = |stem: &str| {
+        stem.is_empty()
+            || stem.starts_with(|first: char| first.is_ascii_alphanumeric())
+                && stem.ends_with(['.', '_', '-'])
+                && stem.bytes().all(is_name_byte)
+    };
+    prefix.is_none_or(|prefix| is_enclosed(prefix, is_lower, b".-"))
+        && name.strip_suffix("traceparent").is_some_and(is_stem)
+}
+
+/// A range of durations that ends at 24 h: a longer one is a typing mistake.
+pub(super) struct DurationRule {
+    shortest: Duration,
+    /// `shortest` for CEL.
+    shortest_text: &'static str,
+    problem: SpecProblem,
+}
+
+/// Any setting: below a millisecond is a unit mistake.
+pub(super) static DURATION: DurationRule = DurationRule {
+    shortest: Duration::from_millis(1),
+    shortest_text: "1ms",
+    problem: SpecProblem::DurationRange,
+};
+/// The time that one trace may cover: below a minute, most traces would be pieces.
+pub(super) static TRACE_AGE: DurationRule = DurationRule {
+    shortest: Duration::from_mins(1),
+    shortest_text: "1m",
+    problem: SpecProblem::TraceAge,
+};
+
+impl DurationRule {
+    /// The longest duration of any setting.
+    pub(super) const MAX: Duration = Duration::from_hours(24);
+
+    /// The rule of the API server. A text that does not parse fails it too, with the same message.
+    pub(super) fn rule(&self) -> Rule {
+        let (pattern, shortest) = (bounded_duration_pattern(), self.shortest_text);
+        cel(
+            format!(
+                "self.matches('{pattern}') && duration(self) >= duration('{shortest}') && duration(self) <= duration('24h')"
+            ),
+            &self.problem,
+        )
+    }
+
+    pub(super) fn check(&self, value: GoDuration) -> Result<Duration, SpecProblem> {
+        let range = self.shortest..=Self::MAX;
+        let in_range = value.to_std().filter(|span| range.contains(span));
+        in_range.ok_or_else(|| self.problem.clone())
+    }
+}
 
 /// Durations that cannot overflow in the API server, where an overflow would hide our message: Go's syntax without a
 /// minus sign, with as many digits for each unit as 24 hours need. A text of 32 characters stays below 292 years.
@@ -103,34 +344,78 @@ fn bounded_duration_pattern() -> String {
     format!("^[+]?({units})+$")
 }
 
-/// A duration from 1ms to 24h. A text that does not parse fails this rule too, with the same message.
-pub(super) fn duration_range() -> Rule {
-    let pattern = bounded_duration_pattern();
-    Rule::new(format!(
-        "self.matches('{pattern}') && duration(self) >= duration('1ms') && duration(self) <= duration('24h')"
-    ))
-    .message(DURATION_MESSAGE)
-}
-
-/// A duration from 1m to 24h.
-pub(super) fn trace_age() -> Rule {
-    let pattern = bounded_duration_pattern();
-    Rule::new(format!(
-        "self.matches('{pattern}') && duration(self) >= duration('1m') && duration(self) <= duration('24h')"
-    ))
-    .message(TRACE_AGE_MESSAGE)
-}
-
 /// `initial <= max`; passes when either does not parse, because that has its own message. The API server also holds the
 /// default `{}` of the group to this rule, before it fills in the defaults of the fields.
 pub(super) fn backoff_order() -> Rule {
     let pattern = bounded_duration_pattern();
-    Rule::new(format!(
+    let expression = format!(
         "!has(self.initial) || !has(self.max) || !self.initial.matches('{pattern}') || \
          !self.max.matches('{pattern}') || duration(self.initial) <= duration(self.max)"
-    ))
-    .message(BACKOFF_ORDER_MESSAGE)
-    .field_path(".initial")
+    );
+    cel(expression, &SpecProblem::BackoffOrder).field_path(".initial")
+}
+
+/// A duration without fractions of a second, and not zero. What does not parse has its own message; fractions of a
+/// millisecond, which CEL cannot show cheaply, are left to the operator.
+pub(super) fn whole_seconds() -> Rule {
+    let pattern = bounded_duration_pattern();
+    let expression = format!(
+        "!self.matches('{pattern}') || (duration(self) >= duration('1s') && \
+         duration(self).getMilliseconds() % 1000 == 0)"
+    );
+    cel(expression, &SpecProblem::WholeSeconds)
+}
+
+/// `renewDeadline < leaseDuration` and `1.2 * retryPeriod < renewDeadline`, as in client-go; each passes when a duration
+/// does not parse or is too long, because that has its own message.
+pub(super) fn election_order() -> [Rule; 2] {
+    let pattern = bounded_duration_pattern();
+    let bad = |field: &str| {
+        format!("!has(self.{field}) || !self.{field}.matches('{pattern}') || duration(self.{field}) > duration('24h')")
+    };
+    let (no_renewal, no_lease, no_retry) = (bad("renewDeadline"), bad("leaseDuration"), bad("retryPeriod"));
+    let times = |field: &str, count: usize| vec![format!("duration(self.{field})"); count].join(" + ");
+    let (six, five) = (times("retryPeriod", 6), times("renewDeadline", 5));
+    let renewal = format!("{no_renewal} || {no_lease} || duration(self.renewDeadline) < duration(self.leaseDuration)");
+    let retry = format!("{no_renewal} || {no_retry} || {six} < {five}");
+    [
+        cel(renewal, &SpecProblem::RenewDeadline).field_path(".renewDeadline"),
+        cel(retry, &SpecProblem::RetryPeriod).field_path(".retryPeriod"),
+    ]
+}
+
+/// All rules of an endpoint, the scheme first.
+pub(super) fn endpoint() -> [Rule; 5] {
+    const PORT: &str = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])";
+    const HOST: &str = host!();
+    let scheme = "self.startsWith('unix:') || self.startsWith('http://') || self.startsWith('https://')";
+    let path = "!self.startsWith('unix:') || self.matches('^unix:///([^[:cntrl:]]*[^/[:cntrl:]])$')";
+    // In bytes, not characters.
+    let length =
+        format!("!self.startsWith('unix://') || size(bytes(self)) - size('unix://') <= {MAX_SOCKET_PATH_BYTES}");
+    let http =
+        format!("!self.startsWith('http://') || self.matches('^http://(127[.]0[.]0[.]1|[[]::1[]]|localhost):{PORT}$')");
+    // Only the operator finds out whether an address is in the brackets.
+    let https = format!(
+        "!self.startsWith('https://') || self.matches('^https://({HOST}|[[][0-9a-fA-F:.]{{2,45}}[]]):{PORT}$')"
+    );
+    [
+        cel(scheme, &SpecProblem::EndpointScheme),
+        cel(path, &SpecProblem::UnixPath),
+        cel(length, &SpecProblem::UnixPathTooLong),
+        cel(http, &SpecProblem::HttpEndpoint),
+        cel(https, &SpecProblem::HttpsEndpoint),
+    ]
+}
+
+/// Certificates exactly where they are used.
+pub(super) fn tls() -> [Rule; 2] {
+    let unused = "!has(self.tls) || !has(self.endpoint) || self.endpoint.startsWith('https://')";
+    let missing = "has(self.tls) || !has(self.endpoint) || !self.endpoint.startsWith('https://')";
+    [
+        cel(unused, &SpecProblem::TlsWithoutHttps).field_path(".tls"),
+        cel(missing, &SpecProblem::TlsMissing).field_path(".tls"),
+    ]
 }
 
 /// The schema of one condition, with the bounds that metav1.Condition has as markers of controller-gen.
@@ -167,170 +452,4 @@ pub(super) fn condition() -> Value {
             "type": kind,
         },
     })
-}
-
-/// The name format of the CSI spec.
-pub(super) fn driver_name() -> Rule {
-    Rule::new("self.matches('^[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?$')").message(DRIVER_NAME_MESSAGE)
-}
-
-/// All rules of an endpoint, the scheme first.
-pub(super) fn endpoint() -> [Rule; 5] {
-    [
-        endpoint_scheme(),
-        endpoint_unix_path(),
-        endpoint_unix_length(),
-        endpoint_http(),
-        endpoint_https(),
-    ]
-}
-
-/// The scheme of an endpoint.
-fn endpoint_scheme() -> Rule {
-    Rule::new("self.startsWith('unix:') || self.startsWith('http://') || self.startsWith('https://')")
-        .message(ENDPOINT_SCHEME_MESSAGE)
-}
-
-/// An absolute path without control characters that does not end in a slash.
-fn endpoint_unix_path() -> Rule {
-    Rule::new("!self.startsWith('unix:') || self.matches('^unix:///([^[:cntrl:]]*[^/[:cntrl:]])$')")
-        .message(UNIX_PATH_MESSAGE)
-}
-
-/// The length of the path in bytes, not characters.
-fn endpoint_unix_length() -> Rule {
-    Rule::new(format!(
-        "!self.startsWith('unix://') || size(bytes(self)) - size('unix://') <= {MAX_SOCKET_PATH_BYTES}"
-    ))
-    .message(UNIX_LENGTH_MESSAGE)
-}
-
-/// A port from 1 to 65535.
-const PORT: &str = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])";
-/// A DNS name or an IPv4 address.
-const HOST: &str = "[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?";
-
-/// A loopback host and a port from 1 to 65535.
-fn endpoint_http() -> Rule {
-    Rule::new(format!(
-        "!self.startsWith('http://') || self.matches('^http://(127[.]0[.]0[.]1|[[]::1[]]|localhost):{PORT}$')"
-    ))
-    .message(HTTP_MESSAGE)
-}
-
-/// A host and a port from 1 to 65535. Whether what stands in brackets is an address, the operator alone finds out.
-fn endpoint_https() -> Rule {
-    Rule::new(format!(
-        "!self.startsWith('https://') || self.matches('^https://({HOST}|[[][0-9a-fA-F:.]{{2,45}}[]]):{PORT}$')"
-    ))
-    .message(HTTPS_MESSAGE)
-}
-
-/// Certificates exactly where they are used.
-pub(super) fn tls() -> [Rule; 2] {
-    [
-        Rule::new("!has(self.tls) || !has(self.endpoint) || self.endpoint.startsWith('https://')")
-            .message(TLS_WITHOUT_HTTPS_MESSAGE)
-            .field_path(".tls"),
-        Rule::new("has(self.tls) || !has(self.endpoint) || !self.endpoint.startsWith('https://')")
-            .message(TLS_MISSING_MESSAGE)
-            .field_path(".tls"),
-    ]
-}
-
-/// The name of a namespace (a DNS label).
-pub(super) fn namespace() -> Rule {
-    Rule::new("self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')").message(NAMESPACE_MESSAGE)
-}
-
-/// The schema of one namespace in a list.
-pub(super) fn namespace_item() -> Value {
-    json!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": MAX_NAMESPACE,
-        "x-kubernetes-validations": [namespace()],
-    })
-}
-
-/// As [`namespace`], or nothing.
-pub(super) fn namespace_or_empty() -> Rule {
-    Rule::new("self.matches('^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$')").message(NAMESPACE_MESSAGE)
-}
-
-/// The name of an object (a DNS subdomain).
-pub(super) fn object_name() -> Rule {
-    Rule::new("self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$')")
-        .message(OBJECT_NAME_MESSAGE)
-}
-
-/// The schema of one name in `publishSecrets`.
-pub(super) fn secret_name() -> serde_json::Value {
-    serde_json::json!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": MAX_HOST,
-        "x-kubernetes-validations": [object_name()],
-    })
-}
-
-/// What a certificate can be for: a DNS name or an address.
-pub(super) fn server_name() -> Rule {
-    Rule::new(format!("self.matches('^({HOST}|[0-9a-fA-F:.]{{2,45}})$')")).message(SERVER_NAME_MESSAGE)
-}
-
-/// A duration without fractions of a second, and not zero. What does not parse has its own message; fractions of a
-/// millisecond, which CEL cannot show cheaply, are left to the operator.
-pub(super) fn whole_seconds() -> Rule {
-    let pattern = bounded_duration_pattern();
-    Rule::new(format!(
-        "!self.matches('{pattern}') || (duration(self) >= duration('1s') && \
-         duration(self).getMilliseconds() % 1000 == 0)"
-    ))
-    .message(WHOLE_SECONDS_MESSAGE)
-}
-
-/// `renewDeadline < leaseDuration` and `1.2 * retryPeriod < renewDeadline`, as in client-go; each passes when a duration
-/// does not parse or is too long, because that has its own message.
-pub(super) fn election_order() -> [Rule; 2] {
-    let pattern = bounded_duration_pattern();
-    let bad = |field: &str| {
-        format!("!has(self.{field}) || !self.{field}.matches('{pattern}') || duration(self.{field}) > duration('24h')")
-    };
-    let times = |field: &str, count: usize| vec![format!("duration(self.{field})"); count].join(" + ");
-    [
-        Rule::new(format!(
-            "{} || {} || duration(self.renewDeadline) < duration(self.leaseDuration)",
-            bad("renewDeadline"),
-            bad("leaseDuration")
-        ))
-        .message(RENEW_DEADLINE_MESSAGE)
-        .field_path(".renewDeadline"),
-        Rule::new(format!(
-            "{} || {} || {} < {}",
-            bad("renewDeadline"),
-            bad("retryPeriod"),
-            times("retryPeriod", 6),
-            times("renewDeadline", 5)
-        ))
-        .message(RETRY_PERIOD_MESSAGE)
-        .field_path(".retryPeriod"),
-    ]
-}
-
-/// The schema of one key in `tracing.annotations`.
-pub(super) fn trace_annotation() -> serde_json::Value {
-    let rule =
-        Rule::new("self.matches('^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?([a-zA-Z0-9][a-zA-Z0-9._-]*[._-])?traceparent$')")
-            .message(TRACE_ANNOTATION_MESSAGE);
-    serde_json::json!({
-        "type": "string",
-        "maxLength": MAX_ANNOTATION_KEY,
-        "x-kubernetes-validations": [rule],
-    })
-}
-
-/// A file system type, or nothing.
-pub(super) fn fs_type() -> Rule {
-    Rule::new("self.matches('^[a-zA-Z0-9._-]*$')").message(FS_TYPE_MESSAGE)
 }

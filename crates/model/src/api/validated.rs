@@ -1,43 +1,38 @@
 //! [`DriverConfig`]: the settings of one driver in a form that cannot hold a bad value.
 //!
 //! The rules are those of the schema (see `rules.rs`), checked again because the schema can be bypassed. All problems
-//! of a spec are reported together, so that one edit can mend them.
+//! of a spec are reported together, so one edit can fix them.
 
 mod check;
-mod checker;
-mod problem;
-mod publish_secrets;
-mod tracing;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use super::attacher_config::TlsSecretReference;
-use super::attacher_config::{DeletionPolicy, OrphanPolicy};
+use super::attacher_config::{AnnotationMode, DeletionPolicy, OrphanPolicy};
+use super::condition::shorten_message;
 pub use super::endpoint::{Endpoint, LoopbackHost};
-pub use checker::is_driver_name;
-pub use problem::{ConfigErrors, FieldError, SpecProblem};
-pub use publish_secrets::{PublishSecrets, SecretNames};
-pub use tracing::{Redact, Tracing};
+pub use super::rules::SpecProblem;
+pub use check::is_driver_name;
 
 /// The checked settings of one driver.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "a field without a comment has its type to say what it is")]
 pub struct DriverConfig {
     /// The name that the driver must answer; `None` accepts any.
     pub driver_name: Option<String>,
-    /// Where the driver listens.
+    /// Address of the driver's controller plugin.
     pub endpoint: Endpoint,
     /// The certificates of the connection; `Some` exactly when the endpoint is https.
     pub tls: Option<TlsSettings>,
     /// Whether to do nothing for this driver.
     pub suspend: bool,
-    /// Deadlines of calls.
     pub timeouts: Timeouts,
-    /// Waiting time after failures.
     pub backoff: BackoffSettings,
-    /// Limits of calls.
     pub concurrency: Concurrency,
-    /// Comparison with what the driver lists.
     pub reconcile_sync: ReconcileSync,
     /// File system type for volumes that name none; empty sends none.
     pub default_fs_type: String,
@@ -56,7 +51,7 @@ pub struct DriverConfig {
     /// What becomes of a driver that does not announce PUBLISH_UNPUBLISH_VOLUME any more while volumes may be attached. It is no
     /// field of the spec.
     pub capability_lost: CapabilityLost,
-    /// Whether the AttacherConfig is being deleted, so that nothing new is attached. It is no field of the spec.
+    /// Whether the AttacherConfig is being deleted, and nothing new is attached. It is no field of the spec.
     pub leaving: bool,
 }
 
@@ -81,7 +76,7 @@ impl Default for CapabilityLost {
 /// The certificates of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Where they are.
+    /// The Secret with ca.crt, tls.crt and tls.key.
     pub secret: TlsSecretReference,
     /// The name that the driver's certificate must be for; `None` is the host of the endpoint.
     pub server_name: Option<String>,
@@ -115,14 +110,12 @@ pub struct LeaderElection {
 
 /// Deadlines of calls, each from 1 ms to 24 h.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "a field without a comment is named after its call")]
 pub struct Timeouts {
-    /// ControllerPublishVolume.
     pub publish: Duration,
-    /// ControllerUnpublishVolume.
     pub unpublish: Duration,
     /// ListVolumes, each page.
     pub list_volumes: Duration,
-    /// Probe.
     pub probe: Duration,
     /// GetPluginInfo, GetPluginCapabilities and ControllerGetCapabilities, each.
     pub identity: Duration,
@@ -166,3 +159,141 @@ pub struct Concurrency {
     /// Calls of both kinds started in one second.
     pub calls_per_second: Option<NonZeroU32>,
 }
+
+/// How one driver's attachments are traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracing {
+    /// Share of the attachments that is traced, in millionths from 0 to 1000000; `None` leaves it to the process.
+    pub sampling_rate_per_million: Option<u32>,
+    /// What is done with a trace context in annotations.
+    pub annotation_mode: AnnotationMode,
+    /// Keys that may hold one, each ending in `traceparent`.
+    pub annotations: Vec<String>,
+    /// Whether our own is put on VolumeAttachments.
+    pub outgoing_annotation: bool,
+    /// Most attempts in one trace.
+    pub max_attempts: NonZeroU32,
+    /// Longest time that one trace covers, from 1 m to 24 h.
+    pub max_age: Duration,
+    /// What spans have as a hash only.
+    pub redact: Redact,
+    /// Whether errors on VolumeAttachments end in the ID of the trace.
+    pub error_suffix: bool,
+}
+
+/// What spans have as a hash only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Redact {
+    /// IDs of volumes.
+    pub volume_id: bool,
+    /// Names of nodes, volumes, claims, namespaces and storage classes.
+    pub names: bool,
+}
+
+/// The Secrets that a driver may be given. Clones share them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PublishSecrets {
+    /// All that the operator may read, as for the sidecar, which serves one driver with the rights of that driver.
+    Any,
+    /// Those of these namespaces, by name.
+    Listed(Arc<BTreeMap<Box<str>, SecretNames>>),
+}
+
+/// Secrets of one namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretNames {
+    /// All of them.
+    All,
+    /// Those of these names.
+    Only(BTreeSet<Box<str>>),
+}
+
+impl Default for PublishSecrets {
+    fn default() -> Self {
+        Self::Listed(Arc::default())
+    }
+}
+
+impl PublishSecrets {
+    /// Whether the driver may be given the Secret of this namespace and name.
+    pub fn allows(&self, namespace: &str, name: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Listed(namespaces) => match namespaces.get(namespace) {
+                Some(SecretNames::All) => true,
+                Some(SecretNames::Only(names)) => names.contains(name),
+                None => false,
+            },
+        }
+    }
+}
+
+/// One problem of a spec: where it is, what it is, how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct FieldError {
+    /// Path of the field, such as `spec.backoff.initial`.
+    pub field: String,
+    /// The broken rule, and what is accepted instead.
+    pub problem: SpecProblem,
+}
+
+/// A spec that does not have the shape of AttacherConfigSpec.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct MalformedSpec {
+    /// Path of the first field that cannot be read, such as `spec.timeouts.publish`.
+    pub field: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl MalformedSpec {
+    /// The reason is cut, because serde repeats the refused value in it.
+    pub(super) fn new(field: impl Into<String>, reason: &str) -> Self {
+        Self {
+            field: field.into(),
+            reason: shorten_message(reason),
+        }
+    }
+}
+
+impl From<MalformedSpec> for FieldError {
+    fn from(malformed: MalformedSpec) -> Self {
+        Self {
+            field: malformed.field,
+            problem: SpecProblem::Malformed(malformed.reason),
+        }
+    }
+}
+
+/// All problems of a spec, at least one, in the order of the fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors {
+    pub(super) errors: Vec<FieldError>,
+}
+
+impl ConfigErrors {
+    /// The problems, at least one.
+    pub fn errors(&self) -> &[FieldError] {
+        &self.errors
+    }
+}
+
+impl From<FieldError> for ConfigErrors {
+    fn from(error: FieldError) -> Self {
+        Self { errors: vec![error] }
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.errors.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}

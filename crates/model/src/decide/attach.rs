@@ -53,7 +53,7 @@ fn claim<'a>(observed: &Observed<'_>, node_id: &str, source: &CsiSource) -> Resu
 }
 
 /// The node ID and the volume of what the sidecar attached, which writes no note of the volume. It gets one while its PersistentVolume
-/// is there to tell: one that is made again under the same name would tell of another volume.
+/// is there: one that is made again under the same name would be another volume.
 pub(super) fn without_note<'a>(
     attachment: &'a Attachment,
     volume: Option<&'a Volume>,
@@ -187,7 +187,7 @@ fn allowed<'a>(observed: &Observed<'a>, source: &'a CsiSource) -> Result<Option<
 /// The attachment that is about to give up a volume that can be on one node only. Once its detach failed, nobody waits for
 /// it any more: its node may be dead.
 fn detaching_elsewhere(observed: &Observed<'_>, mode: AccessMode) -> Option<Arc<str>> {
-    if !mode.is_for_one_node() || observed.patience == DetachWait::Expired {
+    if !mode.is_for_one_node() || observed.detach_wait == DetachWait::Expired {
         return None;
     }
     leaving(observed).map(|other| other.name.clone())

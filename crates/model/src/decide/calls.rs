@@ -6,14 +6,14 @@ use crate::objects::{Attachment, FormerVolumeOnNode, StringMap, is_blank};
 
 /// What ControllerPublishVolume is called with, but for the secret's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "a field without a comment is the field of the request with this name; the place is volume_id and node_id"
+)]
 pub struct PublishRequest<'a> {
-    /// `volume_id` and `node_id`.
     pub place: VolumeOnNode<'a>,
-    /// `volume_capability`.
     pub capability: Capability<'a>,
-    /// `readonly`.
     pub read_only: bool,
-    /// `volume_context`.
     pub volume_context: &'a StringMap,
     /// Where the volume may still be from an earlier try under another node ID or handle: to be taken back first, as
     /// far as that works. It stays noted, so that the detach insists on it.
@@ -47,7 +47,7 @@ pub struct VolumeOnNode<'a> {
     pub volume_id: &'a str,
     /// `node_id`.
     pub node_id: &'a str,
-    /// Keeps others from making one that was not looked at.
+    /// Only [`VolumeOnNode::new`] makes one, which checks the IDs.
     checked: (),
 }
 
@@ -120,16 +120,12 @@ pub enum VolumeAccessType<'a> {
 
 /// `VolumeCapability.AccessMode.Mode` of the CSI spec, as far as Kubernetes uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the variants are the names of the CSI spec")]
 pub enum AccessMode {
-    /// SINGLE_NODE_WRITER.
     SingleNodeWriter,
-    /// SINGLE_NODE_SINGLE_WRITER.
     SingleNodeSingleWriter,
-    /// SINGLE_NODE_MULTI_WRITER.
     SingleNodeMultiWriter,
-    /// MULTI_NODE_READER_ONLY.
     MultiNodeReaderOnly,
-    /// MULTI_NODE_MULTI_WRITER.
     MultiNodeMultiWriter,
 }
 

@@ -7,6 +7,7 @@ use crate::api::names::finalizer_name;
 /// The driver capabilities that change what an attacher does (CSI spec, "ControllerGetCapabilities").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one capability of the CSI spec")]
+#[allow(missing_docs, reason = "a field without a comment is a capability of the CSI spec")]
 pub struct Capabilities {
     /// PUBLISH_UNPUBLISH_VOLUME: without it the driver is trivial, nothing is called and everything counts as attached.
     pub publish_unpublish: bool,
@@ -14,9 +15,7 @@ pub struct Capabilities {
     pub publish_readonly: bool,
     /// SINGLE_NODE_MULTI_WRITER: finer single-node access modes.
     pub single_node_multi_writer: bool,
-    /// LIST_VOLUMES.
     pub list_volumes: bool,
-    /// LIST_VOLUMES_PUBLISHED_NODES.
     pub list_volumes_published_nodes: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A hash of what a decision reads, to tell a change that may help from an echo that cannot.
+//! A hash of what a decision reads: it differs after a change that may help, and not after an echo of our own writes.
 //!
 //! A failed attempt is tried again after its backoff; an event wakes it earlier only when the fingerprint changed. What
 //! we write ourselves on the way to an attach (our finalizers, the node ID, errors) is therefore not part of it.
@@ -22,7 +22,7 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
     attachment.note_too_large.hash(&mut hasher);
     attachment.deleting.is_some().hash(&mut hasher);
     if attachment.deleting.is_some() {
-        // We write these only on the way to an attach, so that a change now is somebody else's.
+        // We write these only on the way to an attach, so a change now is somebody else's.
         attachment
             .finalizers
             .contains(&observed.driver.finalizer)

@@ -56,7 +56,7 @@ fn is_answered(note: &ReleaseNote) -> bool {
     answer.is_some_and(|answer| answer.request == key(&note.request))
 }
 
-/// What tells one request from another.
+/// What differs between two requests: the time, or the beginning of the text.
 fn key(request: &str) -> String {
     match serde_json::from_str::<ReleaseRequest>(request) {
         Ok(request) => request.at.to_string(),

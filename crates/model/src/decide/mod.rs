@@ -91,7 +91,7 @@ pub fn attachment<'a>(observed: &Observed<'a>) -> Action<'a> {
     }
 }
 
-/// The publish secret that the next call about an attachment needs; an error if it cannot be told, or if the driver may
+/// The publish secret that the next call about an attachment needs; an error if it is not known, or if the driver may
 /// not be given it.
 pub fn publish_secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a crate::objects::SecretReference>, Refusal> {
     let (attachment, driver) = (observed.attachment, observed.driver);
@@ -104,7 +104,7 @@ pub fn publish_secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a crate::o
     }
 }
 
-/// Whether an attachment may need work, told from it and its PersistentVolume alone.
+/// Whether an attachment may need work, as it and its PersistentVolume say.
 ///
 /// The cheap first rungs of [`attachment`]: a start with 50,000 attached volumes queues none of them.
 pub fn needs_work(attachment: &Attachment, volume: Option<&Volume>, driver: &DriverFacts) -> bool {

@@ -15,7 +15,7 @@ pub struct Policy {
     pub default_fs_type: Arc<str>,
     /// Whether only OK means detached.
     pub orphans: OrphanPolicy,
-    /// Whether the AttacherConfig is being deleted and waits for its volumes, so that nothing new is claimed.
+    /// Whether the AttacherConfig is being deleted and waits for its volumes, and nothing new is claimed.
     pub leaving: bool,
     /// The publish secrets that the driver may be given.
     pub publish_secrets: PublishSecrets,
@@ -70,7 +70,7 @@ pub struct Neighbours {
     pub claimed: Vec<Claimant>,
 }
 
-/// Another attachment that may hold a place of this one, with what tells which volume it stands for, and where.
+/// Another attachment that may hold a place of this one, with what says which volume it stands for, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
     /// The attachment.
@@ -97,7 +97,6 @@ impl Observed<'_> {
         self.policy.publish_secrets.allows(&secret.namespace, &secret.name)
     }
 
-    /// That it may not.
     pub(super) fn secret_refusal(&self, secret: &SecretReference) -> Refusal {
         Refusal::SecretNotAllowed {
             secret: secret.clone(),
@@ -118,8 +117,8 @@ pub struct Observed<'a> {
     pub node: NodeEntry<'a>,
     /// Other attachments of the same volume.
     pub neighbours: &'a Neighbours,
-    /// Whether the attach may be held back.
-    pub patience: DetachWait,
+    /// Whether the attach may wait for a detach of its volume.
+    pub detach_wait: DetachWait,
     /// Whether to act though the attachment looks settled: the driver lists its volume otherwise (`reconcile`).
     pub forced: bool,
     /// Whether the publish secret is at hand.

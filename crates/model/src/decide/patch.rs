@@ -7,7 +7,7 @@
 //! Status is written by JSON merge patch (RFC 7386) with the UID as precondition (409 when it differs); where a map has to be replaced
 //! as a whole, by JSON patch. What an attach
 //! came to has the resource version as precondition too: a write that an operator sent just before its end may reach the
-//! API server after another one has begun anew, and would then tell of a call that does not count any more.
+//! API server after another one has begun anew, and would then record a call that does not count any more.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -23,6 +23,8 @@ use crate::objects::{
     Attachment, CsiSource, Finalizers, FormerVolumeOnNode, OversizedField, ResourceVersion, StringMap, Volume,
     VolumeAnnotation,
 };
+
+const ANNOTATIONS: &str = "/metadata/annotations";
 
 /// The object that a write goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,21 +49,17 @@ pub enum PatchType {
 /// One write to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// Where.
+    /// The object, or its status.
     pub target: WriteTarget,
-    /// In which form.
+    /// How `body` is to be read.
     pub form: PatchType,
-    /// What.
+    /// The patch.
     pub body: Value,
 }
 
 /// Puts our finalizer on a PersistentVolume, after those of others.
 pub fn protect_volume(volume: &Volume, finalizer: &str) -> Write {
-    let write = Write {
-        target: WriteTarget::Volume(volume.name.clone()),
-        form: PatchType::Json,
-        body: patch_of(&volume.uid, add_finalizer(&volume.finalizers, finalizer)),
-    };
+    let write = on_volume(volume, add_finalizer(&volume.finalizers, finalizer));
     if volume.finalizers.left_out() > 0 {
         if_known(volume.resource_version, write)
     } else {
@@ -72,11 +70,7 @@ pub fn protect_volume(volume: &Volume, finalizer: &str) -> Write {
 /// Takes our finalizer from a PersistentVolume; none when it is not there.
 pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
     let at = volume.finalizers.position(finalizer)?;
-    Some(Write {
-        target: WriteTarget::Volume(volume.name.clone()),
-        form: PatchType::Json,
-        body: patch_of(&volume.uid, remove_finalizer(at, finalizer)),
-    })
+    Some(on_volume(volume, remove_finalizer(at, finalizer)))
 }
 
 /// As [`release_volume`], for a volume that is not being deleted: on condition that nobody changed it since it was read. It may
@@ -121,21 +115,14 @@ pub fn claim(
         return Err(too_large);
     }
     let note = serde_json::to_string(&note).unwrap_or_default();
-    if attachment.has_annotations {
-        for (key, value) in [(NODE_ID_ANNOTATION, node_id), (VOLUME_ANNOTATION, &note)] {
-            operations.push(add_annotation(key, value));
-        }
-    } else {
-        operations.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
-        let both = json!({NODE_ID_ANNOTATION: node_id, VOLUME_ANNOTATION: note});
-        operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": both}));
-    }
-    let claim = Write {
-        target: WriteTarget::Attachment(attachment.name.clone()),
-        form: PatchType::Json,
-        body: patch_of(&attachment.uid, operations),
-    };
-    Ok(if_known(attachment.resource_version, claim))
+    operations.extend(annotate(
+        attachment,
+        &[(NODE_ID_ANNOTATION, node_id), (VOLUME_ANNOTATION, &note)],
+    ));
+    Ok(if_known(
+        attachment.resource_version,
+        on_attachment(attachment, operations),
+    ))
 }
 
 /// What a claim notes of the volume.
@@ -162,24 +149,19 @@ pub fn renew(attachment: &Attachment) -> Option<Write> {
         ..note.clone()
     };
     let note = serde_json::to_string(&note).unwrap_or_default();
-    let renewal = Write {
-        target: WriteTarget::Attachment(attachment.name.clone()),
-        form: PatchType::Json,
-        body: patch_of(&attachment.uid, vec![add_annotation(VOLUME_ANNOTATION, &note)]),
-    };
+    let renewal = on_attachment(attachment, vec![add_annotation(VOLUME_ANNOTATION, &note)]);
     Some(if_known(attachment.resource_version, renewal))
 }
 
 /// A claim that also notes the trace context of the attach; what it does besides stays the same.
 #[must_use]
 pub fn with_trace(mut claim: Write, traceparent: &str) -> Write {
-    const ALL: &str = "/metadata/annotations";
     let Value::Array(operations) = &mut claim.body else {
         return claim;
     };
     let made = operations
         .iter_mut()
-        .find(|operation| operation["op"] == "add" && operation["path"] == ALL)
+        .find(|operation| operation["op"] == "add" && operation["path"] == ANNOTATIONS)
         .and_then(|operation| operation["value"].as_object_mut());
     match made {
         Some(annotations) => {
@@ -192,19 +174,10 @@ pub fn with_trace(mut claim: Write, traceparent: &str) -> Write {
 
 /// Notes the trace context under which an attachment is worked on from now on.
 pub fn note_trace(attachment: &Attachment, traceparent: &str) -> Write {
-    let operations = if attachment.has_annotations {
-        vec![add_annotation(TRACEPARENT_ANNOTATION, traceparent)]
-    } else {
-        vec![
-            json!({"op": "test", "path": "/metadata/annotations", "value": null}),
-            json!({"op": "add", "path": "/metadata/annotations", "value": {TRACEPARENT_ANNOTATION: traceparent}}),
-        ]
-    };
-    Write {
-        target: WriteTarget::Attachment(attachment.name.clone()),
-        form: PatchType::Json,
-        body: patch_of(&attachment.uid, operations),
-    }
+    on_attachment(
+        attachment,
+        annotate(attachment, &[(TRACEPARENT_ANNOTATION, traceparent)]),
+    )
 }
 
 /// Where the volume may be from earlier tries, other than where it is going now: the node came back with another ID, or the
@@ -232,11 +205,7 @@ fn former(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: 
 /// Takes our finalizer from an attachment; none when it is not there.
 pub fn release(attachment: &Attachment, finalizer: &str) -> Option<Write> {
     let at = attachment.finalizers.position(finalizer)?;
-    Some(Write {
-        target: WriteTarget::Attachment(attachment.name.clone()),
-        form: PatchType::Json,
-        body: patch_of(&attachment.uid, remove_finalizer(at, finalizer)),
-    })
+    Some(on_attachment(attachment, remove_finalizer(at, finalizer)))
 }
 
 /// Takes our finalizer from an attachment because a person asked for it; none when it is not there. On condition that nobody changed
@@ -256,11 +225,7 @@ pub fn refuse_release(attachment: &Attachment, answer: &str) -> Option<Write> {
         requested(attachment)?,
         add_annotation(RELEASE_REFUSED_ANNOTATION, answer),
     ];
-    Some(Write {
-        target: WriteTarget::Attachment(attachment.name.clone()),
-        form: PatchType::Json,
-        body: patch_of(&attachment.uid, operations),
-    })
+    Some(on_attachment(attachment, operations))
 }
 
 /// That the request on the object is the one that was read.
@@ -272,7 +237,7 @@ fn requested(attachment: &Attachment) -> Option<Value> {
 /// Status: attached, with the publish context that the kubelet will read.
 ///
 /// `attachError` is cleared by an explicit null even when the cached copy has none: the copy may be stale, and an error
-/// left on an attached volume misleads whoever looks. An older publish context goes as a whole: by null where there is no new
+/// left on an attached volume misleads its readers. An older publish context goes as a whole: by null where there is no new
 /// one, else by a JSON patch, as a merge patch would keep its keys, which nobody here knows.
 pub fn attached(attachment: &Attachment, context: Option<&StringMap>) -> Write {
     let context = context.filter(|context| !context.is_empty()).map(|context| {
@@ -303,7 +268,7 @@ pub fn detached(attachment: &Attachment) -> Write {
     write_status(attachment, status)
 }
 
-/// Status: the attach failed. The code is what tells the kubelet of a full node (KEP-4876); an older code is cleared by
+/// Status: the attach failed. By the code the kubelet knows a full node (KEP-4876); an older code is cleared by
 /// an explicit null.
 pub fn attach_error(attachment: &Attachment, failure: &Failure, now: Timestamp) -> Write {
     let mut error = error_body(failure, now);
@@ -357,6 +322,24 @@ fn unless_changed(attachment: &Attachment, mut write: Write) -> Write {
     write
 }
 
+/// A JSON patch of a PersistentVolume.
+fn on_volume(volume: &Volume, operations: Vec<Value>) -> Write {
+    Write {
+        target: WriteTarget::Volume(volume.name.clone()),
+        form: PatchType::Json,
+        body: patch_of(&volume.uid, operations),
+    }
+}
+
+/// A JSON patch of the metadata of an attachment.
+fn on_attachment(attachment: &Attachment, operations: Vec<Value>) -> Write {
+    Write {
+        target: WriteTarget::Attachment(attachment.name.clone()),
+        form: PatchType::Json,
+        body: patch_of(&attachment.uid, operations),
+    }
+}
+
 /// The operations, on condition that the object is still the one with this UID.
 fn patch_of(uid: &str, operations: Vec<Value>) -> Value {
     let same = json!({"op": "test", "path": "/metadata/uid", "value": uid});
@@ -388,10 +371,25 @@ fn remove_finalizer(at: usize, finalizer: &str) -> Vec<Value> {
     ]
 }
 
+/// The operations that set annotations; where there is no map of annotations yet, it is made.
+fn annotate(attachment: &Attachment, entries: &[(&str, &str)]) -> Vec<Value> {
+    if attachment.has_annotations {
+        return entries.iter().map(|(key, value)| add_annotation(key, value)).collect();
+    }
+    let all: Map<String, Value> = entries
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).into()))
+        .collect();
+    vec![
+        json!({"op": "test", "path": ANNOTATIONS, "value": null}),
+        json!({"op": "add", "path": ANNOTATIONS, "value": all}),
+    ]
+}
+
 fn add_annotation(key: &str, value: &str) -> Value {
     json!({"op": "add", "path": annotation_path(key), "value": value})
 }
 
 fn annotation_path(key: &str) -> String {
-    format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"))
+    format!("{ANNOTATIONS}/{}", key.replace('~', "~0").replace('/', "~1"))
 }

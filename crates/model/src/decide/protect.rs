@@ -25,8 +25,8 @@ pub enum KeepReason {
     Attached,
 }
 
-/// Whether a driver may have to release a volume, told from the object alone: it is being deleted, or migration of its
-/// in-tree plug-in was taken back, so that another attacher, or none, is to serve it.
+/// Whether a driver may have to release a volume, as the object alone says: it is being deleted, or migration of its
+/// in-tree plug-in was taken back, and another attacher, or none, is to serve it.
 pub fn may_release(volume: &Volume, driver: &DriverFacts) -> bool {
     let unwanted = volume.deleting || volume.is_in_tree_without(&driver.name);
     unwanted && volume.finalizers.contains(&driver.finalizer)

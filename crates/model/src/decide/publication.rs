@@ -1,4 +1,4 @@
-//! What is known of a volume at its node, told from the attachment alone, so that it survives every restart.
+//! What is known of a volume at its node. It is read from the attachment alone, and so survives every restart.
 
 use super::driver_facts::DriverFacts;
 use super::grpc_code;
@@ -7,7 +7,7 @@ use crate::objects::Attachment;
 /// Whether a volume is published to the node of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Publication {
-    /// It was never claimed by us, so that nothing was ever called.
+    /// It was never claimed by us, and nothing was ever called.
     Never,
     /// The driver's last answer to ControllerPublishVolume was an error that says: it is not.
     Refused,
@@ -24,7 +24,7 @@ impl Publication {
     }
 }
 
-/// Whether an attachment carries our finalizer from a publish: a call may have been made for it, so that the finalizer goes only
+/// Whether an attachment carries our finalizer from a publish: a call may have been made for it, so the finalizer goes only
 /// after ControllerUnpublishVolume answered OK.
 ///
 /// The finalizer and the node ID are written together, before the first call, by the Go sidecar as by us. A finalizer that

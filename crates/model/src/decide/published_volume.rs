@@ -1,7 +1,7 @@
 //! Which volume an attachment stands for, where that volume may be, and who else has it there.
 //!
 //! "Which volume, at which node ID, is this VolumeAttachment" is asked here and nowhere else, by attach, detach, comparison and
-//! release, and by what is told of them. Evidence counts in one order, and where there is none the answer is a refusal: no call is
+//! release, and by what is reported of them. Evidence counts in one order, and where there is none the answer is a refusal: no call is
 //! made for a guess.
 
 use jiff::SignedDuration;
@@ -12,10 +12,10 @@ use super::calls::VolumeOnNode;
 use super::observed::{Claimant, NodeEntry, Observed};
 use super::refusal::Refusal;
 use crate::api::names::finalizer_name;
-use crate::objects::{Attachment, AttachmentSource, SecretReference, Volume, VolumeSource, is_blank};
+use crate::objects::{Attachment, AttachmentSource, SecretReference, Volume, is_blank};
 
-/// By how much the clocks of two API servers of a cluster may differ. Within it a volume that was made again is not told from the
-/// former one, so it is no longer than it must be.
+/// By how much the clocks of two API servers of a cluster may differ. Within it a volume that was made again cannot be distinguished
+/// from the former one, so it is no longer than it must be.
 const CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(2);
 
 /// The handle and secret of the volume that an attachment stands for: what was noted when it was claimed; else the spec that it
@@ -66,8 +66,8 @@ pub(super) fn whole_note(attachment: &Attachment) -> Result<(), Refusal> {
 /// The handle of the volume that an attachment stands for, if that is known ([`published_volume`]).
 pub fn known_handle<'a>(attachment: &'a Attachment, volume: Option<&'a Volume>) -> Option<&'a str> {
     let noted = attachment.volume_note.as_ref().map(|note| &*note.handle);
-    let told = || Some(published_volume(attachment, volume).ok()?.0);
-    noted.or_else(told).filter(|handle| !is_blank(handle))
+    let found = || Some(published_volume(attachment, volume).ok()?.0);
+    noted.or_else(found).filter(|handle| !is_blank(handle))
 }
 
 /// The handle of the volume that a call would be about, if that is known: of what is to be attached, that of its PersistentVolume.
@@ -78,7 +78,7 @@ pub fn wanted_handle<'a>(attachment: &'a Attachment, volume: Option<&'a Volume>)
     described.or_else(|| known_handle(attachment, volume))
 }
 
-/// Whether two attachments are of one volume. Their handles tell: a PersistentVolume that was made again under its name is another
+/// Whether two attachments are of one volume. Their handles decide: a PersistentVolume that was made again under its name is another
 /// volume, and two PersistentVolumes of one handle are one. Only where a handle is not known does the name of the PersistentVolume count,
 /// or what it says now; in doubt they are of one volume.
 pub fn is_same_volume(one: (&Attachment, Option<&Volume>), other: (&Attachment, Option<&Volume>)) -> bool {
@@ -122,10 +122,7 @@ pub(super) fn was_made_later(volume: &Volume, attachment: &Attachment) -> bool {
 }
 
 fn handle(volume: &Volume) -> Option<&str> {
-    match &volume.spec.source {
-        VolumeSource::Csi(source) => Some(&source.handle),
-        VolumeSource::Untranslated(_) | VolumeSource::Other => None,
-    }
+    volume.spec.csi().map(|source| &*source.handle)
 }
 
 /// Every place where the volume may be. First where the CSINode says, as the Go sidecar does. A node that is shut down or
@@ -210,7 +207,7 @@ impl Claimant {
     }
 }
 
-/// Whether an attachment stands for the volume at a place, so that the place is not to be taken from it for the sake of `beside`.
+/// Whether an attachment stands for the volume at a place, and the place is not to be taken from it for the sake of `beside`.
 /// `volume` is the PersistentVolume that it names, `registered` the ID that the CSINode of its node says, if these are known.
 ///
 /// Where the handle is not known, that it names the same PersistentVolume as `beside` counts; where no node ID was noted, as when

@@ -1,9 +1,9 @@
 //! What is attached, compared with what the driver lists: the reconciler of the Go sidecar (`--reconcile-sync`).
 //!
-//! An attachment that the driver says otherwise about is looked at again as if it were not settled: a wanted one is
+//! An attachment that the driver lists otherwise is worked on again as if it were not settled: a wanted one is
 //! published once more, the remains of a finished detach are taken back. It goes further than the sidecar in care: a
 //! mismatch must be found by two passes in a row before anything is done about it, because a listing takes time and
-//! attachments change meanwhile; and it counts until a pass finds it gone, so that a failed repair is not forgotten. Repairs that the
+//! attachments change meanwhile; and it counts until a pass finds it gone, so a failed repair is not forgotten. Repairs that the
 //! driver answers with OK and that change nothing in its list come more and more rarely.
 //!
 //! Volumes without an attachment are never touched, and `attached` is never taken from a live one.
@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::attach::not_replaced;
+use super::attach::{node_refusal, not_replaced};
 use super::observed::{NodeEntry, Observed};
 use super::published_volume::published_volume;
 use super::refusal::Refusal;
@@ -85,18 +85,7 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
     let noted = attachment.node_id.as_deref();
     let node_id = match (observed.node, noted) {
         (NodeEntry::Registered(node_id), _) | (_, Some(node_id)) => node_id,
-        (NodeEntry::Missing, None) => return Err(Refusal::NodeNotFound(attachment.node.clone()).into()),
-        (NodeEntry::BlankId, None) => {
-            return Err(Refusal::BlankNodeId {
-                node: attachment.node.clone(),
-                driver: driver.name.clone(),
-            }
-            .into());
-        }
-        (NodeEntry::WithoutDriver, None) => {
-            let (node, driver) = (attachment.node.clone(), driver.name.clone());
-            return Err(Refusal::DriverNotOnNode { node, driver }.into());
-        }
+        (entry, None) => return Err(node_refusal(observed, entry).into()),
     };
     Ok(Some(Expectation {
         name: attachment.name.clone(),

@@ -7,53 +7,35 @@ use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, SecretReference, TranslationError};
 
 /// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar
-/// search for; they are kept word for word.
+/// search for; they are kept exactly.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 pub enum Refusal {
-    /// The source names a PersistentVolume and carries a spec.
     #[error("both InlineCSIVolumeSource and PersistentVolumeName specified in VA source")]
     SourceTwice,
-    /// The source is empty.
     #[error("neither InlineCSIVolumeSource nor PersistentVolumeName specified in VA source")]
     SourceMissing,
-    /// The PersistentVolume is not there.
     #[error("persistentvolume {0:?} not found")]
     VolumeNotFound(Arc<str>),
-    /// The PersistentVolume is being deleted.
     #[error("PersistentVolume {0:?} is marked for deletion")]
     VolumeDeleting(Arc<str>),
-    /// The PersistentVolume is not a CSI volume.
     #[error("pv spec contained non-csi source that was not migrated")]
     NotCsi,
-    /// The in-line spec is not a CSI volume.
     #[error("inline volume spec contains nil CSI source")]
     InlineNotCsi,
-    /// There is no CSINode for the node.
     #[error("csinode.storage.k8s.io {0:?} not found")]
     NodeNotFound(Arc<str>),
-    /// The driver did not register on the node.
     #[error("CSINode {node} does not contain driver {driver}")]
-    DriverNotOnNode {
-        /// The node.
-        node: Arc<str>,
-        /// The driver.
-        driver: Arc<str>,
-    },
+    DriverNotOnNode { node: Arc<str>, driver: Arc<str> },
     /// The driver registered on the node with a node ID that says nothing.
     #[error("CSINode {node} has a blank node ID for driver {driver}; restart the driver's pod on that node")]
-    BlankNodeId {
-        /// The node.
-        node: Arc<str>,
-        /// The driver.
-        driver: Arc<str>,
-    },
+    BlankNodeId { node: Arc<str>, driver: Arc<str> },
     /// Somebody blanked where the volume was attached, and nothing else says it.
     #[error(
         "annotation {NODE_ID_ANNOTATION} of the VolumeAttachment is blank, and {0}: the node ID at which the volume is attached is \
          unknown; set the annotation to that node ID"
     )]
     BlankNodeAnnotation(Box<Refusal>),
-    /// The volume has no handle that says anything.
     #[error("the volumeHandle of the volume is blank")]
     BlankHandle,
     /// What is attached stands for another volume than the one that has its name now.
@@ -62,13 +44,9 @@ pub enum Refusal {
          created again; delete the VolumeAttachment once no pod on the node uses the volume"
     )]
     VolumeReplaced {
-        /// The attachment.
         attachment: Arc<str>,
-        /// Name of the PersistentVolume.
         volume: Arc<str>,
-        /// The handle that is attached.
         attached: Box<str>,
-        /// The handle of the PersistentVolume.
         now: Box<str>,
     },
     /// The PersistentVolume is younger than what is attached, and there is no note of the one before.
@@ -78,16 +56,11 @@ pub enum Refusal {
          volumeattachment {attachment} '{VOLUME_ANNOTATION}={{\"handle\":\"ID\"}}'"
     )]
     VolumeUnknown {
-        /// The attachment.
         attachment: Arc<str>,
-        /// Its node.
         node: Arc<str>,
-        /// Name of the PersistentVolume.
         volume: Arc<str>,
-        /// The handle of the PersistentVolume.
         handle: Box<str>,
     },
-    /// The access modes cannot be expressed in CSI.
     #[error("CSI does not support the combination of access modes of this volume: {0}")]
     AccessModes(&'static str),
     /// The volume belongs to an in-tree plug-in, and its CSI successor cannot take it.
@@ -99,11 +72,8 @@ pub enum Refusal {
          make the volume with a smaller {field}"
     )]
     VolumeTooLarge {
-        /// The PersistentVolume, or the VolumeAttachment that describes the volume itself.
         object: Box<str>,
-        /// The field.
         field: &'static str,
-        /// How much memory it needs.
         bytes: usize,
     },
     /// The note of the volume is larger than what is kept of it, or a claim would make it so.
@@ -112,22 +82,11 @@ pub enum Refusal {
          at most {MAX_VOLUME_FIELD} are supported, so that nothing says for certain where the volume may be; take those entries out of \
          its list \"former\" where the volume is not attached"
     )]
-    NoteTooLarge {
-        /// The attachment.
-        attachment: Arc<str>,
-        /// How much memory the note needs.
-        bytes: usize,
-    },
-    /// Another attachment wants the same volume on the same node.
+    NoteTooLarge { attachment: Arc<str>, bytes: usize },
     #[error(
         "VolumeAttachment {attachment} has the same volume on node {node} attached; a detach now would remove it there"
     )]
-    SharedOnNode {
-        /// The other attachment.
-        attachment: Arc<str>,
-        /// The node of both.
-        node: Arc<str>,
-    },
+    SharedOnNode { attachment: Arc<str>, node: Arc<str> },
     /// The driver cannot be asked any more, and what it may have published is not let go for that.
     #[error(
         "CSI driver {0} does not announce PUBLISH_UNPUBLISH_VOLUME any more, so that the volume, which it may have published, \
@@ -148,22 +107,14 @@ pub enum Refusal {
         secret.namespace, secret.name, secret.namespace, secret.name
     )]
     SecretNotAllowed {
-        /// The Secret.
         secret: SecretReference,
-        /// The AttacherConfig.
         config: Arc<str>,
-        /// The driver.
         driver: Arc<str>,
     },
     /// The volume belongs to another driver than the attachment names. The Go sidecar does not check this and would
     /// hand the handle to the wrong backend.
     #[error("the volume belongs to CSI driver {volume} but the VolumeAttachment names {attacher}")]
-    OtherDriver {
-        /// Driver in the volume's source.
-        volume: Arc<str>,
-        /// Driver in the attachment.
-        attacher: Arc<str>,
-    },
+    OtherDriver { volume: Arc<str>, attacher: Arc<str> },
 }
 
 impl Refusal {

@@ -25,12 +25,12 @@ pub struct ReleaseRequest {
     pub uid: String,
     /// `metadata.deletionTimestamp` of the object, so that a request from before the deletion does not count.
     pub deleted: Timestamp,
-    /// When it was asked for. It tells one request from another, and an old one does not count: the node may be back since.
+    /// When it was made. No two requests have the same time, and an old one does not count: the node may be back since.
     pub at: Timestamp,
     /// Who asks, as the API server knows them.
     #[serde(default)]
     pub by: String,
-    /// Why.
+    /// Why, in the words of the person; may be empty.
     #[serde(default)]
     pub reason: String,
     /// What makes it safe, if it is not what the driver lists.
@@ -73,26 +73,20 @@ pub struct ReleaseAnswer {
 
 /// Why a request is not granted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum ReleaseRefusal {
-    /// The annotation is not a request.
     #[error("the annotation attacher.csi.dev/release cannot be read: {0}")]
     Unreadable(String),
-    /// It names another object.
     #[error("the request is for an object with UID {0}, which is not that of this VolumeAttachment")]
     OtherObject(String),
-    /// It names another deletion.
     #[error("the request is for a deletion at {0}, which is not that of this VolumeAttachment")]
     OtherDeletion(Timestamp),
-    /// It is too old, or the clocks differ.
     #[error("the request of {0} is more than 15 minutes from the time of the operator; ask again")]
     Expired(Timestamp),
-    /// The volume is in use on the same machine by another attachment.
     #[error("VolumeAttachment {0} has the same volume on the same node")]
     InUseOnNode(Arc<str>),
-    /// The driver says that the volume is still there.
     #[error("the driver lists the volume as attached to the node (node ID {0})")]
     ListedAtNode(String),
-    /// The volume is attached to another node, so it cannot be attached nowhere.
     #[error(
         "VolumeAttachment {0} has the volume on another node, so the confirmation that it is attached nowhere is wrong"
     )]
@@ -103,7 +97,7 @@ pub enum ReleaseRefusal {
 }
 
 impl ReleaseRefusal {
-    /// Stable name.
+    /// Stable name, for the answer on the object.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Unreadable(_) => "Unreadable",

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// Values shorter than this are left alone: scrubbing "1" from a message would destroy it and hide nothing.
 const SHORTEST_SECRET: usize = 4;
-/// Of a longer text only the beginning is looked at and kept: four times what is kept of it in the end.
+/// Of a longer text only the beginning is searched and kept: four times what is kept of it in the end.
 const MAX_TEXT_BYTES: usize = 16 << 10;
 /// The longest search: about 100 ms. Only a text that nearly repeats a long and repetitive secret all along gets there.
 const MAX_STEPS: usize = 2_000_000;
@@ -78,7 +78,6 @@ impl<'a> Values<'a> {
 /// A way to print bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
-    /// As they are.
     Plain,
     /// With a backslash: JSON, `%q` of Go, strings of C.
     Backslash,
@@ -238,7 +237,6 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// What a backslash begins.
     fn escape(&mut self) -> Option<u8> {
         let byte = match self.take()? {
             b'a' => 7,

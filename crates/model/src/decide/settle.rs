@@ -34,7 +34,7 @@ pub fn settle(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec
 }
 
 /// What an answer to ControllerUnpublishVolume means: only OK is detached, unless the policy says that a volume or node
-/// that the driver does not find is as good. The second value is the failure that was taken for success, to be told.
+/// that the driver does not find is as good. The value is the failure that was taken for success, to be reported.
 pub fn unpublished(policy: &Policy, answer: Result<(), Failure>) -> Result<Option<Failure>, Failure> {
     match answer {
         Ok(()) => Ok(None),

@@ -77,7 +77,7 @@ pub fn observe<'a>(
         node: snapshot.node_entry(&driver.name),
         neighbours: &snapshot.neighbours,
         forced: false,
-        patience: DetachWait::Allowed,
+        detach_wait: DetachWait::Allowed,
         credentials,
         driver,
         policy,

@@ -3,14 +3,11 @@
 /// The access modes of a volume as a set; order and repetition carry no meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "a set of four modes and a rest")]
+#[allow(missing_docs, reason = "the fields are the names of the API")]
 pub struct AccessModes {
-    /// ReadWriteOnce.
     pub read_write_once: bool,
-    /// ReadOnlyMany.
     pub read_only_many: bool,
-    /// ReadWriteMany.
     pub read_write_many: bool,
-    /// ReadWriteOncePod.
     pub read_write_once_pod: bool,
     /// A mode that this version does not know.
     pub unknown: bool,

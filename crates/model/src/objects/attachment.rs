@@ -21,19 +21,17 @@ use crate::api::names::{
     RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION,
 };
 
-/// Longest value of an annotation for a person's word, in bytes. What is longer counts as absent.
+/// Longest value of an annotation that a person sets, in bytes. What is longer counts as absent.
 const MAX_WORD: usize = 4 << 10;
 
 /// A VolumeAttachment as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = VolumeAttachment, crates(kube_core = "::kube_core"))]
+#[allow(missing_docs, reason = "the fields of the API; metadata is reduced")]
 pub struct VolumeAttachmentWire {
-    /// Reduced object metadata.
     #[serde(deserialize_with = "slim_with_writer")]
     pub metadata: ObjectMeta,
-    /// What to attach where.
     pub spec: VolumeAttachmentSpecWire,
-    /// What was done.
     #[serde(default)]
     pub status: VolumeAttachmentStatusWire,
 }
@@ -188,18 +186,19 @@ pub struct ReleaseNote {
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own about the object"
 )]
+#[allow(
+    missing_docs,
+    reason = "a field without a comment is the field of the API with this name"
+)]
 pub struct Attachment {
-    /// `metadata.name`.
     pub name: Arc<str>,
     /// `metadata.uid`: names are deterministic and come back, UIDs never do.
     pub uid: Box<str>,
-    /// `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
     /// `metadata.creationTimestamp`, whole seconds.
     pub created: Option<Timestamp>,
     /// `metadata.deletionTimestamp`: set means "detach".
     pub deleting: Option<Timestamp>,
-    /// `metadata.finalizers`.
     pub finalizers: Finalizers,
     /// Annotation `csi.alpha.kubernetes.io/node-id`: the node ID that was used to publish. Absent too when it is blank.
     pub node_id: Option<Box<str>>,
@@ -223,18 +222,13 @@ pub struct Attachment {
     pub has_annotations: bool,
     /// `spec.attacher`: the CSI driver's name.
     pub attacher: Arc<str>,
-    /// `spec.nodeName`.
     pub node: Arc<str>,
-    /// `spec.source`.
     pub source: AttachmentSource,
-    /// `status.attached`.
     pub attached: bool,
     /// Whether `status.attachmentMetadata` has entries: the publish context handed to the kubelet. It may have up to 256 KiB, is the
     /// driver's, and nobody here reads it.
     pub has_publish_context: bool,
-    /// `status.attachError`.
     pub attach_error: Option<Box<VolumeError>>,
-    /// `status.detachError`.
     pub detach_error: Option<Box<VolumeError>>,
     /// Which client but this operator last wrote the status (`metadata.managedFields`).
     pub other_writer: Option<Box<StatusWriter>>,
@@ -310,7 +304,7 @@ fn volume_note(text: &str) -> (Option<Box<VolumeAnnotation>>, Option<Box<Oversiz
 }
 
 /// What a person wrote in an annotation, which is not kept when it is longer than [`MAX_WORD`].
-fn word(annotations: &mut BTreeMap<String, String>, key: &str) -> Option<Box<str>> {
+fn set_by_person(annotations: &mut BTreeMap<String, String>, key: &str) -> Option<Box<str>> {
     let value = annotations.remove(key).filter(|value| value.len() <= MAX_WORD);
     value.map(String::into_boxed_str)
 }
@@ -346,10 +340,10 @@ impl From<VolumeAttachmentWire> for Attachment {
             node_id: noted_node.filter(|id| !is_blank(id)).map(String::into_boxed_str),
             volume_note,
             note_too_large,
-            retry_now: word(&mut annotations, RETRY_NOW_ANNOTATION),
-            not_attached_at: word(&mut annotations, NOT_ATTACHED_AT_ANNOTATION),
-            release: word(&mut annotations, RELEASE_ANNOTATION).map(|request| {
-                let answer = word(&mut annotations, RELEASE_REFUSED_ANNOTATION);
+            retry_now: set_by_person(&mut annotations, RETRY_NOW_ANNOTATION),
+            not_attached_at: set_by_person(&mut annotations, NOT_ATTACHED_AT_ANNOTATION),
+            release: set_by_person(&mut annotations, RELEASE_ANNOTATION).map(|request| {
+                let answer = set_by_person(&mut annotations, RELEASE_REFUSED_ANNOTATION);
                 Box::new(ReleaseNote { request, answer })
             }),
             attacher: wire.spec.attacher.into(),

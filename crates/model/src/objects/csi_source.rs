@@ -9,10 +9,9 @@ use super::string_map::StringMap;
 
 /// Name and namespace of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields of the API")]
 pub struct SecretReference {
-    /// Namespace.
     pub namespace: Box<str>,
-    /// Name.
     pub name: Box<str>,
 }
 

@@ -44,7 +44,6 @@ impl ResourceVersion {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finalizers {
     entries: Box<[Box<str>]>,
-    /// Almost always absent.
     beyond: Option<Box<Beyond>>,
 }
 
@@ -56,7 +55,6 @@ struct Beyond {
     left_out: usize,
 }
 
-/// The entries, for people.
 impl fmt::Display for Finalizers {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, entry) in self.iter().enumerate() {
@@ -170,7 +168,7 @@ fn kept<M>(meta: SlimMeta<M>, writer: Option<ManagedFieldsEntry>) -> ObjectMeta 
     }
 }
 
-/// Text that is looked at while an object is read, and mostly not kept: a watch brings much of it.
+/// Text that is checked while an object is read, and mostly not kept: a watch brings much of it.
 #[derive(Deserialize)]
 struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
 
@@ -314,7 +312,7 @@ pub const MAX_VOLUME_FIELD: usize = 64 << 10;
 /// What an entry of a list or map costs beside its text: half a million empty texts are no bytes, and many MiB of memory.
 pub const ENTRY_SIZE: usize = 48;
 
-/// How much memory a list or map costs, told by the length of the text of each entry.
+/// How much memory a list or map costs, from the length of the text of each entry.
 pub(super) fn kept_size(lengths: impl IntoIterator<Item = usize>) -> usize {
     lengths
         .into_iter()

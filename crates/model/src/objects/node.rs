@@ -12,11 +12,10 @@ use super::meta::{boxed, is_blank, slim};
 /// A CSINode as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = CSINode, crates(kube_core = "::kube_core"))]
+#[allow(missing_docs, reason = "the fields of the API; metadata is reduced")]
 pub struct CsiNodeWire {
-    /// Reduced object metadata.
     #[serde(deserialize_with = "slim")]
     pub metadata: ObjectMeta,
-    /// Drivers registered on the node.
     #[serde(default)]
     pub spec: CsiNodeSpecWire,
 }
@@ -38,12 +37,10 @@ struct DriverWire {
 
 /// A cached CSINode: which drivers the kubelet registered, under which node ID.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields of the API")]
 pub struct CsiNode {
-    /// `metadata.name`, the node's name.
     pub name: Arc<str>,
-    /// `metadata.uid`.
     pub uid: Box<str>,
-    /// `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
     drivers: Box<[(Box<str>, Box<str>)]>,
 }

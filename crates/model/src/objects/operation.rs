@@ -2,13 +2,15 @@
 
 use super::Attachment;
 
-/// What a VolumeAttachment asks for: an attach while it exists, a detach while it is being deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// ControllerPublishVolume.
-    Attach,
-    /// ControllerUnpublishVolume.
-    Detach,
+named! {
+    /// What a VolumeAttachment asks for: an attach while it exists, a detach while it is being deleted. The word is that of
+    /// `status.lastFailure.operation` and of the metrics.
+    pub enum Operation {
+        /// ControllerPublishVolume.
+        Attach = "attach",
+        /// ControllerUnpublishVolume.
+        Detach = "detach",
+    }
 }
 
 impl Operation {
@@ -18,14 +20,6 @@ impl Operation {
             Self::Detach
         } else {
             Self::Attach
-        }
-    }
-
-    /// The word of `status.lastFailure.operation` and of the metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Attach => "attach",
-            Self::Detach => "detach",
         }
     }
 }

@@ -20,11 +20,10 @@ use super::string_map::StringMap;
 /// A PersistentVolume as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = PersistentVolume, crates(kube_core = "::kube_core"))]
+#[allow(missing_docs, reason = "the fields of the API; metadata is reduced")]
 pub struct PersistentVolumeWire {
-    /// Reduced object metadata.
     #[serde(deserialize_with = "slim")]
     pub metadata: ObjectMeta,
-    /// What the volume is.
     #[serde(default)]
     pub spec: VolumeSpecWire,
 }
@@ -57,12 +56,10 @@ struct ClaimWire {
 
 /// The claim that a PersistentVolume is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields of the API")]
 pub struct ClaimReference {
-    /// Namespace.
     pub namespace: Box<str>,
-    /// Name.
     pub name: Box<str>,
-    /// UID.
     pub uid: Box<str>,
 }
 
@@ -88,14 +85,15 @@ pub struct OversizedField {
 
 /// What has to be known of a volume to attach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "a field without a comment is the field of the API with this name"
+)]
 pub struct VolumeSpec {
-    /// Where it comes from.
     pub source: VolumeSource,
-    /// `accessModes`.
     pub access_modes: AccessModes,
     /// Whether `volumeMode` is Block.
     pub block: bool,
-    /// `mountOptions`.
     pub mount_options: Box<[Box<str>]>,
     /// A field that is larger than [`MAX_VOLUME_FIELD`] and was left out: the volume can be detached, and not attached.
     pub too_large: Option<Box<OversizedField>>,
@@ -113,20 +111,19 @@ impl VolumeSpec {
 
 /// A cached PersistentVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "a field without a comment is the field of the API with this name"
+)]
 pub struct Volume {
-    /// `metadata.name`.
     pub name: Arc<str>,
-    /// `metadata.uid`.
     pub uid: Box<str>,
-    /// `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
     /// `metadata.creationTimestamp`, whole seconds.
     pub created: Option<Timestamp>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// `metadata.finalizers`.
     pub finalizers: Finalizers,
-    /// `spec`.
     pub spec: VolumeSpec,
     /// That the source is one of an in-tree plug-in, whether it could be translated or not.
     pub in_tree: Option<Box<InTree>>,

@@ -72,7 +72,7 @@ async fn a_cancelled_consumer_passes_its_alarm_on() {
     let run = take(&queue).unwrap();
     let (mut handed, _tasks) = consumers(&queue, 1);
     tokio::task::yield_now().await;
-    // This consumer is the one that is told of the hold, and goes away while it waits for its end.
+    // This consumer is the one that learns of the hold, and goes away while it waits for its end.
     let cancelled = tokio::spawn({
         let queue = queue.clone();
         async move { queue.next().await.is_some() }

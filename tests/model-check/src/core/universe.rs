@@ -543,7 +543,7 @@ fn observed<'a>(snapshot: &'a Snapshot, facts: &'a DriverFacts, policy: &'a Poli
         SecretState::NotLoaded
     };
     Observed {
-        patience: if view.expired {
+        detach_wait: if view.expired {
             DetachWait::Expired
         } else {
             DetachWait::Allowed

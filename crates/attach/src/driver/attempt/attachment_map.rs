@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 /// Values by the name of a VolumeAttachment.
 ///
-/// An attachment may end without a word to whoever keeps something about it. Those that are gone are looked for when the map has
-/// doubled since the last time: so each entry costs two looks at the cache, however many there are.
+/// An attachment may end without a notification to those that keep something about it. Entries of attachments that are gone are
+/// removed when the map has doubled since the last time: so each entry costs two look-ups in the cache, however many there are.
 pub(in crate::driver) struct AttachmentMap<V> {
     entries: HashMap<Arc<str>, V>,
     least: usize,
-    /// The size at which those that are gone are looked for.
+    /// The size at which entries of attachments that are gone are removed.
     look_at: usize,
 }
 
 impl<V> AttachmentMap<V> {
-    /// An empty map, which looks for nothing below `least` entries.
+    /// An empty map, which removes nothing below `least` entries.
     pub fn new(least: usize) -> Self {
         Self {
             entries: HashMap::new(),
@@ -28,7 +28,7 @@ impl<V> AttachmentMap<V> {
         self.entries.get(name)
     }
 
-    /// The value under a name, which is made when there is none. `exists` tells whether an attachment is known.
+    /// The value under a name, which is made when there is none. `exists` says whether an attachment is known.
     pub fn get_or_insert(
         &mut self,
         name: &Arc<str>,
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn an_entry_costs_two_looks_however_many_there_are() {
         for many in [500_u32, 2000, 8192] {
-            let looks = Cell::new(0);
+            let look_ups = Cell::new(0);
             let mut map = AttachmentMap::new(LEAST);
             for _retry in 0..3 {
                 for number in 0..many {
@@ -67,13 +67,13 @@ mod tests {
                         &name,
                         || (),
                         |_| {
-                            looks.set(looks.get() + 1);
+                            look_ups.set(look_ups.get() + 1);
                             true
                         },
                     );
                 }
             }
-            assert!(looks.get() <= 2 * many, "{many}: {} looks", looks.get());
+            assert!(look_ups.get() <= 2 * many, "{many}: {} look-ups", look_ups.get());
         }
     }
 

@@ -42,12 +42,15 @@ impl Attempt<'_> {
             return StepResult::Continue;
         }
         let place = plan.place;
-        // Kept until the answer is on record, and what vanished meanwhile is taken back: whoever calls for this place next has
+        // Kept until the answer is on record, and what vanished meanwhile is taken back: the next call for this place has
         // to know of it, and so has who attaches a volume that can be on one node only at another one.
-        let alone = plan.capability.mode.is_for_one_node() && observed.patience == DetachWait::Allowed;
-        let taken = self.work.flights.begin_publish(place, &snapshot.attachment.name, alone);
+        let alone = plan.capability.mode.is_for_one_node() && observed.detach_wait == DetachWait::Allowed;
+        let taken = self
+            .work
+            .in_flight
+            .begin_publish(place, &snapshot.attachment.name, alone);
         let guard = match taken {
-            Ok(flight) => PublishGuard::new(self.work, flight, snapshot, place, self.secrets.clone()),
+            Ok(guard) => PublishGuard::new(self.work, guard, snapshot, place, self.secrets.clone()),
             Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
         };
         let deadline = self.timeouts().publish;
@@ -113,10 +116,10 @@ impl Attempt<'_> {
         plan: &UnpublishRequest<'_>,
     ) -> StepResult {
         events::node_gone(self, snapshot, &plan.places);
-        // The flights that were taken end when another one is occupied: that other call may be waiting for them.
-        let flights = plan.places.iter().map(|place| self.work.flights.acquire(*place));
-        let _flights: Vec<InFlightGuard> = match flights.collect() {
-            Ok(flights) => flights,
+        // The places that were taken are free again when another one is occupied: that other call may be waiting for them.
+        let places = plan.places.iter().map(|place| self.work.in_flight.acquire(*place));
+        let _guards: Vec<InFlightGuard> = match places.collect() {
+            Ok(guards) => guards,
             Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
         };
         for other in &plan.renew {
@@ -158,8 +161,8 @@ impl Attempt<'_> {
         for place in &plan.confirmed {
             report::confirmed(self, snapshot, *place);
         }
-        if let Some(life) = &self.life {
-            life.lock().confirmed = true;
+        if let Some(lifecycle) = &self.lifecycle {
+            lifecycle.lock().confirmed = true;
         }
         self.record_success(snapshot, observed, &Outcome::Unpublished).await
     }
@@ -189,12 +192,12 @@ impl Attempt<'_> {
 
     /// Keeps what is asked of the driver for the root of the trace.
     fn keep_publish_parameters(&self, plan: &PublishRequest<'_>) {
-        if let Some(life) = &self.life {
+        if let Some(lifecycle) = &self.lifecycle {
             let fs_type = match &plan.capability.access {
                 VolumeAccessType::Mount { fs_type, .. } => Some(Box::from(&**fs_type)),
                 VolumeAccessType::Block => None,
             };
-            life.lock().plan = Some(PublishParameters {
+            lifecycle.lock().plan = Some(PublishParameters {
                 read_only: plan.read_only,
                 access_mode: mode_name(plan.capability.mode),
                 fs_type,
@@ -210,7 +213,7 @@ impl Attempt<'_> {
         if self.work.context.store.is_claimed(&self.work.facts, snapshot, place) {
             return;
         }
-        let Ok(_flight) = self.work.flights.acquire(place) else {
+        let Ok(_in_flight) = self.work.in_flight.acquire(place) else {
             return;
         };
         let deadline = self.timeouts().unpublish;
@@ -236,7 +239,7 @@ impl Attempt<'_> {
         StepResult::Finish(self.without_lease(&snapshot.attachment.name, lost))
     }
 
-    /// Ends the attempt until another call for the place has ended, when everything is to be looked at again. It does not
+    /// Ends the attempt until another call for the place has ended, when everything is observed again. It does not
     /// wait inside the attempt: that other call may hang and be of the other lane, whose trouble is not to fill this one.
     /// A call at another node is waited for as long as a detach from there would be, and no longer: that node may be dead.
     pub(in crate::driver) fn wait_for_other_call(&self, snapshot: &Snapshot, occupied: CallInFlight) -> StepResult {
@@ -259,7 +262,7 @@ impl Attempt<'_> {
         self.work.config.borrow().timeouts.clone()
     }
 
-    /// Tells that a call is made, and remembers it for `callsPerSecond`.
+    /// Logs that a call is made, and counts it for `callsPerSecond`.
     pub(in crate::driver) fn log_call(
         &self,
         method: &str,

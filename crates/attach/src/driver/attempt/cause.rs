@@ -8,7 +8,6 @@ use crate::telemetry::names::error_type;
 pub(in crate::driver) enum FailureCause {
     /// Something that the call needs is missing, so that the driver was not even asked: what, as `error.type` has it.
     Missing(&'static str),
-    /// Another writer was first.
     Conflict,
     /// The driver refuses a detach at a former ID of the node, about which a person can do something.
     FormerNode,

@@ -11,7 +11,7 @@ use super::attachment_map::AttachmentMap;
 use crate::api::validated::Timeouts;
 use crate::decide::DetachWait;
 
-/// From this many on those whose attachment is gone are looked for.
+/// From this many on, entries of attachments that are gone are removed.
 const MANY: usize = 64;
 
 /// The longest that an attach is held back, whatever the deadlines are.
@@ -41,7 +41,7 @@ impl DetachWaits {
         }
     }
 
-    /// Holds an attach back; how long that may last from now on. `exists` tells whether an attachment is known.
+    /// Holds an attach back; how long that may last from now on. `exists` says whether an attachment is known.
     pub fn start(&self, name: &Arc<str>, limit: Duration, exists: impl Fn(&str) -> bool) -> Duration {
         let mut held = self.0.lock();
         let since = *held.get_or_insert(name, Instant::now, exists);

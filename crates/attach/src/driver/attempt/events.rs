@@ -1,4 +1,4 @@
-//! What is told to people as events: which reason, and in which words.
+//! The Events of an attempt: which reason, and which text.
 
 use std::time::Duration;
 
@@ -10,10 +10,9 @@ use crate::cache::Snapshot;
 use crate::clock;
 use crate::decide::{Failure, ReleaseRefusal, VolumeOnNode, grpc_code, is_final};
 use crate::events::{EventReason, EventType, NewEvent, involved_objects};
-use crate::insight::FailureNote;
+use crate::findings::FailureNote;
 use crate::objects::Operation;
 
-/// What is told.
 struct AttemptEvent {
     reason: EventReason,
     level: EventType,
@@ -22,12 +21,21 @@ struct AttemptEvent {
 }
 
 impl AttemptEvent {
-    /// What has one cause only.
     const fn of(reason: EventReason, note: String) -> Self {
         Self {
             reason,
             level: reason.level(),
             cause: "",
+            note,
+        }
+    }
+
+    /// A detach that the driver did not confirm: a warning.
+    const fn without_confirmation(cause: &'static str, note: String) -> Self {
+        Self {
+            reason: EventReason::Detached,
+            level: EventType::Warning,
+            cause,
             note,
         }
     }
@@ -88,14 +96,14 @@ pub(in crate::driver) fn failure_event(
     };
     // The command that helps must not wait behind the event of a refusal before the node had another ID.
     let former = cause == FailureCause::FormerNode;
-    let news = AttemptEvent {
+    let event = AttemptEvent {
         cause: if former { "former_node" } else { kind },
         ..AttemptEvent::of(reason, note.to_string())
     };
-    record_traced(attempt, snapshot, news);
+    record_traced(attempt, snapshot, event);
 }
 
-/// A volume is detached from a node that is not there as it was when the volume was attached. Told in the first attempt.
+/// A volume is detached from a node that is not there as it was when the volume was attached. The Event is written in the first attempt.
 pub(in crate::driver) fn node_gone(attempt: &Attempt<'_>, snapshot: &Snapshot, places: &[VolumeOnNode<'_>]) {
     if attempt.run.attempt() > 1 {
         return;
@@ -133,12 +141,7 @@ pub(in crate::driver) fn orphaned(
         place.node_id,
         answer.message
     );
-    let news = AttemptEvent {
-        level: EventType::Warning,
-        cause: "orphaned",
-        ..AttemptEvent::of(EventReason::Detached, note)
-    };
-    record_traced(attempt, snapshot, news);
+    record_traced(attempt, snapshot, AttemptEvent::without_confirmation("orphaned", note));
 }
 
 /// An attachment that may have been published was let go without a call, as `says` has it.
@@ -149,12 +152,11 @@ pub(in crate::driver) fn released(attempt: &Attempt<'_>, snapshot: &Snapshot, sa
         snapshot.attachment.node,
         attempt.work.facts.name,
     );
-    let news = AttemptEvent {
-        level: EventType::Warning,
-        cause: "capability_lost",
-        ..AttemptEvent::of(EventReason::Detached, note)
-    };
-    record_traced(attempt, snapshot, news);
+    record_traced(
+        attempt,
+        snapshot,
+        AttemptEvent::without_confirmation("capability_lost", note),
+    );
 }
 
 /// A former place was left out of a detach, as a person confirmed.
@@ -164,12 +166,7 @@ pub(in crate::driver) fn confirmed(attempt: &Attempt<'_>, snapshot: &Snapshot, p
          not attached there",
         place.volume_id, place.node_id, snapshot.attachment.node
     );
-    let news = AttemptEvent {
-        level: EventType::Warning,
-        cause: "confirmed",
-        ..AttemptEvent::of(EventReason::Detached, note)
-    };
-    record_traced(attempt, snapshot, news);
+    record_traced(attempt, snapshot, AttemptEvent::without_confirmation("confirmed", note));
 }
 
 /// An attachment was let go without the driver's confirmation, as a person asked: the record of who did so and why.
@@ -182,24 +179,23 @@ pub(in crate::driver) fn released_on_request(attempt: &Attempt<'_>, snapshot: &S
     record_traced(attempt, snapshot, AttemptEvent::of(EventReason::Released, note));
 }
 
-/// That was refused.
+/// A release that a person asked for was refused.
 pub(in crate::driver) fn release_refused(attempt: &Attempt<'_>, snapshot: &Snapshot, refusal: &ReleaseRefusal) {
     let note = format!(
         "{}: not released from node {} on request: {refusal}",
         volume(snapshot),
         snapshot.attachment.node
     );
-    let news = AttemptEvent {
+    let event = AttemptEvent {
         cause: refusal.reason(),
         ..AttemptEvent::of(EventReason::ReleaseRefused, note)
     };
-    record_traced(attempt, snapshot, news);
+    record_traced(attempt, snapshot, event);
 }
 
 /// What became of a volume whose VolumeAttachment vanished during the attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::driver) enum Vanished {
-    /// It was detached again.
     Detached,
     /// The driver did not detach it.
     Stays,
@@ -241,12 +237,12 @@ pub(in crate::driver) fn deleted_event(
         snapshot.attachment.name,
         snapshot.attachment.node
     );
-    let news = AttemptEvent {
+    let event = AttemptEvent {
         level: EventType::Warning,
         cause: "vanished",
         ..AttemptEvent::of(reason, note)
     };
-    record_event(work, snapshot, news, traceparent);
+    record_event(work, snapshot, event, traceparent);
 }
 
 /// An event about an attachment that belongs to no attempt.
@@ -254,17 +250,17 @@ pub(in crate::driver) fn record(work: &DriverContext, snapshot: &Snapshot, reaso
     record_event(work, snapshot, AttemptEvent::of(reason, note), None);
 }
 
-fn record_traced(attempt: &Attempt<'_>, snapshot: &Snapshot, news: AttemptEvent) {
-    record_event(attempt.work, snapshot, news, attempt.span.traceparent());
+fn record_traced(attempt: &Attempt<'_>, snapshot: &Snapshot, event: AttemptEvent) {
+    record_event(attempt.work, snapshot, event, attempt.span.traceparent());
 }
 
-fn record_event(work: &DriverContext, snapshot: &Snapshot, news: AttemptEvent, traceparent: Option<String>) {
+fn record_event(work: &DriverContext, snapshot: &Snapshot, event: AttemptEvent, traceparent: Option<String>) {
     work.context.events.record(NewEvent {
         driver: work.facts.name.clone(),
-        reason: news.reason,
-        level: news.level,
-        cause: news.cause.into(),
-        note: news.note,
+        reason: event.reason,
+        level: event.level,
+        cause: event.cause.into(),
+        note: event.note,
         traceparent,
         at: clock::now(),
         subjects: involved_objects(snapshot),

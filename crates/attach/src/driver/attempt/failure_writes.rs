@@ -29,7 +29,6 @@ pub(in crate::driver) struct FailureWriteLimiter {
 struct FailureWriteBudgets {
     /// For attachments that show no error of this direction yet.
     first: TokenBucket,
-    /// For those that do.
     again: TokenBucket,
 }
 
@@ -38,7 +37,7 @@ impl FailureWriteLimiter {
         Self {
             budgets: Mutex::new(FailureWriteBudgets {
                 // One write for each attachment, where an attach that goes well takes three: a driver that fails for
-                // thousands at once has it shown on all of them, before the attach/detach controller tells a time-out.
+                // thousands at once has it shown on all of them, before the attach/detach controller reports a time-out.
                 first: TokenBucket::new(Rate::from(200).with_burst(5_000), now),
                 again: TokenBucket::new(Rate::from(5).with_burst(100), now),
             }),

@@ -5,7 +5,7 @@
 //! open what it makes of them.
 //!
 //! A Publish also lasts until its volume has been taken back, where its VolumeAttachment vanished meanwhile. No object
-//! tells of that, so that a Publish of the same volume at another node asks here.
+//! shows that, so a Publish of the same volume at another node asks here.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -21,7 +21,6 @@ type CallKey = (Box<str>, Box<str>);
 #[derive(Clone, Default)]
 pub(in crate::driver) struct InFlightCalls(Arc<Mutex<BTreeMap<CallKey, Call>>>);
 
-/// A call in flight.
 struct Call {
     ended: watch::Sender<()>,
     /// The VolumeAttachment, when it is a Publish.
@@ -30,11 +29,11 @@ struct Call {
 
 /// The right to call; given up on drop.
 pub(in crate::driver) struct InFlightGuard {
-    flights: InFlightCalls,
+    calls: InFlightCalls,
     key: CallKey,
 }
 
-/// Somebody else's call.
+/// A call of another attempt.
 pub(in crate::driver) struct CallInFlight {
     ended: watch::Receiver<()>,
     /// The VolumeAttachment whose volume is being published at another node, when that is in the way.
@@ -84,7 +83,7 @@ impl InFlightCalls {
         running.insert(key.clone(), Call { ended, publish_of });
         drop(running);
         Ok(InFlightGuard {
-            flights: self.clone(),
+            calls: self.clone(),
             key,
         })
     }
@@ -102,14 +101,14 @@ impl Call {
 impl CallInFlight {
     /// Waits for the end of that call.
     pub async fn wait_finished(mut self) {
-        // Nothing is ever sent; the sender goes with the flight.
+        // Nothing is ever sent; the sender is dropped with the call.
         while self.ended.changed().await.is_ok() {}
     }
 }
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.flights.0.lock().remove(&self.key);
+        self.calls.0.lock().remove(&self.key);
     }
 }
 
@@ -127,33 +126,33 @@ mod tests {
 
     #[tokio::test]
     async fn a_second_call_waits_for_the_first() {
-        let flights = InFlightCalls::default();
-        let first = flights.acquire(here()).ok().unwrap();
-        let second = flights.acquire(here()).err().unwrap();
-        let third = flights.acquire(here()).err().unwrap();
+        let calls = InFlightCalls::default();
+        let first = calls.acquire(here()).ok().unwrap();
+        let second = calls.acquire(here()).err().unwrap();
+        let third = calls.acquire(here()).err().unwrap();
         let waiting = tokio::spawn(async move { tokio::join!(second.wait_finished(), third.wait_finished()) });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         drop(first);
         waiting.await.unwrap();
-        assert!(flights.acquire(here()).is_ok());
-        assert!(flights.0.lock().is_empty(), "nothing stays behind");
+        assert!(calls.acquire(here()).is_ok());
+        assert!(calls.0.lock().is_empty(), "nothing stays behind");
     }
 
     #[tokio::test]
     async fn a_volume_for_one_node_waits_for_its_publish_at_another() {
-        let flights = InFlightCalls::default();
+        let calls = InFlightCalls::default();
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
         let elsewhere = at("volume", "elsewhere");
-        // Other volumes, and a detach, whose VolumeAttachment tells of it.
+        // Other volumes, and a detach, whose VolumeAttachment shows it.
         let _others =
-            ["volum", "volume-2"].map(|volume| flights.begin_publish(at(volume, "z"), &one, true).ok().unwrap());
-        let _detach = flights.acquire(at("volume", "detached")).ok().unwrap();
-        let first = flights.begin_publish(here(), &one, true).ok().unwrap();
-        let second = flights.begin_publish(elsewhere, &other, true).err().unwrap();
+            ["volum", "volume-2"].map(|volume| calls.begin_publish(at(volume, "z"), &one, true).ok().unwrap());
+        let _detach = calls.acquire(at("volume", "detached")).ok().unwrap();
+        let first = calls.begin_publish(here(), &one, true).ok().unwrap();
+        let second = calls.begin_publish(elsewhere, &other, true).err().unwrap();
         assert_eq!(second.elsewhere.as_deref(), Some("one"));
-        let shared = flights.begin_publish(elsewhere, &other, false).ok().unwrap();
-        let third = flights.begin_publish(here(), &one, true).err().unwrap();
+        let shared = calls.begin_publish(elsewhere, &other, false).ok().unwrap();
+        let third = calls.begin_publish(here(), &one, true).err().unwrap();
         assert_eq!(
             third.elsewhere, None,
             "it waits for its own place, however long that takes"
@@ -161,14 +160,14 @@ mod tests {
         drop((first, shared));
         second.wait_finished().await;
         third.wait_finished().await;
-        assert!(flights.begin_publish(elsewhere, &other, true).is_ok());
+        assert!(calls.begin_publish(elsewhere, &other, true).is_ok());
     }
 
     #[test]
     fn other_places_are_free() {
-        let flights = InFlightCalls::default();
-        let _here = flights.acquire(here()).ok().unwrap();
-        assert!(flights.acquire(at("volume", "other")).is_ok());
-        assert!(flights.acquire(at("other", "node")).is_ok());
+        let calls = InFlightCalls::default();
+        let _here = calls.acquire(here()).ok().unwrap();
+        assert!(calls.acquire(at("volume", "other")).is_ok());
+        assert!(calls.acquire(at("other", "node")).is_ok());
     }
 }

@@ -18,7 +18,6 @@ pub(super) struct NotKept(Vec<Difference>);
 /// One part of a write that the answer does not show.
 #[derive(Debug, PartialEq, Eq)]
 enum Difference {
-    /// It is not there.
     Missing(String),
     /// An annotation has another value.
     Changed(String),
@@ -97,7 +96,7 @@ fn added(path: &str, value: &Value, present: &Finalizers, answer: &Returned, fou
     }
 }
 
-/// The annotations that a later step rests on, as they are told.
+/// The annotations that a later step rests on, for the log.
 const KEYS: &[&str] = &[NODE_ID_ANNOTATION, VOLUME_ANNOTATION, RELEASE_REFUSED_ANNOTATION];
 
 fn annotation(key: &str, written: &str, record: &Attachment) -> Option<Difference> {

@@ -16,7 +16,7 @@ use crate::telemetry::names::error_type;
 
 impl Attempt<'_> {
     /// Takes in a volume that the cache does not know, if there is one. The watch of volumes may be behind that of
-    /// attachments, which told us of this one: an error on the attachment, gone again a moment later, would only alarm
+    /// attachments, which brought this one: an error on the attachment, gone again a moment later, would only alarm
     /// people. One that has gone meanwhile is not taken in.
     pub(in crate::driver) async fn fetch_volume(&self, name: Arc<str>) {
         let reading = self.work.context.store.read::<Volume>(&name);

@@ -1,4 +1,4 @@
-//! One attempt at a VolumeAttachment: observe, decide, perform one effect, take in the answer, decide again.
+//! One attempt at a VolumeAttachment: observe, decide, perform one effect, apply the answer, decide again.
 
 pub(super) mod attachment_map;
 pub(super) mod call;
@@ -24,7 +24,7 @@ use super::release;
 use super::secret_waiters::Withheld;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::{ApiError, ApiErrorKind, SecretData};
-use crate::cache::{AttacherKey, EnqueueCause as ConditionReason, Snapshot, lane_of, observe};
+use crate::cache::{AttacherKey, EnqueueCause, Snapshot, lane_of, observe};
 use crate::decide::patch::{self, WriteTarget};
 use crate::decide::{self, Action, Failure, Observed, Policy, Refusal, SecretState, Write};
 use crate::queue::{Run, RunResult};
@@ -40,7 +40,7 @@ use writes::failed_with;
 
 /// An attempt takes four steps at most; more of them mean that somebody changes the objects under our hands.
 const MAX_STEPS: usize = 16;
-/// Runs one attempt.
+
 pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> RunResult {
     work.waits.calls.end(name);
     let mut attempt = Attempt {
@@ -49,7 +49,7 @@ pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str
         config: work.config.borrow().clone(),
         client: work.client(),
         span: Span::disabled(),
-        life: None,
+        lifecycle: None,
         ended: AttemptResult::NoChange,
         secrets: None,
         needed_secret: None,
@@ -63,11 +63,11 @@ pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str
         may_be_on_record: false,
         calls: AtomicU32::new(0),
     };
-    let verdict = run_to_completion(&mut attempt, name).await;
+    let result = run_to_completion(&mut attempt, name).await;
     attempt.end_span(name);
     work.queue.settle_rate(run, attempt.calls.load(Ordering::Relaxed));
-    attempt.settle_waits(name, verdict);
-    verdict
+    attempt.settle_waits(name, result);
+    result
 }
 
 async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
@@ -76,7 +76,7 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
     let longest_hold = longest_hold(&config.timeouts);
     let mut opened = false;
     for step in 0..=MAX_STEPS {
-        // Without the Lease no step is begun, be it a call or a write. Each call is looked at again when it is made.
+        // Without the Lease no step is begun, be it a call or a write. The fence asks again at each call.
         if !work.client().may_start() {
             return attempt.without_lease(name, LeaseLost::NotStarted);
         }
@@ -86,7 +86,7 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
         // What is claimed for an AttacherConfig that goes would stay behind, so this cannot wait for the next attempt.
         policy.leaving = work.config.borrow().leaving;
         let mut observed = Observed {
-            patience: work.waits.holds.state(name, longest_hold),
+            detach_wait: work.waits.holds.state(name, longest_hold),
             forced: work.waits.forced.contains(&snapshot.attachment),
             ..observe(&snapshot, &work.facts, &policy, SecretState::NotLoaded)
         };
@@ -94,8 +94,8 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
         let action = (work.context.rules.attachment)(&observed);
         let attaches = snapshot.attachment.deleting.is_none() && !matches!(action, Action::ProtectVolume(_));
         if attaches && !work.context.store.lists().is_of_one_state() {
-            // What was looked at may be of another state of the API server than the rest, such as a protected volume. To protect
-            // one more is not wrong in any.
+            // One object may be of another state of the API server than the rest, such as a protected volume. To protect one more
+            // volume is right in each of them.
             return RunResult::RequeueAfter(LIST_REST);
         }
         if let Action::AwaitDetach(other) = &action {
@@ -107,7 +107,7 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
         if let Action::Ignore(reason) = action {
             traced!(
                 debug,
-                work.lives.context_of(&snapshot),
+                work.lifecycles.context_of(&snapshot),
                 driver = &*work.facts.name,
                 VolumeAttachment = name,
                 ?reason,
@@ -117,7 +117,7 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
         }
         if lane_of(&snapshot.attachment, observed.forced) != run.lane() {
             // It was deleted since it was handed out, or attached, and must not take the place of an attach: others have lanes of their own.
-            work.context.store.enqueue(name, ConditionReason::Delete);
+            work.context.store.enqueue(name, EnqueueCause::Delete);
             return RunResult::Requeue;
         }
         if !std::mem::replace(&mut opened, true) {
@@ -126,9 +126,9 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
                 continue;
             }
         }
-        let result = attempt.step_or_end(step, &snapshot, &observed, action).await;
-        if let StepResult::Finish(verdict) = result {
-            return verdict;
+        let stepped = attempt.step_or_end(step, &snapshot, &observed, action).await;
+        if let StepResult::Finish(result) = stepped {
+            return result;
         }
     }
     RunResult::Failed
@@ -158,16 +158,16 @@ impl Attempt<'_> {
 
     /// Takes in what the attachment waits for after the attempt, and shows in the status of the AttacherConfig whether that
     /// is a Secret which the driver is not given.
-    fn settle_waits(&self, name: &str, verdict: RunResult) {
+    fn settle_waits(&self, name: &str, result: RunResult) {
         let (work, waits) = (self.work, &self.work.waits);
-        if verdict == RunResult::Done {
+        if result == RunResult::Done {
             return waits.end(name);
         }
         // An attempt that did not get as far as the Secret learned nothing about it.
         if self.needed_secret.is_some() || self.denied_secret.is_some() {
             waits.secrets.learn(name, self.denied_secret.as_ref(), &work.publisher);
         }
-        let failed = matches!(verdict, RunResult::Failed | RunResult::FailedWith { .. });
+        let failed = matches!(result, RunResult::Failed | RunResult::FailedWith { .. });
         if let Some(reference) = self.needed_secret.as_ref().filter(|_| failed) {
             let tried = self.secrets.as_ref().map(SecretData::version);
             let (requests, queue) = (&work.context.requests, &work.queue);
@@ -195,7 +195,7 @@ impl Attempt<'_> {
     }
 
     /// Ends an attempt for which the Lease was lost. Nothing failed and nothing is written: others may work for the driver
-    /// by now. Whoever holds the Lease next looks at everything anew, this process too.
+    /// by now. The next holder of the Lease observes everything again, this process too.
     pub(super) fn without_lease(&mut self, name: &str, lost: LeaseLost) -> RunResult {
         let driver = &*self.work.facts.name;
         match lost {
@@ -298,7 +298,7 @@ impl Attempt<'_> {
         step
     }
 
-    /// A write on the way to the call. When it was made from a stale copy, the object is read and looked at again;
+    /// A write on the way to the call. When it was made from a stale copy, the object is read and observed again;
     /// when the object is as we knew it, the API server means its refusal.
     async fn write_before_call(
         &mut self,
@@ -307,7 +307,7 @@ impl Attempt<'_> {
         write: &Write,
         what: &str,
     ) -> StepResult {
-        let carries = self.life.is_some() && self.config.tracing.outgoing_annotation;
+        let carries = self.lifecycle.is_some() && self.config.tracing.outgoing_annotation;
         let outcome = match &write.target {
             WriteTarget::Attachment(_) if carries => self.write_trace_context(snapshot, write).await,
             _ => self.write(&self.work.context.requests, snapshot, write).await,

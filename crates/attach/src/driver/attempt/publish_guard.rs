@@ -12,17 +12,17 @@ pub(in crate::driver) struct PublishGuard<'w> {
     work: &'w DriverContext,
     publish: UnfinishedPublish,
     is_finished: bool,
-    /// Whether the VolumeAttachment was looked for and not found.
+    /// Whether the cache did not show the VolumeAttachment.
     is_missed: bool,
     /// Held as long as the Publish is watched over.
-    _flight: InFlightGuard,
+    _in_flight: InFlightGuard,
 }
 
 impl<'w> PublishGuard<'w> {
-    /// Watches over the Publish of a volume at a place, whose flight was taken.
+    /// Watches over the Publish of a volume at a place, where the call is registered as in flight.
     pub fn new(
         work: &'w DriverContext,
-        flight: InFlightGuard,
+        in_flight: InFlightGuard,
         snapshot: &Snapshot,
         place: VolumeOnNode<'_>,
         secrets: Option<SecretData>,
@@ -32,36 +32,34 @@ impl<'w> PublishGuard<'w> {
             published_at: place.into(),
             secrets,
         };
-        Self::of(work, flight, publish)
+        Self::of(work, in_flight, publish)
     }
 
     /// Watches over one that was kept.
-    pub fn of(work: &'w DriverContext, flight: InFlightGuard, publish: UnfinishedPublish) -> Self {
+    pub fn of(work: &'w DriverContext, in_flight: InFlightGuard, publish: UnfinishedPublish) -> Self {
         Self {
             work,
             publish,
             is_finished: false,
             is_missed: false,
-            _flight: flight,
+            _in_flight: in_flight,
         }
     }
 
-    /// The driver's work.
     pub fn work(&self) -> &'w DriverContext {
         self.work
     }
 
-    /// The Publish.
     pub fn publish(&self) -> &UnfinishedPublish {
         &self.publish
     }
 
-    /// Notes that the cache does not show the VolumeAttachment: from here on people are told when the Publish is kept.
+    /// Notes that the cache does not show the VolumeAttachment: from here on an Event is written when the Publish is kept.
     pub fn missed(&mut self) {
         self.is_missed = true;
     }
 
-    /// The outcome is recorded, or the volume was taken back, or people were told that it was not.
+    /// The outcome is recorded, or the volume was taken back, or an Event says that it was not.
     pub fn finished(mut self) {
         self.is_finished = true;
     }

@@ -19,7 +19,7 @@ use crate::queue::RunResult;
 use crate::telemetry::names::attr;
 use crate::traces::AttemptResult;
 
-/// Attachments that are looked at without a pause.
+/// Attachments that are examined without a pause.
 const AT_ONCE: usize = 256;
 /// How many pages' time a listing may take.
 const LISTING_PAGES: u32 = 10;
@@ -36,10 +36,10 @@ impl Attempt<'_> {
             return StepResult::Finish(RunResult::RequeueAfter(LIST_REST));
         }
         // Held until the finalizer is gone: a call that begins meanwhile could put the volume at the node again.
-        let mut flights: Vec<InFlightGuard> = Vec::with_capacity(plan.places.len());
+        let mut guards: Vec<InFlightGuard> = Vec::with_capacity(plan.places.len());
         for place in &plan.places {
-            match self.work.flights.acquire(*place) {
-                Ok(flight) => flights.push(flight),
+            match self.work.in_flight.acquire(*place) {
+                Ok(guard) => guards.push(guard),
                 Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
             }
         }

@@ -1,4 +1,4 @@
-//! How an attempt is told: spans, logs, metrics and the driver's status.
+//! What is reported of an attempt: spans, logs, metrics and the driver's status.
 
 use jiff::Timestamp;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::telemetry::names::{self, attr};
 use crate::traces::{AttemptResult, attributes};
 use csi_attacher_runtime::state::FailureRecord;
 
-/// What the span of an attempt tells from its start.
+/// What the span of an attempt has from its start.
 pub(in crate::driver) fn set_attempt_attributes(
     span: &mut Span,
     work: &DriverContext,
@@ -173,7 +173,7 @@ pub(in crate::driver) fn report_detach_wait(
 ) {
     traced!(
         debug,
-        work.lives.context_of(snapshot),
+        work.lifecycles.context_of(snapshot),
         driver = &*work.facts.name,
         VolumeAttachment = &*snapshot.attachment.name,
         waits_for = other,

@@ -10,14 +10,14 @@ use crate::telemetry::w3c;
 use crate::traces::AttemptResult;
 
 impl Attempt<'_> {
-    /// Opens the span. True when the attachment was written to on the way, so that it has to be looked at again.
+    /// Opens the span. True when the attachment was written to on the way, and has to be observed again.
     pub(super) async fn open_span(&mut self, snapshot: &Snapshot) -> bool {
         let begun = self
             .work
-            .lives
+            .lifecycles
             .start_attempt(self.run, snapshot, is_settled(snapshot, self.work));
         self.span = begun.span;
-        self.life = begun.life;
+        self.lifecycle = begun.lifecycle;
         report::set_attempt_attributes(&mut self.span, self.work, self.run, snapshot);
         match begun.rolled {
             Some(root) if self.config.tracing.outgoing_annotation => {
@@ -30,21 +30,23 @@ impl Attempt<'_> {
         }
     }
 
-    /// Ends the span, and the life that it is a part of if that is over.
+    /// Ends the span, and the lifecycle that it is a part of if that is over.
     pub(super) fn end_span(&mut self, name: &str) {
         std::mem::take(&mut self.span).end();
         let store = &self.work.context.store;
-        if let Some(life) = self.life.take() {
+        if let Some(lifecycle) = self.lifecycle.take() {
             let ended = std::mem::replace(&mut self.ended, AttemptResult::NoChange);
-            self.work.lives.end_attempt(&life, ended, || store.attachment(name));
+            self.work
+                .lifecycles
+                .end_attempt(&lifecycle, ended, || store.attachment(name));
         }
     }
 
-    /// The claim, with the trace that the attach is told in.
+    /// The claim, with the trace of the attach.
     pub(super) fn with_trace(&self, claim: Write) -> Write {
-        match (&self.life, self.config.tracing.outgoing_annotation) {
-            (Some(life), true) => {
-                let context = life.lock().root_context();
+        match (&self.lifecycle, self.config.tracing.outgoing_annotation) {
+            (Some(lifecycle), true) => {
+                let context = lifecycle.lock().root_context();
                 patch::with_trace(claim, &w3c::traceparent(&context))
             }
             _ => claim,

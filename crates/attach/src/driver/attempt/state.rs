@@ -21,17 +21,16 @@ pub(in crate::driver) const LIST_REST: Duration = Duration::from_millis(200);
 /// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
 pub(in crate::driver) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 
-/// Everything of one attempt.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and no state")]
 pub(in crate::driver) struct Attempt<'w> {
     pub work: &'w DriverContext,
     pub run: &'w Run<AttacherKey>,
     pub config: Arc<DriverConfig>,
     pub client: FencedClient,
-    /// Opened by the first step that does something: looking at a settled object makes no span.
+    /// Opened by the first step that does something: a settled object makes no span.
     pub span: Span,
-    /// The life that the attempt is a part of, when it is traced.
-    pub life: Option<SharedLifecycle>,
+    /// The lifecycle that the attempt is a part of, when it is traced.
+    pub lifecycle: Option<SharedLifecycle>,
     /// How it ended, as far as it has.
     pub ended: AttemptResult,
     pub secrets: Option<SecretData>,
@@ -68,11 +67,8 @@ pub(in crate::driver) enum FailureNote {
     Failed,
 }
 
-/// How a step went.
 pub(in crate::driver) enum StepResult {
-    /// Look again.
     Continue,
-    /// The attempt is over.
     Finish(RunResult),
 }
 

@@ -3,8 +3,8 @@
 //! Our finalizer makes that impossible, unless somebody removes it by force or the API server goes back to an older state.
 //! Then nobody will ever ask for the detach, and the volume would stay attached to a node that no object names. But a
 //! cache can be wrong, and the volume may be in use: it is taken back only after a live read has confirmed that the object
-//! is gone, and not if a write that records it as attached may have been taken in. Else it stays where it is, and people are
-//! told. What ends before that is known is kept for the driver's next engine (`unfinished.rs`).
+//! is gone, and not if a write that records it as attached may have been taken in. Else it stays where it is, and an Event
+//! says so. What ends before that is known is kept for the driver's next engine (`unfinished.rs`).
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::telemetry::Span;
 const TRIES: u32 = 6;
 const TRIES_WHILE_BELIEVED: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// How many of the kept ones are looked at at once.
+/// How many of the kept ones are checked in parallel.
 const AT_ONCE: usize = 10;
 
 /// A Publish whose VolumeAttachment may be gone, with what is needed to take its volume back.
@@ -49,11 +49,10 @@ struct Undo<'a> {
 pub(in crate::driver) enum UndoRun {
     /// Within a run of the queue, which counts among the calls at once.
     OfQueue,
-    /// Beside the queue.
     Beside,
 }
 
-/// Looks again at what the former engine of the driver left unfinished. The flights are taken at once, so that nobody calls for
+/// Looks again at what the former engine of the driver left unfinished. Their places are taken at once, so that nobody calls for
 /// these places before.
 pub(in crate::driver) fn resume_unfinished(work: Arc<DriverContext>) -> impl Future<Output = ()> {
     let left = work.context.unfinished.take(&work.facts.name);
@@ -62,14 +61,14 @@ pub(in crate::driver) fn resume_unfinished(work: Arc<DriverContext>) -> impl Fut
         .filter_map(|publish| {
             let name = &publish.snapshot.attachment.name;
             // There is one for each place.
-            let flight = work.flights.begin_publish(publish.place(), name, false).ok()?;
-            Some((publish, flight))
+            let guard = work.in_flight.begin_publish(publish.place(), name, false).ok()?;
+            Some((publish, guard))
         })
         .collect();
     async move {
         let guards: Vec<_> = begun
             .into_iter()
-            .map(|(publish, flight)| PublishGuard::of(&work, flight, publish))
+            .map(|(publish, guard)| PublishGuard::of(&work, guard, publish))
             .collect();
         if guards.is_empty() {
             return;
@@ -127,7 +126,6 @@ pub(in crate::driver) async fn unpublish_if_deleted(
 #[derive(PartialEq, Eq)]
 enum UndoResult {
     Finished,
-    /// The Lease was lost.
     Unfinished,
 }
 
@@ -230,7 +228,7 @@ impl Undo<'_> {
         UndoResult::Finished
     }
 
-    fn tell(&self, what: Vanished) {
+    fn report(&self, what: Vanished) {
         events::deleted_event(self.work, self.snapshot(), self.span.traceparent(), what);
     }
 
@@ -246,7 +244,7 @@ impl Undo<'_> {
             nodeID = place.node_id,
             "{why}"
         );
-        self.tell(what);
+        self.report(what);
     }
 
     /// Unpublishes the volume of an object that is gone, as long as nobody wants it at that place.
@@ -269,12 +267,12 @@ impl Undo<'_> {
                     volumeHandle = place.volume_id,
                     "the VolumeAttachment was deleted while its volume was being attached; detached the volume again"
                 );
-                self.tell(Vanished::Detached);
+                self.report(Vanished::Detached);
                 return UndoResult::Finished;
             };
             let CallFailure::Driver(error) = error else {
                 // Whoever holds the Lease next finds no object that speaks of this volume.
-                self.tell(Vanished::LeaseLost);
+                self.report(Vanished::LeaseLost);
                 return UndoResult::Unfinished;
             };
             traced!(

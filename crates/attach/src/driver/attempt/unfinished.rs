@@ -2,7 +2,7 @@
 //!
 //! The VolumeAttachment of a Publish can vanish while the call lasts, and then no object names the volume. `undo.rs` takes
 //! it back. When the Lease is lost before that, or the engine of the driver ends, only this process knows of the call: so it
-//! is kept here, beyond the engine, and the next engine for the driver looks again. Another replica cannot know.
+//! is kept here, beyond the engine, and the next engine for the driver checks it. Another replica does not have it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl UnfinishedPublishes {
         fits
     }
 
-    /// Notes that an attachment is being recorded as attached. True when it may be recorded so already. `exists` tells whether
+    /// Notes that an attachment is being recorded as attached. True when it may be recorded so already. `exists` says whether
     /// an attachment is known.
     pub(in crate::driver) fn begin_record(&self, attachment: &Attachment, exists: impl Fn(&str) -> bool) -> bool {
         let mut unanswered = self.unanswered.lock();

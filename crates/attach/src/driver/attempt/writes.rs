@@ -18,7 +18,7 @@ use crate::queue::RunResult;
 /// How often a result is offered to the API server before the attempt counts as failed.
 const MAX_WRITES: u32 = 4;
 const FIRST_WRITE_PAUSE: Duration = Duration::from_millis(100);
-/// How long a result is offered to an API server that asks for patience.
+/// How long a result is written again to an API server that answers 429 or 503.
 const LONGEST_INSISTENCE: Duration = Duration::from_mins(2);
 
 impl Attempt<'_> {
@@ -35,7 +35,7 @@ impl Attempt<'_> {
         .await
     }
 
-    /// Writes a result down. When somebody else changed the object meanwhile, the writes are made anew from what it is
+    /// Writes a result down. When somebody else changed the object meanwhile, the writes are made again from what it is
     /// now: the call behind the result is not to be repeated for that.
     pub(in crate::driver) async fn record(
         &mut self,
@@ -78,8 +78,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the object shows the result by now, whatever was written: what nobody wrote, no watch would tell of, and nobody would
-    /// look again.
+    /// Whether the object shows the result by now, whatever was written: what nobody wrote, no watch would bring, and nobody would
+    /// observe again.
     fn is_on_record(&self, snapshot: &Snapshot) -> Result<(), ApiError> {
         let newest = self.cached_snapshot(snapshot);
         let differs = |newest: &Snapshot| self.is_same_work(snapshot, newest) && !is_settled(newest, self.work);
@@ -122,7 +122,7 @@ impl Attempt<'_> {
             match answer {
                 Ok(gone) => return Ok(!gone),
                 Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(false),
-                // The next try waits by itself until the API server takes it; this one was not looked at.
+                // The next try waits by itself until the API server takes it; this one was refused unread.
                 Err(error) if error.retry_after.is_some() && began.elapsed() < LONGEST_INSISTENCE => {}
                 Err(error) if error.is_transient() && tries < MAX_WRITES => {
                     // Many attachments are refused at the same time, and are not to come back at the same time.
@@ -170,7 +170,7 @@ impl Attempt<'_> {
             };
             if let Err(error) = written {
                 let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
-                // That the API server is out of order, or the object is gone, is told elsewhere.
+                // That the API server is out of order, or the object is gone, is reported elsewhere.
                 let is_refused = matches!(
                     error.kind,
                     ApiErrorKind::Forbidden | ApiErrorKind::Refused | ApiErrorKind::NotKept
@@ -186,8 +186,8 @@ impl Attempt<'_> {
         StepResult::Finish(failed_with(observed))
     }
 
-    /// The failure as the attachment shows it: with the trace to look at, if the AttacherConfig asks for that. The ID is the
-    /// same for each attempt of a life, so that what the kubelet makes of it stays one event.
+    /// The failure as the attachment shows it: with the ID of the trace, if the AttacherConfig asks for that. The ID is the
+    /// same for each attempt of a lifecycle, and the kubelet's Event about it stays one.
     fn with_trace_id(&self, failure: &Failure) -> Failure {
         let asked = self.config.tracing.error_suffix;
         let Some(id) = self.span.trace_id().filter(|_| asked) else {
@@ -202,7 +202,7 @@ impl Attempt<'_> {
     }
 
     /// Writes a failure down; once more when somebody else changed the object meanwhile, and not at all when the attachment
-    /// was claimed anew or recorded as attached. One that is to be detached by now shows it too: people wonder why that takes a while, and a driver
+    /// was claimed again or recorded as attached. One that is to be detached by now shows it too: people wonder why that takes a while, and a driver
     /// that goes on with a call after its deadline gets a moment to end it.
     async fn write_failure(
         &self,

@@ -35,8 +35,8 @@ impl AttemptFixture {
         let key = AttacherKey::Attachment(name.into());
         let rests = async {
             loop {
-                let held = self.engine.queue().held().find(|held| held.key == key);
-                let rest = held.map(|held| held.until.saturating_duration_since(Instant::now().into()));
+                let held = self.engine.queue().held().into_iter().find(|(held, _)| *held == key);
+                let rest = held.map(|(_, until)| until.saturating_duration_since(Instant::now().into()));
                 if rest.is_some_and(|rest| rest > Duration::from_secs(30) && rest <= Duration::from_mins(1)) {
                     return;
                 }
@@ -239,7 +239,7 @@ async fn what_a_sidecar_attached_in_between_is_not_detached() {
         // The place is free as soon as it was found out that nothing is to be taken back.
         let place = crate::decide::VolumeOnNode::new("h", "id0").unwrap();
         let free = async {
-            while stage.engine.work().flights.acquire(place).is_err() {
+            while stage.engine.work().in_flight.acquire(place).is_err() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };

@@ -1,4 +1,4 @@
-//! The traces of lives: what comes out, exactly once, whatever happens on the way.
+//! The traces of lifecycles: what comes out, exactly once, whatever happens on the way.
 
 mod comparisons;
 mod context;

@@ -101,7 +101,7 @@ impl<'w> ReconcileSyncSpan<'w> {
             ],
         );
         let known = self.work.context.store.attachment(&expected.name);
-        let life = known.and_then(|known| self.work.lives.context_of(&known));
+        let life = known.and_then(|known| self.work.lifecycles.context_of(&known));
         if let Some(life) = life {
             span.link(&life);
         }

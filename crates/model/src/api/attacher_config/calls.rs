@@ -12,24 +12,24 @@ use crate::api::rules;
 #[serde(rename_all = "camelCase", default)]
 pub struct TimeoutsSpec {
     /// Deadline of one ControllerPublishVolume call, from 1ms to 24h, such as 60s.
-    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::duration_range()]))]
+    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub publish: GoDuration,
 
     /// Deadline of one ControllerUnpublishVolume call, from 1ms to 24h, such as 60s.
-    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::duration_range()]))]
+    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub unpublish: GoDuration,
 
     /// Deadline of one ListVolumes call, that is of one page, from 1ms to 24h, such as 60s.
-    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::duration_range()]))]
+    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub list_volumes: GoDuration,
 
     /// Deadline of one Probe call, from 1ms to 24h, such as 15s.
-    #[schemars(extend("default" = "15s", "x-kubernetes-validations" = [rules::duration_range()]))]
+    #[schemars(extend("default" = "15s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub probe: GoDuration,
 
     /// Deadline of each of the calls that ask what the driver is and can do (GetPluginInfo, GetPluginCapabilities,
     /// ControllerGetCapabilities), from 1ms to 24h, such as 10s.
-    #[schemars(extend("default" = "10s", "x-kubernetes-validations" = [rules::duration_range()]))]
+    #[schemars(extend("default" = "10s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub identity: GoDuration,
 }
 
@@ -51,11 +51,11 @@ impl Default for TimeoutsSpec {
 #[schemars(extend("x-kubernetes-validations" = [rules::backoff_order()]))]
 pub struct BackoffSpec {
     /// Wait after the first failure, from 1ms to 24h; not longer than max.
-    #[schemars(extend("default" = "1s", "x-kubernetes-validations" = [rules::duration_range()]))]
+    #[schemars(extend("default" = "1s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub initial: GoDuration,
 
     /// Maximum wait, from 1ms to 24h.
-    #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::duration_range()]))]
+    #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub max: GoDuration,
 
     /// Length of each wait in percent of the previous one, from 100 (always the same) to 1000; 200 doubles it.

@@ -17,7 +17,7 @@ pub struct LeaderElectionSpec {
     pub enabled: bool,
 
     /// Namespace of the Lease. Empty: the namespace of the operator's pod. A sidecar must use the same one to be excluded.
-    #[schemars(length(max = rules::MAX_NAMESPACE), extend("x-kubernetes-validations" = [rules::namespace_or_empty()]))]
+    #[schemars(length(max = rules::NAMESPACE.max), extend("x-kubernetes-validations" = [rules::NAMESPACE.rule_or_empty()]))]
     pub namespace: String,
 
     /// Other namespaces in which an attacher that serves this driver may hold a Lease, such as a sidecar that was not removed
@@ -25,22 +25,22 @@ pub struct LeaderElectionSpec {
     /// It needs the permission to get, list and watch them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = rules::MAX_SIDECAR_NAMESPACES), extend(
-        "items" = rules::namespace_item(),
+        "items" = rules::NAMESPACE.item(),
         "x-kubernetes-list-type" = "set",
     ))]
     pub sidecar_namespaces: Vec<String>,
 
     /// How long other replicas wait after the last renewal before they acquire the Lease: whole seconds from 1s to 24h,
     /// such as 15s. After a crash no volume is attached for this time.
-    #[schemars(extend("default" = "15s", "x-kubernetes-validations" = [rules::duration_range(), rules::whole_seconds()]))]
+    #[schemars(extend("default" = "15s", "x-kubernetes-validations" = [rules::DURATION.rule(), rules::whole_seconds()]))]
     pub lease_duration: GoDuration,
 
     /// How long the leader continues without renewing the Lease before it stops; shorter than leaseDuration.
-    #[schemars(extend("default" = "10s", "x-kubernetes-validations" = [rules::duration_range()]))]
+    #[schemars(extend("default" = "10s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub renew_deadline: GoDuration,
 
     /// Interval between attempts to acquire or renew the Lease; renewDeadline must be longer than 1.2 times this.
-    #[schemars(extend("default" = "2s", "x-kubernetes-validations" = [rules::duration_range()]))]
+    #[schemars(extend("default" = "2s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub retry_period: GoDuration,
 }
 

@@ -11,13 +11,13 @@ use crate::api::rules;
 #[schemars(inline)]
 pub struct PublishSecretsSpec {
     /// Namespace of the Secrets.
-    #[schemars(length(min = 1, max = rules::MAX_NAMESPACE), extend("x-kubernetes-validations" = [rules::namespace()]))]
+    #[schemars(length(min = 1, max = rules::NAMESPACE.max), extend("x-kubernetes-validations" = [rules::NAMESPACE.rule()]))]
     pub namespace: String,
 
     /// Names of the Secrets. Omitted: all Secrets of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = rules::MAX_PUBLISH_SECRETS), extend(
-        "items" = rules::secret_name(),
+        "items" = rules::SECRET_NAME.item(),
         "x-kubernetes-list-type" = "set",
     ))]
     pub names: Option<Vec<String>>,

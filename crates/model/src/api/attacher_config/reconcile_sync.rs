@@ -18,7 +18,7 @@ pub struct ReconcileSyncSpec {
 
     /// Time from the end of one comparison to the beginning of the next, from 1ms to 24h, such as 1m. Up to a tenth is
     /// added at random.
-    #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::duration_range()]))]
+    #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub interval: GoDuration,
 
     /// Maximum number of volumes in one page of ListVolumes, from 1 to 1000000; 0 lets the driver choose. All pages are read

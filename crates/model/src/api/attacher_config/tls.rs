@@ -16,7 +16,7 @@ pub struct TlsSpec {
 
     /// Name in the driver's certificate, such as csi.example.com. Omitted: the host of the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = rules::MAX_HOST), extend("x-kubernetes-validations" = [rules::server_name()]))]
+    #[schemars(length(min = 1, max = rules::SERVER_NAME.max), extend("x-kubernetes-validations" = [rules::SERVER_NAME.rule()]))]
     pub server_name: Option<String>,
 }
 
@@ -26,10 +26,10 @@ pub struct TlsSpec {
 #[schemars(inline, extend("x-kubernetes-map-type" = "atomic"))]
 pub struct TlsSecretReference {
     /// Namespace of the Secret.
-    #[schemars(length(min = 1, max = rules::MAX_NAMESPACE), extend("x-kubernetes-validations" = [rules::namespace()]))]
+    #[schemars(length(min = 1, max = rules::NAMESPACE.max), extend("x-kubernetes-validations" = [rules::NAMESPACE.rule()]))]
     pub namespace: String,
 
     /// Name of the Secret in that namespace.
-    #[schemars(length(min = 1, max = rules::MAX_HOST), extend("x-kubernetes-validations" = [rules::object_name()]))]
+    #[schemars(length(min = 1, max = rules::SECRET_NAME.max), extend("x-kubernetes-validations" = [rules::SECRET_NAME.rule()]))]
     pub name: String,
 }

@@ -25,7 +25,7 @@ pub struct TracingSpec {
     /// `traceparent`.
     #[schemars(length(max = rules::MAX_ANNOTATIONS), extend(
         "default" = rules::TRACE_ANNOTATIONS,
-        "items" = rules::trace_annotation(),
+        "items" = rules::TRACE_ANNOTATION.item(),
         "x-kubernetes-list-type" = "set",
     ))]
     pub annotations: Vec<String>,
@@ -40,7 +40,7 @@ pub struct TracingSpec {
     pub max_attempts_per_trace: i64,
 
     /// Maximum duration of one trace, from 1m to 24h, such as 1h.
-    #[schemars(extend("default" = "1h", "x-kubernetes-validations" = [rules::trace_age()]))]
+    #[schemars(extend("default" = "1h", "x-kubernetes-validations" = [rules::TRACE_AGE.rule()]))]
     pub max_trace_age: GoDuration,
 
     /// Redaction of volumes and objects in spans.

@@ -1,27 +1,42 @@
-//! The rules of the schema, checked again.
+//! The rules of the schema, checked again: from a spec to a [`DriverConfig`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::checker::{Checker, is_driver_name, is_fs_type, is_label, is_server_name, is_subdomain};
-use super::problem::{ConfigErrors, SpecProblem};
 use super::{
-    BackoffSettings, CapabilityLost, Concurrency, DriverConfig, Endpoint, KubernetesApi, LeaderElection, ReconcileSync,
-    Timeouts, TlsSettings,
+    BackoffSettings, CapabilityLost, Concurrency, ConfigErrors, DriverConfig, Endpoint, FieldError, KubernetesApi,
+    LeaderElection, PublishSecrets, ReconcileSync, Redact, SecretNames, SpecProblem, Timeouts, TlsSettings, Tracing,
 };
+use crate::api::GoDuration;
 use crate::api::attacher_config::{
-    AttacherConfigSpec, BackoffSpec, ConcurrencySpec, KubernetesApiSpec, LeaderElectionSpec, ReconcileSyncMode,
-    ReconcileSyncSpec, TimeoutsSpec,
+    AttacherConfigSpec, BackoffSpec, ConcurrencySpec, KubernetesApiSpec, LeaderElectionSpec, PublishSecretsSpec,
+    ReconcileSyncMode, ReconcileSyncSpec, RedactionMode, TimeoutsSpec, TracingSpec,
 };
-use crate::api::rules;
+use crate::api::rules::{self, DurationRule, TextRule};
+
+/// Whether a text is the name of a CSI driver (CSI spec, "GetPluginInfo"): at most 63 ASCII letters, digits, `-` and `.`, a
+/// letter or digit at both ends.
+pub fn is_driver_name(name: &str) -> bool {
+    rules::DRIVER_NAME.check(name).is_ok()
+}
+
+impl Default for Tracing {
+    /// The defaults of the schema.
+    fn default() -> Self {
+        Checker::default().tracing(&TracingSpec::default())
+    }
+}
 
 impl TryFrom<&AttacherConfigSpec> for DriverConfig {
     type Error = ConfigErrors;
 
     fn try_from(spec: &AttacherConfigSpec) -> Result<Self, ConfigErrors> {
         let mut checker = Checker::default();
-        if spec.driver_name.as_deref().is_some_and(|name| !is_driver_name(name)) {
-            checker.report("driverName", SpecProblem::DriverName);
+        if let Some(name) = &spec.driver_name {
+            checker.text("driverName", name, &rules::DRIVER_NAME);
         }
         let endpoint = checker.endpoint(&spec.endpoint);
         let timeouts = checker.timeouts(&spec.timeouts);
@@ -33,9 +48,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
         let kubernetes_api = checker.kubernetes_api(&spec.kubernetes_api);
         let leader_election = checker.leader_election(&spec.leader_election);
         let tracing = checker.tracing(&spec.tracing);
-        if !is_fs_type(&spec.default_fs_type) {
-            checker.report("defaultFsType", SpecProblem::FsType);
-        }
+        checker.text("defaultFsType", &spec.default_fs_type, &rules::FS_TYPE);
         match endpoint {
             Some(endpoint) if checker.errors.is_empty() => Ok(Self {
                 driver_name: spec.driver_name.clone(),
@@ -61,7 +74,51 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
     }
 }
 
+/// Converts field by field and collects the problems. A bad field gives a harmless value that is never used, because
+/// its problem makes the whole conversion fail.
+#[derive(Default)]
+struct Checker {
+    errors: Vec<FieldError>,
+}
+
 impl Checker {
+    fn report(&mut self, path_in_spec: &str, problem: SpecProblem) {
+        let field = format!("spec.{path_in_spec}");
+        self.errors.push(FieldError { field, problem });
+    }
+
+    fn text(&mut self, path_in_spec: &str, text: &str, rule: &TextRule) {
+        if let Err(problem) = rule.check(text) {
+            self.report(path_in_spec, problem);
+        }
+    }
+
+    fn duration(&mut self, path_in_spec: &str, value: GoDuration) -> Duration {
+        self.duration_of(path_in_spec, value, &rules::DURATION)
+    }
+
+    fn duration_of(&mut self, path_in_spec: &str, value: GoDuration, rule: &DurationRule) -> Duration {
+        rule.check(value).unwrap_or_else(|problem| {
+            self.report(path_in_spec, problem);
+            DurationRule::MAX
+        })
+    }
+
+    fn number<N>(&mut self, path_in_spec: &str, value: i64, range: RangeInclusive<i64>, problem: SpecProblem) -> N
+    where
+        N: TryFrom<i64> + Default,
+    {
+        let number = N::try_from(value).ok().filter(|_| range.contains(&value));
+        number.unwrap_or_else(|| {
+            self.report(path_in_spec, problem);
+            N::default()
+        })
+    }
+
+    fn calls(&mut self, path_in_spec: &str, value: i64) -> u32 {
+        self.number(path_in_spec, value, 0..=rules::MAX_CALLS, SpecProblem::Calls)
+    }
+
     fn endpoint(&mut self, text: &str) -> Option<Endpoint> {
         text.parse().map_err(|problem| self.report("endpoint", problem)).ok()
     }
@@ -82,17 +139,23 @@ impl Checker {
         if spec.initial > spec.max {
             self.report("backoff.initial", SpecProblem::BackoffOrder);
         }
-        if !rules::FACTOR_RANGE.contains(&spec.factor_percent) {
-            self.report("backoff.factorPercent", SpecProblem::Factor);
-        }
-        if !rules::JITTER_RANGE.contains(&spec.jitter_percent) {
-            self.report("backoff.jitterPercent", SpecProblem::Jitter);
-        }
+        let factor: u32 = self.number(
+            "backoff.factorPercent",
+            spec.factor_percent,
+            100..=1000,
+            SpecProblem::Factor,
+        );
+        let jitter: u32 = self.number(
+            "backoff.jitterPercent",
+            spec.jitter_percent,
+            0..=100,
+            SpecProblem::Jitter,
+        );
         BackoffSettings {
             initial,
             max,
-            factor: spec.factor_percent as f64 / 100.0,
-            jitter: spec.jitter_percent as f64 / 100.0,
+            factor: f64::from(factor) / 100.0,
+            jitter: f64::from(jitter) / 100.0,
         }
     }
 
@@ -108,16 +171,11 @@ impl Checker {
     }
 
     fn reconcile_sync(&mut self, spec: &ReconcileSyncSpec) -> ReconcileSync {
-        let max_entries = i32::try_from(spec.max_entries)
-            .ok()
-            .filter(|_| (0..=rules::MAX_ENTRIES).contains(&spec.max_entries));
+        let (path, entries) = ("reconcileSync.maxEntries", 0..=rules::MAX_ENTRIES);
         ReconcileSync {
             enabled: spec.mode == ReconcileSyncMode::Auto,
             interval: self.duration("reconcileSync.interval", spec.interval),
-            max_entries: max_entries.unwrap_or_else(|| {
-                self.report("reconcileSync.maxEntries", SpecProblem::Entries);
-                0
-            }),
+            max_entries: self.number(path, spec.max_entries, entries, SpecProblem::Entries),
         }
     }
 
@@ -133,14 +191,10 @@ impl Checker {
         if !https {
             self.report("tls", SpecProblem::TlsWithoutHttps);
         }
-        if !is_label(&tls.secret_ref.namespace) {
-            self.report("tls.secretRef.namespace", SpecProblem::Namespace);
-        }
-        if !is_subdomain(&tls.secret_ref.name) {
-            self.report("tls.secretRef.name", SpecProblem::SecretName);
-        }
-        if tls.server_name.as_deref().is_some_and(|name| !is_server_name(name)) {
-            self.report("tls.serverName", SpecProblem::ServerName);
+        self.text("tls.secretRef.namespace", &tls.secret_ref.namespace, &rules::NAMESPACE);
+        self.text("tls.secretRef.name", &tls.secret_ref.name, &rules::SECRET_NAME);
+        if let Some(name) = &tls.server_name {
+            self.text("tls.serverName", name, &rules::SERVER_NAME);
         }
         Some(TlsSettings {
             secret: tls.secret_ref.clone(),
@@ -157,15 +211,15 @@ impl Checker {
     }
 
     fn leader_election(&mut self, spec: &LeaderElectionSpec) -> LeaderElection {
-        if !spec.namespace.is_empty() && !is_label(&spec.namespace) {
-            self.report("leaderElection.namespace", SpecProblem::Namespace);
+        if !spec.namespace.is_empty() {
+            self.text("leaderElection.namespace", &spec.namespace, &rules::NAMESPACE);
         }
         self.sidecar_namespaces(&spec.sidecar_namespaces);
         let known = self.errors.len();
         let lease_duration = self.duration("leaderElection.leaseDuration", spec.lease_duration);
         let renew_deadline = self.duration("leaderElection.renewDeadline", spec.renew_deadline);
         let retry_period = self.duration("leaderElection.retryPeriod", spec.retry_period);
-        // Times that are no times at all have been reported, and fit nothing.
+        // Durations out of range are reported above, and are not compared.
         if self.errors.len() == known {
             if lease_duration.is_zero() || lease_duration.subsec_nanos() != 0 {
                 self.report("leaderElection.leaseDuration", SpecProblem::WholeSeconds);
@@ -194,11 +248,68 @@ impl Checker {
         let mut known = BTreeSet::new();
         for (index, namespace) in namespaces.iter().enumerate() {
             let path = format!("leaderElection.sidecarNamespaces[{index}]");
-            if !is_label(namespace) {
-                self.report(&path, SpecProblem::Namespace);
+            if let Err(problem) = rules::NAMESPACE.check(namespace) {
+                self.report(&path, problem);
             } else if !known.insert(namespace) {
                 self.report(&path, SpecProblem::SidecarNamespaces);
             }
+        }
+    }
+
+    fn publish_secrets(&mut self, spec: &[PublishSecretsSpec]) -> PublishSecrets {
+        if spec.len() > rules::MAX_PUBLISH_SECRETS {
+            self.report("publishSecrets", SpecProblem::PublishSecrets);
+            return PublishSecrets::default();
+        }
+        let mut namespaces: BTreeMap<Box<str>, SecretNames> = BTreeMap::new();
+        for (index, entry) in spec.iter().enumerate() {
+            let path = format!("publishSecrets[{index}]");
+            self.text(&format!("{path}.namespace"), &entry.namespace, &rules::NAMESPACE);
+            let known = namespaces
+                .entry(entry.namespace.as_str().into())
+                .or_insert_with(|| SecretNames::Only(BTreeSet::new()));
+            let Some(names) = &entry.names else {
+                *known = SecretNames::All;
+                continue;
+            };
+            if !(1..=rules::MAX_PUBLISH_SECRETS).contains(&names.len()) {
+                self.report(&format!("{path}.names"), SpecProblem::SecretNames);
+                continue;
+            }
+            for (index, name) in names.iter().enumerate() {
+                self.text(&format!("{path}.names[{index}]"), name, &rules::SECRET_NAME);
+            }
+            if let SecretNames::Only(known) = known {
+                known.extend(names.iter().map(|name| Box::from(name.as_str())));
+            }
+        }
+        PublishSecrets::Listed(Arc::new(namespaces))
+    }
+
+    fn tracing(&mut self, spec: &TracingSpec) -> Tracing {
+        if spec.annotations.len() > rules::MAX_ANNOTATIONS {
+            self.report("tracing.annotations", SpecProblem::Annotations);
+        }
+        for (index, key) in spec.annotations.iter().enumerate() {
+            self.text(&format!("tracing.annotations[{index}]"), key, &rules::TRACE_ANNOTATION);
+        }
+        let (path, rates) = ("tracing.samplingRatePerMillion", 0..=rules::MILLION);
+        let rate = spec.sampling_rate_per_million;
+        let rate = rate.map(|rate| self.number(path, rate, rates, SpecProblem::Samples));
+        let (path, attempts) = ("tracing.maxAttemptsPerTrace", 1..=rules::MAX_ATTEMPTS);
+        let attempts = self.number(path, spec.max_attempts_per_trace, attempts, SpecProblem::Attempts);
+        Tracing {
+            sampling_rate_per_million: rate,
+            annotation_mode: spec.annotation_mode,
+            annotations: spec.annotations.clone(),
+            outgoing_annotation: spec.outgoing_annotation,
+            max_attempts: NonZeroU32::new(attempts).unwrap_or(NonZeroU32::MIN),
+            max_age: self.duration_of("tracing.maxTraceAge", spec.max_trace_age, &rules::TRACE_AGE),
+            redact: Redact {
+                volume_id: spec.redact.volume_id == RedactionMode::Hash,
+                names: spec.redact.names == RedactionMode::Hash,
+            },
+            error_suffix: spec.error_suffix,
         }
     }
 }

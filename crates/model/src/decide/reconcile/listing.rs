@@ -11,7 +11,7 @@ pub const MOST_UNCLAIMED: usize = 1_000;
 const LONGEST_HANDLE: usize = 1_024;
 
 /// What the driver lists, as far as anybody asks: a backend may have many more volumes than there are attachments. Each node of
-/// an entry is looked up, so that a listing costs as much as it is long, however many attachments a volume has.
+/// an entry is looked up, so a listing costs as much as it is long, however many attachments a volume has.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     /// In the order of handles, those of one handle in the order of node IDs.
@@ -161,7 +161,7 @@ impl Listing {
         }
     }
 
-    /// Compares what was listed with what was expected, when the listing is complete. What the driver does not tell is
+    /// Compares what was listed with what was expected, when the listing is complete. What the driver does not say is
     /// neither a contradiction nor an agreement.
     pub fn compare(self) -> Comparison {
         let mut compared = Comparison {

@@ -31,7 +31,7 @@ pub struct DecideModel {
     pub driver: DriverFacts,
     pub policy: Policy,
     pub neighbours: Neighbours,
-    pub patience: DetachWait,
+    pub detach_wait: DetachWait,
     /// Whether the driver lists the volume otherwise.
     pub forced: bool,
     /// What the driver answers; OK when there is nothing left.
@@ -90,7 +90,7 @@ pub fn world() -> DecideModel {
             ..Policy::default()
         },
         neighbours: Neighbours::default(),
-        patience: DetachWait::Allowed,
+        detach_wait: DetachWait::Allowed,
         forced: false,
         answers: VecDeque::new(),
         refused: Default::default(),
@@ -155,7 +155,7 @@ impl DecideModel {
     }
 
     pub fn out_of_patience(mut self) -> Self {
-        self.patience = DetachWait::Expired;
+        self.detach_wait = DetachWait::Expired;
         self
     }
 
@@ -196,7 +196,7 @@ impl DecideModel {
                 return Requeue::Forget;
             };
             let observed = Observed {
-                patience: self.patience,
+                detach_wait: self.detach_wait,
                 forced: self.forced,
                 ..crate::decide::observe(&snapshot, &driver, &policy, credentials)
             };

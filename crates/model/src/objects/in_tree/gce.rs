@@ -26,7 +26,7 @@ pub struct PersistentDiskWire {
 impl PersistentDiskWire {
     pub(super) fn translate(self, volume: &PersistentVolumeContext<'_>) -> Result<CsiSource, TranslationError> {
         let place = place(volume.labels)?;
-        // The driver tells "no partition" from a number by the empty value.
+        // For the driver the empty value is "no partition".
         let partition = match self.partition {
             0 => String::new(),
             number => number.to_string(),
@@ -41,7 +41,6 @@ impl PersistentDiskWire {
     }
 }
 
-/// Where a disk is.
 pub(super) enum DiskLocation {
     Zone(String),
     Region(String),
@@ -86,7 +85,7 @@ pub(super) fn region(zones: &[&str]) -> Result<String, TranslationError> {
     Err(TranslationError::Regions(regions))
 }
 
-/// The in-tree plug-in attached every disk to one node for writing or to many for reading and never looked closer; the
+/// The in-tree plug-in attached every disk to one node for writing or to many for reading without further checks; the
 /// CSI driver refuses anything else.
 pub fn access_modes(modes: AccessModes) -> AccessModes {
     let read_only = modes.read_only_many && !modes.read_write_once && !modes.read_write_many;

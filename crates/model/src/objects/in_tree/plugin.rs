@@ -8,20 +8,14 @@ use crate::objects::string_map::StringMap;
 
 /// An in-tree volume plug-in that has a CSI successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the variants are the fields of a PersistentVolume's spec")]
 pub enum InTreePlugin {
-    /// `gcePersistentDisk`.
     GcePersistentDisk,
-    /// `awsElasticBlockStore`.
     AwsElasticBlockStore,
-    /// `cinder`.
     Cinder,
-    /// `azureDisk`.
     AzureDisk,
-    /// `azureFile`.
     AzureFile,
-    /// `vsphereVolume`.
     VsphereVolume,
-    /// `portworxVolume`.
     PortworxVolume,
 }
 
@@ -98,12 +92,13 @@ fn go_set(entries: &[Box<str>]) -> String {
 }
 
 /// What a translation reads of the PersistentVolume around the source.
+#[allow(
+    missing_docs,
+    reason = "a field without a comment is the field of the API with this name"
+)]
 pub struct PersistentVolumeContext<'a> {
-    /// `metadata.name`.
     pub name: &'a str,
-    /// `metadata.labels`.
     pub labels: &'a BTreeMap<String, String>,
-    /// `metadata.annotations`.
     pub annotations: &'a BTreeMap<String, String>,
     /// `spec.claimRef.namespace`.
     pub claim_namespace: Option<&'a str>,

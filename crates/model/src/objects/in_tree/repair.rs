@@ -8,6 +8,7 @@ use super::plugin::{InTreePlugin, TranslationError};
 
 /// Why a handle cannot be completed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum RepairError {
     /// The driver took over no in-tree plug-in.
     #[error("could not find In-Tree driver name for CSI plugin {0}")]
@@ -23,15 +24,10 @@ pub enum RepairError {
     Node(usize),
     /// The node's zone is in no region.
     #[error("failed to get region from zone {zone}: {error}")]
-    Region {
-        /// The node's zone.
-        zone: Box<str>,
-        /// What is wrong with it.
-        error: TranslationError,
-    },
+    Region { zone: Box<str>, error: TranslationError },
 }
 
-/// Completes a translated handle by what the node ID tells, to compare it with the handles that ListVolumes answers.
+/// Completes a translated handle by what the node ID says, to compare it with the handles that ListVolumes answers.
 ///
 /// A GCE handle without a project takes project and, when unspecified, zone or region from the node it is attached to;
 /// the handles of all other migrated drivers are complete. A driver that took over no in-tree plug-in is an error. It is

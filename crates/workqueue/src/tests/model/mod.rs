@@ -198,12 +198,7 @@ impl World {
     fn compare(&self) {
         assert_eq!(self.state.len(), self.model.len());
         assert_eq!(self.state.running(), self.runs.len());
-        let mut held: HashMap<u8, Instant> = self
-            .state
-            .held()
-            .into_iter()
-            .map(|held| (held.key, held.until))
-            .collect();
+        let mut held: HashMap<u8, Instant> = self.state.held().into_iter().collect();
         for key in 0..KEYS {
             assert_eq!(self.state.failures(&key), self.model.failures(key), "failures of {key}");
             assert_eq!(held.remove(&key), self.model.held_until(key), "hold of {key}");

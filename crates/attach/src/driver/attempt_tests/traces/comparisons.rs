@@ -136,9 +136,12 @@ async fn a_comparison_that_found_a_difference_tells_which() {
             event("unknown", "detached", "attached")
         ]
     );
-    let life = TraceIdentity::derive("attach", "va-uid", 0);
-    let life = (format!("{:032x}", life.trace_id), format!("{:016x}", life.root_id));
-    assert_eq!(comparison.links, [life]);
+    let lifecycle = TraceIdentity::derive("attach", "va-uid", 0);
+    let lifecycle = (
+        format!("{:032x}", lifecycle.trace_id),
+        format!("{:016x}", lifecycle.root_id),
+    );
+    assert_eq!(comparison.links, [lifecycle]);
     assert!(!comparison.failed, "that is what it is for");
     assert_eq!(comparison.attributes["attacher.sync.mismatches"], Attribute::I64(2));
 }

@@ -1,4 +1,4 @@
-//! How lives end that come to nothing, and which do not end at all.
+//! How lifecycles end that come to nothing, and which do not end at all.
 
 use csi_attacher_runtime::Engine as _;
 
@@ -36,14 +36,14 @@ async fn an_attachment_that_goes_while_it_waits_is_aborted() {
     // There is no such volume, so that nothing holds the attachment.
     stage.attachment("va", "n1", &json!({"creationTimestamp": "2026-01-01T00:00:00Z"}));
     told.until(|spans| !named(spans, ATTEMPT).is_empty()).await;
-    assert_eq!(stage.engine.work().lives.len(), 1);
+    assert_eq!(stage.engine.work().lifecycles.len(), 1);
     removed(&stage, "va");
     let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
     let root = only(&spans, ATTACH);
     assert_aborted(root, "pv_not_found", "was deleted before");
     assert_eq!(root.text("attacher.start.source"), "creation");
     assert!(matches!(root.attributes["attacher.observe_lag"], Attribute::F64(lag) if lag > 1.0));
-    assert_eq!(stage.engine.work().lives.len(), 0);
+    assert_eq!(stage.engine.work().lifecycles.len(), 0);
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn an_attachment_that_goes_during_an_attempt_is_aborted_once() {
     removed(&stage, "va");
     let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
     assert_aborted(only(&spans, ATTACH), "INTERNAL", "was deleted before");
-    assert_eq!(stage.engine.work().lives.len(), 0);
+    assert_eq!(stage.engine.work().lifecycles.len(), 0);
 }
 
 #[tokio::test]
@@ -133,16 +133,16 @@ async fn only_the_end_of_the_config_ends_what_is_pending() {
     second.watch();
     let before = named(&told.spans().await, ATTEMPT).len();
     told.until(|spans| named(spans, ATTEMPT).len() > before).await;
-    let lives = second.engine.work().lives.clone();
+    let lifecycles = second.engine.work().lifecycles.clone();
     second.engine.drain().await;
-    lives.end_all();
+    lifecycles.end_all();
     let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
     assert_aborted(only(&spans, ATTACH), "INTERNAL", "AttacherConfig");
-    lives.end_all();
-    assert_eq!((named(&told.spans().await, ATTACH).len(), lives.len()), (1, 0));
+    lifecycles.end_all();
+    assert_eq!((named(&told.spans().await, ATTACH).len(), lifecycles.len()), (1, 0));
 }
 
-/// Somebody else says that it is attached: the life is over, and well.
+/// Somebody else says that it is attached: the lifecycle is over, and well.
 #[tokio::test]
 async fn what_is_attached_without_us_ended_well() {
     let told = Told::always().await;

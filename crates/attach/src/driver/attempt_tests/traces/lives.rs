@@ -1,4 +1,4 @@
-//! One trace for one life, across attempts, processes and epochs.
+//! One trace for one lifecycle, across attempts, processes and epochs.
 
 use tonic::Code;
 
@@ -90,7 +90,7 @@ async fn attempts_are_siblings_under_one_root() {
         "{patches:#?}"
     );
     drop(patches);
-    assert_eq!(stage.engine.work().lives.len(), 0);
+    assert_eq!(stage.engine.work().lifecycles.len(), 0);
 }
 
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn a_detach_points_to_its_attach_and_a_release_to_the_detach() {
     assert_siblings(&named(&spans, DETACH_ATTEMPT), detach);
     assert_eq!(only(&spans, RELEASE).links, [ids(detach)]);
     // The same volume goes to another node: that attach follows on the detach.
-    assert_eq!(stage.engine.work().lives.len(), 0);
+    assert_eq!(stage.engine.work().lifecycles.len(), 0);
 }
 
 #[tokio::test]

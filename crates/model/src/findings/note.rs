@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use crate::objects::Operation;
 
-/// What the Event says for doubt: the outcome of the call is not known.
+/// What the Event says when the outcome of the call is not known.
 const UNCERTAIN: &str = "; the call may still be in progress and the volume may be attached";
 
-/// An attempt that failed, as its Event tells it.
+/// An attempt that failed, as its Event records it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureNote<'a> {
     /// The volume's handle, if it is known.
     pub volume: Option<&'a str>,
     /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// What was tried.
+    /// The operation that failed.
     pub operation: Operation,
-    /// At which node.
+    /// Name of the node, not its ID.
     pub node: &'a str,
     /// Whether the outcome of the call is not known.
     pub uncertain: bool,
     /// How long after the failure the next attempt is made; written to a tenth of a second.
     pub delay: Duration,
-    /// What failed.
+    /// The error, as it is on the attachment.
     pub message: &'a str,
 }
 

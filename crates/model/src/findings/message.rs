@@ -1,23 +1,23 @@
-//! Findings in words. No text changes while the finding stays: times are given, not ages.
+//! The sentence about each finding. It does not change while the finding stays: it has times, not ages.
 
 use super::finding::{FindingInput, FindingKind};
 use crate::decide::{NodeEntry, replaced};
 use crate::objects::Attachment;
 
-/// Says what is wrong with one VolumeAttachment.
-pub fn finding_message(kind: FindingKind, looked: &FindingInput<'_>) -> String {
-    let attachment = looked.attachment;
-    let (name, node, driver) = (&attachment.name, &attachment.node, &looked.driver.name);
+/// What is wrong with one VolumeAttachment, and what a person should do.
+pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
+    let attachment = input.attachment;
+    let (name, node, driver) = (&attachment.name, &attachment.node, &input.driver.name);
     let volume = attachment.volume_name().map_or("", |name| name);
     match kind {
         FindingKind::AttachedTwice => format!(
             "VolumeAttachment {name}: PersistentVolume {volume} is attached to node {node} and to node {}, and its access \
              mode allows one node only; data may be damaged: find out which node has it in use, and delete the other \
              VolumeAttachment",
-            looked.attached_at.unwrap_or("?")
+            input.attached_at.unwrap_or("?")
         ),
-        FindingKind::VolumeReplaced => volume_replaced(looked),
-        FindingKind::NodeIdChanged => node_id_changed(looked),
+        FindingKind::VolumeReplaced => volume_replaced(input),
+        FindingKind::NodeIdChanged => node_id_changed(input),
         FindingKind::OtherAttacher => {
             let writer = attachment.other_writer.as_ref();
             format!(
@@ -27,7 +27,7 @@ pub fn finding_message(kind: FindingKind, looked: &FindingInput<'_>) -> String {
                 writer.map_or("another client", |writer| &writer.manager)
             )
         }
-        FindingKind::AttachStuck | FindingKind::DetachStuck => stuck(attachment, &looked.driver.finalizer),
+        FindingKind::AttachStuck | FindingKind::DetachStuck => stuck(attachment, &input.driver.finalizer),
         FindingKind::VolumeGone => format!(
             "VolumeAttachment {name}: PersistentVolume {volume} was deleted, and the attach/detach controller permanently \
              ignores the attachment to node {node}; delete the VolumeAttachment once no pod on the node uses the volume"
@@ -43,7 +43,7 @@ pub fn finding_message(kind: FindingKind, looked: &FindingInput<'_>) -> String {
         FindingKind::InlineLeftOver => format!(
             "VolumeAttachment {name}: the inline volume is left over on node {node}: {}; delete the VolumeAttachment once \
              no pod on the node uses the volume",
-            match looked.wanted_at {
+            match input.wanted_at {
                 Some(other) => format!("a later attachment wants it on node {other}"),
                 None => "the node has no CSINode any more".to_owned(),
             }
@@ -56,10 +56,10 @@ pub fn finding_message(kind: FindingKind, looked: &FindingInput<'_>) -> String {
     }
 }
 
-fn volume_replaced(looked: &FindingInput<'_>) -> String {
-    let (name, node) = (&looked.attachment.name, &looked.attachment.node);
-    let volume = looked.attachment.volume_name().map_or("", |name| name);
-    let handles = looked.volume.and_then(|volume| replaced(looked.attachment, volume));
+fn volume_replaced(input: &FindingInput<'_>) -> String {
+    let (name, node) = (&input.attachment.name, &input.attachment.node);
+    let volume = input.attachment.volume_name().map_or("", |name| name);
+    let handles = input.volume.and_then(|volume| replaced(input.attachment, volume));
     let (attached, now) = handles.unwrap_or_default();
     format!(
         "VolumeAttachment {name}: volume {attached} is attached to node {node}, and PersistentVolume {volume} is volume {now} since it was \
@@ -67,10 +67,10 @@ fn volume_replaced(looked: &FindingInput<'_>) -> String {
     )
 }
 
-fn node_id_changed(looked: &FindingInput<'_>) -> String {
-    let (name, node) = (&looked.attachment.name, &looked.attachment.node);
-    let published_at = looked.attachment.node_id.as_deref().unwrap_or_default();
-    let now = match looked.node {
+fn node_id_changed(input: &FindingInput<'_>) -> String {
+    let (name, node) = (&input.attachment.name, &input.attachment.node);
+    let published_at = input.attachment.node_id.as_deref().unwrap_or_default();
+    let now = match input.node {
         NodeEntry::Registered(node_id) => node_id,
         NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => "",
     };

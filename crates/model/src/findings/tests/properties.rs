@@ -86,12 +86,12 @@ proptest! {
     fn time_alone_ends_no_finding_and_begins_only_what_lasts_too_long(
         cases in cases(), steps in prop::collection::vec(0..400_i64, 1..6)
     ) {
-        let mut ledger = FindingHistory::default();
+        let mut history = FindingHistory::default();
         let mut now = 1000;
-        let mut before = pass(&mut ledger, &cases, now);
+        let mut before = pass(&mut history, &cases, now);
         for step in steps {
             now += step;
-            let next = pass(&mut ledger, &cases, now);
+            let next = pass(&mut history, &cases, now);
             // A write says for ten minutes that another attacher is there.
             let lasting = FindingKind::ALL.iter().filter(|kind| **kind != FindingKind::OtherAttacher);
             for kind in lasting {
@@ -103,26 +103,26 @@ proptest! {
             if before.2 {
                 prop_assert_eq!(&next.0, &before.0, "said to last");
             }
-            // What is news is a finding, and a finding is news once.
-            prop_assert!(next.1.iter().all(|news| next.0.count(news.kind) > 0));
+            // What is new is a finding, and a finding is new once.
+            prop_assert!(next.1.iter().all(|new| next.0.count(new.kind) > 0));
             before = next;
         }
-        let last = pass(&mut ledger, &cases, now);
+        let last = pass(&mut history, &cases, now);
         prop_assert_eq!(last.1, vec![]);
     }
 
     #[test]
     fn a_finding_ends_when_its_cause_does(cases in cases(), which in 0..8_usize) {
-        let mut ledger = FindingHistory::default();
+        let mut history = FindingHistory::default();
         for now in [1000, 2000, 3000] {
-            pass(&mut ledger, &cases, now);
+            pass(&mut history, &cases, now);
         }
-        let full = pass(&mut ledger, &cases, 3000).0;
+        let full = pass(&mut history, &cases, 3000).0;
         let mut mended = cases.clone();
         let at = which % mended.len();
         let broken = mended[at].clone();
         mended[at] = Case { name: broken.name.clone(), ..well() };
-        let rest = pass(&mut ledger, &mended, 3000).0;
+        let rest = pass(&mut history, &mended, 3000).0;
         let own = broken.kinds(3000);
         for kind in FindingKind::ALL {
             prop_assert_eq!(rest.count(*kind) + usize::from(own.contains(kind)), full.count(*kind), "{:?}", kind);

@@ -9,7 +9,7 @@ use super::*;
 /// An hour in which nothing changes.
 const LATER: i64 = 3600;
 
-/// What it is, the case, when it is looked at, and what is found.
+/// What it is, the case, when it is examined, and what is found.
 type Row = (&'static str, Case, i64, &'static [FindingKind]);
 
 fn check(table: Vec<Row>) {
@@ -149,7 +149,7 @@ fn in_line_volumes_are_left_over_when_they_are_wanted_elsewhere_or_lost_their_no
 #[test]
 fn words_name_the_object_the_error_and_since_when() {
     let fails = waiting().but(|it| it.error = Some("rpc error: code = Internal desc = disk is busy"));
-    let text = fails.look(|looked| finding_message(FindingKind::AttachStuck, looked));
+    let text = fails.with_input(|input| finding_message(FindingKind::AttachStuck, input));
     assert_eq!(
         text,
         "the attach of VolumeAttachment va to node n has been waiting since 1970-01-12T13:46:40Z; the last error: rpc \
@@ -158,7 +158,7 @@ fn words_name_the_object_the_error_and_since_when() {
     // These are about the driver as a whole.
     let of_driver = [FindingKind::AttachNotRequired, FindingKind::CSIDriverMissing];
     for kind in FindingKind::ALL.iter().filter(|kind| !of_driver.contains(kind)) {
-        let text = well().look(|looked| finding_message(*kind, looked));
+        let text = well().with_input(|input| finding_message(*kind, input));
         assert!(
             text.contains("VolumeAttachment va") && text.contains("node n"),
             "{text}"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::insight::FailureNote;
+use crate::findings::FailureNote;
 use crate::objects::Operation;
 
 fn note() -> FailureNote<'static> {

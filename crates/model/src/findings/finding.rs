@@ -1,78 +1,79 @@
-//! One VolumeAttachment, looked at.
+//! The findings about one VolumeAttachment.
 
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
 use crate::api::EventReason;
 use crate::decide::{DriverFacts, NodeEntry, replaced};
-use crate::objects::{AccessModes, Attachment, AttachmentSource, Volume};
+use crate::objects::{AccessModes, Attachment, AttachmentSource, Operation, Volume};
 
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
-        /// What can be wrong.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum FindingKind {
-            $($(#[$doc])* $name,)*
-        }
-
-        impl FindingKind {
-            /// Every kind, the worst first.
-            pub const ALL: &'static [Self] = &[$(Self::$name),*];
-
-            /// The reason of the Event about it.
-            pub const fn event_reason(self) -> EventReason {
-                match self {
-                    $(Self::$name => EventReason::$name,)*
-                }
-            }
-
-            /// Its value of the metric label `kind`.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => $label,)*
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    /// A volume that one node at a time may have is attached to two.
-    AttachedTwice = "attached_twice",
-    /// The PersistentVolume of what is attached was created again with another handle: its name stands for another volume now.
-    VolumeReplaced = "volume_replaced",
-    /// The CSINode names another node ID than the one at which the volume was published: it may be another machine.
-    NodeIdChanged = "node_id_changed",
-    /// Another client writes the status of VolumeAttachments while this operator leads the driver: two attachers serve it.
-    OtherAttacher = "other_attacher",
-    /// An attach has lasted too long: it keeps failing, or never began.
-    AttachStuck = "attach_stuck",
-    /// A detach has lasted too long.
-    DetachStuck = "detach_stuck",
-    /// The PersistentVolume is gone: the attach/detach controller ignores the VolumeAttachment for ever.
-    VolumeGone = "volume_gone",
-    /// The node has no CSINode (any more).
-    NodeGone = "node_gone",
-    /// The node's CSINode does not name the driver (any more).
-    DriverNotOnNode = "driver_not_on_node",
-    /// An in-line volume that its pod does not use any more: after a restart the attach/detach controller knows in-line
-    /// volumes only from the pods that use them, and never asks for this detach.
-    InlineLeftOver = "inline_left_over",
-    /// The CSIDriver says that attaching is not required: nobody will ask for the detach.
-    LeftOver = "left_over",
-    /// The CSIDriver says that attaching is not required: nobody makes VolumeAttachments for this driver.
-    AttachNotRequired = "attach_not_required",
-    /// There is no CSIDriver of the driver's name.
-    CSIDriverMissing = "csidriver_missing",
+named! {
+    /// What can be wrong, the worst first; the word is the value of the metric label `kind`.
+    pub enum FindingKind {
+        /// A volume that one node at a time may have is attached to two.
+        AttachedTwice = "attached_twice",
+        /// The PersistentVolume of what is attached was created again with another handle: its name stands for another volume now.
+        VolumeReplaced = "volume_replaced",
+        /// The CSINode names another node ID than the one at which the volume was published: it may be another machine.
+        NodeIdChanged = "node_id_changed",
+        /// Another client writes the status of VolumeAttachments while this operator leads the driver: two attachers serve it.
+        OtherAttacher = "other_attacher",
+        /// An attach has lasted too long: it keeps failing, or never began.
+        AttachStuck = "attach_stuck",
+        /// A detach has lasted too long.
+        DetachStuck = "detach_stuck",
+        /// The PersistentVolume is gone: the attach/detach controller ignores the VolumeAttachment for ever.
+        VolumeGone = "volume_gone",
+        /// The node has no CSINode (any more).
+        NodeGone = "node_gone",
+        /// The node's CSINode does not name the driver (any more).
+        DriverNotOnNode = "driver_not_on_node",
+        /// An in-line volume that its pod does not use any more: after a restart the attach/detach controller knows in-line
+        /// volumes only from the pods that use them, and never asks for this detach.
+        InlineLeftOver = "inline_left_over",
+        /// The CSIDriver says that attaching is not required: nobody will ask for the detach.
+        LeftOver = "left_over",
+        /// The CSIDriver says that attaching is not required: nobody makes VolumeAttachments for this driver.
+        AttachNotRequired = "attach_not_required",
+        /// There is no CSIDriver of the driver's name.
+        CSIDriverMissing = "csidriver_missing",
+    }
 }
 
 impl FindingKind {
+    /// The reason of the Event about it.
+    pub const fn event_reason(self) -> EventReason {
+        match self {
+            Self::AttachedTwice => EventReason::AttachedTwice,
+            Self::VolumeReplaced => EventReason::VolumeReplaced,
+            Self::NodeIdChanged => EventReason::NodeIdChanged,
+            Self::OtherAttacher => EventReason::OtherAttacher,
+            Self::AttachStuck => EventReason::AttachStuck,
+            Self::DetachStuck => EventReason::DetachStuck,
+            Self::VolumeGone => EventReason::VolumeGone,
+            Self::NodeGone => EventReason::NodeGone,
+            Self::DriverNotOnNode => EventReason::DriverNotOnNode,
+            Self::InlineLeftOver => EventReason::InlineLeftOver,
+            Self::LeftOver => EventReason::LeftOver,
+            Self::AttachNotRequired => EventReason::AttachNotRequired,
+            Self::CSIDriverMissing => EventReason::CSIDriverMissing,
+        }
+    }
+
+    /// That the attach or detach which an attachment asks for is stuck.
+    pub(super) fn stuck(attachment: &Attachment) -> Self {
+        match Operation::of(attachment) {
+            Operation::Attach => Self::AttachStuck,
+            Operation::Detach => Self::DetachStuck,
+        }
+    }
+
     /// Whether an attach or detach waits.
     pub const fn is_stuck(self) -> bool {
         matches!(self, Self::AttachStuck | Self::DetachStuck)
     }
 
-    /// How long it must have been seen before it counts. That something is stuck says itself for how long.
+    /// How long it must have been seen before it counts. A stuck operation has lasted long by definition.
     pub fn min_age(self, rules: &FindingThresholds) -> Duration {
         match self {
             Self::AttachStuck
@@ -134,7 +135,7 @@ pub struct FindingThresholds {
 /// Everything that is read about one VolumeAttachment.
 #[derive(Clone, Copy, Debug)]
 pub struct FindingInput<'a> {
-    /// The attachment.
+    /// The attachment that is examined.
     pub attachment: &'a Attachment,
     /// The PersistentVolume that it names, if there is one.
     pub volume: Option<&'a Volume>,
@@ -161,29 +162,25 @@ pub fn is_pending(attachment: &Attachment, finalizer: &str) -> bool {
     }
 }
 
-/// What is wrong with one VolumeAttachment, as far as one look can tell; see [`FindingKind::min_age`].
-pub fn findings(looked: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds) -> FindingKinds {
+/// What is wrong with one VolumeAttachment, as far as its objects say; see [`FindingKind::min_age`].
+pub fn findings(input: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds) -> FindingKinds {
     let mut kinds = FindingKinds::default();
-    if is_stuck(looked, now, rules) {
-        kinds.add(if looked.attachment.deleting.is_some() {
-            FindingKind::DetachStuck
-        } else {
-            FindingKind::AttachStuck
-        });
+    if is_stuck(input, now, rules) {
+        kinds.add(FindingKind::stuck(input.attachment));
     }
-    if is_written_by_another(looked, now) {
+    if is_written_by_another(input, now) {
         kinds.add(FindingKind::OtherAttacher);
     }
     // One that is being deleted is on its way out: what is gone does not matter to it any more.
-    if looked.attachment.deleting.is_none() {
-        of_surroundings(looked, &mut kinds);
+    if input.attachment.deleting.is_none() {
+        of_surroundings(input, &mut kinds);
     }
     kinds
 }
 
-fn is_stuck(looked: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds) -> bool {
-    let attachment = looked.attachment;
-    let finalizer = &looked.driver.finalizer;
+fn is_stuck(input: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds) -> bool {
+    let attachment = input.attachment;
+    let finalizer = &input.driver.finalizer;
     if !is_pending(attachment, finalizer) {
         return false;
     }
@@ -194,40 +191,40 @@ fn is_stuck(looked: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds
     let never_began = attachment.deleting.is_none() && !attachment.finalizers.contains(finalizer);
     // What began and has not failed may be one long call. It has more time, but not for ever: it may as well be that the
     // driver went away in the middle of it.
-    let patience = if error.is_some() || never_began {
+    let limit = if error.is_some() || never_began {
         rules.stuck_after
     } else {
         rules.stuck_after.saturating_mul(2)
     };
-    since.is_some_and(|since| age(since, now) > patience)
+    since.is_some_and(|since| age(since, now) > limit)
 }
 
 /// Nobody but the attacher of the driver writes the status of a VolumeAttachment.
-fn is_written_by_another(looked: &FindingInput<'_>, now: Timestamp) -> bool {
-    let (Some(writer), Some(since)) = (&looked.attachment.other_writer, looked.leads_since) else {
+fn is_written_by_another(input: &FindingInput<'_>, now: Timestamp) -> bool {
+    let (Some(writer), Some(since)) = (&input.attachment.other_writer, input.leads_since) else {
         return false;
     };
     writer.time.duration_since(since) > AFTER_TAKEOVER && age(writer.time, now) < RECENT_WRITE
 }
 
-fn of_surroundings(looked: &FindingInput<'_>, kinds: &mut FindingKinds) {
-    let attachment = looked.attachment;
-    if looked.attach_required == Some(false) {
+fn of_surroundings(input: &FindingInput<'_>, kinds: &mut FindingKinds) {
+    let attachment = input.attachment;
+    if input.attach_required == Some(false) {
         kinds.add(FindingKind::LeftOver);
     }
-    let gone = looked.node == NodeEntry::Missing;
+    let gone = input.node == NodeEntry::Missing;
     match &attachment.source {
         AttachmentSource::Inline(spec) => {
-            let moved = looked.wanted_at.is_some() && is_for_one_node(spec.access_modes);
+            let moved = input.wanted_at.is_some() && is_for_one_node(spec.access_modes);
             if gone || moved {
                 kinds.add(FindingKind::InlineLeftOver);
                 return;
             }
         }
-        AttachmentSource::PersistentVolume(_) | AttachmentSource::Both(_) => match looked.volume {
+        AttachmentSource::PersistentVolume(_) | AttachmentSource::Both(_) => match input.volume {
             None => kinds.add(FindingKind::VolumeGone),
             Some(volume) => {
-                if attachment.attached && looked.attached_at.is_some() && is_for_one_node(volume.spec.access_modes) {
+                if attachment.attached && input.attached_at.is_some() && is_for_one_node(volume.spec.access_modes) {
                     kinds.add(FindingKind::AttachedTwice);
                 }
                 if attachment.attached && replaced(attachment, volume).is_some() {
@@ -237,7 +234,7 @@ fn of_surroundings(looked: &FindingInput<'_>, kinds: &mut FindingKinds) {
         },
         AttachmentSource::Neither => {}
     }
-    match looked.node {
+    match input.node {
         NodeEntry::Missing => kinds.add(FindingKind::NodeGone),
         NodeEntry::WithoutDriver | NodeEntry::BlankId => kinds.add(FindingKind::DriverNotOnNode),
         NodeEntry::Registered(node_id) => {

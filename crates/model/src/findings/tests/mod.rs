@@ -1,8 +1,8 @@
 //! An attachment that is written down in a few words, for the tests of findings.
 
 mod note;
+mod pass;
 mod properties;
-mod survey;
 mod table;
 
 use jiff::Timestamp;
@@ -123,7 +123,7 @@ impl Case {
             .then(|| serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into())
     }
 
-    fn look<T>(&self, with: impl FnOnce(&FindingInput<'_>) -> T) -> T {
+    fn with_input<T>(&self, with: impl FnOnce(&FindingInput<'_>) -> T) -> T {
         let (attachment, volume) = (self.attachment(), self.volume());
         let driver = DriverFacts::new(DRIVER, Capabilities::default());
         with(&FindingInput {
@@ -143,15 +143,15 @@ impl Case {
     }
 
     fn kinds(&self, now: i64) -> Vec<FindingKind> {
-        self.look(|looked| findings(looked, at(now), &RULES).iter().collect())
+        self.with_input(|input| findings(input, at(now), &RULES).iter().collect())
     }
 }
 
 /// A pass over these at a time.
-fn pass(ledger: &mut FindingHistory, cases: &[Case], now: i64) -> (FindingsSummary, Vec<NewFinding>, bool) {
-    let mut survey = FindingsPass::begin(ledger, RULES, at(now));
+fn pass(history: &mut FindingHistory, cases: &[Case], now: i64) -> (FindingsSummary, Vec<NewFinding>, bool) {
+    let mut pass = FindingsPass::begin(history, RULES, at(now));
     for case in cases {
-        case.look(|looked| survey.look(looked));
+        case.with_input(|input| pass.examine(input));
     }
-    survey.end()
+    pass.end()
 }
