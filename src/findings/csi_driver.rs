@@ -5,7 +5,8 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::FindingsScanner;
-use crate::apiserver::{ApiError, ApiErrorKind, CsiDriver};
+use crate::apiserver::{ApiError, ApiErrorKind, CsiDriver, CsiDriverWire};
+use crate::telemetry::Span;
 
 /// When one that is as it should be is read again.
 const RARELY: Duration = Duration::from_mins(10);
@@ -77,7 +78,11 @@ impl FindingsScanner {
             if !driver.known.is_due(Instant::now()) {
                 continue;
             }
-            let answer = self.requests.csi_driver(name).await;
+            let answer = self
+                .requests
+                .get::<CsiDriverWire>(&**name, None, &Span::disabled())
+                .await;
+            let answer = answer.map(CsiDriver::from);
             if let Err(error) = &answer {
                 match error.kind {
                     ApiErrorKind::NotFound => {}

@@ -160,7 +160,7 @@ impl Drivers {
         let known_as = Arc::new(Mutex::new(self.known_as.get(name).cloned()));
         let standing = Arc::new(Mutex::new(None));
         let campaign = self.election.campaign(name, &config);
-        let elects = campaign.as_ref().is_some_and(|campaign| campaign.settings.enabled);
+        let elects = campaign.as_ref().is_some_and(|campaign| campaign.enabled);
         let stop = CancellationToken::new();
         let removed = Arc::new(AtomicBool::new(false));
         let task = DriverTask {

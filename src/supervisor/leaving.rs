@@ -7,11 +7,12 @@ use tracing::{debug, info, warn};
 use super::deletion::{self, DeletionState, Remaining};
 use super::drivers::Drivers;
 use super::status_author::DriverLeader;
-use super::writer::{MetadataError, TrackedConfig};
+use super::writer::{TrackedConfig, is_conflict};
 use super::writes::{FinishedWrite, WriteKind};
 use super::{Supervisor, driver_name};
 use crate::api::AttacherConfigObject;
 use crate::api::names::finalizer_name;
+use crate::apiserver::ApiError;
 use crate::clock;
 use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
 
@@ -61,7 +62,7 @@ fn kept(
     answer: AttacherConfigObject,
     done: bool,
     publishes: bool,
-) -> Result<AttacherConfigObject, MetadataError> {
+) -> Result<AttacherConfigObject, ApiError> {
     let again = if deletion::is_of_finalizers(patch) {
         deletion::patch(&answer, done)
     } else {
@@ -69,7 +70,9 @@ fn kept(
     };
     match again {
         None => Ok(answer),
-        Some(_) => Err(MetadataError::NotKept),
+        Some(_) => Err(ApiError::not_kept(
+            "the API server accepted the write but did not keep it; an admission webhook may undo it",
+        )),
     }
 }
 
@@ -78,8 +81,8 @@ pub(super) fn tell_of_success(name: &str) {
 }
 
 /// Says once in the log that the metadata cannot be written; the condition Stalled says so for as long as it lasts.
-pub(super) fn tell_of_failure(name: &str, entry: &mut TrackedConfig, error: &MetadataError) {
-    if matches!(error, MetadataError::Conflict(_)) {
+pub(super) fn tell_of_failure(name: &str, entry: &mut TrackedConfig, error: &ApiError) {
+    if is_conflict(error) {
         return debug!(config = name, %error, "the AttacherConfig changed; retrying");
     }
     let Some(rest) = entry.metadata_failed(error) else {

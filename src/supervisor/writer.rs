@@ -1,19 +1,19 @@
 //! What was written on an AttacherConfig, by whom, and the writing.
 
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use thiserror::Error;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::status;
 use super::status_author::StatusAuthor;
-use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
+use crate::apiserver::{ApiError, ObjectName, Requests};
+use crate::decide::patch::PatchType;
 use crate::queue::Backoff;
+use crate::telemetry::Span;
 
 /// Long enough for a busy API server; a status write is never worth more.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
@@ -170,7 +170,7 @@ impl TrackedConfig {
     }
 
     /// A write of the metadata failed; how long the next one waits, if that is the first one that failed.
-    pub fn metadata_failed(&mut self, error: &MetadataError) -> Option<Duration> {
+    pub fn metadata_failed(&mut self, error: &ApiError) -> Option<Duration> {
         let failures = self.metadata.as_ref().map_or(0, |failure| failure.failures);
         let rest = pause(failures);
         self.metadata = Some(MetadataFailure {
@@ -202,83 +202,22 @@ struct MetadataFailure {
     error: String,
 }
 
-/// Why the metadata of an AttacherConfig is not as it was written.
-#[derive(Debug, Error)]
-pub(super) enum MetadataError {
-    /// The object is another one, or gone: another replica was faster, as often as not.
-    #[error("{0}")]
-    Conflict(String),
-    /// The rule is missing.
-    #[error(
-        "{0}; the operator's ServiceAccount needs, by a ClusterRole, apiGroups [attacher.csi.dev], resources [attacherconfigs], \
-         verbs [patch]"
-    )]
-    Forbidden(String),
-    /// The answer does not show it.
-    #[error("the API server accepted the write but did not keep it; an admission webhook may undo it")]
-    NotKept,
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
-}
-
-impl From<kube::Error> for MetadataError {
-    fn from(error: kube::Error) -> Self {
-        let kube::Error::Api(status) = &error else {
-            return Self::Other(error.to_string());
-        };
-        let text = status.message.clone();
-        match status.code {
-            404 | 409 => Self::Conflict(text),
-            // An admission webhook that denies the request answers 403 as well.
-            403 if text.contains("cannot patch resource") => Self::Forbidden(text),
-            _ => Self::Other(text),
-        }
-    }
-}
-
-/// Why a status could not be written.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum StatusError {
-    /// Nothing was answered in time.
-    #[error("no answer within {} s", WRITE_DEADLINE.as_secs())]
-    NoAnswer,
-    /// Server-side apply refuses a status that the schema of the CRD does not have.
-    #[error("the CRD in the cluster is older than this operator; upgrade the CRD (docs/operate/UPGRADE.md): {0}")]
-    OlderDefinition(kube::Error),
-    /// Another answer of the API server, or no connection to it.
-    #[error("{0}")]
-    Other(kube::Error),
-}
-
-impl From<kube::Error> for StatusError {
-    fn from(error: kube::Error) -> Self {
-        if error.to_string().contains("field not declared in schema") {
-            Self::OlderDefinition(error)
-        } else {
-            Self::Other(error)
-        }
-    }
-}
-
-/// Writes AttacherConfig status by server-side apply.
+/// Writes the status and the metadata of AttacherConfigs.
 #[derive(Clone)]
-pub(super) struct StatusWriter {
-    api: Api<AttacherConfigObject>,
-}
+pub(super) struct StatusWriter(Requests);
 
 impl StatusWriter {
     pub fn new(client: Client) -> Self {
-        Self { api: Api::all(client) }
+        Self(Requests::unhindered(client, WRITE_DEADLINE))
     }
 
-    /// Writes the status of the object with this UID.
+    /// Writes the status of the object with this UID, by server-side apply.
     pub async fn write(
         &self,
         name: &str,
         uid: Option<&str>,
         status: &AttacherConfigStatus,
-    ) -> Result<AttacherConfigObject, StatusError> {
+    ) -> Result<AttacherConfigObject, ApiError> {
         let status = without_place(status);
         let body = json!({
             "apiVersion": "attacher.csi.dev/v1alpha1",
@@ -286,31 +225,42 @@ impl StatusWriter {
             "metadata": {"name": name, "uid": uid},
             "status": status,
         });
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        match timeout(
-            WRITE_DEADLINE,
-            self.api.patch_status(name, &params, &Patch::Apply(&body)),
-        )
-        .await
-        {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(StatusError::NoAnswer),
-        }
+        let written = self.0.apply(ObjectName::status_of(name), &body).await;
+        // Server-side apply refuses a status that the schema of the CRD does not have.
+        written.map_err(|error| {
+            if !error.message.contains("field not declared in schema") {
+                return error;
+            }
+            let message = format!(
+                "the CRD in the cluster is older than this operator; upgrade the CRD (docs/operate/UPGRADE.md): {error}"
+            );
+            ApiError { message, ..error }
+        })
     }
 
     /// Sends a merge patch of the metadata.
-    pub async fn write_metadata(&self, name: &str, body: &Value) -> Result<AttacherConfigObject, MetadataError> {
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        match timeout(WRITE_DEADLINE, self.api.patch(name, &params, &Patch::Merge(body))).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(MetadataError::Other(no_answer())),
-        }
+    pub async fn write_metadata(&self, name: &str, patch: &Value) -> Result<AttacherConfigObject, ApiError> {
+        let written = self
+            .0
+            .patch(name, PatchType::Merge, patch, None, &Span::disabled())
+            .await;
+        written.map_err(with_missing_rule)
     }
 }
 
-fn no_answer() -> String {
-    format!("no answer within {} s", WRITE_DEADLINE.as_secs())
+/// Names the rule that is missing, if one is. An admission webhook that denies the request answers 403 as well.
+pub(super) fn with_missing_rule(error: ApiError) -> ApiError {
+    if !error.is_forbidden() || !error.message.contains("cannot patch resource") {
+        return error;
+    }
+    let message = format!(
+        "{error}; the operator's ServiceAccount needs, by a ClusterRole, apiGroups [attacher.csi.dev], resources [attacherconfigs], \
+         verbs [patch]"
+    );
+    ApiError { message, ..error }
+}
+
+/// Whether a write failed because the object is another one, or gone: another replica was faster, as often as not.
+pub(super) fn is_conflict(error: &ApiError) -> bool {
+    matches!(error.status, Some(404 | 409))
 }

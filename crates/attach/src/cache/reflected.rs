@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::reflect::{Lists, Origin, Seen, Sink, WatchedKind};
+use crate::reflect::{Kind, Lists, Origin, Seen, Sink};
 
 use super::store::Store;
 use crate::objects::{

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch;
 
-use crate::reflect::{Lists, Origin, WatchedKind};
+use crate::reflect::{Kind, Lists, Origin};
 
 use super::cause::EnqueueCause;
 use super::counts::Counts;

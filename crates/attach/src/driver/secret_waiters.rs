@@ -168,7 +168,7 @@ impl SecretWaits {
         drop(secrets);
         self.waiting.changed.notify_one();
         self.looker.get_or_init(|| {
-            let look = look(self.waiting.clone(), requests.for_looks(), queue.clone());
+            let look = look(self.waiting.clone(), requests.for_polls(), queue.clone());
             AbortOnDropHandle::new(schedule::spawn(look))
         });
     }
@@ -297,7 +297,7 @@ async fn look(waiting: Arc<WaitingAttachments>, requests: Requests, queue: Queue
         tokio::select! {
             biased;
             () = waiting.ended(&reference) => {}
-            event = requests.look_at_secret(&reference) => waiting.take_in(&reference, event, &queue),
+            event = SecretEvent::poll(&requests, &reference) => waiting.take_in(&reference, event, &queue),
         }
         not_before = Instant::now() + LOOK_INTERVAL;
     }

@@ -24,18 +24,10 @@ use tower::{BoxError, Service};
 /// Why a proxy cannot be used. Never quotes its URL, which may hold a password.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ProxyError {
-    /// It is not a URL.
     #[error("{from} is not the URL of a proxy: write it as http://HOST:PORT")]
-    Url {
-        /// The field or the variable.
-        from: &'static str,
-    },
-    /// It is of another kind.
+    Url { from: &'static str },
     #[error("{from} has an unsupported scheme: must be http, https or socks5")]
-    Scheme {
-        /// The field or the variable.
-        from: &'static str,
-    },
+    Scheme { from: &'static str },
 }
 
 /// The field of a kubeconfig.

@@ -8,8 +8,10 @@ use tracing::{debug, warn};
 
 use super::event::NewEvent;
 use super::series::{EventWrite, ObjectKindSeries};
-use crate::apiserver::{ApiErrorKind, Requests};
-use crate::telemetry::Metrics;
+use crate::apiserver::{ApiError, ApiErrorKind, Requests};
+use crate::decide::patch::PatchType;
+use crate::kinds::EventWire;
+use crate::telemetry::{Metrics, Span};
 
 /// How often counts that waited are looked for.
 const LOOK: Duration = Duration::from_secs(5);
@@ -64,9 +66,16 @@ impl EventWriter {
 
     /// An event that cannot be written is lost: it is news, and what it tells of is on the objects as well.
     async fn write(&mut self, write: &EventWrite) {
-        let outcome = match &write.change {
-            None => self.requests.create_event(&write.namespace, &write.body).await,
-            Some(name) => self.requests.change_event(&write.namespace, name, &write.body).await,
+        let outcome: Result<EventWire, ApiError> = match &write.change {
+            None => self.requests.create(Some(&write.namespace), &write.body).await,
+            Some(name) => {
+                let name = (&*write.namespace, &**name);
+                // An event is about something that has its own spans, so it has none.
+                let quiet = Span::disabled();
+                self.requests
+                    .patch(name, PatchType::Merge, &write.body, None, &quiet)
+                    .await
+            }
         };
         let Err(error) = outcome else {
             return self.metrics.event(&write.driver, write.reason.as_str(), "written");

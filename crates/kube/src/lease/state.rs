@@ -1,4 +1,4 @@
-//! Where a candidate for a Lease stands, and what it is told to do.
+//! The state of a candidate for a Lease, and its commands.
 
 use tokio::time::Instant;
 
@@ -15,7 +15,7 @@ pub struct LeaseHolder {
     pub namesake: bool,
 }
 
-/// Where a candidate stands.
+/// The state of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaderState {
     /// It does not compete, and has not seen the Lease yet.
@@ -40,6 +40,11 @@ pub enum LeaderState {
 }
 
 impl LeaderState {
+    /// Whether the candidate competes for the Lease, or holds it.
+    pub(super) fn competes(&self) -> bool {
+        !matches!(self, Self::Unknown | Self::Observing { .. })
+    }
+
     /// The term in which the Lease is held; none when it is not, or not surely.
     pub fn term(&self) -> Option<&Term> {
         match self {
@@ -49,7 +54,7 @@ impl LeaderState {
     }
 }
 
-/// What a candidate is told to do.
+/// What a candidate is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElectorCommand {
     /// To watch who holds the Lease, and write nothing.

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::listed::Synced;
-use super::reflector::WatchedKind;
+use crate::kinds::WatchedKind;
 use crate::watch_answers::WatchAnswers;
 
 /// At most one doubt within this time leads to fresh lists.

@@ -5,7 +5,6 @@
 //!
 //! Must not know what the objects are about.
 
-mod kinds;
 mod listed;
 mod lists;
 mod reflector;
@@ -13,10 +12,11 @@ mod table;
 mod watch_backoff;
 mod watch_error;
 
+pub use crate::kinds::{Kind, WatchedKind};
 pub use crate::objects::ResourceVersion;
 pub use lists::Lists;
 pub use reflector::{
-    COMPARED_EVERY, RECOVERED, Seen, Sink, WatchedKind, compare, follow, follow_from_list, from_lists, reflect, take_in,
+    COMPARED_EVERY, RECOVERED, Seen, Sink, compare, follow, follow_from_list, from_lists, reflect, take_in,
 };
 pub use table::{CacheRecord, ObjectTable, Origin, TableChange, TableContent, TableRules};
 pub use watch_backoff::patient;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use super::*;
 use crate::decide::patch::WriteTarget;
 use crate::objects::CsiNodeWire;
-use crate::reflect::{Sink, WatchedKind, take_in};
+use crate::reflect::{Kind, Sink, WatchedKind, take_in};
 use csi_attacher_base::health::Health;
 
 pub(super) fn told<K: WatchedKind>(store: &Store, events: Vec<Event<K>>)

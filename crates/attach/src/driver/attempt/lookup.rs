@@ -7,11 +7,11 @@ use super::cause::FailureCause;
 use super::state::{Attempt, StepResult};
 use super::writes::failed_with;
 use crate::api::permissions;
-use crate::apiserver::{ApiError, ApiErrorKind, Returned};
+use crate::apiserver::{ApiError, ApiErrorKind, Returned, SecretWire};
 use crate::cache::Snapshot;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{Action, Failure, Observed};
-use crate::objects::SecretReference;
+use crate::objects::{CsiNodeWire, SecretReference};
 use crate::telemetry::names::error_type;
 
 impl Attempt<'_> {
@@ -24,7 +24,7 @@ impl Attempt<'_> {
             .work
             .context
             .requests
-            .get(&WriteTarget::Volume(name), self.run.group(), &self.span)
+            .read(&WriteTarget::Volume(name), self.run.group(), &self.span)
             .await;
         if let Ok(Returned::Volume(record)) = answer
             && !record.is_gone()
@@ -36,8 +36,13 @@ impl Attempt<'_> {
     /// The same for the CSINode: a driver registers at the moment that the first pods come to a new node.
     pub(in crate::driver) async fn fetch_csi_node(&self, name: &Arc<str>) {
         let reading = self.work.context.store.read_node(name);
-        if let Ok(record) = self.work.context.requests.get_csi_node(name, &self.span).await {
-            reading.node(record);
+        let node = self
+            .work
+            .context
+            .requests
+            .get::<CsiNodeWire>(&**name, Some(name), &self.span);
+        if let Ok(node) = node.await {
+            reading.node(node.into());
         }
     }
 
@@ -68,7 +73,7 @@ impl Attempt<'_> {
         if let Some(volume) = snapshot.volume.as_ref().filter(|_| !watched.volumes) {
             let target = WriteTarget::Volume(volume.name.clone());
             let reading = store.read_volume(&volume.name);
-            match requests.get(&target, self.run.group(), &self.span).await {
+            match requests.read(&target, self.run.group(), &self.span).await {
                 Ok(Returned::Volume(record)) if !record.is_gone() => reading.volume(*record),
                 Ok(Returned::Volume(_)) => store.mark_deleted(&target, &volume.uid),
                 Err(error) if error.kind == ApiErrorKind::NotFound => store.mark_deleted(&target, &volume.uid),
@@ -81,8 +86,9 @@ impl Attempt<'_> {
         }
         if let Some(node) = snapshot.node.as_ref().filter(|_| !watched.nodes) {
             let reading = store.read_node(&node.name);
-            match requests.get_csi_node(&node.name, &self.span).await {
-                Ok(record) => reading.node(record),
+            let read = requests.get::<CsiNodeWire>(&*node.name, Some(&node.name), &self.span);
+            match read.await {
+                Ok(read) => reading.node(read.into()),
                 Err(error) if error.kind == ApiErrorKind::NotFound => store.mark_node_deleted(&node.name, &node.uid),
                 Err(error) => {
                     let what = format!("CSINode {:?}", node.name);
@@ -116,9 +122,10 @@ impl Attempt<'_> {
     ) -> StepResult {
         self.needed_secret = Some(reference.clone());
         let requests = &self.work.context.requests;
-        match requests.get_secret(reference, self.run.group(), &self.span).await {
-            Ok(secrets) => {
-                self.secrets = Some(secrets);
+        let secret = requests.get::<SecretWire>(reference, self.run.group(), &self.span);
+        match secret.await {
+            Ok(secret) => {
+                self.secrets = Some(secret.into());
                 StepResult::Continue
             }
             Err(error) => {

@@ -28,8 +28,8 @@ use super::lines::{DriverLines, Line};
 /// A kind of request that other kinds do not wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::apiserver) struct SlotKind {
-    /// What it is about, with the subresource.
-    pub resource: &'static str,
+    pub plural: &'static str,
+    pub subresource: &'static str,
     /// Whether it changes anything.
     pub is_write: bool,
 }

@@ -102,31 +102,21 @@ impl Throttle {
 /// The limits that a request has to pass.
 #[derive(Clone, Default)]
 pub(in crate::apiserver) struct RequestThrottles {
-    process: Option<Throttle>,
+    pub process: Option<Throttle>,
     /// The driver that the requests are for, and its own limit.
-    own: Option<(Arc<str>, Throttle)>,
+    pub driver: Option<(Arc<str>, Throttle)>,
 }
 
 impl RequestThrottles {
-    pub fn of_process(self, throttle: Throttle) -> Self {
-        let process = Some(throttle);
-        Self { process, ..self }
-    }
-
-    pub fn of_driver(self, driver: Arc<str>, throttle: Throttle) -> Self {
-        let own = Some((driver, throttle));
-        Self { own, ..self }
-    }
-
     pub fn driver(&self) -> Option<&Arc<str>> {
-        self.own.as_ref().map(|(driver, _)| driver)
+        self.driver.as_ref().map(|(driver, _)| driver)
     }
 
-    /// Waits until nothing else makes use of the limits, then as [`RequestThrottles::pass`].
-    pub async fn pass_when_idle(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
+    /// Waits until nothing else makes use of the limits, then as [`RequestThrottles::wait`].
+    pub async fn wait_until_idle(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
         loop {
-            let own = self.own.as_ref().map(|(_, throttle)| throttle);
-            let busy = self.process.iter().chain(own).map(Throttle::busy_for).max();
+            let of_driver = self.driver.as_ref().map(|(_, throttle)| throttle);
+            let busy = self.process.iter().chain(of_driver).map(Throttle::busy_for).max();
             match busy {
                 Some(busy) if !busy.is_zero() => tokio::time::sleep(busy.min(LONGEST_NAP)).await,
                 _ => return self.wait(metrics, verb, host).await,
@@ -138,8 +128,8 @@ impl RequestThrottles {
     pub async fn wait(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
         let mut sum = None;
         let process = self.process.as_ref().map(|throttle| ("", throttle));
-        let own = self.own.as_ref().map(|(driver, throttle)| (&**driver, throttle));
-        for (driver, throttle) in process.into_iter().chain(own) {
+        let of_driver = self.driver.as_ref().map(|(driver, throttle)| (&**driver, throttle));
+        for (driver, throttle) in process.into_iter().chain(of_driver) {
             let Some(waited) = throttle.wait().await else { continue };
             metrics.request_throttled(driver, verb, host, waited);
             sum = Some(sum.unwrap_or_default() + waited);

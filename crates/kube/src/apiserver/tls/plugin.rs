@@ -12,31 +12,14 @@ use thiserror::Error;
 /// Why a credential plugin gives nothing. Never quotes what it printed.
 #[derive(Debug, Error)]
 pub enum PluginError {
-    /// The kubeconfig does not say which program.
     #[error("exec of the kubeconfig has no command")]
     NoCommand,
-    /// It cannot be run.
     #[error("credential plugin {command}: {source}")]
-    Start {
-        /// The program.
-        command: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It ended with an error.
+    Start { command: String, source: io::Error },
     #[error("credential plugin {command} ended with {status}")]
-    Failed {
-        /// The program.
-        command: String,
-        /// How it ended.
-        status: ExitStatus,
-    },
-    /// What it printed is no ExecCredential.
+    Failed { command: String, status: ExitStatus },
     #[error("credential plugin {command} printed no ExecCredential with a status")]
-    Unreadable {
-        /// The program.
-        command: String,
-    },
+    Unreadable { command: String },
 }
 
 /// A client certificate and its key as PEM.

@@ -13,11 +13,11 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
-use super::record::{Live, PlaceRecord, Written};
+use super::record::{Live, PlaceRecord};
 use super::{FormerLease, FormerPlace, Place, SeenPlaces};
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
+use crate::apiserver::{ApiError, ApiErrorKind, Requests};
 use crate::lease::record::LeaderElectionRecord;
-use crate::lease::requests::{LeaseRequestError, read_lease};
 use crate::lease::rules::LeaseRules;
 use crate::lease::state::LeaseHolder;
 
@@ -110,7 +110,7 @@ impl PlaceChange {
         }
     }
 
-    async fn look(&self, progress: &mut HandOverProgress) -> Result<Look, LeaseRequestError> {
+    async fn look(&self, progress: &mut HandOverProgress) -> Result<Look, ApiError> {
         // In this order: what is read of the former places is newer than the object, and the write fails if that changed.
         let Some(live) = self.record.read(self.request_deadline).await? else {
             return Ok(Look::Outdated);
@@ -165,27 +165,28 @@ impl PlaceChange {
         }
     }
 
-    async fn write(&self, progress: &mut HandOverProgress, live: &Live) -> Result<Look, LeaseRequestError> {
+    async fn write(&self, progress: &mut HandOverProgress, live: &Live) -> Result<Look, ApiError> {
         let record = self.place.recorded(&live.recorded);
         if record != live.recorded {
-            match self.record.write(live, &record, self.request_deadline).await? {
-                Written::Recorded => {}
-                Written::Conflict => return Ok(Look::Again),
+            match self.record.write(live, &record, self.request_deadline).await {
+                Ok(()) => {}
+                Err(error) if error.status == Some(409) => return Ok(Look::Again),
                 // An API server that does not know all permissions yet refuses for a moment.
-                Written::Refused(error) if !std::mem::replace(&mut progress.refused, true) => {
+                Err(error) if is_refused(&error) && !std::mem::replace(&mut progress.refused, true) => {
                     warn!(
                         lease = self.lease,
-                        error,
+                        %error,
                         "cannot record where the Lease is in status.leaderElection of the AttacherConfig; retrying once"
                     );
                     return Ok(Look::Refused);
                 }
-                Written::Refused(error) | Written::NotKept(error) => warn!(
+                Err(error) if is_refused(&error) || error.kind == ApiErrorKind::NotKept => warn!(
                     lease = self.lease,
-                    error,
+                    %error,
                     "cannot record where the Lease is in status.leaderElection of the AttacherConfig; a replica that \
                      starts after a change of spec.leaderElection does not know the former place"
                 ),
+                Err(error) => return Err(error),
             }
         }
         self.seen.clear(&self.lease);
@@ -199,16 +200,17 @@ impl PlaceChange {
         namespace: &str,
         unseen: FormerLease,
         watch: bool,
-    ) -> Result<Option<(Option<LeaseHolder>, Instant)>, LeaseRequestError> {
-        let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+    ) -> Result<Option<(Option<LeaseHolder>, Instant)>, ApiError> {
         // The others are looked at each time when something happens at one, and now and then.
         if watch && progress.watched.insert(namespace.to_owned()) {
-            let watched = watcher::watch_object(api.clone(), &self.lease).default_backoff();
+            let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+            let watched = watcher::watch_object(api, &self.lease).default_backoff();
             let changes = watched.filter_map(|event| std::future::ready(event.ok().map(drop)));
             progress.watches.push(changes.boxed());
         }
         let former = progress.leases.entry(namespace.to_owned()).or_insert(unseen);
-        let read = read_lease(&api, &self.lease, self.request_deadline).await;
+        let requests = Requests::unhindered(self.client.clone(), self.request_deadline);
+        let read = requests.find::<Lease>((namespace, &*self.lease)).await;
         let now = Instant::now();
         let mut notes = None;
         match read {
@@ -216,12 +218,12 @@ impl PlaceChange {
                 former.observe(lease.as_ref().map(LeaderElectionRecord::of), now);
                 notes = lease.and_then(|lease| lease.metadata.annotations);
             }
-            Err(LeaseRequestError::Forbidden(answer)) => {
+            Err(error) if error.is_forbidden() => {
                 if former.unreadable(now) {
                     warn!(
                         lease = self.lease,
                         namespace,
-                        answer,
+                        answer = error.message,
                         "may not read the Lease in a namespace of leaderElection.sidecarNamespaces, and goes on without it after \
                          its duration; the operator's ServiceAccount needs, by a Role in that namespace, get, list and watch \
                          on leases"
@@ -250,18 +252,17 @@ impl PlaceChange {
         for _ in 0..3 {
             let left = async {
                 let Some(live) = self.record.read(self.request_deadline).await? else {
-                    return Ok(Written::Recorded);
+                    return Ok(());
                 };
                 let record = self.place.left(&live.recorded);
                 if record == live.recorded {
-                    return Ok(Written::Recorded);
+                    return Ok(());
                 }
                 self.record.write(&live, &record, self.request_deadline).await
             };
             match left.await {
-                Ok(Written::Recorded | Written::Refused(_) | Written::NotKept(_)) => return,
-                Ok(Written::Conflict) => {}
-                Err::<_, LeaseRequestError>(error) => {
+                Err(error) if error.status == Some(409) => {}
+                Err(error) if !is_refused(&error) && error.kind != ApiErrorKind::NotKept => {
                     warn!(
                         lease = self.lease,
                         %error,
@@ -269,7 +270,13 @@ impl PlaceChange {
                     );
                     sleep(self.retry_period.min(Duration::from_secs(1))).await;
                 }
+                _ => return,
             }
         }
     }
+}
+
+/// Whether a write of the record is refused, which waiting seldom changes.
+fn is_refused(error: &ApiError) -> bool {
+    matches!(error.status, Some(400 | 403 | 405 | 422))
 }

@@ -99,14 +99,14 @@ impl Replica {
         let candidate = self.candidate.as_ref().unwrap();
         let wait = async {
             while !candidate.is_leader() {
-                candidate.differs_from(&candidate.standing()).await;
+                candidate.differs_from(&candidate.state()).await;
             }
         };
         timeout(seconds(200), wait).await.expect("it works");
     }
 
     pub fn waits_for(&self) -> Option<String> {
-        match self.candidate.as_ref().unwrap().standing() {
+        match self.candidate.as_ref().unwrap().state() {
             LeaderState::Waiting {
                 holder: Some(LeaseHolder { identity, .. }),
             } => Some(identity),

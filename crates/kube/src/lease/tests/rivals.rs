@@ -103,7 +103,7 @@ async fn of_two_processes_of_one_name_at_most_one_leads() {
         reports: false,
         namesake: true,
     });
-    assert_eq!(first.standing(), LeaderState::Waiting { holder });
+    assert_eq!(first.state(), LeaderState::Waiting { holder });
     // It takes over as from anybody else.
     second.release_and_stop().await;
     leads(&first).await;

@@ -16,9 +16,10 @@ const VOLUME: SlotKind = writes("persistentvolumes");
 const ATTACHMENT: SlotKind = writes("volumeattachments");
 const STATUS: SlotKind = writes("volumeattachments/status");
 
-const fn writes(resource: &'static str) -> SlotKind {
+const fn writes(plural: &'static str) -> SlotKind {
     SlotKind {
-        resource,
+        plural,
+        subresource: "",
         is_write: true,
     }
 }
