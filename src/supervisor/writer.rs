@@ -22,8 +22,8 @@ const UNHURRIED: Duration = Duration::from_secs(2);
 /// How long a status that shows everything is not computed anew while nothing of the cache and of its driver has changed. Queues
 /// and findings tell of no change.
 const REST: Duration = Duration::from_secs(5);
-/// The longest rest after writes that failed.
-const LONGEST_REST: Duration = Duration::from_secs(15);
+/// The longest pause after writes that failed.
+const MAX_PAUSE: Duration = Duration::from_secs(15);
 
 /// An AttacherConfig and what is known of its status.
 pub(super) struct TrackedConfig {
@@ -32,10 +32,10 @@ pub(super) struct TrackedConfig {
     pub written: AttacherConfigStatus,
     /// When we last wrote it.
     written_at: Option<Instant>,
-    /// Until when no write is tried after so many failed in a row.
-    failed: Option<(u32, Instant)>,
+    /// Writes that failed in a row.
+    failures: WriteFailures,
     /// The same of the metadata, with what went wrong last.
-    metadata: Option<MetadataFailure>,
+    metadata: Option<(WriteFailures, String)>,
     /// The version that our last write made: copies of the object up to this one tell nothing new of the status.
     version: Option<u64>,
     /// Whether somebody else wrote after us. What is put right then is never urgent.
@@ -68,7 +68,7 @@ impl TrackedConfig {
                 written: object.status.clone(),
                 object,
                 written_at: None,
-                failed: None,
+                failures: WriteFailures::default(),
                 metadata: None,
                 version: None,
                 overwritten: false,
@@ -83,7 +83,7 @@ impl TrackedConfig {
             overwritten: known.overwritten || without_place(written) != without_place(&known.written),
             written: written.clone(),
             written_at: known.written_at,
-            failed: known.failed,
+            failures: known.failures,
             metadata: known.metadata.clone(),
             version: known.version,
             at_rest: None,
@@ -117,7 +117,7 @@ impl TrackedConfig {
 
     /// Whether a wanted status that differs should be written now, or is better put off.
     pub fn is_due(&self, wanted: &AttacherConfigStatus) -> bool {
-        if self.failed.is_some_and(|(_, until)| Instant::now() < until) {
+        if !self.failures.may_write() {
             return false;
         }
         let urgent = !self.overwritten && status::is_urgent(&self.written, wanted);
@@ -127,7 +127,7 @@ impl TrackedConfig {
     /// We wrote this, and the answer was this object.
     pub fn wrote(&mut self, wanted: AttacherConfigStatus, answer: &AttacherConfigObject) {
         self.written_at = Some(Instant::now());
-        self.failed = None;
+        self.failures = WriteFailures::default();
         self.version = version(answer);
         if version(&self.object) > self.version {
             // The watch was faster, and showed what somebody else made of it since.
@@ -147,17 +147,12 @@ impl TrackedConfig {
 
     /// A write failed; how long the next one waits.
     pub fn failed(&mut self) -> Duration {
-        let failures = self.failed.map_or(0, |(failures, _)| failures);
-        let rest = pause(failures);
-        self.failed = Some((failures.saturating_add(1), Instant::now() + rest));
-        rest
+        self.failures.add()
     }
 
     /// Whether the metadata may be written now.
     pub fn may_write_metadata(&self) -> bool {
-        self.metadata
-            .as_ref()
-            .is_none_or(|failure| Instant::now() >= failure.until)
+        self.metadata.as_ref().is_none_or(|(failures, _)| failures.may_write())
     }
 
     /// The metadata shows what was written. True when writes of it had failed before.
@@ -171,35 +166,39 @@ impl TrackedConfig {
 
     /// A write of the metadata failed; how long the next one waits, if that is the first one that failed.
     pub fn metadata_failed(&mut self, error: &ApiError) -> Option<Duration> {
-        let failures = self.metadata.as_ref().map_or(0, |failure| failure.failures);
-        let rest = pause(failures);
-        self.metadata = Some(MetadataFailure {
-            failures: failures.saturating_add(1),
-            until: Instant::now() + rest,
-            error: error.to_string(),
-        });
+        let (mut failures, _) = self.metadata.take().unwrap_or_default();
+        let pause = failures.add();
+        self.metadata = Some((failures, error.to_string()));
         self.wake();
-        (failures == 0).then_some(rest)
+        (failures.count == 1).then_some(pause)
     }
 
     /// Why the metadata cannot be written, once it failed more than once: an API server that is away for a moment is no news.
     pub fn metadata_error(&self) -> Option<&str> {
-        let lasting = self.metadata.as_ref().filter(|failure| failure.failures > 1);
-        lasting.map(|failure| &*failure.error)
+        let lasting = self.metadata.as_ref().filter(|(failures, _)| failures.count > 1);
+        lasting.map(|(_, error)| &**error)
     }
 }
 
-/// How long a write waits after so many failures in a row and one more.
-fn pause(failures: u32) -> Duration {
-    Backoff::default().base(failures).min(LONGEST_REST)
+/// Writes that failed in a row, and until when no other one is tried.
+#[derive(Clone, Copy, Debug, Default)]
+struct WriteFailures {
+    count: u32,
+    until: Option<Instant>,
 }
 
-/// Writes of the metadata that failed in a row.
-#[derive(Clone, Debug)]
-struct MetadataFailure {
-    failures: u32,
-    until: Instant,
-    error: String,
+impl WriteFailures {
+    fn may_write(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() >= until)
+    }
+
+    /// One more; how long the next write waits.
+    fn add(&mut self) -> Duration {
+        let pause = Backoff::default().base(self.count).min(MAX_PAUSE);
+        self.count = self.count.saturating_add(1);
+        self.until = Some(Instant::now() + pause);
+        pause
+    }
 }
 
 /// Writes the status and the metadata of AttacherConfigs.
@@ -208,7 +207,7 @@ pub(super) struct StatusWriter(Requests);
 
 impl StatusWriter {
     pub fn new(client: Client) -> Self {
-        Self(Requests::unhindered(client, WRITE_DEADLINE))
+        Self(Requests::immediate(client, WRITE_DEADLINE))
     }
 
     /// Writes the status of the object with this UID, by server-side apply.

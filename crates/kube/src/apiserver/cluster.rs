@@ -66,15 +66,15 @@ pub(super) async fn from_kubeconfig(mut parsed: Kubeconfig, path: &Path) -> Resu
         .await
         .map_err(|source| unusable(path, source))?;
     if let Some(path) = config.auth_info.token_file.as_deref().map(Path::new) {
-        // What cannot be read at the start is told now, and not as a request without credentials.
+        // What cannot be read fails at the start, and not as a request without credentials.
         token_file::read(path).map_err(|source| ConnectError::TokenFile {
             path: path.to_owned(),
             source,
         })?;
     }
     config.root_cert_file = authorities;
-    if let Some(told) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
-        told.proxy_url.clone_from(&proxy);
+    if let Some(cluster) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
+        cluster.proxy_url.clone_from(&proxy);
     }
     with_proxy(config, proxy.as_deref())
 }

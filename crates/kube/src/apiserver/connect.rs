@@ -17,10 +17,10 @@ use thiserror::Error;
 use tower::layer::layer_fn;
 use tower::{BoxError, Service, ServiceBuilder};
 
-use super::connection::{ApiServerConnection, CONNECT_TIMEOUT, Pings};
+use super::connection::{ApiServerConnection, Bounded, CONNECT_TIMEOUT, Pings};
 use super::list_watch::{ANSWER, ListWatchService};
 use super::metrics::MetricsService;
-use super::proxy::{Dialer, ProxyError};
+use super::proxy::{self, ProxyError};
 use super::tls::{self, Identity, TlsError};
 use super::token_file::TokenFile;
 use crate::telemetry::Metrics;
@@ -89,7 +89,7 @@ pub fn connect(config: &Config) -> Result<Client, ConnectError> {
 pub struct WatchConnection {
     /// Within which time a list or watch has to be answered.
     pub answer: Duration,
-    /// Is told which watches were.
+    /// Which watches were answered.
     pub answers: WatchAnswers,
 }
 
@@ -111,7 +111,7 @@ pub fn connect_counted(
     tcp.set_tcp_user_timeout(Some(pings(watches).dead_after()));
     // Which protocol is spoken is agreed in the TLS handshake, and the connector below offers both.
     let (tls, identity) = tls::client_config(config)?;
-    let dialer = Dialer::new(tcp, config.proxy_url.as_ref(), &tls);
+    let dialer = proxy::dialer(tcp, config.proxy_url.as_ref(), &tls);
     let mut https = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http();
@@ -169,6 +169,6 @@ where
         })
         .layer(layer_fn(|inner| MetricsService::new(inner, metrics.clone())))
         .map_err(BoxError::from)
-        .service(ApiServerConnection::new(connector, identity, pings(watches)));
+        .service(ApiServerConnection::new(Bounded(connector), identity, pings(watches)));
     Ok(Client::new(service, config.default_namespace.clone()))
 }

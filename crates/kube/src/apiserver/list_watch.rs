@@ -37,7 +37,7 @@ const EARLY: Duration = Duration::from_secs(10);
 struct WatchStarts(Arc<Mutex<HashMap<RequestKind, VecDeque<Instant>>>>);
 
 impl WatchStarts {
-    /// Takes the turn of a watch, and tells when that is.
+    /// Takes the turn of a watch; when that is.
     fn turn(&self, kind: &RequestKind) -> Instant {
         let mut all = self.0.lock();
         let now = Instant::now();
@@ -65,7 +65,7 @@ pub(super) struct ListWatchService<S> {
 }
 
 impl<S> ListWatchService<S> {
-    /// Waits for `answer` at most, and tells `answers` which watches stand.
+    /// Waits for `answer` at most, and records in `answers` which watches are accepted.
     pub fn new(inner: S, answer: Duration, answers: WatchAnswers) -> Self {
         Self {
             inner,
@@ -95,7 +95,7 @@ fn reads(request: &Request<Body>) -> Option<CollectionRead> {
     }
 }
 
-/// What tells apart the watches of one collection, such as those of single Secrets.
+/// What distinguishes the watches of one collection, such as those of single Secrets.
 fn selector(request: &Request<Body>) -> &str {
     let query = request.uri().query().unwrap_or_default();
     let mut pairs = query.split('&');

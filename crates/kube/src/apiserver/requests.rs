@@ -63,7 +63,7 @@ impl Requests {
 
     /// Requests that are sent at once whatever the API server asked for, as what keeps a Lease must be. They have no span, and the
     /// connection counts them.
-    pub fn unhindered(client: Client, deadline: Duration) -> Self {
+    pub fn immediate(client: Client, deadline: Duration) -> Self {
         let flow = None;
         Self { client, deadline, flow }
     }
@@ -80,7 +80,7 @@ impl Requests {
     }
 
     /// The same requests, of which only so many are in flight at a time as the API server answers without making them wait.
-    /// Those of one driver ([`Requests::for_driver`]) do not wait for the crowd of another; those that are for none do not
+    /// Those of one driver ([`Requests::for_driver`]) do not wait for the many of another; those that are for none do not
     /// count. The wait is not part of a request's deadline.
     #[must_use]
     pub fn with_slots(self, slots: RequestSlots) -> Self {

@@ -1,6 +1,7 @@
 //! What an event says, and on which objects it is shown.
 
 use jiff::Timestamp;
+use serde::Serialize;
 use std::sync::Arc;
 
 use crate::api::{EventReason, EventType};
@@ -8,13 +9,15 @@ use crate::decide::Snapshot;
 use crate::objects::{Attachment, Volume};
 
 /// The object that an event is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct InvolvedObject {
     /// `apiVersion`.
     pub api_version: &'static str,
     /// `kind`.
     pub kind: &'static str,
     /// Namespace; empty for a cluster-scoped object, whose events are in the namespace "default".
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub namespace: Box<str>,
     /// Name.
     pub name: Box<str>,
@@ -32,7 +35,7 @@ pub struct NewEvent {
     /// The reason's level, unless this is an exception.
     pub level: EventType,
     /// Which of the causes that the reason can have, as `error.type` or a condition names it; empty for a reason that has one.
-    /// Another cause is told at once, as an event of its own.
+    /// Another cause is an event of its own, at once.
     pub cause: Box<str>,
     /// What happened, for people. Cut to what the API server takes.
     pub note: String,

@@ -18,9 +18,9 @@ const MAX_NOTE_BYTES: usize = 1024;
 /// Occurrences of one reason on one object within this time of each other are counted on one event.
 const ONE_SERIES: Duration = Duration::from_mins(10);
 /// An event that is repeated is written anew no more often than this.
-const REST: Duration = Duration::from_secs(30);
+const REWRITE_INTERVAL: Duration = Duration::from_secs(30);
 /// Most series that are remembered; what is forgotten only starts a new event.
-const MANY: usize = 4096;
+const MAX_SERIES: usize = 4096;
 
 /// One write to the API server.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +41,7 @@ impl EventWrite {
     }
 }
 
-/// What a driver may write: good news must not use up what bad news needs.
+/// What a driver may write: Normal events must not use up what Warnings need.
 #[derive(Debug)]
 struct EventBudgets {
     normal: TokenBucket,
@@ -85,7 +85,7 @@ impl EventEntry {
 
 /// What was written, and about what.
 #[derive(Debug)]
-pub(super) struct ObjectKindSeries {
+pub(super) struct EventSeries {
     instance: String,
     /// By UID of the object, reason, level and cause: neither an exception nor another cause is to be counted on what is known,
     /// where its words would wait.
@@ -94,7 +94,7 @@ pub(super) struct ObjectKindSeries {
     number: u64,
 }
 
-impl ObjectKindSeries {
+impl EventSeries {
     pub fn new(instance: String) -> Self {
         Self {
             instance,
@@ -127,7 +127,7 @@ impl ObjectKindSeries {
             entry.last = occurrence.at;
             entry.seen = now;
             entry.changed = true;
-            let rested = now.saturating_duration_since(entry.written) >= REST;
+            let rested = now.saturating_duration_since(entry.written) >= REWRITE_INTERVAL;
             if !rested || !self.budget(&occurrence.driver, occurrence.level, now) {
                 // Counted, and written when its time comes.
                 return Ok(None);
@@ -149,7 +149,7 @@ impl ObjectKindSeries {
     pub fn due(&mut self, now: Instant) -> Vec<EventWrite> {
         let Self { entries, budgets, .. } = self;
         let due = entries.iter_mut().filter(|((.., level, _), entry)| {
-            let rested = entry.changed && now.saturating_duration_since(entry.written) >= REST;
+            let rested = entry.changed && now.saturating_duration_since(entry.written) >= REWRITE_INTERVAL;
             rested && take(budgets, &entry.driver, *level, now)
         });
         due.map(|((_, reason, ..), entry)| entry.write(*reason, now)).collect()
@@ -193,12 +193,12 @@ impl ObjectKindSeries {
     }
 
     fn make_room(&mut self, now: Instant) {
-        if self.entries.len() < MANY {
+        if self.entries.len() < MAX_SERIES {
             return;
         }
         self.entries
             .retain(|_, entry| now.saturating_duration_since(entry.seen) < ONE_SERIES);
-        if self.entries.len() >= MANY {
+        if self.entries.len() >= MAX_SERIES {
             self.entries.clear();
         }
     }
@@ -218,15 +218,6 @@ fn take(budgets: &mut HashMap<Arc<str>, EventBudgets>, driver: &Arc<str>, level:
 
 fn create(occurrence: &NewEvent, subject: &InvolvedObject, entry: &EventEntry, instance: &str) -> EventWrite {
     let at = whole_seconds(occurrence.at);
-    let mut involved = json!({
-        "apiVersion": subject.api_version,
-        "kind": subject.kind,
-        "name": subject.name,
-        "uid": subject.uid,
-    });
-    if !subject.namespace.is_empty() {
-        involved["namespace"] = (*subject.namespace).into();
-    }
     EventWrite {
         driver: occurrence.driver.clone(),
         reason: occurrence.reason,
@@ -240,7 +231,7 @@ fn create(occurrence: &NewEvent, subject: &InvolvedObject, entry: &EventEntry, i
                 "namespace": entry.namespace,
                 "annotations": annotations(occurrence.traceparent.as_deref()),
             },
-            "involvedObject": involved,
+            "involvedObject": subject,
             "reason": occurrence.reason.as_str(),
             "type": occurrence.level.as_str(),
             "message": entry.note,

@@ -1,8 +1,8 @@
 //! The rules of an election, without effects: client-go's `LeaderElector`, with the time handed in, and two rules more.
 //!
 //! A Lease that vanished while another held it is left alone until it would have run out, had it been renewed just before:
-//! its holder finds out at its next renewal only. And a Lease that names this candidate is its own only as long as nobody else writes it: of two processes
-//! of one name, the one that finds a record that it did not write competes from then on as with a stranger.
+//! its holder finds out at its next renewal only. And a Lease that names this candidate is its own only as long as
+//! nobody else writes it: of two processes of one name, the one that finds a record that it did not write competes from then on as with a stranger.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl ElectionState {
         }
     }
 
-    /// The candidate competes from now on. A Lease that names it was its own in an earlier life.
+    /// The candidate competes from now on. A Lease that names it was its own before this process started again.
     pub fn stand(&mut self) {
         self.mine = Some(VecDeque::new());
         self.take_over();
@@ -150,8 +150,8 @@ impl ElectionState {
         known.record.holder == self.identity && self.mine.as_ref().is_none_or(by_us)
     }
 
-    /// Whether the known record is ours, and says that we have not worked under it yet: a former life of ours made the Lease,
-    /// and who held the one before it may still work.
+    /// Whether the known record is ours, and says that we have not worked under it yet: this process made the Lease before it started
+    /// again, and who held the one before it may still work.
     pub fn is_unused(&self) -> bool {
         self.rules.made_is_not_ours
             && self.is_ours()

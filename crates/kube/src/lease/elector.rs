@@ -588,7 +588,7 @@ impl LeaderElector {
         let left = self.term.as_ref().map(Term::until_deadline);
         let left = left.filter(|left| !left.is_zero());
         let deadline = left.map_or(usual, |left| usual.min(left / 2));
-        Requests::unhindered(self.config.shared.client.clone(), deadline)
+        Requests::immediate(self.config.shared.client.clone(), deadline)
     }
 
     /// An error about a permission says which one is missing, and shows it.

@@ -17,7 +17,7 @@ pub struct LeaseTimings {
     pub lease_duration: Duration,
     /// How long the holder goes without a renewal before it stops working; below the lease duration.
     pub renew_deadline: Duration,
-    /// Longest time between two renewals, or two looks at the Lease of another.
+    /// Longest time between two renewals, or two reads of the Lease of another.
     pub retry_period: Duration,
 }
 

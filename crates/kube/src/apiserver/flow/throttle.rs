@@ -18,11 +18,11 @@ pub struct RateLimit {
     pub burst: u32,
 }
 
-/// A day between two requests: slower than this is told apart from never by nobody.
+/// A day between two requests: nothing slower is needed.
 const SLOWEST_PER_SECOND: f64 = 1.0 / (24.0 * 60.0 * 60.0);
 
-/// The longest that a request which gives way sleeps before it looks again: the limit may be another one by then.
-const LONGEST_NAP: Duration = Duration::from_secs(1);
+/// The longest pause of a request which gives way: the limit may be another one by then.
+const MAX_IDLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Lets requests pass at a limited rate. Clones share the limit.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Throttle {
         full_in.unwrap_or_default()
     }
 
-    /// Waits for the turn of one request, and tells for how long; nothing when there is no limit. A waiter that is dropped
+    /// Waits for the turn of one request, and answers for how long; nothing when there is no limit. A waiter that is dropped
     /// has used its turn.
     pub async fn wait(&self) -> Option<Duration> {
         let started = Instant::now();
@@ -118,7 +118,7 @@ impl RequestThrottles {
             let of_driver = self.driver.as_ref().map(|(_, throttle)| throttle);
             let busy = self.process.iter().chain(of_driver).map(Throttle::busy_for).max();
             match busy {
-                Some(busy) if !busy.is_zero() => tokio::time::sleep(busy.min(LONGEST_NAP)).await,
+                Some(busy) if !busy.is_zero() => tokio::time::sleep(busy.min(MAX_IDLE_PAUSE)).await,
                 _ => return self.wait(metrics, verb, host).await,
             }
         }

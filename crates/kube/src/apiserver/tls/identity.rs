@@ -102,7 +102,7 @@ enum Origin {
     Plugin(Box<ExecConfig>),
 }
 
-/// The client certificate of a kubeconfig. Its `Debug` tells no key.
+/// The client certificate of a kubeconfig. Its `Debug` shows no key.
 pub(crate) struct ClientIdentity {
     origin: Origin,
     provider: Provider,

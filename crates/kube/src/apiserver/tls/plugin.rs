@@ -53,13 +53,13 @@ pub(super) fn run(exec: &ExecConfig) -> Result<Option<PluginPair>, PluginError> 
     if exec.provide_cluster_info {
         spec["cluster"] = json!(exec.cluster);
     }
-    let told = json!({ "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec });
+    let info = json!({ "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec });
     let variables = exec.env.iter().flatten();
     let variables = variables.filter_map(|variable| Some((variable.get("name")?, variable.get("value")?)));
     let ended = Command::new(name)
         .args(exec.args.iter().flatten())
         .envs(variables)
-        .env("KUBERNETES_EXEC_INFO", told.to_string())
+        .env("KUBERNETES_EXEC_INFO", info.to_string())
         .stdin(if interactive { Stdio::inherit() } else { Stdio::null() })
         .stderr(Stdio::inherit())
         .output();

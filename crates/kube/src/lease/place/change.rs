@@ -209,7 +209,7 @@ impl PlaceChange {
             progress.watches.push(changes.boxed());
         }
         let former = progress.leases.entry(namespace.to_owned()).or_insert(unseen);
-        let requests = Requests::unhindered(self.client.clone(), self.request_deadline);
+        let requests = Requests::immediate(self.client.clone(), self.request_deadline);
         let read = requests.find::<Lease>((namespace, &*self.lease)).await;
         let now = Instant::now();
         let mut notes = None;

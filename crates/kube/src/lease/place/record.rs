@@ -40,7 +40,7 @@ impl PlaceRecord {
 
     /// Reads the object as it is, past every cache; none when it is gone. By a list, for which there is a permission.
     pub(super) async fn read(&self, deadline: Duration) -> Result<Option<Live>, ApiError> {
-        let requests = Requests::unhindered(self.client.clone(), deadline);
+        let requests = Requests::immediate(self.client.clone(), deadline);
         let found: Option<AttacherConfigObject> = requests.list_one(&self.name).await?;
         Ok(found.map(|object| {
             let config = object.config().ok();
@@ -76,7 +76,7 @@ impl PlaceRecord {
                 "withoutLease": (!record.without_lease.is_empty()).then_some(&record.without_lease),
             }},
         });
-        let requests = Requests::unhindered(self.client.clone(), deadline);
+        let requests = Requests::immediate(self.client.clone(), deadline);
         let (status, quiet) = (ObjectName::status_of(&self.name), Span::disabled());
         let written = requests.patch::<AttacherConfigObject>(status, PatchType::Merge, &body, None, &quiet);
         if written.await?.status.leader_election.as_ref() == Some(record) {
