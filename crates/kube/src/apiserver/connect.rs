@@ -38,22 +38,12 @@ const TCP_PROBES: u32 = 2;
 /// Why there is no client.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The kubeconfig cannot be used.
-    #[error("kubeconfig {path}: {source}")]
-    Kubeconfig {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        source: kube::config::KubeconfigError,
-    },
+    /// The kubeconfig at this path cannot be used.
+    #[error("kubeconfig {0}: {1}")]
+    Kubeconfig(String, #[source] kube::config::KubeconfigError),
     /// The file with the token cannot be used.
-    #[error("tokenFile {} of the kubeconfig: {source}", path.display())]
-    TokenFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: std::io::Error,
-    },
+    #[error("tokenFile {path} of the kubeconfig: {1}", path = .0.display())]
+    TokenFile(PathBuf, #[source] std::io::Error),
     /// Neither a kubeconfig nor a service account was found.
     #[error("no cluster is configured: give --kubeconfig FILE, or run inside a pod with a service account ({0})")]
     NoConfiguration(kube::config::InferConfigError),
@@ -69,14 +59,9 @@ pub enum ConnectError {
     /// The name for the certificate of the API server cannot be used.
     #[error("tls-server-name of the kubeconfig is neither a host name nor an IP address")]
     ServerName,
-    /// Credentials cannot be set up.
-    #[error("cannot set up the connection to {url}: {source}")]
-    Setup {
-        /// The API server.
-        url: String,
-        /// What is wrong.
-        source: Box<kube::Error>,
-    },
+    /// Credentials for this API server cannot be set up.
+    #[error("cannot set up the connection to {0}: {1}")]
+    Setup(String, #[source] Box<kube::Error>),
 }
 
 /// Makes a client with a connection of its own; requests that must not wait for each other take different clients.
@@ -147,10 +132,8 @@ where
 {
     let longest = watches.map_or(ANSWER, |watches| watches.answer);
     let answers = watches.map(|watches| watches.answers.clone()).unwrap_or_default();
-    let failed = |source| ConnectError::Setup {
-        url: config.cluster_url.to_string(),
-        source: Box::new(source),
-    };
+    let url = config.cluster_url.to_string();
+    let failed = |source| ConnectError::Setup(url.clone(), Box::new(source));
     let mut config = config.clone();
     // Kube would send what stands around the token as well.
     let token = config.auth_info.token_file.take().map(|path| TokenFile::new(&path));

@@ -77,10 +77,15 @@ where
     Ok(ReadBody::Complete(read.into()))
 }
 
+/// The value of a parameter of a list or watch.
+pub(super) fn parameter<'u>(uri: &'u Uri, name: &str) -> Option<&'u str> {
+    let mut pairs = uri.query()?.split('&');
+    pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
 /// How many objects a list asks for at a time.
 pub(super) fn limit_of(uri: &Uri) -> Option<usize> {
-    let mut pairs = uri.query()?.split('&');
-    pairs.find_map(|pair| pair.strip_prefix("limit="))?.parse().ok()
+    parameter(uri, "limit")?.parse().ok()
 }
 
 /// The same list, with another number of objects at a time.

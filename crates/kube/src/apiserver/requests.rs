@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::timeout;
+use tower::BoxError;
 
 use super::answer::{About, ObjectName, unreadable};
 use super::error::{ApiError, ApiErrorKind};
@@ -305,8 +306,8 @@ fn write(
         .map_err(unsendable)
 }
 
-fn unsendable(error: impl ToString) -> ApiError {
-    ApiError::without_answer(ApiErrorKind::Refused, error.to_string())
+fn unsendable(error: impl Into<BoxError>) -> ApiError {
+    ApiError::without_answer(ApiErrorKind::Refused, error.into().to_string())
 }
 
 /// The failure of a request that brought no answer, or not all of it.

@@ -47,54 +47,40 @@ pub struct NewEvent {
     pub subjects: Vec<InvolvedObject>,
 }
 
+impl InvolvedObject {
+    fn cluster_scoped(api_version: &'static str, kind: &'static str, name: &str, uid: &str) -> Self {
+        Self {
+            api_version,
+            kind,
+            namespace: Box::default(),
+            name: name.into(),
+            uid: uid.into(),
+        }
+    }
+}
+
 /// What an event about an attachment is shown on.
 pub fn involved_objects(snapshot: &Snapshot) -> Vec<InvolvedObject> {
-    let mut subjects = vec![of_attachment(&snapshot.attachment)];
-    let Some(volume) = &snapshot.volume else {
-        return subjects;
-    };
-    subjects.extend(of_volume(volume));
-    subjects
+    let Attachment { name, uid, .. } = &*snapshot.attachment;
+    let attachment = InvolvedObject::cluster_scoped("storage.k8s.io/v1", "VolumeAttachment", name, uid);
+    let volume = snapshot.volume.iter().flat_map(|volume| of_volume(volume));
+    std::iter::once(attachment).chain(volume).collect()
 }
 
 /// A volume, and the claim that is bound to it.
 pub fn of_volume(volume: &Volume) -> Vec<InvolvedObject> {
-    let mut subjects = vec![InvolvedObject {
+    let claim = volume.claim.as_ref().map(|claim| InvolvedObject {
         api_version: "v1",
-        kind: "PersistentVolume",
-        namespace: "".into(),
-        name: (&*volume.name).into(),
-        uid: volume.uid.clone(),
-    }];
-    if let Some(claim) = &volume.claim {
-        subjects.push(InvolvedObject {
-            api_version: "v1",
-            kind: "PersistentVolumeClaim",
-            namespace: claim.namespace.clone(),
-            name: claim.name.clone(),
-            uid: claim.uid.clone(),
-        });
-    }
-    subjects
+        kind: "PersistentVolumeClaim",
+        namespace: claim.namespace.clone(),
+        name: claim.name.clone(),
+        uid: claim.uid.clone(),
+    });
+    let volume = InvolvedObject::cluster_scoped("v1", "PersistentVolume", &volume.name, &volume.uid);
+    std::iter::once(volume).chain(claim).collect()
 }
 
 /// An event about an AttacherConfig is shown on it.
 pub fn of_config(name: &str, uid: &str) -> InvolvedObject {
-    InvolvedObject {
-        api_version: "attacher.csi.dev/v1alpha1",
-        kind: "AttacherConfig",
-        namespace: "".into(),
-        name: name.into(),
-        uid: uid.into(),
-    }
-}
-
-fn of_attachment(attachment: &Attachment) -> InvolvedObject {
-    InvolvedObject {
-        api_version: "storage.k8s.io/v1",
-        kind: "VolumeAttachment",
-        namespace: "".into(),
-        name: (&*attachment.name).into(),
-        uid: attachment.uid.clone(),
-    }
+    InvolvedObject::cluster_scoped("attacher.csi.dev/v1alpha1", "AttacherConfig", name, uid)
 }

@@ -41,12 +41,8 @@ impl EventWrite {
     }
 }
 
-/// What a driver may write: Normal events must not use up what Warnings need.
-#[derive(Debug)]
-struct EventBudgets {
-    normal: TokenBucket,
-    warning: TokenBucket,
-}
+/// What each driver may write: Normal events must not use up what Warnings need.
+type EventBudgets = HashMap<(Arc<str>, EventType), TokenBucket>;
 
 /// An event that was written.
 #[derive(Debug)]
@@ -90,7 +86,7 @@ pub(super) struct EventSeries {
     /// By UID of the object, reason, level and cause: neither an exception nor another cause is to be counted on what is known,
     /// where its words would wait.
     entries: HashMap<(Box<str>, EventReason, EventType, Box<str>), EventEntry>,
-    budgets: HashMap<Arc<str>, EventBudgets>,
+    budgets: EventBudgets,
     number: u64,
 }
 
@@ -128,14 +124,11 @@ impl EventSeries {
             entry.seen = now;
             entry.changed = true;
             let rested = now.saturating_duration_since(entry.written) >= REWRITE_INTERVAL;
-            if !rested || !self.budget(&occurrence.driver, occurrence.level, now) {
-                // Counted, and written when its time comes.
-                return Ok(None);
-            }
-            let entry = self.entries.get_mut(&key);
-            return Ok(entry.map(|entry| entry.write(occurrence.reason, now)));
+            // Otherwise it is counted, and written when its time comes.
+            let is_due = rested && take(&mut self.budgets, &occurrence.driver, occurrence.level, now);
+            return Ok(is_due.then(|| entry.write(occurrence.reason, now)));
         }
-        if !self.budget(&occurrence.driver, occurrence.level, now) {
+        if !take(&mut self.budgets, &occurrence.driver, occurrence.level, now) {
             return Err(());
         }
         let entry = self.entry(occurrence, subject, note, now);
@@ -163,10 +156,6 @@ impl EventSeries {
     /// Forgets an event that is not there any more.
     pub fn forget(&mut self, name: &str) {
         self.entries.retain(|_, entry| &*entry.name != name);
-    }
-
-    fn budget(&mut self, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
-        take(&mut self.budgets, driver, level, now)
     }
 
     fn entry(&mut self, occurrence: &NewEvent, subject: &InvolvedObject, note: String, now: Instant) -> EventEntry {
@@ -205,15 +194,15 @@ impl EventSeries {
 }
 
 /// Takes from the budget of a driver, if it has something left.
-fn take(budgets: &mut HashMap<Arc<str>, EventBudgets>, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
-    let budgets = budgets.entry(driver.clone()).or_insert_with(|| EventBudgets {
-        normal: TokenBucket::new(Rate::from(10).with_burst(100), now),
-        warning: TokenBucket::new(Rate::from(5).with_burst(200), now),
+fn take(budgets: &mut EventBudgets, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
+    let budget = budgets.entry((driver.clone(), level)).or_insert_with(|| {
+        let rate = match level {
+            EventType::Normal => Rate::from(10).with_burst(100),
+            EventType::Warning => Rate::from(5).with_burst(200),
+        };
+        TokenBucket::new(rate, now)
     });
-    match level {
-        EventType::Normal => budgets.normal.try_take(now),
-        EventType::Warning => budgets.warning.try_take(now),
-    }
+    budget.try_take(now)
 }
 
 fn create(occurrence: &NewEvent, subject: &InvolvedObject, entry: &EventEntry, instance: &str) -> EventWrite {

@@ -90,39 +90,13 @@ pub struct LeaderElectionConfig {
     pub timing: LeaseTimings,
     /// Where the place of the Lease is recorded; nowhere in the drop-in mode.
     pub record: Option<PlaceRecord>,
-    /// How long a call may run that was begun without a Lease.
+    /// How long a call may run that was begun without a Lease; zero with one.
     pub longest_call: Duration,
     /// Other namespaces in which an attacher of the driver may hold a Lease.
     pub sidecar_namespaces: Vec<String>,
 }
 
 impl LeaderElectionConfig {
-    /// The same, whose place is recorded.
-    #[must_use]
-    pub fn recorded(self, record: PlaceRecord) -> Self {
-        let record = Some(record);
-        Self { record, ..self }
-    }
-
-    /// The same, beside attachers that may hold Leases in these namespaces.
-    #[must_use]
-    pub fn beside(self, sidecar_namespaces: Vec<String>) -> Self {
-        Self {
-            sidecar_namespaces,
-            ..self
-        }
-    }
-
-    /// The same without a Lease, for replicas whose calls last so long at most.
-    #[must_use]
-    pub fn without_lease(self, longest_call: Duration) -> Self {
-        Self {
-            longest_call,
-            enabled: false,
-            ..self
-        }
-    }
-
     /// How the candidate for this Lease gets to its place; none when that is not recorded. `made` as in [`PlaceChange::made`].
     pub(super) fn place_change(&self, lease: &str, made: Option<(Instant, Arc<AtomicBool>)>) -> Option<PlaceChange> {
         Some(PlaceChange {

@@ -51,17 +51,17 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Slots for requests in flight; clones share them.
 #[derive(Clone, Debug)]
-pub struct RequestSlots(Arc<Mutex<RequestSlotsState>>);
+pub struct RequestSlots(pub(super) Arc<Mutex<RequestSlotsState>>);
 
 #[derive(Debug)]
-struct RequestSlotsState {
-    limit: AdaptiveLimit,
-    running: usize,
+pub(super) struct RequestSlotsState {
+    pub limit: AdaptiveLimit,
+    pub running: usize,
     /// Requests in flight of each kind, of all drivers.
     kinds: HashMap<SlotKind, usize>,
     /// Kinds of drivers that have requests in flight.
-    lines_running: usize,
-    drivers: HashMap<Arc<str>, DriverLines<oneshot::Sender<RequestSlot>>>,
+    pub lines_running: usize,
+    pub drivers: HashMap<Arc<str>, DriverLines<oneshot::Sender<RequestSlot>>>,
     /// How many slots were given, for the order between drivers that have equally many requests in flight.
     granted: u64,
 }
@@ -277,19 +277,5 @@ impl Drop for RequestSlot {
     /// The request was given up: nothing is learned from it.
     fn drop(&mut self) {
         self.give_back(SlotAnswer::Other);
-    }
-}
-
-impl RequestSlots {
-    /// Whether nothing is in flight or in line.
-    pub fn is_idle(&self) -> bool {
-        let state = self.0.lock();
-        state.running == 0 && state.lines_running == 0 && state.drivers.is_empty()
-    }
-
-    /// How many are in flight, and how many may be.
-    pub fn running_and_limit(&self) -> (usize, usize) {
-        let state = self.0.lock();
-        (state.running, state.limit.now())
     }
 }
