@@ -56,7 +56,6 @@ struct DetailsWire {
     kind: Option<String>,
 }
 
-/// What every object has.
 #[derive(Deserialize)]
 struct ObjectWire {
     kind: Option<String>,

@@ -26,7 +26,7 @@ use super::token_file::TokenFile;
 use crate::telemetry::Metrics;
 use crate::watch_answers::WatchAnswers;
 
-/// How we name ourselves to the API server; audit logs tell our writes by it.
+/// How we name ourselves to the API server; audit logs show our writes by it.
 pub const USER_AGENT: &str = concat!("csi-attacher-operator/", env!("CARGO_PKG_VERSION"));
 
 /// Where HTTP/1.1 is spoken there are no pings: TCP asks in their place, and gives up on what is not acknowledged. With

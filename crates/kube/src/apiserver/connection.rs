@@ -154,7 +154,6 @@ fn http<C: Connect + Clone>(connector: C, pings: Pings) -> HyperClient<C, Body> 
 }
 
 impl<C: Connect + Clone + Send + Sync + 'static> ApiServerConnection<C> {
-    /// Sends a request once.
     async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
         let (http, number) = self.current();
         let answer = http.request(request);

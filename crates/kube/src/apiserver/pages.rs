@@ -113,7 +113,6 @@ pub(super) struct PageContent {
     pub objects: usize,
 }
 
-/// Looks a page through.
 pub(super) async fn content_of(page: &Bytes) -> Option<PageContent> {
     if page.len() < LARGE {
         return content(page);

@@ -39,9 +39,9 @@ const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8
 /// An object as the API server returned it.
 #[derive(Clone, Debug)]
 pub enum Returned {
-    /// A VolumeAttachment.
+    /// A VolumeAttachment, whether it or its status was written.
     Attachment(Box<Attachment>),
-    /// A PersistentVolume.
+    /// A PersistentVolume, whose status is never written.
     Volume(Box<Volume>),
 }
 
@@ -281,7 +281,6 @@ impl Requests {
     }
 }
 
-/// A request to read.
 fn read(path: String, accept: Option<&'static str>) -> Result<Request<Body>, ApiError> {
     let mut request = Request::get(path);
     if let Some(accept) = accept {
@@ -290,7 +289,6 @@ fn read(path: String, accept: Option<&'static str>) -> Result<Request<Body>, Api
     request.body(Body::empty()).map_err(unsendable)
 }
 
-/// A request to write.
 fn write(
     method: Method,
     about: &About<'_>,

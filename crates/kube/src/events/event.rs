@@ -12,25 +12,25 @@ use crate::objects::{Attachment, Volume};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvolvedObject {
-    /// `apiVersion`.
+    /// As in a manifest, such as `storage.k8s.io/v1`.
     pub api_version: &'static str,
-    /// `kind`.
+    /// As in a manifest, such as `VolumeAttachment`.
     pub kind: &'static str,
     /// Namespace; empty for a cluster-scoped object, whose events are in the namespace "default".
     #[serde(skip_serializing_if = "str::is_empty")]
     pub namespace: Box<str>,
-    /// Name.
+    /// `metadata.name`, without the namespace.
     pub name: Box<str>,
-    /// UID.
+    /// `metadata.uid`: an object that is made again under its name has events of its own.
     pub uid: Box<str>,
 }
 
-/// Something that happened.
+/// An occurrence: a new event on each of its objects, or a count on the one that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
-    /// The driver.
+    /// Name of the driver whose budget it takes from.
     pub driver: Arc<str>,
-    /// What kind of thing.
+    /// Part of the interface: people filter by it.
     pub reason: EventReason,
     /// The reason's level, unless this is an exception.
     pub level: EventType,
@@ -41,9 +41,9 @@ pub struct NewEvent {
     pub note: String,
     /// W3C `traceparent` of the attempt, when it is traced.
     pub traceparent: Option<String>,
-    /// When.
+    /// When it happened; the event has whole seconds.
     pub at: Timestamp,
-    /// About which objects.
+    /// The objects on which it is shown.
     pub subjects: Vec<InvolvedObject>,
 }
 

@@ -48,7 +48,7 @@ impl EventRecorder {
         (recorder, writer.run(incoming))
     }
 
-    /// Writes nothing.
+    /// A recorder whose events are not written.
     pub fn disabled() -> Self {
         Self {
             waiting: None,

@@ -34,7 +34,6 @@ pub(super) struct EventWrite {
 }
 
 impl EventWrite {
-    /// Name of the event.
     pub fn name(&self) -> &str {
         let created = self.body["metadata"]["name"].as_str();
         self.change.as_deref().or(created).unwrap_or_default()
@@ -85,7 +84,7 @@ pub(super) struct EventSeries {
     instance: String,
     /// By UID of the object, reason, level and cause: neither an exception nor another cause is to be counted on what is known,
     /// where its words would wait.
-    entries: HashMap<(Box<str>, EventReason, EventType, Box<str>), EventEntry>,
+    pub entries: HashMap<(Box<str>, EventReason, EventType, Box<str>), EventEntry>,
     budgets: EventBudgets,
     number: u64,
 }
@@ -146,11 +145,6 @@ impl EventSeries {
             rested && take(budgets, &entry.driver, *level, now)
         });
         due.map(|((_, reason, ..), entry)| entry.write(*reason, now)).collect()
-    }
-
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.entries.len()
     }
 
     /// Forgets an event that is not there any more.

@@ -217,5 +217,5 @@ fn memory_is_bounded() {
             .observe(&occurrence(EventReason::Attached, "x"), &object, now)
             .unwrap();
     }
-    assert!(series.len() <= 4096, "{}", series.len());
+    assert!(series.entries.len() <= 4096, "{}", series.entries.len());
 }

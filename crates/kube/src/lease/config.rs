@@ -27,7 +27,7 @@ pub struct LeaderElections {
     pub identity: String,
     /// Labels to put on a Lease when it is written; others on it stay.
     pub labels: BTreeMap<String, String>,
-    /// Whether the holder writes the status of an AttacherConfig, which the Lease is then to tell the other replicas.
+    /// Whether the holder writes the status of an AttacherConfig, which the Lease then shows to the other replicas.
     pub reports: bool,
     /// Where held Leases are shown.
     pub health: LeaseHealth,

@@ -30,7 +30,7 @@ const MAX_MINE: usize = 16;
 /// What was seen of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObservedRecord {
-    /// What it said.
+    /// What it said last.
     pub record: LeaderElectionRecord,
     /// When this process first saw the record as it is, or that it is gone.
     pub since: Instant,
@@ -53,7 +53,7 @@ impl ObservedRecord {
 pub enum LeaseAction {
     /// It belongs to another, at least until this time.
     Wait {
-        /// Whose it is.
+        /// Whose it is, by the name in the Lease.
         holder: String,
         /// When it ends if it is not renewed.
         until: Instant,
@@ -174,7 +174,7 @@ impl ElectionState {
         self.known.as_ref().map(|known| known.record.duration())
     }
 
-    /// What to do.
+    /// What to do about the Lease at this moment, `clock` by the clock of the machine.
     pub fn next(&self, now: Instant, clock: Timestamp) -> LeaseAction {
         let Some(known) = &self.known else {
             return LeaseAction::Create(self.record(clock, Some(clock), 0));

@@ -103,12 +103,12 @@ impl LeaderElectionHandle {
         self.state.clone()
     }
 
-    /// Its state now.
+    /// Its state at this moment.
     pub fn state(&self) -> LeaderState {
         self.state.borrow().clone()
     }
 
-    /// Name of the Lease.
+    /// Name of the Lease, without its namespace.
     pub fn lease(&self) -> &str {
         &self.lease
     }

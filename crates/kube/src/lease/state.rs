@@ -4,10 +4,10 @@ use tokio::time::Instant;
 
 use super::term::Term;
 
-/// Who holds a Lease.
+/// Who holds a Lease, as far as that can be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseHolder {
-    /// Its name.
+    /// Its name, as the Lease has it.
     pub identity: String,
     /// Whether it is a replica that writes the status of the AttacherConfig.
     pub reports: bool,
@@ -61,6 +61,5 @@ pub(super) enum ElectorCommand {
     Observe,
     /// To take the Lease and keep it.
     Acquire,
-    /// To end.
     Stop,
 }

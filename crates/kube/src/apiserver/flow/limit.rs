@@ -31,7 +31,6 @@ impl Default for SlotLimits {
 /// How a request ended, for the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::apiserver) enum SlotAnswer {
-    /// It was served.
     Served,
     /// There was no answer, or one that says that the API server has too much to do.
     Overloaded,
@@ -109,7 +108,6 @@ impl AdaptiveLimit {
         }
     }
 
-    /// The lowest limit.
     pub fn min(&self) -> usize {
         self.limits.min
     }

@@ -1,5 +1,5 @@
 //! What a request of the operator's work passes on its way: the pause that the API server asked for, the limits, a slot, which
-//! the drivers share and whose number follows the API server's answers, and the span and the metric that tell how it went.
+//! the drivers share and whose number follows the API server's answers, and the span and the metric of how it ended.
 
 mod limit;
 mod lines;

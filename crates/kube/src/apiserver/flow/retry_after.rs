@@ -54,7 +54,7 @@ impl RetryAfterGate {
     /// whoever sends requests sends each of those again, so that as many of them count as were refused.
     pub async fn wait(&self, kind: &RequestKind) -> Option<u16> {
         while let Some(until) = self.closed_until(kind) {
-            // Whoever goes first may be told to wait again, and then the others wait too.
+            // The API server may ask whoever goes first to wait again, and then the others wait too.
             sleep_until(until + SPREAD.mul_f64(fastrand::f64())).await;
         }
         let mut closed = self.0.lock();

@@ -30,7 +30,6 @@ use super::lines::{DriverLines, Line};
 pub(in crate::apiserver) struct SlotKind {
     pub plural: &'static str,
     pub subresource: &'static str,
-    /// Whether it changes anything.
     pub is_write: bool,
 }
 
@@ -87,7 +86,7 @@ struct HeldSlot {
 }
 
 impl RequestSlots {
-    /// Slots within these limits.
+    /// As many slots as these limits and the API server's answers allow.
     pub fn new(limits: SlotLimits) -> Self {
         Self(Arc::new(Mutex::new(RequestSlotsState {
             limit: AdaptiveLimit::new(limits),

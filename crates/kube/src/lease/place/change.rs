@@ -37,11 +37,11 @@ pub(in crate::lease) struct PlaceChange {
     pub request_deadline: Duration,
 }
 
-/// What follows from one look.
-enum Look {
+/// What follows from one check of the former places.
+enum CheckResult {
     /// The place is ours, and recorded.
     Ours,
-    /// Another look makes sense at once.
+    /// Another check makes sense at once.
     Again,
     /// A former place is still in use.
     InUse {
@@ -66,20 +66,20 @@ struct HandOverProgress {
 }
 
 impl PlaceChange {
-    /// Returns when this replica may work under its place. Until then it tells who is in the way, if that is known.
+    /// Returns when this replica may work under its place. Until then it reports who is in the way, if that is known.
     pub async fn wait(&self, mut waits_for: impl FnMut(Option<LeaseHolder>)) {
         if !self.rules.waits_for_former_places {
             return;
         }
         let mut progress = HandOverProgress::default();
-        let mut told = false;
+        let mut logged = false;
         loop {
-            let (holder, until) = match self.look(&mut progress).await {
-                Ok(Look::Ours) => return,
-                Ok(Look::Again) => continue,
-                Ok(Look::Outdated | Look::Refused) => (None, None),
-                Ok(Look::InUse { holder, until }) => {
-                    if !std::mem::replace(&mut told, true) {
+            let (holder, until) = match self.check(&mut progress).await {
+                Ok(CheckResult::Ours) => return,
+                Ok(CheckResult::Again) => continue,
+                Ok(CheckResult::Outdated | CheckResult::Refused) => (None, None),
+                Ok(CheckResult::InUse { holder, until }) => {
+                    if !std::mem::replace(&mut logged, true) {
                         let holder = holder.as_ref().map(|holder| &*holder.identity);
                         info!(
                             lease = self.lease,
@@ -110,10 +110,10 @@ impl PlaceChange {
         }
     }
 
-    async fn look(&self, progress: &mut HandOverProgress) -> Result<Look, ApiError> {
+    async fn check(&self, progress: &mut HandOverProgress) -> Result<CheckResult, ApiError> {
         // In this order: what is read of the former places is newer than the object, and the write fails if that changed.
         let Some(live) = self.record.read(self.request_deadline).await? else {
-            return Ok(Look::Outdated);
+            return Ok(CheckResult::Outdated);
         };
         // Also for who goes by an older spec: it gives the Lease up next.
         let seen = self.seen.of(&self.lease);
@@ -131,7 +131,7 @@ impl PlaceChange {
             .as_ref()
             .is_some_and(|wanted| wanted.0 != self.place.namespace)
         {
-            return Ok(Look::Outdated);
+            return Ok(CheckResult::Outdated);
         }
         let former = self.place.former(&live.recorded, &seen);
         for (former, runs_out_after) in &former {
@@ -156,21 +156,21 @@ impl PlaceChange {
                     Some((holder, until))
                 }
             };
-            // All are looked at: they run out at the same time.
+            // All are checked: they run out at the same time.
             in_use = in_use.into_iter().chain(found).max_by_key(|(_, until)| *until);
         }
         match in_use {
-            Some((holder, until)) if until > Instant::now() => Ok(Look::InUse { holder, until }),
+            Some((holder, until)) if until > Instant::now() => Ok(CheckResult::InUse { holder, until }),
             _ => self.write(progress, &live).await,
         }
     }
 
-    async fn write(&self, progress: &mut HandOverProgress, live: &Live) -> Result<Look, ApiError> {
+    async fn write(&self, progress: &mut HandOverProgress, live: &Live) -> Result<CheckResult, ApiError> {
         let record = self.place.recorded(&live.recorded);
         if record != live.recorded {
             match self.record.write(live, &record, self.request_deadline).await {
                 Ok(()) => {}
-                Err(error) if error.status == Some(409) => return Ok(Look::Again),
+                Err(error) if error.status == Some(409) => return Ok(CheckResult::Again),
                 // An API server that does not know all permissions yet refuses for a moment.
                 Err(error) if is_refused(&error) && !std::mem::replace(&mut progress.refused, true) => {
                     warn!(
@@ -178,7 +178,7 @@ impl PlaceChange {
                         %error,
                         "cannot record where the Lease is in status.leaderElection of the AttacherConfig; retrying once"
                     );
-                    return Ok(Look::Refused);
+                    return Ok(CheckResult::Refused);
                 }
                 Err(error) if is_refused(&error) || error.kind == ApiErrorKind::NotKept => warn!(
                     lease = self.lease,
@@ -190,10 +190,10 @@ impl PlaceChange {
             }
         }
         self.seen.clear(&self.lease);
-        Ok(Look::Ours)
+        Ok(CheckResult::Ours)
     }
 
-    /// Who holds a former Lease, and until when at least; none when it is over. At the first look it is as `unseen`.
+    /// Who holds a former Lease, and until when at least; none when it is over. At the first check it is as `unseen`.
     async fn lease_in_use(
         &self,
         progress: &mut HandOverProgress,
@@ -201,7 +201,7 @@ impl PlaceChange {
         unseen: FormerLease,
         watch: bool,
     ) -> Result<Option<(Option<LeaseHolder>, Instant)>, ApiError> {
-        // The others are looked at each time when something happens at one, and now and then.
+        // The others are checked each time when something happens at one, and now and then.
         if watch && progress.watched.insert(namespace.to_owned()) {
             let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
             let watched = watcher::watch_object(api, &self.lease).default_backoff();
