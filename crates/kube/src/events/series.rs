@@ -45,7 +45,7 @@ type EventBudgets = HashMap<(Arc<str>, EventType), TokenBucket>;
 
 /// An event that was written.
 #[derive(Debug)]
-struct EventEntry {
+pub(super) struct EventEntry {
     name: Box<str>,
     namespace: Box<str>,
     driver: Arc<str>,

@@ -14,7 +14,7 @@ fn adaptive() -> RequestSlots {
 }
 
 fn limit(slots: &RequestSlots) -> usize {
-    running_and_limit(&slots).1
+    running_and_limit(slots).1
 }
 
 /// So many writes of 10 ms, one after the other.

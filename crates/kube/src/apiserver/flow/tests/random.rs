@@ -40,7 +40,7 @@ impl History {
     }
 
     fn check(&self, slots: &RequestSlots) {
-        let (running, limit) = running_and_limit(&slots);
+        let (running, limit) = running_and_limit(slots);
         assert_eq!(running, self.held.len());
         for (asked, _) in &self.waiting {
             let is_same = |other: &Asked| {
