@@ -22,8 +22,6 @@ pub trait Kind: Resource<DynamicType = ()> + DeserializeOwned {
 /// A kind that can be watched.
 pub trait WatchedKind: Kind + Clone + Debug + Send + 'static {}
 
-impl<K: Kind + Clone + Debug + Send + 'static> WatchedKind for K {}
-
 /// The row of a kind: its wire type, its plural name and, if it is watched, the record that is kept of it, which has the fields
 /// `name`, `uid` and `resource_version`.
 #[macro_export]
@@ -35,6 +33,8 @@ macro_rules! kind {
     };
     ($wire:ty, $plural:literal, $record:ty) => {
         $crate::kind!($wire, $plural);
+
+        impl $crate::kinds::WatchedKind for $wire {}
 
         impl $crate::reflect::CacheRecord for $record {
             fn name(&self) -> &std::sync::Arc<str> {
