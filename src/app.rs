@@ -23,7 +23,7 @@ use crate::admin::{self, AdminState, ListenAddress};
 use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
 use crate::apiserver::{
-    ConnectError, PlaceLimits, RateLimit, RequestSlots, Requests, Throttle, WatchConnection, connect_counted,
+    ConnectError, RateLimit, RequestSlots, Requests, SlotLimits, Throttle, WatchConnection, connect_counted,
     load_config, load_pod_config,
 };
 use crate::cache::Store;
@@ -343,7 +343,7 @@ fn context(
     options: &ProcessOptions,
 ) -> SharedContext {
     let metrics = telemetry.metrics.clone();
-    let shared = requests.clone().with_slots(RequestSlots::new(PlaceLimits::default()));
+    let shared = requests.clone().with_slots(RequestSlots::new(SlotLimits::default()));
     // Events have a budget of their own: they neither wait for the limit nor use it up.
     let (events, writer) = EventRecorder::new(requests, metrics.clone(), identity(options));
     tasks.spawn("events", writer);

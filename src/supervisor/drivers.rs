@@ -154,7 +154,7 @@ impl Drivers {
         let known_as = Arc::new(Mutex::new(known_as));
         let standing = Arc::new(Mutex::new(None));
         let campaign = self.election.config_for(name, &config);
-        let elects = campaign.as_ref().is_some_and(|campaign| campaign.settings.enabled);
+        let elects = campaign.as_ref().is_some_and(|campaign| campaign.enabled);
         let stop = CancellationToken::new();
         let removed = Arc::new(AtomicBool::new(false));
         let task = DriverTask {

@@ -1,5 +1,7 @@
 //! Whether and how a driver's Lease is competed for.
 
+use std::time::Duration;
+
 use crate::api::DriverConfig;
 use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings, PlaceRecord};
 
@@ -27,15 +29,13 @@ impl LeaderElectionMode {
         let timing =
             LeaseTimings::new(asked.lease_duration, asked.renew_deadline, asked.retry_period).unwrap_or_default();
         let record = PlaceRecord::new(elections.client.clone(), name.to_owned());
-        let election = elections
-            .config_for(&asked.namespace, timing)
-            .recorded(record)
-            .beside(asked.sidecar_namespaces.clone());
         let longest_call = config.timeouts.publish.max(config.timeouts.unpublish);
-        Some(if asked.enabled {
-            election
-        } else {
-            election.without_lease(longest_call)
+        Some(LeaderElectionConfig {
+            enabled: asked.enabled,
+            record: Some(record),
+            longest_call: if asked.enabled { Duration::ZERO } else { longest_call },
+            sidecar_namespaces: asked.sidecar_namespaces.clone(),
+            ..elections.config_for(&asked.namespace, timing)
         })
     }
 }

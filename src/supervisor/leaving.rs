@@ -6,10 +6,11 @@ use tracing::{debug, info, warn};
 
 use super::deletion::{self, DeletionState, Remaining};
 use super::drivers::Drivers;
-use super::writer::{MetadataError, TrackedConfig};
+use super::writer::{TrackedConfig, is_conflict};
 use super::{config_event, driver_name};
 use crate::api::AttacherConfigObject;
 use crate::api::names::finalizer_name;
+use crate::apiserver::ApiError;
 use crate::events::{EventReason, EventRecorder};
 
 /// The answer to a patch of the metadata, if it shows what was written: a mutating webhook may undo it.
@@ -18,7 +19,7 @@ pub(super) fn kept(
     answer: AttacherConfigObject,
     done: bool,
     publishes: bool,
-) -> Result<AttacherConfigObject, MetadataError> {
+) -> Result<AttacherConfigObject, ApiError> {
     let again = if deletion::is_of_finalizers(patch) {
         deletion::patch(&answer, done)
     } else {
@@ -26,7 +27,9 @@ pub(super) fn kept(
     };
     match again {
         None => Ok(answer),
-        Some(_) => Err(MetadataError::NotKept),
+        Some(_) => Err(ApiError::not_kept(
+            "the API server accepted the write but did not keep it; an admission webhook may undo it",
+        )),
     }
 }
 
@@ -35,8 +38,8 @@ pub(super) fn log_success(name: &str) {
 }
 
 /// Says once in the log that the metadata cannot be written; the condition Stalled says so for as long as it lasts.
-pub(super) fn log_failure(name: &str, entry: &mut TrackedConfig, error: &MetadataError) {
-    if matches!(error, MetadataError::Conflict(_)) {
+pub(super) fn log_failure(name: &str, entry: &mut TrackedConfig, error: &ApiError) {
+    if is_conflict(error) {
         return debug!(config = name, %error, "the AttacherConfig changed; retrying");
     }
     let Some(rest) = entry.metadata_failed(error) else {

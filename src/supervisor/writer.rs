@@ -1,20 +1,20 @@
 //! What was written on an AttacherConfig, by whom, and the writing.
 
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use thiserror::Error;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::plan::ConfigProblem;
 use super::status;
 use super::status_author::StatusAuthor;
-use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
+use crate::apiserver::{ApiError, ObjectName, Requests};
+use crate::decide::patch::PatchType;
 use crate::queue::Backoff;
+use crate::telemetry::Span;
 
 /// Long enough for a busy API server; a status write is never worth more.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
@@ -23,8 +23,8 @@ const UNHURRIED: Duration = Duration::from_secs(2);
 /// How long a status that shows everything is not computed anew while nothing of the cache and of its driver has changed. Queues
 /// and findings tell of no change.
 const REST: Duration = Duration::from_secs(5);
-/// The longest rest after writes that failed.
-const LONGEST_REST: Duration = Duration::from_secs(15);
+/// The longest pause after writes that failed.
+const MAX_PAUSE: Duration = Duration::from_secs(15);
 
 /// An AttacherConfig and what is known of its status.
 pub(super) struct TrackedConfig {
@@ -33,10 +33,10 @@ pub(super) struct TrackedConfig {
     pub written: AttacherConfigStatus,
     /// When we last wrote it.
     written_at: Option<Instant>,
-    /// Until when no write is tried after so many failed in a row.
-    failed: Option<(u32, Instant)>,
+    /// Writes that failed in a row.
+    failures: WriteFailures,
     /// The same of the metadata, with what went wrong last.
-    metadata: Option<MetadataFailure>,
+    metadata: Option<(WriteFailures, String)>,
     /// The version that our last write made: copies of the object up to this one tell nothing new of the status.
     version: Option<u64>,
     /// Whether somebody else wrote after us. What is put right then is never urgent.
@@ -71,7 +71,7 @@ impl TrackedConfig {
                 written: object.status.clone(),
                 object,
                 written_at: None,
-                failed: None,
+                failures: WriteFailures::default(),
                 metadata: None,
                 version: None,
                 overwritten: false,
@@ -87,7 +87,7 @@ impl TrackedConfig {
             overwritten: known.overwritten || without_place(written) != without_place(&known.written),
             written: written.clone(),
             written_at: known.written_at,
-            failed: known.failed,
+            failures: known.failures,
             metadata: known.metadata.clone(),
             version: known.version,
             at_rest: None,
@@ -131,7 +131,7 @@ impl TrackedConfig {
 
     /// Whether a wanted status that differs should be written now, or is better put off.
     pub fn is_due(&self, wanted: &AttacherConfigStatus) -> bool {
-        if self.failed.is_some_and(|(_, until)| Instant::now() < until) {
+        if !self.failures.may_write() {
             return false;
         }
         let urgent = !self.overwritten && status::is_urgent(&self.written, wanted);
@@ -141,7 +141,7 @@ impl TrackedConfig {
     /// We wrote this, and the answer was this object.
     pub fn wrote(&mut self, wanted: AttacherConfigStatus, answer: &AttacherConfigObject) {
         self.written_at = Some(Instant::now());
-        self.failed = None;
+        self.failures = WriteFailures::default();
         self.version = version(answer);
         if version(&self.object) > self.version {
             // The watch was faster, and showed what somebody else made of it since.
@@ -161,17 +161,12 @@ impl TrackedConfig {
 
     /// A write failed; how long the next one waits.
     pub fn failed(&mut self) -> Duration {
-        let failures = self.failed.map_or(0, |(failures, _)| failures);
-        let rest = pause(failures);
-        self.failed = Some((failures.saturating_add(1), Instant::now() + rest));
-        rest
+        self.failures.add()
     }
 
     /// Whether the metadata may be written now.
     pub fn may_write_metadata(&self) -> bool {
-        self.metadata
-            .as_ref()
-            .is_none_or(|failure| Instant::now() >= failure.until)
+        self.metadata.as_ref().is_none_or(|(failures, _)| failures.may_write())
     }
 
     /// The metadata shows what was written. True when writes of it had failed before.
@@ -184,115 +179,58 @@ impl TrackedConfig {
     }
 
     /// A write of the metadata failed; how long the next one waits, if that is the first one that failed.
-    pub fn metadata_failed(&mut self, error: &MetadataError) -> Option<Duration> {
-        let failures = self.metadata.as_ref().map_or(0, |failure| failure.failures);
-        let rest = pause(failures);
-        self.metadata = Some(MetadataFailure {
-            failures: failures.saturating_add(1),
-            until: Instant::now() + rest,
-            error: error.to_string(),
-        });
+    pub fn metadata_failed(&mut self, error: &ApiError) -> Option<Duration> {
+        let (mut failures, _) = self.metadata.take().unwrap_or_default();
+        let pause = failures.add();
+        self.metadata = Some((failures, error.to_string()));
         self.wake();
-        (failures == 0).then_some(rest)
+        (failures.count == 1).then_some(pause)
     }
 
     /// Why the metadata cannot be written, once it failed more than once: an API server that is away for a moment is no news.
     pub fn metadata_error(&self) -> Option<&str> {
-        let lasting = self.metadata.as_ref().filter(|failure| failure.failures > 1);
-        lasting.map(|failure| &*failure.error)
+        let lasting = self.metadata.as_ref().filter(|(failures, _)| failures.count > 1);
+        lasting.map(|(_, error)| &**error)
     }
 }
 
-/// How long a write waits after so many failures in a row and one more.
-fn pause(failures: u32) -> Duration {
-    Backoff::default().base(failures).min(LONGEST_REST)
+/// Writes that failed in a row, and until when no other one is tried.
+#[derive(Clone, Copy, Debug, Default)]
+struct WriteFailures {
+    count: u32,
+    until: Option<Instant>,
 }
 
-/// Writes of the metadata that failed in a row.
-#[derive(Clone, Debug)]
-struct MetadataFailure {
-    failures: u32,
-    until: Instant,
-    error: String,
-}
+impl WriteFailures {
+    fn may_write(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() >= until)
+    }
 
-/// Why the metadata of an AttacherConfig is not as it was written.
-#[derive(Debug, Error)]
-pub(super) enum MetadataError {
-    /// The object is another one, or gone: another replica was faster, as often as not.
-    #[error("{0}")]
-    Conflict(String),
-    /// The rule is missing.
-    #[error(
-        "{0}; the operator's ServiceAccount needs, by a ClusterRole, apiGroups [attacher.csi.dev], resources [attacherconfigs], \
-         verbs [patch]"
-    )]
-    Forbidden(String),
-    /// The answer does not show it.
-    #[error("the API server accepted the write but did not keep it; an admission webhook may undo it")]
-    NotKept,
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
-}
-
-impl From<kube::Error> for MetadataError {
-    fn from(error: kube::Error) -> Self {
-        let kube::Error::Api(status) = &error else {
-            return Self::Other(error.to_string());
-        };
-        let text = status.message.clone();
-        match status.code {
-            404 | 409 => Self::Conflict(text),
-            // An admission webhook that denies the request answers 403 as well.
-            403 if text.contains("cannot patch resource") => Self::Forbidden(text),
-            _ => Self::Other(text),
-        }
+    /// One more; how long the next write waits.
+    fn add(&mut self) -> Duration {
+        let pause = Backoff::default().base(self.count).min(MAX_PAUSE);
+        self.count = self.count.saturating_add(1);
+        self.until = Some(Instant::now() + pause);
+        pause
     }
 }
 
-/// Why a status could not be written.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum StatusError {
-    /// Nothing was answered in time.
-    #[error("no answer within {} s", WRITE_DEADLINE.as_secs())]
-    NoAnswer,
-    /// Server-side apply refuses a status that the schema of the CRD does not have.
-    #[error("the CRD in the cluster is older than this operator; upgrade the CRD (docs/operate/UPGRADE.md): {0}")]
-    OlderDefinition(kube::Error),
-    /// Another answer of the API server, or no connection to it.
-    #[error("{0}")]
-    Other(kube::Error),
-}
-
-impl From<kube::Error> for StatusError {
-    fn from(error: kube::Error) -> Self {
-        if error.to_string().contains("field not declared in schema") {
-            Self::OlderDefinition(error)
-        } else {
-            Self::Other(error)
-        }
-    }
-}
-
-/// Writes AttacherConfig status by server-side apply.
+/// Writes the status and the metadata of AttacherConfigs.
 #[derive(Clone)]
-pub(super) struct StatusWriter {
-    api: Api<AttacherConfigObject>,
-}
+pub(super) struct StatusWriter(Requests);
 
 impl StatusWriter {
     pub fn new(client: Client) -> Self {
-        Self { api: Api::all(client) }
+        Self(Requests::immediate(client, WRITE_DEADLINE))
     }
 
-    /// Writes the status of the object with this UID.
+    /// Writes the status of the object with this UID, by server-side apply.
     pub async fn write(
         &self,
         name: &str,
         uid: Option<&str>,
         status: &AttacherConfigStatus,
-    ) -> Result<AttacherConfigObject, StatusError> {
+    ) -> Result<AttacherConfigObject, ApiError> {
         let status = without_place(status);
         let body = json!({
             "apiVersion": "attacher.csi.dev/v1alpha1",
@@ -300,31 +238,42 @@ impl StatusWriter {
             "metadata": {"name": name, "uid": uid},
             "status": status,
         });
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        match timeout(
-            WRITE_DEADLINE,
-            self.api.patch_status(name, &params, &Patch::Apply(&body)),
-        )
-        .await
-        {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(StatusError::NoAnswer),
-        }
+        let written = self.0.apply(ObjectName::status_of(name), &body).await;
+        // Server-side apply refuses a status that the schema of the CRD does not have.
+        written.map_err(|error| {
+            if !error.message.contains("field not declared in schema") {
+                return error;
+            }
+            let message = format!(
+                "the CRD in the cluster is older than this operator; upgrade the CRD (docs/operate/UPGRADE.md): {error}"
+            );
+            ApiError { message, ..error }
+        })
     }
 
     /// Sends a merge patch of the metadata.
-    pub async fn write_metadata(&self, name: &str, body: &Value) -> Result<AttacherConfigObject, MetadataError> {
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        match timeout(WRITE_DEADLINE, self.api.patch(name, &params, &Patch::Merge(body))).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(MetadataError::Other(no_answer())),
-        }
+    pub async fn write_metadata(&self, name: &str, patch: &Value) -> Result<AttacherConfigObject, ApiError> {
+        let written = self
+            .0
+            .patch(name, PatchType::Merge, patch, None, &Span::disabled())
+            .await;
+        written.map_err(with_missing_rule)
     }
 }
 
-fn no_answer() -> String {
-    format!("no answer within {} s", WRITE_DEADLINE.as_secs())
+/// Names the rule that is missing, if one is. An admission webhook that denies the request answers 403 as well.
+pub(super) fn with_missing_rule(error: ApiError) -> ApiError {
+    if !error.is_forbidden() || !error.message.contains("cannot patch resource") {
+        return error;
+    }
+    let message = format!(
+        "{error}; the operator's ServiceAccount needs, by a ClusterRole, apiGroups [attacher.csi.dev], resources [attacherconfigs], \
+         verbs [patch]"
+    );
+    ApiError { message, ..error }
+}
+
+/// Whether a write failed because the object is another one, or gone: another replica was faster, as often as not.
+pub(super) fn is_conflict(error: &ApiError) -> bool {
+    matches!(error.status, Some(404 | 409))
 }

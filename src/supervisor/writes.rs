@@ -7,8 +7,8 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
-use super::writer::{MetadataError, StatusError};
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
+use crate::apiserver::ApiError;
 
 /// The writes under way, at most one for each AttacherConfig: two could be taken in in either order.
 #[derive(Default)]
@@ -30,14 +30,14 @@ pub(super) struct FinishedWrite {
 pub(super) enum WriteKind {
     Status {
         change: Box<StatusChange>,
-        /// The object that the API server made of it, or an error in words.
-        answer: Result<AttacherConfigObject, StatusError>,
+        /// The object that the API server made of it.
+        answer: Result<AttacherConfigObject, ApiError>,
     },
     Metadata {
         /// The driver of an object that is let go of, if its name is known.
         released: Option<String>,
         /// The object that the API server made of it.
-        answer: Result<AttacherConfigObject, MetadataError>,
+        answer: Result<AttacherConfigObject, ApiError>,
     },
 }
 

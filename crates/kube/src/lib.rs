@@ -5,6 +5,7 @@
 
 pub mod apiserver;
 pub mod events;
+pub mod kinds;
 pub mod lease;
 pub mod reflect;
 pub mod watch_answers;

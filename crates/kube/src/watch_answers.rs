@@ -1,10 +1,10 @@
-//! Which watches the API server has answered.
+//! Which watches the API server has accepted.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Of each collection, by its path, whether its watch stands.
+/// Of each collection, by its path, whether the API server has accepted its watch.
 ///
 /// A list is no proof that the watch that follows it works: something on the way may swallow the request, or it may have to wait
 /// for as long as `Retry-After` says. The API server sends the head of its answer as soon as the watch is set up. Until then what is

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::advance;
 
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
-use crate::supervisor::writer::{MetadataError, TrackedConfig};
+use crate::apiserver::{ApiError, ApiErrorKind};
+use crate::supervisor::writer::{TrackedConfig, is_conflict, with_missing_rule};
 
 fn object(uid: &str, version: u64, holder: &str) -> AttacherConfigObject {
     let value = json!({
@@ -105,9 +106,13 @@ async fn a_status_that_shows_everything_is_not_computed_anew_before_something_ch
     assert!(!entry.is_at_rest(7), "somebody wrote the object");
 }
 
-fn refused(message: &str, code: u16) -> MetadataError {
-    let status = kube::core::Status::failure(message, "Forbidden").with_code(code);
-    MetadataError::from(kube::Error::Api(status.boxed()))
+fn refused(message: &str, code: u16) -> ApiError {
+    with_missing_rule(ApiError {
+        kind: ApiErrorKind::of_status(code),
+        message: message.to_owned(),
+        status: Some(code),
+        retry_after: None,
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,10 +141,7 @@ async fn metadata_that_cannot_be_written_is_tried_with_pauses_and_told_once() {
 fn what_a_webhook_denies_lacks_no_rule() {
     let error = refused("admission webhook \"a.test\" denied the request: no", 403);
     assert_eq!(error.to_string(), "admission webhook \"a.test\" denied the request: no");
-    assert!(matches!(
-        refused("the object has been modified", 409),
-        MetadataError::Conflict(_)
-    ));
+    assert!(is_conflict(&refused("the object has been modified", 409)));
 }
 
 /// The supervisor goes on while a write is under way, so that the watch may be faster than its answer.

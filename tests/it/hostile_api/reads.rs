@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use csi_attacher_kube::apiserver::PlaceLimits;
+use csi_attacher_kube::apiserver::SlotLimits;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 
@@ -133,7 +133,7 @@ async fn after_an_outage_the_api_server_is_not_run_over() -> Result<()> {
     let log = front.proxy.log().split_off(before);
     // No answer lowered the limit to the least, from which it rises with answers; three more are for its Lease, its status and
     // an event, which are in no line.
-    let allowed = PlaceLimits::default().max / 2 + 3;
+    let allowed = SlotLimits::default().max / 2 + 3;
     let at_once = front.proxy.most_writes_at_once();
     assert!(at_once <= allowed, "{at_once} writes at the same time");
     let writes = log.iter().filter(|seen| seen.is_write()).count();

@@ -35,7 +35,7 @@ pub struct Claim {
     pub class: Option<String>,
 }
 
-csi_attacher_kube::watched_kind!(ClaimWire, "persistentvolumeclaims", Claim);
+csi_attacher_kube::kind!(ClaimWire, "persistentvolumeclaims", Claim);
 
 impl From<ClaimWire> for Claim {
     fn from(wire: ClaimWire) -> Self {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use csi_attacher_csi::CsiClient;
 use csi_attacher_kube::apiserver::Requests;
 use csi_attacher_kube::lease::Term;
-use csi_attacher_kube::reflect::{CacheRecord, Lists, ObjectTable, Origin, Seen, Sink, WatchedKind};
+use csi_attacher_kube::reflect::{CacheRecord, Kind, Lists, ObjectTable, Origin, Seen, Sink};
 use csi_attacher_model::api::DriverConfig;
 use csi_attacher_model::decide::DriverFacts;
 use csi_attacher_model::objects::ResourceVersion;

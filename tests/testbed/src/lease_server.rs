@@ -12,6 +12,8 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use crate::api_answers::not_found;
+
 /// Where the Lease is unless a test says otherwise.
 pub const NAMESPACE: &str = "default";
 /// Name of the AttacherConfig.
@@ -210,7 +212,11 @@ impl State {
             (&Method::GET, []) => refused(StatusCode::FORBIDDEN, ""),
             (&Method::GET, [name]) => {
                 self.reads += 1;
-                known.map_or_else(|| refused(StatusCode::NOT_FOUND, name), found)
+                let Some(mut lease) = known.cloned() else {
+                    return missing(namespace, name);
+                };
+                lease.metadata.name = Some((*name).to_owned());
+                found(&lease)
             }
             _ => {
                 self.writes += 1;
@@ -272,6 +278,15 @@ impl State {
 
 fn found(object: &impl serde::Serialize) -> Response<Body> {
     Response::new(Body::from(serde_json::to_vec(object).unwrap()))
+}
+
+fn missing(namespace: &str, lease: &str) -> Response<Body> {
+    let status = not_found(&format!(
+        "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}"
+    ));
+    let mut response = found(&status);
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
 }
 
 fn refused(code: StatusCode, name: &str) -> Response<Body> {

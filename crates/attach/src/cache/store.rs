@@ -17,7 +17,7 @@ use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
 use crate::objects::{Attachment, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
-use crate::reflect::{CacheRecord, Lists, Origin, Seen, Sink, TableRules, WatchedKind};
+use crate::reflect::{CacheRecord, Kind, Lists, Origin, Seen, Sink, TableRules, WatchedKind};
 
 /// So many attachments are enqueued for a watch between two yields. The watches are shared by all drivers: a volume or a node with
 /// thousands of attachments must not delay the events of the others.

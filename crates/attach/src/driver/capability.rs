@@ -9,9 +9,10 @@
 use crate::api::condition::ConditionReason;
 use crate::api::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
 use crate::api::validated::{CapabilityLost, DriverConfig};
-use crate::apiserver::{ApiError, ApiErrorKind, CsiDriver};
+use crate::apiserver::{ApiError, ApiErrorKind, CsiDriver, CsiDriverWire};
 use crate::cache::Marks;
 use crate::decide::{DriverFacts, ReleaseWithoutCall};
+use crate::telemetry::Span;
 use csi_attacher_runtime::Refusal;
 
 use super::shared_context::SharedContext;
@@ -40,8 +41,9 @@ pub(super) async fn release_without_call(
     if let Some(release) = unasked(facts, &marks, confirmed_for.as_deref()) {
         return Ok(release);
     }
-    let answer = context.requests.csi_driver(&facts.name).await;
-    match answer {
+    let quiet = Span::disabled();
+    let answer = context.requests.get::<CsiDriverWire>(&*facts.name, None, &quiet);
+    match answer.await.map(CsiDriver::from) {
         Ok(driver) if !driver.attach_required => Ok(ReleaseWithoutCall::AttachNotRequired),
         answer => {
             let endpoint = config.endpoint.to_string();

@@ -148,7 +148,7 @@ async fn read_again(work: &DriverContext, volume: &Volume, attachments: usize, t
         .context
         .requests
         .for_releases()
-        .get(target, None, &Span::disabled())
+        .read(target, None, &Span::disabled())
         .await;
     match apply_response(store, target, &volume.uid, Some(volume.resource_version), read) {
         Ok(_) => {}
@@ -177,7 +177,7 @@ async fn send(
     let name = &*volume.name;
     let fingerprint = decide::volume_fingerprint(volume, attachments, &work.facts);
     let mut span = open_span(work, run, volume);
-    let outcome = work.context.requests.for_releases().patch(write, None, &span).await;
+    let outcome = work.context.requests.for_releases().write(write, None, &span).await;
     let (store, version) = (&work.context.store, Some(volume.resource_version));
     match apply_write_response(store, write, &volume.uid, version, outcome) {
         Ok(_) => {
@@ -247,7 +247,7 @@ fn open_span(work: &DriverContext, run: &Run<AttacherKey>, volume: &Volume) -> S
 /// Reads the volume again, and tells whether it is another one now than the copy that a write was made from.
 async fn is_outdated(work: &DriverContext, volume: &Volume, target: &WriteTarget, span: &Span) -> bool {
     let store = &work.context.store;
-    let read = work.context.requests.for_releases().get(target, None, span).await;
+    let read = work.context.requests.for_releases().read(target, None, span).await;
     if apply_response(store, target, &volume.uid, Some(volume.resource_version), read).is_err() {
         traced!(
             debug,

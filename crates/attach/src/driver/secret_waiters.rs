@@ -168,7 +168,7 @@ impl SecretWaits {
         drop(secrets);
         self.waiting.changed.notify_one();
         self.poller.get_or_init(|| {
-            let polling = poll(self.waiting.clone(), requests.for_looks(), queue.clone());
+            let polling = poll(self.waiting.clone(), requests.for_polls(), queue.clone());
             AbortOnDropHandle::new(schedule::spawn(polling))
         });
     }
@@ -297,7 +297,7 @@ async fn poll(waiting: Arc<WaitingAttachments>, requests: Requests, queue: Queue
         tokio::select! {
             biased;
             () = waiting.ended(&reference) => {}
-            event = requests.look_at_secret(&reference) => waiting.take_in(&reference, event, &queue),
+            event = SecretEvent::poll(&requests, &reference) => waiting.take_in(&reference, event, &queue),
         }
         not_before = Instant::now() + POLL_INTERVAL;
     }

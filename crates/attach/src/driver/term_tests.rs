@@ -266,7 +266,7 @@ async fn an_engine_does_not_go_on_in_another_term() {
     let candidate = stage.held.candidate.as_ref().unwrap();
     timeout(LIMIT, async {
         while !candidate.is_leader() {
-            candidate.differs_from(&candidate.standing()).await;
+            candidate.differs_from(&candidate.state()).await;
         }
     })
     .await

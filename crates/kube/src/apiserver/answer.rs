@@ -5,20 +5,36 @@
 //! only when a `metav1.Status` of reason NotFound is about that very object, and an object is what was asked for only when
 //! it carries its name.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde::Deserialize;
 
 use super::error::{ApiError, ApiErrorKind};
-use super::resource::Resource;
+use super::flow::slots::SlotKind;
 use crate::decide::plain;
+use crate::kinds::Kind;
+use crate::objects::SecretReference;
 
-/// The object that a request is about.
-#[derive(Clone, Debug)]
-pub(super) struct About {
-    resource: Resource,
-    namespace: Option<String>,
-    /// None when the request makes an object, or asks a question.
-    name: Option<String>,
+/// What a request names: an object or, to make objects, all of a kind.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectName<'n> {
+    namespace: Option<&'n str>,
+    name: Option<&'n str>,
+    /// With its slash; empty for none.
+    subresource: &'static str,
+}
+
+/// What a request is about.
+#[derive(Debug)]
+pub(super) struct About<'n> {
+    names: ObjectName<'n>,
+    plural: &'static str,
+    kind: Cow<'static, str>,
+    group: Cow<'static, str>,
+    path: fn(ObjectName<'_>) -> String,
+    /// Whether only the metadata is asked for.
+    pub is_of_metadata: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -40,7 +56,6 @@ struct DetailsWire {
     kind: Option<String>,
 }
 
-/// What every object has.
 #[derive(Deserialize)]
 struct ObjectWire {
     kind: Option<String>,
@@ -54,17 +69,98 @@ struct MetadataWire {
     namespace: Option<String>,
 }
 
-impl About {
-    /// The object of a request to this path.
-    pub fn new(resource: Resource, path: &str) -> Self {
-        let part = |placeholder: &str| {
-            let at = resource.path.split('/').position(|part| part == placeholder)?;
-            path.split('/').nth(at).map(str::to_owned)
-        };
+impl<'n> ObjectName<'n> {
+    /// All objects of a kind, in this namespace if it has namespaces.
+    pub fn all_in(namespace: Option<&'n str>) -> Self {
         Self {
-            resource,
-            namespace: part("{:namespace}"),
-            name: part("{:name}"),
+            namespace,
+            name: None,
+            subresource: "",
+        }
+    }
+
+    /// The subresource `status` of an object without a namespace.
+    pub fn status_of(name: &'n str) -> Self {
+        Self {
+            subresource: "/status",
+            ..name.into()
+        }
+    }
+}
+
+impl<'n> From<&'n str> for ObjectName<'n> {
+    fn from(name: &'n str) -> Self {
+        Self {
+            name: Some(name),
+            ..Self::all_in(None)
+        }
+    }
+}
+
+impl<'n> From<(&'n str, &'n str)> for ObjectName<'n> {
+    fn from((namespace, name): (&'n str, &'n str)) -> Self {
+        Self {
+            name: Some(name),
+            ..Self::all_in(Some(namespace))
+        }
+    }
+}
+
+impl<'n> From<&'n SecretReference> for ObjectName<'n> {
+    fn from(reference: &'n SecretReference) -> Self {
+        (&*reference.namespace, &*reference.name).into()
+    }
+}
+
+fn path<K: Kind>(names: ObjectName<'_>) -> String {
+    let name = names.name.map(|name| format!("/{name}")).unwrap_or_default();
+    format!("{}{name}{}", K::url_path(&(), names.namespace), names.subresource)
+}
+
+impl<'n> About<'n> {
+    /// A name may be free text, as in a reference to a Secret: one that could lead to another object is refused.
+    pub fn new<K: Kind>(names: impl Into<ObjectName<'n>>) -> Result<Self, ApiError> {
+        let names = names.into();
+        let about = Self {
+            names,
+            plural: K::PLURAL,
+            kind: K::kind(&()),
+            group: K::group(&()),
+            path: path::<K>,
+            is_of_metadata: false,
+        };
+        if names.namespace.iter().chain(&names.name).all(|part| is_segment(part)) {
+            return Ok(about);
+        }
+        let message = format!("{about} cannot be the name of an object");
+        Err(ApiError::without_answer(ApiErrorKind::Refused, message))
+    }
+
+    /// The path of the request.
+    pub fn path(&self) -> String {
+        (self.path)(self.names)
+    }
+
+    /// The same for all objects of the kind, as OpenTelemetry has it.
+    pub fn path_template(&self) -> String {
+        (self.path)(ObjectName {
+            namespace: self.names.namespace.map(|_| "{:namespace}"),
+            name: self.names.name.map(|_| "{:name}"),
+            ..self.names
+        })
+    }
+
+    /// The plural name, with the subresource.
+    pub fn resource(&self) -> String {
+        format!("{}{}", self.plural, self.names.subresource)
+    }
+
+    /// The requests that share a line for slots with this one.
+    pub fn slot_kind(&self, is_write: bool) -> SlotKind {
+        SlotKind {
+            plural: self.plural,
+            subresource: self.names.subresource,
+            is_write,
         }
     }
 
@@ -81,7 +177,7 @@ impl About {
             Some(words) => words.clone().into_owned(),
             None => format!("the API server answered {status}"),
         };
-        if kind != ApiErrorKind::NotFound || self.name.is_none() || self.is_missing(&parsed) {
+        if kind != ApiErrorKind::NotFound || self.names.name.is_none() || self.is_missing(&parsed) {
             return (kind, message);
         }
         let words = words.map(|words| format!(" ({words})")).unwrap_or_default();
@@ -99,19 +195,20 @@ impl About {
             && is(&status.status, "Failure")
             && is(&status.reason, "NotFound")
             && status.code.is_none_or(|code| code == 404)
-            && details.name == self.name
-            && is(&details.kind, self.resource.plural())
-            && is(&details.group, self.resource.group())
+            && details.name.as_deref() == self.names.name
+            && is(&details.kind, self.plural)
+            && is(&details.group, &self.group)
     }
 
     /// Refuses an object that is not the one that was asked for.
     pub fn check(&self, status: StatusCode, body: &[u8]) -> Result<(), ApiError> {
-        let Some(name) = &self.name else { return Ok(()) };
+        let Some(name) = self.names.name else { return Ok(()) };
         let found: ObjectWire = serde_json::from_slice(body).map_err(|error| unreadable(status, &error))?;
         let metadata = &found.metadata;
-        let namespace_fits = metadata.namespace.is_none() || metadata.namespace == self.namespace;
-        let kind_fits = found.kind.is_none_or(|kind| self.resource.kinds.contains(&&*kind));
-        if metadata.name.as_ref() == Some(name) && namespace_fits && kind_fits {
+        let namespace_fits = metadata.namespace.is_none() || metadata.namespace.as_deref() == self.names.namespace;
+        let kind_fits = |kind: &str| kind == self.kind || (self.is_of_metadata && kind == "PartialObjectMetadata");
+        let kind_fits = found.kind.as_deref().is_none_or(kind_fits);
+        if metadata.name.as_deref() == Some(name) && namespace_fits && kind_fits {
             return Ok(());
         }
         let message = format!("the answer is not about {self}; check what is between the operator and the API server");
@@ -122,10 +219,10 @@ impl About {
     }
 }
 
-impl std::fmt::Display for About {
+impl std::fmt::Display for About<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let plural = self.resource.plural();
-        match (&self.namespace, &self.name) {
+        let plural = self.plural;
+        match (self.names.namespace, self.names.name) {
             (Some(namespace), Some(name)) => write!(formatter, "{plural} \"{namespace}/{name}\""),
             (None, Some(name)) => write!(formatter, "{plural} \"{name}\""),
             (_, None) => formatter.write_str(plural),
@@ -144,4 +241,10 @@ pub(super) fn unreadable(status: StatusCode, error: &serde_json::Error) -> ApiEr
         status: Some(status.as_u16()),
         ..ApiError::garbled(message)
     }
+}
+
+/// Whether a text can be a name (RFC 1123 subdomain), hence one segment of a path.
+fn is_segment(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    !name.is_empty() && name.bytes().all(allowed) && name != "." && name != ".."
 }

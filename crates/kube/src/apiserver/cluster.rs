@@ -27,7 +27,7 @@ pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectErr
                 return Ok(config);
             }
             // As for kube, a file that names no cluster is as good as none.
-            Err(ConnectError::Kubeconfig { .. }) => {}
+            Err(ConnectError::Kubeconfig(..)) => {}
             Err(other) => return Err(other),
         }
     }
@@ -40,10 +40,7 @@ pub fn load_pod_config() -> Result<Config, ConnectError> {
 }
 
 fn unusable(path: &Path, source: kube::config::KubeconfigError) -> ConnectError {
-    ConnectError::Kubeconfig {
-        path: path.display().to_string(),
-        source,
-    }
+    ConnectError::Kubeconfig(path.display().to_string(), source)
 }
 
 pub(super) async fn from_kubeconfig(mut parsed: Kubeconfig, path: &Path) -> Result<Config, ConnectError> {
@@ -66,15 +63,12 @@ pub(super) async fn from_kubeconfig(mut parsed: Kubeconfig, path: &Path) -> Resu
         .await
         .map_err(|source| unusable(path, source))?;
     if let Some(path) = config.auth_info.token_file.as_deref().map(Path::new) {
-        // What cannot be read at the start is told now, and not as a request without credentials.
-        token_file::read(path).map_err(|source| ConnectError::TokenFile {
-            path: path.to_owned(),
-            source,
-        })?;
+        // What cannot be read fails at the start, and not as a request without credentials.
+        token_file::read(path).map_err(|source| ConnectError::TokenFile(path.to_owned(), source))?;
     }
     config.root_cert_file = authorities;
-    if let Some(told) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
-        told.proxy_url.clone_from(&proxy);
+    if let Some(cluster) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
+        cluster.proxy_url.clone_from(&proxy);
     }
     with_proxy(config, proxy.as_deref())
 }

@@ -17,16 +17,16 @@ use thiserror::Error;
 use tower::layer::layer_fn;
 use tower::{BoxError, Service, ServiceBuilder};
 
-use super::connection::{ApiServerConnection, CONNECT_TIMEOUT, Pings};
+use super::connection::{ApiServerConnection, Bounded, CONNECT_TIMEOUT, Pings};
 use super::list_watch::{ANSWER, ListWatchService};
 use super::metrics::MetricsService;
-use super::proxy::{Dialer, ProxyError};
+use super::proxy::{self, ProxyError};
 use super::tls::{self, Identity, TlsError};
 use super::token_file::TokenFile;
 use crate::telemetry::Metrics;
 use crate::watch_answers::WatchAnswers;
 
-/// How we name ourselves to the API server; audit logs tell our writes by it.
+/// How we name ourselves to the API server; audit logs show our writes by it.
 pub const USER_AGENT: &str = concat!("csi-attacher-operator/", env!("CARGO_PKG_VERSION"));
 
 /// Where HTTP/1.1 is spoken there are no pings: TCP asks in their place, and gives up on what is not acknowledged. With
@@ -38,22 +38,12 @@ const TCP_PROBES: u32 = 2;
 /// Why there is no client.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The kubeconfig cannot be used.
-    #[error("kubeconfig {path}: {source}")]
-    Kubeconfig {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        source: kube::config::KubeconfigError,
-    },
+    /// The kubeconfig at this path cannot be used.
+    #[error("kubeconfig {0}: {1}")]
+    Kubeconfig(String, #[source] kube::config::KubeconfigError),
     /// The file with the token cannot be used.
-    #[error("tokenFile {} of the kubeconfig: {source}", path.display())]
-    TokenFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: std::io::Error,
-    },
+    #[error("tokenFile {path} of the kubeconfig: {1}", path = .0.display())]
+    TokenFile(PathBuf, #[source] std::io::Error),
     /// Neither a kubeconfig nor a service account was found.
     #[error("no cluster is configured: give --kubeconfig FILE, or run inside a pod with a service account ({0})")]
     NoConfiguration(kube::config::InferConfigError),
@@ -69,14 +59,9 @@ pub enum ConnectError {
     /// The name for the certificate of the API server cannot be used.
     #[error("tls-server-name of the kubeconfig is neither a host name nor an IP address")]
     ServerName,
-    /// Credentials cannot be set up.
-    #[error("cannot set up the connection to {url}: {source}")]
-    Setup {
-        /// The API server.
-        url: String,
-        /// What is wrong.
-        source: Box<kube::Error>,
-    },
+    /// Credentials for this API server cannot be set up.
+    #[error("cannot set up the connection to {0}: {1}")]
+    Setup(String, #[source] Box<kube::Error>),
 }
 
 /// Makes a client with a connection of its own; requests that must not wait for each other take different clients.
@@ -89,7 +74,7 @@ pub fn connect(config: &Config) -> Result<Client, ConnectError> {
 pub struct WatchConnection {
     /// Within which time a list or watch has to be answered.
     pub answer: Duration,
-    /// Is told which watches were.
+    /// Which watches were answered.
     pub answers: WatchAnswers,
 }
 
@@ -111,7 +96,7 @@ pub fn connect_counted(
     tcp.set_tcp_user_timeout(Some(pings(watches).dead_after()));
     // Which protocol is spoken is agreed in the TLS handshake, and the connector below offers both.
     let (tls, identity) = tls::client_config(config)?;
-    let dialer = Dialer::new(tcp, config.proxy_url.as_ref(), &tls);
+    let dialer = proxy::dialer(tcp, config.proxy_url.as_ref(), &tls);
     let mut https = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http();
@@ -147,10 +132,8 @@ where
 {
     let longest = watches.map_or(ANSWER, |watches| watches.answer);
     let answers = watches.map(|watches| watches.answers.clone()).unwrap_or_default();
-    let failed = |source| ConnectError::Setup {
-        url: config.cluster_url.to_string(),
-        source: Box::new(source),
-    };
+    let url = config.cluster_url.to_string();
+    let failed = |source| ConnectError::Setup(url.clone(), Box::new(source));
     let mut config = config.clone();
     // Kube would send what stands around the token as well.
     let token = config.auth_info.token_file.take().map(|path| TokenFile::new(&path));
@@ -169,6 +152,6 @@ where
         })
         .layer(layer_fn(|inner| MetricsService::new(inner, metrics.clone())))
         .map_err(BoxError::from)
-        .service(ApiServerConnection::new(connector, identity, pings(watches)));
+        .service(ApiServerConnection::new(Bounded(connector), identity, pings(watches)));
     Ok(Client::new(service, config.default_namespace.clone()))
 }

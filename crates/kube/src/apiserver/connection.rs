@@ -72,33 +72,26 @@ const STREAM_WINDOW: u32 = 2 << 20;
 /// The same for all answers of a connection together, so that a page of one list does not hold up another watch.
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-type Http<C> = HyperClient<Bounded<C>, Body>;
-
 /// Sends requests over one HTTP/2 connection, or over some of HTTP/1.1 where the other side speaks nothing else. Clones share
 /// them.
 #[derive(Clone)]
 pub(super) struct ApiServerConnection<C> {
-    connector: Bounded<C>,
+    connector: C,
     pings: Pings,
     identity: Identity,
     current: Arc<Mutex<Current<C>>>,
 }
 
 struct Current<C> {
-    http: Http<C>,
+    http: HyperClient<C, Body>,
     /// How often it was replaced before.
     number: u64,
     /// The client certificate that it was made with, by its number.
     identity: u64,
 }
 
-impl<C> ApiServerConnection<C>
-where
-    C: Clone,
-    Bounded<C>: Connect + Clone,
-{
+impl<C: Connect + Clone> ApiServerConnection<C> {
     pub fn new(connector: C, identity: Identity, pings: Pings) -> Self {
-        let connector = Bounded(connector);
         let current = Current {
             http: http(connector.clone(), pings),
             number: 0,
@@ -113,7 +106,7 @@ where
     }
 
     /// What the next request is sent over, and its number: a new connection if the client certificate is another one since.
-    fn current(&self) -> (Http<C>, u64) {
+    fn current(&self) -> (HyperClient<C, Body>, u64) {
         let identity = number(&self.identity);
         let mut current = self.current.lock();
         if current.identity != identity {
@@ -160,12 +153,7 @@ fn http<C: Connect + Clone>(connector: C, pings: Pings) -> HyperClient<C, Body> 
         .build(connector)
 }
 
-impl<C> ApiServerConnection<C>
-where
-    C: Clone + Send + Sync + 'static,
-    Bounded<C>: Connect + Clone + Send + Sync + 'static,
-{
-    /// Sends a request once.
+impl<C: Connect + Clone + Send + Sync + 'static> ApiServerConnection<C> {
     async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
         let (http, number) = self.current();
         let answer = http.request(request);
@@ -176,7 +164,7 @@ where
             answered: false,
         };
         let answer = answer.await;
-        pending.end();
+        pending.answered = true;
         if let (Some(identity), Ok(answer)) = (&self.identity, &answer)
             && answer.status() == StatusCode::UNAUTHORIZED
         {
@@ -187,7 +175,7 @@ where
 }
 
 /// The same request, if its body is at hand.
-fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+pub(super) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(request.body().try_clone()?);
     copy.method_mut().clone_from(request.method());
     copy.uri_mut().clone_from(request.uri());
@@ -213,11 +201,7 @@ fn is_unprocessed(error: &(dyn StdError + 'static)) -> bool {
     false
 }
 
-impl<C> Service<Request<Body>> for ApiServerConnection<C>
-where
-    C: Clone + Send + Sync + 'static,
-    Bounded<C>: Connect + Clone + Send + Sync + 'static,
-{
+impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Body>> for ApiServerConnection<C> {
     type Response = Response<Incoming>;
     type Error = Error;
     type Future = BoxFuture<'static, Result<Self::Response, Error>>;
@@ -246,32 +230,14 @@ where
 }
 
 /// A request without an answer. Dropped so, it was given up.
-struct PendingRequest<C>
-where
-    C: Clone,
-    Bounded<C>: Connect + Clone,
-{
+struct PendingRequest<C: Connect + Clone> {
     connection: ApiServerConnection<C>,
     number: u64,
     since: Instant,
     answered: bool,
 }
 
-impl<C> PendingRequest<C>
-where
-    C: Clone,
-    Bounded<C>: Connect + Clone,
-{
-    fn end(&mut self) {
-        self.answered = true;
-    }
-}
-
-impl<C> Drop for PendingRequest<C>
-where
-    C: Clone,
-    Bounded<C>: Connect + Clone,
-{
+impl<C: Connect + Clone> Drop for PendingRequest<C> {
     fn drop(&mut self) {
         if !self.answered && self.since.elapsed() >= UNANSWERED {
             self.connection.replace(self.number);
@@ -281,7 +247,7 @@ where
 
 /// Connects, but not for ever.
 #[derive(Clone)]
-pub(super) struct Bounded<C>(C);
+pub(super) struct Bounded<C>(pub C);
 
 impl<C> Service<Uri> for Bounded<C>
 where

@@ -18,7 +18,7 @@ use tower::{BoxError, Service};
 
 use super::flow::retry_after::{RequestKind, RetryAfterGate, retry_after};
 use super::metrics::RetryOf;
-use super::pages::{PageContent, PageSizes, ReadBody, content_of, limit_of, read, with_limit};
+use super::pages::{PageContent, PageSizes, ReadBody, content_of, limit_of, parameter, read, with_limit};
 use crate::watch_answers::WatchAnswers;
 
 /// How long a list may take, page by page, and a watch until it begins. The API server itself gives up after a minute.
@@ -37,7 +37,7 @@ const EARLY: Duration = Duration::from_secs(10);
 struct WatchStarts(Arc<Mutex<HashMap<RequestKind, VecDeque<Instant>>>>);
 
 impl WatchStarts {
-    /// Takes the turn of a watch, and tells when that is.
+    /// Takes the turn of a watch; when that is.
     fn turn(&self, kind: &RequestKind) -> Instant {
         let mut all = self.0.lock();
         let now = Instant::now();
@@ -65,7 +65,7 @@ pub(super) struct ListWatchService<S> {
 }
 
 impl<S> ListWatchService<S> {
-    /// Waits for `answer` at most, and tells `answers` which watches stand.
+    /// Waits for `answer` at most, and records in `answers` which watches are accepted.
     pub fn new(inner: S, answer: Duration, answers: WatchAnswers) -> Self {
         Self {
             inner,
@@ -86,29 +86,26 @@ enum CollectionRead {
 }
 
 fn reads(request: &Request<Body>) -> Option<CollectionRead> {
-    let query = request.uri().query().filter(|_| request.method() == Method::GET)?;
-    let has = |key: &str| query.split('&').any(|pair| pair.split('=').next() == Some(key));
-    if has("watch") {
-        Some(CollectionRead::Watch)
-    } else {
-        (has("limit") || has("resourceVersion") || has("continue")).then_some(CollectionRead::List)
+    if request.method() != Method::GET {
+        return None;
     }
+    let has = |name: &&str| parameter(request.uri(), name).is_some();
+    if has(&"watch") {
+        return Some(CollectionRead::Watch);
+    }
+    let is_list = ["limit", "resourceVersion", "continue"].iter().any(has);
+    is_list.then_some(CollectionRead::List)
 }
 
-/// What tells apart the watches of one collection, such as those of single Secrets.
+/// What distinguishes the watches of one collection, such as those of single Secrets.
 fn selector(request: &Request<Body>) -> &str {
-    let query = request.uri().query().unwrap_or_default();
-    let mut pairs = query.split('&');
-    pairs
-        .find(|pair| pair.starts_with("fieldSelector="))
-        .unwrap_or_default()
+    parameter(request.uri(), "fieldSelector").unwrap_or_default()
 }
 
 /// How long a watch is to last.
 fn lasts(request: &Request<Body>) -> Option<Duration> {
-    let query = request.uri().query().unwrap_or_default();
-    let seconds = query.split('&').find_map(|pair| pair.strip_prefix("timeoutSeconds="))?;
-    seconds.parse().ok().map(Duration::from_secs)
+    let seconds = parameter(request.uri(), "timeoutSeconds")?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
 }
 
 /// Refuses a list of another kind: the answer to another request would make all objects of this kind look gone.

@@ -9,33 +9,29 @@ mod connect;
 mod connection;
 mod csi_driver;
 mod error;
-mod events;
 mod flow;
 mod list_watch;
 mod metrics;
 mod pages;
 mod proxy;
 mod requests;
-mod resource;
 mod secret_data;
 mod secret_poll;
-mod spans;
 mod tls;
 mod token_file;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use answer::ObjectName;
 pub use cluster::{load_config, load_pod_config};
 #[cfg(test)]
 pub(crate) use connect::over;
 pub use connect::{ConnectError, WatchConnection, connect, connect_counted};
-pub use csi_driver::CsiDriver;
+pub use csi_driver::{CsiDriver, CsiDriverWire};
 pub use error::{ApiError, ApiErrorKind};
-pub use flow::slots::{RequestSlots, SlotLimits as PlaceLimits};
+pub use flow::slots::{RequestSlots, SlotLimits};
 pub use flow::throttle::{RateLimit, Throttle};
-pub use proxy::ProxyError;
 pub use requests::{Requests, Returned};
-pub use secret_data::SecretData;
+pub use secret_data::{SecretData, SecretWire};
 pub use secret_poll::{SecretEvent, pause_after};
-pub use tls::{IdentityError, IssuerProblem, PluginError, ServerCertificateError, TlsError, TrustError};

@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tower::BoxError;
 
+use super::connection::copy;
 use super::flow::retry_after::RequestKind;
 
 /// How many bytes a page is to have.
@@ -25,7 +26,7 @@ const MAX_PAGE: usize = 4 * PAGE;
 const MAX_OBJECT: usize = 64 << 20;
 
 /// So many objects are asked for while nothing is known of their size.
-const FIRST_PAGE: usize = 100;
+const FIRST_LIMIT: usize = 100;
 
 /// A page of this size is looked through beside the tasks of the runtime, which renew Leases meanwhile.
 const LARGE: usize = 256 << 10;
@@ -37,7 +38,7 @@ pub(super) struct PageSizes(Arc<Mutex<HashMap<RequestKind, usize>>>);
 impl PageSizes {
     /// How many objects to ask for instead of `wanted`.
     pub fn limit(&self, kind: &RequestKind, wanted: usize) -> usize {
-        let limit = self.0.lock().get(kind).map_or(FIRST_PAGE, |size| PAGE / size);
+        let limit = self.0.lock().get(kind).map_or(FIRST_LIMIT, |size| PAGE / size);
         limit.clamp(1, wanted.max(1))
     }
 
@@ -76,10 +77,15 @@ where
     Ok(ReadBody::Complete(read.into()))
 }
 
+/// The value of a parameter of a list or watch.
+pub(super) fn parameter<'u>(uri: &'u Uri, name: &str) -> Option<&'u str> {
+    let mut pairs = uri.query()?.split('&');
+    pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
 /// How many objects a list asks for at a time.
 pub(super) fn limit_of(uri: &Uri) -> Option<usize> {
-    let mut pairs = uri.query()?.split('&');
-    pairs.find_map(|pair| pair.strip_prefix("limit="))?.parse().ok()
+    parameter(uri, "limit")?.parse().ok()
 }
 
 /// The same list, with another number of objects at a time.
@@ -95,12 +101,8 @@ pub(super) fn with_limit(request: &Request<Body>, limit: usize) -> Result<Reques
     let query = pairs.collect::<Vec<_>>().join("&");
     let mut parts = request.uri().clone().into_parts();
     parts.path_and_query = Some(format!("{}?{query}", request.uri().path()).parse()?);
-    let mut same = Request::new(Body::empty());
-    *same.method_mut() = request.method().clone();
+    let mut same = copy(request).ok_or("a list cannot be asked for again")?;
     *same.uri_mut() = Uri::from_parts(parts)?;
-    *same.version_mut() = request.version();
-    *same.headers_mut() = request.headers().clone();
-    *same.extensions_mut() = request.extensions().clone();
     Ok(same)
 }
 
@@ -111,7 +113,6 @@ pub(super) struct PageContent {
     pub objects: usize,
 }
 
-/// Looks a page through.
 pub(super) async fn content_of(page: &Bytes) -> Option<PageContent> {
     if page.len() < LARGE {
         return content(page);

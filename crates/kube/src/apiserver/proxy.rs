@@ -2,15 +2,12 @@
 //!
 //! Must not show a proxy's user or password: errors and logs name its host and port.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::task::{Context, Poll};
 
 use base64::Engine as _;
-use futures::future::{BoxFuture, FutureExt};
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::rt::TokioIo;
@@ -19,23 +16,16 @@ use percent_encoding::percent_decode_str;
 use rustls::ClientConfig;
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tower::{BoxError, Service};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceExt};
 
 /// Why a proxy cannot be used. Never quotes its URL, which may hold a password.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ProxyError {
-    /// It is not a URL.
     #[error("{from} is not the URL of a proxy: write it as http://HOST:PORT")]
-    Url {
-        /// The field or the variable.
-        from: &'static str,
-    },
-    /// It is of another kind.
+    Url { from: &'static str },
     #[error("{from} has an unsupported scheme: must be http, https or socks5")]
-    Scheme {
-        /// The field or the variable.
-        from: &'static str,
-    },
+    Scheme { from: &'static str },
 }
 
 /// The field of a kubeconfig.
@@ -139,57 +129,59 @@ fn port_of(uri: &Uri) -> u16 {
     uri.port_u16().unwrap_or(usual)
 }
 
-/// Opens the connections that TLS is spoken over, through the proxy if there is one.
-#[derive(Clone)]
-pub(super) struct Dialer {
-    way: Way,
-    /// Host and port of the proxy.
-    proxy: String,
-}
+type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-#[derive(Clone)]
-enum Way {
-    Direct(HttpConnector),
-    Tunnel(Tunnel<HttpConnector>),
-    TlsTunnel(Tunnel<HttpsConnector<HttpConnector>>),
-    Socks(SocksV5<HttpConnector>),
-}
+/// Opens the connections that TLS is spoken over.
+pub(super) type Dialer = BoxCloneSyncService<Uri, Stream, BoxError>;
 
-impl Dialer {
-    /// As Go's client does, a proxy that speaks TLS is trusted by the CA data of the API server.
-    pub(super) fn new(tcp: HttpConnector, proxy: Option<&Uri>, tls: &ClientConfig) -> Self {
-        let Some((proxy, host)) = proxy.and_then(|proxy| Some((proxy, proxy.host()?))) else {
-            return Self {
-                way: Way::Direct(tcp),
-                proxy: String::new(),
+/// A dialer through the proxy, if there is one. As Go's client does, a proxy that speaks TLS is trusted by the CA data of the API
+/// server.
+pub(super) fn dialer(tcp: HttpConnector, proxy: Option<&Uri>, tls: &ClientConfig) -> Dialer {
+    let Some((proxy, host)) = proxy.and_then(|proxy| Some((proxy, proxy.host()?))) else {
+        return BoxCloneSyncService::new(tcp.map_response(Stream::Http).map_err(BoxError::from));
+    };
+    let authority = format!("{host}:{}", port_of(proxy));
+    let scheme = proxy.scheme_str().unwrap_or_default();
+    let address = Uri::builder()
+        .scheme(if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP })
+        .authority(authority.as_str())
+        .path_and_query("/")
+        .build()
+        .unwrap_or_default();
+    let user = proxy.authority().and_then(credentials);
+    match scheme {
+        "socks5" | "socks5h" => {
+            let socks = SocksV5::new(address, tcp);
+            let socks = match user {
+                Some((user, password)) => socks.with_auth(user, password),
+                None => socks,
             };
-        };
-        let authority = format!("{host}:{}", port_of(proxy));
-        let scheme = proxy.scheme_str().unwrap_or_default();
-        let address = Uri::builder()
-            .scheme(if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP })
-            .authority(authority.as_str())
-            .path_and_query("/")
-            .build()
-            .unwrap_or_default();
-        let user = proxy.authority().and_then(credentials);
-        let way = match scheme {
-            "socks5" | "socks5h" => {
-                let socks = SocksV5::new(address, tcp);
-                Way::Socks(match user {
-                    Some((user, password)) => socks.with_auth(user, password),
-                    None => socks,
-                })
-            }
-            "https" => {
-                let https = HttpsConnectorBuilder::new().with_tls_config(tls.clone());
-                let https = https.https_or_http().enable_http1().wrap_connector(tcp);
-                Way::TlsTunnel(with_basic(Tunnel::new(address, https), user))
-            }
-            _ => Way::Tunnel(with_basic(Tunnel::new(address, tcp), user)),
-        };
-        Self { way, proxy: authority }
+            through(authority, socks.map_response(Stream::Http))
+        }
+        "https" => {
+            let https = HttpsConnectorBuilder::new().with_tls_config(tls.clone());
+            let https = https.https_or_http().enable_http1().wrap_connector(tcp);
+            through(authority, with_basic(Tunnel::new(address, https), user))
+        }
+        _ => {
+            let tunnel = with_basic(Tunnel::new(address, tcp), user);
+            through(authority, tunnel.map_response(Stream::Http))
+        }
     }
+}
+
+/// A proxy is always given the port of the server, and named in errors.
+fn through<C>(proxy: String, connector: C) -> Dialer
+where
+    C: Service<Uri, Response = Stream> + Clone + Send + Sync + 'static,
+    C::Error: Into<BoxError> + 'static,
+    C::Future: Send + 'static,
+{
+    let failed = move |error: C::Error| -> BoxError {
+        let (proxy, source) = (proxy.clone(), error.into());
+        Box::new(ProxyFailure { proxy, source })
+    };
+    BoxCloneSyncService::new(connector.map_request(with_port).map_err(failed))
 }
 
 /// User and password of a URL.
@@ -212,65 +204,13 @@ fn with_basic<C>(tunnel: Tunnel<C>, user: Option<(String, String)>) -> Tunnel<C>
 }
 
 /// The connection through the proxy failed.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("through the proxy {proxy}")]
 struct ProxyFailure {
     proxy: String,
     source: BoxError,
 }
 
-impl fmt::Display for ProxyFailure {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "through the proxy {}", self.proxy)
-    }
-}
-
-impl std::error::Error for ProxyFailure {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(self.source.as_ref())
-    }
-}
-
-type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
-
-impl Service<Uri> for Dialer {
-    type Response = Stream;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Stream, BoxError>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        match &mut self.way {
-            Way::Direct(way) => way.poll_ready(context).map_err(Into::into),
-            Way::Tunnel(way) => way.poll_ready(context).map_err(Into::into),
-            Way::TlsTunnel(way) => way.poll_ready(context).map_err(Into::into),
-            Way::Socks(way) => way.poll_ready(context).map_err(Into::into),
-        }
-    }
-
-    fn call(&mut self, server: Uri) -> Self::Future {
-        let proxy = self.proxy.clone();
-        let through = |source: BoxError| -> BoxError { Box::new(ProxyFailure { proxy, source }) };
-        match &mut self.way {
-            Way::Direct(way) => {
-                let connecting = way.call(server);
-                async move { Ok(Stream::Http(connecting.await?)) }.boxed()
-            }
-            Way::Tunnel(way) => {
-                let connecting = way.call(with_port(server));
-                async move { Ok(Stream::Http(connecting.await.map_err(|error| through(error.into()))?)) }.boxed()
-            }
-            Way::TlsTunnel(way) => {
-                let connecting = way.call(with_port(server));
-                async move { connecting.await.map_err(|error| through(error.into())) }.boxed()
-            }
-            Way::Socks(way) => {
-                let connecting = way.call(with_port(server));
-                async move { Ok(Stream::Http(connecting.await.map_err(|error| through(error.into()))?)) }.boxed()
-            }
-        }
-    }
-}
-
-/// A proxy is always told the port.
 fn with_port(server: Uri) -> Uri {
     let Some(host) = server.host() else { return server };
     let Ok(authority) = Authority::try_from(format!("{host}:{}", port_of(&server))) else {

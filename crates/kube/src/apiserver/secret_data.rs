@@ -4,7 +4,25 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_derive::Resource;
+use serde::Deserialize;
+
 use crate::objects::ResourceVersion;
+
+/// A Secret as it comes over the wire. It cannot be printed.
+#[derive(Deserialize, Resource)]
+#[resource(inherit = Secret, crates(kube_core = "::kube::core"))]
+pub struct SecretWire {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    data: BTreeMap<String, ByteString>,
+}
+
+crate::kind!(SecretWire, "secrets");
 
 /// The contents of a publish secret: key to value. It prints as a count, and lives as long as one attempt, or until what it was
 /// published with is taken back. Copies share the contents.
@@ -15,20 +33,15 @@ pub struct SecretData {
 }
 
 impl SecretData {
-    /// Wraps contents.
+    /// Contents of no version.
     pub fn new(data: BTreeMap<String, String>) -> Self {
-        Self::of_version(data, ResourceVersion::default())
-    }
-
-    /// Wraps contents that were read in this version.
-    pub(super) fn of_version(data: BTreeMap<String, String>, version: ResourceVersion) -> Self {
         Self {
             data: Arc::new(data),
-            version,
+            version: ResourceVersion::default(),
         }
     }
 
-    /// The version that was read.
+    /// The version that was read; zero when the contents come from elsewhere.
     pub fn version(&self) -> ResourceVersion {
         self.version
     }
@@ -36,6 +49,20 @@ impl SecretData {
     /// The contents, for the one call that they are for.
     pub fn expose(&self) -> &BTreeMap<String, String> {
         &self.data
+    }
+}
+
+impl From<SecretWire> for SecretData {
+    fn from(wire: SecretWire) -> Self {
+        // A Secret may hold bytes that are no text; CSI carries text only, so they are carried as near to it as can be.
+        let text = |bytes: Vec<u8>| {
+            String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+        };
+        let data = wire.data.into_iter().map(|(key, value)| (key, text(value.0)));
+        Self {
+            version: ResourceVersion::of(&wire.metadata),
+            ..Self::new(data.collect())
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an event says, and on which objects it is shown.
 
 use jiff::Timestamp;
+use serde::Serialize;
 use std::sync::Arc;
 
 use crate::api::{EventReason, EventType};
@@ -8,90 +9,78 @@ use crate::decide::Snapshot;
 use crate::objects::{Attachment, Volume};
 
 /// The object that an event is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct InvolvedObject {
-    /// `apiVersion`.
+    /// As in a manifest, such as `storage.k8s.io/v1`.
     pub api_version: &'static str,
-    /// `kind`.
+    /// As in a manifest, such as `VolumeAttachment`.
     pub kind: &'static str,
     /// Namespace; empty for a cluster-scoped object, whose events are in the namespace "default".
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub namespace: Box<str>,
-    /// Name.
+    /// `metadata.name`, without the namespace.
     pub name: Box<str>,
-    /// UID.
+    /// `metadata.uid`: an object that is made again under its name has events of its own.
     pub uid: Box<str>,
 }
 
-/// Something that happened.
+/// An occurrence: a new event on each of its objects, or a count on the one that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
-    /// The driver.
+    /// Name of the driver whose budget it takes from.
     pub driver: Arc<str>,
-    /// What kind of thing.
+    /// Part of the interface: people filter by it.
     pub reason: EventReason,
     /// The reason's level, unless this is an exception.
     pub level: EventType,
     /// Which of the causes that the reason can have, as `error.type` or a condition names it; empty for a reason that has one.
-    /// Another cause is told at once, as an event of its own.
+    /// Another cause is an event of its own, at once.
     pub cause: Box<str>,
     /// What happened, for people. Cut to what the API server takes.
     pub note: String,
     /// W3C `traceparent` of the attempt, when it is traced.
     pub traceparent: Option<String>,
-    /// When.
+    /// When it happened; the event has whole seconds.
     pub at: Timestamp,
-    /// About which objects.
+    /// The objects on which it is shown.
     pub subjects: Vec<InvolvedObject>,
+}
+
+impl InvolvedObject {
+    fn cluster_scoped(api_version: &'static str, kind: &'static str, name: &str, uid: &str) -> Self {
+        Self {
+            api_version,
+            kind,
+            namespace: Box::default(),
+            name: name.into(),
+            uid: uid.into(),
+        }
+    }
 }
 
 /// What an event about an attachment is shown on.
 pub fn involved_objects(snapshot: &Snapshot) -> Vec<InvolvedObject> {
-    let mut subjects = vec![of_attachment(&snapshot.attachment)];
-    let Some(volume) = &snapshot.volume else {
-        return subjects;
-    };
-    subjects.extend(of_volume(volume));
-    subjects
+    let Attachment { name, uid, .. } = &*snapshot.attachment;
+    let attachment = InvolvedObject::cluster_scoped("storage.k8s.io/v1", "VolumeAttachment", name, uid);
+    let volume = snapshot.volume.iter().flat_map(|volume| of_volume(volume));
+    std::iter::once(attachment).chain(volume).collect()
 }
 
 /// A volume, and the claim that is bound to it.
 pub fn of_volume(volume: &Volume) -> Vec<InvolvedObject> {
-    let mut subjects = vec![InvolvedObject {
+    let claim = volume.claim.as_ref().map(|claim| InvolvedObject {
         api_version: "v1",
-        kind: "PersistentVolume",
-        namespace: "".into(),
-        name: (&*volume.name).into(),
-        uid: volume.uid.clone(),
-    }];
-    if let Some(claim) = &volume.claim {
-        subjects.push(InvolvedObject {
-            api_version: "v1",
-            kind: "PersistentVolumeClaim",
-            namespace: claim.namespace.clone(),
-            name: claim.name.clone(),
-            uid: claim.uid.clone(),
-        });
-    }
-    subjects
+        kind: "PersistentVolumeClaim",
+        namespace: claim.namespace.clone(),
+        name: claim.name.clone(),
+        uid: claim.uid.clone(),
+    });
+    let volume = InvolvedObject::cluster_scoped("v1", "PersistentVolume", &volume.name, &volume.uid);
+    std::iter::once(volume).chain(claim).collect()
 }
 
 /// An event about an AttacherConfig is shown on it.
 pub fn of_config(name: &str, uid: &str) -> InvolvedObject {
-    InvolvedObject {
-        api_version: "attacher.csi.dev/v1alpha1",
-        kind: "AttacherConfig",
-        namespace: "".into(),
-        name: name.into(),
-        uid: uid.into(),
-    }
-}
-
-fn of_attachment(attachment: &Attachment) -> InvolvedObject {
-    InvolvedObject {
-        api_version: "storage.k8s.io/v1",
-        kind: "VolumeAttachment",
-        namespace: "".into(),
-        name: (&*attachment.name).into(),
-        uid: attachment.uid.clone(),
-    }
+    InvolvedObject::cluster_scoped("attacher.csi.dev/v1alpha1", "AttacherConfig", name, uid)
 }

@@ -1,7 +1,7 @@
 //! Kubernetes Events about attachments: on the VolumeAttachment, its PersistentVolume and the claim that it is bound to,
 //! where people look first.
 //!
-//! Telling never holds up doing: occurrences go into a bounded channel, and one task writes them, repeated ones as a count
+//! Events never hold up work: occurrences go into a bounded channel, and one task writes them, repeated ones as a count
 //! on the event that is there, within a budget for each driver. What does not fit is dropped and counted. Reasons are
 //! part of the interface: people filter and alert by them.
 //!
@@ -21,8 +21,8 @@ pub use event::{InvolvedObject, NewEvent, involved_objects, of_config, of_volume
 use crate::apiserver::Requests;
 use crate::telemetry::Metrics;
 
-/// Occurrences that wait to be written. A burst of attaches is longer; of such a burst not every success is told.
-const WAITING: usize = 1024;
+/// Occurrences that wait to be written. A burst of attaches is longer; of such a burst not every success has an event.
+const MAX_WAITING: usize = 1024;
 
 /// Takes occurrences; cheap to clone.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl EventRecorder {
         metrics: Metrics,
         instance: String,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let (waiting, incoming) = mpsc::channel(WAITING);
+        let (waiting, incoming) = mpsc::channel(MAX_WAITING);
         let writer = publisher::EventWriter::new(requests, metrics.clone(), instance);
         let recorder = Self {
             waiting: Some(waiting),
@@ -48,7 +48,7 @@ impl EventRecorder {
         (recorder, writer.run(incoming))
     }
 
-    /// Writes nothing.
+    /// A recorder whose events are not written.
     pub fn disabled() -> Self {
         Self {
             waiting: None,
@@ -56,7 +56,7 @@ impl EventRecorder {
         }
     }
 
-    /// Tells what happened, now or never: when too much is waiting, it is dropped and counted.
+    /// Records what happened, now or never: when too much is waiting, it is dropped and counted.
     pub fn record(&self, occurrence: NewEvent) {
         let Some(waiting) = &self.waiting else { return };
         if let Err(refused) = waiting.try_send(occurrence) {

@@ -7,19 +7,21 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
 use super::event::NewEvent;
-use super::series::{EventWrite, ObjectKindSeries};
-use crate::apiserver::{ApiErrorKind, Requests};
-use crate::telemetry::Metrics;
+use super::series::{EventSeries, EventWrite};
+use crate::apiserver::{ApiError, ApiErrorKind, Requests};
+use crate::decide::patch::PatchType;
+use crate::kinds::EventWire;
+use crate::telemetry::{Metrics, Span};
 
-/// How often counts that waited are looked for.
-const LOOK: Duration = Duration::from_secs(5);
+/// How often counts that waited are written.
+const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) struct EventWriter {
     requests: Requests,
     metrics: Metrics,
-    series: ObjectKindSeries,
-    /// Whether the missing permission was told.
-    told: bool,
+    series: EventSeries,
+    /// Whether the missing permission was logged.
+    logged: bool,
 }
 
 impl EventWriter {
@@ -27,21 +29,21 @@ impl EventWriter {
         Self {
             requests,
             metrics,
-            series: ObjectKindSeries::new(instance),
-            told: false,
+            series: EventSeries::new(instance),
+            logged: false,
         }
     }
 
     pub async fn run(mut self, mut incoming: mpsc::Receiver<NewEvent>) {
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = interval(WRITE_INTERVAL);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 occurrence = incoming.recv() => match occurrence {
-                    Some(occurrence) => self.take_in(&occurrence).await,
+                    Some(occurrence) => self.write_event(&occurrence).await,
                     None => return,
                 },
-                _ = look.tick() => {
+                _ = tick.tick() => {
                     for write in self.series.due(Instant::now()) {
                         self.write(&write).await;
                     }
@@ -50,7 +52,7 @@ impl EventWriter {
         }
     }
 
-    pub(super) async fn take_in(&mut self, occurrence: &NewEvent) {
+    pub(super) async fn write_event(&mut self, occurrence: &NewEvent) {
         for subject in &occurrence.subjects {
             match self.series.observe(occurrence, subject, Instant::now()) {
                 Ok(Some(write)) => self.write(&write).await,
@@ -62,11 +64,18 @@ impl EventWriter {
         }
     }
 
-    /// An event that cannot be written is lost: it is news, and what it tells of is on the objects as well.
+    /// An event that cannot be written is lost: what it says is on the objects as well.
     async fn write(&mut self, write: &EventWrite) {
-        let outcome = match &write.change {
-            None => self.requests.create_event(&write.namespace, &write.body).await,
-            Some(name) => self.requests.change_event(&write.namespace, name, &write.body).await,
+        let outcome: Result<EventWire, ApiError> = match &write.change {
+            None => self.requests.create(Some(&write.namespace), &write.body).await,
+            Some(name) => {
+                let name = (&*write.namespace, &**name);
+                // An event is about something that has its own spans, so it has none.
+                let quiet = Span::disabled();
+                self.requests
+                    .patch(name, PatchType::Merge, &write.body, None, &quiet)
+                    .await
+            }
         };
         let Err(error) = outcome else {
             return self.metrics.event(&write.driver, write.reason.as_str(), "written");
@@ -77,8 +86,8 @@ impl EventWriter {
             self.series.forget(write.name());
         }
         match error.kind {
-            ApiErrorKind::Forbidden if !self.told => {
-                self.told = true;
+            ApiErrorKind::Forbidden if !self.logged => {
+                self.logged = true;
                 warn!(
                     namespace = &*write.namespace, %error,
                     "cannot write events; allow create and patch on events in the ClusterRole of the operator"

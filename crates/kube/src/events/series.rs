@@ -18,9 +18,9 @@ const MAX_NOTE_BYTES: usize = 1024;
 /// Occurrences of one reason on one object within this time of each other are counted on one event.
 const ONE_SERIES: Duration = Duration::from_mins(10);
 /// An event that is repeated is written anew no more often than this.
-const REST: Duration = Duration::from_secs(30);
+const REWRITE_INTERVAL: Duration = Duration::from_secs(30);
 /// Most series that are remembered; what is forgotten only starts a new event.
-const MANY: usize = 4096;
+const MAX_SERIES: usize = 4096;
 
 /// One write to the API server.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,23 +34,18 @@ pub(super) struct EventWrite {
 }
 
 impl EventWrite {
-    /// Name of the event.
     pub fn name(&self) -> &str {
         let created = self.body["metadata"]["name"].as_str();
         self.change.as_deref().or(created).unwrap_or_default()
     }
 }
 
-/// What a driver may write: good news must not use up what bad news needs.
-#[derive(Debug)]
-struct EventBudgets {
-    normal: TokenBucket,
-    warning: TokenBucket,
-}
+/// What each driver may write: Normal events must not use up what Warnings need.
+type EventBudgets = HashMap<(Arc<str>, EventType), TokenBucket>;
 
 /// An event that was written.
 #[derive(Debug)]
-struct EventEntry {
+pub(super) struct EventEntry {
     name: Box<str>,
     namespace: Box<str>,
     driver: Arc<str>,
@@ -85,16 +80,16 @@ impl EventEntry {
 
 /// What was written, and about what.
 #[derive(Debug)]
-pub(super) struct ObjectKindSeries {
+pub(super) struct EventSeries {
     instance: String,
     /// By UID of the object, reason, level and cause: neither an exception nor another cause is to be counted on what is known,
     /// where its words would wait.
-    entries: HashMap<(Box<str>, EventReason, EventType, Box<str>), EventEntry>,
-    budgets: HashMap<Arc<str>, EventBudgets>,
+    pub entries: HashMap<(Box<str>, EventReason, EventType, Box<str>), EventEntry>,
+    budgets: EventBudgets,
     number: u64,
 }
 
-impl ObjectKindSeries {
+impl EventSeries {
     pub fn new(instance: String) -> Self {
         Self {
             instance,
@@ -127,15 +122,12 @@ impl ObjectKindSeries {
             entry.last = occurrence.at;
             entry.seen = now;
             entry.changed = true;
-            let rested = now.saturating_duration_since(entry.written) >= REST;
-            if !rested || !self.budget(&occurrence.driver, occurrence.level, now) {
-                // Counted, and written when its time comes.
-                return Ok(None);
-            }
-            let entry = self.entries.get_mut(&key);
-            return Ok(entry.map(|entry| entry.write(occurrence.reason, now)));
+            let rested = now.saturating_duration_since(entry.written) >= REWRITE_INTERVAL;
+            // Otherwise it is counted, and written when its time comes.
+            let is_due = rested && take(&mut self.budgets, &occurrence.driver, occurrence.level, now);
+            return Ok(is_due.then(|| entry.write(occurrence.reason, now)));
         }
-        if !self.budget(&occurrence.driver, occurrence.level, now) {
+        if !take(&mut self.budgets, &occurrence.driver, occurrence.level, now) {
             return Err(());
         }
         let entry = self.entry(occurrence, subject, note, now);
@@ -149,24 +141,15 @@ impl ObjectKindSeries {
     pub fn due(&mut self, now: Instant) -> Vec<EventWrite> {
         let Self { entries, budgets, .. } = self;
         let due = entries.iter_mut().filter(|((.., level, _), entry)| {
-            let rested = entry.changed && now.saturating_duration_since(entry.written) >= REST;
+            let rested = entry.changed && now.saturating_duration_since(entry.written) >= REWRITE_INTERVAL;
             rested && take(budgets, &entry.driver, *level, now)
         });
         due.map(|((_, reason, ..), entry)| entry.write(*reason, now)).collect()
     }
 
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Forgets an event that is not there any more.
     pub fn forget(&mut self, name: &str) {
         self.entries.retain(|_, entry| &*entry.name != name);
-    }
-
-    fn budget(&mut self, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
-        take(&mut self.budgets, driver, level, now)
     }
 
     fn entry(&mut self, occurrence: &NewEvent, subject: &InvolvedObject, note: String, now: Instant) -> EventEntry {
@@ -193,40 +176,31 @@ impl ObjectKindSeries {
     }
 
     fn make_room(&mut self, now: Instant) {
-        if self.entries.len() < MANY {
+        if self.entries.len() < MAX_SERIES {
             return;
         }
         self.entries
             .retain(|_, entry| now.saturating_duration_since(entry.seen) < ONE_SERIES);
-        if self.entries.len() >= MANY {
+        if self.entries.len() >= MAX_SERIES {
             self.entries.clear();
         }
     }
 }
 
 /// Takes from the budget of a driver, if it has something left.
-fn take(budgets: &mut HashMap<Arc<str>, EventBudgets>, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
-    let budgets = budgets.entry(driver.clone()).or_insert_with(|| EventBudgets {
-        normal: TokenBucket::new(Rate::from(10).with_burst(100), now),
-        warning: TokenBucket::new(Rate::from(5).with_burst(200), now),
+fn take(budgets: &mut EventBudgets, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
+    let budget = budgets.entry((driver.clone(), level)).or_insert_with(|| {
+        let rate = match level {
+            EventType::Normal => Rate::from(10).with_burst(100),
+            EventType::Warning => Rate::from(5).with_burst(200),
+        };
+        TokenBucket::new(rate, now)
     });
-    match level {
-        EventType::Normal => budgets.normal.try_take(now),
-        EventType::Warning => budgets.warning.try_take(now),
-    }
+    budget.try_take(now)
 }
 
 fn create(occurrence: &NewEvent, subject: &InvolvedObject, entry: &EventEntry, instance: &str) -> EventWrite {
     let at = whole_seconds(occurrence.at);
-    let mut involved = json!({
-        "apiVersion": subject.api_version,
-        "kind": subject.kind,
-        "name": subject.name,
-        "uid": subject.uid,
-    });
-    if !subject.namespace.is_empty() {
-        involved["namespace"] = (*subject.namespace).into();
-    }
     EventWrite {
         driver: occurrence.driver.clone(),
         reason: occurrence.reason,
@@ -240,7 +214,7 @@ fn create(occurrence: &NewEvent, subject: &InvolvedObject, entry: &EventEntry, i
                 "namespace": entry.namespace,
                 "annotations": annotations(occurrence.traceparent.as_deref()),
             },
-            "involvedObject": involved,
+            "involvedObject": subject,
             "reason": occurrence.reason.as_str(),
             "type": occurrence.level.as_str(),
             "message": entry.note,

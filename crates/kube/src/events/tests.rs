@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::publisher::EventWriter;
-use super::series::{EventWrite, ObjectKindSeries};
+use super::series::{EventSeries, EventWrite};
 use super::{EventReason, InvolvedObject, NewEvent};
 use crate::apiserver::Requests;
 use crate::telemetry::Metrics;
@@ -34,7 +34,7 @@ fn occurrence(reason: EventReason, note: &str) -> NewEvent {
     }
 }
 
-fn written(series: &mut ObjectKindSeries, occurrence: &NewEvent, at: Instant) -> Option<EventWrite> {
+fn written(series: &mut EventSeries, occurrence: &NewEvent, at: Instant) -> Option<EventWrite> {
     series
         .observe(occurrence, &subject("PersistentVolume", ""), at)
         .unwrap()
@@ -42,7 +42,7 @@ fn written(series: &mut ObjectKindSeries, occurrence: &NewEvent, at: Instant) ->
 
 #[test]
 fn the_first_occurrence_is_an_event() {
-    let mut series = ObjectKindSeries::new("pod-1".to_owned());
+    let mut series = EventSeries::new("pod-1".to_owned());
     let failed = occurrence(EventReason::AttachFailed, "no\nroom");
     let claim = subject("PersistentVolumeClaim", "shop");
     let write = series.observe(&failed, &claim, Instant::now()).unwrap().unwrap();
@@ -82,7 +82,7 @@ fn the_first_occurrence_is_an_event() {
 
 #[test]
 fn what_repeats_is_counted_and_written_now_and_then() {
-    let mut series = ObjectKindSeries::new("pod-1".to_owned());
+    let mut series = EventSeries::new("pod-1".to_owned());
     let start = Instant::now();
     let created = written(&mut series, &occurrence(EventReason::DetachFailed, "one"), start).unwrap();
     assert_eq!(&*created.namespace, "default", "of an object without a namespace");
@@ -112,7 +112,7 @@ fn what_repeats_is_counted_and_written_now_and_then() {
 /// for another half a minute.
 #[test]
 fn another_cause_is_told_at_once() {
-    let mut series = ObjectKindSeries::new("pod-1".to_owned());
+    let mut series = EventSeries::new("pod-1".to_owned());
     let start = Instant::now();
     let failed = |cause: &str, note| NewEvent {
         cause: cause.into(),
@@ -134,7 +134,7 @@ fn another_cause_is_told_at_once() {
 
 #[test]
 fn an_event_that_expired_is_made_anew() {
-    let mut series = ObjectKindSeries::new("pod-1".to_owned());
+    let mut series = EventSeries::new("pod-1".to_owned());
     let start = Instant::now();
     let created = written(&mut series, &occurrence(EventReason::Attached, "one"), start).unwrap();
     series.forget(created.body["metadata"]["name"].as_str().unwrap());
@@ -160,7 +160,7 @@ async fn an_event_that_could_not_be_made_is_not_changed() {
     let mut failed = occurrence(EventReason::AttachFailed, "no room");
     failed.subjects.push(subject("PersistentVolumeClaim", "gone"));
     for _ in 0..2 {
-        writer.take_in(&failed).await;
+        writer.write_event(&failed).await;
         assert_eq!(requests.try_recv(), Ok(http::Method::POST));
         assert!(requests.try_recv().is_err());
         tokio::time::advance(Duration::from_secs(31)).await;
@@ -169,7 +169,7 @@ async fn an_event_that_could_not_be_made_is_not_changed() {
 
 #[test]
 fn good_news_leaves_room_for_bad() {
-    let mut series = ObjectKindSeries::new("pod-1".to_owned());
+    let mut series = EventSeries::new("pod-1".to_owned());
     let start = Instant::now();
     let mut flood = |reason: EventReason, driver: &str, number: usize| {
         let mut occurrence = occurrence(reason, "x");
@@ -194,7 +194,7 @@ fn good_news_leaves_room_for_bad() {
 
 #[test]
 fn a_note_fits() {
-    let mut series = ObjectKindSeries::new("pod-1".to_owned());
+    let mut series = EventSeries::new("pod-1".to_owned());
     let long = "ü".repeat(2000);
     let write = written(
         &mut series,
@@ -207,7 +207,7 @@ fn a_note_fits() {
 
 #[test]
 fn memory_is_bounded() {
-    let mut series = ObjectKindSeries::new("pod-1".to_owned());
+    let mut series = EventSeries::new("pod-1".to_owned());
     let mut now = Instant::now();
     for number in 0..10_000 {
         now += Duration::from_millis(100);
@@ -217,5 +217,5 @@ fn memory_is_bounded() {
             .observe(&occurrence(EventReason::Attached, "x"), &object, now)
             .unwrap();
     }
-    assert!(series.len() <= 4096, "{}", series.len());
+    assert!(series.entries.len() <= 4096, "{}", series.entries.len());
 }

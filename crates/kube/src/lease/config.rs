@@ -1,4 +1,4 @@
-//! What is needed to stand for election.
+//! What a candidate needs to compete for a Lease.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::place::change::PlaceChange;
 use super::place::record::PlaceRecord;
 use super::place::{Place, SeenPlaces};
 use super::rules::LeaseRules;
-use super::settings::{self, LeaseSettings, LeaseTimings};
+use super::settings::{self, LeaseTimings};
 use super::shares::LeaseShares;
 
 /// What all elections of a process share.
@@ -22,11 +22,12 @@ use super::shares::LeaseShares;
 pub struct LeaderElections {
     /// The client; of its own, so that no burst of other requests makes a renewal late.
     pub client: Client,
-    /// Name of this process in all Leases; see [`LeaseSettings::identity`].
+    /// Name of this process in all Leases. No two processes may have the same one at a time; one that starts again under its
+    /// old name has its Leases back at once.
     pub identity: String,
-    /// Labels to put on the Leases.
+    /// Labels to put on a Lease when it is written; others on it stay.
     pub labels: BTreeMap<String, String>,
-    /// As [`LeaseSettings::reports`].
+    /// Whether the holder writes the status of an AttacherConfig, which the Lease then shows to the other replicas.
     pub reports: bool,
     /// Where held Leases are shown.
     pub health: LeaseHealth,
@@ -65,20 +66,10 @@ impl LeaderElections {
     /// An election in this namespace; empty means that of the pod.
     pub fn config_for(&self, namespace: &str, timing: LeaseTimings) -> LeaderElectionConfig {
         LeaderElectionConfig {
-            client: self.client.clone(),
-            settings: LeaseSettings {
-                enabled: true,
-                namespace: settings::namespace(namespace),
-                identity: self.identity.clone(),
-                labels: self.labels.clone(),
-                reports: self.reports,
-                timing,
-            },
-            health: self.health.clone(),
-            shares: self.shares.clone(),
-            clock: self.clock.clone(),
-            seen: self.seen.clone(),
-            rules: self.rules,
+            shared: self.clone(),
+            enabled: true,
+            namespace: settings::namespace(namespace),
+            timing,
             record: None,
             longest_call: Duration::ZERO,
             sidecar_namespaces: Vec::new(),
@@ -86,81 +77,43 @@ impl LeaderElections {
     }
 }
 
-/// What is needed to stand for election, whatever the Lease.
+/// What a candidate needs, whatever the name of the Lease.
 #[derive(Clone)]
 pub struct LeaderElectionConfig {
-    /// The client; of its own, so that no burst of other requests makes a renewal late.
-    pub client: Client,
-    /// The settings.
-    pub settings: LeaseSettings,
-    /// Where held Leases are shown.
-    pub health: LeaseHealth,
-    /// How free Leases spread over the replicas.
-    pub shares: LeaseShares,
-    /// By which the time of held Leases is measured.
-    pub clock: Clock,
-    /// Where other replicas were seen to hold Leases.
-    pub seen: SeenPlaces,
-    /// By which Leases are judged.
-    pub rules: LeaseRules,
+    /// What all elections of the process share.
+    pub shared: LeaderElections,
+    /// Whether there is a Lease at all. Without, a candidate leads as soon as no former place of a Lease is in use.
+    pub enabled: bool,
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// How long the Lease is held, and when it is renewed.
+    pub timing: LeaseTimings,
     /// Where the place of the Lease is recorded; nowhere in the drop-in mode.
     pub record: Option<PlaceRecord>,
-    /// How long a call may run that was begun without a Lease.
+    /// How long a call may run that was begun without a Lease; zero with one.
     pub longest_call: Duration,
     /// Other namespaces in which an attacher of the driver may hold a Lease.
     pub sidecar_namespaces: Vec<String>,
 }
 
 impl LeaderElectionConfig {
-    /// The same, whose place is recorded.
-    #[must_use]
-    pub fn recorded(self, record: PlaceRecord) -> Self {
-        Self {
-            record: Some(record),
-            ..self
-        }
-    }
-
-    /// The same, beside attachers that may hold Leases in these namespaces.
-    #[must_use]
-    pub fn beside(self, sidecar_namespaces: Vec<String>) -> Self {
-        Self {
-            sidecar_namespaces,
-            ..self
-        }
-    }
-
-    /// The same without a Lease, for replicas whose calls last so long at most.
-    #[must_use]
-    pub fn without_lease(self, longest_call: Duration) -> Self {
-        Self {
-            longest_call,
-            settings: LeaseSettings {
-                enabled: false,
-                ..self.settings
-            },
-            ..self
-        }
-    }
-
     /// How the candidate for this Lease gets to its place; none when that is not recorded. `made` as in [`PlaceChange::made`].
     pub(super) fn place_change(&self, lease: &str, made: Option<(Instant, Arc<AtomicBool>)>) -> Option<PlaceChange> {
-        let settings = &self.settings;
         Some(PlaceChange {
-            client: self.client.clone(),
+            client: self.shared.client.clone(),
             lease: lease.to_owned(),
             place: Place {
-                namespace: settings.enabled.then(|| settings.namespace.clone()),
-                identity: settings.identity.clone(),
+                namespace: self.enabled.then(|| self.namespace.clone()),
+                identity: self.shared.identity.clone(),
                 sidecar_namespaces: self.sidecar_namespaces.clone(),
-                runs_out_after: settings.timing.lease_duration.max(self.longest_call),
+                runs_out_after: self.timing.lease_duration.max(self.longest_call),
             },
             record: self.record.clone()?,
-            seen: self.seen.clone(),
-            rules: self.rules,
+            seen: self.shared.seen.clone(),
+            rules: self.shared.rules,
             made,
-            retry_period: settings.timing.retry_period,
-            request_deadline: settings.timing.request_deadline(),
+            retry_period: self.timing.retry_period,
+            request_deadline: self.timing.request_deadline(),
         })
     }
 }

@@ -1,8 +1,8 @@
 //! The rules of an election, without effects: client-go's `LeaderElector`, with the time handed in, and two rules more.
 //!
 //! A Lease that vanished while another held it is left alone until it would have run out, had it been renewed just before:
-//! its holder finds out at its next renewal only. And a Lease that names this candidate is its own only as long as nobody else writes it: of two processes
-//! of one name, the one that finds a record that it did not write competes from then on as with a stranger.
+//! its holder finds out at its next renewal only. And a Lease that names this candidate is its own only as long as
+//! nobody else writes it: of two processes of one name, the one that finds a record that it did not write competes from then on as with a stranger.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const MAX_MINE: usize = 16;
 /// What was seen of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObservedRecord {
-    /// What it said.
+    /// What it said last.
     pub record: LeaderElectionRecord,
     /// When this process first saw the record as it is, or that it is gone.
     pub since: Instant,
@@ -53,7 +53,7 @@ impl ObservedRecord {
 pub enum LeaseAction {
     /// It belongs to another, at least until this time.
     Wait {
-        /// Whose it is.
+        /// Whose it is, by the name in the Lease.
         holder: String,
         /// When it ends if it is not renewed.
         until: Instant,
@@ -76,7 +76,7 @@ impl ElectionState {
         }
     }
 
-    /// The candidate competes from now on. A Lease that names it was its own in an earlier life.
+    /// The candidate competes from now on. A Lease that names it was its own before this process started again.
     pub fn stand(&mut self) {
         self.mine = Some(VecDeque::new());
         self.take_over();
@@ -150,8 +150,8 @@ impl ElectionState {
         known.record.holder == self.identity && self.mine.as_ref().is_none_or(by_us)
     }
 
-    /// Whether the known record is ours, and says that we have not worked under it yet: a former life of ours made the Lease,
-    /// and who held the one before it may still work.
+    /// Whether the known record is ours, and says that we have not worked under it yet: this process made the Lease before it started
+    /// again, and who held the one before it may still work.
     pub fn is_unused(&self) -> bool {
         self.rules.made_is_not_ours
             && self.is_ours()
@@ -174,7 +174,7 @@ impl ElectionState {
         self.known.as_ref().map(|known| known.record.duration())
     }
 
-    /// What to do.
+    /// What to do about the Lease at this moment, `clock` by the clock of the machine.
     pub fn next(&self, now: Instant, clock: Timestamp) -> LeaseAction {
         let Some(known) = &self.known else {
             return LeaseAction::Create(self.record(clock, Some(clock), 0));

@@ -1,47 +1,56 @@
-//! What a candidate does: watches the Lease, takes it, keeps it, releases it.
-
-mod acquire;
-mod display;
-mod renewal;
-mod requests;
+//! What a candidate does: watches the Lease, takes it, renews it, releases it. Each request has a deadline.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
-use display::Display;
-
 use super::config::LeaderElectionConfig;
+use super::display::Display;
 use super::election::{ElectionState, LeaseAction};
+use super::record::LeaderElectionRecord;
 use super::shares::LeaseShareGuard;
 use super::state::{ElectorCommand, LeaderState, LeaseHolder};
-use super::term::Term;
+use super::{Moment, Term};
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
+use crate::apiserver::{ApiError, Requests};
 use crate::clock;
 use crate::error_chain::chain;
 use crate::telemetry::Metrics;
 
-/// One that is cut off, as when it could not release the Lease in time, is thought to hold nothing.
-impl Drop for LeaderElector {
-    fn drop(&mut self) {
-        self.display.forget();
-    }
-}
-
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
+/// Longest pause after a renewal that failed: there is not much time left.
+const MAX_RENEWAL_PAUSE: Duration = Duration::from_secs(1);
+
+/// What one that competes does next.
+enum AcquireStep {
+    /// Nothing until this time: another holds the Lease, or it is left to replicas that hold fewer.
+    Wait(Instant),
+    /// To take the Lease by writing this record.
+    Take(LeaderElectionRecord),
+}
+
+/// How a try to renew ended.
+enum RenewResult {
+    /// It is renewed by a request begun at this time.
+    Done(Moment),
+    /// Somebody else has it, or may have had it.
+    Taken,
+    /// Not known; to be tried again.
+    Failed,
+}
 
 pub(super) struct LeaderElector {
-    api: Api<Lease>,
-    campaign: LeaderElectionConfig,
+    config: LeaderElectionConfig,
     name: String,
     metrics: Metrics,
     display: Display,
@@ -62,37 +71,38 @@ pub(super) struct LeaderElector {
     share: Option<LeaseShareGuard>,
     /// The last term in which the Lease was held.
     term: Option<Term>,
-    /// Which right is missing, while there is one.
-    refusal: watch::Sender<Option<String>>,
+    /// Which permission is missing, while there is one.
+    permission_error: watch::Sender<Option<String>>,
+}
+
+/// One that is cut off, as when it could not release the Lease in time, is thought to hold nothing.
+impl Drop for LeaderElector {
+    fn drop(&mut self) {
+        self.display.forget();
+    }
 }
 
 impl LeaderElector {
     pub fn new(
-        campaign: LeaderElectionConfig,
+        config: LeaderElectionConfig,
         name: String,
         metrics: Metrics,
-        standing: watch::Sender<LeaderState>,
-        refusal: watch::Sender<Option<String>>,
+        state: watch::Sender<LeaderState>,
+        permission_error: watch::Sender<Option<String>>,
     ) -> Self {
-        let settings = &campaign.settings;
-        let election = ElectionState::new(
-            settings.identity.clone(),
-            settings.timing.lease_duration,
-            campaign.rules,
-        );
+        let shared = &config.shared;
         Self {
-            api: Api::namespaced(campaign.client.clone(), &settings.namespace),
+            election: ElectionState::new(shared.identity.clone(), config.timing.lease_duration, shared.rules),
             display: Display {
                 lease: name.clone(),
-                health: Arc::new(campaign.health.candidate(&name)),
+                health: Arc::new(shared.health.candidate(&name)),
                 metrics: metrics.clone(),
-                elects: settings.enabled,
-                standing,
+                elects: config.enabled,
+                state,
             },
-            campaign,
+            config,
             name,
             metrics,
-            election,
             known: None,
             seen: false,
             write_unconfirmed: false,
@@ -101,39 +111,38 @@ impl LeaderElector {
             namesake: false,
             share: None,
             term: None,
-            refusal,
+            permission_error,
         }
     }
 
-    /// Does as it is told until it is told to resign.
-    pub async fn run(mut self, mut orders: watch::Receiver<ElectorCommand>) {
+    /// Carries out one command after the other, until the last one or until nobody can command any more.
+    pub async fn run(mut self, mut commands: watch::Receiver<ElectorCommand>) {
         loop {
-            let order = *orders.borrow_and_update();
-            match order {
+            let command = *commands.borrow_and_update();
+            match command {
                 ElectorCommand::Stop => return,
                 ElectorCommand::Observe => tokio::select! {
                     biased;
                     () = self.watch_holder() => {}
-                    changed = orders.changed() => if changed.is_err() {
+                    changed = commands.changed() => if changed.is_err() {
                         return;
                     }
                 },
                 ElectorCommand::Acquire => {
                     self.election.stand();
-                    let told = tokio::select! {
+                    let commanded = tokio::select! {
                         biased;
                         () = self.acquire_and_renew() => true,
-                        told = orders.wait_for(|order| *order != ElectorCommand::Acquire) => told.is_ok(),
+                        next = commands.wait_for(|next| *next != ElectorCommand::Acquire) => next.is_ok(),
                     };
-                    if !told {
+                    if !commanded {
                         return;
                     }
                     self.release().await;
                     self.share = None;
                     self.election.withdraw();
                     self.display.forget();
-                    let holder = self.other_holder();
-                    self.show(LeaderState::Observing { holder });
+                    self.show_holder();
                 }
             }
         }
@@ -142,9 +151,9 @@ impl LeaderElector {
     /// Competes until cut off.
     async fn acquire_and_renew(&mut self) {
         let holder = self.other_holder();
-        self.show(LeaderState::Waiting { holder });
-        if !self.campaign.settings.enabled {
-            let term = Term::without_lease(self.campaign.clock.clone());
+        self.display.show(LeaderState::Waiting { holder });
+        if !self.config.enabled {
+            let term = Term::without_lease(self.config.shared.clock.clone());
             self.term = Some(term.clone());
             return self.lead_when_over(term).await;
         }
@@ -164,14 +173,14 @@ impl LeaderElector {
                 self.metrics.lease_identity_conflict(&self.name);
                 error!(
                     lease = self.name,
-                    identity = self.campaign.settings.identity,
+                    identity = self.config.shared.identity,
                     "another process of the same name writes the Lease; each needs an identity of its own (a sidecar has \
                      the name of its host: do not run one in the same pod, or with hostNetwork on the same node)"
                 );
             }
             warn!(lease = self.name, holder = self.election.holder(), "lost the Lease");
             let until = Instant::now() + term.until_end();
-            self.show(LeaderState::Lost { until });
+            self.display.show(LeaderState::Lost { until });
         }
     }
 
@@ -179,10 +188,10 @@ impl LeaderElector {
     /// before, and that may have been read late: that nobody has taken the Lease since is seen by a renewal begun afterwards.
     fn lead_when_over(&self, term: Term) -> impl Future<Output = ()> + use<> {
         let made = self.made.map(|made| (made, self.former_holder.clone()));
-        let change = self.campaign.place_change(&self.name, made);
+        let change = self.config.place_change(&self.name, made);
         let display = self.display.clone();
-        let elects = self.campaign.settings.enabled;
-        let (lease, identity) = (self.name.clone(), self.campaign.settings.identity.clone());
+        let elects = self.config.enabled;
+        let (lease, identity) = (self.name.clone(), self.config.shared.identity.clone());
         async move {
             if let Some(change) = change {
                 change.wait(|holder| display.wait_for(holder)).await;
@@ -198,35 +207,44 @@ impl LeaderElector {
 
     /// Shows who holds the Lease until cut off: at each change of it, and when the holder's time is over. Writes nothing.
     async fn watch_holder(&mut self) {
-        if !self.campaign.settings.enabled {
-            self.show(LeaderState::Observing { holder: None });
+        if !self.config.enabled {
+            self.display.show(LeaderState::Observing { holder: None });
             return std::future::pending().await;
         }
-        let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
-        let mut watched = pin!(watched.fuse());
-        let mut next_look = Instant::now();
+        let mut watched = pin!(self.watch());
+        let mut next_check = Instant::now();
         loop {
             tokio::select! {
                 biased;
-                () = sleep_until(next_look) => {
+                () = sleep_until(next_check) => {
                     if let Err(error) = self.read().await {
                         debug!(lease = self.name, %error, "cannot read the Lease; retrying");
                     }
                 }
-                Some(event) = watched.next() => match event {
-                    Ok(lease) => self.observe_lease(lease),
-                    Err(error) => {
-                        debug!(lease = self.name, error = chain(&error), "cannot watch the Lease");
-                        continue;
-                    }
-                }
+                Some(lease) = watched.next() => self.observe_lease(lease),
             }
-            next_look = self.next_check();
+            next_check = self.next_check();
             if self.seen {
-                let holder = self.other_holder();
-                self.show(LeaderState::Observing { holder });
+                self.show_holder();
             }
         }
+    }
+
+    /// The Lease at each change of it. Not every sidecar may watch; reading now and then does as well, only later.
+    fn watch(&self) -> impl Stream<Item = Option<Lease>> + Send + use<> {
+        let name = self.name.clone();
+        let api = Api::namespaced(self.config.shared.client.clone(), &self.config.namespace);
+        let watched = watcher::watch_object(api, &name).default_backoff();
+        let leases = watched.filter_map(move |event| {
+            let event = event.inspect_err(|error| debug!(lease = name, error = chain(error), "cannot watch the Lease"));
+            std::future::ready(event.ok())
+        });
+        leases.fuse()
+    }
+
+    fn show_holder(&self) {
+        let holder = self.other_holder();
+        self.display.show(LeaderState::Observing { holder });
     }
 
     /// Who else holds the Lease, as far as known.
@@ -239,7 +257,7 @@ impl LeaderElector {
             .as_ref()
             .and_then(|lease| lease.metadata.annotations.as_ref());
         // One of our own name may be a sidecar, which leaves our note on the Lease.
-        let has_our_name = identity == self.campaign.settings.identity;
+        let has_our_name = identity == self.config.shared.identity;
         let reports = notes.and_then(|notes| notes.get(LEASE_HOLDER_ANNOTATION)) == Some(&identity) && !has_our_name;
         Some(LeaseHolder {
             namesake: self.namesake && has_our_name,
@@ -248,30 +266,208 @@ impl LeaderElector {
         })
     }
 
-    /// When one that only watches looks for itself: when the holder's time is over, or after a while without any news.
+    /// When one that only watches reads the Lease: when the holder's time is over, or after a while without any change.
     fn next_check(&self) -> Instant {
-        let timing = &self.campaign.settings.timing;
-        let spread = timing.retry_period.mul_f64(SPREAD * fastrand::f64());
+        let timing = &self.config.timing;
         let usual = Instant::now() + timing.lease_duration;
         let wanted = match self.next() {
             LeaseAction::Wait { until, .. } => until.min(usual),
             _ if self.seen => usual,
             _ => Instant::now() + timing.retry_period,
         };
-        wanted + spread
+        wanted + self.spread()
     }
 
-    fn show(&self, standing: LeaderState) {
-        self.display.show(standing);
+    fn spread(&self) -> Duration {
+        let period = self.config.timing.retry_period;
+        period.mul_f64(SPREAD * fastrand::f64())
     }
 
-    /// Leaves the Lease to others, if it is ours. A change by somebody else meanwhile is looked at once.
+    /// What to do about the Lease by the rules of the election.
+    fn next(&self) -> LeaseAction {
+        self.election.next(Instant::now(), clock::now())
+    }
+
+    /// Tries until the Lease is held: at each change of it, when the holder's time is over, and now and then.
+    async fn acquire(&mut self) -> Term {
+        let mut watched = pin!(self.watch());
+        // What the watch reported, or was seen before a short pause, need not be read: a write over something newer fails by its
+        // resource version.
+        let mut fresh = false;
+        loop {
+            if let Some(term) = self.try_acquire(fresh).await {
+                return term;
+            }
+            let mut next_try = self.next_retry();
+            loop {
+                tokio::select! {
+                    biased;
+                    () = sleep_until(next_try) => {
+                        fresh = self.share.is_some();
+                        break;
+                    }
+                    Some(lease) = watched.next() => {
+                        self.observe_lease(lease);
+                        match self.step() {
+                            AcquireStep::Wait(until) => next_try = next_try.min(until),
+                            AcquireStep::Take(_) => {
+                                fresh = true;
+                                break;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// When to try again if the watch reports nothing.
+    fn next_retry(&mut self) -> Instant {
+        let (usual, spread) = (Instant::now() + self.config.timing.retry_period, self.spread());
+        match self.step() {
+            AcquireStep::Wait(until) if self.share.is_some() => until,
+            AcquireStep::Wait(until) => until.min(usual) + spread,
+            AcquireStep::Take(_) => usual + spread,
+        }
+    }
+
+    /// What one that competes does about the Lease: the rules of the election, and the pause before a free Lease is taken.
+    fn step(&mut self) -> AcquireStep {
+        let record = match self.next() {
+            LeaseAction::Wait { until, .. } => {
+                self.share = None;
+                return AcquireStep::Wait(until);
+            }
+            LeaseAction::Create(record) | LeaseAction::Write(record) => record,
+        };
+        // The drop-in mode, and one that has its own Lease back, do not pause.
+        if !self.seen || !self.config.shared.reports || self.election.is_ours() {
+            return AcquireStep::Take(record);
+        }
+        let pause_ends = self.share().pause_ends;
+        if pause_ends > Instant::now() {
+            AcquireStep::Wait(pause_ends)
+        } else {
+            AcquireStep::Take(record)
+        }
+    }
+
+    /// Counts the Lease as one that is held or about to be taken.
+    fn share(&mut self) -> &LeaseShareGuard {
+        let LeaderElectionConfig { shared, timing, .. } = &self.config;
+        let acquire = || shared.shares.acquire(timing.retry_period, Instant::now());
+        self.share.get_or_insert_with(acquire)
+    }
+
+    async fn try_acquire(&mut self, fresh: bool) -> Option<Term> {
+        let step = fresh.then(|| self.step());
+        let written = match step {
+            Some(AcquireStep::Take(record)) => self.write(record).await.ok(),
+            _ => None,
+        };
+        let taken = match written {
+            Some(begun) => Ok(begun),
+            None => match self.read().await {
+                Ok(()) => match self.step() {
+                    AcquireStep::Wait(_) => {
+                        self.clear_permission_error();
+                        self.display.wait_for(self.other_holder());
+                        return None;
+                    }
+                    AcquireStep::Take(record) => self.write(record).await,
+                },
+                Err(error) => Err(error),
+            },
+        };
+        match taken {
+            Ok(taken) => {
+                let LeaderElectionConfig { shared, timing, .. } = &self.config;
+                Some(Term::by_rules(shared.rules, shared.clock.clone(), *timing, taken))
+            }
+            Err(error) => {
+                warn!(lease = self.name, %error, "cannot take the Lease; retrying");
+                self.display.wait_for(self.other_holder());
+                None
+            }
+        }
+    }
+
+    /// Renews until that fails for too long, or comes too late by either clock: a process that stood still has lost the Lease
+    /// even when nobody took it, as what it knows of the objects may be of before.
+    async fn keep(&mut self, term: &Term) {
+        let period = self.config.timing.retry_period;
+        loop {
+            tokio::select! {
+                biased;
+                () = sleep(term.until_renewal().min(term.until_deadline())) => {}
+                () = term.confirmation_asked() => {}
+            }
+            loop {
+                // Not left to the timers below: they are late when the process stood still.
+                if !term.may_start() {
+                    return;
+                }
+                let asked = term.asked();
+                let renewal = timeout(term.until_deadline(), self.renew(term)).await;
+                match renewal.unwrap_or(RenewResult::Failed) {
+                    // It is not enough that the Lease is ours.
+                    RenewResult::Done(begun) if term.renew(begun) => {
+                        term.confirm(asked);
+                        break;
+                    }
+                    RenewResult::Done(_) => return,
+                    RenewResult::Taken => {
+                        term.end();
+                        return;
+                    }
+                    RenewResult::Failed => {
+                        // Those of other Leases of the process may have failed at the same moment.
+                        let pause = period.min(MAX_RENEWAL_PAUSE).mul_f64(1.0 - SPREAD * fastrand::f64());
+                        sleep(pause.min(term.until_deadline())).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn renew(&mut self, term: &Term) -> RenewResult {
+        // A Lease that is ours need not be read: a write that came too late fails by its resource version.
+        if let Some(record) = self.election.renewed_record(Instant::now(), clock::now()) {
+            match self.write(record).await {
+                Ok(begun) => return RenewResult::Done(begun),
+                Err(error) => debug!(lease = self.name, %error, "looking at the Lease before it is renewed"),
+            }
+        }
+        if !term.may_start() {
+            return RenewResult::Failed;
+        }
+        self.metrics.lease_read_before_renewal(&self.name);
+        let renewed = match self.read().await {
+            Ok(()) if self.known.is_some() && !self.election.is_ours() => return RenewResult::Taken,
+            // Another may have made it meanwhile, and work: that one may be gone, too.
+            Ok(()) if self.known.is_none() && !self.display.leads(term) => return RenewResult::Taken,
+            Ok(()) => match self.next() {
+                LeaseAction::Wait { .. } => return RenewResult::Taken,
+                LeaseAction::Create(record) | LeaseAction::Write(record) => self.write(record).await,
+            },
+            Err(error) => Err(error),
+        };
+        match renewed {
+            Ok(begun) => RenewResult::Done(begun),
+            Err(error) => {
+                warn!(lease = self.name, %error, "cannot renew the Lease; retrying");
+                RenewResult::Failed
+            }
+        }
+    }
+
+    /// Leaves the Lease to others, if it is ours. It is read again at once when somebody else has changed it meanwhile.
     async fn release(&mut self) {
         if let Some(term) = self.term.take() {
             term.end();
         }
-        if !self.campaign.settings.enabled {
-            if let Some(change) = self.campaign.place_change(&self.name, None) {
+        if !self.config.enabled {
+            if let Some(change) = self.config.place_change(&self.name, None) {
                 change.leave().await;
             }
             return;
@@ -280,7 +476,7 @@ impl LeaderElector {
         if self.former_holder.load(Ordering::Relaxed) {
             return;
         }
-        // A write may have been cut off that did happen: then the Lease is looked at whatever is thought of it.
+        // A write may have been cut off that did happen: then the Lease is read whatever is thought of it.
         let mut sure = !self.write_unconfirmed;
         for _ in 0..3 {
             if !std::mem::take(&mut sure)
@@ -289,8 +485,9 @@ impl LeaderElector {
                 warn!(lease = self.name, %error, "cannot release the Lease");
                 continue;
             }
-            // A former life of ours may have made it, and this one did not come to look; or it was made again since the last renewal.
-            if self.campaign.record.is_some() && self.election.is_unused() {
+            // This process may have made it before it started again, and not have looked at the former holder since; or it was made
+            // again since the last renewal.
+            if self.config.record.is_some() && self.election.is_unused() {
                 return;
             }
             let Some(record) = self.election.release_record(clock::now()) else {
@@ -304,5 +501,120 @@ impl LeaderElector {
                 Err(error) => warn!(lease = self.name, %error, "cannot release the Lease"),
             }
         }
+    }
+
+    async fn read(&mut self) -> Result<(), ApiError> {
+        let name = (&*self.config.namespace, &*self.name);
+        let lease = self.requests().find(name).await;
+        let lease = lease.map_err(|error| self.with_permission(error))?;
+        self.write_unconfirmed = false;
+        self.observe_lease(lease);
+        Ok(())
+    }
+
+    fn observe_lease(&mut self, lease: Option<Lease>) {
+        self.seen = true;
+        self.election
+            .observe(lease.as_ref().map(LeaderElectionRecord::of), Instant::now());
+        self.known = lease;
+        let Some(holder) = self.other_holder() else { return };
+        let LeaderElectionConfig { shared, namespace, .. } = &self.config;
+        if holder.reports {
+            shared.shares.observe_other();
+        }
+        let duration = self.election.known_duration().unwrap_or_default();
+        shared.seen.insert(&self.name, namespace, duration);
+    }
+
+    /// Finds out, before the Lease is taken, whether somebody may work under a former one that is gone. A Lease that we made
+    /// ourselves, and have not worked under since, says nothing about that, whenever it was made. True when it counts as made by the
+    /// write that comes now: when it is answered, as a request that is under way for long may arrive late.
+    fn look_for_former_holder(&mut self) -> bool {
+        self.made = None;
+        // Also when its holder has had its time: it may have made the Lease again meanwhile, and that one may be gone, too.
+        let is_made = self.known.is_none() || self.election.is_unused();
+        // It may, until the place was looked at.
+        let unknown = is_made && self.config.record.is_some();
+        self.former_holder.store(unknown, Ordering::Relaxed);
+        is_made
+    }
+
+    /// Writes the Lease, or creates it; answers when the request was begun.
+    async fn write(&mut self, mut record: LeaderElectionRecord) -> Result<Moment, ApiError> {
+        // A term that goes on has found out.
+        let is_taken = !record.holder.is_empty() && !self.term.as_ref().is_some_and(Term::may_start);
+        let is_made = is_taken && self.look_for_former_holder();
+        if self.former_holder.load(Ordering::Relaxed) {
+            record = record.unused();
+        }
+        let LeaderElectionConfig { shared, namespace, .. } = &self.config;
+        let mut lease = self.known.clone().unwrap_or_default();
+        record.write_to(&mut lease, &shared.labels);
+        if shared.reports && !record.holder.is_empty() {
+            let notes = lease.metadata.annotations.get_or_insert_default();
+            notes.insert(LEASE_HOLDER_ANNOTATION.to_owned(), record.holder.clone());
+        }
+        let begun = shared.clock.now();
+        self.write_unconfirmed = true;
+        self.election.attempts(&record);
+        let requests = self.requests();
+        let stored = if self.known.is_some() {
+            requests.replace((&**namespace, &*self.name), &lease).await
+        } else {
+            lease.metadata.name = Some(self.name.clone());
+            requests.create(Some(namespace), &lease).await
+        };
+        let stored: Lease = stored.map_err(|error| self.with_permission(error))?;
+        if is_made {
+            self.made = Some(Instant::now());
+        }
+        self.write_unconfirmed = false;
+        self.seen = true;
+        self.clear_permission_error();
+        let record = LeaderElectionRecord::of(&stored);
+        self.known = Some(stored);
+        self.election.record_written(record, Instant::now());
+        if self.election.is_ours() {
+            let duration = self.config.timing.lease_duration;
+            self.display.health.renewed(duration, begun.monotonic);
+        }
+        Ok(begun)
+    }
+
+    /// What the next request is sent by. While the Lease is held, it may take half of what is left until the renew deadline, so that
+    /// there is always time for another one.
+    fn requests(&self) -> Requests {
+        let usual = self.config.timing.request_deadline();
+        let left = self.term.as_ref().map(Term::until_deadline);
+        let left = left.filter(|left| !left.is_zero());
+        let deadline = left.map_or(usual, |left| usual.min(left / 2));
+        Requests::immediate(self.config.shared.client.clone(), deadline)
+    }
+
+    /// An error about a permission says which one is missing, and shows it.
+    fn with_permission(&self, error: ApiError) -> ApiError {
+        if !error.is_forbidden() {
+            return error;
+        }
+        let (namespace, name) = (&self.config.namespace, &self.name);
+        let message = format!(
+            "the operator may not work with Lease {namespace}/{name}: {error}; its ServiceAccount needs, by a Role in \
+             namespace {namespace}, apiGroups [coordination.k8s.io], resources [leases], verbs [get, list, watch, create, \
+             update]; the chart creates it for its own namespace and for each that leaderElection.namespace of an entry of \
+             attacherConfigs, or of the config of one of drivers, names"
+        );
+        self.permission_error.send_if_modified(|known| {
+            let differs = known.as_deref() != Some(&*message);
+            if differs {
+                *known = Some(message.clone());
+            }
+            differs
+        });
+        ApiError { message, ..error }
+    }
+
+    /// The Lease was written, or is not ours to be written.
+    fn clear_permission_error(&self) {
+        self.permission_error.send_if_modified(|known| known.take().is_some());
     }
 }

@@ -6,17 +6,17 @@
 //!
 //! A [`Place`] is where a Lease lives. A change of it hands over.
 //!
-//! This module must not know what is led: it tells where its candidate stands, and who works acts on that.
+//! This module must not know what is led: it shows the state of its candidate, and who works acts on that.
 
 mod clock;
 mod config;
+mod display;
 mod election;
 mod elector;
 mod handle;
 mod health;
 mod place;
 mod record;
-mod requests;
 mod rules;
 mod settings;
 mod shares;
@@ -34,7 +34,7 @@ pub use health::LeaseHealth;
 pub use place::{FormerLease, FormerPlace, Place, SeenPlaces, record::PlaceRecord};
 pub use record::LeaderElectionRecord;
 pub use rules::LeaseRules;
-pub use settings::{LeaseSettings, LeaseTimings, LeaseTimingsError, namespace};
+pub use settings::{LeaseTimings, LeaseTimingsError, namespace};
 pub use shares::LeaseShares;
 pub use state::{LeaderState, LeaseHolder};
 pub use term::{Term, rest};

@@ -2,7 +2,7 @@
 //! places that were in use are over. Pure.
 //!
 //! The place under which a driver is worked for is recorded in the status of its AttacherConfig, by a write that fails when
-//! the object has changed since it was read. A replica that has got the Lease reads the object, then looks at each former
+//! the object has changed since it was read. A replica that has got the Lease reads the object, then checks each former
 //! place, then writes. A replica that goes by an older spec takes its Lease in vain: it reads, before it works, that the
 //! place is another one by now. So of two replicas, one of which did not see a change yet, at most one works.
 
@@ -33,7 +33,7 @@ pub struct Place {
     pub identity: String,
     /// Other namespaces in which an attacher of the driver may hold a Lease.
     pub sidecar_namespaces: Vec<String>,
-    /// How long the place counts as in use after its last sign of life.
+    /// How long the place counts as in use after it was last seen to be in use.
     pub runs_out_after: Duration,
 }
 
@@ -192,7 +192,7 @@ impl FormerLease {
     }
 
     /// Takes in that it may not be read. Its holder may not renew it either, from some moment before this. True when that is
-    /// news about the Lease of a sidecar, which may well be able to.
+    /// new about the Lease of a sidecar, which may well be able to.
     pub fn unreadable(&mut self, now: Instant) -> bool {
         let is_news = self.may_be_absent && self.out_of_sight.is_none();
         self.lose_sight(Unseen::Forbidden, now);

@@ -1,6 +1,5 @@
-//! How an election is held.
+//! The times of an election, and the namespace of its Lease.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -18,7 +17,7 @@ pub struct LeaseTimings {
     pub lease_duration: Duration,
     /// How long the holder goes without a renewal before it stops working; below the lease duration.
     pub renew_deadline: Duration,
-    /// Longest time between two renewals, or two looks at the Lease of another.
+    /// Longest time between two renewals, or two reads of the Lease of another.
     pub retry_period: Duration,
 }
 
@@ -81,24 +80,6 @@ impl LeaseTimings {
     pub fn request_deadline(&self) -> Duration {
         self.renew_deadline / 2
     }
-}
-
-/// Everything about an election but the driver's name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseSettings {
-    /// Whether there is a Lease at all. Without, a candidate leads as soon as no former place of a Lease is in use.
-    pub enabled: bool,
-    /// Namespace of the Lease.
-    pub namespace: String,
-    /// Name of this candidate. No two candidates may have the same one at a time; one that starts again under its old
-    /// name has its Lease back at once.
-    pub identity: String,
-    /// Labels to put on the Lease when it is written; others on it stay.
-    pub labels: BTreeMap<String, String>,
-    /// Whether the holder writes the status of an AttacherConfig, which the Lease is then to tell the other replicas.
-    pub reports: bool,
-    /// The times.
-    pub timing: LeaseTimings,
 }
 
 /// The namespace for Leases by the sidecar's rule: what is asked for, else that of the pod, else "default".

@@ -1,13 +1,13 @@
-//! Where a candidate for a Lease stands, and what it is told to do.
+//! The state of a candidate for a Lease, and its commands.
 
 use tokio::time::Instant;
 
 use super::term::Term;
 
-/// Who holds a Lease.
+/// Who holds a Lease, as far as that can be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseHolder {
-    /// Its name.
+    /// Its name, as the Lease has it.
     pub identity: String,
     /// Whether it is a replica that writes the status of the AttacherConfig.
     pub reports: bool,
@@ -15,7 +15,7 @@ pub struct LeaseHolder {
     pub namesake: bool,
 }
 
-/// Where a candidate stands.
+/// The state of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaderState {
     /// It does not compete, and has not seen the Lease yet.
@@ -40,6 +40,11 @@ pub enum LeaderState {
 }
 
 impl LeaderState {
+    /// Whether the candidate competes for the Lease, or holds it.
+    pub(super) fn competes(&self) -> bool {
+        !matches!(self, Self::Unknown | Self::Observing { .. })
+    }
+
     /// The term in which the Lease is held; none when it is not, or not surely.
     pub fn term(&self) -> Option<&Term> {
         match self {
@@ -49,13 +54,12 @@ impl LeaderState {
     }
 }
 
-/// What a candidate is told to do.
+/// What a candidate is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElectorCommand {
     /// To watch who holds the Lease, and write nothing.
     Observe,
     /// To take the Lease and keep it.
     Acquire,
-    /// To end.
     Stop,
 }

@@ -8,8 +8,8 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::reflector::WatchedKind;
 use super::window::Window;
+use crate::kinds::WatchedKind;
 use crate::watch_answers::WatchAnswers;
 
 /// At most one doubt within this time, in seconds, leads to fresh lists.

@@ -5,7 +5,6 @@
 //!
 //! Must not know what the objects are about.
 
-mod kinds;
 mod lists;
 mod reflector;
 mod table;
@@ -13,10 +12,11 @@ mod watch_backoff;
 mod watch_error;
 mod window;
 
+pub use crate::kinds::{Kind, WatchedKind};
 pub use crate::objects::ResourceVersion;
 pub use lists::Lists;
 pub use reflector::{
-    COMPARE_INTERVAL, RECOVERED, Seen, Sink, WatchedKind, apply, compare, follow, follow_from_list, from_lists, reflect,
+    COMPARE_INTERVAL, RECOVERED, Seen, Sink, apply, compare, follow, follow_from_list, from_lists, reflect,
 };
 pub use table::{CacheRecord, ObjectTable, Origin, TableChange, TableContent, TableRules};
 pub use watch_backoff::with_backoff;

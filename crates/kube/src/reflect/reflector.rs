@@ -3,11 +3,9 @@
 use futures::{Stream, StreamExt, stream};
 use kube::api::ListParams;
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client};
 use std::collections::HashSet;
 use std::convert::Infallible;
-use std::fmt::Debug;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +18,7 @@ use super::table::{CacheRecord, Origin};
 use super::watch_backoff::{Restarts, breaks, with_backoff};
 use super::watch_error::explain;
 use crate::health::CheckHandle;
+use crate::kinds::WatchedKind;
 use crate::objects::ResourceVersion;
 
 /// Objects asked for at a time while listing; bounds the memory of a start.
@@ -31,14 +30,6 @@ pub const RECOVERED: Duration = Duration::from_mins(1);
 
 /// How often the version that the API server is at is compared with what is known.
 pub const COMPARE_INTERVAL: Duration = Duration::from_secs(20);
-
-/// A kind that can be watched, as it comes over the wire.
-pub trait WatchedKind: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
-    /// Plural name, for logs, and by which [`Lists`] knows the kind.
-    const PLURAL: &'static str;
-    /// What is kept of an object.
-    type Record: CacheRecord + From<Self>;
-}
 
 /// The names that a list has shown.
 pub type Seen = HashSet<Arc<str>>;

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::handshake::HandshakeError;
 use crate::api::condition::ConditionReason;
 use crate::api::permissions;
-use crate::apiserver::{ApiError, ApiErrorKind, Requests, SecretData, SecretEvent};
+use crate::apiserver::{ApiError, ApiErrorKind, Requests, SecretData, SecretEvent, SecretWire};
 use crate::csi::ClientCertificates;
 use crate::objects::SecretReference;
 use crate::telemetry::Span;
@@ -116,7 +116,7 @@ struct CertificateReader {
 
 impl CertificateReader {
     async fn run(mut self) {
-        let events = self.requests.follow_secret(&self.reference);
+        let events = SecretEvent::follow(self.requests.clone(), self.reference.clone());
         let mut events = pin!(events);
         while let Some(event) = events.next().await {
             match event {
@@ -135,8 +135,10 @@ impl CertificateReader {
     async fn read(&mut self) {
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.requests.get_secret(&self.reference, None, &Span::disabled()).await {
-                Ok(data) => return self.apply(&data),
+            let quiet = Span::disabled();
+            let secret = self.requests.get::<SecretWire>(&self.reference, None, &quiet);
+            match secret.await {
+                Ok(secret) => return self.apply(&secret.into()),
                 Err(error) if error.kind == ApiErrorKind::NotFound => {
                     return self.set_problem(ConditionReason::SecretMissing, missing(&self.reference));
                 }

@@ -146,7 +146,7 @@ impl<R: Role> DriverTask<R> {
         loop {
             let Some(candidate) = &held.candidate else { return false };
             candidate.start_acquiring();
-            let standing = candidate.standing();
+            let standing = candidate.state();
             // Of the same look: the Lease may be lost at any moment, and without a term nothing would be checked.
             held.term = standing.term().cloned();
             if held.has_engine_of_another_term() {
@@ -182,7 +182,7 @@ impl<R: Role> DriverTask<R> {
                 tokio::select! {
                     biased;
                     () = candidate.differs_from(&standing) => {}
-                    () = candidate.refusal_differs_from(refusal.as_deref()) => {}
+                    () = candidate.permission_error_differs_from(refusal.as_deref()) => {}
                     () = connection.lost() => {}
                     () = held.reservation_lost() => {}
                 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use super::*;
 use crate::decide::patch::WriteTarget;
 use crate::objects::{Attachment, CsiNodeWire};
-use crate::reflect::{Sink, WatchedKind, apply};
+use crate::reflect::{Kind, Sink, WatchedKind, apply};
 use csi_attacher_base::health::Health;
 
 pub(super) fn told<K: WatchedKind>(store: &Store, events: Vec<Event<K>>)

@@ -7,7 +7,7 @@ use super::cause::FailureCause;
 use super::state::{Attempt, StepResult};
 use super::writes::failed_with;
 use crate::api::permissions;
-use crate::apiserver::{ApiError, ApiErrorKind, Returned};
+use crate::apiserver::{ApiError, ApiErrorKind, Returned, SecretWire};
 use crate::cache::Snapshot;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{Action, Failure, Observed};
@@ -24,7 +24,7 @@ impl Attempt<'_> {
             .work
             .context
             .requests
-            .get(&WriteTarget::Volume(name), self.run.group(), &self.span)
+            .read(&WriteTarget::Volume(name), self.run.group(), &self.span)
             .await;
         if let Ok(Returned::Volume(record)) = answer
             && !record.is_gone()
@@ -36,8 +36,13 @@ impl Attempt<'_> {
     /// The same for the CSINode: a driver registers at the moment that the first pods come to a new node.
     pub(in crate::driver) async fn fetch_csi_node(&self, name: &Arc<str>) {
         let reading = self.work.context.store.read::<CsiNode>(name);
-        if let Ok(record) = self.work.context.requests.get_csi_node(name, &self.span).await {
-            reading.apply(record);
+        let node = self
+            .work
+            .context
+            .requests
+            .get::<CsiNodeWire>(&**name, Some(name), &self.span);
+        if let Ok(node) = node.await {
+            reading.apply(node.into());
         }
     }
 
@@ -73,7 +78,7 @@ impl Attempt<'_> {
         if let Some(volume) = snapshot.volume.as_ref().filter(|_| !volumes) {
             let target = WriteTarget::Volume(volume.name.clone());
             let reading = store.read::<Volume>(&volume.name);
-            match requests.get(&target, self.run.group(), &self.span).await {
+            match requests.read(&target, self.run.group(), &self.span).await {
                 Ok(Returned::Volume(record)) if !record.is_gone() => reading.apply(*record),
                 Ok(Returned::Volume(_)) => store.mark_deleted(&target, &volume.uid),
                 Err(error) if error.kind == ApiErrorKind::NotFound => store.mark_deleted(&target, &volume.uid),
@@ -86,8 +91,9 @@ impl Attempt<'_> {
         }
         if let Some(node) = snapshot.node.as_ref().filter(|_| !nodes) {
             let reading = store.read::<CsiNode>(&node.name);
-            match requests.get_csi_node(&node.name, &self.span).await {
-                Ok(record) => reading.apply(record),
+            let read = requests.get::<CsiNodeWire>(&*node.name, Some(&node.name), &self.span);
+            match read.await {
+                Ok(read) => reading.apply(read.into()),
                 Err(error) if error.kind == ApiErrorKind::NotFound => store.remove::<CsiNode>(&node.name, &node.uid),
                 Err(error) => {
                     let what = format!("CSINode {:?}", node.name);
@@ -121,9 +127,10 @@ impl Attempt<'_> {
     ) -> StepResult {
         self.needed_secret = Some(reference.clone());
         let requests = &self.work.context.requests;
-        match requests.get_secret(reference, self.run.group(), &self.span).await {
-            Ok(secrets) => {
-                self.secrets = Some(secrets);
+        let secret = requests.get::<SecretWire>(reference, self.run.group(), &self.span);
+        match secret.await {
+            Ok(secret) => {
+                self.secrets = Some(secret.into());
                 StepResult::Continue
             }
             Err(error) => {

@@ -327,7 +327,7 @@ impl Undo<'_> {
         let target = WriteTarget::Attachment(name.clone());
         let mut pause = FIRST_PAUSE;
         for tried in 0..TRIES {
-            match context.requests.get(&target, Some(node), self.span).await {
+            match context.requests.read(&target, Some(node), self.span).await {
                 Ok(Returned::Attachment(record)) if record.name == *name => return self.judge(&record),
                 Err(error) if error.kind == ApiErrorKind::NotFound => {
                     context.store.mark_deleted(&target, uid);

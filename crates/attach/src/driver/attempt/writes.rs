@@ -259,7 +259,7 @@ impl Attempt<'_> {
         snapshot: &Snapshot,
         write: &Write,
     ) -> Result<bool, ApiError> {
-        let outcome = requests.patch(write, self.run.group(), &self.span).await;
+        let outcome = requests.write(write, self.run.group(), &self.span).await;
         let (uid, version) = (snapshot.uid(&write.target), snapshot.version(&write.target));
         apply_write_response(&self.work.context.store, write, uid, version, outcome)
     }
@@ -277,7 +277,7 @@ impl Attempt<'_> {
     /// Reads an object again, into the cache; true when it is not there any more.
     async fn refresh(&self, snapshot: &Snapshot, target: &WriteTarget) -> bool {
         let requests = &self.work.context.requests;
-        let outcome = requests.get(target, self.run.group(), &self.span).await;
+        let outcome = requests.read(target, self.run.group(), &self.span).await;
         let (uid, version) = (snapshot.uid(target), snapshot.version(target));
         let known = apply_response(&self.work.context.store, target, uid, version, outcome);
         matches!(known, Err(error) if error.kind == ApiErrorKind::NotFound)

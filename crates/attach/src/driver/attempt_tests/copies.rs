@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::objects::CsiNodeWire;
-use crate::reflect::WatchedKind;
+use crate::reflect::Kind;
 
 const NODES: &str = "/apis/storage.k8s.io/v1/csinodes/";
 

@@ -219,7 +219,8 @@ impl Parts {
         let timing = timing.expect("the times of scenarios are those of an election");
         let record = PlaceRecord::new(self.office.client.clone(), DRIVERS[self.driver].to_owned());
         let campaign = self.office.config_for(&leases::namespace(place), timing);
-        Some(campaign.recorded(record))
+        let record = Some(record);
+        Some(LeaderElectionConfig { record, ..campaign })
     }
 
     fn task(&self, campaign: Option<LeaderElectionConfig>, stop: CancellationToken) -> DriverTask<AttachRole> {

@@ -7,6 +7,7 @@
 //!
 //! Times are averaged as logarithms, so that one answer after 10 s among many after 10 ms weighs as little as it should.
 
+use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -30,7 +31,6 @@ impl Default for SlotLimits {
 /// How a request ended, for the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::apiserver) enum SlotAnswer {
-    /// It was served.
     Served,
     /// There was no answer, or one that says that the API server has too much to do.
     Overloaded,
@@ -64,7 +64,7 @@ const SHORTEST_ANSWER: f64 = 0.000_1;
 pub(super) struct AdaptiveLimit {
     limits: SlotLimits,
     current: f64,
-    kinds: Vec<(SlotKind, AnswerTimes)>,
+    kinds: HashMap<SlotKind, AnswerTimes>,
     /// When the baseline was last known to hold, and how many answers say so since.
     baseline_at: Instant,
     baseline_answers: u32,
@@ -102,13 +102,12 @@ impl AdaptiveLimit {
         Self {
             limits: SlotLimits { min, max },
             current: to_float(min),
-            kinds: Vec::new(),
+            kinds: HashMap::new(),
             baseline_at: Instant::now(),
             baseline_answers: 0,
         }
     }
 
-    /// The lowest limit.
     pub fn min(&self) -> usize {
         self.limits.min
     }
@@ -130,7 +129,7 @@ impl AdaptiveLimit {
     }
 
     fn baseline_age(&self) -> Duration {
-        let slowest = self.kinds.iter().map(|(_, times)| times.recent).reduce(f64::max);
+        let slowest = self.kinds.values().map(|times| times.recent).reduce(f64::max);
         let age = slowest.map_or(0.0, f64::exp) * BASELINE_AGE_ANSWERS;
         let (min, max) = (BASELINE_AGE.as_secs_f64(), MAX_BASELINE_AGE.as_secs_f64());
         Duration::from_secs_f64(age.clamp(min, max))
@@ -146,11 +145,14 @@ impl AdaptiveLimit {
         };
         let mut sample = elapsed.as_secs_f64().max(SHORTEST_ANSWER).ln();
         let teaches_baseline = few && !is_overloaded;
-        let headroom = if is_overloaded && !self.kinds.iter().any(|(known, _)| *known == kind) {
+        let headroom = if is_overloaded && !self.kinds.contains_key(&kind) {
             // How long answers take is not known yet.
             -LONGEST_DEVIATION
         } else {
-            let times = self.times(kind, sample);
+            let times = self.kinds.entry(kind).or_insert(AnswerTimes {
+                recent: sample,
+                baseline: sample,
+            });
             if is_overloaded {
                 sample = sample.max(times.baseline + LONGEST_DEVIATION);
             }
@@ -177,19 +179,6 @@ impl AdaptiveLimit {
         };
         let (min, max) = (to_float(self.limits.min), to_float(self.limits.max));
         self.current = (self.current * (step / self.current).exp()).clamp(min, max);
-    }
-
-    fn times(&mut self, kind: SlotKind, first: f64) -> &mut AnswerTimes {
-        let known = self.kinds.iter().position(|(known, _)| *known == kind);
-        let at = known.unwrap_or_else(|| {
-            let times = AnswerTimes {
-                recent: first,
-                baseline: first,
-            };
-            self.kinds.push((kind, times));
-            self.kinds.len() - 1
-        });
-        &mut self.kinds[at].1
     }
 }
 

@@ -1,4 +1,4 @@
-//! Those of one driver that wait for a place: a line for each kind of request, and in it one for each node.
+//! Those of one driver that wait for a slot: a line for each kind of request, and in it one for each node.
 
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -39,7 +39,7 @@ pub(super) struct Turn {
 #[derive(Debug)]
 pub(super) struct DriverLines<T> {
     turn: Turn,
-    /// How many places its lines were given.
+    /// How many slots its lines were given.
     granted: u64,
     lines: Vec<(Line, Turn, NodeLines<T>)>,
     /// When it was logged that its requests wait.
@@ -118,12 +118,12 @@ impl<T> DriverLines<T> {
         turn.running == 0
     }
 
-    /// The line whose turn it is, of those for which there is a place.
-    pub fn next(&self, has_place: impl Fn(SlotKind) -> bool) -> Option<(TurnOrder, Line)> {
+    /// The line whose turn it is, of those for which there is a slot.
+    pub fn next(&self, has_slot: impl Fn(SlotKind) -> bool) -> Option<(TurnOrder, Line)> {
         let waiting = self.lines.iter().filter(|(.., waiting)| !waiting.is_empty());
         let turns = waiting.filter_map(|(line, turn, _)| {
             let is_first = self.is_first_in_flight(*line);
-            if !is_first && !has_place(line.kind) {
+            if !is_first && !has_slot(line.kind) {
                 return None;
             }
             let passed_over = self.granted.saturating_sub(turn.served) >= PASSED_OVER;

@@ -1,5 +1,5 @@
-//! How fast requests may go: slots that are shared by the drivers and whose number follows the API server's answers, the limit of
-//! a driver, and the pause that the API server asks for.
+//! What a request of the operator's work passes on its way: the pause that the API server asked for, the limits, a slot, which
+//! the drivers share and whose number follows the API server's answers, and the span and the metric of how it ended.
 
 mod limit;
 mod lines;
@@ -10,3 +10,186 @@ pub(super) mod throttle;
 
 #[cfg(test)]
 mod tests;
+
+use std::sync::Arc;
+
+use http::uri::Authority;
+use http::{Method, Request, StatusCode};
+use kube::client::Body;
+use tokio::time::Instant;
+
+use super::answer::About;
+use super::error::ApiError;
+use super::metrics::CountedByCaller;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::names::attr;
+use crate::telemetry::{Span, SpanKind};
+use retry_after::{RequestKind, RetryAfterGate};
+use slots::{RequestSlot, RequestSlots, SlotAnswer, SlotRequest};
+use throttle::RequestThrottles;
+
+/// What requests are for, hence which others they leave the API server to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rank {
+    /// Work, and the results of work.
+    Work,
+    /// To release a volume: in line they come after the other requests of the driver, for which somebody waits.
+    Release,
+    /// To poll for a change: as releases, and they leave the limits of requests to all others.
+    Poll,
+}
+
+/// What a request passes. Clones share the pauses, limits and slots.
+#[derive(Clone)]
+pub(super) struct Flow {
+    metrics: Metrics,
+    host: Arc<str>,
+    /// `server.address` and `server.port` of spans; metrics carry `host` as client-go does.
+    server: Arc<(String, u16)>,
+    pub limits: RequestThrottles,
+    pub gate: RetryAfterGate,
+    pub slots: Option<RequestSlots>,
+    pub rank: Rank,
+    /// How often the request was sent before.
+    pub resends: u32,
+}
+
+/// A request that may be sent now, until it is answered.
+pub(super) struct Admitted {
+    method: Method,
+    kind: RequestKind,
+    span: Span,
+    slot: Option<RequestSlot>,
+    sent_at: Instant,
+}
+
+impl Flow {
+    /// Requests to `host` without any limit.
+    pub fn new(host: &str, metrics: Metrics) -> Self {
+        metrics.init_requests(host);
+        Self {
+            metrics,
+            host: host.into(),
+            server: server(host).into(),
+            limits: RequestThrottles::default(),
+            gate: RetryAfterGate::default(),
+            slots: None,
+            rank: Rank::Work,
+            resends: 0,
+        }
+    }
+
+    /// Waits until a request may be sent, for work for this node if it is for one. Its span is one below `parent`.
+    pub async fn admit(
+        &self,
+        request: &mut Request<Body>,
+        about: &About<'_>,
+        node: Option<&Arc<str>>,
+        parent: &Span,
+    ) -> Admitted {
+        let method = request.method().clone();
+        let kind = RequestKind::from(format!("{method} {}", about.resource()));
+        let retried = self.gate.wait(&kind).await;
+        let verb = method.as_str();
+        let waited = match self.rank {
+            Rank::Poll => self.limits.wait_until_idle(&self.metrics, verb, &self.host).await,
+            Rank::Work | Rank::Release => self.limits.wait(&self.metrics, verb, &self.host).await,
+        };
+        let mut span = self.span(request, about, parent);
+        let slot = self.acquire_slot(about, &method, node).await;
+        let waited_for_slot = slot.as_ref().and_then(RequestSlot::waited);
+        if waited.is_some() || waited_for_slot.is_some() {
+            let waited = waited.unwrap_or_default() + waited_for_slot.unwrap_or_default();
+            span.set(attr::K8S_LIMIT_WAIT, waited.as_secs_f64());
+        }
+        span.inject(request.headers_mut());
+        request.extensions_mut().insert(CountedByCaller);
+        if let Some(code) = retried {
+            self.metrics.rest_request_retried(verb, &self.host, code);
+        }
+        Admitted {
+            method,
+            kind,
+            span,
+            slot,
+            sent_at: Instant::now(),
+        }
+    }
+
+    /// Records how a request ended.
+    pub fn finish(&self, admitted: Admitted, outcome: Result<StatusCode, &ApiError>) {
+        let Admitted { kind, mut span, .. } = admitted;
+        if let Some(slot) = admitted.slot {
+            slot.finish(slot_answer(outcome.err()));
+        }
+        let status = match outcome {
+            Ok(status) => Some(status),
+            Err(error) => {
+                self.gate.record_response(&kind, error.status, error.retry_after);
+                error.status.and_then(|status| StatusCode::from_u16(status).ok())
+            }
+        };
+        let (verb, elapsed) = (admitted.method.as_str(), admitted.sent_at.elapsed());
+        self.metrics.rest_request(verb, &self.host, status, elapsed, span.ids());
+        if let Some(status) = status {
+            span.set(attr::HTTP_RESPONSE_STATUS_CODE, i64::from(status.as_u16()));
+        }
+        if let Err(error) = outcome {
+            span.fail(&error.error_type(), &error.message);
+        }
+        span.end();
+    }
+
+    /// Waits for a slot. Requests that are for no driver, such as events, need none: they come one after another.
+    async fn acquire_slot(&self, about: &About<'_>, method: &Method, node: Option<&Arc<str>>) -> Option<RequestSlot> {
+        let (slots, driver) = self.slots.as_ref().zip(self.limits.driver())?;
+        let request = SlotRequest {
+            driver,
+            node,
+            kind: about.slot_kind(*method != Method::GET),
+            can_wait: self.rank != Rank::Work,
+        };
+        Some(slots.acquire(request).await)
+    }
+
+    fn span(&self, request: &Request<Body>, about: &About<'_>, parent: &Span) -> Span {
+        let (method, path) = (request.method(), about.path_template());
+        let mut span = parent.child(format!("{method} {path}"), SpanKind::Client);
+        if !span.is_recording() {
+            return span;
+        }
+        span.set(attr::HTTP_REQUEST_METHOD, method.as_str());
+        span.set(attr::URL_TEMPLATE, path.as_str());
+        // Without the query.
+        let url = format!("https://{}{}", self.host, request.uri().path());
+        span.set(attr::URL_FULL, url.as_str());
+        span.set(attr::SERVER_ADDRESS, self.server.0.as_str());
+        span.set(attr::SERVER_PORT, i64::from(self.server.1));
+        span.set(attr::K8S_VERB, if method == Method::GET { "get" } else { "patch" });
+        span.set(attr::K8S_RESOURCE, about.resource().as_str());
+        if self.resends > 0 {
+            span.set(attr::HTTP_REQUEST_RESEND_COUNT, i64::from(self.resends));
+        }
+        span
+    }
+}
+
+/// What the end of a request says about how much the API server has to do. A gateway before it that waits too long says 504.
+fn slot_answer(error: Option<&ApiError>) -> SlotAnswer {
+    match error.map(|error| error.status) {
+        None => SlotAnswer::Served,
+        // Without a status there was no answer in time, or no connection.
+        Some(None | Some(429 | 503 | 504)) => SlotAnswer::Overloaded,
+        Some(Some(_)) => SlotAnswer::Other,
+    }
+}
+
+/// Host and port as the OpenTelemetry conventions want them: apart, an IPv6 address without its brackets.
+pub(super) fn server(authority: &str) -> (String, u16) {
+    const HTTPS: u16 = 443;
+    let Ok(parsed) = authority.parse::<Authority>() else {
+        return (authority.to_owned(), HTTPS);
+    };
+    let host = parsed.host().trim_start_matches('[').trim_end_matches(']');
+    (host.to_owned(), parsed.port_u16().unwrap_or(HTTPS))
+}

@@ -37,7 +37,6 @@ impl<T> NodeLines<T> {
         self.len == 0
     }
 
-    /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.len
     }

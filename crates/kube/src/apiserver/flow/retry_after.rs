@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep_until};
 use crate::clock;
 
 /// No server is obeyed for longer than this at a time; one that still wants us to wait says so again.
-const LONGEST: Duration = Duration::from_mins(5);
+const MAX_WAIT: Duration = Duration::from_mins(5);
 /// A server that says "at once" is not asked without any pause.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_WAIT: Duration = Duration::from_millis(100);
 /// What is not made again for so long after its time is not made again at all.
 const FORGOTTEN: Duration = Duration::from_mins(10);
 /// Those who waited go on one after the other within this time, not all at once.
@@ -50,11 +50,11 @@ impl RetryAfterGate {
         until.filter(|until| *until > Instant::now())
     }
 
-    /// Waits for the turn of one request. When it is in place of one that was told to wait, the status of that answer:
+    /// Waits for the turn of one request. When it takes the place of one that was refused so, the status of that answer:
     /// whoever sends requests sends each of those again, so that as many of them count as were refused.
     pub async fn wait(&self, kind: &RequestKind) -> Option<u16> {
         while let Some(until) = self.closed_until(kind) {
-            // Whoever goes first may be told to wait again, and then the others wait too.
+            // The API server may ask whoever goes first to wait again, and then the others wait too.
             sleep_until(until + SPREAD.mul_f64(fastrand::f64())).await;
         }
         let mut closed = self.0.lock();
@@ -73,7 +73,7 @@ impl RetryAfterGate {
             return;
         };
         let now = Instant::now();
-        let until = now + retry_after.clamp(SHORTEST, LONGEST);
+        let until = now + retry_after.clamp(MIN_WAIT, MAX_WAIT);
         let mut closed = self.0.lock();
         closed.retain(|_, closed| closed.until > now || closed.until.elapsed() < FORGOTTEN);
         let known = closed.entry(kind.clone()).or_insert(RetryAfterEntry {
@@ -87,14 +87,14 @@ impl RetryAfterGate {
     }
 }
 
-/// The time that an answer asks to wait, [`LONGEST`] at most: nobody who reads it has to think of times without end. Only 429 and
+/// The time that an answer asks to wait, [`MAX_WAIT`] at most: nobody who reads it has to think of times without end. Only 429 and
 /// 503 mean that for requests of the same kind (RFC 9110, 10.2.3).
 pub(in crate::apiserver) fn retry_after(status: u16, headers: &HeaderMap) -> Option<Duration> {
     if status != 429 && status != 503 {
         return None;
     }
     let asked = wait_time(headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim(), clock::now())?;
-    Some(asked.min(LONGEST))
+    Some(asked.min(MAX_WAIT))
 }
 
 /// A number of seconds, or a date. What is neither says nothing.

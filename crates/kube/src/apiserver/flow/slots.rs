@@ -1,12 +1,12 @@
-//! A bound of the requests in flight, shared by the drivers so that none has to wait for the crowd of another.
+//! A bound of the requests in flight, shared by the drivers so that none has to wait for the many requests of another.
 //!
 //! All requests go over one HTTP/2 connection, on which those that exceed its streams wait in line, and to the API server
 //! they are all of one user, whose requests wait in line too. So the line is made here. How many may be in flight follows the
 //! API server's answers ([`AdaptiveLimit`]); whose turn it is follows from these rules:
 //!
-//! * A driver without a request of some kind in flight never waits to send one: its place is beyond the limit. So a driver
+//! * A driver without a request of some kind in flight never waits to send one: its slot is beyond the limit. So a driver
 //!   waits neither for others nor for a slow kind of its own, and what is beyond the limit is one for each driver and kind.
-//! * Any other place goes to the driver that has the fewest requests in flight; of several, to the one that was served longest
+//! * Any other slot goes to the driver that has the fewest requests in flight; of several, to the one that was served longest
 //!   ago. Within the driver the same holds for the kinds, and within a kind the nodes take turns, as in the work queue: while a
 //!   node is drained, an attach to another one does not wait for each of its requests behind those of all detaches that run.
 //! * One kind has at most three quarters of the limit, so that a slow kind of all drivers leaves something to the other kinds.
@@ -26,15 +26,14 @@ use super::limit::AdaptiveLimit;
 use super::lines::{DriverLines, Line};
 
 /// A kind of request that other kinds do not wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::apiserver) struct SlotKind {
-    /// What it is about, with the subresource.
-    pub resource: &'static str,
-    /// Whether it changes anything.
+    pub plural: &'static str,
+    pub subresource: &'static str,
     pub is_write: bool,
 }
 
-/// What a request for a place is about.
+/// What a request for a slot is about.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::apiserver) struct SlotRequest<'r> {
     pub driver: &'r Arc<str>,
@@ -45,31 +44,31 @@ pub(in crate::apiserver) struct SlotRequest<'r> {
     pub can_wait: bool,
 }
 
-/// A wait for a place that is logged, and how long until another one of the same driver is.
+/// A wait for a slot that is logged, and how long until another one of the same driver is.
 const LONG_WAIT: Duration = Duration::from_secs(10);
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Places for requests in flight; clones share them.
+/// Slots for requests in flight; clones share them.
 #[derive(Clone, Debug)]
-pub struct RequestSlots(Arc<Mutex<RequestSlotsState>>);
+pub struct RequestSlots(pub(super) Arc<Mutex<RequestSlotsState>>);
 
 #[derive(Debug)]
-struct RequestSlotsState {
-    limit: AdaptiveLimit,
-    running: usize,
+pub(super) struct RequestSlotsState {
+    pub limit: AdaptiveLimit,
+    pub running: usize,
     /// Requests in flight of each kind, of all drivers.
-    kinds: Vec<(SlotKind, usize)>,
+    kinds: HashMap<SlotKind, usize>,
     /// Kinds of drivers that have requests in flight.
-    lines_running: usize,
-    drivers: HashMap<Arc<str>, DriverLines<oneshot::Sender<RequestSlot>>>,
-    /// How many places were given, for the order between drivers that have equally many requests in flight.
+    pub lines_running: usize,
+    pub drivers: HashMap<Arc<str>, DriverLines<oneshot::Sender<RequestSlot>>>,
+    /// How many slots were given, for the order between drivers that have equally many requests in flight.
     granted: u64,
 }
 
 /// The right to have a request in flight, until it is dropped.
 #[derive(Debug)]
 pub(in crate::apiserver) struct RequestSlot {
-    /// Taken when the place is given back.
+    /// Taken when the slot is given back.
     held: Option<HeldSlot>,
 }
 
@@ -87,19 +86,19 @@ struct HeldSlot {
 }
 
 impl RequestSlots {
-    /// Places within these limits.
+    /// As many slots as these limits and the API server's answers allow.
     pub fn new(limits: SlotLimits) -> Self {
         Self(Arc::new(Mutex::new(RequestSlotsState {
             limit: AdaptiveLimit::new(limits),
             running: 0,
-            kinds: Vec::new(),
+            kinds: HashMap::new(),
             lines_running: 0,
             drivers: HashMap::new(),
             granted: 0,
         })))
     }
 
-    /// Waits for a place. There is no bound to that, but there is always a request in flight meanwhile whose end brings the
+    /// Waits for a slot. There is no bound to that, but there is always a request in flight meanwhile whose end brings the
     /// turn nearer; a long wait is logged.
     pub(in crate::apiserver) async fn acquire(&self, request: SlotRequest<'_>) -> RequestSlot {
         let mut receiver = match self.take_or_wait(request) {
@@ -123,7 +122,7 @@ impl RequestSlots {
         }
     }
 
-    /// A place, if there is one for this request; otherwise its turn in line.
+    /// A slot, if there is one for this request; otherwise its turn in line.
     fn take_or_wait(&self, request: SlotRequest<'_>) -> Result<RequestSlot, oneshot::Receiver<RequestSlot>> {
         let mut state = self.0.lock();
         let line = Line::of(&request);
@@ -153,12 +152,12 @@ impl RequestSlots {
         }
     }
 
-    /// Gives places to those in line while there are some.
+    /// Gives slots to those in line while there are some.
     fn grant_next(&self, state: &mut RequestSlotsState) {
         while let Some((driver, line, sender)) = state.next() {
             let slot = self.take(state, &driver, line);
             if let Err(mut unused) = sender.send(slot) {
-                // The request was given up meanwhile. Dropping the place would come back here while the lock is held.
+                // The request was given up meanwhile. Dropping the slot would come back here while the lock is held.
                 unused.held = None;
                 state.give_back(&driver, line);
             }
@@ -189,23 +188,10 @@ impl RequestSlots {
 }
 
 impl RequestSlotsState {
-    fn running_of(&self, kind: SlotKind) -> usize {
-        let found = self.kinds.iter().find(|(known, _)| *known == kind);
-        found.map_or(0, |(_, running)| *running)
-    }
-
-    fn count(&mut self, kind: SlotKind) -> &mut usize {
-        let known = self.kinds.iter().position(|(known, _)| *known == kind);
-        let at = known.unwrap_or_else(|| {
-            self.kinds.push((kind, 0));
-            self.kinds.len() - 1
-        });
-        &mut self.kinds[at].1
-    }
-
-    /// Whether the limit leaves a place to this kind.
-    fn has_place(&self, limit: usize, kind: SlotKind) -> bool {
-        self.running < limit && self.running_of(kind) < (limit * 3).div_ceil(4)
+    /// Whether the limit leaves a slot to this kind.
+    fn has_slot(&self, limit: usize, kind: SlotKind) -> bool {
+        let of_kind = self.kinds.get(&kind).copied().unwrap_or_default();
+        self.running < limit && of_kind < (limit * 3).div_ceil(4)
     }
 
     fn may_take(&self, driver: &Arc<str>, line: Line) -> bool {
@@ -213,14 +199,14 @@ impl RequestSlotsState {
             .drivers
             .get(driver)
             .is_some_and(|lines| lines.is_first_in_flight(line));
-        is_first || self.has_place(self.limit.now(), line.kind)
+        is_first || self.has_slot(self.limit.now(), line.kind)
     }
 
     /// Counts a request that is sent; whether only few are in flight with it.
     fn take(&mut self, driver: &Arc<str>, line: Line) -> bool {
         self.running += 1;
         self.granted += 1;
-        *self.count(line.kind) += 1;
+        *self.kinds.entry(line.kind).or_default() += 1;
         let lines = self.drivers.entry(driver.clone()).or_default();
         if lines.take(line, self.granted) {
             self.lines_running += 1;
@@ -231,7 +217,7 @@ impl RequestSlotsState {
     /// One request less; a driver without any is forgotten.
     fn give_back(&mut self, driver: &Arc<str>, line: Line) {
         self.running = self.running.saturating_sub(1);
-        let of_kind = self.count(line.kind);
+        let of_kind = self.kinds.entry(line.kind).or_default();
         *of_kind = of_kind.saturating_sub(1);
         let Some(lines) = self.drivers.get_mut(driver) else {
             return;
@@ -249,11 +235,11 @@ impl RequestSlotsState {
         self.drivers.values().any(|lines| lines.all_waiting() > 0)
     }
 
-    /// The next one in line for which there is a place.
+    /// The next one in line for which there is a slot.
     fn next(&mut self) -> Option<(Arc<str>, Line, oneshot::Sender<RequestSlot>)> {
         let limit = self.limit.now();
         let next = self.drivers.iter().filter_map(|(driver, lines)| {
-            let (order, line) = lines.next(|kind| self.has_place(limit, kind))?;
+            let (order, line) = lines.next(|kind| self.has_slot(limit, kind))?;
             Some((order, driver, line))
         });
         let (_, driver, line) = next.min_by_key(|(order, ..)| *order)?;
@@ -264,12 +250,12 @@ impl RequestSlotsState {
 }
 
 impl RequestSlot {
-    /// How long the request waited for the place, if it had to.
+    /// How long the request waited for the slot, if it had to.
     pub(in crate::apiserver) fn waited(&self) -> Option<Duration> {
         self.held.as_ref().and_then(|held| held.waited)
     }
 
-    /// Gives the place back after an answer, from which the limit follows.
+    /// Gives the slot back after an answer, from which the limit follows.
     pub(in crate::apiserver) fn finish(mut self, answer: SlotAnswer) {
         self.give_back(answer);
     }
@@ -290,19 +276,5 @@ impl Drop for RequestSlot {
     /// The request was given up: nothing is learned from it.
     fn drop(&mut self) {
         self.give_back(SlotAnswer::Other);
-    }
-}
-
-impl RequestSlots {
-    /// Whether nothing is in flight or in line.
-    pub fn is_idle(&self) -> bool {
-        let state = self.0.lock();
-        state.running == 0 && state.lines_running == 0 && state.drivers.is_empty()
-    }
-
-    /// How many are in flight, and how many may be.
-    pub fn running_and_limit(&self) -> (usize, usize) {
-        let state = self.0.lock();
-        (state.running, state.limit.now())
     }
 }

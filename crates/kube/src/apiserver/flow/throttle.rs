@@ -18,11 +18,11 @@ pub struct RateLimit {
     pub burst: u32,
 }
 
-/// A day between two requests: slower than this is told apart from never by nobody.
+/// A day between two requests: nothing slower is needed.
 const SLOWEST_PER_SECOND: f64 = 1.0 / (24.0 * 60.0 * 60.0);
 
-/// The longest that a request which gives way sleeps before it looks again: the limit may be another one by then.
-const LONGEST_NAP: Duration = Duration::from_secs(1);
+/// The longest pause of a request which gives way: the limit may be another one by then.
+const MAX_IDLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Lets requests pass at a limited rate. Clones share the limit.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Throttle {
         full_in.unwrap_or_default()
     }
 
-    /// Waits for the turn of one request, and tells for how long; nothing when there is no limit. A waiter that is dropped
+    /// Waits for the turn of one request, and answers for how long; nothing when there is no limit. A waiter that is dropped
     /// has used its turn.
     pub async fn wait(&self) -> Option<Duration> {
         let started = Instant::now();
@@ -102,33 +102,23 @@ impl Throttle {
 /// The limits that a request has to pass.
 #[derive(Clone, Default)]
 pub(in crate::apiserver) struct RequestThrottles {
-    process: Option<Throttle>,
+    pub process: Option<Throttle>,
     /// The driver that the requests are for, and its own limit.
-    own: Option<(Arc<str>, Throttle)>,
+    pub driver: Option<(Arc<str>, Throttle)>,
 }
 
 impl RequestThrottles {
-    pub fn of_process(self, throttle: Throttle) -> Self {
-        let process = Some(throttle);
-        Self { process, ..self }
-    }
-
-    pub fn of_driver(self, driver: Arc<str>, throttle: Throttle) -> Self {
-        let own = Some((driver, throttle));
-        Self { own, ..self }
-    }
-
     pub fn driver(&self) -> Option<&Arc<str>> {
-        self.own.as_ref().map(|(driver, _)| driver)
+        self.driver.as_ref().map(|(driver, _)| driver)
     }
 
-    /// Waits until nothing else makes use of the limits, then as [`RequestThrottles::pass`].
-    pub async fn pass_when_idle(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
+    /// Waits until nothing else makes use of the limits, then as [`RequestThrottles::wait`].
+    pub async fn wait_until_idle(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
         loop {
-            let own = self.own.as_ref().map(|(_, throttle)| throttle);
-            let busy = self.process.iter().chain(own).map(Throttle::busy_for).max();
+            let of_driver = self.driver.as_ref().map(|(_, throttle)| throttle);
+            let busy = self.process.iter().chain(of_driver).map(Throttle::busy_for).max();
             match busy {
-                Some(busy) if !busy.is_zero() => tokio::time::sleep(busy.min(LONGEST_NAP)).await,
+                Some(busy) if !busy.is_zero() => tokio::time::sleep(busy.min(MAX_IDLE_PAUSE)).await,
                 _ => return self.wait(metrics, verb, host).await,
             }
         }
@@ -138,8 +128,8 @@ impl RequestThrottles {
     pub async fn wait(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
         let mut sum = None;
         let process = self.process.as_ref().map(|throttle| ("", throttle));
-        let own = self.own.as_ref().map(|(driver, throttle)| (&**driver, throttle));
-        for (driver, throttle) in process.into_iter().chain(own) {
+        let of_driver = self.driver.as_ref().map(|(driver, throttle)| (&**driver, throttle));
+        for (driver, throttle) in process.into_iter().chain(of_driver) {
             let Some(waited) = throttle.wait().await else { continue };
             metrics.request_throttled(driver, verb, host, waited);
             sum = Some(sum.unwrap_or_default() + waited);

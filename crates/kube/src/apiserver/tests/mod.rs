@@ -13,7 +13,7 @@ mod throttle;
 use std::collections::BTreeMap;
 
 use super::SecretData;
-use super::spans::server;
+use super::flow::server;
 
 const CANARY: &str = "canary-7f3a";
 

@@ -135,17 +135,17 @@ async fn writes_of_a_kind_wait_and_those_of_others_do_not() {
     let requests = Requests::new(client, "none", Duration::from_secs(15), Metrics::default());
     let others = requests.clone().for_driver("other".into(), Throttle::new(None));
     let none = Span::disabled();
-    let refused = requests.patch(&write("a"), None, &none).await.unwrap_err();
+    let refused = requests.write(&write("a"), None, &none).await.unwrap_err();
     assert_eq!(
         (refused.kind, refused.retry_after),
         (ApiErrorKind::Unavailable, Some(Duration::from_secs(30)))
     );
     // A 500 asks for nothing, whatever it says.
-    let failed = others.patch(&write("a"), None, &none).await.unwrap_err();
+    let failed = others.write(&write("a"), None, &none).await.unwrap_err();
     assert_eq!((failed.kind, failed.retry_after), (ApiErrorKind::Unavailable, None));
-    others.patch(&write("a"), None, &none).await.unwrap();
+    others.write(&write("a"), None, &none).await.unwrap();
     requests
-        .get(&WriteTarget::Attachment("a".into()), None, &none)
+        .read(&WriteTarget::Attachment("a".into()), None, &none)
         .await
         .unwrap();
     assert!(log.lock().iter().all(|(at, _)| *at == 0), "{:?}", log.lock());
@@ -154,7 +154,7 @@ async fn writes_of_a_kind_wait_and_those_of_others_do_not() {
     let many = futures::future::join_all((0..50).map(|_| {
         let requests = requests.clone();
         async move {
-            requests.patch(&write("a"), None, &Span::disabled()).await.unwrap();
+            requests.write(&write("a"), None, &Span::disabled()).await.unwrap();
             began.elapsed().as_millis() / 100
         }
     }));
@@ -174,8 +174,8 @@ async fn who_is_told_to_wait_again_makes_the_others_wait() {
     let requests = Requests::new(client, "none", Duration::from_secs(15), Metrics::default());
     let none = Span::disabled();
     let write = write("a");
-    requests.patch(&write, None, &none).await.unwrap_err();
-    let all = futures::future::join_all((0..20).map(|_| requests.patch(&write, None, &none)));
+    requests.write(&write, None, &none).await.unwrap_err();
+    let all = futures::future::join_all((0..20).map(|_| requests.write(&write, None, &none)));
     let outcomes = timeout(Duration::from_secs(30), all).await.unwrap();
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_err()).count(), 1);
     let early = log.lock().iter().filter(|(at, _)| *at < 20).count();
@@ -189,7 +189,7 @@ async fn no_time_at_all_is_still_a_pause() {
     let client = Client::new(server(vec![Some((429, Some("0"))); 3], log.clone()), "default");
     let requests = Requests::new(client, "none", Duration::from_secs(15), Metrics::default());
     let began = Instant::now();
-    while requests.patch(&write("a"), None, &Span::disabled()).await.is_err() {}
+    while requests.write(&write("a"), None, &Span::disabled()).await.is_err() {}
     assert_eq!(log.lock().len(), 4);
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
 }

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::apiserver::connect::USER_AGENT;
-use crate::apiserver::{ApiError, ApiErrorKind, Requests, Returned, connect};
+use crate::apiserver::{ApiError, ApiErrorKind, CsiDriverWire, Requests, Returned, SecretData, SecretWire, connect};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
-use crate::objects::SecretReference;
+use crate::objects::{CsiNodeWire, SecretReference};
 use crate::trace_pipeline::pipeline;
 
 use crate::telemetry::{Metrics, Span, SpanKind, SpanOptions};
@@ -91,7 +91,7 @@ impl Server {
         let body = json!({"sent": true});
         let write = Write { target, form, body };
         let quiet = Span::disabled();
-        tokio::time::timeout(LIMIT, self.requests.patch(&write, None, &quiet))
+        tokio::time::timeout(LIMIT, self.requests.write(&write, None, &quiet))
             .await
             .expect("in time")
     }
@@ -101,12 +101,14 @@ impl Server {
             .await
     }
 
-    async fn secret(&self, namespace: &str, name: &str) -> Result<crate::apiserver::SecretData, ApiError> {
+    async fn secret(&self, namespace: &str, name: &str) -> Result<SecretData, ApiError> {
         let reference = SecretReference {
             namespace: namespace.into(),
             name: name.into(),
         };
-        self.requests.get_secret(&reference, None, &Span::disabled()).await
+        let quiet = Span::disabled();
+        let secret = self.requests.get::<SecretWire>(&reference, None, &quiet);
+        secret.await.map(SecretData::from)
     }
 
     fn lines(&self) -> Vec<String> {
@@ -191,12 +193,12 @@ async fn the_object_behind_a_target_is_read_whole() {
     let quiet = Span::disabled();
     let status = WriteTarget::AttachmentStatus("a".into());
     assert!(matches!(
-        server.requests.get(&status, None, &quiet).await,
+        server.requests.read(&status, None, &quiet).await,
         Ok(Returned::Attachment(_))
     ));
     let target = WriteTarget::Volume("pv1".into());
     assert!(matches!(
-        server.requests.get(&target, None, &quiet).await,
+        server.requests.read(&target, None, &quiet).await,
         Ok(Returned::Volume(_))
     ));
     assert_eq!(
@@ -317,7 +319,7 @@ async fn a_server_that_is_not_there_is_an_unknown_end() {
     let config = kube::Config::new(format!("http://127.0.0.1:{port}").parse().unwrap());
     let requests = Requests::new(connect(&config).unwrap(), "x", LIMIT, Metrics::default());
     let error = requests
-        .get(&WriteTarget::Volume("pv".into()), None, &Span::disabled())
+        .read(&WriteTarget::Volume("pv".into()), None, &Span::disabled())
         .await
         .unwrap_err();
     assert_eq!(error.kind, ApiErrorKind::Unknown);
@@ -372,7 +374,7 @@ async fn a_request_is_traced_and_counted() {
     let span = tracer.open(SpanOptions::new("attempt", SpanKind::Internal));
     server.answer(status(409, "conflict"));
     let target = WriteTarget::Attachment("a".into());
-    server.requests.get(&target, None, &span).await.unwrap_err();
+    server.requests.read(&target, None, &span).await.unwrap_err();
     let arrived = server.arrived.lock().pop().unwrap();
     let parent = arrived.headers["traceparent"].to_str().unwrap().to_owned();
     assert!(

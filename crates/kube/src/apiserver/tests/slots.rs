@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::apiserver::{PlaceLimits, RequestSlots, Requests, Throttle};
+use crate::apiserver::{RequestSlots, Requests, SecretWire, SlotLimits, Throttle};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::objects::SecretReference;
@@ -42,7 +42,7 @@ fn requests(log: &Log) -> Requests {
         Metrics::default(),
     );
     requests
-        .with_slots(RequestSlots::new(PlaceLimits { min: 1, max: 1 }))
+        .with_slots(RequestSlots::new(SlotLimits { min: 1, max: 1 }))
         .for_driver("driver".into(), Throttle::new(None))
 }
 
@@ -52,7 +52,7 @@ async fn patch(requests: &Requests, target: WriteTarget) {
         form: PatchType::Merge,
         body: json!({}),
     };
-    requests.patch(&write, None, &Span::disabled()).await.unwrap();
+    requests.write(&write, None, &Span::disabled()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,7 +76,7 @@ async fn each_kind_of_request_has_a_slot() {
     let log = Log::default();
     let requests = requests(&log);
     let target = WriteTarget::Attachment("read".into());
-    let read = async { requests.get(&target, None, &Span::disabled()).await.unwrap() };
+    let read = async { requests.read(&target, None, &Span::disabled()).await.unwrap() };
     let began = tokio::time::Instant::now();
     let _ = tokio::join!(
         patch(&requests, WriteTarget::Attachment("claimed".into())),
@@ -98,7 +98,10 @@ async fn reads_are_for_a_node_too() {
             name: name.into(),
         };
         let (node, span) = (node.into(), Span::disabled());
-        requests.get_secret(&reference, Some(&node), &span).await.unwrap();
+        requests
+            .get::<SecretWire>(&reference, Some(&node), &span)
+            .await
+            .unwrap();
     };
     tokio::join!(
         read("busy-1", "busy"),

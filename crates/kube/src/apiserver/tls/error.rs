@@ -11,68 +11,37 @@ use tower::BoxError;
 /// Why the certificate of an API server is not accepted.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ServerCertificateError {
-    /// It is for other names.
     #[error(
         "the certificate of the API server is not for {name}, only for {presented}: use one of these in the URL of the \
          API server, set tls-server-name in the kubeconfig, or add the name to the certificate"
     )]
-    Name {
-        /// What the server was called.
-        name: String,
-        /// What the certificate calls it.
-        presented: String,
-    },
-    /// Its issuer is not in the CA data.
+    Name { name: String, presented: String },
     #[error(
         "the certificate of the API server is not signed by the CA data: add the certificate of its issuer ({issuer}) to \
          the CA data"
     )]
-    UnknownIssuer {
-        /// The subject of the issuer.
-        issuer: String,
-    },
-    /// Its issuer is in the CA data, but cannot be an issuer.
+    UnknownIssuer { issuer: String },
     #[error("the certificate of the API server is signed by {issuer}, which is in the CA data but {problem}")]
-    Issuer {
-        /// The subject of the issuer.
-        issuer: String,
-        /// Why it cannot be one.
-        problem: IssuerProblem,
-    },
-    /// It, or a certificate between it and the CA data, is not valid any more.
+    Issuer { issuer: String, problem: IssuerProblem },
     #[error("the certificate of the API server, or of an intermediate CA, expired at {at}: renew it")]
-    Expired {
-        /// The last moment at which it was valid.
-        at: Timestamp,
-    },
-    /// It, or a certificate between it and the CA data, is not valid yet.
+    Expired { at: Timestamp },
     #[error(
         "the certificate of the API server, or of an intermediate CA, is not valid before {at}: compare the clocks of \
          the machines"
     )]
-    NotYetValid {
-        /// The first moment at which it is valid.
-        at: Timestamp,
-    },
-    /// It may not be used by servers.
+    NotYetValid { at: Timestamp },
     #[error(
         "the certificate of the API server, or of an intermediate CA, is not for servers: its extended key usage lacks \
          serverAuth"
     )]
     Usage,
-    /// Its RSA key is short.
     #[error("the certificate of the API server has an RSA key of {bits} bits: at least 2048 are needed")]
-    ShortKey {
-        /// The size of the key.
-        bits: usize,
-    },
-    /// A key or signature is of a kind that cannot be checked.
+    ShortKey { bits: usize },
     #[error(
         "the certificate of the API server, or of a CA, has a key or signature of an unsupported kind: RSA of 2048 to \
          8192 bits, ECDSA with P-256, P-384 or P-521, and Ed25519 are supported, with SHA-256 or stronger"
     )]
     Algorithm,
-    /// Something else.
     #[error("the certificate of the API server is invalid: {0}")]
     Invalid(webpki::Error),
 }
@@ -80,25 +49,18 @@ pub enum ServerCertificateError {
 /// Why a certificate of the CA data can issue none for servers.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum IssuerProblem {
-    /// Its validity ended.
     #[error("expired: put the new certificate of the CA there")]
     Expired,
-    /// Its validity did not begin.
     #[error("is not valid yet: compare the clocks of the machines")]
     NotYetValid,
-    /// It is not a CA.
     #[error("is no CA (its basic constraints lack CA:TRUE): put the certificate of a CA there")]
     NotCa,
-    /// It is a CA, but not for certificates.
     #[error("may not sign certificates (its key usage lacks keyCertSign): put the certificate of a CA there")]
     NotSigner,
-    /// It is a CA for other purposes.
     #[error("is not a CA for servers (its extended key usage lacks serverAuth)")]
     Usage,
-    /// It has something that nobody may ignore, and that is unknown.
     #[error("has an unknown critical extension, or cannot be read")]
     Unreadable,
-    /// Its RSA key is short.
     #[error("has an RSA key of less than 2048 bits")]
     ShortKey,
 }

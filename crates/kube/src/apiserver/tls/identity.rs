@@ -42,42 +42,20 @@ const PLUGIN_REST: Duration = Duration::from_secs(5);
 /// Why the client certificate cannot be used. Never quotes a key.
 #[derive(Debug, Error)]
 pub enum IdentityError {
-    /// A file cannot be read.
     #[error("{field} {path}: {source}")]
     File {
-        /// The field of the kubeconfig.
         field: &'static str,
-        /// The file.
         path: String,
-        /// Why not.
         source: io::Error,
     },
-    /// A value is not base64.
     #[error("{field}-data of the kubeconfig is not base64")]
-    Base64 {
-        /// The field of the kubeconfig.
-        field: &'static str,
-    },
-    /// One half of the pair is missing.
+    Base64 { field: &'static str },
     #[error("the kubeconfig has {there} but no {missing}: a client certificate needs both")]
-    Half {
-        /// The half that is there.
-        there: &'static str,
-        /// The half that is not.
-        missing: &'static str,
-    },
-    /// The value is not PEM, or not what is needed.
+    Half { there: &'static str, missing: &'static str },
     #[error("{field} of the kubeconfig {problem}")]
-    Pem {
-        /// The field of the kubeconfig.
-        field: &'static str,
-        /// What is wrong.
-        problem: String,
-    },
-    /// The credential plugin gives none.
+    Pem { field: &'static str, problem: String },
     #[error(transparent)]
     Plugin(#[from] PluginError),
-    /// The key is that of another certificate.
     #[error("client-key of the kubeconfig is not the key of the first certificate in client-certificate")]
     Mismatch,
 }
@@ -124,7 +102,7 @@ enum Origin {
     Plugin(Box<ExecConfig>),
 }
 
-/// The client certificate of a kubeconfig. Its `Debug` tells no key.
+/// The client certificate of a kubeconfig. Its `Debug` shows no key.
 pub(crate) struct ClientIdentity {
     origin: Origin,
     provider: Provider,

@@ -21,24 +21,18 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
 
 pub(super) use error::explain;
-pub use error::{IssuerProblem, ServerCertificateError};
-pub use identity::IdentityError;
+use identity::IdentityError;
 pub(super) use identity::{ClientIdentity, Identity};
-pub use plugin::PluginError;
 use trust::ServerVerifier;
-pub use trust::TrustError;
-pub(super) use trust::{authorities, pem_of};
+pub(super) use trust::{TrustError, authorities, pem_of};
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The CA data cannot be used.
     #[error(transparent)]
     Trust(TrustError),
-    /// The client certificate cannot be used.
     #[error(transparent)]
     Identity(IdentityError),
-    /// The TLS library cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Protocol(rustls::Error),
 }

@@ -12,31 +12,14 @@ use thiserror::Error;
 /// Why a credential plugin gives nothing. Never quotes what it printed.
 #[derive(Debug, Error)]
 pub enum PluginError {
-    /// The kubeconfig does not say which program.
     #[error("exec of the kubeconfig has no command")]
     NoCommand,
-    /// It cannot be run.
     #[error("credential plugin {command}: {source}")]
-    Start {
-        /// The program.
-        command: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It ended with an error.
+    Start { command: String, source: io::Error },
     #[error("credential plugin {command} ended with {status}")]
-    Failed {
-        /// The program.
-        command: String,
-        /// How it ended.
-        status: ExitStatus,
-    },
-    /// What it printed is no ExecCredential.
+    Failed { command: String, status: ExitStatus },
     #[error("credential plugin {command} printed no ExecCredential with a status")]
-    Unreadable {
-        /// The program.
-        command: String,
-    },
+    Unreadable { command: String },
 }
 
 /// A client certificate and its key as PEM.
@@ -70,13 +53,13 @@ pub(super) fn run(exec: &ExecConfig) -> Result<Option<PluginPair>, PluginError> 
     if exec.provide_cluster_info {
         spec["cluster"] = json!(exec.cluster);
     }
-    let told = json!({ "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec });
+    let info = json!({ "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec });
     let variables = exec.env.iter().flatten();
     let variables = variables.filter_map(|variable| Some((variable.get("name")?, variable.get("value")?)));
     let ended = Command::new(name)
         .args(exec.args.iter().flatten())
         .envs(variables)
-        .env("KUBERNETES_EXEC_INFO", told.to_string())
+        .env("KUBERNETES_EXEC_INFO", info.to_string())
         .stdin(if interactive { Stdio::inherit() } else { Stdio::null() })
         .stderr(Stdio::inherit())
         .output();

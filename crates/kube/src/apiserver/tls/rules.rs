@@ -1,6 +1,6 @@
 //! Whether the certificate of an API server is accepted: by the rules of Go's client, since clusters are set up for kubectl.
 //!
-//! webpki builds and checks the paths. It is told which certificates of the CA data may issue, because it asks nothing of
+//! webpki builds and checks the paths. It is given the certificates of the CA data that may issue, because it asks nothing of
 //! them, and Go asks the same of them as of all others: that they are valid, are CAs, may sign certificates and issue for
 //! servers. Two things Go accepts that webpki does not: the certificate itself in the CA data, and one with CA:TRUE. Which
 //! forms Go accepts is in `tests/server-certificates/forms.json`.

@@ -23,24 +23,12 @@ const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 /// Why the CA data cannot be used.
 #[derive(Debug, Error)]
 pub enum TrustError {
-    /// The file cannot be read.
     #[error("certificate-authority {path}: {source}")]
-    File {
-        /// The file.
-        path: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It is not base64.
+    File { path: String, source: io::Error },
     #[error("certificate-authority-data of the kubeconfig is not base64")]
     Base64,
-    /// There is no certificate in it.
     #[error("{from} of the kubeconfig holds no certificate in PEM form")]
-    Empty {
-        /// The field.
-        from: &'static str,
-    },
-    /// There is no CA data, and the system has none.
+    Empty { from: &'static str },
     #[error(
         "the kubeconfig has no CA data, and there are no certificates of public CAs: set certificate-authority or \
          certificate-authority-data"

@@ -13,11 +13,11 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
-use super::record::{Live, PlaceRecord, Written};
+use super::record::{Live, PlaceRecord};
 use super::{FormerLease, FormerPlace, Place, SeenPlaces};
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
+use crate::apiserver::{ApiError, ApiErrorKind, Requests};
 use crate::lease::record::LeaderElectionRecord;
-use crate::lease::requests::{LeaseRequestError, read_lease};
 use crate::lease::rules::LeaseRules;
 use crate::lease::state::LeaseHolder;
 
@@ -37,11 +37,11 @@ pub(in crate::lease) struct PlaceChange {
     pub request_deadline: Duration,
 }
 
-/// What follows from one look.
-enum Look {
+/// What follows from one check of the former places.
+enum CheckResult {
     /// The place is ours, and recorded.
     Ours,
-    /// Another look makes sense at once.
+    /// Another check makes sense at once.
     Again,
     /// A former place is still in use.
     InUse {
@@ -66,20 +66,20 @@ struct HandOverProgress {
 }
 
 impl PlaceChange {
-    /// Returns when this replica may work under its place. Until then it tells who is in the way, if that is known.
+    /// Returns when this replica may work under its place. Until then it reports who is in the way, if that is known.
     pub async fn wait(&self, mut waits_for: impl FnMut(Option<LeaseHolder>)) {
         if !self.rules.waits_for_former_places {
             return;
         }
         let mut progress = HandOverProgress::default();
-        let mut told = false;
+        let mut logged = false;
         loop {
-            let (holder, until) = match self.look(&mut progress).await {
-                Ok(Look::Ours) => return,
-                Ok(Look::Again) => continue,
-                Ok(Look::Outdated | Look::Refused) => (None, None),
-                Ok(Look::InUse { holder, until }) => {
-                    if !std::mem::replace(&mut told, true) {
+            let (holder, until) = match self.check(&mut progress).await {
+                Ok(CheckResult::Ours) => return,
+                Ok(CheckResult::Again) => continue,
+                Ok(CheckResult::Outdated | CheckResult::Refused) => (None, None),
+                Ok(CheckResult::InUse { holder, until }) => {
+                    if !std::mem::replace(&mut logged, true) {
                         let holder = holder.as_ref().map(|holder| &*holder.identity);
                         info!(
                             lease = self.lease,
@@ -110,10 +110,10 @@ impl PlaceChange {
         }
     }
 
-    async fn look(&self, progress: &mut HandOverProgress) -> Result<Look, LeaseRequestError> {
+    async fn check(&self, progress: &mut HandOverProgress) -> Result<CheckResult, ApiError> {
         // In this order: what is read of the former places is newer than the object, and the write fails if that changed.
         let Some(live) = self.record.read(self.request_deadline).await? else {
-            return Ok(Look::Outdated);
+            return Ok(CheckResult::Outdated);
         };
         // Also for who goes by an older spec: it gives the Lease up next.
         let seen = self.seen.of(&self.lease);
@@ -131,7 +131,7 @@ impl PlaceChange {
             .as_ref()
             .is_some_and(|wanted| wanted.0 != self.place.namespace)
         {
-            return Ok(Look::Outdated);
+            return Ok(CheckResult::Outdated);
         }
         let former = self.place.former(&live.recorded, &seen);
         for (former, runs_out_after) in &former {
@@ -156,59 +156,61 @@ impl PlaceChange {
                     Some((holder, until))
                 }
             };
-            // All are looked at: they run out at the same time.
+            // All are checked: they run out at the same time.
             in_use = in_use.into_iter().chain(found).max_by_key(|(_, until)| *until);
         }
         match in_use {
-            Some((holder, until)) if until > Instant::now() => Ok(Look::InUse { holder, until }),
+            Some((holder, until)) if until > Instant::now() => Ok(CheckResult::InUse { holder, until }),
             _ => self.write(progress, &live).await,
         }
     }
 
-    async fn write(&self, progress: &mut HandOverProgress, live: &Live) -> Result<Look, LeaseRequestError> {
+    async fn write(&self, progress: &mut HandOverProgress, live: &Live) -> Result<CheckResult, ApiError> {
         let record = self.place.recorded(&live.recorded);
         if record != live.recorded {
-            match self.record.write(live, &record, self.request_deadline).await? {
-                Written::Recorded => {}
-                Written::Conflict => return Ok(Look::Again),
+            match self.record.write(live, &record, self.request_deadline).await {
+                Ok(()) => {}
+                Err(error) if error.status == Some(409) => return Ok(CheckResult::Again),
                 // An API server that does not know all permissions yet refuses for a moment.
-                Written::Refused(error) if !std::mem::replace(&mut progress.refused, true) => {
+                Err(error) if is_refused(&error) && !std::mem::replace(&mut progress.refused, true) => {
                     warn!(
                         lease = self.lease,
-                        error,
+                        %error,
                         "cannot record where the Lease is in status.leaderElection of the AttacherConfig; retrying once"
                     );
-                    return Ok(Look::Refused);
+                    return Ok(CheckResult::Refused);
                 }
-                Written::Refused(error) | Written::NotKept(error) => warn!(
+                Err(error) if is_refused(&error) || error.kind == ApiErrorKind::NotKept => warn!(
                     lease = self.lease,
-                    error,
+                    %error,
                     "cannot record where the Lease is in status.leaderElection of the AttacherConfig; a replica that \
                      starts after a change of spec.leaderElection does not know the former place"
                 ),
+                Err(error) => return Err(error),
             }
         }
         self.seen.clear(&self.lease);
-        Ok(Look::Ours)
+        Ok(CheckResult::Ours)
     }
 
-    /// Who holds a former Lease, and until when at least; none when it is over. At the first look it is as `unseen`.
+    /// Who holds a former Lease, and until when at least; none when it is over. At the first check it is as `unseen`.
     async fn lease_in_use(
         &self,
         progress: &mut HandOverProgress,
         namespace: &str,
         unseen: FormerLease,
         watch: bool,
-    ) -> Result<Option<(Option<LeaseHolder>, Instant)>, LeaseRequestError> {
-        let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
-        // The others are looked at each time when something happens at one, and now and then.
+    ) -> Result<Option<(Option<LeaseHolder>, Instant)>, ApiError> {
+        // The others are checked each time when something happens at one, and now and then.
         if watch && progress.watched.insert(namespace.to_owned()) {
-            let watched = watcher::watch_object(api.clone(), &self.lease).default_backoff();
+            let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+            let watched = watcher::watch_object(api, &self.lease).default_backoff();
             let changes = watched.filter_map(|event| std::future::ready(event.ok().map(drop)));
             progress.watches.push(changes.boxed());
         }
         let former = progress.leases.entry(namespace.to_owned()).or_insert(unseen);
-        let read = read_lease(&api, &self.lease, self.request_deadline).await;
+        let requests = Requests::immediate(self.client.clone(), self.request_deadline);
+        let read = requests.find::<Lease>((namespace, &*self.lease)).await;
         let now = Instant::now();
         let mut notes = None;
         match read {
@@ -216,12 +218,12 @@ impl PlaceChange {
                 former.observe(lease.as_ref().map(LeaderElectionRecord::of), now);
                 notes = lease.and_then(|lease| lease.metadata.annotations);
             }
-            Err(LeaseRequestError::Forbidden(answer)) => {
+            Err(error) if error.is_forbidden() => {
                 if former.unreadable(now) {
                     warn!(
                         lease = self.lease,
                         namespace,
-                        answer,
+                        answer = error.message,
                         "may not read the Lease in a namespace of leaderElection.sidecarNamespaces, and goes on without it after \
                          its duration; the operator's ServiceAccount needs, by a Role in that namespace, get, list and watch \
                          on leases"
@@ -250,18 +252,17 @@ impl PlaceChange {
         for _ in 0..3 {
             let left = async {
                 let Some(live) = self.record.read(self.request_deadline).await? else {
-                    return Ok(Written::Recorded);
+                    return Ok(());
                 };
                 let record = self.place.left(&live.recorded);
                 if record == live.recorded {
-                    return Ok(Written::Recorded);
+                    return Ok(());
                 }
                 self.record.write(&live, &record, self.request_deadline).await
             };
             match left.await {
-                Ok(Written::Recorded | Written::Refused(_) | Written::NotKept(_)) => return,
-                Ok(Written::Conflict) => {}
-                Err::<_, LeaseRequestError>(error) => {
+                Err(error) if error.status == Some(409) => {}
+                Err(error) if !is_refused(&error) && error.kind != ApiErrorKind::NotKept => {
                     warn!(
                         lease = self.lease,
                         %error,
@@ -269,7 +270,13 @@ impl PlaceChange {
                     );
                     sleep(self.retry_period.min(Duration::from_secs(1))).await;
                 }
+                _ => return,
             }
         }
     }
+}
+
+/// Whether a write of the record is refused, which waiting seldom changes.
+fn is_refused(error: &ApiError) -> bool {
+    matches!(error.status, Some(400 | 403 | 405 | 422))
 }

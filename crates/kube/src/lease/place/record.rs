@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::json;
 
-use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfigObject, LeaderElectionStatus};
-use crate::lease::requests::{LeaseRequestError, bounded};
+use crate::apiserver::{ApiError, ObjectName, Requests};
+use crate::decide::patch::PatchType;
 use crate::lease::settings::namespace;
+use crate::telemetry::Span;
 
 /// An AttacherConfig, whose status records the place.
 #[derive(Clone)]
 pub struct PlaceRecord {
-    api: Api<AttacherConfigObject>,
+    client: Client,
     name: String,
 }
 
@@ -32,35 +32,16 @@ pub(super) struct Live {
     version: Option<String>,
 }
 
-/// How a write of the record ended.
-pub(super) enum Written {
-    /// It stands.
-    Recorded,
-    /// The object changed since it was read.
-    Conflict,
-    /// It is refused, which waiting seldom changes; the reason.
-    Refused(String),
-    /// The API server does not keep it, which waiting does not change; the reason.
-    NotKept(String),
-}
-
 impl PlaceRecord {
     /// That of the AttacherConfig of this name.
     pub fn new(client: Client, name: String) -> Self {
-        Self {
-            api: Api::all(client),
-            name,
-        }
+        Self { client, name }
     }
 
     /// Reads the object as it is, past every cache; none when it is gone. By a list, for which there is a permission.
-    pub(super) async fn read(&self, limit: Duration) -> Result<Option<Live>, LeaseRequestError> {
-        let params = ListParams::default().fields(&format!("metadata.name={}", self.name));
-        let listed = bounded(limit, self.api.list(&params)).await??;
-        let found = listed
-            .items
-            .into_iter()
-            .find(|object| object.metadata.name.as_ref() == Some(&self.name));
+    pub(super) async fn read(&self, deadline: Duration) -> Result<Option<Live>, ApiError> {
+        let requests = Requests::immediate(self.client.clone(), deadline);
+        let found: Option<AttacherConfigObject> = requests.list_one(&self.name).await?;
         Ok(found.map(|object| {
             let config = object.config().ok();
             Live {
@@ -78,13 +59,14 @@ impl PlaceRecord {
         }))
     }
 
-    /// Writes the record over what was read; nothing else in the status is touched.
+    /// Writes the record over what was read; nothing else in the status is touched. It is not kept by an API server whose CRD is too
+    /// old, which waiting does not change.
     pub(super) async fn write(
         &self,
         over: &Live,
         record: &LeaderElectionStatus,
-        limit: Duration,
-    ) -> Result<Written, LeaseRequestError> {
+        deadline: Duration,
+    ) -> Result<(), ApiError> {
         // In a merge patch a field that is to go is null.
         let body = json!({
             "metadata": {"uid": over.uid, "resourceVersion": over.version},
@@ -94,24 +76,14 @@ impl PlaceRecord {
                 "withoutLease": (!record.without_lease.is_empty()).then_some(&record.without_lease),
             }},
         });
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let patch = Patch::Merge(&body);
-        let answer = bounded(limit, self.api.patch_status(&self.name, &params, &patch)).await?;
-        match answer {
-            Ok(object) if object.status.leader_election.as_ref() == Some(record) => Ok(Written::Recorded),
-            Ok(_) => Ok(Written::NotKept(
-                "the API server does not keep status.leaderElection; its CustomResourceDefinition is older than the \
-                 operator"
-                    .to_owned(),
-            )),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Written::Conflict),
-            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 405 | 422) => {
-                Ok(Written::Refused(status.message.clone()))
-            }
-            Err(error) => Err(error.into()),
+        let requests = Requests::immediate(self.client.clone(), deadline);
+        let (status, quiet) = (ObjectName::status_of(&self.name), Span::disabled());
+        let written = requests.patch::<AttacherConfigObject>(status, PatchType::Merge, &body, None, &quiet);
+        if written.await?.status.leader_election.as_ref() == Some(record) {
+            return Ok(());
         }
+        Err(ApiError::not_kept(
+            "the API server does not keep status.leaderElection; its CustomResourceDefinition is older than the operator",
+        ))
     }
 }

@@ -62,7 +62,7 @@ impl World {
 pub(super) async fn leads(candidate: &LeaderElectionHandle) {
     let wait = async {
         while !candidate.is_leader() {
-            candidate.differs_from(&candidate.standing()).await;
+            candidate.differs_from(&candidate.state()).await;
         }
     };
     timeout(seconds(120), wait).await.expect("it leads");
@@ -114,7 +114,7 @@ async fn one_that_resigns_is_succeeded_by_the_next_look_of_another() {
     let second = world.candidate("b");
     pass(seconds(60)).await;
     assert_eq!(
-        second.standing(),
+        second.state(),
         LeaderState::Waiting {
             holder: Some(LeaseHolder {
                 identity: "a".to_owned(),
@@ -180,8 +180,8 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
     world.server.set_down(true);
     not_leading(&candidate).await;
     assert_eq!(led.elapsed().as_secs(), 15);
-    let LeaderState::Lost { until } = candidate.standing() else {
-        panic!("{:?}", candidate.standing());
+    let LeaderState::Lost { until } = candidate.state() else {
+        panic!("{:?}", candidate.state());
     };
     assert_eq!(until.duration_since(led).as_secs(), 20);
     assert_eq!(world.master_status().as_deref(), Some("0"));
@@ -231,9 +231,9 @@ async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
 async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
     let world = World::new();
     let observer = world.observer("b");
-    assert_eq!(observer.standing(), LeaderState::Unknown);
+    assert_eq!(observer.state(), LeaderState::Unknown);
     observer.differs_from(&LeaderState::Unknown).await;
-    assert_eq!(observer.standing(), LeaderState::Observing { holder: None });
+    assert_eq!(observer.state(), LeaderState::Observing { holder: None });
     let sees = async |identity: Option<&str>, reports| {
         let holder = identity.map(|identity| LeaseHolder {
             identity: identity.to_owned(),
@@ -270,19 +270,16 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     candidate.start_acquiring();
     leads(&candidate).await;
     assert!(candidate.release().await);
-    assert_eq!(candidate.standing(), LeaderState::Observing { holder: None });
+    assert_eq!(candidate.state(), LeaderState::Observing { holder: None });
     assert_eq!((world.server.holder(), world.master_status()), (None, None));
     let other = world.candidate("b");
     leads(&other).await;
     pass(seconds(20)).await;
-    assert!(matches!(
-        candidate.standing(),
-        LeaderState::Observing { holder: Some(_) }
-    ));
+    assert!(matches!(candidate.state(), LeaderState::Observing { holder: Some(_) }));
     // Another candidate of the same process is not disturbed by one that only watches, nor by its end.
     let rival = world.observer("b");
     pass(seconds(1)).await;
-    assert_eq!(rival.standing(), LeaderState::Observing { holder: None });
+    assert_eq!(rival.state(), LeaderState::Observing { holder: None });
     assert_eq!(world.master_status().as_deref(), Some("1"));
     assert!(rival.release().await);
     rival.release_and_stop().await;

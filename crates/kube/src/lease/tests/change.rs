@@ -58,12 +58,12 @@ impl Replica {
 
     fn campaign(&self, place: Place) -> LeaderElectionConfig {
         let record = PlaceRecord::new(self.office.client.clone(), CONFIG.to_owned());
-        let campaign = self.office.config_for(place.unwrap_or("x"), timing()).recorded(record);
-        let campaign = campaign.beside(self.beside.clone());
-        if place.is_some() {
-            campaign
-        } else {
-            campaign.without_lease(LONGEST_CALL)
+        LeaderElectionConfig {
+            enabled: place.is_some(),
+            record: Some(record),
+            longest_call: place.map_or(LONGEST_CALL, |_| Duration::ZERO),
+            sidecar_namespaces: self.beside.clone(),
+            ..self.office.config_for(place.unwrap_or("x"), timing())
         }
     }
 
@@ -99,14 +99,14 @@ impl Replica {
         let candidate = self.candidate.as_ref().unwrap();
         let wait = async {
             while !candidate.is_leader() {
-                candidate.differs_from(&candidate.standing()).await;
+                candidate.differs_from(&candidate.state()).await;
             }
         };
         timeout(seconds(200), wait).await.expect("it works");
     }
 
     pub fn waits_for(&self) -> Option<String> {
-        match self.candidate.as_ref().unwrap().standing() {
+        match self.candidate.as_ref().unwrap().state() {
             LeaderState::Waiting {
                 holder: Some(LeaseHolder { identity, .. }),
             } => Some(identity),

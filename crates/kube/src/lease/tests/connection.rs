@@ -24,7 +24,7 @@ async fn leader(client: Client, timing: LeaseTimings) -> LeaderElectionHandle {
     let candidate = LeaderElectionHandle::start(campaign, "external-attacher-leader-d".to_owned(), Metrics::default());
     let leads = async {
         while !candidate.is_leader() {
-            candidate.differs_from(&candidate.standing()).await;
+            candidate.differs_from(&candidate.state()).await;
         }
     };
     timeout(seconds(60), leads).await.expect("it leads");
@@ -33,7 +33,7 @@ async fn leader(client: Client, timing: LeaseTimings) -> LeaderElectionHandle {
 
 /// Resolves when the Lease is not held any more, or held in another term.
 async fn not_leading(candidate: &LeaderElectionHandle) {
-    let standing = candidate.standing();
+    let standing = candidate.state();
     assert!(candidate.is_leader(), "{standing:?}");
     candidate.differs_from(&standing).await;
 }

@@ -15,7 +15,7 @@ async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_
     leads(&first).await;
     // It leads another driver, and sees who leads this one.
     let campaign = world.campaign("b");
-    let _another = campaign.shares.acquire(seconds(5), Instant::now());
+    let _another = campaign.shared.shares.acquire(seconds(5), Instant::now());
     let second = LeaderElectionHandle::start(campaign, LEASE.to_owned(), world.metrics.clone());
     pass(seconds(1)).await;
     first.release_and_stop().await;
@@ -44,9 +44,9 @@ async fn a_sidecar_and_a_single_replica_do_not_pause() {
         let world = World::new();
         let campaign = world.campaign(identity);
         if identity == "sidecar" {
-            campaign.shares.observe_other();
+            campaign.shared.shares.observe_other();
         }
-        let _another = campaign.shares.acquire(seconds(5), Instant::now());
+        let _another = campaign.shared.shares.acquire(seconds(5), Instant::now());
         let began = Instant::now();
         leads(&LeaderElectionHandle::start(
             campaign,
@@ -103,7 +103,7 @@ async fn of_two_processes_of_one_name_at_most_one_leads() {
         reports: false,
         namesake: true,
     });
-    assert_eq!(first.standing(), LeaderState::Waiting { holder });
+    assert_eq!(first.state(), LeaderState::Waiting { holder });
     // It takes over as from anybody else.
     second.release_and_stop().await;
     leads(&first).await;

@@ -63,7 +63,7 @@ async fn an_answer_that_is_taken_in_after_a_standstill_renews_nothing() {
         writes,
         "it was the renewal under way that was answered"
     );
-    assert!(candidate.term() != Some(term.clone()), "{:?}", candidate.standing());
+    assert!(candidate.term() != Some(term.clone()), "{:?}", candidate.state());
     world.server.set_slow(Duration::ZERO);
     leads(&candidate).await;
     assert!(candidate.term() != Some(term));

@@ -63,7 +63,7 @@ async fn releases_come_last_but_come() {
     let work = |count| "w".repeat(count);
     assert_eq!(order, format!("{}r{}r{}r", work(13), work(15), work(12)));
     drop((place, long));
-    assert!(slots.is_idle());
+    assert!(is_idle(&slots));
 }
 
 /// A driver that only releases waits for nobody.

@@ -14,7 +14,7 @@ fn adaptive() -> RequestSlots {
 }
 
 fn limit(slots: &RequestSlots) -> usize {
-    slots.running_and_limit().1
+    running_and_limit(slots).1
 }
 
 /// So many writes of 10 ms, one after the other.
@@ -190,7 +190,7 @@ async fn a_driver_alone_that_fails_keeps_its_limit() {
     let mut most = 0;
     for _ in 0..100 {
         server.request(&slots, of_kind(&name("driver"), STATUS)).await;
-        most = most.max(slots.running_and_limit().0);
+        most = most.max(running_and_limit(&slots).0);
     }
     assert!(most >= 64, "{most}");
 }

@@ -16,9 +16,10 @@ const VOLUME: SlotKind = writes("persistentvolumes");
 const ATTACHMENT: SlotKind = writes("volumeattachments");
 const STATUS: SlotKind = writes("volumeattachments/status");
 
-const fn writes(resource: &'static str) -> SlotKind {
+const fn writes(plural: &'static str) -> SlotKind {
     SlotKind {
-        resource,
+        plural,
+        subresource: "",
         is_write: true,
     }
 }
@@ -73,4 +74,16 @@ fn got(waiting: &mut Waiting<'_>) -> Option<RequestSlot> {
 /// So many places whatever is answered.
 fn fixed(count: usize) -> RequestSlots {
     RequestSlots::new(SlotLimits { min: count, max: count })
+}
+
+/// Whether nothing is in flight or in line.
+fn is_idle(slots: &RequestSlots) -> bool {
+    let state = slots.0.lock();
+    state.running == 0 && state.lines_running == 0 && state.drivers.is_empty()
+}
+
+/// How many are in flight, and how many may be.
+fn running_and_limit(slots: &RequestSlots) -> (usize, usize) {
+    let state = slots.0.lock();
+    (state.running, state.limit.now())
 }

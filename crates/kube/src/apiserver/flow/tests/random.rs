@@ -40,7 +40,7 @@ impl History {
     }
 
     fn check(&self, slots: &RequestSlots) {
-        let (running, limit) = slots.running_and_limit();
+        let (running, limit) = running_and_limit(slots);
         assert_eq!(running, self.held.len());
         for (asked, _) in &self.waiting {
             let is_same = |other: &Asked| {
@@ -116,7 +116,7 @@ fn history(seed: u64) {
         );
         history.held.pop();
     }
-    assert!(slots.is_idle(), "seed {seed}");
+    assert!(is_idle(&slots), "seed {seed}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use axum::response::IntoResponse as _;
 use serde_json::json;
 
 use super::Server;
-use crate::apiserver::{RateLimit, Requests, Throttle};
+use crate::apiserver::{RateLimit, Requests, SecretWire, Throttle};
 use crate::objects::SecretReference;
 use crate::telemetry::Span;
 
@@ -45,7 +45,8 @@ async fn a_driver_has_a_limit_of_its_own() {
             namespace: "a".into(),
             name: "b".into(),
         };
-        requests.get_secret(&reference, None, &Span::disabled()).await.unwrap();
+        let quiet = Span::disabled();
+        requests.get::<SecretWire>(&reference, None, &quiet).await.unwrap();
     };
     secret(&requests).await;
     assert!(!text().contains("rest_client_rate_limiter_duration_seconds_count"));

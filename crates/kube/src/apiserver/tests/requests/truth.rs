@@ -33,19 +33,17 @@ async fn the_api_servers_own_404_says_that_the_object_is_gone() {
         ),
     ] {
         server.answer(raw(404, not_found(path).to_string()));
-        let error = server.requests.get(&target, None, &quiet).await.unwrap_err();
+        let error = server.requests.read(&target, None, &quiet).await.unwrap_err();
         assert_eq!(error.kind, ApiErrorKind::NotFound, "{path}");
     }
     server.answer(raw(404, not_found("/apis/storage.k8s.io/v1/csinodes/n").to_string()));
-    let error = server.requests.get_csi_node(&"n".into(), &quiet).await.unwrap_err();
-    assert_eq!(error.kind, ApiErrorKind::NotFound);
+    let node = server.requests.get::<CsiNodeWire>("n", None, &quiet).await;
+    assert_eq!(node.unwrap_err().kind, ApiErrorKind::NotFound);
     server.answer(raw(404, not_found("/api/v1/namespaces/ns/secrets/s").to_string()));
     assert_eq!(server.secret("ns", "s").await.unwrap_err().kind, ApiErrorKind::NotFound);
     server.answer(raw(404, not_found("/apis/storage.k8s.io/v1/csidrivers/d").to_string()));
-    assert_eq!(
-        server.requests.csi_driver("d").await.unwrap_err().kind,
-        ApiErrorKind::NotFound
-    );
+    let driver = server.requests.get::<CsiDriverWire>("d", None, &quiet).await;
+    assert_eq!(driver.err().unwrap().kind, ApiErrorKind::NotFound);
 }
 
 /// Where it comes from is not known, so that the request may well succeed a moment later.
@@ -129,7 +127,7 @@ async fn an_answer_about_another_object_is_none() {
         );
         assert!(error.is_transient(), "{what}");
         server.answer(raw(200, body));
-        let error = server.requests.get(&target, None, &quiet).await.unwrap_err();
+        let error = server.requests.read(&target, None, &quiet).await.unwrap_err();
         assert_eq!(error.kind, ApiErrorKind::Malformed, "{what}");
     }
     server.answer(raw(200, of(&json!({"kind": "VolumeAttachment"}))));

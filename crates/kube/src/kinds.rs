@@ -1,0 +1,73 @@
+//! The kinds of objects that are read, written and watched: one row each.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube_derive::Resource;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::AttacherConfigObject;
+use crate::reflect::CacheRecord;
+use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
+
+/// A kind of object, as it comes over the wire. Its group, version and kind are those of [`Resource`].
+pub trait Kind: Resource<DynamicType = ()> + DeserializeOwned {
+    /// Plural name: part of a path, and what logs, metrics and [`Lists`](crate::reflect::Lists) call the kind.
+    const PLURAL: &'static str;
+}
+
+/// A kind that can be watched.
+pub trait WatchedKind: Kind + Clone + Debug + Send + 'static {
+    /// What is kept of an object.
+    type Record: CacheRecord + From<Self>;
+}
+
+/// The row of a kind: its wire type, its plural name and, if it is watched, the record that is kept of it, which has the fields
+/// `name`, `uid` and `resource_version`.
+#[macro_export]
+macro_rules! kind {
+    ($wire:ty, $plural:literal) => {
+        impl $crate::kinds::Kind for $wire {
+            const PLURAL: &'static str = $plural;
+        }
+    };
+    ($wire:ty, $plural:literal, $record:ty) => {
+        $crate::kind!($wire, $plural);
+
+        impl $crate::kinds::WatchedKind for $wire {
+            type Record = $record;
+        }
+
+        impl $crate::reflect::CacheRecord for $record {
+            fn name(&self) -> &std::sync::Arc<str> {
+                &self.name
+            }
+
+            fn uid(&self) -> &str {
+                &self.uid
+            }
+
+            fn version(&self) -> $crate::reflect::ResourceVersion {
+                self.resource_version
+            }
+        }
+    };
+}
+kind!(VolumeAttachmentWire, "volumeattachments", Attachment);
+kind!(PersistentVolumeWire, "persistentvolumes", Volume);
+kind!(CsiNodeWire, "csinodes", CsiNode);
+kind!(AttacherConfigObject, "attacherconfigs");
+kind!(Lease, "leases");
+kind!(EventWire, "events");
+
+/// An Event, of which the answer to a write is not read.
+#[derive(Deserialize, Resource)]
+#[resource(inherit = Event, crates(kube_core = "::kube::core"))]
+pub struct EventWire {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
