@@ -15,6 +15,8 @@ pub mod state;
 pub mod task;
 
 #[cfg(test)]
+mod fence_tests;
+#[cfg(test)]
 mod runner_tests;
 
 pub use role::{Engine, Refusal, Role, Start};

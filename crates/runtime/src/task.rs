@@ -14,7 +14,7 @@ use crate::connect::replacement::Replacement;
 use crate::connect::{ConnectFailure, ConnectedDriver, Connector, DriverConnector};
 use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
-use crate::fence::Fence;
+use crate::fence::FencedClient;
 use crate::leadership::Leadership;
 use crate::lease::{LeaderElectionConfig, LeaderState};
 use crate::reservation::Reservations;
@@ -48,7 +48,7 @@ pub struct DriverTask<R> {
 }
 
 /// Why a wait ended.
-pub enum TaskEvent<C> {
+pub enum TaskEvent {
     /// The task is told to finish.
     Stop,
     /// There are other settings.
@@ -60,7 +60,7 @@ pub enum TaskEvent<C> {
     /// The Lease is not held any more.
     LeaseLost,
     /// Another connection is to be used, or there is none.
-    Replaced(Replacement<C>),
+    Replaced(Replacement),
     /// An older AttacherConfig claims the driver.
     ReservationLost,
     /// The driver has to be admitted again.
@@ -72,13 +72,13 @@ impl<R: Role> DriverTask<R> {
     pub async fn run(self) {
         let access = {
             let (requests, metrics) = (self.role.requests(), self.role.metrics());
-            DriverConnector::new(self.name.clone(), self.config.clone(), requests, metrics, R::calls)
+            DriverConnector::new(self.name.clone(), self.config.clone(), requests, metrics)
         };
         self.run_over(access).await;
     }
 
     /// As [`DriverTask::run`], with a driver that is reached this way.
-    pub async fn run_over(mut self, access: impl Connector<R::Calls>) {
+    pub async fn run_over(mut self, access: impl Connector) {
         let publisher = DriverStateSender::new(self.status.clone());
         let mut held = Leadership::<R::Engine>::default();
         loop {
@@ -160,8 +160,8 @@ impl<R: Role> DriverTask<R> {
     async fn serve_connection(
         &mut self,
         publisher: &DriverStateSender,
-        reached: ConnectedDriver<R::Calls>,
-        access: &impl Connector<R::Calls>,
+        reached: ConnectedDriver,
+        access: &impl Connector,
         held: &mut Leadership<R::Engine>,
     ) {
         held.connection_restored();
@@ -259,8 +259,8 @@ impl<R: Role> DriverTask<R> {
         driver: &str,
         client: &CsiClient,
         held: &mut Leadership<R::Engine>,
-        replaced: impl Future<Output = Replacement<R::Calls>>,
-    ) -> TaskEvent<R::Calls> {
+        replaced: impl Future<Output = Replacement>,
+    ) -> TaskEvent {
         let mut replaced = pin!(replaced);
         loop {
             let (deposed, outranked) = (held.loses_term(), held.reservation_lost());
@@ -298,13 +298,13 @@ impl<R: Role> DriverTask<R> {
         publisher: &DriverStateSender,
         held: &mut Leadership<R::Engine>,
         facts: &DriverFacts,
-        reached: &ConnectedDriver<R::Calls>,
+        reached: &ConnectedDriver,
     ) -> bool {
         let client = &reached.client;
-        let (calls, fence) = (reached.calls.clone(), Fence::around(client, held.term.clone()));
+        let fenced = FencedClient::new(client.clone(), held.term.clone());
         let same = |running: &&R::Engine| running.facts() == facts && running.term() == held.term;
         if let Some(running) = held.engine.as_ref().filter(same) {
-            running.resume(calls, fence, reached.restores);
+            running.resume(fenced, reached.restores);
             return true;
         }
         // The driver came back as another, or with other capabilities.
@@ -322,8 +322,7 @@ impl<R: Role> DriverTask<R> {
             name: self.name.clone(),
             config: self.config.clone(),
             facts,
-            calls,
-            fence,
+            client: fenced,
             publisher: publisher.clone(),
         });
         match started {
@@ -410,7 +409,7 @@ impl<R: Role> DriverTask<R> {
         &mut self,
         pause: Option<std::time::Duration>,
         lost: impl Future<Output = ()>,
-    ) -> TaskEvent<R::Calls> {
+    ) -> TaskEvent {
         let due = async {
             match pause {
                 Some(pause) => tokio::time::sleep(pause).await,

@@ -27,7 +27,6 @@ use api::{Api, serve};
 
 use super::SharedContext;
 use super::engine::Engine;
-use super::fence::{Fence, FencedClient};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
@@ -38,6 +37,7 @@ use crate::lease::Term;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
 use csi_attacher_runtime::DriverState;
+use csi_attacher_runtime::fence::FencedClient;
 use csi_attacher_runtime::state::DriverStateSender;
 use csi_mock_driver::{Method as Call, MockDriver, MockHandle};
 
@@ -70,7 +70,7 @@ fn engine(
     };
     let facts = DriverFacts::new(name, capabilities);
     let publisher = DriverStateSender::new(watch::Sender::new(DriverState::new()));
-    let client = FencedClient::behind(Arc::new(client), Fence::new(term));
+    let client = FencedClient::new(client, term);
     let (context, settings) = (context.clone(), settings.subscribe());
     let engine = Engine::start(context, settings, "config".into(), facts, client, publisher);
     let Ok(engine) = engine else { panic!("conflict") };

@@ -11,7 +11,6 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::controller_calls::ControllerCalls;
 use super::engine::Engine;
 use super::{AttachRole, SharedContext};
 use crate::api::names::lease_name;
@@ -28,7 +27,7 @@ use csi_attacher_runtime::leadership::Leadership;
 use csi_attacher_runtime::reservation::Reservations;
 use csi_attacher_runtime::state::{DriverPhase, DriverStateSender};
 use csi_attacher_runtime::task::DriverTask;
-use csi_attacher_runtime::{DriverState, Engine as _, Role as _};
+use csi_attacher_runtime::{DriverState, Engine as _};
 use csi_attacher_testbed::lease_server::ApiServer;
 use csi_mock_driver::{MockDriver, MockHandle};
 
@@ -51,8 +50,8 @@ struct Stage {
     clock: ShiftedClock,
     task: DriverTask<AttachRole>,
     publisher: DriverStateSender,
-    access: DriverConnector<Arc<dyn ControllerCalls>>,
-    reached: ConnectedDriver<Arc<dyn ControllerCalls>>,
+    access: DriverConnector,
+    reached: ConnectedDriver,
     held: Leadership<Engine>,
     status: watch::Receiver<DriverState>,
     lists: watch::Sender<Lists>,
@@ -106,13 +105,7 @@ impl Stage {
             removed: Arc::default(),
             status: sender.clone(),
         };
-        let access = DriverConnector::new(
-            "config".into(),
-            config,
-            &context.requests,
-            &context.metrics,
-            AttachRole::calls,
-        );
+        let access = DriverConnector::new("config".into(), config, &context.requests, &context.metrics);
         let Ok(reached) = access.connect().await else {
             panic!("not reached")
         };

@@ -6,7 +6,10 @@ use tonic::Code;
 
 use crate::api::condition::ConditionReason;
 use crate::api::validated::{DriverConfig, is_driver_name};
-use crate::csi::{CallError, CapabilityReport, CsiClient, PluginInfo};
+use crate::csi::{
+    CallError, CapabilityReport, ControllerGetCapabilities, CsiClient, GetPluginCapabilities, GetPluginInfo,
+    PluginInfo, Probe,
+};
 use crate::decide::{cut, plain};
 use crate::state::{DriverPhase, Plugin};
 use crate::telemetry::trace::Span;
@@ -107,7 +110,7 @@ impl HandshakeError {
 /// Asks a driver. These calls are in no trace: they belong to no attachment, and a driver that is away is asked each second.
 pub async fn run_handshake(client: &CsiClient, config: &DriverConfig) -> Result<Handshake, HandshakeError> {
     let untraced = Span::disabled();
-    match client.probe(config.timeouts.probe, &untraced).await {
+    match client.call(&Probe, config.timeouts.probe, &untraced).await {
         Ok(true) => {}
         Ok(false) => {
             return Err(unreachable(
@@ -119,7 +122,7 @@ pub async fn run_handshake(client: &CsiClient, config: &DriverConfig) -> Result<
     }
     let deadline = config.timeouts.identity;
     let plugin = client
-        .plugin_info(deadline, &untraced)
+        .call(&GetPluginInfo, deadline, &untraced)
         .await
         .map_err(|error| failed(client, "GetPluginInfo", &error))?;
     check_name(&plugin.name, config)?;
@@ -127,10 +130,14 @@ pub async fn run_handshake(client: &CsiClient, config: &DriverConfig) -> Result<
         vendor_version: cut(&plain(&plugin.vendor_version), MAX_VERSION_BYTES).to_owned(),
         ..plugin
     };
-    let capabilities = client
-        .capabilities(deadline, &untraced)
-        .await
-        .map_err(|error| failed(client, "capabilities", &error))?;
+    let unknown = |error: CallError| failed(client, "capabilities", &error);
+    let has_controller = client.call(&GetPluginCapabilities, deadline, &untraced).await;
+    let capabilities = if has_controller.map_err(unknown)? {
+        let report = client.call(&ControllerGetCapabilities, deadline, &untraced).await;
+        report.map_err(unknown)?
+    } else {
+        CapabilityReport::default()
+    };
     Ok(Handshake { plugin, capabilities })
 }
 

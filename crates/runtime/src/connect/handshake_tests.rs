@@ -6,7 +6,7 @@ use tonic::Code;
 use super::handshake::{HandshakeError, run_handshake};
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigSpec, DriverConfig};
-use crate::csi::{CsiClient, DriverConnection};
+use crate::csi::{CapabilityReport, CsiClient, DriverConnection};
 use crate::telemetry::Metrics;
 use csi_mock_driver::{ControllerCapability, Method, MockDriver, MockDriverBuilder, Rule};
 
@@ -59,6 +59,17 @@ async fn a_driver_that_answers_everything_is_known() {
         assert_eq!(handshake.capabilities.names, ["PUBLISH_UNPUBLISH_VOLUME"]);
         assert!(handshake.capabilities.bits.publish_unpublish);
     }
+}
+
+#[tokio::test]
+async fn a_driver_without_a_controller_service_is_not_asked_for_its_capabilities() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let none = MockDriver::builder("a.test").without_controller_service();
+    let driver = none.start(&socket).await.unwrap();
+    let handshake = shaken(&config(&socket)).await.unwrap();
+    assert_eq!(handshake.capabilities, CapabilityReport::default());
+    assert!(driver.calls_of(Method::ControllerGetCapabilities).is_empty());
 }
 
 #[tokio::test]

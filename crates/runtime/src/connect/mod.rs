@@ -36,11 +36,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const MOST_NAMES: usize = 3;
 
 /// A driver that answered.
-pub struct ConnectedDriver<C> {
+pub struct ConnectedDriver {
     /// Its connection.
     pub client: CsiClient,
-    /// The calls of the role.
-    pub calls: C,
     /// What it answered.
     pub handshake: Handshake,
     /// Which certificates the connection was made with.
@@ -61,9 +59,9 @@ pub struct ConnectFailure {
 }
 
 /// How a driver is reached.
-pub trait Connector<C>: Send + Sync {
+pub trait Connector: Send + Sync {
     /// Connects, and asks who answers.
-    fn connect(&self) -> impl Future<Output = Result<ConnectedDriver<C>, ConnectFailure>> + Send;
+    fn connect(&self) -> impl Future<Output = Result<ConnectedDriver, ConnectFailure>> + Send;
 
     /// As [`DriverConnector::changed`].
     fn changed(&self, since: &ConnectFailure) -> impl Future<Output = ()> + Send;
@@ -71,13 +69,13 @@ pub trait Connector<C>: Send + Sync {
     /// As [`DriverConnector::replaced`].
     fn replaced(
         &self,
-        current: &ConnectedDriver<C>,
+        current: &ConnectedDriver,
         publisher: &DriverStateSender,
-    ) -> impl Future<Output = Replacement<C>> + Send;
+    ) -> impl Future<Output = Replacement> + Send;
 }
 
-impl<C: Send + Sync> Connector<C> for DriverConnector<C> {
-    async fn connect(&self) -> Result<ConnectedDriver<C>, ConnectFailure> {
+impl Connector for DriverConnector {
+    async fn connect(&self) -> Result<ConnectedDriver, ConnectFailure> {
         self.connect().await
     }
 
@@ -85,14 +83,13 @@ impl<C: Send + Sync> Connector<C> for DriverConnector<C> {
         self.changed(since).await;
     }
 
-    async fn replaced(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> Replacement<C> {
+    async fn replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
         self.replaced(current, publisher).await
     }
 }
 
 /// How a driver is reached over the network.
-pub struct DriverConnector<C> {
-    calls: fn(&CsiClient) -> C,
+pub struct DriverConnector {
     name: Arc<str>,
     config: watch::Receiver<Arc<DriverConfig>>,
     metrics: Metrics,
@@ -107,14 +104,13 @@ pub struct DriverConnector<C> {
     hanging: Mutex<HangingCalls>,
 }
 
-impl<C> DriverConnector<C> {
+impl DriverConnector {
     /// The way to the driver of the AttacherConfig `name`; endpoint and certificates' Secret stay the same.
     pub fn new(
         name: Arc<str>,
         config: watch::Receiver<Arc<DriverConfig>>,
         requests: &Requests,
         metrics: &Metrics,
-        calls: fn(&CsiClient) -> C,
     ) -> Self {
         let secret = config.borrow().tls.as_ref().map(|tls| SecretReference {
             namespace: tls.secret.namespace.as_str().into(),
@@ -122,7 +118,6 @@ impl<C> DriverConnector<C> {
         });
         let keys = secret.map(|secret| CertificateWatcher::follow(requests.clone(), secret, name.clone()));
         Self {
-            calls,
             name,
             config,
             metrics: metrics.clone(),
@@ -135,7 +130,7 @@ impl<C> DriverConnector<C> {
     }
 
     /// Connects, and asks who answers. A driver that hangs up again and again is asked once in [`RETRY`].
-    pub async fn connect(&self) -> Result<ConnectedDriver<C>, ConnectFailure> {
+    pub async fn connect(&self) -> Result<ConnectedDriver, ConnectFailure> {
         let last = *self.asked.lock();
         if let Some(last) = last {
             sleep_until(last + RETRY).await;
@@ -187,7 +182,7 @@ impl<C> DriverConnector<C> {
         config: &Arc<DriverConfig>,
         connection: DriverConnection,
         revision: u64,
-    ) -> Result<ConnectedDriver<C>, ConnectFailure> {
+    ) -> Result<ConnectedDriver, ConnectFailure> {
         let client = CsiClient::new(connection, self.metrics.clone());
         let look = || match &config.endpoint {
             Endpoint::Unix(path) => Some(SocketFile::at(path)),
@@ -205,7 +200,6 @@ impl<C> DriverConnector<C> {
             Ok(handshake) => {
                 let client = client.with_driver_name(handshake.plugin.name.as_str().into());
                 Ok(ConnectedDriver {
-                    calls: (self.calls)(&client),
                     client,
                     handshake,
                     revision,
@@ -255,7 +249,7 @@ impl<C> DriverConnector<C> {
     }
 }
 
-impl<C> ConnectedDriver<C> {
+impl ConnectedDriver {
     /// What work has to know of the driver.
     pub fn facts(&self) -> DriverFacts {
         DriverFacts::new(&self.handshake.plugin.name, self.handshake.capabilities.bits)

@@ -21,7 +21,7 @@ use super::handshake::{HandshakeError, RETRY};
 use super::socket_file::SocketFile;
 use super::{ConnectedDriver, DriverConnector, LONGEST_PAUSE, secured};
 use crate::api::validated::Endpoint;
-use crate::csi::DriverConnection;
+use crate::csi::{DriverConnection, Probe};
 use crate::state::DriverStateSender;
 use crate::telemetry::Span;
 
@@ -39,9 +39,9 @@ const HANGING_CALLS: &str =
     "calls get no answer within their deadlines, though Probe is answered; is the driver or its backend hanging?";
 
 /// What comes after a connection that is in use.
-pub enum Replacement<C> {
+pub enum Replacement {
     /// The driver answered over another connection.
-    Ready(Box<ConnectedDriver<C>>),
+    Ready(Box<ConnectedDriver>),
     /// The driver answers neither over the connection in use nor over another one.
     Unanswered(HandshakeError),
 }
@@ -87,9 +87,9 @@ impl HangingCalls {
     }
 }
 
-impl<C> DriverConnector<C> {
+impl DriverConnector {
     /// Resolves when another connection is to be used instead of the current one, or when there is no use in this one and no other.
-    pub async fn replaced(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> Replacement<C> {
+    pub async fn replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
         tokio::select! {
             biased;
             renewed = self.renewed(current, publisher) => Replacement::Ready(Box::new(renewed)),
@@ -99,7 +99,7 @@ impl<C> DriverConnector<C> {
     }
 
     /// Resolves when calls get no answer, with what comes of another connection.
-    async fn unanswered(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> Replacement<C> {
+    async fn unanswered(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
         let mut answers = current.client.connection().answers();
         let mut of_controller = answers.borrow().of_controller;
         loop {
@@ -125,7 +125,7 @@ impl<C> DriverConnector<C> {
             }
             let deadline = self.config.borrow().timeouts.probe;
             // What counts is whether anything is answered, this or another call.
-            drop(current.client.probe(deadline, &Span::disabled()).await);
+            drop(current.client.call(&Probe, deadline, &Span::disabled()).await);
             if answers.borrow().count == seen.count {
                 return self.connect_after_silence().await;
             }
@@ -146,7 +146,7 @@ impl<C> DriverConnector<C> {
     }
 
     /// Neither a call nor Probe was answered over the connection in use.
-    async fn connect_after_silence(&self) -> Replacement<C> {
+    async fn connect_after_silence(&self) -> Replacement {
         match self.connect_again().await {
             Ok(reached) => {
                 let driver = &*reached.handshake.plugin.name;
@@ -164,7 +164,7 @@ impl<C> DriverConnector<C> {
     }
 
     /// Calls get no answer, and Probe does. What failed keeps its backoff: the driver may only be slow.
-    async fn connect_beside_hanging_calls(&self) -> Option<ConnectedDriver<C>> {
+    async fn connect_beside_hanging_calls(&self) -> Option<ConnectedDriver> {
         match self.connect_again().await {
             Ok(reached) => {
                 info!(
@@ -185,7 +185,7 @@ impl<C> DriverConnector<C> {
     }
 
     /// Resolves when another socket is at the path that was dialled, and the driver answered there; never without a socket.
-    async fn socket_replaced(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> ConnectedDriver<C> {
+    async fn socket_replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
         let endpoint = self.config.borrow().endpoint.clone();
         let (Some(dialled), Endpoint::Unix(path)) = (&current.socket, &endpoint) else {
             return std::future::pending().await;
@@ -211,7 +211,7 @@ impl<C> DriverConnector<C> {
         }
     }
 
-    fn moved_to_socket(&self, reached: ConnectedDriver<C>, publisher: &DriverStateSender) -> ConnectedDriver<C> {
+    fn moved_to_socket(&self, reached: ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
         let driver = &*reached.handshake.plugin.name;
         publisher.connection_problem(None);
         self.metrics.driver_reconnected(driver);
@@ -242,7 +242,7 @@ impl<C> DriverConnector<C> {
     }
 
     /// Makes another connection, with the certificates in use, and asks who answers.
-    async fn connect_again(&self) -> Result<ConnectedDriver<C>, HandshakeError> {
+    async fn connect_again(&self) -> Result<ConnectedDriver, HandshakeError> {
         let asked = *self.asked.lock();
         if let Some(asked) = asked {
             sleep_until(asked + RETRY).await;
@@ -262,7 +262,7 @@ impl<C> DriverConnector<C> {
 
     /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
     /// ones; never without certificates. Meanwhile it tells what is wrong with them.
-    async fn renewed(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> ConnectedDriver<C> {
+    async fn renewed(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
         let Some(keys) = &self.keys else {
             return std::future::pending().await;
         };
@@ -293,7 +293,7 @@ impl<C> DriverConnector<C> {
         }
     }
 
-    async fn connect_with(&self, good: &ValidCertificates) -> Result<ConnectedDriver<C>, HandshakeError> {
+    async fn connect_with(&self, good: &ValidCertificates) -> Result<ConnectedDriver, HandshakeError> {
         let config = self.config.borrow().clone();
         let connection = secured(&config, good)?;
         let answer = self.handshake(&config, connection, good.revision).await;

@@ -137,7 +137,7 @@ impl<R: Role> DriverTask<R> {
     pub async fn acquire_lease(
         &mut self,
         publisher: &DriverStateSender,
-        reached: &ConnectedDriver<R::Calls>,
+        reached: &ConnectedDriver,
         held: &mut Leadership<R::Engine>,
     ) -> bool {
         if self.campaign.is_none() {

@@ -1,0 +1,46 @@
+//! The calls of the CSI specification that the operator makes, each in one place: what is sent, what of the answer counts, and what the
+//! span shows.
+
+mod controller;
+mod identity;
+mod list;
+
+use crate::apiserver::SecretData;
+use crate::telemetry::Span;
+
+pub use controller::{
+    CapabilityReport, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume, mode_name,
+};
+pub use identity::{GetPluginCapabilities, GetPluginInfo, PluginInfo, Probe};
+pub use list::{ListVolumes, VolumePage, VolumeWithNodes};
+
+/// Limit for what a driver says of itself: a name, a version, some dozens of capabilities and a manifest that is not read.
+const MAX_IDENTITY_BYTES: usize = 64 << 10;
+
+/// A call with its parameters. [`CsiClient::call`](crate::CsiClient::call) makes it.
+pub trait Call: Sync {
+    /// Path of the gRPC method, `/csi.v1.SERVICE/METHOD`.
+    const PATH: &'static str;
+    /// Largest answer that is read. A broken driver must not fill the memory of the operator.
+    const MAX_ANSWER_BYTES: usize = 4 << 20;
+    /// Message that is sent.
+    type Request: prost::Message + 'static;
+    /// Message that is received. It may have fewer fields than that of the specification.
+    type Response: prost::Message + Default + 'static;
+    /// What the caller gets.
+    type Answer;
+
+    /// The message with the parameters of this call.
+    fn request(&self) -> Self::Request;
+
+    /// Secrets in the message. They are removed from every text that the driver answers.
+    fn secrets(&self) -> Option<&SecretData> {
+        None
+    }
+
+    /// Sets attributes of a span that is recorded, before the call is sent.
+    fn describe(&self, _span: &mut Span) {}
+
+    /// Reads the response; the span of the call can still be changed.
+    fn answer(&self, response: Self::Response, span: &mut Span) -> Self::Answer;
+}
