@@ -26,7 +26,7 @@ use crate::findings::FindingsHandle;
 use crate::lease::LeaderState;
 use crate::queue::Queue;
 use crate::runtime::reservation::Reservations;
-use crate::runtime::{DriverPhase, DriverState, DriverTask};
+use crate::runtime::{DriverPhase, DriverState, DriverStateSender, DriverTask};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
@@ -153,7 +153,7 @@ impl Drivers {
 
     fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32) {
         let (settings, settings_seen) = watch::channel(config.clone());
-        let (status, mut status_seen) = watch::channel(DriverState::new());
+        let (status, mut status_seen) = watch::channel(DriverState::default());
         // That the task is another one is news.
         status_seen.mark_changed();
         let queue = Arc::new(Mutex::new(None));
@@ -177,7 +177,7 @@ impl Drivers {
             stop: stop.clone(),
             cut_off: self.cut_off.clone(),
             removed: removed.clone(),
-            status,
+            status: DriverStateSender::new(status),
         };
         let handle = self.tasks.spawn(task.run());
         #[cfg(test)]

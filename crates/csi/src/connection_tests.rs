@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::client_tests::{client_of, within};
-use super::{CsiClient, DialError, DriverConnection, Probe};
+use super::{CsiClient, DialError, DialFault, DriverConnection, Probe};
 use crate::api::condition::ConditionReason;
 use crate::api::validated::{Endpoint, LoopbackHost};
 use crate::telemetry::{Metrics, Span};
@@ -30,7 +30,7 @@ async fn a_missing_socket_is_named() {
         let client = client_of(&folder.path().join(path));
         let error = refused(&client).await;
         assert!(
-            matches!(&error, DialError::SocketMissing { path: found, .. } if found.ends_with(path)),
+            matches!(error.fault, DialFault::SocketMissing(_)) && error.address.ends_with(path),
             "{error}"
         );
         assert_eq!(error.reason(), ConditionReason::SocketMissing);
@@ -48,7 +48,7 @@ async fn a_file_that_is_no_socket_is_named() {
     std::fs::write(&file, "").unwrap();
     for path in [file, folder.path().to_owned()] {
         let error = refused(&client_of(&path)).await;
-        assert!(matches!(error, DialError::NotASocket { .. }), "{error}");
+        assert!(matches!(error.fault, DialFault::NotASocket(_)), "{error}");
     }
 }
 
@@ -76,9 +76,9 @@ async fn a_port_that_nobody_listens_on_is_named() {
     let error = refused(&client).await;
     assert_eq!(
         error,
-        DialError::Refused {
+        DialError {
             address: format!("127.0.0.1:{port}"),
-            socket: None,
+            fault: DialFault::Refused(None),
         }
     );
 }

@@ -20,8 +20,7 @@ pub use calls::{
 };
 pub use client::CsiClient;
 pub use connection::DriverConnection;
-pub use diagnose::{AccessBarrier, FilePermissions, ProcessIds};
-pub use dial::DialError;
+pub use dial::{DialError, DialFault};
 pub use tls::{ClientCertificates, TlsConnectError, TlsSecretError, TlsTarget};
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use tonic::Code;
 use super::client_tests::within;
 use super::span_tests::RecordedSpans;
 use super::{
-    ClientCertificates, CsiClient, DialError, DriverConnection, Probe, TlsConnectError, TlsSecretError, TlsTarget,
+    ClientCertificates, CsiClient, DialFault, DriverConnection, Probe, TlsConnectError, TlsSecretError, TlsTarget,
 };
 use crate::api::condition::ConditionReason;
 use crate::apiserver::SecretData;
@@ -106,11 +106,9 @@ async fn fault(port: u16, secret: &SecretData, name: &str) -> TlsConnectError {
     let dial = client.connection().dial_error().unwrap();
     assert_eq!(dial.reason(), ConditionReason::TlsFailed);
     assert_eq!(error.message, dial.to_string());
-    match dial {
-        DialError::Tls { fault, address } => {
-            assert_eq!(address, format!("127.0.0.1:{port}"));
-            fault
-        }
+    assert_eq!(dial.address, format!("127.0.0.1:{port}"));
+    match dial.fault {
+        DialFault::Tls(fault) => fault,
         other => panic!("{other}"),
     }
 }

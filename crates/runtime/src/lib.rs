@@ -6,7 +6,6 @@
 
 pub mod connect;
 pub mod fence;
-mod identity;
 pub mod leadership;
 pub mod reservation;
 mod role;

@@ -9,8 +9,9 @@ use crate::api::condition::ConditionReason;
 use crate::decide::reconcile::{LastingMismatches, VolumesWithoutAttachment};
 
 /// The phase of a driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DriverPhase {
+    #[default]
     /// Not connected yet, or again not.
     Connecting,
     /// The driver does not answer as it should; tried again by itself.
@@ -105,8 +106,8 @@ pub struct ReconcileSyncResult {
     pub error: Option<String>,
 }
 
-/// State of a driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// State of a driver. By default it was not started yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverState {
     /// What it is at.
     pub phase: DriverPhase,
@@ -130,30 +131,6 @@ pub struct DriverState {
     pub claims: usize,
 }
 
-impl Default for DriverState {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl DriverState {
-    /// The state of a driver that was not started yet.
-    pub fn new() -> Self {
-        Self {
-            phase: DriverPhase::Connecting,
-            plugin: None,
-            concern: None,
-            connection_problem: None,
-            last_failure: None,
-            withheld: None,
-            last_reconcile: None,
-            lasting_mismatches: None,
-            attempts: 0,
-            claims: 0,
-        }
-    }
-}
-
 /// A claim that is being written.
 pub struct ClaimGuard(watch::Sender<DriverState>);
 
@@ -174,6 +151,11 @@ impl DriverStateSender {
     /// Publishes here.
     pub fn new(sender: watch::Sender<DriverState>) -> Self {
         Self(sender)
+    }
+
+    /// The state that was published last.
+    pub fn borrow(&self) -> watch::Ref<'_, DriverState> {
+        self.0.borrow()
     }
 
     /// What the driver is at.
@@ -256,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_claim_is_counted_while_it_is_written() {
-        let (sender, mut seen) = watch::channel(DriverState::new());
+        let (sender, mut seen) = watch::channel(DriverState::default());
         let publisher = DriverStateSender::new(sender);
         let (one, other) = (publisher.claiming(), publisher.claiming());
         assert_eq!(seen.borrow().claims, 2);

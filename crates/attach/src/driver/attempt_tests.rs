@@ -69,7 +69,7 @@ fn engine(
         ..Capabilities::default()
     };
     let facts = DriverFacts::new(name, capabilities);
-    let publisher = DriverStateSender::new(watch::Sender::new(DriverState::new()));
+    let publisher = DriverStateSender::new(watch::Sender::new(DriverState::default()));
     let client = FencedClient::new(client, term);
     let (context, settings) = (context.clone(), settings.subscribe());
     let engine = Engine::start(context, settings, "config".into(), facts, client, publisher);

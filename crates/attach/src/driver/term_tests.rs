@@ -22,7 +22,7 @@ use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::follow_from_list;
 use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
-use csi_attacher_runtime::connect::{ConnectedDriver, DriverConnector};
+use csi_attacher_runtime::connect::{ConnectedDriver, Connector as _, DriverConnector};
 use csi_attacher_runtime::leadership::Leadership;
 use csi_attacher_runtime::reservation::Reservations;
 use csi_attacher_runtime::state::{DriverPhase, DriverStateSender};
@@ -49,7 +49,6 @@ struct Stage {
     leases: ApiServer,
     clock: ShiftedClock,
     task: DriverTask<AttachRole>,
-    publisher: DriverStateSender,
     access: DriverConnector,
     reached: ConnectedDriver,
     held: Leadership<Engine>,
@@ -88,7 +87,7 @@ impl Stage {
             ..LeaderElections::new(leases.client(), "ours".to_owned())
         }
         .config_for("default", timing);
-        let (sender, status) = watch::channel(DriverState::new());
+        let (sender, status) = watch::channel(DriverState::default());
         let task = DriverTask {
             role: AttachRole {
                 context: context.clone(),
@@ -103,7 +102,7 @@ impl Stage {
             stop: CancellationToken::new(),
             cut_off: CancellationToken::new(),
             removed: Arc::default(),
-            status: sender.clone(),
+            status: DriverStateSender::new(sender),
         };
         let access = DriverConnector::new("config".into(), config, &context.requests, &context.metrics);
         let Ok(reached) = access.connect().await else {
@@ -118,7 +117,6 @@ impl Stage {
             leases,
             clock,
             task,
-            publisher: DriverStateSender::new(sender),
             access,
             reached,
             held,
@@ -134,9 +132,7 @@ impl Stage {
     /// Waits until enough was listed to compete for the driver.
     async fn listed(&self, limit: Duration) -> Option<bool> {
         let facts = self.reached.facts();
-        timeout(limit, self.task.wait_for_lists(&self.publisher, &facts))
-            .await
-            .ok()
+        timeout(limit, self.task.wait_for_lists(&facts)).await.ok()
     }
 
     /// Waits for the Lease; none when it is not had within a moment.
@@ -145,7 +141,7 @@ impl Stage {
     /// was late, the connection ends. Then there is another one, as the task makes it.
     async fn lead(&mut self, limit: Duration) -> Option<bool> {
         loop {
-            let lead = self.task.acquire_lease(&self.publisher, &self.reached, &mut self.held);
+            let lead = self.task.acquire_lease(&self.reached, &mut self.held);
             let leads = timeout(limit, lead).await.ok();
             if leads != Some(false) || !self.reached.client.connection().is_lost() {
                 return leads;
@@ -160,9 +156,7 @@ impl Stage {
     /// Goes on with the engine or starts one; none when that is not done within a moment.
     async fn resume_or_start(&mut self, limit: Duration) -> Option<bool> {
         let facts = self.reached.facts();
-        let start = self
-            .task
-            .resume_or_start(&self.publisher, &mut self.held, &facts, &self.reached);
+        let start = self.task.resume_or_start(&mut self.held, &facts, &self.reached);
         timeout(limit, start).await.ok()
     }
 

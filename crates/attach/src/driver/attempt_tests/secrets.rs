@@ -100,7 +100,7 @@ impl Scene {
             ..Capabilities::default()
         };
         let facts = DriverFacts::new(DRIVER, able);
-        let (status, told) = watch::channel(DriverState::new());
+        let (status, told) = watch::channel(DriverState::default());
         let (store, driver) = (context.store.clone(), Arc::new(Recorder::default()));
         let connection = DriverConnection::in_process(ControllerServer::from_arc(driver.clone()));
         let client = CsiClient::new(connection, context.metrics.clone());

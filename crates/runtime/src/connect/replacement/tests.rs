@@ -20,8 +20,7 @@ use crate::DriverState;
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 use crate::apiserver::{Requests, connect};
-use crate::connect::handshake::HandshakeError;
-use crate::connect::{ConnectedDriver, DriverConnector};
+use crate::connect::{ConnectedDriver, Connector as _, DriverConnector};
 use crate::csi::{ControllerUnpublishVolume, CsiClient};
 use crate::decide::VolumeOnNode;
 use crate::state::DriverStateSender;
@@ -51,7 +50,7 @@ impl Stage {
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let requests = Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone());
         let access = Arc::new(DriverConnector::new("config".into(), config, &requests, &metrics));
-        let (sender, state) = watch::channel(DriverState::new());
+        let (sender, state) = watch::channel(DriverState::default());
         Self {
             access,
             publisher: DriverStateSender::new(sender),
@@ -95,7 +94,7 @@ async fn unpublish(client: &CsiClient, volume_id: &str, deadline: Duration) -> R
 fn ready(replacement: Replacement) -> ConnectedDriver {
     match replacement {
         Replacement::Ready(next) => *next,
-        Replacement::Unanswered(obstacle) => panic!("{}", obstacle.message()),
+        Replacement::Unanswered(obstacle) => panic!("{}", obstacle.message),
     }
 }
 
@@ -174,8 +173,8 @@ async fn a_driver_that_answers_nothing_any_more_is_unreachable() {
     let Replacement::Unanswered(obstacle) = stage.replaced(&current).await else {
         panic!("nobody answers")
     };
-    assert!(matches!(obstacle, HandshakeError::Unreachable { .. }));
-    assert_eq!(obstacle.reason(), ConditionReason::Timeout);
+    assert!(!obstacle.is_stalled);
+    assert_eq!(obstacle.reason, ConditionReason::Timeout);
 }
 
 #[tokio::test]

@@ -69,7 +69,7 @@ impl Stage {
             ..Capabilities::default()
         };
         let facts = DriverFacts::new(DRIVER, capabilities);
-        let (sender, status) = watch::channel(DriverState::new());
+        let (sender, status) = watch::channel(DriverState::default());
         let engine = Engine::start(
             context,
             seen,

@@ -84,7 +84,7 @@ impl Operator {
         let driver = scenario::DRIVERS[0];
         let facts = DriverFacts::new(driver, able).releasing(ReleaseWithoutCall::Unclaimed);
         let settings = watch::Sender::new(Arc::new(settings(driver)?));
-        let publisher = DriverStateSender::new(watch::Sender::new(DriverState::new()));
+        let publisher = DriverStateSender::new(watch::Sender::new(DriverState::default()));
         let connection = DriverConnection::in_process(ControllerServer::new(GatedDriver(gate.clone())));
         let client = CsiClient::new(connection, metrics).with_driver_name(driver.into());
         let client = FencedClient::new(client, None);

@@ -4,8 +4,6 @@
 //! The Lease is given up with the driver that cannot be reached, so that a replica that reaches it can take over. An engine
 //! never outlives the term of the Lease in which it was started.
 
-mod acquire;
-
 use std::sync::Arc;
 use std::time::Duration;
 
