@@ -14,7 +14,7 @@ use tower::ServiceExt;
 use super::diagnose::{self, AccessBarrier, FilePermissions};
 use super::tls::{TlsConnectError, TlsTarget};
 use crate::api::condition::ConditionReason;
-use crate::api::validated::{Endpoint, LoopbackHost};
+use crate::api::validated::Endpoint;
 use crate::error_chain::chain;
 
 /// The whole of a dial: name, connection and TLS. It is part of the deadline of the call that dials.
@@ -73,13 +73,6 @@ pub enum DialFault {
     Other(String),
 }
 
-impl DialFault {
-    fn at(self, address: impl Into<String>) -> DialError {
-        let address = address.into();
-        DialError { address, fault: self }
-    }
-}
-
 impl DialError {
     /// Reason for the condition DriverReachable.
     pub fn reason(&self) -> ConditionReason {
@@ -125,31 +118,20 @@ impl NetworkAddress {
 #[derive(Clone, Debug)]
 pub(super) enum DialTarget {
     Unix(PathBuf),
-    Loopback {
-        host: LoopbackHost,
-        port: u16,
-    },
-    Tls {
-        address: String,
-        tls: Box<TlsTarget>,
-    },
-    /// An https endpoint for which there are no certificates; settings that were checked have them.
-    Bare {
-        address: String,
-    },
+    /// Host and port, without TLS.
+    Tcp(String),
+    /// Host and port, with TLS.
+    Tls(String, Box<TlsTarget>),
+    /// Host and port of an https endpoint for which there are no certificates; settings that were checked have them.
+    Bare(String),
 }
 
 impl DialTarget {
     pub fn plain(endpoint: &Endpoint) -> Self {
         match endpoint {
             Endpoint::Unix(path) => Self::Unix(path.clone()),
-            Endpoint::Http { host, port } => Self::Loopback {
-                host: *host,
-                port: *port,
-            },
-            Endpoint::Https { host, port } => Self::Bare {
-                address: format!("{host}:{port}"),
-            },
+            Endpoint::Http { host, port } => Self::Tcp(format!("{}:{port}", host.as_str())),
+            Endpoint::Https { host, port } => Self::Bare(format!("{host}:{port}")),
         }
     }
 
@@ -157,8 +139,7 @@ impl DialTarget {
     pub fn address(&self) -> String {
         match self {
             Self::Unix(path) => path.display().to_string(),
-            Self::Loopback { host, port } => format!("{}:{port}", host.as_str()),
-            Self::Tls { address, .. } | Self::Bare { address } => address.clone(),
+            Self::Tcp(address) | Self::Tls(address, _) | Self::Bare(address) => address.clone(),
         }
     }
 
@@ -166,8 +147,7 @@ impl DialTarget {
     pub fn server(&self) -> NetworkAddress {
         let (host, port) = match self {
             Self::Unix(path) => return NetworkAddress::socket(path),
-            Self::Loopback { host, port } => (host.as_str(), Some(*port)),
-            Self::Tls { address, .. } | Self::Bare { address } => match address.rsplit_once(':') {
+            Self::Tcp(address) | Self::Tls(address, _) | Self::Bare(address) => match address.rsplit_once(':') {
                 Some((host, port)) => (host, port.parse().ok()),
                 None => (&**address, None),
             },
@@ -197,7 +177,7 @@ impl DialTarget {
     pub async fn dial(&self) -> Result<DialedStream, DialError> {
         let dialled = tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await;
         let dialled = dialled.unwrap_or(Err(DialFault::TimedOut(CONNECT_TIMEOUT)));
-        dialled.map_err(|fault| fault.at(self.address()))
+        dialled.map_err(|fault| self.error(fault))
     }
 
     async fn connect(&self) -> Result<DialedStream, DialFault> {
@@ -206,24 +186,29 @@ impl DialTarget {
                 .await
                 .map(DialedStream::Unix)
                 .map_err(|error| of_socket(path, &error)),
-            Self::Loopback { .. } => over_tcp(&self.address()).await.map(DialedStream::Tcp),
-            Self::Tls { address, tls } => {
+            Self::Tcp(address) => over_tcp(address).await.map(DialedStream::Tcp),
+            Self::Tls(address, tls) => {
                 let stream = over_tcp(address).await?;
                 let secured = tls.connect(stream).await;
                 secured
                     .map(|stream| DialedStream::Tls(Box::new(stream)))
                     .map_err(DialFault::Tls)
             }
-            Self::Bare { .. } => Err(DialFault::Other("https needs certificates; set spec.tls".to_owned())),
+            Self::Bare(_) => Err(DialFault::Other("https needs certificates; set spec.tls".to_owned())),
         }
     }
 
     /// What an error of a stream that stood means, if TLS is to blame: a server can refuse a client after the handshake.
     pub fn explain(&self, error: &io::Error) -> Option<DialError> {
         match self {
-            Self::Tls { tls, .. } => Some(DialFault::Tls(tls.fault_of(error)?).at(self.address())),
-            Self::Unix(_) | Self::Loopback { .. } | Self::Bare { .. } => None,
+            Self::Tls(_, tls) => Some(self.error(DialFault::Tls(tls.fault_of(error)?))),
+            Self::Unix(_) | Self::Tcp(_) | Self::Bare(_) => None,
         }
+    }
+
+    fn error(&self, fault: DialFault) -> DialError {
+        let address = self.address();
+        DialError { address, fault }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::decide::DriverFacts;
 use crate::fence::FencedClient;
 use crate::leadership::Leadership;
 use crate::lease::{LeaderElectionConfig, LeaderElectionHandle, LeaderState};
-use crate::reservation::{Reservation, ReservationConflict, ReservationState, Reservations};
+use crate::reservation::{Reservation, ReservationState, Reservations};
 use crate::role::{Engine, Refusal, Role, Start};
 use crate::state::{DriverPhase, DriverStateSender, Plugin};
 
@@ -51,22 +51,17 @@ pub struct DriverTask<R> {
 }
 
 /// Why a wait ended.
-pub enum TaskEvent {
-    /// The task is told to finish.
+enum TaskEvent {
     Stop,
-    /// There are other settings.
     SettingsChanged,
     /// What the wait was for is lost, such as the connection.
     ConnectionLost,
-    /// The pause is over.
     RetryDue,
-    /// The Lease is not held any more.
     LeaseLost,
     /// Another connection is to be used, or there is none.
     Replaced(Replacement),
     /// An older AttacherConfig claims the driver.
     ReservationLost,
-    /// The driver has to be admitted again.
     AdmissionDoubted,
 }
 
@@ -130,14 +125,9 @@ impl<R: Role> DriverTask<R> {
         given_up: impl Future<Output = ()>,
         mended: impl Future<Output = ()>,
     ) {
-        let phase = unreached.obstacle.phase();
-        let stalled = matches!(phase, DriverPhase::Stalled { .. });
-        if self.status.borrow().phase != phase {
-            let (reason, message) = (unreached.obstacle.reason.as_str(), &*unreached.obstacle.message);
-            warn!(config = &*self.name, reason, message, "cannot serve the driver");
-        }
+        let stalled = unreached.obstacle.is_stalled;
         self.set_driver_down();
-        self.status.phase(phase);
+        self.show(&unreached.obstacle);
         let connection_lost = async {
             match &unreached.client {
                 Some(client) => client.connection().lost().await,
@@ -451,7 +441,7 @@ impl<R: Role> DriverTask<R> {
     }
 
     /// Watches the Lease of a driver that has not answered yet, if its name is known.
-    pub fn observe_known_lease(&self, held: &mut Leadership<R::Engine>) {
+    fn observe_known_lease(&self, held: &mut Leadership<R::Engine>) {
         if held.candidate.is_some() {
             return;
         }
@@ -472,7 +462,7 @@ impl<R: Role> DriverTask<R> {
     }
 
     /// Waits until the driver is ours among the AttacherConfigs of this process. False when something else comes first.
-    pub async fn acquire_reservation(
+    async fn acquire_reservation(
         &mut self,
         driver: &Arc<str>,
         client: &CsiClient,
@@ -510,38 +500,25 @@ impl<R: Role> DriverTask<R> {
                 }
                 ReservationState::Refused(rival) => {
                     self.finish(held).await;
-                    self.wait_for_reservation(rival, &verdict, client, held).await;
+                    let obstacle = HandshakeError::stalled(rival.reason(), rival.message());
+                    self.show(&obstacle);
+                    let Some(claim) = &held.claim else { return false };
+                    let changed = reservation_changed(claim, &verdict, client);
+                    self.wait(Some(obstacle.pause()), changed).await;
                     return false;
                 }
             }
         }
     }
 
-    /// Shows that an older AttacherConfig has the driver, until that changes or it is time to look again.
-    async fn wait_for_reservation(
-        &mut self,
-        rival: &ReservationConflict,
-        verdict: &ReservationState,
-        client: &CsiClient,
-        held: &Leadership<R::Engine>,
-    ) {
-        let (reason, message) = (rival.reason(), rival.message());
-        let phase = DriverPhase::Stalled {
-            reason,
-            message: message.clone(),
-        };
+    /// Shows why the driver is not worked for. The log has it once.
+    fn show(&self, obstacle: &HandshakeError) {
+        let phase = obstacle.phase();
         if self.status.borrow().phase != phase {
-            warn!(
-                config = &*self.name,
-                reason = reason.as_str(),
-                message,
-                "cannot serve the driver"
-            );
+            let (reason, message) = (obstacle.reason.as_str(), &*obstacle.message);
+            warn!(config = &*self.name, reason, message, "cannot serve the driver");
         }
         self.status.phase(phase);
-        let Some(claim) = &held.claim else { return };
-        let changed = reservation_changed(claim, verdict, client);
-        self.wait(Some(RETRY * 30), changed).await;
     }
 
     /// Waits until the driver's Lease is held, if there is an election at all, and notes the term. False when something else
@@ -640,7 +617,7 @@ impl<R: Role> DriverTask<R> {
     }
 
     /// Makes sure that the cache shows everything that another replica did before us. False when something else comes first.
-    pub async fn relist_before_start(&self, client: &CsiClient, held: &Leadership<R::Engine>) -> bool {
+    async fn relist_before_start(&self, client: &CsiClient, held: &Leadership<R::Engine>) -> bool {
         self.status.phase(DriverPhase::Syncing);
         tokio::select! {
             biased;

@@ -7,7 +7,7 @@ use csi_attacher_proto::v1::{
     volume_capability::{self, access_mode},
 };
 
-use super::{Call, MAX_IDENTITY_BYTES};
+use super::Call;
 use crate::apiserver::SecretData;
 use crate::call_error::presentable;
 use crate::decide::{AccessMode, Capabilities, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
@@ -15,6 +15,8 @@ use crate::objects::StringMap;
 use crate::telemetry::Span;
 use crate::telemetry::names::attr;
 
+/// Limit for what a driver answers about one volume.
+const MAX_VOLUME_BYTES: usize = 4 << 20;
 /// Limits of the keys of a publish context on a span: how many, and the length of each.
 const MAX_SPAN_KEYS: usize = 32;
 const MAX_SPAN_KEY_BYTES: usize = 128;
@@ -34,14 +36,9 @@ pub struct CapabilityReport {
 
 impl Call for ControllerGetCapabilities {
     const PATH: &'static str = "/csi.v1.Controller/ControllerGetCapabilities";
-    const MAX_ANSWER_BYTES: usize = MAX_IDENTITY_BYTES;
     type Request = v1::ControllerGetCapabilitiesRequest;
     type Response = v1::ControllerGetCapabilitiesResponse;
     type Answer = CapabilityReport;
-
-    fn request(&self) -> Self::Request {
-        v1::ControllerGetCapabilitiesRequest {}
-    }
 
     /// Numbers that this version of the specification does not have are left out.
     fn answer(&self, response: Self::Response, _: &mut Span) -> CapabilityReport {
@@ -81,6 +78,7 @@ pub struct ControllerPublishVolume<'a> {
 
 impl Call for ControllerPublishVolume<'_> {
     const PATH: &'static str = "/csi.v1.Controller/ControllerPublishVolume";
+    const MAX_ANSWER_BYTES: usize = MAX_VOLUME_BYTES;
     type Request = v1::ControllerPublishVolumeRequest;
     type Response = v1::ControllerPublishVolumeResponse;
     type Answer = StringMap;
@@ -137,6 +135,7 @@ pub struct ControllerUnpublishVolume<'a> {
 
 impl Call for ControllerUnpublishVolume<'_> {
     const PATH: &'static str = "/csi.v1.Controller/ControllerUnpublishVolume";
+    const MAX_ANSWER_BYTES: usize = MAX_VOLUME_BYTES;
     type Request = v1::ControllerUnpublishVolumeRequest;
     type Response = v1::ControllerUnpublishVolumeResponse;
     type Answer = ();

@@ -2,7 +2,7 @@
 
 use csi_attacher_proto::v1::{self, plugin_capability as plugin};
 
-use super::{Call, MAX_IDENTITY_BYTES};
+use super::Call;
 use crate::telemetry::Span;
 
 /// Asks whether the driver is ready. An answer that does not say counts as ready (CSI spec, "Probe").
@@ -11,14 +11,9 @@ pub struct Probe;
 
 impl Call for Probe {
     const PATH: &'static str = "/csi.v1.Identity/Probe";
-    const MAX_ANSWER_BYTES: usize = MAX_IDENTITY_BYTES;
     type Request = v1::ProbeRequest;
     type Response = v1::ProbeResponse;
     type Answer = bool;
-
-    fn request(&self) -> Self::Request {
-        v1::ProbeRequest {}
-    }
 
     fn answer(&self, response: Self::Response, _: &mut Span) -> bool {
         response.ready.unwrap_or(true)
@@ -40,14 +35,9 @@ pub struct PluginInfo {
 
 impl Call for GetPluginInfo {
     const PATH: &'static str = "/csi.v1.Identity/GetPluginInfo";
-    const MAX_ANSWER_BYTES: usize = MAX_IDENTITY_BYTES;
     type Request = v1::GetPluginInfoRequest;
     type Response = v1::GetPluginInfoResponse;
     type Answer = PluginInfo;
-
-    fn request(&self) -> Self::Request {
-        v1::GetPluginInfoRequest {}
-    }
 
     fn answer(&self, response: Self::Response, _: &mut Span) -> PluginInfo {
         PluginInfo {
@@ -63,14 +53,9 @@ pub struct GetPluginCapabilities;
 
 impl Call for GetPluginCapabilities {
     const PATH: &'static str = "/csi.v1.Identity/GetPluginCapabilities";
-    const MAX_ANSWER_BYTES: usize = MAX_IDENTITY_BYTES;
     type Request = v1::GetPluginCapabilitiesRequest;
     type Response = v1::GetPluginCapabilitiesResponse;
     type Answer = bool;
-
-    fn request(&self) -> Self::Request {
-        v1::GetPluginCapabilitiesRequest {}
-    }
 
     fn answer(&self, response: Self::Response, _: &mut Span) -> bool {
         response.capabilities.iter().any(|capability| {

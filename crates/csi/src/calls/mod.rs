@@ -14,24 +14,24 @@ pub use controller::{
 pub use identity::{GetPluginCapabilities, GetPluginInfo, PluginInfo, Probe};
 pub use list::{ListVolumes, VolumePage, VolumeWithNodes};
 
-/// Limit for what a driver says of itself: a name, a version, some dozens of capabilities and a manifest that is not read.
-const MAX_IDENTITY_BYTES: usize = 64 << 10;
-
 /// A call with its parameters. [`CsiClient::call`](crate::CsiClient::call) makes it.
 pub trait Call: Sync {
     /// Path of the gRPC method, `/csi.v1.SERVICE/METHOD`.
     const PATH: &'static str;
-    /// Largest answer that is read. A broken driver must not fill the memory of the operator.
-    const MAX_ANSWER_BYTES: usize = 4 << 20;
+    /// Largest answer that is read: a broken driver must not fill the memory of the operator. By default enough for what a driver says
+    /// of itself: a name, a version, some dozens of capabilities and a manifest that is not read.
+    const MAX_ANSWER_BYTES: usize = 64 << 10;
     /// Message that is sent.
-    type Request: prost::Message + 'static;
+    type Request: prost::Message + Default + 'static;
     /// Message that is received. It may have fewer fields than that of the specification.
     type Response: prost::Message + Default + 'static;
     /// What the caller gets.
     type Answer;
 
-    /// The message with the parameters of this call.
-    fn request(&self) -> Self::Request;
+    /// The message with the parameters of this call, if it has any.
+    fn request(&self) -> Self::Request {
+        Self::Request::default()
+    }
 
     /// Secrets in the message. They are removed from every text that the driver answers.
     fn secrets(&self) -> Option<&SecretData> {
