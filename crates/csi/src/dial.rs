@@ -98,8 +98,7 @@ pub(super) enum DialedStream {
 
 /// One end of a connection: a host or IP address and its port, or the path of a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NetworkAddress {
-    /// Host, IP address or path.
+pub(super) struct NetworkAddress {
     pub address: Arc<str>,
     /// None for a unix socket.
     pub port: Option<u16>,

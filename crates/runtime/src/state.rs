@@ -50,7 +50,7 @@ pub enum DriverPhase {
     Stopped,
 }
 
-/// What a driver told about itself.
+/// Name, version and capabilities of a driver, as it sent them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
     /// Name from GetPluginInfo.
@@ -111,7 +111,7 @@ pub struct ReconcileSyncResult {
 pub struct DriverState {
     /// What it is at.
     pub phase: DriverPhase,
-    /// What it told about itself, when it last did.
+    /// What the driver sent about itself at the last handshake; none before the first.
     pub plugin: Option<Plugin>,
     /// What will be in the way of the next connection, though the one that stands works.
     pub concern: Option<String>,
@@ -127,7 +127,7 @@ pub struct DriverState {
     pub lasting_mismatches: Option<LastingMismatches>,
     /// Attempts that ended; changes whenever counts may have changed.
     pub attempts: u64,
-    /// Claims that are being written; a change is told to nobody.
+    /// Claims that are being written; a change wakes no reader.
     pub claims: usize,
 }
 
@@ -143,7 +143,7 @@ impl Drop for ClaimGuard {
     }
 }
 
-/// Publishes the state; readers are told only of changes.
+/// Publishes the state; only changes wake readers.
 #[derive(Clone, Debug)]
 pub struct DriverStateSender(watch::Sender<DriverState>);
 
@@ -163,7 +163,7 @@ impl DriverStateSender {
         self.change(|status| &mut status.phase, phase);
     }
 
-    /// What the driver told about itself.
+    /// Publishes what the driver sent about itself.
     pub fn plugin(&self, plugin: Plugin) {
         self.change(|status| &mut status.plugin, Some(plugin));
     }

@@ -24,7 +24,7 @@ use crate::reservation::{Reservation, ReservationState, Reservations};
 use crate::role::{Engine, Refusal, Role, Start};
 use crate::state::{DriverPhase, DriverStateSender, Plugin};
 
-/// A driver to run: everything that it is told and everything that it tells.
+/// A driver to run, with its settings, the ways to stop it, and where its state goes.
 pub struct DriverTask<R> {
     /// What is done for the driver.
     pub role: R,
@@ -66,7 +66,7 @@ enum TaskEvent {
 }
 
 impl<R: Role> DriverTask<R> {
-    /// Runs until told to stop; returns when all calls in flight ended and were recorded.
+    /// Runs until it is stopped; returns when all calls in flight ended and were recorded.
     pub async fn run(self) {
         let access = {
             let (requests, metrics) = (self.role.requests(), self.role.metrics());
@@ -147,7 +147,7 @@ impl<R: Role> DriverTask<R> {
         self.wait(Some(unreached.obstacle.pause()), lost).await;
     }
 
-    /// Works over a connection that answered, until it is lost or the task is told otherwise.
+    /// Works over a connection that answered, until the connection is lost, or the settings or the Lease change.
     async fn serve_connection(
         &mut self,
         reached: ConnectedDriver,
@@ -423,8 +423,8 @@ impl<R: Role> DriverTask<R> {
     }
 
     fn set_driver_down(&self) {
-        let told = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
-        if let Some(name) = told.or_else(|| self.config.borrow().driver_name.clone())
+        let known = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
+        if let Some(name) = known.or_else(|| self.config.borrow().driver_name.clone())
             && !self.claims.is_served_by_another(&self.name, &name)
         {
             self.role.metrics().driver_down(&name);
@@ -445,8 +445,8 @@ impl<R: Role> DriverTask<R> {
         if held.candidate.is_some() {
             return;
         }
-        let told = self.config.borrow().driver_name.as_deref().map(Arc::from);
-        if let Some(driver) = told.or_else(|| self.known_as.lock().clone()) {
+        let set = self.config.borrow().driver_name.as_deref().map(Arc::from);
+        if let Some(driver) = set.or_else(|| self.known_as.lock().clone()) {
             self.observe_lease(held, &driver);
         }
     }
@@ -592,7 +592,7 @@ impl<R: Role> DriverTask<R> {
         }
     }
 
-    /// Waits until as much was listed as is needed before the driver is competed for. False when told to stop.
+    /// Waits until as much was listed as is needed before the driver is competed for. False when the task is stopped.
     ///
     /// A driver is competed for as soon as lists come in, as with its Lease everything is listed anew; see [`Role::needs_lists_first`].
     /// Not before: a replica that may not list could do nothing with the Lease.

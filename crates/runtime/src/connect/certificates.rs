@@ -102,7 +102,7 @@ impl CertificateReader {
         let mut events = pin!(events);
         while let Some(event) = events.next().await {
             match event {
-                // What cannot be told is read to learn why.
+                // An unknown state is read to learn the reason.
                 SecretEvent::State(_) | SecretEvent::Unknown => self.read().await,
                 SecretEvent::Gone => self.set_problem(ConditionReason::SecretMissing, missing(&self.reference)),
                 SecretEvent::Forbidden => self.set_problem(

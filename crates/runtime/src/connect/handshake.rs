@@ -42,7 +42,7 @@ impl Handshake {
         }
     }
 
-    /// What the driver told, for its state.
+    /// The same for the state of the driver.
     pub fn described(&self) -> Plugin {
         Plugin {
             name: self.plugin.name.clone(),

@@ -38,7 +38,7 @@ impl Controller for Recorder {
         request: Request<v1::ControllerPublishVolumeRequest>,
     ) -> Result<Response<v1::ControllerPublishVolumeResponse>, Status> {
         self.note("publish", &request.get_ref().secrets);
-        Ok(Response::new(Default::default()))
+        Ok(Response::new(v1::ControllerPublishVolumeResponse::default()))
     }
 
     async fn controller_unpublish_volume(
@@ -46,7 +46,7 @@ impl Controller for Recorder {
         request: Request<v1::ControllerUnpublishVolumeRequest>,
     ) -> Result<Response<v1::ControllerUnpublishVolumeResponse>, Status> {
         self.note("unpublish", &request.get_ref().secrets);
-        Ok(Response::new(Default::default()))
+        Ok(Response::new(v1::ControllerUnpublishVolumeResponse::default()))
     }
 }
 

@@ -324,7 +324,7 @@ impl Controller for ModelDriver {
         let pair = self.pair(&message.volume_id, &message.node_id);
         self.examine(Call::Unpublish, &pair, &message.secrets, None);
         self.call(Call::Unpublish, pair, &request).await?;
-        Ok(Response::new(Default::default()))
+        Ok(Response::new(v1::ControllerUnpublishVolumeResponse::default()))
     }
 
     async fn list_volumes(

@@ -242,6 +242,6 @@ impl Controller for GatedDriver {
     ) -> Result<Response<v1::ControllerUnpublishVolumeResponse>, Status> {
         let request = request.get_ref();
         self.call(false, &request.volume_id, &request.node_id).await?;
-        Ok(Response::new(Default::default()))
+        Ok(Response::new(v1::ControllerUnpublishVolumeResponse::default()))
     }
 }
