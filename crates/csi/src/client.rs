@@ -8,8 +8,8 @@ use tonic::client::Grpc;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
+use super::call::Call;
 use super::call_error::{CallError, MAX_MESSAGE_BYTES, presentable};
-use super::calls::Call;
 use super::connection::DriverConnection;
 use super::grpc_status::{GrpcStatus, GrpcStatusCell};
 use crate::apiserver::SecretData;

@@ -3,6 +3,7 @@
 //! Must not hold policy: what to call when is decided elsewhere.
 
 mod answers;
+mod call;
 mod call_error;
 mod calls;
 mod client;
@@ -13,9 +14,10 @@ mod grpc_status;
 mod tls;
 
 pub use answers::Answers;
+pub use call::Call;
 pub use call_error::CallError;
 pub use calls::{
-    Call, CapabilityReport, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume,
+    CapabilityReport, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume,
     GetPluginCapabilities, GetPluginInfo, ListVolumes, PluginInfo, Probe, VolumePage, VolumeWithNodes, mode_name,
 };
 pub use client::CsiClient;

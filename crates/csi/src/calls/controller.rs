@@ -7,8 +7,8 @@ use csi_attacher_proto::v1::{
     volume_capability::{self, access_mode},
 };
 
-use super::Call;
 use crate::apiserver::SecretData;
+use crate::call::Call;
 use crate::call_error::presentable;
 use crate::decide::{AccessMode, Capabilities, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
 use crate::objects::StringMap;

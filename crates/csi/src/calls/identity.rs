@@ -2,7 +2,7 @@
 
 use csi_attacher_proto::v1::{self, plugin_capability as plugin};
 
-use super::Call;
+use crate::call::Call;
 use crate::telemetry::Span;
 
 /// Asks whether the driver is ready. An answer that does not say counts as ready (CSI spec, "Probe").

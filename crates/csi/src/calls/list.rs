@@ -2,7 +2,7 @@
 
 use csi_attacher_proto::v1;
 
-use super::Call;
+use crate::call::Call;
 use crate::telemetry::Span;
 
 /// Asks for one page of the volumes that the driver knows.
