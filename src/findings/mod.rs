@@ -22,12 +22,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
-use crate::apiserver::{ApiErrorKind, Requests};
+use crate::apiserver::{ApiErrorKind, CsiDriver, CsiDriverWire, Requests};
 use crate::cache::Store;
 use crate::clock;
 use crate::driver::SharedContext;
 use crate::events::{EventRecorder, InvolvedObject, NewEvent, involved_objects, of_config};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Span};
 use csi_attacher_model::findings::{
     FindingHistory, FindingKind, FindingThresholds, FindingsPass, FindingsSummary, NewFinding,
 };
@@ -220,7 +220,10 @@ impl FindingsScanner {
             if !driver.known.is_due(Instant::now()) {
                 continue;
             }
-            let answer = self.requests.get::<CsiDriverWire>(&**name, None, &Span::disabled()).await;
+            let answer = self
+                .requests
+                .get::<CsiDriverWire>(&**name, None, &Span::disabled())
+                .await;
             let answer = answer.map(CsiDriver::from);
             if let Err(error) = &answer {
                 match error.kind {

@@ -31,7 +31,7 @@ use crate::findings::FindingsHandle;
 use crate::lease::LeaderState;
 use crate::queue::Queue;
 use crate::runtime::reservation::Reservations;
-use crate::runtime::{DriverPhase, DriverState, DriverTask};
+use crate::runtime::{DriverPhase, DriverState, DriverStateSender, DriverTask};
 
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_mins(1);
@@ -147,7 +147,7 @@ impl Drivers {
 
     fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, known_as: Option<Name>, faults: u32) {
         let (settings, settings_seen) = watch::channel(config.clone());
-        let (status, mut status_seen) = watch::channel(DriverState::new());
+        let (status, mut status_seen) = watch::channel(DriverState::default());
         // The status is written anew, as the task is another one.
         status_seen.mark_changed();
         let queue = Arc::new(Mutex::new(None));
@@ -171,7 +171,7 @@ impl Drivers {
             stop: stop.clone(),
             cut_off: self.cut_off.clone(),
             removed: removed.clone(),
-            status,
+            status: DriverStateSender::new(status),
         };
         let task = self.tasks.spawn(task.run());
         info!(config = name, endpoint = %config.endpoint, "driver task started");

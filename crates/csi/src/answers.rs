@@ -21,51 +21,44 @@ pub struct Answers {
 
 /// Counts the answers over one connection. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AnswerCounter(Arc<Counted>);
+pub(super) struct AnswerCounter(Arc<AnswerCounterInner>);
 
 #[derive(Debug, Default)]
-struct Counted {
+struct AnswerCounterInner {
     answers: watch::Sender<Answers>,
-    out: Mutex<CallsOut>,
+    /// How many calls have begun and not ended, and since when there are some and none was answered.
+    pending: Mutex<(usize, Option<Instant>)>,
 }
 
-/// The calls that have begun and not ended.
-#[derive(Debug, Default)]
-struct CallsOut {
-    count: usize,
-    /// Since when there are some and none was answered.
-    silent_since: Option<Instant>,
-}
-
-/// A call that has begun. It is over when this is dropped.
+/// A call that has begun. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct PendingCall {
-    counted: Arc<Counted>,
+    counter: AnswerCounter,
     is_of_controller: bool,
     /// The answers before it.
     before: u64,
 }
 
 impl AnswerCounter {
-    /// Follows the count. A change is shown when an answer goes missing, and when one comes after that.
+    /// Follows the count. A change is shown when an answer is missing, and when one comes after that.
     pub fn subscribe(&self) -> watch::Receiver<Answers> {
         self.0.answers.subscribe()
     }
 
-    /// Since when calls are out and none was answered; none while nothing is out.
+    /// Since when calls are pending and none was answered; none while nothing is pending.
     pub fn silent_since(&self) -> Option<Instant> {
-        self.0.out.lock().silent_since
+        self.0.pending.lock().1
     }
 
     /// A call begins, of the method with this path.
-    pub fn begin(&self, method: &str) -> PendingCall {
-        let mut out = self.0.out.lock();
-        out.count += 1;
-        out.silent_since.get_or_insert_with(Instant::now);
-        drop(out);
+    pub fn begin(&self, path: &str) -> PendingCall {
+        let mut pending = self.0.pending.lock();
+        pending.0 += 1;
+        pending.1.get_or_insert_with(Instant::now);
+        drop(pending);
         PendingCall {
-            counted: self.0.clone(),
-            is_of_controller: method.starts_with("/csi.v1.Controller/"),
+            counter: self.clone(),
+            is_of_controller: path.starts_with("/csi.v1.Controller/"),
             before: self.0.answers.borrow().count,
         }
     }
@@ -74,10 +67,10 @@ impl AnswerCounter {
 impl PendingCall {
     /// The call has ended; `answered` says whether the driver itself said how.
     pub fn end(self, answered: bool) {
-        if answered && let Some(since) = &mut self.counted.out.lock().silent_since {
+        if answered && let Some(since) = &mut self.counter.0.pending.lock().1 {
             *since = Instant::now();
         }
-        self.counted.answers.send_if_modified(|answers| {
+        self.counter.0.answers.send_if_modified(|answers| {
             if answered {
                 answers.count += 1;
                 answers.of_controller += u64::from(self.is_of_controller);
@@ -95,10 +88,10 @@ impl PendingCall {
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        let mut out = self.counted.out.lock();
-        out.count = out.count.saturating_sub(1);
-        if out.count == 0 {
-            out.silent_since = None;
+        let mut pending = self.counter.0.pending.lock();
+        pending.0 = pending.0.saturating_sub(1);
+        if pending.0 == 0 {
+            pending.1 = None;
         }
     }
 }

@@ -1,22 +1,49 @@
-//! How a call of a driver ended when it did not end well.
+//! How a call ended that did not answer OK.
 
 use std::time::Duration;
 use thiserror::Error;
 use tonic::Code;
 
-use crate::decide::Failure;
+use crate::apiserver::SecretData;
+use crate::decide::{Failure, cut, plain, scrub};
 use crate::telemetry::names;
+
+/// Longest text of a driver in an error; the API server takes a quarter of it.
+pub(super) const MAX_MESSAGE_BYTES: usize = 4096;
 
 /// A call that did not answer OK.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("rpc error: code = {} desc = {message}", names::code_camel_case(*.code))]
 pub struct CallError {
-    /// The gRPC code; our own deadline reads DEADLINE_EXCEEDED.
+    /// The gRPC code; DEADLINE_EXCEEDED when the deadline of the operator passed.
     pub code: Code,
-    /// The driver's words, free of secrets and control characters.
+    /// Text of the driver, free of secrets and control characters.
     pub message: String,
-    /// Whether it was the transport that failed, so that no driver said this.
+    /// Whether the transport failed: no driver sent this error.
     pub transport: bool,
+}
+
+impl CallError {
+    /// An answer that cannot be read. The driver may have done what the call asked for, hence a code that does not deny it.
+    pub(super) fn unreadable(why: &str) -> Self {
+        Self {
+            code: Code::Unavailable,
+            message: format!("the driver's answer cannot be read: {why}"),
+            transport: false,
+        }
+    }
+
+    /// The deadline of the operator passed.
+    pub(super) fn deadline_exceeded(deadline: Duration) -> Self {
+        Self {
+            code: Code::DeadlineExceeded,
+            message: format!(
+                "context deadline exceeded: no answer from the driver within {} s",
+                deadline.as_secs_f64()
+            ),
+            transport: false,
+        }
+    }
 }
 
 impl From<&CallError> for Failure {
@@ -28,23 +55,9 @@ impl From<&CallError> for Failure {
     }
 }
 
-/// The driver may have done what it was asked to, so that this is not told by a code that would say it did not.
-pub(super) fn unreadable(why: &str) -> CallError {
-    CallError {
-        code: Code::Unavailable,
-        message: format!("the driver's answer cannot be read: {why}"),
-        transport: false,
-    }
-}
-
-/// Our own deadline passed.
-pub(super) fn deadline_exceeded(deadline: Duration) -> CallError {
-    CallError {
-        code: Code::DeadlineExceeded,
-        message: format!(
-            "context deadline exceeded: no answer from the driver within {} s",
-            deadline.as_secs_f64()
-        ),
-        transport: false,
-    }
+/// A text of the driver that may be shown: without the secrets of the call, on one line, and at most `limit` bytes long.
+pub(super) fn presentable(text: &str, secrets: Option<&SecretData>, limit: usize) -> String {
+    let values = secrets.into_iter().flat_map(|secrets| secrets.expose().values());
+    let scrubbed = scrub(text, values.map(String::as_str));
+    cut(&plain(&scrubbed), limit).to_owned()
 }

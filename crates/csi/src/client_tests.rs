@@ -6,7 +6,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tonic::Code;
 
-use super::{CallError, CsiClient, DriverConnection};
+use super::{
+    CallError, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume, CsiClient,
+    DriverConnection, GetPluginCapabilities, GetPluginInfo, Probe,
+};
 use crate::api::validated::Endpoint;
 use crate::apiserver::SecretData;
 use crate::decide::{self, AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
@@ -80,12 +83,17 @@ impl ClientFixture {
             volume_context: &context,
             former: Vec::new(),
         };
-        within(self.client.publish(&plan, secrets, deadline, parent)).await
+        let call = ControllerPublishVolume {
+            request: &plan,
+            secrets,
+        };
+        within(self.client.call(&call, deadline, parent)).await
     }
 
     pub async fn unpublish(&self, secrets: Option<&SecretData>) -> Result<(), CallError> {
         let place = VolumeOnNode::new("v", "n").unwrap();
-        within(self.client.unpublish(place, secrets, LONG, &Span::disabled())).await
+        let call = ControllerUnpublishVolume { place, secrets };
+        within(self.client.call(&call, LONG, &Span::disabled())).await
     }
 }
 
@@ -167,7 +175,7 @@ async fn waiting_for_the_connection_counts_against_the_deadline() {
     let socket = folder.path().join("silent.sock");
     let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
     let client = client_of(&socket);
-    let error = within(client.probe(Duration::from_millis(200), &Span::disabled()))
+    let error = within(client.call(&Probe, Duration::from_millis(200), &Span::disabled()))
         .await
         .unwrap_err();
     assert_eq!(error.code, Code::DeadlineExceeded);
@@ -240,7 +248,7 @@ async fn an_answer_without_measure_is_an_error() {
         settings.vendor_version = "x".repeat(5 << 20);
     }))
     .await;
-    let error = within(stage.client.plugin_info(LONG, &Span::disabled()))
+    let error = within(stage.client.call(&GetPluginInfo, LONG, &Span::disabled()))
         .await
         .unwrap_err();
     assert_eq!((error.code, error.transport), (Code::Unavailable, false), "{error}");
@@ -254,7 +262,9 @@ async fn an_answer_without_measure_is_an_error() {
     stage
         .driver
         .settings(|settings| settings.vendor_version = "1".to_owned());
-    let info = within(stage.client.plugin_info(LONG, &Span::disabled())).await.unwrap();
+    let info = within(stage.client.call(&GetPluginInfo, LONG, &Span::disabled()))
+        .await
+        .unwrap();
     assert_eq!((info.name.as_str(), info.vendor_version.as_str()), ("client.test", "1"));
 }
 
@@ -317,7 +327,13 @@ async fn capabilities_are_reported_by_name() {
     use ControllerCapability::{ListVolumes, PublishReadonly, PublishUnpublishVolume};
     let some = MockDriver::builder("client.test").capabilities([PublishUnpublishVolume, ListVolumes, PublishReadonly]);
     let stage = ClientFixture::of(some).await;
-    let report = within(stage.client.capabilities(LONG, &Span::disabled()))
+    let quiet = Span::disabled();
+    assert!(
+        within(stage.client.call(&GetPluginCapabilities, LONG, &quiet))
+            .await
+            .unwrap()
+    );
+    let report = within(stage.client.call(&ControllerGetCapabilities, LONG, &quiet))
         .await
         .unwrap();
     assert_eq!(
@@ -327,11 +343,10 @@ async fn capabilities_are_reported_by_name() {
     assert!(report.bits.publish_unpublish && report.bits.publish_readonly && report.bits.list_volumes);
     assert!(!report.bits.single_node_multi_writer && !report.bits.list_volumes_published_nodes);
     let none = ClientFixture::of(MockDriver::builder("client.test").without_controller_service()).await;
-    let report = within(none.client.capabilities(LONG, &Span::disabled())).await.unwrap();
-    assert_eq!((report.bits, report.names.len()), (decide::Capabilities::default(), 0));
     assert!(
-        none.driver.calls_of(Method::ControllerGetCapabilities).is_empty(),
-        "who has no controller is not asked"
+        !within(none.client.call(&GetPluginCapabilities, LONG, &quiet))
+            .await
+            .unwrap()
     );
 }
 
@@ -339,12 +354,12 @@ async fn capabilities_are_reported_by_name() {
 async fn a_connection_is_used_once() {
     let stage = ClientFixture::new().await;
     let quiet = Span::disabled();
-    assert!(within(stage.client.probe(LONG, &quiet)).await.unwrap());
+    assert!(within(stage.client.call(&Probe, LONG, &quiet)).await.unwrap());
     within(stage.driver.stop()).await;
     within(stage.client.connection().lost()).await;
     stage.driver.start_again().await.unwrap();
     let asked = stage.driver.calls().len();
-    let error = within(stage.client.probe(LONG, &quiet)).await.unwrap_err();
+    let error = within(stage.client.call(&Probe, LONG, &quiet)).await.unwrap_err();
     assert!(error.transport, "{error}");
     assert_eq!(
         stage.driver.calls().len(),
@@ -352,5 +367,5 @@ async fn a_connection_is_used_once() {
         "who answers now was not asked who it is"
     );
     let fresh = client_of(&stage.folder.path().join("csi.sock"));
-    assert!(within(fresh.probe(LONG, &quiet)).await.unwrap());
+    assert!(within(fresh.call(&Probe, LONG, &quiet)).await.unwrap());
 }

@@ -5,24 +5,26 @@
 
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::{fmt, io};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint as TonicEndpoint, Uri};
+use tonic::body::Body;
+use tonic::transport::{Endpoint as TonicEndpoint, Uri};
+use tower::{BoxError, Service};
 
 use super::answers::{AnswerCounter, Answers};
 use super::dial::{DialError, DialTarget, DialedStream, NetworkAddress};
+use super::grpc_status::{CallService, recording_status};
 use super::tls::TlsTarget;
 use crate::api::validated::Endpoint;
 
 /// A status message of the driver travels in a header; beyond this size its code would be lost with it.
 const MAX_HEADER_BYTES: u32 = 1 << 20;
 
-/// Whether the connection stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LinkState {
     #[default]
@@ -31,35 +33,48 @@ enum LinkState {
     Lost,
 }
 
-/// Whether bytes may go to the driver now.
-type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// A channel to one driver, with the state of the connection under it.
-#[derive(Clone, Debug)]
-pub struct DriverConnection {
-    channel: Channel,
-    address: Arc<str>,
+/// What the client and the stream of a connection share.
+struct Link {
+    /// Socket path, or host and port.
+    address: Box<str>,
     server: NetworkAddress,
-    peer: Arc<OnceLock<NetworkAddress>>,
-    link: Arc<watch::Sender<LinkState>>,
-    dial_error: Arc<Mutex<Option<DialError>>>,
-    permit: Gate,
-    answers: AnswerCounter,
+    peer: OnceLock<NetworkAddress>,
+    state: watch::Sender<LinkState>,
+    dial_error: Mutex<Option<DialError>>,
+    /// Whether bytes may go to the driver now; none while nothing forbids it.
+    permit: Mutex<Option<Permit>>,
 }
 
-/// What is asked before each write, if anything is.
-#[derive(Clone, Default)]
-struct Gate(Arc<Mutex<Option<Permit>>>);
+type Permit = Box<dyn Fn() -> bool + Send + Sync>;
 
-impl Gate {
-    fn is_open(&self) -> bool {
-        self.0.lock().as_ref().is_none_or(|permit| permit())
+impl Link {
+    fn new(address: String, server: NetworkAddress) -> Arc<Self> {
+        Arc::new(Self {
+            address: address.into(),
+            server,
+            peer: OnceLock::new(),
+            state: watch::Sender::default(),
+            dial_error: Mutex::default(),
+            permit: Mutex::default(),
+        })
     }
 }
 
-impl std::fmt::Debug for Gate {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Gate").field("open", &self.is_open()).finish()
+/// The way of calls to one driver, with the state of the connection under it.
+#[derive(Clone)]
+pub struct DriverConnection {
+    service: CallService,
+    link: Arc<Link>,
+    answers: AnswerCounter,
+}
+
+impl fmt::Debug for DriverConnection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("DriverConnection")
+            .field("address", &self.link.address)
+            .field("state", &*self.link.state.borrow())
+            .finish_non_exhaustive()
     }
 }
 
@@ -71,38 +86,43 @@ impl DriverConnection {
 
     /// Prepares a connection to `host` (an IPv6 address in brackets) by TLS; it is dialled by the first call.
     pub fn secured(host: &str, port: u16, tls: TlsTarget) -> Self {
-        let address = format!("{host}:{port}");
-        let tls = Box::new(tls);
-        Self::to(DialTarget::Tls { address, tls })
+        Self::to(DialTarget::Tls(format!("{host}:{port}"), Box::new(tls)))
+    }
+
+    /// A driver in this process, such as a model of one: nothing is dialled, and calls go to `service`.
+    pub fn in_process<S>(service: S) -> Self
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Body>, Future: Send> + Clone + Send + Sync + 'static,
+        S::Error: Into<BoxError>,
+    {
+        let address = "in-process";
+        let server = NetworkAddress {
+            address: address.into(),
+            port: None,
+        };
+        Self {
+            service: recording_status(service),
+            link: Link::new(address.to_owned(), server),
+            answers: AnswerCounter::default(),
+        }
     }
 
     fn to(target: DialTarget) -> Self {
-        let link = Arc::new(watch::Sender::new(LinkState::default()));
-        let dial_error = Arc::new(Mutex::new(None));
-        let address = target.address().into();
-        let (server, peer, permit) = (target.server(), Arc::default(), Gate::default());
-        let dialler = Dialer {
+        let link = Link::new(target.address(), target.server());
+        let dialer = Dialer {
             target: Arc::new(target),
-            peer: Arc::clone(&peer),
             link: link.clone(),
-            error: dial_error.clone(),
-            permit: permit.clone(),
         };
-        // The URI only fills `:authority`; where to go is the dialler's business. gRPC for Go says "localhost" too.
+        // The URI only fills `:authority`; where to go is decided by the dialer. gRPC for Go sends "localhost" too.
         let channel = TonicEndpoint::from_static("http://localhost")
             .http2_max_header_list_size(MAX_HEADER_BYTES)
             .connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
-                let dialler = dialler.clone();
-                async move { dialler.dial().await }
+                let dialer = dialer.clone();
+                async move { dialer.dial().await }
             }));
         Self {
-            channel,
-            address,
-            server,
-            peer,
+            service: recording_status(channel),
             link,
-            dial_error,
-            permit,
             answers: AnswerCounter::default(),
         }
     }
@@ -110,32 +130,32 @@ impl DriverConnection {
     /// Asks this before each write from now on; where it says no, the connection ends. A call goes through queues on its way
     /// to the socket, and the process may stand still while it waits in one: only here is it known when it leaves.
     pub fn writes_only_while(&self, permit: impl Fn() -> bool + Send + Sync + 'static) {
-        *self.permit.0.lock() = Some(Arc::new(permit));
+        *self.link.permit.lock() = Some(Box::new(permit));
     }
 
-    /// The channel for calls.
-    pub fn channel(&self) -> Channel {
-        self.channel.clone()
+    /// Carries calls to the driver.
+    pub(super) fn service(&self) -> CallService {
+        self.service.clone()
     }
 
     /// Socket path or host and port.
     pub fn address(&self) -> &str {
-        &self.address
+        &self.link.address
     }
 
     /// What is dialled, for `server.address` and `server.port`.
-    pub fn server(&self) -> &NetworkAddress {
-        &self.server
+    pub(super) fn server(&self) -> &NetworkAddress {
+        &self.link.server
     }
 
     /// Where the connection goes in fact, once it was made.
-    pub fn peer(&self) -> Option<&NetworkAddress> {
-        self.peer.get()
+    pub(super) fn peer(&self) -> Option<&NetworkAddress> {
+        self.link.peer.get()
     }
 
     /// Why the last dial failed, if it did.
     pub fn dial_error(&self) -> Option<DialError> {
-        self.dial_error.lock().clone()
+        self.link.dial_error.lock().clone()
     }
 
     /// Follows what the driver answers over this connection.
@@ -148,23 +168,22 @@ impl DriverConnection {
         self.answers.silent_since()
     }
 
-    /// Counts the answers.
     pub(super) fn answer_counter(&self) -> &AnswerCounter {
         &self.answers
     }
 
     /// Whether the connection was made and lost.
     pub fn is_lost(&self) -> bool {
-        *self.link.borrow() == LinkState::Lost
+        *self.link.state.borrow() == LinkState::Lost
     }
 
-    /// A call was turned away because the connection takes no more. A driver that says goodbye (GOAWAY) may still have calls
-    /// to finish, so that nothing else shows it.
+    /// A call was turned away because the connection takes no more. A driver that sends GOAWAY may still have calls to finish, so
+    /// that nothing else shows it.
     pub(super) fn goaway_received(&self) {
-        self.link.send_if_modified(|link| {
-            let up = *link == LinkState::Up;
+        self.link.state.send_if_modified(|state| {
+            let up = *state == LinkState::Up;
             if up {
-                *link = LinkState::Lost;
+                *state = LinkState::Lost;
             }
             up
         });
@@ -172,7 +191,7 @@ impl DriverConnection {
 
     /// Makes the connection a lost one, as its end on the wire does.
     pub fn lose(&self) {
-        self.link.send_replace(LinkState::Lost);
+        self.link.state.send_replace(LinkState::Lost);
     }
 
     /// Resolves when the connection was lost; never while it was not made.
@@ -180,60 +199,54 @@ impl DriverConnection {
     /// A unix socket shows the end of the peer at once, so that no keep-alive is needed; a driver on gRPC for Go would
     /// even hang up on one.
     pub async fn lost(&self) {
-        let mut link = self.link.subscribe();
+        let mut state = self.link.state.subscribe();
         // The sender lives as long as `self`.
-        let _lost = link.wait_for(|link| *link == LinkState::Lost).await;
+        let _lost = state.wait_for(|state| *state == LinkState::Lost).await;
     }
 }
 
 #[derive(Clone)]
 struct Dialer {
     target: Arc<DialTarget>,
-    peer: Arc<OnceLock<NetworkAddress>>,
-    link: Arc<watch::Sender<LinkState>>,
-    error: Arc<Mutex<Option<DialError>>>,
-    permit: Gate,
+    link: Arc<Link>,
 }
 
 impl Dialer {
-    async fn dial(&self) -> io::Result<TokioIo<GuardedStream>> {
-        if *self.link.borrow() != LinkState::NotDialled {
+    async fn dial(&self) -> io::Result<TokioIo<LinkStream>> {
+        let Self { target, link } = self;
+        if *link.state.borrow() != LinkState::NotDialled {
             return Err(io::Error::new(
                 io::ErrorKind::NotConnected,
                 "the connection to the driver was lost",
             ));
         }
-        let stream = self.target.dial().await.map_err(|error| {
-            *self.error.lock() = Some(error.clone());
+        let stream = target.dial().await.map_err(|error| {
+            *link.dial_error.lock() = Some(error.clone());
             io::Error::other(error)
         })?;
-        *self.error.lock() = None;
-        if let Some(peer) = self.target.peer(&stream) {
+        *link.dial_error.lock() = None;
+        if let Some(peer) = target.peer(&stream) {
             // A connection is made once, so that nothing is there yet.
-            let _kept = self.peer.set(peer);
+            let _kept = link.peer.set(peer);
         }
-        self.link.send_replace(LinkState::Up);
-        Ok(TokioIo::new(GuardedStream {
+        link.state.send_replace(LinkState::Up);
+        Ok(TokioIo::new(LinkStream {
             stream,
-            dialler: self.clone(),
-            _guard: LinkGuard(self.link.clone()),
+            dialer: self.clone(),
         }))
     }
 }
 
-/// Reports the end of the connection when its stream is dropped.
-struct LinkGuard(Arc<watch::Sender<LinkState>>);
-
-impl Drop for LinkGuard {
-    fn drop(&mut self) {
-        self.0.send_replace(LinkState::Lost);
-    }
+/// The stream of a connection. The connection is lost when this is dropped.
+struct LinkStream {
+    stream: DialedStream,
+    dialer: Dialer,
 }
 
-struct GuardedStream {
-    stream: DialedStream,
-    dialler: Dialer,
-    _guard: LinkGuard,
+impl Drop for LinkStream {
+    fn drop(&mut self) {
+        self.dialer.link.state.send_replace(LinkState::Lost);
+    }
 }
 
 macro_rules! forward {
@@ -246,28 +259,30 @@ macro_rules! forward {
     };
 }
 
-impl AsyncRead for GuardedStream {
+impl AsyncRead for LinkStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let io = self.get_mut();
         let read = forward!(io, poll_read, cx, buffer);
         if let Poll::Ready(Err(error)) = &read
-            && let Some(explained) = io.dialler.target.explain(error)
+            && let Some(explained) = io.dialer.target.explain(error)
         {
-            *io.dialler.error.lock() = Some(explained);
+            *io.dialer.link.dial_error.lock() = Some(explained);
         }
         read
     }
 }
 
-impl AsyncWrite for GuardedStream {
+impl AsyncWrite for LinkStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let io = self.get_mut();
-        if !io.dialler.permit.is_open() {
+        let permit = io.dialer.link.permit.lock();
+        if permit.as_ref().is_some_and(|permit| !permit()) {
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
                 "nothing may be sent to the driver any more",
             )));
         }
+        drop(permit);
         forward!(io, poll_write, cx, bytes)
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::client_tests::{client_of, within};
-use super::{CsiClient, DialError, DriverConnection};
+use super::{CsiClient, DialError, DialFault, DriverConnection, Probe};
 use crate::api::condition::ConditionReason;
 use crate::api::validated::{Endpoint, LoopbackHost};
 use crate::telemetry::{Metrics, Span};
@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// The error of a call over an endpoint that cannot be dialled.
 async fn refused(client: &CsiClient) -> DialError {
-    let error = within(client.probe(LONG, &Span::disabled())).await.unwrap_err();
+    let error = within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap_err();
     assert!(error.transport, "{error}");
     let dial = client.connection().dial_error().expect("the dial failed");
     assert_eq!(error.message, dial.to_string(), "the call says why");
@@ -30,7 +30,7 @@ async fn a_missing_socket_is_named() {
         let client = client_of(&folder.path().join(path));
         let error = refused(&client).await;
         assert!(
-            matches!(&error, DialError::SocketMissing { path: found, .. } if found.ends_with(path)),
+            matches!(error.fault, DialFault::SocketMissing(_)) && error.address.ends_with(path),
             "{error}"
         );
         assert_eq!(error.reason(), ConditionReason::SocketMissing);
@@ -48,7 +48,7 @@ async fn a_file_that_is_no_socket_is_named() {
     std::fs::write(&file, "").unwrap();
     for path in [file, folder.path().to_owned()] {
         let error = refused(&client_of(&path)).await;
-        assert!(matches!(error, DialError::NotASocket { .. }), "{error}");
+        assert!(matches!(error.fault, DialFault::NotASocket(_)), "{error}");
     }
 }
 
@@ -76,9 +76,9 @@ async fn a_port_that_nobody_listens_on_is_named() {
     let error = refused(&client).await;
     assert_eq!(
         error,
-        DialError::Refused {
+        DialError {
             address: format!("127.0.0.1:{port}"),
-            socket: None,
+            fault: DialFault::Refused(None),
         }
     );
 }
@@ -90,7 +90,7 @@ async fn a_driver_that_appears_is_dialled_by_the_next_call() {
     let client = client_of(&socket);
     refused(&client).await;
     let _driver = MockDriver::builder("late.test").start(&socket).await.unwrap();
-    assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
+    assert!(within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap());
     assert_eq!(client.connection().dial_error(), None);
 }
 
@@ -103,7 +103,7 @@ async fn a_loss_is_seen_at_once_and_only_then() {
         let client = client_of(&socket);
         let connection = client.connection();
         assert!(connection.lost().now_or_never().is_none(), "not dialled yet");
-        assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
+        assert!(within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap());
         assert!(connection.lost().now_or_never().is_none());
         if stop {
             within(driver.stop()).await;
@@ -129,7 +129,7 @@ async fn a_loss_is_seen_on_tcp_as_well() {
         port: address.port(),
     };
     let client = CsiClient::new(DriverConnection::new(&endpoint), Metrics::default());
-    assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
+    assert!(within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap());
     within(driver.stop()).await;
     within(client.connection().lost()).await;
 }
@@ -148,7 +148,7 @@ async fn the_kernel_looks_after_a_connection_over_tcp() {
             DriverConnection::new(&Endpoint::Http { host, port }),
             Metrics::default(),
         );
-        within(client.probe(LONG, &Span::disabled())).await.unwrap();
+        within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap();
         // Columns: number, local address, remote address, state, queues, timer and when it is due. 02 is that of keep-alive; 01
         // is that of what is not confirmed yet.
         let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
@@ -176,9 +176,9 @@ async fn what_waits_in_the_connection_is_not_sent_without_permission() {
     client
         .connection()
         .writes_only_while(move || permit.load(Ordering::SeqCst));
-    within(client.probe(LONG, &span)).await.unwrap();
+    within(client.call(&Probe, LONG, &span)).await.unwrap();
     let before = driver.calls_of(Method::Probe).len();
-    let mut call = std::pin::pin!(client.probe(LONG, &span));
+    let mut call = std::pin::pin!(client.call(&Probe, LONG, &span));
     // The call is made, and the task of the connection has not had its turn.
     assert!(call.as_mut().now_or_never().is_none());
     open.store(false, Ordering::SeqCst);

@@ -9,17 +9,14 @@ const OWNER: u32 = 0o700;
 const GROUP: u32 = 0o070;
 const OTHERS: u32 = 0o007;
 /// As many symlinks as the kernel follows.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Whom a file belongs to, and who may do what with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilePermissions {
-    /// User ID of the owner.
-    pub uid: u32,
-    /// Group ID.
-    pub gid: u32,
-    /// Permission bits.
-    pub mode: u32,
+    uid: u32,
+    gid: u32,
+    mode: u32,
 }
 
 impl From<&Metadata> for FilePermissions {
@@ -38,12 +35,10 @@ impl fmt::Display for FilePermissions {
 /// Who this process is to the file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessIds {
-    /// User ID.
-    pub uid: u32,
-    /// Group ID.
-    pub gid: u32,
-    /// Further groups.
-    pub groups: Vec<u32>,
+    uid: u32,
+    gid: u32,
+    /// Supplementary groups.
+    groups: Vec<u32>,
 }
 
 impl ProcessIds {
@@ -101,13 +96,13 @@ impl fmt::Display for ProcessIds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessBarrier {
     /// The socket, or the directory on the way that cannot be entered.
-    pub path: PathBuf,
+    path: PathBuf,
     /// Whether it is such a directory.
-    pub directory: bool,
+    directory: bool,
     /// Whom it belongs to; `None` when even that cannot be seen.
-    pub file: Option<FilePermissions>,
+    file: Option<FilePermissions>,
     /// Who we are; `None` when the kernel does not tell.
-    pub ourselves: Option<ProcessIds>,
+    ourselves: Option<ProcessIds>,
 }
 
 impl AccessBarrier {
@@ -197,7 +192,7 @@ struct ExistingPath {
 /// Follows symlinks that lead to something that can be seen.
 fn deepest(path: &Path) -> Option<ExistingPath> {
     let mut path = path.to_owned();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let (found, meta) = path
             .ancestors()
             .find_map(|part| Some((part.to_owned(), fs::symlink_metadata(part).ok()?)))?;

@@ -14,7 +14,7 @@ use tower::ServiceExt;
 use super::diagnose::{self, AccessBarrier, FilePermissions};
 use super::tls::{TlsConnectError, TlsTarget};
 use crate::api::condition::ConditionReason;
-use crate::api::validated::{Endpoint, LoopbackHost};
+use crate::api::validated::Endpoint;
 use crate::error_chain::chain;
 
 /// The whole of a dial: name, connection and TLS. It is part of the deadline of the call that dials.
@@ -29,90 +29,61 @@ const KEEPALIVE_RETRIES: u32 = 4;
 /// The same for a peer that does not confirm what was sent.
 const USER_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Why a driver's endpoint cannot be dialled.
+/// Why an endpoint cannot be dialled.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum DialError {
-    /// Nothing is there.
-    #[error("{path}: no such socket; {hint}")]
-    SocketMissing {
-        /// The socket.
-        path: String,
-        /// What is missing, and what mends it.
-        hint: String,
-    },
-    /// Something else is there.
-    #[error("{path}: {found}")]
-    NotASocket {
-        /// The path.
-        path: String,
-        /// What it is, and what mends it.
-        found: String,
-    },
-    /// The path is longer than the kernel takes.
-    #[error("{path}: {} bytes are too long for the path of a socket, which may have 107; mount its directory at a shorter path", .path.len())]
-    PathTooLong {
-        /// The path.
-        path: String,
-    },
-    /// Permissions forbid it.
-    #[error("{path}: {barrier}")]
-    PermissionDenied {
-        /// The socket.
-        path: String,
-        /// What forbids it, and what mends it.
-        barrier: Box<AccessBarrier>,
-    },
-    /// Nobody listens.
-    #[error("{address}: connection refused; the driver is not listening (any more){}", in_brackets(.socket.as_ref()))]
-    Refused {
-        /// Socket path or host and port.
-        address: String,
-        /// Whom the socket belongs to.
-        socket: Option<FilePermissions>,
-    },
+#[error("{address}: {fault}")]
+pub struct DialError {
+    /// Socket path, or host and port.
+    pub address: String,
+    /// What is wrong there, and how to fix it.
+    pub fault: DialFault,
+}
+
+/// What is wrong with an endpoint.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum DialFault {
+    /// Nothing is at the path; with what is missing and how to fix it.
+    #[error("no such socket; {0}")]
+    SocketMissing(String),
+    /// Something else is at the path; with what that is and how to fix it.
+    #[error("{0}")]
+    NotASocket(String),
+    /// The path has this many bytes, more than the kernel takes.
+    #[error(
+        "{0} bytes are too long for the path of a socket, which may have 107; mount its directory at a shorter path"
+    )]
+    PathTooLong(usize),
+    /// The permissions of the socket or of a directory on the way forbid it.
+    #[error("{0}")]
+    PermissionDenied(Box<AccessBarrier>),
+    /// Nobody listens; with the permissions of a unix socket.
+    #[error("connection refused; the driver is not listening (any more){}", in_brackets(.0.as_ref()))]
+    Refused(Option<FilePermissions>),
     /// The driver does not accept the connections that wait already.
-    #[error("{address}: the listen queue is full; is the driver hanging?")]
-    Busy {
-        /// The socket.
-        address: String,
-    },
-    /// No TLS connection.
-    #[error("{address}: TLS failed: {fault}")]
-    Tls {
-        /// Host and port.
-        address: String,
-        /// Why.
-        fault: TlsConnectError,
-    },
-    /// It took too long.
-    #[error("{address}: no connection within {} s", .limit.as_secs())]
-    TimedOut {
-        /// Socket path or host and port.
-        address: String,
-        /// How long it was tried.
-        limit: Duration,
-    },
-    /// Anything else.
-    #[error("{address}: {message}")]
-    Other {
-        /// Socket path or host and port.
-        address: String,
-        /// The system's words.
-        message: String,
-    },
+    #[error("the listen queue is full; is the driver hanging?")]
+    Busy,
+    /// The TCP connection was made, and the one of TLS was not.
+    #[error("TLS failed: {0}")]
+    Tls(TlsConnectError),
+    /// There was no connection within this time.
+    #[error("no connection within {} s", .0.as_secs())]
+    TimedOut(Duration),
+    /// Another error of the system, in its words.
+    #[error("{0}")]
+    Other(String),
 }
 
 impl DialError {
     /// Reason for the condition DriverReachable.
     pub fn reason(&self) -> ConditionReason {
-        match self {
-            Self::SocketMissing { .. } => ConditionReason::SocketMissing,
-            Self::NotASocket { .. } => ConditionReason::NotASocket,
-            Self::PermissionDenied { .. } => ConditionReason::PermissionDenied,
-            Self::Refused { .. } => ConditionReason::ConnectionRefused,
-            Self::Tls { .. } => ConditionReason::TlsFailed,
-            Self::TimedOut { .. } => ConditionReason::Timeout,
-            Self::PathTooLong { .. } | Self::Busy { .. } | Self::Other { .. } => ConditionReason::DialFailed,
+        match self.fault {
+            DialFault::SocketMissing(_) => ConditionReason::SocketMissing,
+            DialFault::NotASocket(_) => ConditionReason::NotASocket,
+            DialFault::PermissionDenied(_) => ConditionReason::PermissionDenied,
+            DialFault::Refused(_) => ConditionReason::ConnectionRefused,
+            DialFault::Tls(_) => ConditionReason::TlsFailed,
+            DialFault::TimedOut(_) => ConditionReason::Timeout,
+            DialFault::PathTooLong(_) | DialFault::Busy | DialFault::Other(_) => ConditionReason::DialFailed,
         }
     }
 }
@@ -127,8 +98,7 @@ pub(super) enum DialedStream {
 
 /// One end of a connection: a host or IP address and its port, or the path of a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NetworkAddress {
-    /// Host, IP address or path.
+pub(super) struct NetworkAddress {
     pub address: Arc<str>,
     /// None for a unix socket.
     pub port: Option<u16>,
@@ -147,31 +117,20 @@ impl NetworkAddress {
 #[derive(Clone, Debug)]
 pub(super) enum DialTarget {
     Unix(PathBuf),
-    Loopback {
-        host: LoopbackHost,
-        port: u16,
-    },
-    Tls {
-        address: String,
-        tls: Box<TlsTarget>,
-    },
-    /// An https endpoint for which there are no certificates; settings that were checked have them.
-    Bare {
-        address: String,
-    },
+    /// Host and port, without TLS.
+    Tcp(String),
+    /// Host and port, with TLS.
+    Tls(String, Box<TlsTarget>),
+    /// Host and port of an https endpoint for which there are no certificates; settings that were checked have them.
+    Bare(String),
 }
 
 impl DialTarget {
     pub fn plain(endpoint: &Endpoint) -> Self {
         match endpoint {
             Endpoint::Unix(path) => Self::Unix(path.clone()),
-            Endpoint::Http { host, port } => Self::Loopback {
-                host: *host,
-                port: *port,
-            },
-            Endpoint::Https { host, port } => Self::Bare {
-                address: format!("{host}:{port}"),
-            },
+            Endpoint::Http { host, port } => Self::Tcp(format!("{}:{port}", host.as_str())),
+            Endpoint::Https { host, port } => Self::Bare(format!("{host}:{port}")),
         }
     }
 
@@ -179,8 +138,7 @@ impl DialTarget {
     pub fn address(&self) -> String {
         match self {
             Self::Unix(path) => path.display().to_string(),
-            Self::Loopback { host, port } => format!("{}:{port}", host.as_str()),
-            Self::Tls { address, .. } | Self::Bare { address } => address.clone(),
+            Self::Tcp(address) | Self::Tls(address, _) | Self::Bare(address) => address.clone(),
         }
     }
 
@@ -188,8 +146,7 @@ impl DialTarget {
     pub fn server(&self) -> NetworkAddress {
         let (host, port) = match self {
             Self::Unix(path) => return NetworkAddress::socket(path),
-            Self::Loopback { host, port } => (host.as_str(), Some(*port)),
-            Self::Tls { address, .. } | Self::Bare { address } => match address.rsplit_once(':') {
+            Self::Tcp(address) | Self::Tls(address, _) | Self::Bare(address) => match address.rsplit_once(':') {
                 Some((host, port)) => (host, port.parse().ok()),
                 None => (&**address, None),
             },
@@ -217,55 +174,45 @@ impl DialTarget {
     }
 
     pub async fn dial(&self) -> Result<DialedStream, DialError> {
-        let limit = CONNECT_TIMEOUT;
-        let dialled = tokio::time::timeout(limit, self.connect()).await;
-        dialled.unwrap_or_else(|_| {
-            let address = self.address();
-            Err(DialError::TimedOut { address, limit })
-        })
+        let dialled = tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await;
+        let dialled = dialled.unwrap_or(Err(DialFault::TimedOut(CONNECT_TIMEOUT)));
+        dialled.map_err(|fault| self.error(fault))
     }
 
-    async fn connect(&self) -> Result<DialedStream, DialError> {
+    async fn connect(&self) -> Result<DialedStream, DialFault> {
         match self {
             Self::Unix(path) => UnixStream::connect(path)
                 .await
                 .map(DialedStream::Unix)
                 .map_err(|error| of_socket(path, &error)),
-            Self::Loopback { .. } => over_tcp(&self.address()).await.map(DialedStream::Tcp),
-            Self::Tls { address, tls } => {
+            Self::Tcp(address) => over_tcp(address).await.map(DialedStream::Tcp),
+            Self::Tls(address, tls) => {
                 let stream = over_tcp(address).await?;
                 let secured = tls.connect(stream).await;
                 secured
                     .map(|stream| DialedStream::Tls(Box::new(stream)))
-                    .map_err(|fault| self.tls_error(fault))
+                    .map_err(DialFault::Tls)
             }
-            Self::Bare { address } => Err(DialError::Other {
-                address: address.clone(),
-                message: "https needs certificates; set spec.tls".to_owned(),
-            }),
+            Self::Bare(_) => Err(DialFault::Other("https needs certificates; set spec.tls".to_owned())),
         }
     }
 
     /// What an error of a stream that stood means, if TLS is to blame: a server can refuse a client after the handshake.
     pub fn explain(&self, error: &io::Error) -> Option<DialError> {
         match self {
-            Self::Tls { tls, .. } => tls.fault_of(error).map(|fault| self.tls_error(fault)),
-            Self::Unix(_) | Self::Loopback { .. } | Self::Bare { .. } => None,
+            Self::Tls(_, tls) => Some(self.error(DialFault::Tls(tls.fault_of(error)?))),
+            Self::Unix(_) | Self::Tcp(_) | Self::Bare(_) => None,
         }
     }
 
-    fn tls_error(&self, fault: TlsConnectError) -> DialError {
+    fn error(&self, fault: DialFault) -> DialError {
         let address = self.address();
-        DialError::Tls { address, fault }
+        DialError { address, fault }
     }
 }
 
 /// A connection to `address` (host and port), to the first of its IP addresses that answers.
-async fn over_tcp(address: &str) -> Result<TcpStream, DialError> {
-    let other = |message: String| DialError::Other {
-        address: address.to_owned(),
-        message,
-    };
+async fn over_tcp(address: &str) -> Result<TcpStream, DialFault> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -275,10 +222,11 @@ async fn over_tcp(address: &str) -> Result<TcpStream, DialError> {
     connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
     let uri: Uri = format!("http://{address}")
         .parse()
-        .map_err(|error: http::uri::InvalidUri| other(error.to_string()))?;
+        .map_err(|error: http::uri::InvalidUri| DialFault::Other(error.to_string()))?;
     match connector.oneshot(uri).await {
         Ok(stream) => Ok(stream.into_inner()),
-        Err(error) => Err(of_tcp(address.to_owned(), io_kind(&error), &error)),
+        Err(error) if io_kind(&error) == io::ErrorKind::ConnectionRefused => Err(DialFault::Refused(None)),
+        Err(error) => Err(DialFault::Other(chain(&error))),
     }
 }
 
@@ -289,40 +237,17 @@ fn io_kind(error: &(dyn std::error::Error + 'static)) -> io::ErrorKind {
     io_error.map_or(io::ErrorKind::Other, io::Error::kind)
 }
 
-fn of_tcp(address: String, kind: io::ErrorKind, error: &(dyn std::error::Error + 'static)) -> DialError {
-    match kind {
-        io::ErrorKind::ConnectionRefused => DialError::Refused { address, socket: None },
-        _ => DialError::Other {
-            address,
-            message: chain(error),
-        },
-    }
-}
-
-fn of_socket(path: &Path, error: &io::Error) -> DialError {
-    let address = path.display().to_string();
+fn of_socket(path: &Path, error: &io::Error) -> DialFault {
     match error.kind() {
-        io::ErrorKind::NotFound => DialError::SocketMissing {
-            path: address,
-            hint: diagnose::missing(path),
-        },
-        io::ErrorKind::PermissionDenied => DialError::PermissionDenied {
-            path: address,
-            barrier: Box::new(AccessBarrier::find(path)),
-        },
-        // Whoever does not listen and what is no socket are one error to the kernel.
+        io::ErrorKind::NotFound => DialFault::SocketMissing(diagnose::missing(path)),
+        io::ErrorKind::PermissionDenied => DialFault::PermissionDenied(Box::new(AccessBarrier::find(path))),
+        // To the kernel, a socket that nobody listens on and a file that is no socket are one error.
         kind => match (diagnose::something_else(path), kind) {
-            (_, io::ErrorKind::InvalidInput) => DialError::PathTooLong { path: address },
-            (Some(found), _) => DialError::NotASocket { path: address, found },
-            (None, io::ErrorKind::ConnectionRefused) => DialError::Refused {
-                address,
-                socket: diagnose::facts(path),
-            },
-            (None, io::ErrorKind::WouldBlock) => DialError::Busy { address },
-            (None, _) => DialError::Other {
-                address,
-                message: error.to_string(),
-            },
+            (_, io::ErrorKind::InvalidInput) => DialFault::PathTooLong(path.display().to_string().len()),
+            (Some(found), _) => DialFault::NotASocket(found),
+            (None, io::ErrorKind::ConnectionRefused) => DialFault::Refused(diagnose::facts(path)),
+            (None, io::ErrorKind::WouldBlock) => DialFault::Busy,
+            (None, _) => DialFault::Other(error.to_string()),
         },
     }
 }

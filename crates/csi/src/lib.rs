@@ -3,25 +3,26 @@
 //! Must not hold policy: what to call when is decided elsewhere.
 
 mod answers;
+mod call;
 mod call_error;
+mod calls;
 mod client;
 mod connection;
-mod convert;
 mod diagnose;
 mod dial;
 mod grpc_status;
-mod list;
-mod spans;
 mod tls;
 
 pub use answers::Answers;
+pub use call::Call;
 pub use call_error::CallError;
-pub use client::{CapabilityReport, CsiClient, PluginInfo};
+pub use calls::{
+    CapabilityReport, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume,
+    GetPluginCapabilities, GetPluginInfo, ListVolumes, PluginInfo, Probe, VolumePage, VolumeWithNodes, mode_name,
+};
+pub use client::CsiClient;
 pub use connection::DriverConnection;
-pub use convert::mode_name;
-pub use diagnose::{AccessBarrier, FilePermissions, ProcessIds};
-pub use dial::DialError;
-pub use list::{VolumePage, VolumeWithNodes};
+pub use dial::{DialError, DialFault};
 pub use tls::{ClientCertificates, TlsConnectError, TlsSecretError, TlsTarget};
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use tonic::Code;
 
 use super::client_tests::{ClientFixture, LONG, within};
-use super::{CsiClient, DriverConnection};
+use super::{CsiClient, DriverConnection, GetPluginInfo, Probe};
 use crate::api::validated::Endpoint;
 use crate::telemetry::{Metrics, Span};
 use csi_mock_driver::{Method, MockDriver, Rule};
@@ -16,11 +16,11 @@ async fn calls_before_the_name_is_known_are_counted_under_it() {
     let metrics = Metrics::default();
     let client = CsiClient::new(DriverConnection::new(&Endpoint::Unix(socket)), metrics.clone());
     let quiet = Span::disabled();
-    assert!(within(client.probe(LONG, &quiet)).await.unwrap());
+    assert!(within(client.call(&Probe, LONG, &quiet)).await.unwrap());
     assert!(!metrics.encode_prometheus().contains("/csi.v1.Identity/Probe"));
     let client = client.with_driver_name("client.test".into());
     driver.script(Rule::on(Method::GetPluginInfo).fail(Code::Internal, "no"));
-    within(client.plugin_info(LONG, &quiet)).await.unwrap_err();
+    within(client.call(&GetPluginInfo, LONG, &quiet)).await.unwrap_err();
     let text = metrics.encode_prometheus();
     let count = |method: &str, code: &str| {
         text.lines().any(|line| {
@@ -45,7 +45,9 @@ async fn calls_for_in_tree_volumes_are_marked_as_migrated() {
     let metrics = Metrics::default();
     let endpoint = Endpoint::Unix(stage.folder.path().join("csi.sock"));
     stage.client = CsiClient::new(DriverConnection::new(&endpoint), metrics.clone()).with_driver_name(DRIVER.into());
-    within(stage.client.probe(LONG, &Span::disabled())).await.unwrap();
+    within(stage.client.call(&Probe, LONG, &Span::disabled()))
+        .await
+        .unwrap();
     stage.publish(None, LONG).await.unwrap();
     stage.client = stage.client.migrated();
     for _ in 0..2 {

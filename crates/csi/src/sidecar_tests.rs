@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use tonic::Code;
 
-use super::CallError;
 use super::client_tests::{ClientFixture, LONG, within};
+use super::{CallError, ControllerPublishVolume, ControllerUnpublishVolume};
 use crate::apiserver::SecretData;
 use crate::decide::{self, AccessMode, Capability, Failure, PublishRequest, VolumeAccessType, VolumeOnNode};
 use crate::objects::StringMap;
@@ -111,7 +111,11 @@ async fn published(stage: &ClientFixture, row: &Publish) -> Result<StringMap, Ca
         former: Vec::new(),
     };
     let secrets = row.secrets.map(|secrets| SecretData::new(map(secrets)));
-    within(stage.client.publish(&plan, secrets.as_ref(), LONG, &Span::disabled())).await
+    let call = ControllerPublishVolume {
+        request: &plan,
+        secrets: secrets.as_ref(),
+    };
+    within(stage.client.call(&call, LONG, &Span::disabled())).await
 }
 
 #[tokio::test]
@@ -161,7 +165,11 @@ async fn unpublishing() {
         }
         let place = VolumeOnNode::new("v", "n").unwrap();
         let data = secrets.map(|secrets| SecretData::new(map(secrets)));
-        let found = within(stage.client.unpublish(place, data.as_ref(), LONG, &Span::disabled())).await;
+        let call = ControllerUnpublishVolume {
+            place,
+            secrets: data.as_ref(),
+        };
+        let found = within(stage.client.call(&call, LONG, &Span::disabled())).await;
         assert_eq!(found.map_err(|error| error.code), answer, "{name}");
         let call = only_call(&stage, Method::ControllerUnpublishVolume);
         assert_eq!(call.secret_keys, keys(secrets), "{name}");

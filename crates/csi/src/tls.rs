@@ -31,28 +31,15 @@ const FIRST_WORDS: Duration = Duration::from_millis(500);
 /// Why a Secret cannot be used for TLS. Never quotes what is in it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TlsSecretError {
-    /// A key is not there.
-    #[error("it has no key {key}")]
-    Missing {
-        /// The key.
-        key: &'static str,
-    },
-    /// One half of the client certificate is not there.
-    #[error("it has {there} but no {missing}; a client certificate needs both, a connection without one neither")]
-    Half {
-        /// The half that is there.
-        there: &'static str,
-        /// The half that is not.
-        missing: &'static str,
-    },
-    /// The value is not PEM, or not what is needed.
-    #[error("its key {key} {problem}")]
-    Pem {
-        /// The key.
-        key: &'static str,
-        /// What is wrong.
-        problem: String,
-    },
+    /// This key is not there.
+    #[error("it has no key {0}")]
+    Missing(&'static str),
+    /// The first key, one half of the client certificate, is there; the second is not.
+    #[error("it has {0} but no {1}; a client certificate needs both, a connection without one neither")]
+    Half(&'static str, &'static str),
+    /// The value of the key is not PEM, or not what is needed; with what is wrong.
+    #[error("its key {0} {1}")]
+    Pem(&'static str, String),
     /// The private key is another certificate's.
     #[error("its tls.key is not the private key of the first certificate in tls.crt")]
     Mismatch,
@@ -78,13 +65,12 @@ impl ClientCertificates {
     /// Checks `ca.crt`, and `tls.crt` with `tls.key` if they are there.
     pub fn read(secret: &SecretData) -> Result<Self, TlsSecretError> {
         let value = |key: &str| secret.expose().get(key).filter(|value| !value.trim().is_empty());
-        let authorities = value(AUTHORITIES).ok_or(TlsSecretError::Missing { key: AUTHORITIES })?;
-        let half = |there, missing| TlsSecretError::Half { there, missing };
+        let authorities = value(AUTHORITIES).ok_or(TlsSecretError::Missing(AUTHORITIES))?;
         let identity = match (value(CERTIFICATE), value(PRIVATE_KEY)) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            (Some(_), None) => return Err(half(CERTIFICATE, PRIVATE_KEY)),
-            (None, Some(_)) => return Err(half(PRIVATE_KEY, CERTIFICATE)),
+            (Some(_), None) => return Err(TlsSecretError::Half(CERTIFICATE, PRIVATE_KEY)),
+            (None, Some(_)) => return Err(TlsSecretError::Half(PRIVATE_KEY, CERTIFICATE)),
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -114,15 +100,11 @@ impl ClientCertificates {
 
 /// That the value of this key is wrong.
 fn bad(key: &'static str) -> impl Fn(PemError) -> TlsSecretError {
-    move |problem| TlsSecretError::Pem {
-        key,
-        problem: problem.to_string(),
-    }
+    move |problem| TlsSecretError::Pem(key, problem.to_string())
 }
 
 fn unusable(key: &'static str, error: &rustls::Error) -> TlsSecretError {
-    let problem = format!("cannot be used: {error}");
-    TlsSecretError::Pem { key, problem }
+    TlsSecretError::Pem(key, format!("cannot be used: {error}"))
 }
 
 fn roots(text: &str) -> Result<RootCertStore, TlsSecretError> {

@@ -7,7 +7,9 @@ use tonic::Code;
 
 use super::client_tests::within;
 use super::span_tests::RecordedSpans;
-use super::{ClientCertificates, CsiClient, DialError, DriverConnection, TlsConnectError, TlsSecretError, TlsTarget};
+use super::{
+    ClientCertificates, CsiClient, DialFault, DriverConnection, Probe, TlsConnectError, TlsSecretError, TlsTarget,
+};
 use crate::api::condition::ConditionReason;
 use crate::apiserver::SecretData;
 use crate::telemetry::{Metrics, Span};
@@ -99,16 +101,14 @@ fn client(port: u16, secret: &SecretData, name: &str) -> CsiClient {
 /// How TLS with this server fails.
 async fn fault(port: u16, secret: &SecretData, name: &str) -> TlsConnectError {
     let client = client(port, secret, name);
-    let error = within(client.probe(LONG, &Span::disabled())).await.unwrap_err();
+    let error = within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap_err();
     assert!(error.transport && error.code == Code::Unavailable, "{error}");
     let dial = client.connection().dial_error().unwrap();
     assert_eq!(dial.reason(), ConditionReason::TlsFailed);
     assert_eq!(error.message, dial.to_string());
-    match dial {
-        DialError::Tls { fault, address } => {
-            assert_eq!(address, format!("127.0.0.1:{port}"));
-            fault
-        }
+    assert_eq!(dial.address, format!("127.0.0.1:{port}"));
+    match dial.fault {
+        DialFault::Tls(fault) => fault,
         other => panic!("{other}"),
     }
 }
@@ -122,7 +122,7 @@ async fn a_driver_is_called_by_tls_with_and_without_a_client_certificate() {
         // The name is that of the certificate, not of the host that is dialled.
         let driver = serve(authority.server("driver.example"), demands).await;
         let client = client(port_of(&driver), secret, "driver.example");
-        assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
+        assert!(within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap());
         assert_eq!(client.connection().dial_error(), None);
         within(driver.stop()).await;
         within(client.connection().lost()).await;
@@ -135,7 +135,7 @@ async fn an_address_is_a_name_as_well() {
     let driver = serve(authority.server("127.0.0.1"), None).await;
     let trusted = secret(&[("ca.crt", &authority.certificate)]);
     let client = client(port_of(&driver), &trusted, "127.0.0.1");
-    assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
+    assert!(within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap());
 }
 
 /// What is configured, and where that led; a call for which there is no connection led nowhere.
@@ -160,8 +160,12 @@ async fn spans_name_the_server_and_the_peer_of_an_https_endpoint() {
             Metrics::default(),
         )
     };
-    within(client("localhost").probe(LONG, &told.parent())).await.unwrap();
-    within(client("other").probe(LONG, &told.parent())).await.unwrap_err();
+    within(client("localhost").call(&Probe, LONG, &told.parent()))
+        .await
+        .unwrap();
+    within(client("other").call(&Probe, LONG, &told.parent()))
+        .await
+        .unwrap_err();
     let spans = told.calls().await;
     let told: Vec<_> = spans
         .iter()
@@ -242,7 +246,7 @@ async fn the_deadline_covers_the_handshake() {
     let trusted = secret(&[("ca.crt", &authority.certificate)]);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client(listener.local_addr().unwrap().port(), &trusted, "driver.example");
-    let error = within(client.probe(Duration::from_millis(200), &Span::disabled()))
+    let error = within(client.call(&Probe, Duration::from_millis(200), &Span::disabled()))
         .await
         .unwrap_err();
     assert_eq!((error.code, error.transport), (Code::DeadlineExceeded, false));
@@ -259,7 +263,7 @@ async fn other_certificates_count_for_new_connections() {
         "driver.example",
     );
     let quiet = Span::disabled();
-    assert!(within(before.probe(LONG, &quiet)).await.unwrap());
+    assert!(within(before.call(&Probe, LONG, &quiet)).await.unwrap());
     let (certificate, key) = new.server("driver.example");
     let changed = ServerTls {
         certificate,
@@ -272,9 +276,9 @@ async fn other_certificates_count_for_new_connections() {
         &with_client(&new.certificate, &new.client()),
         "driver.example",
     );
-    assert!(within(after.probe(LONG, &quiet)).await.unwrap());
+    assert!(within(after.call(&Probe, LONG, &quiet)).await.unwrap());
     driver.script(Rule::any().times(1).delay(Duration::from_millis(1)));
-    assert!(within(before.probe(LONG, &quiet)).await.unwrap());
+    assert!(within(before.call(&Probe, LONG, &quiet)).await.unwrap());
     assert!(!before.connection().is_lost());
 }
 

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::AttacherConfigObject;
-use crate::reflect::CacheRecord;
 use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
+use crate::reflect::CacheRecord;
 
 /// A kind of object, as it comes over the wire. Its group, version and kind are those of [`Resource`].
 pub trait Kind: Resource<DynamicType = ()> + DeserializeOwned {

@@ -9,16 +9,18 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::csi::{CallError, CsiClient};
+use crate::csi::{Call, CallError, CsiClient};
 use crate::lease::Term;
+use crate::telemetry::Span;
 
 /// Why a call brought no answer that counts.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CallFailure {
-    /// What the driver or the connection said.
+    /// The error of the driver or of the connection.
     #[error(transparent)]
     Driver(#[from] CallError),
     /// The call was not the driver's failure, and nothing may be written about it: others may work for the driver.
@@ -37,24 +39,30 @@ pub enum LeaseLost {
     Cancelled,
 }
 
-/// Lets calls to a driver pass for as long as its Lease is held.
+/// Calls a driver for as long as its Lease is held. Clones share the connection.
 #[derive(Clone)]
-pub struct Fence {
+pub struct FencedClient {
+    client: CsiClient,
     term: Option<Term>,
 }
 
-impl Fence {
-    /// Lets calls pass in this term of the driver's Lease; at any time when there is no election.
-    pub fn new(term: Option<Term>) -> Self {
-        Self { term }
-    }
-
-    /// As [`Fence::new`], for calls over the connection of `client`, which writes nothing after the term either.
-    pub fn around(client: &CsiClient, term: Option<Term>) -> Self {
+impl FencedClient {
+    /// Makes calls by `client` in this term of the driver's Lease; at any time when there is no election. Its connection writes nothing
+    /// after the term either.
+    pub fn new(client: CsiClient, term: Option<Term>) -> Self {
         if let Some(term) = term.clone() {
             client.connection().writes_only_while(move || term.may_run());
         }
-        Self::new(term)
+        Self { client, term }
+    }
+
+    /// As [`CsiClient::migrated`], behind the same fence.
+    #[must_use]
+    pub fn migrated(&self) -> Self {
+        Self {
+            client: self.client.migrated(),
+            term: self.term.clone(),
+        }
     }
 
     /// The term in which calls are made; none when there is no election.
@@ -62,25 +70,26 @@ impl Fence {
         self.term.as_ref()
     }
 
-    fn is_closed_by(&self) -> Option<&Term> {
+    fn fence(&self) -> Option<&Term> {
         self.term.as_ref().filter(|term| term.is_fence())
     }
 
     /// Whether a call would be sent now.
     pub fn may_start(&self) -> bool {
-        self.is_closed_by().is_none_or(Term::may_start)
+        self.fence().is_none_or(Term::may_start)
     }
 
-    /// Makes a call, which begins with its first poll. Between the look at the clocks and a poll there is nothing that waits.
-    pub async fn call<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallFailure> {
-        let Some(term) = self.is_closed_by() else {
+    /// As [`CsiClient::call`]. Between a reading of the clocks and the poll of the call there is nothing that waits.
+    pub async fn call<C: Call>(&self, call: &C, deadline: Duration, parent: &Span) -> Result<C::Answer, CallFailure> {
+        let call = self.client.call(call, deadline, parent);
+        let Some(term) = self.fence() else {
             return Ok(call.await?);
         };
         let mut over = pin!(term.over());
         let mut call = pin!(call);
         let mut started = false;
         poll_fn(|context| {
-            // Only for the sake of its timer: what counts is what the clocks say.
+            // Only for the sake of its timer: the clocks decide.
             let _timer = over.as_mut().poll(context);
             let (held, lost) = if started {
                 (term.may_run(), LeaseLost::Cancelled)

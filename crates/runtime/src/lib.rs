@@ -6,7 +6,6 @@
 
 pub mod connect;
 pub mod fence;
-mod identity;
 pub mod leadership;
 pub mod reservation;
 mod role;
@@ -14,6 +13,8 @@ pub mod runner;
 pub mod state;
 pub mod task;
 
+#[cfg(test)]
+mod fence_tests;
 #[cfg(test)]
 mod runner_tests;
 

@@ -7,9 +7,8 @@ use tokio::sync::watch;
 use crate::api::condition::ConditionReason;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::Requests;
-use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
-use crate::fence::Fence;
+use crate::fence::FencedClient;
 use crate::lease::Term;
 use crate::reflect::Lists;
 use crate::state::DriverStateSender;
@@ -25,30 +24,23 @@ pub struct Refusal {
 }
 
 /// What an engine starts with.
-pub struct Start<C> {
+pub struct Start {
     /// Name of the AttacherConfig.
     pub name: Arc<str>,
     /// Its settings; each run reads them anew.
     pub config: watch::Receiver<Arc<DriverConfig>>,
     /// The driver, as [`Role::admit`] has it.
     pub facts: DriverFacts,
-    /// The calls of the driver.
-    pub calls: C,
-    /// What every call passes.
-    pub fence: Fence,
+    /// Calls the driver in the term of its Lease.
+    pub client: FencedClient,
     /// Where the state goes.
     pub publisher: DriverStateSender,
 }
 
 /// Work that is done for drivers: one role is given to the tasks of all of them.
 pub trait Role: Clone + Send + Sync + 'static {
-    /// The calls that it makes.
-    type Calls: Clone + Send + Sync + 'static;
     /// What works for one driver.
-    type Engine: Engine<Calls = Self::Calls>;
-
-    /// The calls of a driver over a connection.
-    fn calls(client: &CsiClient) -> Self::Calls;
+    type Engine: Engine;
 
     /// Which lists of what it watches are complete.
     fn lists(&self) -> &Lists;
@@ -72,7 +64,7 @@ pub trait Role: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<DriverFacts, Refusal>> + Send;
 
     /// Takes over the work of a driver; refused when another engine of the process already does.
-    fn start(&self, start: Start<Self::Calls>) -> Result<Self::Engine, Refusal>;
+    fn start(&self, start: Start) -> Result<Self::Engine, Refusal>;
 
     /// Told when an engine of the process has ended.
     fn vacancies(&self) -> watch::Receiver<()>;
@@ -84,9 +76,6 @@ pub trait Role: Clone + Send + Sync + 'static {
 /// What works for one driver. Dropped without [`Engine::drain`], as when the task panics, its runs are cancelled: a second engine for
 /// the same driver must not find the first one still calling.
 pub trait Engine: Send + Sync + 'static {
-    /// As [`Role::Calls`].
-    type Calls;
-
     /// What it works for.
     fn facts(&self) -> &DriverFacts;
 
@@ -98,7 +87,7 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Goes on over a new connection, in the same term. If it `restores` the driver, whatever failed before is tried at once: the cause
     /// may be gone with the old one.
-    fn resume(&self, calls: Self::Calls, fence: Fence, restores: bool);
+    fn resume(&self, client: FencedClient, restores: bool);
 
     /// Takes changed settings into use.
     fn reconfigure(&self, config: &DriverConfig);

@@ -9,8 +9,9 @@ use crate::api::condition::ConditionReason;
 use crate::decide::reconcile::{LastingMismatches, VolumesWithoutAttachment};
 
 /// The phase of a driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DriverPhase {
+    #[default]
     /// Not connected yet, or again not.
     Connecting,
     /// The driver does not answer as it should; tried again by itself.
@@ -49,7 +50,7 @@ pub enum DriverPhase {
     Stopped,
 }
 
-/// What a driver told about itself.
+/// Name, version and capabilities of a driver, as it sent them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
     /// Name from GetPluginInfo.
@@ -105,12 +106,12 @@ pub struct ReconcileSyncResult {
     pub error: Option<String>,
 }
 
-/// State of a driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// State of a driver. By default it was not started yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverState {
     /// What it is at.
     pub phase: DriverPhase,
-    /// What it told about itself, when it last did.
+    /// What the driver sent about itself at the last handshake; none before the first.
     pub plugin: Option<Plugin>,
     /// What will be in the way of the next connection, though the one that stands works.
     pub concern: Option<String>,
@@ -126,32 +127,8 @@ pub struct DriverState {
     pub lasting_mismatches: Option<LastingMismatches>,
     /// Attempts that ended; changes whenever counts may have changed.
     pub attempts: u64,
-    /// Claims that are being written; a change is told to nobody.
+    /// Claims that are being written; a change wakes no reader.
     pub claims: usize,
-}
-
-impl Default for DriverState {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl DriverState {
-    /// The state of a driver that was not started yet.
-    pub fn new() -> Self {
-        Self {
-            phase: DriverPhase::Connecting,
-            plugin: None,
-            concern: None,
-            connection_problem: None,
-            last_failure: None,
-            withheld: None,
-            last_reconcile: None,
-            lasting_mismatches: None,
-            attempts: 0,
-            claims: 0,
-        }
-    }
 }
 
 /// A claim that is being written.
@@ -166,7 +143,7 @@ impl Drop for ClaimGuard {
     }
 }
 
-/// Publishes the state; readers are told only of changes.
+/// Publishes the state; only changes wake readers.
 #[derive(Clone, Debug)]
 pub struct DriverStateSender(watch::Sender<DriverState>);
 
@@ -176,12 +153,17 @@ impl DriverStateSender {
         Self(sender)
     }
 
+    /// The state that was published last.
+    pub fn borrow(&self) -> watch::Ref<'_, DriverState> {
+        self.0.borrow()
+    }
+
     /// What the driver is at.
     pub fn phase(&self, phase: DriverPhase) {
         self.change(|status| &mut status.phase, phase);
     }
 
-    /// What the driver told about itself.
+    /// Publishes what the driver sent about itself.
     pub fn plugin(&self, plugin: Plugin) {
         self.change(|status| &mut status.plugin, Some(plugin));
     }
@@ -256,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_claim_is_counted_while_it_is_written() {
-        let (sender, mut seen) = watch::channel(DriverState::new());
+        let (sender, mut seen) = watch::channel(DriverState::default());
         let publisher = DriverStateSender::new(sender);
         let (one, other) = (publisher.claiming(), publisher.claiming());
         assert_eq!(seen.borrow().claims, 2);

@@ -1,4 +1,5 @@
-//! The life of a driver: phases, reconnects, changes of settings, the end.
+//! The life of a driver: connect, wait for its turn among the AttacherConfigs of the process and among the replicas, work until the
+//! connection is lost, start over.
 
 use parking_lot::Mutex;
 use std::pin::pin;
@@ -8,20 +9,22 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::api::condition::ConditionReason;
+use crate::api::names::lease_name;
 use crate::api::validated::DriverConfig;
-use crate::connect::handshake::{HandshakeError, RETRY};
+use crate::connect::handshake::{Handshake, HandshakeError, RETRY};
 use crate::connect::replacement::Replacement;
 use crate::connect::{ConnectFailure, ConnectedDriver, Connector, DriverConnector};
 use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
-use crate::fence::Fence;
+use crate::fence::FencedClient;
 use crate::leadership::Leadership;
-use crate::lease::{LeaderElectionConfig, LeaderState};
-use crate::reservation::Reservations;
+use crate::lease::{LeaderElectionConfig, LeaderElectionHandle, LeaderState};
+use crate::reservation::{Reservation, ReservationState, Reservations};
 use crate::role::{Engine, Refusal, Role, Start};
-use crate::state::{DriverPhase, DriverState, DriverStateSender, Plugin};
+use crate::state::{DriverPhase, DriverStateSender, Plugin};
 
-/// A driver to run: everything that it is told and everything that it tells.
+/// A driver to run, with its settings, the ways to stop it, and where its state goes.
 pub struct DriverTask<R> {
     /// What is done for the driver.
     pub role: R,
@@ -44,42 +47,36 @@ pub struct DriverTask<R> {
     /// Whether it is to finish for good, since the AttacherConfig is gone: nobody goes on with what is pending.
     pub removed: Arc<AtomicBool>,
     /// Where the state goes.
-    pub status: watch::Sender<DriverState>,
+    pub status: DriverStateSender,
 }
 
 /// Why a wait ended.
-pub enum TaskEvent<C> {
-    /// The task is told to finish.
+enum TaskEvent {
     Stop,
-    /// There are other settings.
     SettingsChanged,
     /// What the wait was for is lost, such as the connection.
     ConnectionLost,
-    /// The pause is over.
     RetryDue,
-    /// The Lease is not held any more.
     LeaseLost,
     /// Another connection is to be used, or there is none.
-    Replaced(Replacement<C>),
+    Replaced(Replacement),
     /// An older AttacherConfig claims the driver.
     ReservationLost,
-    /// The driver has to be admitted again.
     AdmissionDoubted,
 }
 
 impl<R: Role> DriverTask<R> {
-    /// Runs until told to stop; returns when all calls in flight ended and were recorded.
+    /// Runs until it is stopped; returns when all calls in flight ended and were recorded.
     pub async fn run(self) {
         let access = {
             let (requests, metrics) = (self.role.requests(), self.role.metrics());
-            DriverConnector::new(self.name.clone(), self.config.clone(), requests, metrics, R::calls)
+            DriverConnector::new(self.name.clone(), self.config.clone(), requests, metrics)
         };
         self.run_over(access).await;
     }
 
     /// As [`DriverTask::run`], with a driver that is reached this way.
-    pub async fn run_over(mut self, access: impl Connector<R::Calls>) {
-        let publisher = DriverStateSender::new(self.status.clone());
+    pub async fn run_over(mut self, access: impl Connector) {
         let mut held = Leadership::<R::Engine>::default();
         loop {
             if self.stop.is_cancelled() {
@@ -87,9 +84,9 @@ impl<R: Role> DriverTask<R> {
             }
             self.observe_known_lease(&mut held);
             if self.config.borrow_and_update().suspend {
-                self.finish(&publisher, &mut held).await;
+                self.finish(&mut held).await;
                 held.claim = None;
-                publisher.phase(DriverPhase::Suspended);
+                self.status.phase(DriverPhase::Suspended);
                 self.wait(None, std::future::pending()).await;
                 continue;
             }
@@ -99,44 +96,38 @@ impl<R: Role> DriverTask<R> {
                 reached = access.connect() => reached,
                 () = stop.cancelled() => break,
                 () = held.engine_must_stop() => {
-                    self.finish(&publisher, &mut held).await;
+                    self.finish(&mut held).await;
                     continue;
                 }
             };
             match reached {
                 Err(unreached) => {
                     let (given_up, mended) = (held.engine_must_stop(), access.changed(&unreached));
-                    self.wait_for_driver(&publisher, &unreached, given_up, mended).await;
+                    self.wait_for_driver(&unreached, given_up, mended).await;
                 }
-                Ok(reached) => self.serve_connection(&publisher, reached, &access, &mut held).await,
+                Ok(reached) => self.serve_connection(reached, &access, &mut held).await,
             }
         }
         let end_pending = held.engine.as_ref().map(Engine::end_pending);
-        self.drain(&publisher, &mut held).await;
+        self.drain(&mut held).await;
         if let Some(end) = end_pending.filter(|_| self.removed.load(Ordering::Relaxed)) {
             end();
         }
-        publisher.phase(DriverPhase::Stopped);
+        self.status.phase(DriverPhase::Stopped);
         held.release_all().await;
     }
 
     /// Shows why there is nothing to work with, and waits for a reason to try again. One is that what is held has to be
     /// given up, and `mended` is one for a driver that is stalled.
-    pub(super) async fn wait_for_driver(
+    async fn wait_for_driver(
         &mut self,
-        publisher: &DriverStateSender,
         unreached: &ConnectFailure,
         given_up: impl Future<Output = ()>,
         mended: impl Future<Output = ()>,
     ) {
-        let phase = unreached.obstacle.phase();
-        let stalled = matches!(phase, DriverPhase::Stalled { .. });
-        if self.status.borrow().phase != phase {
-            let (reason, message) = (unreached.obstacle.reason().as_str(), unreached.obstacle.message());
-            warn!(config = &*self.name, reason, message, "cannot serve the driver");
-        }
+        let stalled = unreached.obstacle.is_stalled;
         self.set_driver_down();
-        publisher.phase(phase);
+        self.show(&unreached.obstacle);
         let connection_lost = async {
             match &unreached.client {
                 Some(client) => client.connection().lost().await,
@@ -156,40 +147,38 @@ impl<R: Role> DriverTask<R> {
         self.wait(Some(unreached.obstacle.pause()), lost).await;
     }
 
-    /// Works over a connection that answered, until it is lost or the task is told otherwise.
+    /// Works over a connection that answered, until the connection is lost, or the settings or the Lease change.
     async fn serve_connection(
         &mut self,
-        publisher: &DriverStateSender,
-        reached: ConnectedDriver<R::Calls>,
-        access: &impl Connector<R::Calls>,
+        reached: ConnectedDriver,
+        access: &impl Connector,
         held: &mut Leadership<R::Engine>,
     ) {
         held.connection_restored();
-        publisher.connection_problem(None);
+        self.status.connection_problem(None);
         let facts = reached.facts();
         let (mut reached, mut unanswered) = (reached, None);
-        self.set_plugin(publisher, &reached.handshake);
-        if !self.wait_for_lists(publisher, &facts).await {
+        self.set_plugin(&reached.handshake);
+        if !self.wait_for_lists(&facts).await {
             return;
         }
         loop {
             let client = &reached.client;
-            if !self.acquire_reservation(publisher, &facts.name, client, held).await {
+            if !self.acquire_reservation(&facts.name, client, held).await {
                 break;
             }
             // Asked before the Lease is competed for: another replica may reach a driver that attaches.
-            let Some(served) = self.serviceable(publisher, &facts, client, held).await else {
+            let Some(served) = self.serviceable(&facts, client, held).await else {
                 break;
             };
             self.init_driver_metrics(&reached.handshake);
-            if !self.acquire_lease(publisher, &reached, held).await
-                || !self.resume_or_start(publisher, held, &served, &reached).await
-            {
+            if !self.acquire_lease(&reached, held).await || !self.resume_or_start(held, &served, &reached).await {
                 break;
             }
-            publisher.phase(DriverPhase::Running);
+            self.status.phase(DriverPhase::Running);
+            let status = self.status.clone();
             // On the heap, as it is large.
-            let replaced = Box::pin(access.replaced(&reached, publisher));
+            let replaced = Box::pin(access.replaced(&reached, &status));
             match self.work(&facts.name, client, held, replaced).await {
                 TaskEvent::ConnectionLost | TaskEvent::RetryDue => break,
                 TaskEvent::Replaced(Replacement::Unanswered(obstacle)) => {
@@ -198,13 +187,13 @@ impl<R: Role> DriverTask<R> {
                 }
                 TaskEvent::Replaced(Replacement::Ready(next)) if next.facts() == facts => {
                     reached = *next;
-                    self.set_plugin(publisher, &reached.handshake);
+                    self.set_plugin(&reached.handshake);
                 }
                 // Replaced: by another driver than it was, so that everything starts over.
                 TaskEvent::Stop | TaskEvent::SettingsChanged | TaskEvent::Replaced(_) => return,
                 TaskEvent::LeaseLost => {
                     self.warn(&facts.name, "lost the Lease; resuming when this replica holds it again");
-                    self.drain(publisher, held).await;
+                    self.drain(held).await;
                 }
                 TaskEvent::AdmissionDoubted => {}
                 TaskEvent::ReservationLost => {
@@ -216,7 +205,7 @@ impl<R: Role> DriverTask<R> {
             }
         }
         if unanswered.is_some() || reached.client.connection().is_lost() {
-            self.leave_connection(publisher, &facts.name, unanswered, held).await;
+            self.leave_connection(&facts.name, unanswered, held).await;
         }
     }
 
@@ -224,13 +213,12 @@ impl<R: Role> DriverTask<R> {
     /// answer them late.
     async fn leave_connection(
         &self,
-        publisher: &DriverStateSender,
         driver: &str,
         unanswered: Option<HandshakeError>,
         held: &mut Leadership<R::Engine>,
     ) {
         let phase = if let Some(obstacle) = unanswered {
-            let (reason, message) = (obstacle.reason().as_str(), obstacle.message());
+            let (reason, message) = (obstacle.reason.as_str(), &*obstacle.message);
             warn!(
                 config = &*self.name,
                 driver,
@@ -244,12 +232,12 @@ impl<R: Role> DriverTask<R> {
             DriverPhase::Connecting
         };
         held.connection_lost().await;
-        publisher.phase(phase);
+        self.status.phase(phase);
         self.set_driver_down();
         self.role.metrics().driver_reconnected(driver);
     }
 
-    pub(super) fn warn(&self, driver: &str, what: &str) {
+    fn warn(&self, driver: &str, what: &str) {
         warn!(config = &*self.name, driver, "{what}");
     }
 
@@ -259,8 +247,8 @@ impl<R: Role> DriverTask<R> {
         driver: &str,
         client: &CsiClient,
         held: &mut Leadership<R::Engine>,
-        replaced: impl Future<Output = Replacement<R::Calls>>,
-    ) -> TaskEvent<R::Calls> {
+        replaced: impl Future<Output = Replacement>,
+    ) -> TaskEvent {
         let mut replaced = pin!(replaced);
         loop {
             let (deposed, outranked) = (held.loses_term(), held.reservation_lost());
@@ -295,25 +283,24 @@ impl<R: Role> DriverTask<R> {
     /// one. False when it must not work.
     pub async fn resume_or_start(
         &mut self,
-        publisher: &DriverStateSender,
         held: &mut Leadership<R::Engine>,
         facts: &DriverFacts,
-        reached: &ConnectedDriver<R::Calls>,
+        reached: &ConnectedDriver,
     ) -> bool {
         let client = &reached.client;
-        let (calls, fence) = (reached.calls.clone(), Fence::around(client, held.term.clone()));
+        let fenced = FencedClient::new(client.clone(), held.term.clone());
         let same = |running: &&R::Engine| running.facts() == facts && running.term() == held.term;
         if let Some(running) = held.engine.as_ref().filter(same) {
-            running.resume(calls, fence, reached.restores);
+            running.resume(fenced, reached.restores);
             return true;
         }
         // The driver came back as another, or with other capabilities.
-        self.drain(publisher, held).await;
-        if self.campaign.is_some() && !self.relist_before_start(publisher, client, held).await {
+        self.drain(held).await;
+        if self.campaign.is_some() && !self.relist_before_start(client, held).await {
             return false;
         }
         // What another replica published, or the engine before, is known only now.
-        let Some(facts) = self.serviceable(publisher, facts, client, held).await else {
+        let Some(facts) = self.serviceable(facts, client, held).await else {
             return false;
         };
         // Asked for before the attempt, so that no driver ends unseen between the two.
@@ -322,9 +309,8 @@ impl<R: Role> DriverTask<R> {
             name: self.name.clone(),
             config: self.config.clone(),
             facts,
-            calls,
-            fence,
-            publisher: publisher.clone(),
+            client: fenced,
+            publisher: self.status.clone(),
         });
         match started {
             Ok(started) => {
@@ -338,7 +324,7 @@ impl<R: Role> DriverTask<R> {
                         std::future::pending::<()>().await;
                     }
                 };
-                self.give_up(publisher, refusal, client, held, vacancy).await;
+                self.give_up(refusal, client, held, vacancy).await;
                 false
             }
         }
@@ -348,7 +334,6 @@ impl<R: Role> DriverTask<R> {
     /// look again was waited for.
     async fn serviceable(
         &mut self,
-        publisher: &DriverStateSender,
         facts: &DriverFacts,
         client: &CsiClient,
         held: &mut Leadership<R::Engine>,
@@ -357,8 +342,7 @@ impl<R: Role> DriverTask<R> {
         match self.role.admit(facts, &config, &self.name).await {
             Ok(admitted) => Some(admitted),
             Err(refusal) => {
-                self.give_up(publisher, refusal, client, held, std::future::pending())
-                    .await;
+                self.give_up(refusal, client, held, std::future::pending()).await;
                 None
             }
         }
@@ -367,50 +351,44 @@ impl<R: Role> DriverTask<R> {
     /// The role does not work for the driver: gives up its Lease, and waits for a reason to look again, of which `mended` is one.
     async fn give_up(
         &mut self,
-        publisher: &DriverStateSender,
         refusal: Refusal,
         client: &CsiClient,
         held: &mut Leadership<R::Engine>,
         mended: impl Future<Output = ()>,
     ) {
         let Refusal { reason, message } = refusal;
-        self.finish(publisher, held).await;
-        let unreached = ConnectFailure::over(client, HandshakeError::Stalled { reason, message });
-        self.wait_for_driver(publisher, &unreached, std::future::pending(), mended)
-            .await;
+        self.finish(held).await;
+        let unreached = ConnectFailure::over(client, HandshakeError::stalled(reason, message));
+        self.wait_for_driver(&unreached, std::future::pending(), mended).await;
     }
 
     /// Whether a driver is asked again and again, and says what it said.
-    pub(super) fn is_known_to_be_stalled(&self, plugin: &Plugin) -> bool {
+    fn is_known_to_be_stalled(&self, plugin: &Plugin) -> bool {
         let status = self.status.borrow();
         matches!(status.phase, DriverPhase::Stalled { .. }) && status.plugin.as_ref() == Some(plugin)
     }
 
     /// Lets running calls end, and gives up the driver and its Lease.
-    pub(super) async fn finish(&self, publisher: &DriverStateSender, held: &mut Leadership<R::Engine>) {
-        self.drain(publisher, held).await;
+    async fn finish(&self, held: &mut Leadership<R::Engine>) {
+        self.drain(held).await;
         held.release_lease().await;
     }
 
     /// Lets running calls end.
-    pub(super) async fn drain(&self, publisher: &DriverStateSender, held: &mut Leadership<R::Engine>) {
+    async fn drain(&self, held: &mut Leadership<R::Engine>) {
         if held.engine.is_none() {
             return;
         }
-        publisher.phase(DriverPhase::Draining);
+        self.status.phase(DriverPhase::Draining);
         let Some(driver) = held.drain(&self.cut_off).await else {
             return;
         };
-        self.role.ended(publisher);
+        self.role.ended(&self.status);
         self.role.metrics().forget_driver(&driver);
         info!(config = &*self.name, driver = &*driver, "driver drained");
     }
 
-    pub(super) async fn wait(
-        &mut self,
-        pause: Option<std::time::Duration>,
-        lost: impl Future<Output = ()>,
-    ) -> TaskEvent<R::Calls> {
+    async fn wait(&mut self, pause: Option<std::time::Duration>, lost: impl Future<Output = ()>) -> TaskEvent {
         let due = async {
             match pause {
                 Some(pause) => tokio::time::sleep(pause).await,
@@ -425,4 +403,247 @@ impl<R: Role> DriverTask<R> {
             () = due => TaskEvent::RetryDue,
         }
     }
+
+    fn set_plugin(&self, handshake: &Handshake) {
+        let mode = handshake.mode();
+        let plugin = &handshake.plugin;
+        let known = handshake.described();
+        if self.is_known_to_be_stalled(&known) {
+            return;
+        }
+        info!(
+            config = &*self.name,
+            driver = plugin.name,
+            version = plugin.vendor_version,
+            mode,
+            capabilities = handshake.capabilities.names.join(","),
+            "driver connected"
+        );
+        self.status.plugin(known);
+    }
+
+    fn set_driver_down(&self) {
+        let known = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
+        if let Some(name) = known.or_else(|| self.config.borrow().driver_name.clone())
+            && !self.claims.is_served_by_another(&self.name, &name)
+        {
+            self.role.metrics().driver_up(&name, false);
+        }
+    }
+
+    /// The metrics of a driver that answered. They are made anew after an engine ended, whose end removes them.
+    fn init_driver_metrics(&self, handshake: &Handshake) {
+        let plugin = &handshake.plugin;
+        let mode = handshake.mode();
+        let metrics = self.role.metrics();
+        metrics.driver_info(&plugin.name, &plugin.vendor_version, mode);
+        metrics.driver_up(&plugin.name, true);
+    }
+
+    /// Watches the Lease of a driver that has not answered yet, if its name is known.
+    fn observe_known_lease(&self, held: &mut Leadership<R::Engine>) {
+        if held.candidate.is_some() {
+            return;
+        }
+        let set = self.config.borrow().driver_name.as_deref().map(Arc::from);
+        if let Some(driver) = set.or_else(|| self.known_as.lock().clone()) {
+            self.observe_lease(held, &driver);
+        }
+    }
+
+    /// Watches the Lease of a driver, if there is an election at all.
+    fn observe_lease(&self, held: &mut Leadership<R::Engine>, driver: &str) {
+        let Some(campaign) = self.campaign.clone() else { return };
+        if held.candidate.is_none() {
+            let candidate = LeaderElectionHandle::observe(campaign, lease_name(driver), self.role.metrics().clone());
+            *self.standing.lock() = Some(candidate.subscribe());
+            held.candidate = Some(candidate);
+        }
+    }
+
+    /// Waits until the driver is ours among the AttacherConfigs of this process. False when something else comes first.
+    async fn acquire_reservation(
+        &mut self,
+        driver: &Arc<str>,
+        client: &CsiClient,
+        held: &mut Leadership<R::Engine>,
+    ) -> bool {
+        let lease = lease_name(driver);
+        let other_claim = held.claim.as_ref().is_some_and(|claim| claim.driver() != driver);
+        let other_lease = held.candidate.as_ref().is_some_and(|held| held.lease() != lease);
+        if other_claim || other_lease {
+            // The driver came back under another name, or has another one than was thought.
+            let former = held.claim.as_ref().map(|claim| claim.driver().clone());
+            self.finish(held).await;
+            held.release_all().await;
+            // An engine that ends takes its metrics along; where none ever ran, nothing else would.
+            if let Some(former) = former.filter(|former| !self.claims.is_served_by_another(&self.name, former)) {
+                self.role.metrics().forget_driver(&former);
+            }
+        }
+        self.observe_lease(held, driver);
+        if held.claim.is_none() {
+            held.claim = Some(self.claims.reserve(&self.name, driver));
+        }
+        loop {
+            let Some(claim) = &held.claim else { return false };
+            let verdict = claim.activate();
+            match &verdict {
+                ReservationState::Granted => return true,
+                ReservationState::Waiting { after } => {
+                    let after = after.clone();
+                    self.status.phase(DriverPhase::AwaitingReservation { after });
+                    let changed = reservation_changed(claim, &verdict, client);
+                    if self.wait_or_interrupted(changed, client).await {
+                        return false;
+                    }
+                }
+                ReservationState::Refused(rival) => {
+                    self.finish(held).await;
+                    let obstacle = HandshakeError::stalled(rival.reason(), rival.message());
+                    self.show(&obstacle);
+                    let Some(claim) = &held.claim else { return false };
+                    let changed = reservation_changed(claim, &verdict, client);
+                    self.wait(Some(obstacle.pause()), changed).await;
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Shows why the driver is not worked for. The log has it once.
+    fn show(&self, obstacle: &HandshakeError) {
+        let phase = obstacle.phase();
+        if self.status.borrow().phase != phase {
+            let (reason, message) = (obstacle.reason.as_str(), &*obstacle.message);
+            warn!(config = &*self.name, reason, message, "cannot serve the driver");
+        }
+        self.status.phase(phase);
+    }
+
+    /// Waits until the driver's Lease is held, if there is an election at all, and notes the term. False when something else
+    /// comes first.
+    ///
+    /// An engine that is there works on only if the Lease was held without interruption: what it knows of the objects may be
+    /// from before another replica worked.
+    pub async fn acquire_lease(&mut self, reached: &ConnectedDriver, held: &mut Leadership<R::Engine>) -> bool {
+        if self.campaign.is_none() {
+            return true;
+        }
+        loop {
+            let Some(candidate) = &held.candidate else { return false };
+            candidate.start_acquiring();
+            let standing = candidate.state();
+            // Of the same look: the Lease may be lost at any moment, and without a term nothing would be checked.
+            held.term = standing.term().cloned();
+            if held.has_engine_of_another_term() {
+                self.warn(
+                    &reached.handshake.plugin.name,
+                    "the Lease was lost meanwhile; its running calls end",
+                );
+                self.drain(held).await;
+                self.init_driver_metrics(&reached.handshake);
+                continue;
+            }
+            let holder = match &standing {
+                LeaderState::Leading(_) => return true,
+                LeaderState::Observing { holder } | LeaderState::Waiting { holder } => holder.as_ref(),
+                LeaderState::Lost { .. } | LeaderState::Unknown => None,
+            };
+            let refusal = candidate.permission_error();
+            self.status.phase(match (holder, &refusal) {
+                (None, Some(message)) => DriverPhase::Stalled {
+                    reason: ConditionReason::LeaseForbidden,
+                    message: message.clone(),
+                },
+                (Some(holder), _) if holder.namesake => DriverPhase::Stalled {
+                    reason: ConditionReason::IdentityConflict,
+                    message: same_name(&holder.identity, candidate.lease()),
+                },
+                (holder, _) => DriverPhase::Standby {
+                    holder: holder.map(|holder| holder.identity.clone()),
+                },
+            });
+            let connection = reached.client.connection();
+            let changed = async {
+                tokio::select! {
+                    biased;
+                    () = candidate.differs_from(&standing) => {}
+                    () = candidate.permission_error_differs_from(refusal.as_deref()) => {}
+                    () = connection.lost() => {}
+                    () = held.reservation_lost() => {}
+                }
+            };
+            if self.wait_or_interrupted(changed, &reached.client).await || held.has_lost_reservation() {
+                return false;
+            }
+        }
+    }
+
+    /// Waits for a change; true when waiting on is of no use: the task is stopped or suspended, or the connection is lost.
+    async fn wait_or_interrupted(&mut self, changed: impl Future<Output = ()>, client: &CsiClient) -> bool {
+        match self.wait(None, changed).await {
+            TaskEvent::Stop => true,
+            TaskEvent::SettingsChanged if self.config.borrow().suspend => {
+                self.config.mark_changed();
+                true
+            }
+            _ => client.connection().is_lost(),
+        }
+    }
+
+    /// Waits until as much was listed as is needed before the driver is competed for. False when the task is stopped.
+    ///
+    /// A driver is competed for as soon as lists come in, as with its Lease everything is listed anew; see [`Role::needs_lists_first`].
+    /// Not before: a replica that may not list could do nothing with the Lease.
+    pub async fn wait_for_lists(&self, facts: &DriverFacts) -> bool {
+        let lists = self.role.lists();
+        if lists.is_synced() {
+            return true;
+        }
+        self.status.phase(DriverPhase::Syncing);
+        let listed = async {
+            if self.campaign.is_some() && !self.role.needs_lists_first(facts) {
+                lists.wait_answered().await;
+            } else {
+                lists.wait_synced().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = listed => true,
+            () = self.stop.cancelled() => false,
+        }
+    }
+
+    /// Makes sure that the cache shows everything that another replica did before us. False when something else comes first.
+    async fn relist_before_start(&self, client: &CsiClient, held: &Leadership<R::Engine>) -> bool {
+        self.status.phase(DriverPhase::Syncing);
+        tokio::select! {
+            biased;
+            () = self.role.lists().relist() => true,
+            () = self.stop.cancelled() => false,
+            () = held.loses_term() => false,
+            () = held.reservation_lost() => false,
+            () = client.connection().lost() => false,
+        }
+    }
+}
+
+/// Resolves when the reservation is in another state, or the connection is lost.
+async fn reservation_changed(claim: &Reservation, seen: &ReservationState, client: &CsiClient) {
+    tokio::select! {
+        biased;
+        () = claim.differs_from(seen) => {}
+        () = client.connection().lost() => {}
+    }
+}
+
+/// What is wrong when another process has our name, and how to fix it.
+fn same_name(identity: &str, lease: &str) -> String {
+    format!(
+        "another process with the identity {identity} has taken the Lease {lease} from this replica, and each needs an identity of \
+         its own: remove that process, or give one of the two another --identity (by default it is the name of the host, \
+         which a sidecar in the same pod has, too, and one on the same node with hostNetwork)"
+    )
 }

@@ -27,7 +27,7 @@ pub(super) fn driver(phase: DriverPhase) -> DriverState {
             publishes: true,
             capabilities: vec!["PUBLISH_UNPUBLISH_VOLUME".to_owned()],
         }),
-        ..DriverState::new()
+        ..DriverState::default()
     }
 }
 
@@ -217,7 +217,7 @@ fn what_the_driver_told_and_what_failed_last_stays_known() {
         first.last_failure.as_ref().map(|failure| failure.code.as_str()),
         Some("ResourceExhausted")
     );
-    let silent = DriverState::new();
+    let silent = DriverState::default();
     let second = status(&facts(Some(&silent)), &first, at(200));
     assert_eq!(
         (&second.driver, &second.last_failure),

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use csi_attacher_csi::{CallError, CsiClient, DriverConnection};
+use csi_attacher_csi::{
+    CallError, ControllerPublishVolume, ControllerUnpublishVolume, CsiClient, DriverConnection, GetPluginInfo, Probe,
+};
 use csi_attacher_model::api::validated::Endpoint;
 use csi_attacher_model::decide::{AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode, is_final};
 use csi_attacher_model::objects::StringMap;
@@ -56,7 +58,11 @@ async fn publish(client: &CsiClient, deadline: Duration) -> std::result::Result<
         volume_context: &context,
         former: Vec::new(),
     };
-    client.publish(&plan, None, deadline, &Span::disabled()).await
+    let call = ControllerPublishVolume {
+        request: &plan,
+        secrets: None,
+    };
+    client.call(&call, deadline, &Span::disabled()).await
 }
 
 /// That the deadline passed, at its time.
@@ -77,12 +83,12 @@ async fn the_deadline_covers_an_answer_that_drips() -> Result<()> {
     let _server = Server::start(&scratch.socket, "drip", drip)?;
     let client = client(&scratch.socket);
     let started = Instant::now();
-    let error = within("Probe", client.probe(SHORT, &Span::disabled()))
+    let error = within("Probe", client.call(&Probe, SHORT, &Span::disabled()))
         .await?
         .unwrap_err();
     assert_deadline(started, &error);
     // The call is over; the connection is not.
-    let info = within("GetPluginInfo", client.plugin_info(LONG, &Span::disabled())).await?;
+    let info = within("GetPluginInfo", client.call(&GetPluginInfo, LONG, &Span::disabled())).await?;
     assert_eq!(info.unwrap().name, "drip");
     Ok(())
 }
@@ -118,7 +124,7 @@ async fn the_deadline_covers_headers_that_do_not_end() -> Result<()> {
     let _server = by_hand(&scratch.socket, |io| headers_without_end(io, Duration::from_millis(50)))?;
     let client = client(&scratch.socket);
     let started = Instant::now();
-    let error = within("Probe", client.probe(SHORT, &Span::disabled()))
+    let error = within("Probe", client.call(&Probe, SHORT, &Span::disabled()))
         .await?
         .unwrap_err();
     assert_deadline(started, &error);
@@ -130,7 +136,7 @@ async fn headers_that_flood_end_the_connection() -> Result<()> {
     let scratch = scratch();
     let _server = by_hand(&scratch.socket, |io| headers_without_end(io, Duration::ZERO))?;
     let client = client(&scratch.socket);
-    let error = within("Probe", client.probe(LONG, &Span::disabled()))
+    let error = within("Probe", client.call(&Probe, LONG, &Span::disabled()))
         .await?
         .unwrap_err();
     assert_eq!((error.code, error.transport), (Code::Unavailable, true), "{error}");
@@ -151,7 +157,7 @@ async fn the_deadline_covers_waiting_for_ones_turn() -> Result<()> {
     let client = client(&scratch.socket);
     let started = Instant::now();
     let quiet = Span::disabled();
-    let calls = (0..3).map(|_| client.probe(SHORT, &quiet));
+    let calls = (0..3).map(|_| client.call(&Probe, SHORT, &quiet));
     for answer in within("three calls", futures::future::join_all(calls)).await? {
         assert_deadline(started, &answer.unwrap_err());
     }
@@ -203,13 +209,12 @@ async fn what_cannot_be_read_leaves_the_outcome_open() -> Result<()> {
             "{name}: {error}"
         );
         assert!(!is_final(error.code.into()), "{name}: the volume may be at the node");
-        let info = within(name, client.plugin_info(LONG, &Span::disabled())).await?;
+        let info = within(name, client.call(&GetPluginInfo, LONG, &Span::disabled())).await?;
         assert_eq!(info.unwrap().name, "unreadable", "{name}: the connection stands");
         let place = VolumeOnNode::new("v", "n").unwrap();
         let quiet = Span::disabled();
-        within(name, client.unpublish(place, None, LONG, &quiet))
-            .await?
-            .unwrap();
+        let call = ControllerUnpublishVolume { place, secrets: None };
+        within(name, client.call(&call, LONG, &quiet)).await?.unwrap();
     }
     Ok(())
 }
@@ -239,7 +244,11 @@ async fn a_goodbye_is_a_loss() -> Result<()> {
     let leave = |method: &str, _| (method == "Probe").then_some(Answer::GoAway);
     let _server = Server::start(&scratch.socket, "goodbye", leave)?;
     let client = client(&scratch.socket);
-    assert!(within("Probe", client.probe(LONG, &Span::disabled())).await?.unwrap());
+    assert!(
+        within("Probe", client.call(&Probe, LONG, &Span::disabled()))
+            .await?
+            .unwrap()
+    );
     within("the end", client.connection().lost()).await
 }
 
@@ -260,10 +269,14 @@ async fn a_goodbye_with_calls_in_flight_is_a_loss_at_the_next_call() -> Result<(
         answer = &mut running => panic!("{answer:?}"),
         arrived = within("Publish", arrived) => arrived?,
     }
-    assert!(within("Probe", client.probe(LONG, &Span::disabled())).await?.unwrap());
+    assert!(
+        within("Probe", client.call(&Probe, LONG, &Span::disabled()))
+            .await?
+            .unwrap()
+    );
     let error = loop {
         // The goodbye may still be on its way.
-        match within("GetPluginInfo", client.plugin_info(LONG, &Span::disabled())).await? {
+        match within("GetPluginInfo", client.call(&GetPluginInfo, LONG, &Span::disabled())).await? {
             Ok(_) => {}
             Err(error) => break error,
         }
@@ -318,7 +331,11 @@ async fn an_idle_connection_stays() -> Result<()> {
     let listener = UnixListener::bind(&scratch.socket).unwrap();
     let _relay = AbortOnDropHandle::new(tokio::spawn(relay(listener, own, frames.clone())));
     let client = client(&scratch.socket);
-    assert!(within("Probe", client.probe(LONG, &Span::disabled())).await?.unwrap());
+    assert!(
+        within("Probe", client.call(&Probe, LONG, &Span::disabled()))
+            .await?
+            .unwrap()
+    );
     let first = std::mem::take(&mut *frames.lock());
     assert!(
         first.iter().any(|(kind, _)| *kind == HEADERS),
@@ -329,7 +346,11 @@ async fn an_idle_connection_stays() -> Result<()> {
     tokio::time::advance(Duration::from_hours(2)).await;
     tokio::time::resume();
     // What was sent for the time before the call comes before it.
-    assert!(within("Probe", client.probe(LONG, &Span::disabled())).await?.unwrap());
+    assert!(
+        within("Probe", client.call(&Probe, LONG, &Span::disabled()))
+            .await?
+            .unwrap()
+    );
     let since = frames.lock().clone();
     let pings = since.iter().filter(|(kind, flags)| *kind == PING && flags & ACK == 0);
     assert_eq!(pings.count(), 0, "{since:?}");

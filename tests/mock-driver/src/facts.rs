@@ -166,8 +166,13 @@ pub fn code_from_name(name: &str) -> Option<Code> {
     CODES.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
 }
 
+/// The caller's deadline in milliseconds, as the `grpc-timeout` header says.
+pub fn deadline_ms(metadata: &tonic::metadata::MetadataMap) -> Option<u64> {
+    grpc_timeout_ms(metadata.get("grpc-timeout")?.to_str().ok()?)
+}
+
 /// Milliseconds in a `grpc-timeout` header: up to eight digits and a unit. `None` when it is malformed.
-pub(super) fn grpc_timeout_ms(header: &str) -> Option<u64> {
+fn grpc_timeout_ms(header: &str) -> Option<u64> {
     let (digits, unit) = header.split_at_checked(header.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;

@@ -11,7 +11,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::backend::Backend;
 use super::calls::{CallGuard, CallLog, CallResult, Headers};
-use super::facts::{Describe, MockFacts, grpc_timeout_ms};
+use super::facts::{Describe, MockFacts, deadline_ms};
 use super::script::{Rule, Script, ScriptAction};
 use super::settings::MockSettings;
 
@@ -92,7 +92,7 @@ impl MockShared {
 fn headers<T>(request: &Request<T>) -> Headers {
     let text = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
     Headers {
-        deadline_ms: text("grpc-timeout").and_then(grpc_timeout_ms),
+        deadline_ms: deadline_ms(request.metadata()),
         traceparent: text("traceparent").map(str::to_owned),
         caller_pid: request.extensions().get::<CallerPid>().map(|caller| caller.0),
     }

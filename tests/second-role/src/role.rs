@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_attacher_csi::CsiClient;
+use csi_attacher_csi::Probe;
 use csi_attacher_kube::apiserver::Requests;
 use csi_attacher_kube::lease::Term;
 use csi_attacher_kube::reflect::{CacheRecord, Kind, Lists, ObjectTable, Origin, Seen, Sink};
 use csi_attacher_model::api::DriverConfig;
 use csi_attacher_model::decide::DriverFacts;
 use csi_attacher_model::objects::ResourceVersion;
-use csi_attacher_runtime::fence::Fence;
+use csi_attacher_runtime::fence::FencedClient;
 use csi_attacher_runtime::{DriverStateSender, Engine, Refusal, Role, Start, runner};
 use csi_attacher_telemetry::{Metrics, Span};
 use csi_attacher_workqueue::{Backoff, Item, Lane, Queue, RunResult};
@@ -106,12 +106,7 @@ impl Sink<ClaimWire> for ClaimRole {
 }
 
 impl Role for ClaimRole {
-    type Calls = CsiClient;
     type Engine = ClaimEngine;
-
-    fn calls(client: &CsiClient) -> CsiClient {
-        client.clone()
-    }
 
     fn lists(&self) -> &Lists {
         &self.0.lists
@@ -133,7 +128,7 @@ impl Role for ClaimRole {
         Ok(facts.clone())
     }
 
-    fn start(&self, start: Start<CsiClient>) -> Result<ClaimEngine, Refusal> {
+    fn start(&self, start: Start) -> Result<ClaimEngine, Refusal> {
         let queue = Queue::new(Backoff::default());
         *self.0.queue.lock() = Some(queue.clone());
         let known: Vec<_> = self.0.claims.lock().values().cloned().collect();
@@ -141,7 +136,7 @@ impl Role for ClaimRole {
             self.enqueue(claim);
         }
         let work = Arc::new(Work {
-            client: RwLock::new((start.calls, start.fence)),
+            client: RwLock::new(start.client),
             facts: start.facts,
             publisher: start.publisher,
             queue: queue.clone(),
@@ -174,7 +169,7 @@ pub struct ClaimEngine {
 }
 
 struct Work {
-    client: RwLock<(CsiClient, Fence)>,
+    client: RwLock<FencedClient>,
     facts: DriverFacts,
     publisher: DriverStateSender,
     queue: Queue<Arc<str>>,
@@ -183,8 +178,8 @@ struct Work {
 impl Work {
     /// Calls Probe.
     async fn probe(&self) -> RunResult {
-        let (client, fence) = self.client.read().clone();
-        let answer = fence.call(client.probe(PROBE_DEADLINE, &Span::disabled())).await;
+        let client = self.client.read().clone();
+        let answer = client.call(&Probe, PROBE_DEADLINE, &Span::disabled()).await;
         self.publisher.attempt_ended();
         match answer {
             Ok(true) => RunResult::Done,
@@ -194,22 +189,20 @@ impl Work {
 }
 
 impl Engine for ClaimEngine {
-    type Calls = CsiClient;
-
     fn facts(&self) -> &DriverFacts {
         &self.work.facts
     }
 
     fn term(&self) -> Option<Term> {
-        self.work.client.read().1.term().cloned()
+        self.work.client.read().term().cloned()
     }
 
     fn pause(&self) {
         self.work.queue.pause();
     }
 
-    fn resume(&self, calls: CsiClient, fence: Fence, _: bool) {
-        *self.work.client.write() = (calls, fence);
+    fn resume(&self, client: FencedClient, _: bool) {
+        *self.work.client.write() = client;
         self.work.queue.resume();
     }
 

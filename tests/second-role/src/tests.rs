@@ -10,7 +10,7 @@ use csi_attacher_kube::lease::{LeaderElectionConfig, LeaderElections, LeaseTimin
 use csi_attacher_kube::reflect::follow_from_list;
 use csi_attacher_model::api::{AttacherConfigSpec, DriverConfig};
 use csi_attacher_runtime::reservation::Reservations;
-use csi_attacher_runtime::{DriverPhase, DriverState, DriverTask};
+use csi_attacher_runtime::{DriverPhase, DriverState, DriverStateSender, DriverTask};
 use csi_attacher_telemetry::Metrics;
 use csi_attacher_testbed::lease_server::ApiServer;
 use csi_mock_driver::{Method, MockDriver};
@@ -104,7 +104,7 @@ async fn a_second_role_lives_on_the_same_layers() {
     let _watch = AbortOnDropHandle::new(tokio::spawn(follows));
 
     let leases = ApiServer::default();
-    let (status, mut state) = watch::channel(DriverState::new());
+    let (status, mut state) = watch::channel(DriverState::default());
     let stop = CancellationToken::new();
     let task = DriverTask {
         role: role.clone(),
@@ -117,7 +117,7 @@ async fn a_second_role_lives_on_the_same_layers() {
         stop: stop.clone(),
         cut_off: CancellationToken::new(),
         removed: Arc::new(AtomicBool::new(false)),
-        status,
+        status: DriverStateSender::new(status),
     };
     let task = tokio::spawn(task.run());
 

@@ -11,7 +11,7 @@ use super::waiting::{Influence, freed_by_node, waiting_for_change};
 use crate::objects::{
     Attachment, AttachmentSource, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire,
 };
-use crate::reflect::{CacheRecord, Kind, ObjectTable, WatchedKind};
+use crate::reflect::{CacheRecord, Kind, ObjectTable};
 
 /// The kinds by their plural names.
 pub(super) const KINDS: [&str; 3] = [

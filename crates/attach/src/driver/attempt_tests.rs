@@ -28,7 +28,6 @@ use api::{Api, serve};
 
 use super::SharedContext;
 use super::engine::Engine;
-use super::fence::{Fence, FencedClient};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
@@ -39,6 +38,7 @@ use crate::lease::Term;
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
 use csi_attacher_runtime::DriverState;
+use csi_attacher_runtime::fence::FencedClient;
 use csi_attacher_runtime::state::DriverStateSender;
 use csi_mock_driver::{Method as Call, MockDriver, MockHandle};
 
@@ -70,8 +70,8 @@ fn engine(
         ..Capabilities::default()
     };
     let facts = DriverFacts::new(name, capabilities);
-    let publisher = DriverStateSender::new(watch::Sender::new(DriverState::new()));
-    let client = FencedClient::behind(Arc::new(client), Fence::new(term));
+    let publisher = DriverStateSender::new(watch::Sender::new(DriverState::default()));
+    let client = FencedClient::new(client, term);
     let (context, settings) = (context.clone(), settings.subscribe());
     let engine = Engine::start(context, settings, "config".into(), facts, client, publisher);
     let Ok(engine) = engine else { panic!("conflict") };

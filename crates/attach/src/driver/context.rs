@@ -6,7 +6,6 @@ use tokio::sync::{Notify, watch};
 
 use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
-use super::fence::FencedClient;
 use super::shared_context::SharedContext;
 use super::waits::Waits;
 use crate::api::validated::DriverConfig;
@@ -15,6 +14,7 @@ use crate::decide::DriverFacts;
 use crate::queue::Queue;
 use crate::telemetry::Tracer;
 use crate::traces::LifecycleTraces;
+use csi_attacher_runtime::fence::FencedClient;
 use csi_attacher_runtime::state::DriverStateSender;
 
 /// The parts of a driver that outlive an attempt, and the settings in use.
@@ -54,7 +54,6 @@ impl DriverContext {
         let client = self.client();
         // In-line volumes never count: they were translated before they came here, and the Go sidecar does not count them.
         let in_tree = snapshot.volume.as_ref().is_some_and(|volume| volume.in_tree.is_some());
-        let marked = if in_tree { client.for_in_tree() } else { None };
-        marked.unwrap_or(client)
+        if in_tree { client.migrated() } else { client }
     }
 }

@@ -10,8 +10,6 @@ use super::attempt::in_flight::InFlightCalls;
 use super::attempt::{self, undo};
 use super::capability::is_confirmed_otherwise;
 use super::context::DriverContext;
-use super::controller_calls::ControllerCalls;
-use super::fence::{Fence, FencedClient};
 use super::queue_metrics::QueueMetrics;
 use super::shared_context::SharedContext;
 use super::waits::Waits;
@@ -25,6 +23,7 @@ use crate::objects::SecretReference;
 use crate::queue::{Backoff, Builder, LaneLimits, Queue, QueueLimits, Rate};
 use crate::schedule;
 use crate::traces::LifecycleTraces;
+use csi_attacher_runtime::fence::FencedClient;
 use csi_attacher_runtime::{DriverStateSender, runner};
 
 /// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
@@ -130,8 +129,6 @@ impl Engine {
 }
 
 impl csi_attacher_runtime::Engine for Engine {
-    type Calls = Arc<dyn ControllerCalls>;
-
     fn facts(&self) -> &DriverFacts {
         &self.work.facts
     }
@@ -144,8 +141,8 @@ impl csi_attacher_runtime::Engine for Engine {
         self.work.queue.pause();
     }
 
-    fn resume(&self, calls: Self::Calls, fence: Fence, restores: bool) {
-        *self.work.client.write() = FencedClient::behind(calls, fence);
+    fn resume(&self, client: FencedClient, restores: bool) {
+        *self.work.client.write() = client;
         if restores {
             self.work.queue.wake_all(EnqueueCause::Retry.into());
         }

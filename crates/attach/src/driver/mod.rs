@@ -7,9 +7,7 @@ mod log;
 mod attempt;
 mod capability;
 mod context;
-mod controller_calls;
 mod engine;
-mod fence;
 mod queue_metrics;
 mod reconcile_sync;
 mod release;
@@ -20,15 +18,12 @@ mod shared_context;
 mod waits;
 
 pub use attempt::unfinished::UnfinishedPublishes;
-pub use controller_calls::ControllerCalls;
 pub use role::AttachRole;
 pub use rules::Rules;
 pub use shared_context::SharedContext;
 
 #[cfg(test)]
 mod attempt_tests;
-#[cfg(test)]
-mod fence_tests;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]

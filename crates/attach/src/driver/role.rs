@@ -7,14 +7,11 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::capability::release_without_call;
-use super::controller_calls::ControllerCalls;
 use super::engine::Engine;
-use super::fence::FencedClient;
 use super::shared_context::SharedContext;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::Requests;
 use crate::cache::AttacherKey;
-use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
 use crate::queue::Queue;
 use crate::reflect::Lists;
@@ -30,12 +27,7 @@ pub struct AttachRole {
 }
 
 impl Role for AttachRole {
-    type Calls = Arc<dyn ControllerCalls>;
     type Engine = Engine;
-
-    fn calls(client: &CsiClient) -> Self::Calls {
-        Arc::new(client.clone())
-    }
 
     fn lists(&self) -> &Lists {
         self.context.store.lists()
@@ -59,14 +51,13 @@ impl Role for AttachRole {
         Ok(facts.clone().releasing(release))
     }
 
-    fn start(&self, start: Start<Self::Calls>) -> Result<Engine, Refusal> {
-        let client = FencedClient::behind(start.calls, start.fence);
+    fn start(&self, start: Start) -> Result<Engine, Refusal> {
         let started = Engine::start(
             self.context.clone(),
             start.config,
             start.name,
             start.facts,
-            client,
+            start.client,
             start.publisher,
         );
         let engine = started.map_err(|conflict| Refusal {

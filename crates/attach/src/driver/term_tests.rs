@@ -11,7 +11,6 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::controller_calls::ControllerCalls;
 use super::engine::Engine;
 use super::{AttachRole, SharedContext};
 use crate::api::names::lease_name;
@@ -23,12 +22,12 @@ use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::follow_from_list;
 use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
-use csi_attacher_runtime::connect::{ConnectedDriver, DriverConnector};
+use csi_attacher_runtime::connect::{ConnectedDriver, Connector as _, DriverConnector};
 use csi_attacher_runtime::leadership::Leadership;
 use csi_attacher_runtime::reservation::Reservations;
 use csi_attacher_runtime::state::{DriverPhase, DriverStateSender};
 use csi_attacher_runtime::task::DriverTask;
-use csi_attacher_runtime::{DriverState, Engine as _, Role as _};
+use csi_attacher_runtime::{DriverState, Engine as _};
 use csi_attacher_testbed::lease_server::ApiServer;
 use csi_mock_driver::{MockDriver, MockHandle};
 
@@ -50,9 +49,8 @@ struct Stage {
     leases: ApiServer,
     clock: ShiftedClock,
     task: DriverTask<AttachRole>,
-    publisher: DriverStateSender,
-    access: DriverConnector<Arc<dyn ControllerCalls>>,
-    reached: ConnectedDriver<Arc<dyn ControllerCalls>>,
+    access: DriverConnector,
+    reached: ConnectedDriver,
     held: Leadership<Engine>,
     status: watch::Receiver<DriverState>,
     lists: watch::Sender<Lists>,
@@ -89,7 +87,7 @@ impl Stage {
             ..LeaderElections::new(leases.client(), "ours".to_owned())
         }
         .config_for("default", timing);
-        let (sender, status) = watch::channel(DriverState::new());
+        let (sender, status) = watch::channel(DriverState::default());
         let task = DriverTask {
             role: AttachRole {
                 context: context.clone(),
@@ -104,15 +102,9 @@ impl Stage {
             stop: CancellationToken::new(),
             cut_off: CancellationToken::new(),
             removed: Arc::default(),
-            status: sender.clone(),
+            status: DriverStateSender::new(sender),
         };
-        let access = DriverConnector::new(
-            "config".into(),
-            config,
-            &context.requests,
-            &context.metrics,
-            AttachRole::calls,
-        );
+        let access = DriverConnector::new("config".into(), config, &context.requests, &context.metrics);
         let Ok(reached) = access.connect().await else {
             panic!("not reached")
         };
@@ -125,7 +117,6 @@ impl Stage {
             leases,
             clock,
             task,
-            publisher: DriverStateSender::new(sender),
             access,
             reached,
             held,
@@ -141,9 +132,7 @@ impl Stage {
     /// Waits until enough was listed to compete for the driver.
     async fn listed(&self, limit: Duration) -> Option<bool> {
         let facts = self.reached.facts();
-        timeout(limit, self.task.wait_for_lists(&self.publisher, &facts))
-            .await
-            .ok()
+        timeout(limit, self.task.wait_for_lists(&facts)).await.ok()
     }
 
     /// Waits for the Lease; none when it is not had within a moment.
@@ -152,7 +141,7 @@ impl Stage {
     /// was late, the connection ends. Then there is another one, as the task makes it.
     async fn lead(&mut self, limit: Duration) -> Option<bool> {
         loop {
-            let lead = self.task.acquire_lease(&self.publisher, &self.reached, &mut self.held);
+            let lead = self.task.acquire_lease(&self.reached, &mut self.held);
             let leads = timeout(limit, lead).await.ok();
             if leads != Some(false) || !self.reached.client.connection().is_lost() {
                 return leads;
@@ -167,9 +156,7 @@ impl Stage {
     /// Goes on with the engine or starts one; none when that is not done within a moment.
     async fn resume_or_start(&mut self, limit: Duration) -> Option<bool> {
         let facts = self.reached.facts();
-        let start = self
-            .task
-            .resume_or_start(&self.publisher, &mut self.held, &facts, &self.reached);
+        let start = self.task.resume_or_start(&mut self.held, &facts, &self.reached);
         timeout(limit, start).await.ok()
     }
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::api::condition::{ConditionReason, MAX_MESSAGE_BYTES};
 use crate::api::validated::Endpoint;
 use crate::telemetry::{Metrics, Span};
-use crate::{CsiClient, DialError, DriverConnection};
+use crate::{CsiClient, DialError, DialFault, DriverConnection, Probe};
 
 /// How dialling this path fails.
 async fn dial(path: &Path) -> DialError {
@@ -16,7 +16,7 @@ async fn dial(path: &Path) -> DialError {
         Metrics::default(),
     );
     let limit = std::time::Duration::from_secs(30);
-    let called = tokio::time::timeout(limit, client.probe(limit, &Span::disabled())).await;
+    let called = tokio::time::timeout(limit, client.call(&Probe, limit, &Span::disabled())).await;
     called.unwrap().unwrap_err();
     client.connection().dial_error().expect("the dial failed")
 }
@@ -142,7 +142,7 @@ async fn a_driver_that_accepts_nobody_any_more_is_told() {
         assert!(waiting.len() < 100, "the queue has no bound");
     }
     let error = dial(&path).await;
-    assert!(matches!(error, DialError::Busy { .. }), "{error}");
+    assert!(matches!(error.fault, DialFault::Busy), "{error}");
     assert!(error.to_string().contains("is the driver hanging?"), "{error}");
 }
 

@@ -23,16 +23,16 @@ use crate::objects::SecretReference;
 use crate::telemetry::Span;
 
 /// Pauses between two tries to read what cannot be read.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// What is known of the Secret.
 #[derive(Clone, Debug, Default)]
 pub struct CertificateState {
     /// The last good certificates.
     pub good: Option<ValidCertificates>,
-    /// Why the Secret is of no use as it is now.
-    pub trouble: Option<CertificateProblem>,
+    /// Why the Secret cannot be used as it is now.
+    pub trouble: Option<HandshakeError>,
     /// Grows with each change.
     pub revision: u64,
 }
@@ -43,24 +43,6 @@ pub struct ValidCertificates {
     pub certificates: ClientCertificates,
     /// The revision they came with.
     pub revision: u64,
-}
-
-/// Why a Secret is of no use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateProblem {
-    reason: ConditionReason,
-    pub message: String,
-}
-
-impl CertificateProblem {
-    /// What it means for a driver for which there are no certificates from before.
-    pub fn obstacle(&self) -> HandshakeError {
-        let (reason, message) = (self.reason, self.message.clone());
-        match reason {
-            ConditionReason::SecretUnreadable => HandshakeError::Unreachable { reason, message },
-            _ => HandshakeError::Stalled { reason, message },
-        }
-    }
 }
 
 /// Reads the Secret until it is dropped.
@@ -120,7 +102,7 @@ impl CertificateReader {
         let mut events = pin!(events);
         while let Some(event) = events.next().await {
             match event {
-                // What cannot be told is read to learn why.
+                // An unknown state is read to learn the reason.
                 SecretEvent::State(_) | SecretEvent::Unknown => self.read().await,
                 SecretEvent::Gone => self.set_problem(ConditionReason::SecretMissing, missing(&self.reference)),
                 SecretEvent::Forbidden => self.set_problem(
@@ -133,7 +115,7 @@ impl CertificateReader {
 
     /// Reads until there is an answer.
     async fn read(&mut self) {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = INITIAL_BACKOFF;
         loop {
             let quiet = Span::disabled();
             let secret = self.requests.get::<SecretWire>(&self.reference, None, &quiet);
@@ -148,7 +130,7 @@ impl CertificateReader {
                 }
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_BACKOFF);
         }
     }
 
@@ -182,22 +164,25 @@ impl CertificateReader {
     }
 
     fn set_problem(&self, reason: ConditionReason, message: String) {
-        let trouble = CertificateProblem { reason, message };
-        let told = trouble.clone();
+        let trouble = HandshakeError {
+            is_stalled: reason != ConditionReason::SecretUnreadable,
+            reason,
+            message,
+        };
         let changed = self.known.send_if_modified(|known| {
             let differs = known.trouble.as_ref() != Some(&trouble);
             if differs {
                 known.revision += 1;
-                known.trouble = Some(trouble);
+                known.trouble = Some(trouble.clone());
             }
             differs
         });
         if changed {
             warn!(
                 config = &*self.config,
-                reason = told.reason.as_str(),
+                reason = trouble.reason.as_str(),
                 "{}",
-                told.message
+                trouble.message
             );
         }
     }

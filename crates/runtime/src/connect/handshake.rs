@@ -6,7 +6,10 @@ use tonic::Code;
 
 use crate::api::condition::ConditionReason;
 use crate::api::validated::{DriverConfig, is_driver_name};
-use crate::csi::{CallError, CapabilityReport, CsiClient, PluginInfo};
+use crate::csi::{
+    CallError, CapabilityReport, ControllerGetCapabilities, CsiClient, GetPluginCapabilities, GetPluginInfo,
+    PluginInfo, Probe,
+};
 use crate::decide::{cut, plain};
 use crate::state::{DriverPhase, Plugin};
 use crate::telemetry::trace::Span;
@@ -17,15 +20,15 @@ pub const RETRY: Duration = Duration::from_secs(1);
 
 /// Longest version of a driver that is kept, in bytes.
 const MAX_VERSION_BYTES: usize = 128;
-/// How much of a name that is none is shown, in bytes.
+/// How much of an invalid name is shown, in bytes.
 const MAX_SHOWN_NAME_BYTES: usize = 80;
 
 /// What a driver answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handshake {
-    /// Its name and version.
+    /// Name, which is a valid one, and version, cut to 128 bytes.
     pub plugin: PluginInfo,
-    /// What it can do.
+    /// Those of the controller service; none when the driver has no such service.
     pub capabilities: CapabilityReport,
 }
 
@@ -39,7 +42,7 @@ impl Handshake {
         }
     }
 
-    /// What the driver told, for its state.
+    /// The same for the state of the driver.
     pub fn described(&self) -> Plugin {
         Plugin {
             name: self.plugin.name.clone(),
@@ -50,56 +53,53 @@ impl Handshake {
     }
 }
 
-/// Why there is nobody to work with.
+/// Why there is no driver to work with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HandshakeError {
-    /// Tried again by itself.
-    Unreachable {
-        /// In one word.
-        reason: ConditionReason,
-        /// In a sentence.
-        message: String,
-    },
-    /// Only a person can mend it.
-    Stalled {
-        /// In one word.
-        reason: ConditionReason,
-        /// In a sentence.
-        message: String,
-    },
+pub struct HandshakeError {
+    /// Whether only a person can resolve it. Anything else is tried again by itself.
+    pub is_stalled: bool,
+    /// Reason for the condition DriverReachable or Stalled.
+    pub reason: ConditionReason,
+    /// What is wrong, and when it is tried again or how to fix it.
+    pub message: String,
 }
 
 impl HandshakeError {
-    /// In one word.
-    pub fn reason(&self) -> ConditionReason {
-        let (Self::Unreachable { reason, .. } | Self::Stalled { reason, .. }) = self;
-        *reason
+    /// A problem that only a person can resolve.
+    pub fn stalled(reason: ConditionReason, message: String) -> Self {
+        Self {
+            is_stalled: true,
+            reason,
+            message,
+        }
     }
 
-    /// In a sentence.
-    pub fn message(&self) -> &str {
-        let (Self::Unreachable { message, .. } | Self::Stalled { message, .. }) = self;
-        message
+    /// A problem that may pass by itself: the driver is asked again after [`RETRY`].
+    fn unreachable(reason: ConditionReason, message: &str) -> Self {
+        Self {
+            is_stalled: false,
+            reason,
+            message: format!("{message}; retrying every {} s", RETRY.as_secs()),
+        }
     }
 
-    /// How long until it is looked at again, unless something happens before.
+    /// How long until the driver is asked again, unless something happens before.
     pub fn pause(&self) -> Duration {
-        match self {
-            Self::Unreachable { .. } => RETRY,
-            Self::Stalled {
-                reason: ConditionReason::CapabilityLost,
-                ..
-            } => RETRY * 10,
+        match self.reason {
+            _ if !self.is_stalled => RETRY,
+            ConditionReason::CapabilityLost => RETRY * 10,
             // A driver of the wrong name is asked again when it restarts, or after a while.
-            Self::Stalled { .. } => RETRY * 30,
+            _ => RETRY * 30,
         }
     }
 
     /// The phase of a driver that has it.
     pub fn phase(&self) -> DriverPhase {
-        match self.clone() {
-            Self::Unreachable { reason, message } => DriverPhase::Unreachable { reason, message },
-            Self::Stalled { reason, message } => DriverPhase::Stalled { reason, message },
+        let (reason, message) = (self.reason, self.message.clone());
+        if self.is_stalled {
+            DriverPhase::Stalled { reason, message }
+        } else {
+            DriverPhase::Unreachable { reason, message }
         }
     }
 }
@@ -107,10 +107,10 @@ impl HandshakeError {
 /// Asks a driver. These calls are in no trace: they belong to no attachment, and a driver that is away is asked each second.
 pub async fn run_handshake(client: &CsiClient, config: &DriverConfig) -> Result<Handshake, HandshakeError> {
     let untraced = Span::disabled();
-    match client.probe(config.timeouts.probe, &untraced).await {
+    match client.call(&Probe, config.timeouts.probe, &untraced).await {
         Ok(true) => {}
         Ok(false) => {
-            return Err(unreachable(
+            return Err(HandshakeError::unreachable(
                 ConditionReason::DriverNotReady,
                 "Probe answered that the driver is not ready",
             ));
@@ -119,7 +119,7 @@ pub async fn run_handshake(client: &CsiClient, config: &DriverConfig) -> Result<
     }
     let deadline = config.timeouts.identity;
     let plugin = client
-        .plugin_info(deadline, &untraced)
+        .call(&GetPluginInfo, deadline, &untraced)
         .await
         .map_err(|error| failed(client, "GetPluginInfo", &error))?;
     check_name(&plugin.name, config)?;
@@ -127,43 +127,47 @@ pub async fn run_handshake(client: &CsiClient, config: &DriverConfig) -> Result<
         vendor_version: cut(&plain(&plugin.vendor_version), MAX_VERSION_BYTES).to_owned(),
         ..plugin
     };
-    let capabilities = client
-        .capabilities(deadline, &untraced)
-        .await
-        .map_err(|error| failed(client, "capabilities", &error))?;
+    let unknown = |error: CallError| failed(client, "capabilities", &error);
+    let has_controller = client.call(&GetPluginCapabilities, deadline, &untraced).await;
+    let capabilities = if has_controller.map_err(unknown)? {
+        let report = client.call(&ControllerGetCapabilities, deadline, &untraced).await;
+        report.map_err(unknown)?
+    } else {
+        CapabilityReport::default()
+    };
     Ok(Handshake { plugin, capabilities })
 }
 
 /// A name goes into labels of metrics, into the name of a Lease and into the status: nothing but a name may.
 fn check_name(name: &str, config: &DriverConfig) -> Result<(), HandshakeError> {
     if name.is_empty() {
-        return Err(unreachable(
+        return Err(HandshakeError::unreachable(
             ConditionReason::DriverInvalid,
             "GetPluginInfo answered an empty name",
         ));
     }
     if !is_driver_name(name) {
         let begins = cut(name, MAX_SHOWN_NAME_BYTES);
-        return Err(HandshakeError::Stalled {
-            reason: ConditionReason::DriverInvalid,
-            message: format!(
+        return Err(HandshakeError::stalled(
+            ConditionReason::DriverInvalid,
+            format!(
                 "the driver at {} answered GetPluginInfo with {} bytes that are no driver name, beginning with {begins:?}; the \
                  CSI specification asks for at most 63 letters, digits, '-' or '.', beginning and ending with a letter or \
                  digit: fix the driver, or let spec.endpoint name another one",
                 config.endpoint,
                 name.len(),
             ),
-        });
+        ));
     }
     match &config.driver_name {
-        Some(wanted) if wanted != name => Err(HandshakeError::Stalled {
-            reason: ConditionReason::DriverNameMismatch,
-            message: format!(
+        Some(wanted) if wanted != name => Err(HandshakeError::stalled(
+            ConditionReason::DriverNameMismatch,
+            format!(
                 "the driver at {} calls itself {name:?}, but spec.driverName is {wanted:?}; fix spec.endpoint or \
                  spec.driverName",
                 config.endpoint
             ),
-        }),
+        )),
         _ => Ok(()),
     }
 }
@@ -186,12 +190,5 @@ fn failed(client: &CsiClient, call: &str, error: &CallError) -> HandshakeError {
     } else {
         format!("{}: {call} failed: {error}", client.connection().address())
     };
-    unreachable(reason, &message)
-}
-
-fn unreachable(reason: ConditionReason, message: &str) -> HandshakeError {
-    HandshakeError::Unreachable {
-        reason,
-        message: format!("{message}; retrying every {} s", RETRY.as_secs()),
-    }
+    HandshakeError::unreachable(reason, &message)
 }

@@ -6,7 +6,7 @@ use tonic::Code;
 use super::handshake::{HandshakeError, run_handshake};
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigSpec, DriverConfig};
-use crate::csi::{CsiClient, DriverConnection};
+use crate::csi::{CapabilityReport, CsiClient, DriverConnection};
 use crate::telemetry::Metrics;
 use csi_mock_driver::{ControllerCapability, Method, MockDriver, MockDriverBuilder, Rule};
 
@@ -32,13 +32,14 @@ async fn shaken(config: &DriverConfig) -> Result<crate::connect::handshake::Hand
 
 /// Reason and message of what stands in the way, which passes by itself.
 fn unreachable(obstacle: HandshakeError) -> (ConditionReason, String) {
-    match obstacle {
-        HandshakeError::Unreachable { reason, message } => {
-            assert!(message.ends_with("; retrying every 1 s"), "{message}");
-            (reason, message)
-        }
-        HandshakeError::Stalled { reason, message } => panic!("stalled: {reason:?} {message}"),
-    }
+    let HandshakeError {
+        is_stalled,
+        reason,
+        message,
+    } = obstacle;
+    assert!(!is_stalled, "{reason:?} {message}");
+    assert!(message.ends_with("; retrying every 1 s"), "{message}");
+    (reason, message)
 }
 
 #[tokio::test]
@@ -59,6 +60,17 @@ async fn a_driver_that_answers_everything_is_known() {
         assert_eq!(handshake.capabilities.names, ["PUBLISH_UNPUBLISH_VOLUME"]);
         assert!(handshake.capabilities.bits.publish_unpublish);
     }
+}
+
+#[tokio::test]
+async fn a_driver_without_a_controller_service_is_not_asked_for_its_capabilities() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let none = MockDriver::builder("a.test").without_controller_service();
+    let driver = none.start(&socket).await.unwrap();
+    let handshake = shaken(&config(&socket)).await.unwrap();
+    assert_eq!(handshake.capabilities, CapabilityReport::default());
+    assert!(driver.calls_of(Method::ControllerGetCapabilities).is_empty());
 }
 
 #[tokio::test]
@@ -175,10 +187,12 @@ async fn another_name_is_for_a_person_to_mend() {
     let _driver = MockDriver::builder("b.test").start(&socket).await.unwrap();
     let mut config = config(&socket);
     config.driver_name = Some("a.test".to_owned());
-    let Err(HandshakeError::Stalled { reason, message }) = shaken(&config).await else {
-        panic!("not stalled")
-    };
-    assert_eq!(reason, ConditionReason::DriverNameMismatch);
+    let HandshakeError {
+        is_stalled,
+        reason,
+        message,
+    } = shaken(&config).await.unwrap_err();
+    assert_eq!((is_stalled, reason), (true, ConditionReason::DriverNameMismatch));
     assert!(
         message.contains("\"b.test\"") && message.contains("\"a.test\""),
         "{message}"
@@ -199,10 +213,16 @@ async fn what_is_no_name_is_refused_and_not_repeated() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
         let _driver = MockDriver::builder(&name).start(&socket).await.unwrap();
-        let Err(HandshakeError::Stalled { reason, message }) = shaken(&config(&socket)).await else {
-            panic!("not stalled: {words}")
-        };
-        assert_eq!(reason, ConditionReason::DriverInvalid, "{message}");
+        let HandshakeError {
+            is_stalled,
+            reason,
+            message,
+        } = shaken(&config(&socket)).await.unwrap_err();
+        assert_eq!(
+            (is_stalled, reason),
+            (true, ConditionReason::DriverInvalid),
+            "{message}"
+        );
         assert!(message.contains(words) && message.contains("csi.sock"), "{message}");
         assert!(message.len() < 600, "{message}");
     }

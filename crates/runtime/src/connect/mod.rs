@@ -28,20 +28,18 @@ use handshake::{Handshake, HandshakeError, RETRY, run_handshake};
 use replacement::{HangingCalls, Replacement};
 use socket_file::{MissedSocket, SocketFile};
 
-/// Longest pause between two tries to make a second connection, while the first goes on.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Longest pause between two attempts to make a second connection, while the first goes on.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// How many names a driver may have while its AttacherConfig and its endpoint stay the same. Each has a Lease, which nobody
 /// may delete, and series of metrics.
-const MOST_NAMES: usize = 3;
+const MAX_NAMES: usize = 3;
 
 /// A driver that answered.
-pub struct ConnectedDriver<C> {
-    /// Its connection.
+pub struct ConnectedDriver {
+    /// Calls the driver over this connection.
     pub client: CsiClient,
-    /// The calls of the role.
-    pub calls: C,
-    /// What it answered.
+    /// Who answered over it.
     pub handshake: Handshake,
     /// Which certificates the connection was made with.
     pub revision: u64,
@@ -51,48 +49,53 @@ pub struct ConnectedDriver<C> {
     pub restores: bool,
 }
 
-/// Why there is nobody to work with, and what to look at for a change.
+impl ConnectedDriver {
+    /// What work has to know of the driver.
+    pub fn facts(&self) -> DriverFacts {
+        DriverFacts::new(&self.handshake.plugin.name, self.handshake.capabilities.bits)
+    }
+}
+
+/// Why there is no driver to work with, and what to watch for a change.
 pub struct ConnectFailure {
-    /// What is in the way.
+    /// What is wrong.
     pub obstacle: HandshakeError,
     /// The client over whose connection that was found, if there is one.
     pub client: Option<CsiClient>,
     revision: u64,
 }
 
-/// How a driver is reached.
-pub trait Connector<C>: Send + Sync {
-    /// Connects, and asks who answers.
-    fn connect(&self) -> impl Future<Output = Result<ConnectedDriver<C>, ConnectFailure>> + Send;
-
-    /// As [`DriverConnector::changed`].
-    fn changed(&self, since: &ConnectFailure) -> impl Future<Output = ()> + Send;
-
-    /// As [`DriverConnector::replaced`].
-    fn replaced(
-        &self,
-        current: &ConnectedDriver<C>,
-        publisher: &DriverStateSender,
-    ) -> impl Future<Output = Replacement<C>> + Send;
+impl ConnectFailure {
+    /// What was found over the connection in use.
+    pub fn over(client: &CsiClient, obstacle: HandshakeError) -> Self {
+        Self {
+            obstacle,
+            client: Some(client.clone()),
+            // No change of the certificates ends this.
+            revision: u64::MAX,
+        }
+    }
 }
 
-impl<C: Send + Sync> Connector<C> for DriverConnector<C> {
-    async fn connect(&self) -> Result<ConnectedDriver<C>, ConnectFailure> {
-        self.connect().await
-    }
+/// How a driver is reached.
+pub trait Connector: Send + Sync {
+    /// Connects, and asks who answers. A driver that hangs up again and again is asked once in [`RETRY`].
+    fn connect(&self) -> impl Future<Output = Result<ConnectedDriver, ConnectFailure>> + Send;
 
-    async fn changed(&self, since: &ConnectFailure) {
-        self.changed(since).await;
-    }
+    /// Resolves when there are other certificates than at that time, or another reason why there are none.
+    fn changed(&self, since: &ConnectFailure) -> impl Future<Output = ()> + Send;
 
-    async fn replaced(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> Replacement<C> {
-        self.replaced(current, publisher).await
-    }
+    /// Resolves when another connection is to be used instead of the current one, or when the current one is of no use and there is no
+    /// other.
+    fn replaced(
+        &self,
+        current: &ConnectedDriver,
+        publisher: &DriverStateSender,
+    ) -> impl Future<Output = Replacement> + Send;
 }
 
 /// How a driver is reached over the network.
-pub struct DriverConnector<C> {
-    calls: fn(&CsiClient) -> C,
+pub struct DriverConnector {
     name: Arc<str>,
     config: watch::Receiver<Arc<DriverConfig>>,
     metrics: Metrics,
@@ -107,14 +110,56 @@ pub struct DriverConnector<C> {
     hanging: Mutex<HangingCalls>,
 }
 
-impl<C> DriverConnector<C> {
+impl Connector for DriverConnector {
+    async fn connect(&self) -> Result<ConnectedDriver, ConnectFailure> {
+        self.wait_for_retry().await;
+        self.wait_for_socket().await;
+        let Some(keys) = &self.keys else {
+            return self.reach(None).await;
+        };
+        // Either the certificates or why there are none.
+        let known = keys.since(0).await;
+        // Certificates that came after these count as a change.
+        let revision = known.revision;
+        let failure = match (&known.good, known.trouble) {
+            (Some(good), _) => match self.reach(Some(good)).await {
+                Ok(connected) => return Ok(connected),
+                Err(failure) => failure,
+            },
+            (None, Some(obstacle)) => ConnectFailure {
+                obstacle,
+                client: None,
+                revision,
+            },
+            (None, None) => std::future::pending().await,
+        };
+        Err(ConnectFailure { revision, ..failure })
+    }
+
+    async fn changed(&self, since: &ConnectFailure) {
+        match &self.keys {
+            Some(keys) => drop(keys.since(since.revision).await),
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
+        tokio::select! {
+            biased;
+            renewed = self.renewed(current, publisher) => Replacement::Ready(Box::new(renewed)),
+            moved = self.socket_replaced(current, publisher) => Replacement::Ready(Box::new(moved)),
+            replacement = self.unanswered(current, publisher) => replacement,
+        }
+    }
+}
+
+impl DriverConnector {
     /// The way to the driver of the AttacherConfig `name`; endpoint and certificates' Secret stay the same.
     pub fn new(
         name: Arc<str>,
         config: watch::Receiver<Arc<DriverConfig>>,
         requests: &Requests,
         metrics: &Metrics,
-        calls: fn(&CsiClient) -> C,
     ) -> Self {
         let secret = config.borrow().tls.as_ref().map(|tls| SecretReference {
             namespace: tls.secret.namespace.as_str().into(),
@@ -122,7 +167,6 @@ impl<C> DriverConnector<C> {
         });
         let keys = secret.map(|secret| CertificateWatcher::follow(requests.clone(), secret, name.clone()));
         Self {
-            calls,
             name,
             config,
             metrics: metrics.clone(),
@@ -134,33 +178,10 @@ impl<C> DriverConnector<C> {
         }
     }
 
-    /// Connects, and asks who answers. A driver that hangs up again and again is asked once in [`RETRY`].
-    pub async fn connect(&self) -> Result<ConnectedDriver<C>, ConnectFailure> {
-        let last = *self.asked.lock();
-        if let Some(last) = last {
-            sleep_until(last + RETRY).await;
-        }
-        self.wait_for_socket().await;
-        let config = self.config.borrow().clone();
-        let Some(keys) = &self.keys else {
-            return self
-                .handshake(&config, DriverConnection::new(&config.endpoint), 0)
-                .await;
-        };
-        // Either the certificates or why there are none.
-        let known = keys.since(0).await;
-        match (&known.good, &known.trouble) {
-            (Some(good), _) => match secured(&config, good) {
-                Ok(connection) => {
-                    let answer = self.handshake(&config, connection, good.revision).await;
-                    // What came after these certificates is no news.
-                    let revision = known.revision;
-                    answer.map_err(|unreached| ConnectFailure { revision, ..unreached })
-                }
-                Err(obstacle) => Err(ConnectFailure::without_client(obstacle, known.revision)),
-            },
-            (None, Some(trouble)) => Err(ConnectFailure::without_client(trouble.obstacle(), known.revision)),
-            (None, None) => std::future::pending().await,
+    async fn wait_for_retry(&self) {
+        let asked = *self.asked.lock();
+        if let Some(asked) = asked {
+            sleep_until(asked + RETRY).await;
         }
     }
 
@@ -182,12 +203,18 @@ impl<C> DriverConnector<C> {
         }
     }
 
-    async fn handshake(
-        &self,
-        config: &Arc<DriverConfig>,
-        connection: DriverConnection,
-        revision: u64,
-    ) -> Result<ConnectedDriver<C>, ConnectFailure> {
+    /// Makes a connection, with these certificates if there is to be TLS, and asks who answers.
+    async fn reach(&self, good: Option<&ValidCertificates>) -> Result<ConnectedDriver, ConnectFailure> {
+        let config = &self.config.borrow().clone();
+        let revision = good.map_or(0, |good| good.revision);
+        let connection = match good {
+            None => DriverConnection::new(&config.endpoint),
+            Some(good) => secured(config, good).map_err(|obstacle| ConnectFailure {
+                obstacle,
+                client: None,
+                revision,
+            })?,
+        };
         let client = CsiClient::new(connection, self.metrics.clone());
         let look = || match &config.endpoint {
             Endpoint::Unix(path) => Some(SocketFile::at(path)),
@@ -205,7 +232,6 @@ impl<C> DriverConnector<C> {
             Ok(handshake) => {
                 let client = client.with_driver_name(handshake.plugin.name.as_str().into());
                 Ok(ConnectedDriver {
-                    calls: (self.calls)(&client),
                     client,
                     handshake,
                     revision,
@@ -229,66 +255,26 @@ impl<C> DriverConnector<C> {
         if names.contains(name) {
             return Ok(handshake);
         }
-        if names.len() == MOST_NAMES {
-            return Err(HandshakeError::Stalled {
-                reason: ConditionReason::DriverNameMismatch,
-                message: format!(
-                    "the driver at {} calls itself {name:?}, after it had {MOST_NAMES} other names ({}); set spec.driverName of \
+        if names.len() == MAX_NAMES {
+            return Err(HandshakeError::stalled(
+                ConditionReason::DriverNameMismatch,
+                format!(
+                    "the driver at {} calls itself {name:?}, after it had {MAX_NAMES} other names ({}); set spec.driverName of \
                      AttacherConfig {} to the correct name",
                     config.endpoint,
                     names.join(", "),
                     self.name,
                 ),
-            });
+            ));
         }
         names.push(name.clone());
         drop(names);
         Ok(handshake)
     }
-
-    /// Resolves when there are other certificates than at that time, or another reason why there are none.
-    pub async fn changed(&self, since: &ConnectFailure) {
-        match &self.keys {
-            Some(keys) => drop(keys.since(since.revision).await),
-            None => std::future::pending().await,
-        }
-    }
-}
-
-impl<C> ConnectedDriver<C> {
-    /// What work has to know of the driver.
-    pub fn facts(&self) -> DriverFacts {
-        DriverFacts::new(&self.handshake.plugin.name, self.handshake.capabilities.bits)
-    }
-}
-
-impl ConnectFailure {
-    /// What was found over the connection in use.
-    pub fn over(client: &CsiClient, obstacle: HandshakeError) -> Self {
-        let client = Some(client.clone());
-        // Whatever is known of the certificates is no news here.
-        let revision = u64::MAX;
-        Self {
-            obstacle,
-            client,
-            revision,
-        }
-    }
-
-    fn without_client(obstacle: HandshakeError, revision: u64) -> Self {
-        Self {
-            obstacle,
-            client: None,
-            revision,
-        }
-    }
 }
 
 fn secured(config: &DriverConfig, good: &ValidCertificates) -> Result<DriverConnection, HandshakeError> {
-    let unusable = |message: String| HandshakeError::Stalled {
-        reason: ConditionReason::InvalidSpec,
-        message,
-    };
+    let unusable = |message: String| HandshakeError::stalled(ConditionReason::InvalidSpec, message);
     let Endpoint::Https { host, port } = &config.endpoint else {
         return Err(unusable(format!("spec.tls cannot be used with {}", config.endpoint)));
     };

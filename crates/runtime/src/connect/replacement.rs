@@ -16,12 +16,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::certificates::{CertificateState, ValidCertificates};
+use super::certificates::CertificateState;
 use super::handshake::{HandshakeError, RETRY};
 use super::socket_file::SocketFile;
-use super::{ConnectedDriver, DriverConnector, LONGEST_PAUSE, secured};
+use super::{ConnectedDriver, DriverConnector, MAX_BACKOFF};
 use crate::api::validated::Endpoint;
-use crate::csi::DriverConnection;
+use crate::csi::{DriverConnection, Probe};
 use crate::state::DriverStateSender;
 use crate::telemetry::Span;
 
@@ -39,9 +39,9 @@ const HANGING_CALLS: &str =
     "calls get no answer within their deadlines, though Probe is answered; is the driver or its backend hanging?";
 
 /// What comes after a connection that is in use.
-pub enum Replacement<C> {
+pub enum Replacement {
     /// The driver answered over another connection.
-    Ready(Box<ConnectedDriver<C>>),
+    Ready(Box<ConnectedDriver>),
     /// The driver answers neither over the connection in use nor over another one.
     Unanswered(HandshakeError),
 }
@@ -87,19 +87,9 @@ impl HangingCalls {
     }
 }
 
-impl<C> DriverConnector<C> {
-    /// Resolves when another connection is to be used instead of the current one, or when there is no use in this one and no other.
-    pub async fn replaced(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> Replacement<C> {
-        tokio::select! {
-            biased;
-            renewed = self.renewed(current, publisher) => Replacement::Ready(Box::new(renewed)),
-            moved = self.socket_replaced(current, publisher) => Replacement::Ready(Box::new(moved)),
-            replacement = self.unanswered(current, publisher) => replacement,
-        }
-    }
-
+impl DriverConnector {
     /// Resolves when calls get no answer, with what comes of another connection.
-    async fn unanswered(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> Replacement<C> {
+    pub(super) async fn unanswered(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
         let mut answers = current.client.connection().answers();
         let mut of_controller = answers.borrow().of_controller;
         loop {
@@ -125,7 +115,7 @@ impl<C> DriverConnector<C> {
             }
             let deadline = self.config.borrow().timeouts.probe;
             // What counts is whether anything is answered, this or another call.
-            drop(current.client.probe(deadline, &Span::disabled()).await);
+            drop(current.client.call(&Probe, deadline, &Span::disabled()).await);
             if answers.borrow().count == seen.count {
                 return self.connect_after_silence().await;
             }
@@ -146,7 +136,7 @@ impl<C> DriverConnector<C> {
     }
 
     /// Neither a call nor Probe was answered over the connection in use.
-    async fn connect_after_silence(&self) -> Replacement<C> {
+    async fn connect_after_silence(&self) -> Replacement {
         match self.connect_again().await {
             Ok(reached) => {
                 let driver = &*reached.handshake.plugin.name;
@@ -164,7 +154,7 @@ impl<C> DriverConnector<C> {
     }
 
     /// Calls get no answer, and Probe does. What failed keeps its backoff: the driver may only be slow.
-    async fn connect_beside_hanging_calls(&self) -> Option<ConnectedDriver<C>> {
+    async fn connect_beside_hanging_calls(&self) -> Option<ConnectedDriver> {
         match self.connect_again().await {
             Ok(reached) => {
                 info!(
@@ -177,7 +167,7 @@ impl<C> DriverConnector<C> {
                 Some(ConnectedDriver { restores, ..reached })
             }
             Err(obstacle) => {
-                let reason = obstacle.reason().as_str();
+                let reason = obstacle.reason.as_str();
                 debug!(config = &*self.name, reason, "no second connection to the driver");
                 None
             }
@@ -185,7 +175,11 @@ impl<C> DriverConnector<C> {
     }
 
     /// Resolves when another socket is at the path that was dialled, and the driver answered there; never without a socket.
-    async fn socket_replaced(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> ConnectedDriver<C> {
+    pub(super) async fn socket_replaced(
+        &self,
+        current: &ConnectedDriver,
+        publisher: &DriverStateSender,
+    ) -> ConnectedDriver {
         let endpoint = self.config.borrow().endpoint.clone();
         let (Some(dialled), Endpoint::Unix(path)) = (&current.socket, &endpoint) else {
             return std::future::pending().await;
@@ -201,7 +195,7 @@ impl<C> DriverConnector<C> {
                         Err(obstacle) => self.socket_refused(path, &obstacle, publisher),
                     }
                     refused = Some((found, Instant::now() + pause));
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(MAX_BACKOFF);
                 }
             } else if refused.take().is_some() {
                 pause = RETRY;
@@ -211,7 +205,7 @@ impl<C> DriverConnector<C> {
         }
     }
 
-    fn moved_to_socket(&self, reached: ConnectedDriver<C>, publisher: &DriverStateSender) -> ConnectedDriver<C> {
+    fn moved_to_socket(&self, reached: ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
         let driver = &*reached.handshake.plugin.name;
         publisher.connection_problem(None);
         self.metrics.driver_reconnected(driver);
@@ -224,14 +218,14 @@ impl<C> DriverConnector<C> {
     }
 
     fn socket_refused(&self, path: &Path, obstacle: &HandshakeError, publisher: &DriverStateSender) {
-        let reason = obstacle.reason().as_str();
+        let reason = obstacle.reason.as_str();
         let text = format!(
             "the socket at {} was replaced and the driver does not answer at the new one ({reason}); the connection to the old one is \
              kept",
             path.display()
         );
         if publisher.connection_problem(Some(text)) {
-            let message = obstacle.message();
+            let message = &*obstacle.message;
             warn!(
                 config = &*self.name,
                 reason,
@@ -242,27 +236,22 @@ impl<C> DriverConnector<C> {
     }
 
     /// Makes another connection, with the certificates in use, and asks who answers.
-    async fn connect_again(&self) -> Result<ConnectedDriver<C>, HandshakeError> {
-        let asked = *self.asked.lock();
-        if let Some(asked) = asked {
-            sleep_until(asked + RETRY).await;
-        }
-        let Some(keys) = &self.keys else {
-            let config = self.config.borrow().clone();
-            let connection = DriverConnection::new(&config.endpoint);
-            let answer = self.handshake(&config, connection, 0).await;
-            return answer.map_err(|unreached| unreached.obstacle);
+    async fn connect_again(&self) -> Result<ConnectedDriver, HandshakeError> {
+        self.wait_for_retry().await;
+        let good = match &self.keys {
+            None => None,
+            Some(keys) => match keys.now().good {
+                Some(good) => Some(good),
+                // The connection in use was made with some, and the last good ones are kept.
+                None => std::future::pending().await,
+            },
         };
-        match &keys.now().good {
-            Some(good) => self.connect_with(good).await,
-            // The connection in use was made with some, and the last good ones are kept.
-            None => std::future::pending().await,
-        }
+        self.reach(good.as_ref()).await.map_err(|failure| failure.obstacle)
     }
 
     /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
     /// ones; never without certificates. Meanwhile it tells what is wrong with them.
-    async fn renewed(&self, current: &ConnectedDriver<C>, publisher: &DriverStateSender) -> ConnectedDriver<C> {
+    pub(super) async fn renewed(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
         let Some(keys) = &self.keys else {
             return std::future::pending().await;
         };
@@ -271,7 +260,7 @@ impl<C> DriverConnector<C> {
             let known = keys.now();
             let fresh = known.good.as_ref().filter(|good| good.revision != current.revision);
             if let Some(good) = fresh {
-                match self.connect_with(good).await {
+                match self.reach(Some(good)).await {
                     Ok(reached) => {
                         publisher.concern(certificate_warning(&known));
                         info!(
@@ -280,10 +269,10 @@ impl<C> DriverConnector<C> {
                         );
                         return reached;
                     }
-                    Err(obstacle) => self.refused(publisher, &obstacle),
+                    Err(failure) => self.refused(publisher, &failure.obstacle),
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_BACKOFF),
                     _ = keys.since(known.revision) => pause = RETRY,
                 }
             } else {
@@ -293,15 +282,8 @@ impl<C> DriverConnector<C> {
         }
     }
 
-    async fn connect_with(&self, good: &ValidCertificates) -> Result<ConnectedDriver<C>, HandshakeError> {
-        let config = self.config.borrow().clone();
-        let connection = secured(&config, good)?;
-        let answer = self.handshake(&config, connection, good.revision).await;
-        answer.map_err(|unreached| unreached.obstacle)
-    }
-
     fn refused(&self, publisher: &DriverStateSender, obstacle: &HandshakeError) {
-        let (HandshakeError::Unreachable { message, .. } | HandshakeError::Stalled { message, .. }) = obstacle;
+        let message = &obstacle.message;
         let text = format!("the new certificates do not work, the connection with the old ones is kept: {message}");
         if publisher.concern(Some(text.clone())) {
             warn!(config = &*self.name, "{text}");

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 
-use crate::csi::DialError;
+use crate::csi::{DialError, DialFault};
 
 /// After so long a path where no socket was is dialled although nothing has changed.
 const LONGEST_ABSENCE: Duration = Duration::from_secs(30);
@@ -64,8 +64,8 @@ pub(super) struct MissedSocket {
 impl MissedSocket {
     /// Takes in that a dial failed.
     pub fn new(file: SocketFile, error: &DialError) -> Self {
-        let rest = match error {
-            DialError::SocketMissing { .. } => LONGEST_ABSENCE,
+        let rest = match error.fault {
+            DialFault::SocketMissing(_) => LONGEST_ABSENCE,
             _ => LONGEST_REFUSAL,
         };
         Self {
@@ -91,9 +91,9 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     fn missing(path: &Path) -> MissedSocket {
-        let error = DialError::SocketMissing {
-            path: path.display().to_string(),
-            hint: String::new(),
+        let error = DialError {
+            address: path.display().to_string(),
+            fault: DialFault::SocketMissing(String::new()),
         };
         MissedSocket::new(SocketFile::at(path), &error)
     }

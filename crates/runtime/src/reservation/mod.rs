@@ -39,7 +39,7 @@ impl Reservations {
 
     /// Claims a driver for an AttacherConfig, until the claim is dropped.
     pub fn reserve(&self, config: &Arc<str>, driver: &Arc<str>) -> Reservation {
-        self.0.table.lock().stake(config.clone(), driver.clone());
+        self.0.table.lock().claim(config.clone(), driver.clone());
         self.0.changed.send_replace(());
         Reservation {
             shared: self.0.clone(),
@@ -72,24 +72,24 @@ impl Reservation {
         &self.driver
     }
 
-    /// Where it stands.
+    /// Whether it is granted, and what is in the way if not.
     pub fn state(&self) -> ReservationState {
-        self.shared.table.lock().verdict(&self.config, &self.driver)
+        self.shared.table.lock().state(&self.config, &self.driver)
     }
 
-    /// Where it stands; when it is granted, nobody else's is before [`Reservation::deactivate`]. That has to follow soon after
+    /// As [`Reservation::state`]; when it is granted, no other one is before [`Reservation::deactivate`]. That has to follow soon after
     /// the claim is refused, as an older one waits for it.
     pub fn activate(&self) -> ReservationState {
-        self.shared.table.lock().take(&self.config, &self.driver)
+        self.shared.table.lock().activate(&self.config, &self.driver)
     }
 
     /// Nothing is done by this claim any more; another may be granted.
     pub fn deactivate(&self) {
-        self.shared.table.lock().step_back(&self.config, &self.driver);
+        self.shared.table.lock().deactivate(&self.config, &self.driver);
         self.shared.changed.send_replace(());
     }
 
-    /// Resolves when it stands somewhere else than `before`.
+    /// Resolves when its state is another one than `before`.
     pub async fn differs_from(&self, before: &ReservationState) {
         let mut changes = self.shared.changed.subscribe();
         while self.state() == *before {

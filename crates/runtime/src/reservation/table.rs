@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use crate::api::condition::ConditionReason;
 use crate::api::names::{finalizer_name, lease_name};
 
-/// Where one that claims a driver stands.
+/// The state of a claim to a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReservationState {
-    /// The driver is its to work for.
+    /// The AttacherConfig works for the driver.
     Granted,
-    /// The driver will be, when this younger AttacherConfig has finished.
+    /// It will, when a younger AttacherConfig has finished.
     Waiting {
         /// Name of the younger AttacherConfig.
         after: Arc<str>,
@@ -43,7 +43,7 @@ impl ReservationConflict {
         }
     }
 
-    /// What is wrong and how to mend it.
+    /// What is wrong and how to fix it.
     pub fn message(&self) -> String {
         let Self { driver, other, config } = self;
         if driver == other {
@@ -75,13 +75,13 @@ pub struct ReservationTable {
 struct ReservedName {
     /// The driver that each AttacherConfig claims.
     claims: BTreeMap<Arc<str>, Arc<str>>,
-    /// Who works.
+    /// The AttacherConfig that works for it.
     holder: Option<Arc<str>>,
 }
 
 impl ReservationTable {
     /// When each AttacherConfig was made. Of the same time the first by name counts as older, as in the comparison of the
-    /// specs; one that is not told of is gone, finishes, and counts as younger than all. Tells whether anything differs.
+    /// specs; one that is missing here is gone, finishes, and counts as younger than all. True when anything differs.
     pub fn set_ages(&mut self, ages: BTreeMap<Arc<str>, Option<Timestamp>>) -> bool {
         let differs = self.ages != ages;
         self.ages = ages;
@@ -89,7 +89,7 @@ impl ReservationTable {
     }
 
     /// An AttacherConfig claims a driver.
-    pub fn stake(&mut self, config: Arc<str>, driver: Arc<str>) {
+    pub fn claim(&mut self, config: Arc<str>, driver: Arc<str>) {
         let place = self.places.entry(lease_name(&driver)).or_default();
         place.claims.insert(config, driver);
     }
@@ -106,7 +106,7 @@ impl ReservationTable {
     }
 
     /// An AttacherConfig does not work for the driver any more, but goes on claiming it.
-    pub fn step_back(&mut self, config: &str, driver: &str) {
+    pub fn deactivate(&mut self, config: &str, driver: &str) {
         if let Some(place) = self.places.get_mut(&lease_name(driver)) {
             place.holder.take_if(|holder| **holder == *config);
         }
@@ -119,8 +119,8 @@ impl ReservationTable {
         (**place.claims.get(holder)? == *driver).then_some(holder)
     }
 
-    /// Where a claim stands.
-    pub fn verdict(&self, config: &Arc<str>, driver: &Arc<str>) -> ReservationState {
+    /// The state of a claim.
+    pub fn state(&self, config: &Arc<str>, driver: &Arc<str>) -> ReservationState {
         let Some(place) = self.places.get(&lease_name(driver)) else {
             return ReservationState::Granted;
         };
@@ -140,14 +140,14 @@ impl ReservationTable {
         }
     }
 
-    /// As [`ReservationTable::verdict`]; one whose claim is granted counts as at work from then on, until it withdraws or steps back.
-    pub fn take(&mut self, config: &Arc<str>, driver: &Arc<str>) -> ReservationState {
-        let verdict = self.verdict(config, driver);
-        if verdict == ReservationState::Granted
+    /// As [`ReservationTable::state`]; one whose claim is granted counts as at work from then on, until it is deactivated or removed.
+    pub fn activate(&mut self, config: &Arc<str>, driver: &Arc<str>) -> ReservationState {
+        let state = self.state(config, driver);
+        if state == ReservationState::Granted
             && let Some(place) = self.places.get_mut(&lease_name(driver))
         {
             place.holder = Some(config.clone());
         }
-        verdict
+        state
     }
 }

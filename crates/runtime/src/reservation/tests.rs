@@ -14,13 +14,13 @@ use crate::api::condition::ConditionReason;
 fn happen(table: &mut ReservationTable, drivers: &mut BTreeMap<String, Arc<str>>, step: &str) {
     if let Some((config, driver)) = step.split_once(": ") {
         drivers.insert(config.to_owned(), Arc::from(driver));
-        return table.stake(Arc::from(config), Arc::from(driver));
+        return table.claim(Arc::from(config), Arc::from(driver));
     }
     let (config, what) = step.split_once(' ').unwrap();
     let (name, driver) = (Arc::from(config), drivers[config].clone());
     match what {
-        "take" => drop(table.take(&name, &driver)),
-        "back" => table.step_back(config, &driver),
+        "take" => drop(table.activate(&name, &driver)),
+        "back" => table.deactivate(config, &driver),
         "gone" => table.remove(config, &drivers.remove(config).unwrap()),
         "deleted" => drop(table.set_ages(ages(&[config]))),
         _ => panic!("{step}"),
@@ -107,7 +107,7 @@ fn the_oldest_is_granted_once_the_younger_has_finished() {
         }
         let verdicts = drivers.iter().map(|(config, driver)| {
             let config: Arc<str> = Arc::from(config.as_str());
-            format!("{config} {}", told(&table.verdict(&config, driver)))
+            format!("{config} {}", told(&table.state(&config, driver)))
         });
         assert_eq!(verdicts.collect::<Vec<_>>().join(", "), wanted, "{steps:?}");
     }
@@ -141,7 +141,7 @@ fn two_never_work_at_once() {
                 }
                 2 => happen(&mut table, &mut drivers, &format!("{config} deleted")),
                 _ => {
-                    if table.take(&Arc::from(config), &driver) == ReservationState::Granted {
+                    if table.activate(&Arc::from(config), &driver) == ReservationState::Granted {
                         granted += 1;
                         let place = if &*driver == "c" { "c" } else { "a-b" };
                         working.insert(config, place);

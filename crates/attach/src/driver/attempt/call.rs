@@ -1,7 +1,6 @@
 //! The two calls that move a volume, and what surrounds them: one call at a time for a volume and node, places of earlier
 //! tries, the compensation of a Publish that nobody wants any more.
 
-use super::super::fence::{CallFailure, LeaseLost};
 use super::super::shared_context::SharedContext;
 use super::cause::FailureCause;
 use super::detach_waits::longest_hold;
@@ -13,7 +12,7 @@ use super::{events, report};
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::api::validated::Timeouts;
 use crate::cache::Snapshot;
-use crate::csi::mode_name;
+use crate::csi::{ControllerPublishVolume, ControllerUnpublishVolume, mode_name};
 use crate::decide::{
     self, DetachWait, Failure, MAX_ERROR_BYTES, Neighbours, Observed, Outcome, PublishRequest, UnpublishRequest,
     VolumeAccessType, VolumeOnNode, cut, patch,
@@ -22,6 +21,7 @@ use crate::objects::{Attachment, StringMap};
 use crate::queue::RunResult;
 use crate::telemetry::names::attr;
 use crate::traces::PublishParameters;
+use csi_attacher_runtime::fence::{CallFailure, LeaseLost};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -58,7 +58,11 @@ impl Attempt<'_> {
         self.span.set(attr::TIMEOUT, deadline);
         self.log_call("ControllerPublishVolume", snapshot, place, deadline);
         self.keep_publish_parameters(plan);
-        let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
+        let call = ControllerPublishVolume {
+            request: plan,
+            secrets: self.secrets.as_ref(),
+        };
+        let answer = client.call(&call, deadline, &self.span).await;
         let answer = match answer {
             Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
             Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
@@ -135,10 +139,11 @@ impl Attempt<'_> {
         for place in &plan.places {
             let client = self.client.clone();
             self.log_call("ControllerUnpublishVolume", snapshot, *place, deadline);
-            let answer = client
-                .unpublish(*place, self.secrets.as_ref(), deadline, &self.span)
-                .await;
-            let answer = match answer {
+            let call = ControllerUnpublishVolume {
+                place: *place,
+                secrets: self.secrets.as_ref(),
+            };
+            let answer = match client.call(&call, deadline, &self.span).await {
                 Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
                 Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
                 Ok(()) => Ok(()),
@@ -218,10 +223,11 @@ impl Attempt<'_> {
         };
         let deadline = self.timeouts().unpublish;
         self.log_call("ControllerUnpublishVolume", snapshot, place, deadline);
-        let answer = self
-            .client
-            .unpublish(place, self.secrets.as_ref(), deadline, &self.span)
-            .await;
+        let call = ControllerUnpublishVolume {
+            place,
+            secrets: self.secrets.as_ref(),
+        };
+        let answer = self.client.call(&call, deadline, &self.span).await;
         traced!(
             info,
             self.span,

@@ -19,7 +19,6 @@ pub(super) mod unfinished;
 pub(super) mod writes;
 
 use super::context::DriverContext;
-use super::fence::LeaseLost;
 use super::release;
 use super::secret_waiters::Withheld;
 use crate::api::validated::DriverConfig;
@@ -32,6 +31,7 @@ use crate::telemetry::names::error_type;
 use crate::telemetry::trace::Span;
 use crate::traces::AttemptResult;
 use cause::FailureCause;
+use csi_attacher_runtime::fence::LeaseLost;
 use detach_waits::longest_hold;
 use state::{Attempt, FailureNote, LEASE_LOST_REST, LIST_REST, StepResult, is_settled};
 use std::sync::Arc;

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::super::fence::LeaseLost;
 use super::super::reconcile_sync::list::{ListError, ListLimits, ListProgress, list};
 use super::events;
 use super::in_flight::InFlightGuard;
@@ -18,6 +17,7 @@ use crate::objects::InTreePlugin;
 use crate::queue::RunResult;
 use crate::telemetry::names::attr;
 use crate::traces::AttemptResult;
+use csi_attacher_runtime::fence::LeaseLost;
 
 /// Attachments that are examined without a pause.
 const AT_ONCE: usize = 256;

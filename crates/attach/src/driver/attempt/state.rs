@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use super::super::context::DriverContext;
-use super::super::fence::FencedClient;
 use super::super::secret_waiters::Withheld;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::SecretData;
@@ -15,6 +14,7 @@ use crate::objects::SecretReference;
 use crate::queue::{Run, RunResult};
 use crate::telemetry::trace::Span;
 use crate::traces::{AttemptResult, SharedLifecycle};
+use csi_attacher_runtime::fence::FencedClient;
 
 /// How long an attempt rests that waits for lists.
 pub(in crate::driver) const LIST_REST: Duration = Duration::from_millis(200);

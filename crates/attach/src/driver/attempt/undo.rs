@@ -14,7 +14,6 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 
 use super::super::context::DriverContext;
-use super::super::fence::CallFailure;
 use super::events::{self, Vanished};
 use super::in_flight::InFlightGuard;
 use super::publish_guard::PublishGuard;
@@ -22,11 +21,13 @@ use super::state::LIST_REST;
 use super::unfinished::UnfinishedPublish;
 use crate::apiserver::{ApiErrorKind, Returned};
 use crate::cache::{AttacherKey, DETACH, Snapshot};
+use crate::csi::ControllerUnpublishVolume;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, VolumeOnNode};
 use crate::objects::Attachment;
 use crate::queue::Place;
 use crate::telemetry::Span;
+use csi_attacher_runtime::fence::CallFailure;
 
 const TRIES: u32 = 6;
 const TRIES_WHILE_BELIEVED: u32 = 4;
@@ -314,8 +315,11 @@ impl Undo<'_> {
             timeout_seconds = deadline.as_secs_f64(),
             "calling ControllerUnpublishVolume"
         );
-        let secrets = self.publish.secrets.as_ref();
-        client.unpublish(place, secrets, deadline, self.span).await
+        let call = ControllerUnpublishVolume {
+            place,
+            secrets: self.publish.secrets.as_ref(),
+        };
+        client.call(&call, deadline, self.span).await
     }
 
     /// Reads the attachment until there is an answer that counts, but not for ever; and not for long while the cache believes

@@ -4,21 +4,18 @@ mod allowed;
 mod waits;
 
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
+use tonic::{Request, Response, Status};
 
-use super::super::controller_calls::ControllerCalls;
 use super::*;
 use crate::api::PublishSecretsSpec;
-use crate::apiserver::SecretData;
-use crate::csi::CallError;
-use crate::decide::{PublishRequest, VolumeOnNode};
-use crate::objects::{StringMap, Volume};
+use crate::objects::Volume;
 use crate::reflect::follow_from_list;
-use crate::telemetry::Span;
 use csi_attacher_base::health::Health;
+use csi_attacher_proto::v1;
+use csi_attacher_proto::v1::controller_server::{Controller, ControllerServer};
 use csi_attacher_testbed::api_answers::not_found;
 
 type Watched = watcher::Result<Event<VolumeAttachmentWire>>;
@@ -30,33 +27,27 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn note(&self, method: &'static str, secrets: Option<&SecretData>) {
-        let keys = secrets.map(|secrets| secrets.expose().keys().cloned().collect());
-        self.given.lock().push((method, keys.unwrap_or_default()));
+    fn note(&self, method: &'static str, secrets: &BTreeMap<String, String>) {
+        self.given.lock().push((method, secrets.keys().cloned().collect()));
     }
 }
 
-impl ControllerCalls for Recorder {
-    fn publish<'a>(
-        &'a self,
-        _plan: &'a PublishRequest<'_>,
-        secrets: Option<&'a SecretData>,
-        _deadline: Duration,
-        _parent: &'a Span,
-    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
-        self.note("publish", secrets);
-        Box::pin(std::future::ready(Ok(StringMap::default())))
+#[tonic::async_trait]
+impl Controller for Recorder {
+    async fn controller_publish_volume(
+        &self,
+        request: Request<v1::ControllerPublishVolumeRequest>,
+    ) -> Result<Response<v1::ControllerPublishVolumeResponse>, Status> {
+        self.note("publish", &request.get_ref().secrets);
+        Ok(Response::new(v1::ControllerPublishVolumeResponse::default()))
     }
 
-    fn unpublish<'a>(
-        &'a self,
-        _place: VolumeOnNode<'a>,
-        secrets: Option<&'a SecretData>,
-        _deadline: Duration,
-        _parent: &'a Span,
-    ) -> BoxFuture<'a, Result<(), CallError>> {
-        self.note("unpublish", secrets);
-        Box::pin(std::future::ready(Ok(())))
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<v1::ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<v1::ControllerUnpublishVolumeResponse>, Status> {
+        self.note("unpublish", &request.get_ref().secrets);
+        Ok(Response::new(v1::ControllerUnpublishVolumeResponse::default()))
     }
 }
 
@@ -110,15 +101,16 @@ impl Scene {
             ..Capabilities::default()
         };
         let facts = DriverFacts::new(DRIVER, able);
-        let (status, told) = watch::channel(DriverState::new());
+        let (status, told) = watch::channel(DriverState::default());
         let (store, driver) = (context.store.clone(), Arc::new(Recorder::default()));
-        let calls: FencedClient = FencedClient::behind(driver.clone(), Fence::new(None));
+        let connection = DriverConnection::in_process(ControllerServer::from_arc(driver.clone()));
+        let client = CsiClient::new(connection, context.metrics.clone());
         let engine = Engine::start(
             context,
             seen,
             "config".into(),
             facts,
-            calls,
+            FencedClient::new(client, None),
             DriverStateSender::new(status),
         );
         let Ok(engine) = engine else { panic!("conflict") };

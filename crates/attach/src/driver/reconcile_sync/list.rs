@@ -5,10 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::fence::{CallFailure, FencedClient, LeaseLost};
-use crate::csi::CallError;
+use crate::csi::{CallError, ListVolumes};
 use crate::decide::reconcile::Listing;
+use crate::telemetry::Span;
 use crate::telemetry::names::code_camel_case;
+use csi_attacher_runtime::fence::{CallFailure, FencedClient, LeaseLost};
 
 /// More pages than any backend has, even if each has one volume.
 pub(in crate::driver) const MAX_PAGES: usize = 100_000;
@@ -92,10 +93,15 @@ pub(in crate::driver) async fn list(
     // Tokens are the driver's choice and may be long; a hash tells as well that one was there before.
     let (hasher, mut tokens) = (RandomState::new(), HashSet::new());
     let (mut token, mut empty) = (String::new(), 0);
+    // Pages are in no trace: the caller's span shows what came of all of them.
+    let untraced = Span::disabled();
     for pages in 0..MAX_PAGES {
         let client = client();
-        let page = client.list_volumes(limits.max_entries, &token, limits.deadline);
-        let page = timeout_at(ends, page).await;
+        let call = ListVolumes {
+            max_entries: limits.max_entries,
+            token: &token,
+        };
+        let page = timeout_at(ends, client.call(&call, limits.deadline, &untraced)).await;
         let page = page.map_err(|_| ListError::TooSlow(pages, limits.whole.as_secs()))??;
         progress.pages += 1;
         progress.volumes += page.volumes.len();

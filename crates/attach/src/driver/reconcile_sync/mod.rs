@@ -41,8 +41,8 @@ const AT_ONCE: usize = 256;
 const PASS_PAGES: u32 = 10;
 /// Longest pause between two repairs that change nothing in what the driver lists, if its interval is not longer.
 const MAX_REPAIR_PAUSE: Duration = Duration::from_hours(1);
-/// How many mismatches of a pass are told as events: a backend that lists nothing any more is one piece of news.
-const MOST_EVENTS: usize = 20;
+/// How many mismatches of a pass become Events: a backend that lists nothing any more is one problem.
+const MAX_EVENTS: usize = 20;
 
 /// What is kept from pass to pass.
 #[derive(Default)]
@@ -122,10 +122,8 @@ async fn run_pass(
 ) -> Result<Found, ListError> {
     // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
     let (expectations, pending) = expectations(work).await;
-    let skipped = pending.skipped;
-    let mut trace = ReconcileSyncSpan::begin(work, memory.passes);
+    let mut trace = ReconcileSyncSpan::begin(work, memory.passes, expectations.len(), pending.skipped);
     memory.passes += 1;
-    trace.set_counts(expectations.len(), skipped);
     let mut listing = Listing::about(expectations);
     // The handle of a migrated volume may be listed in more than one form.
     if InTreePlugin::of_driver(&work.facts.name).is_none() {
@@ -153,11 +151,8 @@ async fn run_pass(
     let ListProgress { pages, volumes } = trace.progress;
     let mut compared = listing.compare();
     let mismatches = compared.contradicted.len();
-    let to_attach = compared
-        .contradicted
-        .iter()
-        .filter(|expected| expected.wanted == DesiredState::Published);
-    let to_attach = to_attach.count();
+    let is_to_attach = |expected: &&Expectation| expected.wanted == DesiredState::Published;
+    let to_attach = compared.contradicted.iter().filter(is_to_attach).count();
     trace.compared(&compared);
     let without_attachment = note_unclaimed(work, compared.unclaimed.split_off(0), memory);
     apply_mismatches(work, compared, memory, longest_rest(settings.interval));
@@ -193,7 +188,7 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut Rec
             "ListVolumes contradicts the VolumeAttachment"
         );
     }
-    let mut events = MOST_EVENTS;
+    let mut events = MAX_EVENTS;
     for expected in &compared.agreed {
         let repaired = memory.repairs.remove(&expected.name);
         if repaired.is_some_and(|(uid, wanted)| uid == expected.uid && wanted == expected.wanted) {
@@ -211,7 +206,7 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut Rec
     }
     // What is gone needs no word that it is right.
     memory.repairs.retain(|name, _| names.contains(&**name));
-    let mut events = MOST_EVENTS;
+    let mut events = MAX_EVENTS;
     let store = &work.context.store;
     memory.mismatches.retain(|expected| {
         let known = store.attachment(&expected.name);
@@ -353,7 +348,13 @@ fn force_sync(work: &DriverContext, expected: &Expectation) {
 
 fn report(work: &DriverContext, outcome: Result<Found, ListError>, took: Duration) {
     let (driver, metrics) = (&*work.facts.name, &work.context.metrics);
-    let finished_at = whole_seconds(clock::now());
+    let ended = ReconcileSyncResult {
+        finished_at: whole_seconds(clock::now()),
+        volumes: 0,
+        mismatches: 0,
+        without_attachment: None,
+        error: None,
+    };
     let failed_before = work.publisher.reconcile_failed();
     let last = match outcome {
         Ok(Found {
@@ -365,11 +366,10 @@ fn report(work: &DriverContext, outcome: Result<Found, ListError>, took: Duratio
                 info!(driver, "the comparison with ListVolumes works again");
             }
             ReconcileSyncResult {
-                finished_at,
                 volumes: listed.volumes,
                 mismatches: listed.to_attach + listed.to_detach,
                 without_attachment,
-                error: None,
+                ..ended
             }
         }
         Err(error) => {
@@ -384,11 +384,8 @@ fn report(work: &DriverContext, outcome: Result<Found, ListError>, took: Duratio
                 );
             }
             ReconcileSyncResult {
-                finished_at,
-                volumes: 0,
-                mismatches: 0,
-                without_attachment: None,
                 error: Some(error),
+                ..ended
             }
         }
     };

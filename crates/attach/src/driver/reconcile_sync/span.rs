@@ -13,8 +13,8 @@ use crate::telemetry::{Span, SpanKind};
 
 /// Of so many comparisons of a driver that find nothing one has a span; the first has.
 const ONE_OF: u64 = 60;
-/// Mismatches that are told on the span: a backend that lists nothing any more is one piece of news.
-const MOST_MISMATCHES: usize = 32;
+/// Mismatches that the span shows: a backend that lists nothing any more is one problem.
+const MAX_MISMATCHES: usize = 32;
 
 /// A comparison that is under way.
 pub(in crate::driver) struct ReconcileSyncSpan<'w> {
@@ -29,21 +29,16 @@ pub(in crate::driver) struct ReconcileSyncSpan<'w> {
 }
 
 impl<'w> ReconcileSyncSpan<'w> {
-    /// The comparison before which there were so many of the driver.
-    pub fn begin(work: &'w DriverContext, before: u64) -> Self {
+    /// A comparison after `before` others of the driver: of `compared` attachments, without `skipped` that cannot be compared.
+    pub fn begin(work: &'w DriverContext, before: u64, compared: usize, skipped: usize) -> Self {
         Self {
             work,
             began: clock::now(),
             sample: before.is_multiple_of(ONE_OF),
-            compared: 0,
-            skipped: 0,
+            compared,
+            skipped,
             progress: ListProgress::default(),
         }
-    }
-
-    /// How many attachments are compared, and how many cannot be.
-    pub fn set_counts(&mut self, compared: usize, skipped: usize) {
-        (self.compared, self.skipped) = (compared, skipped);
     }
 
     /// The listing did not come to its end.
@@ -63,7 +58,7 @@ impl<'w> ReconcileSyncSpan<'w> {
         }
         let mut span = self.open(wrong.len());
         if span.is_recording() {
-            for expected in wrong.iter().take(MOST_MISMATCHES) {
+            for expected in wrong.iter().take(MAX_MISMATCHES) {
                 self.mismatch(&mut span, expected);
             }
         }

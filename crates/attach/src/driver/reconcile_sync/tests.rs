@@ -2,20 +2,21 @@
 
 mod passes;
 
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::controller_calls::ControllerCalls;
-use super::super::fence::{Fence, FencedClient};
+use csi_attacher_proto::v1;
+use csi_attacher_proto::v1::controller_server::{Controller, ControllerServer};
+use csi_attacher_runtime::fence::FencedClient;
+use csi_mock_driver::deadline_ms;
+use tonic::{Request, Response, Status};
+
 use super::list::{ListError, ListLimits, ListProgress, MAX_EMPTY_PAGES, MAX_PAGES, list};
-use crate::apiserver::SecretData;
-use crate::csi::{CallError, VolumePage, VolumeWithNodes};
+use crate::csi::{CsiClient, DriverConnection};
 use crate::decide::reconcile::{DesiredState, Expectation, Listing};
-use crate::decide::{PublishRequest, VolumeOnNode};
-use crate::objects::StringMap;
-use crate::telemetry::Span;
+use crate::driver::simulation::listed_entry;
+use crate::telemetry::Metrics;
 
 const LIMITS: ListLimits = ListLimits {
     max_entries: 7,
@@ -23,13 +24,15 @@ const LIMITS: ListLimits = ListLimits {
     whole: Duration::from_mins(1),
 };
 
-type Answer = Result<VolumePage, CallError>;
+type Answer = Result<v1::ListVolumesResponse, Status>;
 /// From the number of the page and the token that was sent to the page.
 type Pages = Box<dyn Fn(usize, &str) -> Answer + Send + Sync>;
 
 /// A driver that only lists.
 struct Lister {
     pages: Pages,
+    /// How long the driver takes for a page.
+    takes: Duration,
     asked: Mutex<Vec<(i32, String)>>,
 }
 
@@ -37,48 +40,46 @@ impl Lister {
     fn of(pages: Pages) -> Self {
         Self {
             pages,
+            takes: Duration::ZERO,
             asked: Mutex::default(),
         }
     }
-}
 
-impl ControllerCalls for Lister {
-    fn publish<'a>(
-        &'a self,
-        _: &'a PublishRequest<'_>,
-        _: Option<&'a SecretData>,
-        _: Duration,
-        _: &'a Span,
-    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
-        unreachable!("nothing is published here")
-    }
-
-    fn unpublish<'a>(
-        &'a self,
-        _: VolumeOnNode<'a>,
-        _: Option<&'a SecretData>,
-        _: Duration,
-        _: &'a Span,
-    ) -> BoxFuture<'a, Result<(), CallError>> {
-        unreachable!("nothing is unpublished here")
-    }
-
-    fn list_volumes<'a>(&'a self, max_entries: i32, token: &'a str, deadline: Duration) -> BoxFuture<'a, Answer> {
-        assert_eq!(deadline, LIMITS.deadline);
-        let mut asked = self.asked.lock();
-        let answer = (self.pages)(asked.len(), token);
-        asked.push((max_entries, token.to_owned()));
-        Box::pin(std::future::ready(answer))
+    fn client(self: &Arc<Self>) -> FencedClient {
+        let connection = DriverConnection::in_process(ControllerServer::from_arc(self.clone()));
+        FencedClient::new(CsiClient::new(connection, Metrics::default()), None)
     }
 }
 
-fn page(volumes: &[(&str, Option<&[&str]>)], next_token: &str) -> VolumePage {
-    let volumes = volumes.iter().map(|(handle, nodes)| VolumeWithNodes {
-        handle: (*handle).to_owned(),
-        nodes: nodes.map(|nodes| nodes.iter().map(ToString::to_string).collect()),
+#[tonic::async_trait]
+impl Controller for Lister {
+    async fn list_volumes(
+        &self,
+        request: Request<v1::ListVolumesRequest>,
+    ) -> Result<Response<v1::ListVolumesResponse>, Status> {
+        let deadline = u64::try_from(LIMITS.deadline.as_millis()).ok();
+        assert_eq!(deadline_ms(request.metadata()), deadline);
+        let request = request.into_inner();
+        let answer = {
+            let mut asked = self.asked.lock();
+            let answer = (self.pages)(asked.len(), &request.starting_token);
+            asked.push((request.max_entries, request.starting_token));
+            answer
+        };
+        if !self.takes.is_zero() {
+            tokio::time::sleep(self.takes).await;
+        }
+        answer.map(Response::new)
+    }
+}
+
+fn page(volumes: &[(&str, Option<&[&str]>)], next_token: &str) -> v1::ListVolumesResponse {
+    let entries = volumes.iter().map(|(handle, nodes)| {
+        let nodes = nodes.map(|nodes| nodes.iter().map(ToString::to_string).collect());
+        listed_entry(handle, nodes)
     });
-    VolumePage {
-        volumes: volumes.collect(),
+    v1::ListVolumesResponse {
+        entries: entries.collect(),
         next_token: next_token.to_owned(),
     }
 }
@@ -102,16 +103,11 @@ async fn listed(
     let lister = Arc::new(Lister::of(pages));
     let expectations: Vec<Expectation> = handles.iter().map(|handle| expected(handle)).collect();
     let mut listing = Listing::about(expectations);
-    let client = lister.clone();
+    let client = lister.client();
     let mut progress = ListProgress::default();
-    let outcome = list(
-        move || FencedClient::behind(client.clone(), Fence::new(None)),
-        LIMITS,
-        &mut listing,
-        &mut progress,
-    )
-    .await
-    .map(|()| (progress.pages, progress.volumes));
+    let outcome = list(|| client.clone(), LIMITS, &mut listing, &mut progress)
+        .await
+        .map(|()| (progress.pages, progress.volumes));
     let wrong = listing.compare().contradicted.into_iter();
     let wrong = wrong.map(|expected| expected.handle.to_string()).collect();
     let asked = lister.asked.lock().clone();
@@ -161,11 +157,7 @@ async fn tokens_without_end_do_not_keep_us_for_ever() {
 async fn a_page_that_cannot_be_had_ends_the_listing() {
     let pages: Pages = Box::new(|number, _| match number {
         0 => Ok(page(&[("a", Some(&["n"]))], "1")),
-        _ => Err(CallError {
-            code: tonic::Code::Aborted,
-            message: "token expired".to_owned(),
-            transport: false,
-        }),
+        _ => Err(Status::aborted("token expired")),
     });
     let (outcome, ..) = listed(pages, &["a"]).await;
     let error = outcome.unwrap_err();
@@ -197,52 +189,16 @@ async fn fifty_thousand_pages_of_one_volume_are_read_to_their_end() {
     assert_eq!((wrong, asked.len()), (vec!["v0".to_owned()], MANY));
 }
 
-/// A lister whose pages take their time.
-struct Slow(Lister);
-
-impl ControllerCalls for Slow {
-    fn publish<'a>(
-        &'a self,
-        request: &'a PublishRequest<'_>,
-        secrets: Option<&'a SecretData>,
-        deadline: Duration,
-        span: &'a Span,
-    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
-        self.0.publish(request, secrets, deadline, span)
-    }
-
-    fn unpublish<'a>(
-        &'a self,
-        place: VolumeOnNode<'a>,
-        secrets: Option<&'a SecretData>,
-        deadline: Duration,
-        span: &'a Span,
-    ) -> BoxFuture<'a, Result<(), CallError>> {
-        self.0.unpublish(place, secrets, deadline, span)
-    }
-
-    fn list_volumes<'a>(&'a self, max_entries: i32, token: &'a str, deadline: Duration) -> BoxFuture<'a, Answer> {
-        let page = self.0.list_volumes(max_entries, token, deadline);
-        Box::pin(async {
-            tokio::time::sleep(LIMITS.deadline.saturating_sub(Duration::from_secs(1))).await;
-            page.await
-        })
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_pass_has_a_deadline_of_its_own() {
     let pages: Pages = Box::new(|number, _| Ok(page(&[("b", None)], &number.to_string())));
-    let slow = Arc::new(Slow(Lister::of(pages)));
+    let slow = Arc::new(Lister {
+        takes: LIMITS.deadline.saturating_sub(Duration::from_secs(1)),
+        ..Lister::of(pages)
+    });
     let mut listing = Listing::about(vec![expected("a")]);
-    let client = slow.clone();
-    let outcome = list(
-        move || FencedClient::behind(client.clone(), Fence::new(None)),
-        LIMITS,
-        &mut listing,
-        &mut ListProgress::default(),
-    )
-    .await;
+    let client = slow.client();
+    let outcome = list(|| client.clone(), LIMITS, &mut listing, &mut ListProgress::default()).await;
     let error = outcome.unwrap_err();
     assert_eq!(error.code(), "pass_too_long");
     assert_eq!(error.to_string(), "ListVolumes: no end after 15 pages in 60 s");

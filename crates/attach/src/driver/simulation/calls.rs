@@ -1,24 +1,21 @@
 //! The driver as a replica calls it.
 
-use futures::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tokio::sync::oneshot;
-use tonic::Code;
 
-use super::super::controller_calls::ControllerCalls;
+use csi_attacher_proto::v1;
+use csi_attacher_proto::v1::controller_server::Controller;
+use csi_mock_driver::deadline_ms;
+use tokio::sync::oneshot;
+use tonic::{Code, Request, Response, Status};
+
 use super::backend::{Call, OpenCall, Pair};
 use super::check;
 use super::mutants::{Flaw, has_flaw};
 use super::process::Process;
 use super::scenario::Busy;
 use super::world::{Owner, State, World};
-use crate::apiserver::SecretData;
 use crate::cache::Store;
-use crate::csi::{CallError, VolumePage, VolumeWithNodes};
-use crate::decide::{PublishRequest, VolumeOnNode};
-use crate::objects::StringMap;
-use crate::telemetry::Span;
 
 /// Volumes of a page of ListVolumes.
 const PAGE: usize = 1;
@@ -80,7 +77,7 @@ fn fate(state: &mut State) -> CallFate {
 }
 
 impl ModelDriver {
-    async fn call(&self, call: Call, mut pair: Pair, deadline: Duration) -> Result<(), CallError> {
+    async fn call<Q>(&self, call: Call, mut pair: Pair, request: &Request<Q>) -> Result<(), Status> {
         if self.process.is_over() || self.world.is_over() {
             return std::future::pending().await;
         }
@@ -113,29 +110,35 @@ impl ModelDriver {
         if !able {
             tokio::time::sleep(Duration::from_millis(5)).await;
             drop(open);
-            return Err(error(Code::Unimplemented, false));
+            return Err(error(Code::Unimplemented));
         }
+        let deadline = Duration::from_millis(deadline_ms(request.metadata()).unwrap_or(u64::MAX));
         let answer = tokio::time::timeout(deadline, self.exchange(call, &pair, fate, owners)).await;
         drop(open);
-        let answer = answer.unwrap_or(Err((Code::DeadlineExceeded, false)));
+        let answer = answer.unwrap_or(Err(Code::DeadlineExceeded));
         self.world.note(self.process.name(), || {
             format!("hears of {call:?} of {pair}: {answer:?}")
         });
-        answer.map_err(|(code, transport)| error(code, transport))
+        answer.map_err(error)
     }
 
     /// What is wrong with the contents of a request.
-    fn examine(&self, call: Call, pair: &Pair, secrets: Option<&SecretData>, plan: Option<&PublishRequest<'_>>) {
+    fn examine(
+        &self,
+        call: Call,
+        pair: &Pair,
+        secrets: &BTreeMap<String, String>,
+        request: Option<&v1::ControllerPublishVolumeRequest>,
+    ) {
         if !(self.process.is_over() || self.world.is_over()) {
-            let secrets = secrets.filter(|_| !has_flaw(Flaw::Secretless));
-            let sent = secrets.map(|secrets| secrets.expose().clone());
+            let sent = Some(secrets).filter(|secrets| !secrets.is_empty() && !has_flaw(Flaw::Secretless));
             self.world
-                .with(|state| check::contents(state, call, pair, sent.as_ref(), plan));
+                .with(|state| check::contents(state, call, pair, sent, request));
         }
     }
 
     /// A page of where the volumes of the driver are.
-    async fn page(&self, token: &str) -> Result<VolumePage, CallError> {
+    async fn page(&self, token: &str) -> Result<v1::ListVolumesResponse, Status> {
         let (fails, page) = self.world.with(|state| {
             let fails = state.fault(state.scenario.call_faults / 2);
             let disks = state.scenario.disks.iter().chain(&state.former_disks);
@@ -147,12 +150,9 @@ impl ModelDriver {
             let volumes = handles.iter().skip(first).take(PAGE).map(|handle| {
                 let places = state.backend.published.keys();
                 let here = places.filter(|pair| pair.driver == self.driver && pair.volume == *handle);
-                VolumeWithNodes {
-                    handle: (*handle).to_owned(),
-                    nodes: Some(here.map(|pair| pair.node.clone()).collect()),
-                }
+                listed_entry(handle, Some(here.map(|pair| pair.node.clone()).collect()))
             });
-            let volumes = volumes.collect();
+            let entries = volumes.collect();
             let next = first + PAGE;
             let next_token = if next < handles.len() {
                 next.to_string()
@@ -163,32 +163,26 @@ impl ModelDriver {
                 let end = if fails { " [fails]" } else { "" };
                 format!("lists volumes from {first}{end}")
             });
-            (fails, VolumePage { volumes, next_token })
+            (fails, v1::ListVolumesResponse { entries, next_token })
         });
         tokio::time::sleep(Duration::from_millis(5)).await;
         if fails && has_flaw(Flaw::HalfListed) {
-            return Ok(VolumePage::default());
+            return Ok(v1::ListVolumesResponse::default());
         }
         if fails {
-            return Err(error(Code::Unavailable, false));
+            return Err(error(Code::Unavailable));
         }
         Ok(page)
     }
 
-    async fn exchange(
-        &self,
-        call: Call,
-        pair: &Pair,
-        fate: CallFate,
-        owners: BTreeSet<Owner>,
-    ) -> Result<(), (Code, bool)> {
+    async fn exchange(&self, call: Call, pair: &Pair, fate: CallFate, owners: BTreeSet<Owner>) -> Result<(), Code> {
         let at = match fate {
             CallFate::Fine(at) => Some(at),
             CallFate::DoneButFails(_) => Some(Duration::from_millis(20)),
             CallFate::Lost(at) | CallFate::Silent(at) => at,
             CallFate::Fails(code) => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                return Err((code, false));
+                return Err(code);
             }
         };
         let Some(at) = at else {
@@ -204,14 +198,11 @@ impl ModelDriver {
             CallFate::DoneButFails(code) => {
                 let result = result.await;
                 // A driver that found that it cannot do it says so.
-                Err(result
-                    .ok()
-                    .and_then(Result::err)
-                    .map_or((code, false), |code| (code, false)))
+                Err(result.ok().and_then(Result::err).unwrap_or(code))
             }
             _ => match result.await {
-                Ok(result) => result.map_err(|code| (code, false)),
-                Err(_) => Err((Code::Aborted, false)),
+                Ok(result) => result,
+                Err(_) => Err(Code::Aborted),
             },
         }
     }
@@ -223,7 +214,7 @@ impl ModelDriver {
         pair: &Pair,
         at: Duration,
         owners: BTreeSet<Owner>,
-    ) -> Result<oneshot::Receiver<Result<(), Code>>, (Code, bool)> {
+    ) -> Result<oneshot::Receiver<Result<(), Code>>, Code> {
         let accepted = self.world.wait_for(|state| match state.backend.busy {
             _ if !state.backend.under_way.contains_key(pair) => Some(true),
             Busy::Supersedes => {
@@ -235,7 +226,7 @@ impl ModelDriver {
         });
         if !accepted.await {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            return Err((Code::Aborted, false));
+            return Err(Code::Aborted);
         }
         let id = self.world.with(|state| state.backend.accept(pair, call, owners));
         let (sender, receiver) = oneshot::channel();
@@ -262,17 +253,27 @@ impl ModelDriver {
     }
 }
 
-async fn lost() -> Result<(), (Code, bool)> {
+async fn lost() -> Result<(), Code> {
     tokio::time::sleep(Duration::from_millis(10)).await;
-    Err((Code::Unavailable, true))
+    Err(Code::Unavailable)
 }
 
-fn error(code: Code, transport: bool) -> CallError {
-    CallError {
-        code,
-        message: "as the simulation wants it".to_owned(),
-        transport,
+/// An entry of ListVolumes.
+pub fn listed_entry(handle: &str, nodes: Option<Vec<String>>) -> v1::list_volumes_response::Entry {
+    v1::list_volumes_response::Entry {
+        volume: Some(v1::Volume {
+            volume_id: handle.to_owned(),
+            ..v1::Volume::default()
+        }),
+        status: nodes.map(|published_node_ids| v1::list_volumes_response::VolumeStatus {
+            published_node_ids,
+            ..Default::default()
+        }),
     }
+}
+
+fn error(code: Code) -> Status {
+    Status::new(code, "as the simulation wants it")
 }
 
 /// A call that a process waits for.
@@ -294,51 +295,43 @@ impl Drop for Open<'_> {
     }
 }
 
-impl ControllerCalls for ModelDriver {
-    fn publish<'a>(
-        &'a self,
-        plan: &'a PublishRequest<'_>,
-        secrets: Option<&'a SecretData>,
-        deadline: Duration,
-        _parent: &'a Span,
-    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
-        let pair = self.pair(plan.place.volume_id, plan.place.node_id);
-        Box::pin(async move {
-            self.examine(Call::Publish, &pair, secrets, Some(plan));
-            self.call(Call::Publish, pair.clone(), deadline).await?;
-            let context = self.world.with(|state| {
-                // Now and then with another key: what was answered before is not to stay.
-                let mut context = BTreeMap::from([("device".to_owned(), pair.to_string())]);
-                let number = state.calls;
-                context.insert(format!("key{}", number % 2), number.to_string());
-                state.backend.contexts.entry(pair).or_default().push(context.clone());
-                context
-            });
-            Ok(StringMap::from(context))
-        })
+#[tonic::async_trait]
+impl Controller for ModelDriver {
+    async fn controller_publish_volume(
+        &self,
+        request: Request<v1::ControllerPublishVolumeRequest>,
+    ) -> Result<Response<v1::ControllerPublishVolumeResponse>, Status> {
+        let message = request.get_ref();
+        let pair = self.pair(&message.volume_id, &message.node_id);
+        self.examine(Call::Publish, &pair, &message.secrets, Some(message));
+        self.call(Call::Publish, pair.clone(), &request).await?;
+        let publish_context = self.world.with(|state| {
+            // Now and then with another key: what was answered before is not to stay.
+            let mut context = BTreeMap::from([("device".to_owned(), pair.to_string())]);
+            let number = state.calls;
+            context.insert(format!("key{}", number % 2), number.to_string());
+            state.backend.contexts.entry(pair).or_default().push(context.clone());
+            context
+        });
+        Ok(Response::new(v1::ControllerPublishVolumeResponse { publish_context }))
     }
 
-    fn unpublish<'a>(
-        &'a self,
-        place: VolumeOnNode<'a>,
-        secrets: Option<&'a SecretData>,
-        deadline: Duration,
-        _parent: &'a Span,
-    ) -> BoxFuture<'a, Result<(), CallError>> {
-        let pair = self.pair(place.volume_id, place.node_id);
-        Box::pin(async move {
-            self.examine(Call::Unpublish, &pair, secrets, None);
-            self.call(Call::Unpublish, pair, deadline).await
-        })
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<v1::ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<v1::ControllerUnpublishVolumeResponse>, Status> {
+        let message = request.get_ref();
+        let pair = self.pair(&message.volume_id, &message.node_id);
+        self.examine(Call::Unpublish, &pair, &message.secrets, None);
+        self.call(Call::Unpublish, pair, &request).await?;
+        Ok(Response::new(v1::ControllerUnpublishVolumeResponse::default()))
     }
 
-    fn list_volumes<'a>(
-        &'a self,
-        _max_entries: i32,
-        token: &'a str,
-        _deadline: Duration,
-    ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
-        Box::pin(self.page(token))
+    async fn list_volumes(
+        &self,
+        request: Request<v1::ListVolumesRequest>,
+    ) -> Result<Response<v1::ListVolumesResponse>, Status> {
+        self.page(&request.get_ref().starting_token).await.map(Response::new)
     }
 }
 

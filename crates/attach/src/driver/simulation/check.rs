@@ -19,7 +19,8 @@ use super::scenario::{Disk, Secret};
 use super::secrets;
 use super::world::{Owner, State};
 use crate::cache::Store;
-use crate::decide::PublishRequest;
+use crate::csi::mode_name;
+use csi_attacher_proto::v1;
 
 /// What a request to a driver carries: the Secret of its volume, and what the PersistentVolume says.
 pub fn contents(
@@ -27,7 +28,7 @@ pub fn contents(
     call: Call,
     pair: &Pair,
     secret: Option<&BTreeMap<String, String>>,
-    plan: Option<&PublishRequest<'_>>,
+    request: Option<&v1::ControllerPublishVolumeRequest>,
 ) {
     let disks = state.scenario.disks.iter().chain(&state.former_disks);
     let disks: Vec<Disk> = disks
@@ -55,15 +56,18 @@ pub fn contents(
         let detail = format!("{call:?} of {pair} with {secret:?}");
         state.journal.violated(RIGHT_SECRET, || detail);
     }
-    let Some(plan) = plan else { return };
+    let Some(request) = request else { return };
+    let capability = request.volume_capability.as_ref();
+    let mode = capability.and_then(|capability| capability.access_mode.as_ref());
+    let mode = mode.map(|mode| mode.mode().as_str_name());
     let says = |disk: &Disk| {
-        let context: BTreeMap<&str, &str> = plan.volume_context.iter().collect();
-        plan.read_only == disk.read_only
-            && context == context_of(disk).iter().map(|(key, value)| (&**key, &**value)).collect()
-            && plan.capability.mode == mode_of(disk)
+        let context = context_of(disk);
+        request.readonly == disk.read_only
+            && request.volume_context.iter().eq(context.iter())
+            && mode == Some(mode_name(mode_of(disk)))
     };
     if !disks.iter().any(says) {
-        let detail = format!("{pair}: {plan:?}");
+        let detail = format!("{pair}: {request:?}");
         state.journal.violated(RIGHT_REQUEST, || detail);
     }
 }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_attacher_proto::v1::controller_server::ControllerServer;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::calls::ModelDriver;
 use super::scenario::DRIVERS;
-use crate::api::validated::Endpoint;
 use crate::csi::{CapabilityReport, CsiClient, DriverConnection, PluginInfo};
 use crate::decide::Capabilities;
-use crate::driver::ControllerCalls;
 use crate::telemetry::Metrics;
 use csi_attacher_runtime::connect::handshake::Handshake;
 use csi_attacher_runtime::connect::replacement::Replacement;
@@ -57,8 +56,8 @@ impl Link {
     }
 }
 
-impl Connector<Arc<dyn ControllerCalls>> for ModelConnector {
-    async fn connect(&self) -> Result<ConnectedDriver<Arc<dyn ControllerCalls>>, ConnectFailure> {
+impl Connector for ModelConnector {
+    async fn connect(&self) -> Result<ConnectedDriver, ConnectFailure> {
         sleep(Duration::from_millis(1)).await;
         let down = self.link.lock().down;
         if let Some(until) = down {
@@ -76,10 +75,7 @@ impl Connector<Arc<dyn ControllerCalls>> for ModelConnector {
             list_volumes_published_nodes: lists,
             ..Capabilities::default()
         };
-        let Ok(endpoint) = "unix:///model".parse::<Endpoint>() else {
-            return std::future::pending().await;
-        };
-        let connection = DriverConnection::new(&endpoint);
+        let connection = DriverConnection::in_process(ControllerServer::from_arc(self.driver.clone()));
         self.link.lock().connection = Some(connection.clone());
         let plugin = PluginInfo {
             name: DRIVERS[index].to_owned(),
@@ -90,8 +86,7 @@ impl Connector<Arc<dyn ControllerCalls>> for ModelConnector {
             names: Vec::new(),
         };
         Ok(ConnectedDriver {
-            client: CsiClient::new(connection, self.metrics.clone()),
-            calls: self.driver.clone(),
+            client: CsiClient::new(connection, self.metrics.clone()).with_driver_name(DRIVERS[index].into()),
             handshake: Handshake { plugin, capabilities },
             revision: 0,
             socket: None,
@@ -103,11 +98,7 @@ impl Connector<Arc<dyn ControllerCalls>> for ModelConnector {
         std::future::pending().await
     }
 
-    async fn replaced(
-        &self,
-        _current: &ConnectedDriver<Arc<dyn ControllerCalls>>,
-        _publisher: &DriverStateSender,
-    ) -> Replacement<Arc<dyn ControllerCalls>> {
+    async fn replaced(&self, _current: &ConnectedDriver, _publisher: &DriverStateSender) -> Replacement {
         std::future::pending().await
     }
 }

@@ -53,6 +53,7 @@ mod wrong_rules;
 
 use std::ops::Range;
 
+pub use calls::listed_entry;
 use campaign::{Sought, search, story};
 use history::run;
 use mutants::Mutant;

@@ -32,7 +32,7 @@ use crate::reflect::{COMPARE_INTERVAL, Sink, WatchedKind, compare, follow_from_l
 use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
 use csi_attacher_runtime::reservation::Reservations;
-use csi_attacher_runtime::{DriverState, DriverTask};
+use csi_attacher_runtime::{DriverStateSender, DriverTask};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_DEADLINE: Duration = Duration::from_secs(4);
@@ -238,7 +238,7 @@ impl Parts {
             stop,
             cut_off: CancellationToken::new(),
             removed: Arc::new(AtomicBool::new(false)),
-            status: watch::Sender::new(DriverState::new()),
+            status: DriverStateSender::new(watch::Sender::default()),
         }
     }
 }

@@ -20,9 +20,8 @@ use crate::DriverState;
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 use crate::apiserver::{Requests, connect};
-use crate::connect::handshake::HandshakeError;
-use crate::connect::{ConnectedDriver, DriverConnector};
-use crate::csi::CsiClient;
+use crate::connect::{ConnectedDriver, Connector as _, DriverConnector};
+use crate::csi::{ControllerUnpublishVolume, CsiClient};
 use crate::decide::VolumeOnNode;
 use crate::state::DriverStateSender;
 use crate::telemetry::{Metrics, Span};
@@ -34,7 +33,7 @@ const SHORT: Duration = Duration::from_millis(300);
 
 /// A connector for this endpoint, with the state that it reports.
 struct Stage {
-    access: Arc<DriverConnector<()>>,
+    access: Arc<DriverConnector>,
     publisher: DriverStateSender,
     state: watch::Receiver<DriverState>,
     _settings: watch::Sender<Arc<DriverConfig>>,
@@ -50,15 +49,8 @@ impl Stage {
         // Nobody listens there: nothing is written in these tests.
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let requests = Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone());
-        let calls: fn(&CsiClient) = |_| {};
-        let access = Arc::new(DriverConnector::new(
-            "config".into(),
-            config,
-            &requests,
-            &metrics,
-            calls,
-        ));
-        let (sender, state) = watch::channel(DriverState::new());
+        let access = Arc::new(DriverConnector::new("config".into(), config, &requests, &metrics));
+        let (sender, state) = watch::channel(DriverState::default());
         Self {
             access,
             publisher: DriverStateSender::new(sender),
@@ -67,7 +59,7 @@ impl Stage {
         }
     }
 
-    async fn connect(&self) -> ConnectedDriver<()> {
+    async fn connect(&self) -> ConnectedDriver {
         let Ok(reached) = self.access.connect().await else {
             panic!("not reached")
         };
@@ -75,7 +67,7 @@ impl Stage {
     }
 
     /// What takes the place of a connection, while calls are made over it one after the other.
-    async fn replaced(&self, current: &ConnectedDriver<()>) -> Replacement<()> {
+    async fn replaced(&self, current: &ConnectedDriver) -> Replacement {
         let calls = async {
             loop {
                 unpublish(&current.client, "v", SHORT).await.ok();
@@ -94,14 +86,15 @@ impl Stage {
 
 async fn unpublish(client: &CsiClient, volume_id: &str, deadline: Duration) -> Result<(), Code> {
     let place = VolumeOnNode::new(volume_id, "n").unwrap();
-    let answer = client.unpublish(place, None, deadline, &Span::disabled()).await;
+    let call = ControllerUnpublishVolume { place, secrets: None };
+    let answer = client.call(&call, deadline, &Span::disabled()).await;
     answer.map_err(|error| error.code)
 }
 
-fn ready(replacement: Replacement<()>) -> ConnectedDriver<()> {
+fn ready(replacement: Replacement) -> ConnectedDriver {
     match replacement {
         Replacement::Ready(next) => *next,
-        Replacement::Unanswered(obstacle) => panic!("{}", obstacle.message()),
+        Replacement::Unanswered(obstacle) => panic!("{}", obstacle.message),
     }
 }
 
@@ -180,8 +173,8 @@ async fn a_driver_that_answers_nothing_any_more_is_unreachable() {
     let Replacement::Unanswered(obstacle) = stage.replaced(&current).await else {
         panic!("nobody answers")
     };
-    assert!(matches!(obstacle, HandshakeError::Unreachable { .. }));
-    assert_eq!(obstacle.reason(), ConditionReason::Timeout);
+    assert!(!obstacle.is_stalled);
+    assert_eq!(obstacle.reason, ConditionReason::Timeout);
 }
 
 #[tokio::test]

@@ -35,8 +35,7 @@ fn wrong(contradicted: Vec<Expectation>) -> Comparison {
 
 /// The comparison that so many went before, after its only page.
 fn begun(work: &DriverContext, before: u64) -> ReconcileSyncSpan<'_> {
-    let mut comparison = ReconcileSyncSpan::begin(work, before);
-    comparison.set_counts(5, 2);
+    let mut comparison = ReconcileSyncSpan::begin(work, before, 5, 2);
     comparison.progress = ListProgress { pages: 1, volumes: 6 };
     comparison
 }

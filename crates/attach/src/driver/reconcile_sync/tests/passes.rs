@@ -7,16 +7,15 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::sleep;
+use tonic::Status;
 
 use super::{Answer, Lister, Pages, page};
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration, ReconcileSyncMode};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
-use crate::csi::CallError;
 use crate::decide::{Capabilities, DriverFacts};
 use crate::driver::SharedContext;
 use crate::driver::engine::Engine;
-use crate::driver::fence::{Fence, FencedClient};
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::telemetry::Metrics;
 use csi_attacher_runtime::DriverState;
@@ -70,14 +69,13 @@ impl Stage {
             ..Capabilities::default()
         };
         let facts = DriverFacts::new(DRIVER, capabilities);
-        let (sender, status) = watch::channel(DriverState::new());
-        let client = FencedClient::behind(lister.clone(), Fence::new(None));
+        let (sender, status) = watch::channel(DriverState::default());
         let engine = Engine::start(
             context,
             seen,
             "config".into(),
             facts,
-            client,
+            lister.client(),
             DriverStateSender::new(sender),
         );
         let Ok(engine) = engine else { panic!("conflict") };
@@ -160,12 +158,8 @@ fn second_page(token: &str, second: impl Fn() -> Answer) -> Answer {
     }
 }
 
-fn expired() -> CallError {
-    CallError {
-        code: tonic::Code::Aborted,
-        message: "token expired".to_owned(),
-        transport: false,
-    }
+fn expired() -> Status {
+    Status::aborted("token expired")
 }
 
 /// A volume whose page cannot be had is no volume that is gone: "b" is not published again, nor told of.

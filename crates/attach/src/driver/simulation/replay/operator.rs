@@ -1,11 +1,12 @@
 //! A process of the operator in a replay: store, queue, engine and requests of production, between gates.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_attacher_csi::{CsiClient, DriverConnection};
 use csi_attacher_model_check::replay::{self, DriverAnswer, ObjectKind, Stored};
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
 use futures::stream::{self, Stream};
 use http::Request;
 use kube::Client;
@@ -14,13 +15,14 @@ use kube::runtime::watcher::{self, Event};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
-use tonic::Code;
+use tonic::{Code, Response, Status};
 use tower::BoxError;
 
-use super::super::super::controller_calls::ControllerCalls;
 use super::super::super::engine::Engine;
-use super::super::super::fence::{Fence, FencedClient};
+use csi_attacher_proto::v1;
+use csi_attacher_proto::v1::controller_server::{Controller, ControllerServer};
 use csi_attacher_runtime::DriverState;
+use csi_attacher_runtime::fence::FencedClient;
 
 use super::super::super::{Rules, SharedContext};
 use super::super::answers::{Answer, respond};
@@ -30,13 +32,12 @@ use super::super::{scenario, secrets};
 use super::gate::{Asked, Gate, Reply, run_begins};
 use crate::api::validated::PublishSecrets;
 use crate::api::{AttacherConfigSpec, DriverConfig};
-use crate::apiserver::{Requests, SecretData};
+use crate::apiserver::Requests;
 use crate::cache::Store;
-use crate::csi::{CallError, VolumePage};
-use crate::decide::{Capabilities, DriverFacts, PublishRequest, ReleaseWithoutCall, VolumeOnNode};
-use crate::objects::{CsiNodeWire, PersistentVolumeWire, StringMap, VolumeAttachmentWire};
+use crate::decide::{Capabilities, DriverFacts, ReleaseWithoutCall, VolumeOnNode};
+use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::{Sink, WatchedKind, follow_from_list};
-use crate::telemetry::{Metrics, Span};
+use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
 use csi_attacher_runtime::state::DriverStateSender;
 
@@ -73,7 +74,7 @@ impl Operator {
                 begins: run_begins,
                 ..rules
             },
-            ..SharedContext::new(store, requests, metrics)
+            ..SharedContext::new(store, requests, metrics.clone())
         };
         let able = Capabilities {
             publish_unpublish: true,
@@ -83,9 +84,11 @@ impl Operator {
         let driver = scenario::DRIVERS[0];
         let facts = DriverFacts::new(driver, able).releasing(ReleaseWithoutCall::Unclaimed);
         let settings = watch::Sender::new(Arc::new(settings(driver)?));
-        let publisher = DriverStateSender::new(watch::Sender::new(DriverState::new()));
-        let calls = FencedClient::behind(Arc::new(GatedDriver(gate.clone())), Fence::new(None));
-        let engine = Engine::start(context, settings.subscribe(), "config".into(), facts, calls, publisher);
+        let publisher = DriverStateSender::new(watch::Sender::new(DriverState::default()));
+        let connection = DriverConnection::in_process(ControllerServer::new(GatedDriver(gate.clone())));
+        let client = CsiClient::new(connection, metrics).with_driver_name(driver.into());
+        let client = FencedClient::new(client, None);
+        let engine = Engine::start(context, settings.subscribe(), "config".into(), facts, client, publisher);
         Ok(Self {
             attachments,
             volumes,
@@ -209,47 +212,36 @@ fn secret(gate: &Gate, key: &str, mut object: Value) -> Result<Answer, BoxError>
 struct GatedDriver(Gate);
 
 impl GatedDriver {
-    async fn call(&self, publishes: bool, at: VolumeOnNode<'_>) -> Result<StringMap, CallError> {
+    async fn call(&self, publishes: bool, volume_id: &str, node_id: &str) -> Result<BTreeMap<String, String>, Status> {
+        let Some(at) = VolumeOnNode::new(volume_id, node_id) else {
+            return Err(Status::invalid_argument("a volume and a node are needed"));
+        };
         let code = match self.0.ask(replay::call(publishes, at), Asked::Call).await {
-            Reply::Driver(DriverAnswer::Ok(context)) => return Ok(StringMap::from(context)),
+            Reply::Driver(DriverAnswer::Ok(context)) => return Ok(context),
             Reply::Driver(DriverAnswer::Fails(code)) => Code::from_i32(code),
             Reply::Http(..) | Reply::Broken => Code::Unavailable,
         };
-        Err(CallError {
-            code,
-            message: "as the event list says".to_owned(),
-            transport: false,
-        })
+        Err(Status::new(code, "as the event list says"))
     }
 }
 
-impl ControllerCalls for GatedDriver {
-    fn publish<'a>(
-        &'a self,
-        plan: &'a PublishRequest<'_>,
-        _secrets: Option<&'a SecretData>,
-        _deadline: Duration,
-        _parent: &'a Span,
-    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
-        Box::pin(self.call(true, plan.place))
+#[tonic::async_trait]
+impl Controller for GatedDriver {
+    async fn controller_publish_volume(
+        &self,
+        request: tonic::Request<v1::ControllerPublishVolumeRequest>,
+    ) -> Result<Response<v1::ControllerPublishVolumeResponse>, Status> {
+        let request = request.get_ref();
+        let publish_context = self.call(true, &request.volume_id, &request.node_id).await?;
+        Ok(Response::new(v1::ControllerPublishVolumeResponse { publish_context }))
     }
 
-    fn unpublish<'a>(
-        &'a self,
-        place: VolumeOnNode<'a>,
-        _secrets: Option<&'a SecretData>,
-        _deadline: Duration,
-        _parent: &'a Span,
-    ) -> BoxFuture<'a, Result<(), CallError>> {
-        Box::pin(async move { self.call(false, place).await.map(drop) })
-    }
-
-    fn list_volumes<'a>(
-        &'a self,
-        _max_entries: i32,
-        _token: &'a str,
-        _deadline: Duration,
-    ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
-        Box::pin(std::future::pending())
+    async fn controller_unpublish_volume(
+        &self,
+        request: tonic::Request<v1::ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<v1::ControllerUnpublishVolumeResponse>, Status> {
+        let request = request.get_ref();
+        self.call(false, &request.volume_id, &request.node_id).await?;
+        Ok(Response::new(v1::ControllerUnpublishVolumeResponse::default()))
     }
 }

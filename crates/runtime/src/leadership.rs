@@ -4,8 +4,6 @@
 //! The Lease is given up with the driver that cannot be reached, so that a replica that reaches it can take over. An engine
 //! never outlives the term of the Lease in which it was started.
 
-mod acquire;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +17,7 @@ use crate::role::Engine;
 
 /// How long a driver may be away before its Lease is given up. One that restarts is mostly back by then; another replica
 /// that took over meanwhile would gain nothing.
-const PATIENCE: Duration = Duration::from_secs(5);
+const AWAY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long cancelled runs may take to be gone; they are as soon as their tasks are scheduled.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
@@ -77,7 +75,7 @@ impl<E: Engine> Leadership<E> {
             match self.away_since {
                 // Without an election nobody else could work for the driver.
                 Some(since) if self.candidate.as_ref().is_some_and(LeaderElectionHandle::elects) => {
-                    sleep_until(since + PATIENCE).await;
+                    sleep_until(since + AWAY_TIMEOUT).await;
                 }
                 _ => std::future::pending().await,
             }

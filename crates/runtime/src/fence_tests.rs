@@ -1,22 +1,23 @@
 //! What passes the fence: no call without the Lease, and none for longer than it.
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use csi_attacher_proto::v1;
+use csi_attacher_proto::v1::controller_server::{Controller, ControllerServer};
+use csi_mock_driver::deadline_ms;
+use futures::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::time::{Instant, advance, sleep, timeout};
+use tonic::{Request, Response, Status};
 
-use super::controller_calls::ControllerCalls;
-use super::fence::{CallFailure, Fence, FencedClient, LeaseLost};
-use crate::apiserver::SecretData;
-use crate::csi::{CallError, VolumePage};
+use super::fence::{CallFailure, FencedClient, LeaseLost};
+use crate::csi::{ControllerPublishVolume, ControllerUnpublishVolume, CsiClient, DriverConnection, ListVolumes};
 use crate::decide::{AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
 use crate::lease::{LeaseTimings, ShiftedClock, Term};
 use crate::objects::StringMap;
-use crate::telemetry::Span;
+use crate::telemetry::{Metrics, Span};
 
 const NOT_STARTED: CallFailure = CallFailure::Lease(LeaseLost::NotStarted);
 const CANCELLED: CallFailure = CallFailure::Lease(LeaseLost::Cancelled);
@@ -24,13 +25,13 @@ fn place() -> VolumeOnNode<'static> {
     VolumeOnNode::new("v", "n").unwrap()
 }
 
-const DEADLINE: Duration = Duration::from_mins(10);
+const DEADLINE: Duration = Duration::from_hours(2);
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A driver whose calls take a time, or are answered when it is told, and which counts what becomes of them.
+/// A driver whose calls take a time, or are answered when the test says so, and which counts what becomes of them.
 #[derive(Default)]
 struct Counting {
     takes: Duration,
@@ -50,8 +51,10 @@ impl Drop for Running {
 }
 
 impl Counting {
-    fn call<'a, T: Send + 'a>(&'a self, answer: T) -> BoxFuture<'a, Result<T, CallError>> {
-        let call = async move {
+    async fn call<Q, A: Default>(&self, request: Request<Q>) -> Result<Response<A>, Status> {
+        let deadline = u64::try_from(DEADLINE.as_millis()).ok();
+        assert_eq!(deadline_ms(request.metadata()), deadline, "that of the settings");
+        let mut call = Box::pin(async {
             self.begun.fetch_add(1, Ordering::SeqCst);
             self.running.fetch_add(1, Ordering::SeqCst);
             let _running = Running(self.running.clone());
@@ -59,61 +62,42 @@ impl Counting {
                 Some(told) => told.notified().await,
                 None => sleep(self.takes).await,
             }
-            Ok(answer)
-        };
-        let polled = self.polled.clone();
-        let mut call = Box::pin(call);
-        Box::pin(std::future::poll_fn(move |context| {
-            polled.fetch_add(1, Ordering::SeqCst);
+        });
+        let polled = std::future::poll_fn(|context| {
+            self.polled.fetch_add(1, Ordering::SeqCst);
             call.poll_unpin(context)
-        }))
+        });
+        polled.await;
+        Ok(Response::new(A::default()))
+    }
+
+    fn client(self, term: Option<Term>) -> FencedClient {
+        let connection = DriverConnection::in_process(ControllerServer::new(self));
+        FencedClient::new(CsiClient::new(connection, Metrics::default()), term)
     }
 }
 
-impl ControllerCalls for Counting {
-    fn publish<'a>(
-        &'a self,
-        _: &'a PublishRequest<'_>,
-        _: Option<&'a SecretData>,
-        deadline: Duration,
-        _: &'a Span,
-    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
-        assert_eq!(deadline, DEADLINE, "that of the settings");
-        self.call(StringMap::from(BTreeMap::new()))
+#[tonic::async_trait]
+impl Controller for Counting {
+    async fn controller_publish_volume(
+        &self,
+        request: Request<v1::ControllerPublishVolumeRequest>,
+    ) -> Result<Response<v1::ControllerPublishVolumeResponse>, Status> {
+        self.call(request).await
     }
 
-    fn unpublish<'a>(
-        &'a self,
-        _: VolumeOnNode<'a>,
-        _: Option<&'a SecretData>,
-        deadline: Duration,
-        _: &'a Span,
-    ) -> BoxFuture<'a, Result<(), CallError>> {
-        assert_eq!(deadline, DEADLINE, "that of the settings");
-        self.call(())
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<v1::ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<v1::ControllerUnpublishVolumeResponse>, Status> {
+        self.call(request).await
     }
 
-    fn list_volumes<'a>(
-        &'a self,
-        _: i32,
-        _: &'a str,
-        deadline: Duration,
-    ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
-        assert_eq!(deadline, DEADLINE, "that of the settings");
-        self.call(VolumePage {
-            volumes: Vec::new(),
-            next_token: String::new(),
-        })
-    }
-
-    fn for_in_tree(&self) -> Option<Arc<dyn ControllerCalls>> {
-        Some(Arc::new(Self {
-            takes: self.takes,
-            answer: self.answer.clone(),
-            polled: self.polled.clone(),
-            running: self.running.clone(),
-            begun: self.begun.clone(),
-        }))
+    async fn list_volumes(
+        &self,
+        request: Request<v1::ListVolumesRequest>,
+    ) -> Result<Response<v1::ListVolumesResponse>, Status> {
+        self.call(request).await
     }
 }
 
@@ -134,7 +118,7 @@ impl Fenced {
         let term = Term::new(clock.clone(), timing, clock.now());
         let (polled, running, begun) = (driver.polled.clone(), driver.running.clone(), driver.begun.clone());
         Self {
-            client: FencedClient::behind(Arc::new(driver), Fence::new(Some(term.clone()))),
+            client: driver.client(Some(term.clone())),
             term,
             clock,
             polled,
@@ -168,16 +152,28 @@ async fn each_call(client: &FencedClient) -> Vec<Result<(), CallFailure>> {
         volume_context: &StringMap::default(),
         former: Vec::new(),
     };
+    let publish = ControllerPublishVolume {
+        request: &plan,
+        secrets: None,
+    };
+    let list = ListVolumes {
+        max_entries: 0,
+        token: "",
+    };
     let (publish, unpublish, list) = tokio::join!(
-        client.publish(&plan, None, DEADLINE, &span),
-        client.unpublish(place(), None, DEADLINE, &span),
-        client.list_volumes(0, "", DEADLINE),
+        client.call(&publish, DEADLINE, &span),
+        unpublish(client),
+        client.call(&list, DEADLINE, &span),
     );
     vec![publish.map(drop), unpublish, list.map(drop)]
 }
 
 async fn unpublish(client: &FencedClient) -> Result<(), CallFailure> {
-    client.unpublish(place(), None, DEADLINE, &Span::disabled()).await
+    let call = ControllerUnpublishVolume {
+        place: place(),
+        secrets: None,
+    };
+    client.call(&call, DEADLINE, &Span::disabled()).await
 }
 
 /// When a call of each kind is made at these times after the last renewal, of which the driver hears only the first.
@@ -198,7 +194,7 @@ async fn no_call_starts_after_the_renew_deadline_by_either_clock() {
         let fenced = Fenced::taking(Duration::ZERO);
         advance(seconds(passes)).await;
         fenced.clock.boot_jumps(seconds(boot_jumps));
-        let in_tree = fenced.client.for_in_tree().unwrap();
+        let in_tree = fenced.client.migrated();
         for client in [&fenced.client, &in_tree] {
             let expected = if refused { Err(NOT_STARTED) } else { Ok(()) };
             let outcomes = each_call(client).await;
@@ -293,14 +289,12 @@ async fn calls_end_with_a_term_that_ends_before_its_time() {
 
 #[tokio::test(start_paused = true)]
 async fn without_an_election_nothing_is_asked() {
-    let client = FencedClient::behind(
-        Arc::new(Counting {
-            takes: seconds(3600),
-            ..Counting::default()
-        }),
-        Fence::new(None),
-    );
+    let driver = Counting {
+        takes: seconds(3600),
+        ..Counting::default()
+    };
+    let client = driver.client(None);
     advance(seconds(3600)).await;
-    assert!(client.may_start() && client.for_in_tree().unwrap().may_start());
+    assert!(client.may_start() && client.migrated().may_start());
     assert_eq!(each_call(&client).await, vec![Ok(()); 3]);
 }

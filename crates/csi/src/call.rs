@@ -1,0 +1,35 @@
+//! What a call is: what is sent, what of the answer counts, and what the span shows.
+
+use crate::apiserver::SecretData;
+use crate::telemetry::Span;
+
+/// A call with its parameters. [`CsiClient::call`](crate::CsiClient::call) makes it.
+pub trait Call: Sync {
+    /// Path of the gRPC method, `/csi.v1.SERVICE/METHOD`.
+    const PATH: &'static str;
+    /// Largest answer that is read: a broken driver must not fill the memory of the operator. By default enough for what a driver says
+    /// of itself: a name, a version, some dozens of capabilities and a manifest that is not read.
+    const MAX_ANSWER_BYTES: usize = 64 << 10;
+    /// Message that is sent.
+    type Request: prost::Message + Default + 'static;
+    /// Message that is received. It may have fewer fields than that of the specification.
+    type Response: prost::Message + Default + 'static;
+    /// What the caller gets.
+    type Answer;
+
+    /// The message with the parameters of this call, if it has any.
+    fn request(&self) -> Self::Request {
+        Self::Request::default()
+    }
+
+    /// Secrets in the message. They are removed from every text that the driver answers.
+    fn secrets(&self) -> Option<&SecretData> {
+        None
+    }
+
+    /// Sets attributes of a span that is recorded, before the call is sent.
+    fn describe(&self, _span: &mut Span) {}
+
+    /// Reads the response; the span of the call can still be changed.
+    fn answer(&self, response: Self::Response, span: &mut Span) -> Self::Answer;
+}

@@ -1,0 +1,68 @@
+//! Calls of the identity service: who the driver is, and whether it is ready.
+
+use csi_attacher_proto::v1::{self, plugin_capability as plugin};
+
+use crate::call::Call;
+use crate::telemetry::Span;
+
+/// Asks whether the driver is ready. An answer that does not say counts as ready (CSI spec, "Probe").
+#[derive(Clone, Copy, Debug)]
+pub struct Probe;
+
+impl Call for Probe {
+    const PATH: &'static str = "/csi.v1.Identity/Probe";
+    type Request = v1::ProbeRequest;
+    type Response = v1::ProbeResponse;
+    type Answer = bool;
+
+    fn answer(&self, response: Self::Response, _: &mut Span) -> bool {
+        response.ready.unwrap_or(true)
+    }
+}
+
+/// Asks for name and version of the driver.
+#[derive(Clone, Copy, Debug)]
+pub struct GetPluginInfo;
+
+/// Name and version of a driver as it sent them: neither is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginInfo {
+    /// What `spec.attacher` of a VolumeAttachment names.
+    pub name: String,
+    /// Its form is the vendor's choice.
+    pub vendor_version: String,
+}
+
+impl Call for GetPluginInfo {
+    const PATH: &'static str = "/csi.v1.Identity/GetPluginInfo";
+    type Request = v1::GetPluginInfoRequest;
+    type Response = v1::GetPluginInfoResponse;
+    type Answer = PluginInfo;
+
+    fn answer(&self, response: Self::Response, _: &mut Span) -> PluginInfo {
+        PluginInfo {
+            name: response.name,
+            vendor_version: response.vendor_version,
+        }
+    }
+}
+
+/// Asks whether the driver has a controller service.
+#[derive(Clone, Copy, Debug)]
+pub struct GetPluginCapabilities;
+
+impl Call for GetPluginCapabilities {
+    const PATH: &'static str = "/csi.v1.Identity/GetPluginCapabilities";
+    type Request = v1::GetPluginCapabilitiesRequest;
+    type Response = v1::GetPluginCapabilitiesResponse;
+    type Answer = bool;
+
+    fn answer(&self, response: Self::Response, _: &mut Span) -> bool {
+        response.capabilities.iter().any(|capability| {
+            let Some(plugin::Type::Service(service)) = &capability.r#type else {
+                return false;
+            };
+            service.r#type() == plugin::service::Type::ControllerService
+        })
+    }
+}
