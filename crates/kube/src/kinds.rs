@@ -1,6 +1,7 @@
 //! The kinds of objects that are read, written and watched: one row each.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Event;
@@ -11,8 +12,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::AttacherConfigObject;
+pub use crate::objects::ResourceVersion;
 use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
-use crate::reflect::CacheRecord;
 
 /// A kind of object, as it comes over the wire. Its group, version and kind are those of [`Resource`].
 pub trait Kind: Resource<DynamicType = ()> + DeserializeOwned {
@@ -24,6 +25,16 @@ pub trait Kind: Resource<DynamicType = ()> + DeserializeOwned {
 pub trait WatchedKind: Kind + Clone + Debug + Send + 'static {
     /// What is kept of an object.
     type Record: CacheRecord + From<Self>;
+}
+
+/// What a table needs to know of its records.
+pub trait CacheRecord {
+    /// `metadata.name`; of a namespaced kind, something that is unique in the cluster.
+    fn name(&self) -> &Arc<str>;
+    /// `metadata.uid`, which no other object has.
+    fn uid(&self) -> &str;
+    /// `metadata.resourceVersion`, which orders the copies of an object.
+    fn version(&self) -> ResourceVersion;
 }
 
 /// The row of a kind: its wire type, its plural name and, if it is watched, the record that is kept of it, which has the fields
@@ -42,7 +53,7 @@ macro_rules! kind {
             type Record = $record;
         }
 
-        impl $crate::reflect::CacheRecord for $record {
+        impl $crate::kinds::CacheRecord for $record {
             fn name(&self) -> &std::sync::Arc<str> {
                 &self.name
             }
@@ -51,7 +62,7 @@ macro_rules! kind {
                 &self.uid
             }
 
-            fn version(&self) -> $crate::reflect::ResourceVersion {
+            fn version(&self) -> $crate::kinds::ResourceVersion {
                 self.resource_version
             }
         }

@@ -4,10 +4,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::cause::EnqueueCause;
-use super::index::{CacheChange, Index};
+use super::index::{CacheChange, Index, Influence, freed_by_node, waiting_for_change};
 use super::routing::AttacherKey;
 use super::sharing::OfVolume;
-use super::waiting::{Influence, freed_by_node, waiting_for_change};
 use crate::objects::{
     Attachment, AttachmentSource, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire,
 };

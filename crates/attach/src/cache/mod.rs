@@ -18,7 +18,6 @@ mod routing;
 mod sharing;
 mod store;
 mod view;
-mod waiting;
 
 pub use crate::decide::{Snapshot, observe};
 pub use cause::EnqueueCause;
@@ -28,9 +27,9 @@ pub use kinds::CachedKind;
 pub use links::Counts;
 pub use reading::Reading;
 pub use routing::{
-    ATTACH, AttacherKey, DETACH, NoAttemptReason, Registration, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
+    ATTACH, AttacherKey, DETACH, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };
-pub use store::{CacheRules, Marks, Store};
+pub use store::{CacheRules, Marks, Registration, Store};
 pub use view::AttachmentView;
 
 #[cfg(test)]

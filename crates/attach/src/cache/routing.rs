@@ -8,7 +8,6 @@ use thiserror::Error;
 
 use super::cause::EnqueueCause;
 use super::forced::ForcedAttachments;
-use super::store::Store;
 use crate::api::condition::ConditionReason;
 use crate::decide::{self, DriverFacts, Policy, SecretState, Snapshot, observe};
 use crate::objects::{Attachment, Volume};
@@ -171,17 +170,5 @@ impl Routes {
 
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
         self.0.values()
-    }
-}
-
-/// A driver's place among the routes, given up on drop.
-pub struct Registration {
-    pub(super) store: Store,
-    pub(super) driver: Arc<str>,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.store.unregister(&self.driver);
     }
 }

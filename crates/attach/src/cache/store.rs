@@ -12,7 +12,7 @@ use super::index::{CacheChange, Index};
 use super::kinds::{CachedKind, KINDS};
 use super::links::Counts;
 use super::reading::Reading;
-use super::routing::{AttacherKey, NoAttemptReason, Registration, Route, RouteConflict, Routes};
+use super::routing::{AttacherKey, NoAttemptReason, Route, RouteConflict, Routes};
 use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
@@ -483,4 +483,16 @@ fn sorted<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
     let mut names: Vec<_> = names.cloned().collect();
     names.sort_unstable();
     names
+}
+
+/// A driver's place among the routes, given up on drop.
+pub struct Registration {
+    store: Store,
+    driver: Arc<str>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.store.unregister(&self.driver);
+    }
 }

@@ -12,12 +12,11 @@ mod watch_backoff;
 mod watch_error;
 mod window;
 
-pub use crate::kinds::{Kind, WatchedKind};
-pub use crate::objects::ResourceVersion;
+pub use crate::kinds::{CacheRecord, Kind, ResourceVersion, WatchedKind};
 pub use lists::Lists;
 pub use reflector::{
     COMPARE_INTERVAL, RECOVERED, Seen, Sink, apply, compare, follow, follow_from_list, from_lists, reflect,
 };
-pub use table::{CacheRecord, ObjectTable, Origin, TableChange, TableContent, TableRules};
+pub use table::{ObjectTable, Origin, TableChange, TableContent, TableRules};
 pub use watch_backoff::with_backoff;
 pub use watch_error::explain;

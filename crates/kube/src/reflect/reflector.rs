@@ -14,11 +14,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::lists::Lists;
-use super::table::{CacheRecord, Origin};
+use super::table::Origin;
 use super::watch_backoff::{Restarts, breaks, with_backoff};
 use super::watch_error::explain;
 use crate::health::CheckHandle;
-use crate::kinds::WatchedKind;
+use crate::kinds::{CacheRecord, WatchedKind};
 use crate::objects::ResourceVersion;
 
 /// Objects asked for at a time while listing; bounds the memory of a start.

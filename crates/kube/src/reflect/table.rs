@@ -5,20 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::kinds::CacheRecord;
 use crate::objects::ResourceVersion;
 
 /// A watch is behind for seconds. When it shows a deleted object for longer, the object may exist.
 const MAX_WATCH_DELAY: Duration = Duration::from_secs(30);
-
-/// What a table needs to know of its records.
-pub trait CacheRecord {
-    /// `metadata.name`; of a namespaced kind, something that is unique in the cluster.
-    fn name(&self) -> &Arc<str>;
-    /// `metadata.uid`, which no other object has.
-    fn uid(&self) -> &str;
-    /// `metadata.resourceVersion`, which orders the copies of an object.
-    fn version(&self) -> ResourceVersion;
-}
 
 /// Where a copy comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
