@@ -51,7 +51,7 @@ struct RunningTask {
     saturation: Saturation,
     known_as: Arc<Mutex<Option<Name>>>,
     elects: bool,
-    standing: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
+    lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     stop: CancellationToken,
     removed: Arc<AtomicBool>,
     /// What happens when the task ends.
@@ -90,7 +90,7 @@ pub(super) struct Drivers {
     pub insights: FindingsHandle,
     /// How each driver that is started from now on competes for its Lease.
     pub election: LeaderElectionMode,
-    claims: Reservations,
+    reservations: Reservations,
     /// Cancels the calls that still run when there is no more time for them to finish.
     pub cut_off: CancellationToken,
 }
@@ -103,7 +103,7 @@ impl Drivers {
             tasks: JoinSet::new(),
             insights: FindingsHandle::default(),
             election: LeaderElectionMode::None,
-            claims: Reservations::default(),
+            reservations: Reservations::default(),
             cut_off: CancellationToken::new(),
         }
     }
@@ -152,9 +152,9 @@ impl Drivers {
         status_seen.mark_changed();
         let queue = Arc::new(Mutex::new(None));
         let known_as = Arc::new(Mutex::new(known_as));
-        let standing = Arc::new(Mutex::new(None));
-        let campaign = self.election.config_for(name, &config);
-        let elects = campaign.as_ref().is_some_and(|campaign| campaign.enabled);
+        let lease_state = Arc::new(Mutex::new(None));
+        let election = self.election.config_for(name, &config);
+        let elects = election.as_ref().is_some_and(|election| election.enabled);
         let stop = CancellationToken::new();
         let removed = Arc::new(AtomicBool::new(false));
         let task = DriverTask {
@@ -164,10 +164,10 @@ impl Drivers {
             },
             name: Name::from(name),
             config: settings_seen,
-            campaign,
-            claims: self.claims.clone(),
+            election,
+            reservations: self.reservations.clone(),
             known_as: known_as.clone(),
-            standing: standing.clone(),
+            lease_state: lease_state.clone(),
             stop: stop.clone(),
             cut_off: self.cut_off.clone(),
             removed: removed.clone(),
@@ -184,7 +184,7 @@ impl Drivers {
             saturation: Saturation::default(),
             known_as,
             elects,
-            standing,
+            lease_state,
             stop,
             removed,
             then: AfterExit::Again,
@@ -325,7 +325,7 @@ impl Drivers {
 
     /// Sets when each AttacherConfig was created: of two for the same driver the older one is served.
     pub fn set_creation_times(&self, ages: BTreeMap<Name, Option<Timestamp>>) {
-        self.claims.set_ages(ages);
+        self.reservations.set_ages(ages);
     }
 
     /// Sets the name of a driver that runs and may not have answered yet.
@@ -340,15 +340,16 @@ impl Drivers {
         let Some(running) = self.running.get(name) else {
             return DriverLeader::Nobody;
         };
-        let standing = running.standing.lock();
-        let standing = standing.as_ref().map(|standing| standing.borrow().clone());
+        let lease_state = running.lease_state.lock();
+        let lease_state = lease_state.as_ref().map(|lease_state| lease_state.borrow().clone());
         if !running.elects {
             // Unless another replica still has a Lease from before.
-            let waits = standing.filter(|standing| matches!(standing, LeaderState::Waiting { holder: Some(_) }));
+            let waits =
+                lease_state.filter(|lease_state| matches!(lease_state, LeaderState::Waiting { holder: Some(_) }));
             return waits.as_ref().map_or(DriverLeader::Ours, DriverLeader::from);
         }
-        match &standing {
-            Some(standing) => DriverLeader::from(standing),
+        match &lease_state {
+            Some(lease_state) => DriverLeader::from(lease_state),
             // It is about to read the Lease.
             None if running.known_as.lock().is_some() => DriverLeader::Unknown,
             None => DriverLeader::Nobody,

@@ -6,7 +6,7 @@ use tracing::{debug, info, warn};
 
 use super::deletion::{self, DeletionState, Remaining};
 use super::drivers::Drivers;
-use super::writer::{TrackedConfig, is_conflict};
+use super::writer::{TrackedConfig, is_gone_or_changed};
 use super::{config_event, driver_name};
 use crate::api::AttacherConfigObject;
 use crate::api::names::finalizer_name;
@@ -39,7 +39,7 @@ pub(super) fn log_success(name: &str) {
 
 /// Says once in the log that the metadata cannot be written; the condition Stalled says so for as long as it lasts.
 pub(super) fn log_failure(name: &str, entry: &mut TrackedConfig, error: &ApiError) {
-    if is_conflict(error) {
+    if is_gone_or_changed(error) {
         return debug!(config = name, %error, "the AttacherConfig changed; retrying");
     }
     let Some(rest) = entry.metadata_failed(error) else {

@@ -69,18 +69,18 @@ pub struct Supervisor {
     writes: RunningWrites,
     holder: String,
     events: EventRecorder,
-    numbers: SupervisorMetrics,
+    metrics: SupervisorMetrics,
 }
 
 impl Supervisor {
     /// A supervisor that writes status over `client`, and serves drivers whose Leases it holds by `elections`.
     pub fn new(context: SharedContext, client: Client, elections: LeaderElections) -> Self {
         let (holder, events) = (elections.identity.clone(), context.events.clone());
-        let numbers = SupervisorMetrics::new(context.metrics.clone());
+        let metrics = SupervisorMetrics::new(context.metrics.clone());
         let mut drivers = Drivers::new(context);
         drivers.election = LeaderElectionMode::Each(elections);
         Self {
-            numbers,
+            metrics,
             drivers,
             objects: BTreeMap::new(),
             listing: None,
@@ -169,8 +169,8 @@ impl Supervisor {
                     self.drivers.restart_due();
                     self.drivers.update_gauges();
                     self.drivers.insights.set_configs(self.configured());
-                    self.numbers.in_use(self.generations());
-                    self.numbers.ready(self.objects.values().map(|entry| &entry.written));
+                    self.metrics.in_use(self.generations());
+                    self.metrics.ready(self.objects.values().map(|entry| &entry.written));
                     self.start_metadata_writes();
                     self.start_status_writes();
                 }
@@ -302,19 +302,19 @@ impl Supervisor {
             if changed.contains(name) {
                 entry.wake();
             }
-            let may_write = entry.voice.may_write(drivers.lead(name), proposal, Instant::now());
+            let may_write = entry.author.may_write(drivers.lead(name), proposal, Instant::now());
             if !may_write || entry.is_at_rest(cached) || running.is_writing(name) {
                 continue;
             }
             let (generation, problem) = (entry.object.metadata.generation, entry.problem.as_ref());
             let deletion = leaving::state(drivers, name, entry);
             let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, deletion);
-            if entry.voice.has_written(&essence) {
+            if entry.author.has_written(&essence) {
                 entry.rest(cached);
                 continue;
             }
             if wanted == entry.written {
-                entry.voice.set_written(essence);
+                entry.author.set_written(essence);
                 entry.rest(cached);
                 continue;
             }
@@ -385,11 +385,11 @@ impl Supervisor {
                 change,
                 answer: Ok(answer),
             } => {
-                self.numbers.wrote(&change.before, &change.wanted);
+                self.metrics.wrote(&change.before, &change.wanted);
                 record_status_event(&self.events, &name, uid.as_deref(), &change.before, &change.wanted);
                 for entry in self.tracked(&name, uid.as_deref()) {
                     entry.wrote(change.wanted.clone(), &answer);
-                    entry.voice.set_written(change.essence.clone());
+                    entry.author.set_written(change.essence.clone());
                 }
             }
             WriteKind::Status { answer: Err(error), .. } => {

@@ -52,7 +52,7 @@ pub(super) struct StatusProposal {
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusAuthor {
     /// When another replica was last known to lead.
-    succeeded: Option<Instant>,
+    other_led_at: Option<Instant>,
     /// Since when it is not known who leads.
     unknown: Option<Instant>,
     /// Since when this replica waits for the Lease.
@@ -70,17 +70,21 @@ impl StatusAuthor {
         self.unknown = (lead == DriverLeader::Unknown).then(|| self.unknown.unwrap_or(now));
         match lead {
             DriverLeader::Ours => {
-                (self.led, self.last_written, self.succeeded) = (true, None, None);
+                (self.led, self.last_written, self.other_led_at) = (true, None, None);
                 return !proposal.waits;
             }
             DriverLeader::Other => {
-                (self.led, self.last_written, self.succeeded) = (false, None, Some(now));
+                (self.led, self.last_written, self.other_led_at) = (false, None, Some(now));
                 return false;
             }
             DriverLeader::Nobody | DriverLeader::Unknown => {}
         }
-        let rested = |since: Option<Instant>| since.is_none_or(|since| now.duration_since(since) >= HANDOVER_TIMEOUT);
-        (!proposal.ends || self.led) && rested(self.waiting) && rested(self.unknown) && rested(self.succeeded)
+        let long_enough_ago =
+            |since: Option<Instant>| since.is_none_or(|since| now.duration_since(since) >= HANDOVER_TIMEOUT);
+        (!proposal.ends || self.led)
+            && long_enough_ago(self.waiting)
+            && long_enough_ago(self.unknown)
+            && long_enough_ago(self.other_led_at)
     }
 
     /// Whether this is what was written last while no replica led. `essence` is the status without what depends on the one before it.

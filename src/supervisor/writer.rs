@@ -11,7 +11,7 @@ use super::plan::ConfigProblem;
 use super::status;
 use super::status_author::StatusAuthor;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
-use crate::apiserver::{ApiError, ObjectName, Requests};
+use crate::apiserver::{ApiError, ApiErrorKind, ObjectName, Requests};
 use crate::decide::patch::PatchType;
 use crate::queue::Backoff;
 use crate::telemetry::Span;
@@ -43,7 +43,7 @@ pub(super) struct TrackedConfig {
     overwritten: bool,
     /// When it was last seen that the status shows everything, and what the cache's generation was.
     at_rest: Option<(Instant, u64)>,
-    pub voice: StatusAuthor,
+    pub author: StatusAuthor,
     /// Why the latest spec is not in use.
     pub problem: Option<ConfigProblem>,
     /// A list that began when nothing could be claimed any more for an object that is being deleted.
@@ -76,7 +76,7 @@ impl TrackedConfig {
                 version: None,
                 overwritten: false,
                 at_rest: None,
-                voice: StatusAuthor::default(),
+                author: StatusAuthor::default(),
                 problem: None,
                 last_list: None,
             };
@@ -91,7 +91,7 @@ impl TrackedConfig {
             metadata: known.metadata.clone(),
             version: known.version,
             at_rest: None,
-            voice: known.voice.clone(),
+            author: known.author.clone(),
             problem: known.problem.clone(),
             last_list: known.last_list.clone(),
             object,
@@ -273,7 +273,8 @@ pub(super) fn with_missing_rule(error: ApiError) -> ApiError {
     ApiError { message, ..error }
 }
 
-/// Whether a write failed because the object is another one, or gone: another replica was faster, as often as not.
-pub(super) fn is_conflict(error: &ApiError) -> bool {
-    matches!(error.status, Some(404 | 409))
+/// Whether a write failed because the object is another one, or gone: another replica was faster, as often as not. A 404 that is not
+/// the API server's word about the object is neither.
+pub(super) fn is_gone_or_changed(error: &ApiError) -> bool {
+    error.kind == ApiErrorKind::NotFound || error.status == Some(409)
 }

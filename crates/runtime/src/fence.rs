@@ -1,4 +1,6 @@
-//! What every call to a driver passes: nothing is sent without the driver's Lease.
+//! Every call that works on volumes passes here, and is sent only while the driver's Lease is held. The handshake does not: any
+//! replica may ask who answers. The clocks are those of [`Term`], and the bytes are held back by
+//! `DriverConnection::writes_only_while`.
 //!
 //! A process can stand still between any two of its steps, for longer than its Lease: a node that swaps, a container that is
 //! frozen or throttled, a machine that is suspended. What it knew before is not true any more when it goes on, and what is

@@ -242,7 +242,7 @@ async fn a_call_goes_on_as_long_as_the_lease_is_renewed() {
     });
     for _ in 0..20 {
         sleep(seconds(5)).await;
-        assert!(fenced.term.renew(fenced.clock.now()));
+        assert!(fenced.term.extend(fenced.clock.now()));
     }
     assert_eq!(runs.await.unwrap(), Ok(()));
 }

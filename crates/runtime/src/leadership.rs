@@ -1,5 +1,5 @@
 //! What a driver's task keeps from one connection to the next: the engine at work, the candidate for the driver's Lease,
-//! and the claim to the driver.
+//! and the reservation of the driver.
 //!
 //! The Lease is given up with the driver that cannot be reached, so that a replica that reaches it can take over. An engine
 //! never outlives the term of the Lease in which it was started.
@@ -29,8 +29,8 @@ pub struct Leadership<E> {
     pub engine: Option<E>,
     /// The candidate for its Lease.
     pub candidate: Option<LeaderElectionHandle>,
-    /// The claim to it among the AttacherConfigs of this process.
-    pub claim: Option<Reservation>,
+    /// The driver's reservation among the AttacherConfigs of this process.
+    pub reservation: Option<Reservation>,
     /// The term of the Lease in which the driver is worked for; none before it is held, and without an election.
     pub term: Option<Term>,
     away_since: Option<Instant>,
@@ -41,7 +41,7 @@ impl<E> Default for Leadership<E> {
         Self {
             engine: None,
             candidate: None,
-            claim: None,
+            reservation: None,
             term: None,
             away_since: None,
         }
@@ -104,8 +104,8 @@ impl<E: Engine> Leadership<E> {
 
     /// Resolves when an older AttacherConfig claims the driver.
     pub async fn reservation_lost(&self) {
-        match &self.claim {
-            Some(claim) => claim.refused().await,
+        match &self.reservation {
+            Some(reservation) => reservation.refused().await,
             None => std::future::pending().await,
         }
     }
@@ -120,8 +120,8 @@ impl<E: Engine> Leadership<E> {
 
     /// Whether an older AttacherConfig claims the driver.
     pub fn has_lost_reservation(&self) -> bool {
-        let claim = self.claim.as_ref();
-        claim.is_some_and(|claim| matches!(claim.state(), ReservationState::Refused(_)))
+        let reservation = self.reservation.as_ref();
+        reservation.is_some_and(|reservation| matches!(reservation.state(), ReservationState::Refused(_)))
     }
 
     /// Lets the runs in flight end, and drops the engine; tells whose it was. What still runs when another may take the
@@ -154,7 +154,7 @@ impl<E: Engine> Leadership<E> {
         Some(driver)
     }
 
-    /// Releases the Lease and goes on watching who holds it. The claim stays, and another may be granted meanwhile.
+    /// Releases the Lease and goes on watching who holds it. The reservation stays, and another one may be granted meanwhile.
     pub async fn release_lease(&mut self) {
         if let Some(candidate) = self.candidate.take()
             && candidate.release().await
@@ -163,8 +163,8 @@ impl<E: Engine> Leadership<E> {
             // of this process may hold it.
             self.candidate = Some(candidate);
         }
-        if let Some(claim) = &self.claim {
-            claim.deactivate();
+        if let Some(reservation) = &self.reservation {
+            reservation.deactivate();
         }
     }
 
@@ -173,6 +173,6 @@ impl<E: Engine> Leadership<E> {
         if let Some(candidate) = self.candidate.take() {
             candidate.release_and_stop().await;
         }
-        self.claim = None;
+        self.reservation = None;
     }
 }

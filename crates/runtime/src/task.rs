@@ -33,13 +33,13 @@ pub struct DriverTask<R> {
     /// Its settings; endpoint and name stay the same for the life of the task.
     pub config: watch::Receiver<Arc<DriverConfig>>,
     /// How the driver's Lease is competed for; without, the driver is worked for as soon as it answers.
-    pub campaign: Option<LeaderElectionConfig>,
+    pub election: Option<LeaderElectionConfig>,
     /// Which of several AttacherConfigs works for a driver.
-    pub claims: Reservations,
+    pub reservations: Reservations,
     /// The name of the driver before it has answered, when it is known from somewhere.
     pub known_as: Arc<Mutex<Option<Arc<str>>>>,
     /// Where the candidate for the Lease can be followed while there is one.
-    pub standing: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
+    pub lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     /// Tells the task to finish.
     pub stop: CancellationToken,
     /// Cancels the calls that still run when there is no more time for them to finish.
@@ -85,7 +85,7 @@ impl<R: Role> DriverTask<R> {
             self.observe_known_lease(&mut held);
             if self.config.borrow_and_update().suspend {
                 self.finish(&mut held).await;
-                held.claim = None;
+                held.reservation = None;
                 self.status.phase(DriverPhase::Suspended);
                 self.wait(None, std::future::pending()).await;
                 continue;
@@ -296,7 +296,7 @@ impl<R: Role> DriverTask<R> {
         }
         // The driver came back as another, or with other capabilities.
         self.drain(held).await;
-        if self.campaign.is_some() && !self.relist_before_start(client, held).await {
+        if self.election.is_some() && !self.relist_before_start(client, held).await {
             return false;
         }
         // What another replica published, or the engine before, is known only now.
@@ -425,7 +425,7 @@ impl<R: Role> DriverTask<R> {
     fn set_driver_down(&self) {
         let known = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
         if let Some(name) = known.or_else(|| self.config.borrow().driver_name.clone())
-            && !self.claims.is_served_by_another(&self.name, &name)
+            && !self.reservations.is_served_by_another(&self.name, &name)
         {
             self.role.metrics().driver_up(&name, false);
         }
@@ -453,10 +453,10 @@ impl<R: Role> DriverTask<R> {
 
     /// Watches the Lease of a driver, if there is an election at all.
     fn observe_lease(&self, held: &mut Leadership<R::Engine>, driver: &str) {
-        let Some(campaign) = self.campaign.clone() else { return };
+        let Some(election) = self.election.clone() else { return };
         if held.candidate.is_none() {
-            let candidate = LeaderElectionHandle::observe(campaign, lease_name(driver), self.role.metrics().clone());
-            *self.standing.lock() = Some(candidate.subscribe());
+            let candidate = LeaderElectionHandle::observe(election, lease_name(driver), self.role.metrics().clone());
+            *self.lease_state.lock() = Some(candidate.subscribe());
             held.candidate = Some(candidate);
         }
     }
@@ -469,24 +469,24 @@ impl<R: Role> DriverTask<R> {
         held: &mut Leadership<R::Engine>,
     ) -> bool {
         let lease = lease_name(driver);
-        let other_claim = held.claim.as_ref().is_some_and(|claim| claim.driver() != driver);
+        let other_claim = held.reservation.as_ref().is_some_and(|claim| claim.driver() != driver);
         let other_lease = held.candidate.as_ref().is_some_and(|held| held.lease() != lease);
         if other_claim || other_lease {
             // The driver came back under another name, or has another one than was thought.
-            let former = held.claim.as_ref().map(|claim| claim.driver().clone());
+            let former = held.reservation.as_ref().map(|claim| claim.driver().clone());
             self.finish(held).await;
             held.release_all().await;
             // An engine that ends takes its metrics along; where none ever ran, nothing else would.
-            if let Some(former) = former.filter(|former| !self.claims.is_served_by_another(&self.name, former)) {
+            if let Some(former) = former.filter(|former| !self.reservations.is_served_by_another(&self.name, former)) {
                 self.role.metrics().forget_driver(&former);
             }
         }
         self.observe_lease(held, driver);
-        if held.claim.is_none() {
-            held.claim = Some(self.claims.reserve(&self.name, driver));
+        if held.reservation.is_none() {
+            held.reservation = Some(self.reservations.reserve(&self.name, driver));
         }
         loop {
-            let Some(claim) = &held.claim else { return false };
+            let Some(claim) = &held.reservation else { return false };
             let verdict = claim.activate();
             match &verdict {
                 ReservationState::Granted => return true,
@@ -502,7 +502,7 @@ impl<R: Role> DriverTask<R> {
                     self.finish(held).await;
                     let obstacle = HandshakeError::stalled(rival.reason(), rival.message());
                     self.show(&obstacle);
-                    let Some(claim) = &held.claim else { return false };
+                    let Some(claim) = &held.reservation else { return false };
                     let changed = reservation_changed(claim, &verdict, client);
                     self.wait(Some(obstacle.pause()), changed).await;
                     return false;
@@ -527,15 +527,15 @@ impl<R: Role> DriverTask<R> {
     /// An engine that is there works on only if the Lease was held without interruption: what it knows of the objects may be
     /// from before another replica worked.
     pub async fn acquire_lease(&mut self, reached: &ConnectedDriver, held: &mut Leadership<R::Engine>) -> bool {
-        if self.campaign.is_none() {
+        if self.election.is_none() {
             return true;
         }
         loop {
             let Some(candidate) = &held.candidate else { return false };
             candidate.start_acquiring();
-            let standing = candidate.state();
+            let lease_state = candidate.state();
             // Of the same look: the Lease may be lost at any moment, and without a term nothing would be checked.
-            held.term = standing.term().cloned();
+            held.term = lease_state.term().cloned();
             if held.has_engine_of_another_term() {
                 self.warn(
                     &reached.handshake.plugin.name,
@@ -545,7 +545,7 @@ impl<R: Role> DriverTask<R> {
                 self.init_driver_metrics(&reached.handshake);
                 continue;
             }
-            let holder = match &standing {
+            let holder = match &lease_state {
                 LeaderState::Leading(_) => return true,
                 LeaderState::Observing { holder } | LeaderState::Waiting { holder } => holder.as_ref(),
                 LeaderState::Lost { .. } | LeaderState::Unknown => None,
@@ -568,7 +568,7 @@ impl<R: Role> DriverTask<R> {
             let changed = async {
                 tokio::select! {
                     biased;
-                    () = candidate.differs_from(&standing) => {}
+                    () = candidate.differs_from(&lease_state) => {}
                     () = candidate.permission_error_differs_from(refusal.as_deref()) => {}
                     () = connection.lost() => {}
                     () = held.reservation_lost() => {}
@@ -603,7 +603,7 @@ impl<R: Role> DriverTask<R> {
         }
         self.status.phase(DriverPhase::Syncing);
         let listed = async {
-            if self.campaign.is_some() && !self.role.needs_lists_first(facts) {
+            if self.election.is_some() && !self.role.needs_lists_first(facts) {
                 lists.wait_answered().await;
             } else {
                 lists.wait_synced().await;

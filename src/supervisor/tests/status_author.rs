@@ -20,14 +20,14 @@ fn telling(text: &str) -> AttacherConfigStatus {
 
 /// One replica, which is asked once a second.
 struct Replica {
-    voice: StatusAuthor,
+    author: StatusAuthor,
     now: Instant,
 }
 
 impl Replica {
     fn new() -> Self {
         Self {
-            voice: StatusAuthor::default(),
+            author: StatusAuthor::default(),
             now: Instant::now(),
         }
     }
@@ -42,9 +42,9 @@ impl Replica {
         };
         let mut written = Vec::new();
         for second in 0..seconds {
-            if self.voice.may_write(lead, word, self.now) && !self.voice.has_written(&essence) {
+            if self.author.may_write(lead, word, self.now) && !self.author.has_written(&essence) {
                 written.push(second);
-                self.voice.set_written(essence.clone());
+                self.author.set_written(essence.clone());
             }
             self.now += Duration::from_secs(1);
         }
@@ -130,7 +130,7 @@ fn only_a_holder_that_reports_is_another_leader() {
         (LeaderState::Waiting { holder: None }, DriverLeader::Nobody),
         (LeaderState::Lost { until: Instant::now() }, DriverLeader::Nobody),
     ];
-    for (standing, lead) in rows {
-        assert_eq!(DriverLeader::from(&standing), lead, "{standing:?}");
+    for (lease_state, lead) in rows {
+        assert_eq!(DriverLeader::from(&lease_state), lead, "{lease_state:?}");
     }
 }

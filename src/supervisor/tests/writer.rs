@@ -6,7 +6,7 @@ use tokio::time::advance;
 
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{ApiError, ApiErrorKind};
-use crate::supervisor::writer::{TrackedConfig, is_conflict, with_missing_rule};
+use crate::supervisor::writer::{TrackedConfig, is_gone_or_changed, with_missing_rule};
 
 fn object(uid: &str, version: u64, holder: &str) -> AttacherConfigObject {
     let value = json!({
@@ -141,7 +141,17 @@ async fn metadata_that_cannot_be_written_is_tried_with_pauses_and_told_once() {
 fn what_a_webhook_denies_lacks_no_rule() {
     let error = refused("admission webhook \"a.test\" denied the request: no", 403);
     assert_eq!(error.to_string(), "admission webhook \"a.test\" denied the request: no");
-    assert!(is_conflict(&refused("the object has been modified", 409)));
+    assert!(is_gone_or_changed(&refused("the object has been modified", 409)));
+    assert!(is_gone_or_changed(&refused(
+        "attacherconfigs.attacher.csi.dev \"a\" not found",
+        404
+    )));
+    // The one of a proxy, as `apiserver::answer` judges it: it is tried again with pauses, and people are told.
+    let of_a_proxy = ApiError {
+        kind: ApiErrorKind::Unknown,
+        ..refused("404 page not found", 404)
+    };
+    assert!(!is_gone_or_changed(&of_a_proxy));
 }
 
 /// The supervisor goes on while a write is under way, so that the watch may be faster than its answer.

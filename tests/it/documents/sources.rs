@@ -84,8 +84,9 @@ pub fn operator() -> String {
         for entry in fs::read_dir(folder).expect("the folder can be read") {
             let path = entry.expect("the folder can be read").path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let skipped =
-                ["tests", "mock", "simulation", "kubectl-attacher"].contains(&&*name) || name.contains("tests.rs");
+            let skipped = ["tests", "mock", "simulation", "kubectl-attacher"].contains(&&*name)
+                || name.contains("tests.rs")
+                || name.ends_with("_tests");
             if path.is_dir() && !skipped {
                 folders.push(path);
             } else if !path.is_dir() && !skipped {

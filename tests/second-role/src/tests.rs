@@ -33,7 +33,14 @@ const MOMENT: Duration = Duration::from_millis(300);
 #[derive(Clone)]
 struct Claims {
     all: Arc<Mutex<Vec<ClaimWire>>>,
-    news: broadcast::Sender<ClaimWire>,
+    events: broadcast::Sender<Change>,
+}
+
+/// What the watch reports.
+#[derive(Clone)]
+enum Change {
+    Made(ClaimWire),
+    Deleted(ClaimWire),
 }
 
 impl Claims {
@@ -47,21 +54,30 @@ impl Claims {
         .unwrap();
         all.push(claim.clone());
         // Nobody may watch yet.
-        drop(self.news.send(claim));
+        drop(self.events.send(Change::Made(claim)));
+    }
+
+    /// Deletes the claim that was made last.
+    fn delete_last(&self) {
+        let claim = self.all.lock().pop().unwrap();
+        drop(self.events.send(Change::Deleted(claim)));
     }
 
     /// A list and what follows it, as a watch of a real API server tells them.
     fn watch(&self) -> impl futures::Stream<Item = kube::runtime::watcher::Result<Event<ClaimWire>>> + use<> {
         let all = self.all.lock();
         let listed: Vec<_> = all.iter().cloned().map(|claim| Ok(Event::InitApply(claim))).collect();
-        let news = stream::unfold(self.news.subscribe(), |mut news| async move {
-            let claim = news.recv().await.ok()?;
-            Some((Ok(Event::Apply(claim)), news))
+        let events = stream::unfold(self.events.subscribe(), |mut events| async move {
+            let event = match events.recv().await.ok()? {
+                Change::Made(claim) => Event::Apply(claim),
+                Change::Deleted(claim) => Event::Delete(claim),
+            };
+            Some((Ok(event), events))
         });
         stream::iter([Ok(Event::Init)])
             .chain(stream::iter(listed))
             .chain(stream::iter([Ok(Event::InitDone)]))
-            .chain(news)
+            .chain(events)
     }
 }
 
@@ -93,7 +109,7 @@ async fn a_second_role_lives_on_the_same_layers() {
     let role = ClaimRole::new("fast", requests, metrics);
     let claims = Claims {
         all: Arc::default(),
-        news: broadcast::Sender::new(16),
+        events: broadcast::Sender::new(16),
     };
     claims.make("a", "fast");
     claims.make("of-another-class", "slow");
@@ -110,10 +126,10 @@ async fn a_second_role_lives_on_the_same_layers() {
         role: role.clone(),
         name: "config".into(),
         config,
-        campaign: Some(elections(&leases)),
-        claims: Reservations::default(),
+        election: Some(elections(&leases)),
+        reservations: Reservations::default(),
         known_as: Arc::default(),
-        standing: Arc::default(),
+        lease_state: Arc::default(),
         stop: stop.clone(),
         cut_off: CancellationToken::new(),
         removed: Arc::new(AtomicBool::new(false)),
@@ -151,6 +167,16 @@ async fn a_second_role_lives_on_the_same_layers() {
         state.phase == DriverPhase::Running && state.attempts == 5
     })
     .await;
+
+    // What is deleted is known no more, though its name is that of a namespace and a name.
+    claims.delete_last();
+    timeout(LIMIT, async {
+        while role.count() > 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("in time");
 
     // Drained.
     stop.cancel();

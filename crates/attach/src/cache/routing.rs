@@ -67,7 +67,8 @@ pub enum NoAttemptReason {
 pub type SettledCallback = Arc<dyn Fn(&Attachment, NoAttemptReason) + Send + Sync>;
 
 impl Route {
-    pub(super) fn attachment(&self, snapshot: &Snapshot, cause: EnqueueCause) {
+    /// Adds a VolumeAttachment to the queue of its driver, or takes it out when there is nothing to do about it. Nothing else adds one.
+    pub(super) fn enqueue_attachment(&self, snapshot: &Snapshot, cause: EnqueueCause) {
         let attachment = &snapshot.attachment;
         let key = AttacherKey::Attachment(attachment.name.clone());
         let volume = snapshot.volume.as_deref();
@@ -85,7 +86,8 @@ impl Route {
             .add(item.in_group(attachment.node.clone()).because(cause.into()));
     }
 
-    pub(super) fn volume(&self, volume: &Volume, attachments: usize, cause: EnqueueCause) {
+    /// Adds a PersistentVolume to the queue, if it may have to be released.
+    pub(super) fn enqueue_volume(&self, volume: &Volume, attachments: usize, cause: EnqueueCause) {
         if !decide::may_release(volume, &self.facts) {
             return;
         }

@@ -274,7 +274,7 @@ impl Store {
         let index = self.inner.index.read();
         let Some(snapshot) = index.snapshot(name) else { return };
         if let Some(route) = self.inner.routes.read().get(&snapshot.attachment.attacher) {
-            route.attachment(&snapshot, cause);
+            route.enqueue_attachment(&snapshot, cause);
         }
     }
 
@@ -289,7 +289,7 @@ impl Store {
             return;
         }
         for route in self.inner.routes.read().iter() {
-            route.volume(&volume, attachments, cause);
+            route.enqueue_volume(&volume, attachments, cause);
         }
     }
 

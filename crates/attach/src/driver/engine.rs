@@ -224,6 +224,7 @@ fn backoff(config: &DriverConfig) -> Backoff {
     Backoff::new(settings.initial, settings.max, settings.factor, jitter_percent).unwrap_or_default()
 }
 
+/// The limits of the queue, from the settings of a driver.
 ///
 /// A run keeps its slot until its end: the call together with the writes before and after it. What waits for something
 /// else, as for a backoff, for another node to let go of the volume or for a call to the same volume and node, is no run.
@@ -236,7 +237,7 @@ pub(super) fn limits(config: &DriverConfig, facts: &DriverFacts) -> QueueLimits 
     };
     let rate = limits.calls_per_second.map_or(0.0, |rate| f64::from(rate.get()));
     QueueLimits {
-        // The order of the lanes is that of `store::{ATTACH, DETACH, VOLUME}`. Releasing volumes calls no driver; its
+        // The order of the lanes is that of `cache::{ATTACH, DETACH, VOLUME}`. Releasing volumes calls no driver; its
         // bound only keeps a burst from flooding the API server.
         lanes: vec![
             lane(limits.attach),

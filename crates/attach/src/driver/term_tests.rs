@@ -81,7 +81,7 @@ impl Stage {
         let (leases, clock) = (ApiServer::default(), ShiftedClock::default());
         let (duration, renewed) = (Duration::from_secs(15), Duration::from_secs(10));
         let timing = LeaseTimings::new(duration, renewed, Duration::from_millis(50)).unwrap();
-        let campaign = LeaderElections {
+        let election = LeaderElections {
             reports: true,
             clock: clock.clone().into(),
             ..LeaderElections::new(leases.client(), "ours".to_owned())
@@ -95,10 +95,10 @@ impl Stage {
             },
             name: "config".into(),
             config: config.clone(),
-            campaign: Some(campaign.clone()),
-            claims: Reservations::default(),
+            election: Some(election.clone()),
+            reservations: Reservations::default(),
             known_as: Arc::default(),
-            standing: Arc::default(),
+            lease_state: Arc::default(),
             stop: CancellationToken::new(),
             cut_off: CancellationToken::new(),
             removed: Arc::default(),
@@ -108,7 +108,7 @@ impl Stage {
         let Ok(reached) = access.connect().await else {
             panic!("not reached")
         };
-        let candidate = LeaderElectionHandle::observe(campaign, lease_name(NAME), metrics);
+        let candidate = LeaderElectionHandle::observe(election, lease_name(NAME), metrics);
         let mut held = Leadership::default();
         held.candidate = Some(candidate);
         let (lists, answered) = watch::channel(Lists::Nothing);
@@ -302,7 +302,7 @@ async fn a_driver_that_does_not_publish_and_one_without_an_election_wait_for_the
         if is_elected {
             stage.reached.handshake.capabilities.bits.publish_unpublish = false;
         } else {
-            stage.task.campaign = None;
+            stage.task.election = None;
         }
         stage.lists.send_replace(Lists::FirstPart);
         assert_eq!(stage.listed(MOMENT).await, None, "elected: {is_elected}");

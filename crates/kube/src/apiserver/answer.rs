@@ -164,8 +164,9 @@ impl<'n> About<'n> {
         }
     }
 
-    /// What the answer of a request that failed with this status means.
-    pub fn refusal(&self, status: StatusCode, body: &[u8]) -> (ApiErrorKind, String) {
+    /// What the answer of a request that failed with this status means. Only here a 404 becomes [`ApiErrorKind::NotFound`]: when it is
+    /// the API server's word that this very object is gone.
+    pub fn classify_failure(&self, status: StatusCode, body: &[u8]) -> (ApiErrorKind, String) {
         let parsed: MetaStatusWire = serde_json::from_slice(body).unwrap_or_default();
         let kind = ApiErrorKind::of_status(status.as_u16());
         let words = parsed
@@ -177,7 +178,7 @@ impl<'n> About<'n> {
             Some(words) => words.clone().into_owned(),
             None => format!("the API server answered {status}"),
         };
-        if kind != ApiErrorKind::NotFound || self.names.name.is_none() || self.is_missing(&parsed) {
+        if kind != ApiErrorKind::NotFound || self.names.name.is_none() || self.says_object_is_gone(&parsed) {
             return (kind, message);
         }
         let words = words.map(|words| format!(" ({words})")).unwrap_or_default();
@@ -188,7 +189,7 @@ impl<'n> About<'n> {
     }
 
     /// Whether a status says that this very object is not there.
-    fn is_missing(&self, status: &MetaStatusWire) -> bool {
+    fn says_object_is_gone(&self, status: &MetaStatusWire) -> bool {
         let is = |value: &Option<String>, wanted: &str| value.as_deref().unwrap_or_default() == wanted;
         let Some(details) = &status.details else { return false };
         is(&status.kind, "Status")

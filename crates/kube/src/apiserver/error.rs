@@ -25,7 +25,8 @@ pub struct ApiError {
 pub enum ApiErrorKind {
     /// 404, with the API server's word that this very object is not there.
     NotFound,
-    /// 409, or 422 for a JSON patch whose `test` failed: we wrote from a stale copy, or the object was replaced.
+    /// 409 or 422: we wrote from a stale copy, or the object was replaced. A 422 may also be a value that the API server never takes;
+    /// who reads the object again and finds it unchanged knows.
     Stale,
     /// 401 or 403.
     Forbidden,
@@ -43,7 +44,7 @@ pub enum ApiErrorKind {
 }
 
 impl ApiErrorKind {
-    /// Classifies an HTTP status.
+    /// Classifies an HTTP status by its number alone: a 404 may also be that of a proxy, which `answer.rs` finds out.
     pub fn of_status(status: u16) -> Self {
         match status {
             404 => Self::NotFound,

@@ -1,4 +1,5 @@
-//! Counts the requests that kube's own code sends: lists, watches, Leases, the status of AttacherConfigs.
+//! Counts every request that `flow` does not count: the lists and watches of kube, and those of `Requests::immediate` (Leases,
+//! AttacherConfigs).
 
 use futures::future::BoxFuture;
 use http::{Request, Response};

@@ -323,7 +323,7 @@ async fn read_response(response: Response<Body>, about: &About<'_>) -> Result<(S
     if status.is_success() {
         return Ok((status, body.to_vec()));
     }
-    let (kind, message) = about.refusal(status, &body);
+    let (kind, message) = about.classify_failure(status, &body);
     Err(ApiError {
         kind,
         message,

@@ -20,12 +20,12 @@ pub struct ElectionState {
     duration: Duration,
     known: Option<ObservedRecord>,
     /// What this candidate wrote, or may have written, since the record that it took over; none while it does not compete.
-    mine: Option<VecDeque<LeaderElectionRecord>>,
+    own_writes: Option<VecDeque<LeaderElectionRecord>>,
     rules: LeaseRules,
 }
 
 /// So many writes may be on their way whose end is not known.
-const MAX_MINE: usize = 16;
+const MAX_OWN_WRITES: usize = 16;
 
 /// What was seen of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,29 +71,29 @@ impl ElectionState {
             identity,
             duration,
             known: None,
-            mine: None,
+            own_writes: None,
             rules,
         }
     }
 
     /// The candidate competes from now on. A Lease that names it was its own before this process started again.
     pub fn stand(&mut self) {
-        self.mine = Some(VecDeque::new());
+        self.own_writes = Some(VecDeque::new());
         self.take_over();
     }
 
     /// The candidate does not compete any more. A Lease that names it may be held by another candidate of this process.
     pub fn withdraw(&mut self) {
-        self.mine = None;
+        self.own_writes = None;
     }
 
     /// Counts the first record with our name as ours: that of a process that starts again.
     fn take_over(&mut self) {
-        if let (Some(mine), Some(known)) = (&mut self.mine, &self.known)
-            && mine.is_empty()
+        if let (Some(own_writes), Some(known)) = (&mut self.own_writes, &self.known)
+            && own_writes.is_empty()
             && known.record.holder == self.identity
         {
-            mine.push_back(known.record.clone());
+            own_writes.push_back(known.record.clone());
         }
     }
 
@@ -116,19 +116,19 @@ impl ElectionState {
 
     /// A record is about to be written; whether it was is not known before the answer.
     pub fn attempts(&mut self, record: &LeaderElectionRecord) {
-        if let Some(mine) = &mut self.mine {
-            if mine.len() >= MAX_MINE {
-                mine.pop_front();
+        if let Some(own_writes) = &mut self.own_writes {
+            if own_writes.len() >= MAX_OWN_WRITES {
+                own_writes.pop_front();
             }
-            mine.push_back(record.as_stored());
+            own_writes.push_back(record.as_stored());
         }
     }
 
     /// Takes in what the API server made of our own write.
     pub fn record_written(&mut self, record: LeaderElectionRecord, now: Instant) {
-        if let Some(mine) = &mut self.mine {
-            mine.clear();
-            mine.push_back(record.clone());
+        if let Some(own_writes) = &mut self.own_writes {
+            own_writes.clear();
+            own_writes.push_back(record.clone());
         }
         self.known = Some(ObservedRecord::new(record, now));
     }
@@ -140,14 +140,15 @@ impl ElectionState {
 
     /// What this candidate wrote, or may have written, since the record that it took over.
     pub fn attempted(&self) -> impl Iterator<Item = &LeaderElectionRecord> {
-        self.mine.iter().flatten()
+        self.own_writes.iter().flatten()
     }
 
     /// Whether the known record names us, and was not written by somebody else of our name.
     pub fn is_ours(&self) -> bool {
         let Some(known) = &self.known else { return false };
-        let by_us = |mine: &VecDeque<LeaderElectionRecord>| mine.is_empty() || mine.contains(&known.record);
-        known.record.holder == self.identity && self.mine.as_ref().is_none_or(by_us)
+        let by_us =
+            |own_writes: &VecDeque<LeaderElectionRecord>| own_writes.is_empty() || own_writes.contains(&known.record);
+        known.record.holder == self.identity && self.own_writes.as_ref().is_none_or(by_us)
     }
 
     /// Whether the known record is ours, and says that we have not worked under it yet: this process made the Lease before it started

@@ -164,7 +164,7 @@ impl LeaderElector {
             let leading = self.lead_when_over(term.clone());
             tokio::select! {
                 biased;
-                () = self.keep(&term) => {}
+                () = self.renew_until_lost(&term) => {}
                 () = leading => return,
             }
             self.share = None;
@@ -394,7 +394,7 @@ impl LeaderElector {
 
     /// Renews until that fails for too long, or comes too late by either clock: a process that stood still has lost the Lease
     /// even when nobody took it, as what it knows of the objects may be of before.
-    async fn keep(&mut self, term: &Term) {
+    async fn renew_until_lost(&mut self, term: &Term) {
         let period = self.config.timing.retry_period;
         loop {
             tokio::select! {
@@ -411,7 +411,7 @@ impl LeaderElector {
                 let renewal = timeout(term.until_deadline(), self.renew(term)).await;
                 match renewal.unwrap_or(RenewResult::Failed) {
                     // It is not enough that the Lease is ours.
-                    RenewResult::Done(begun) if term.renew(begun) => {
+                    RenewResult::Done(begun) if term.extend(begun) => {
                         term.confirm(asked);
                         break;
                     }

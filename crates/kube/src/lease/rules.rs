@@ -1,6 +1,6 @@
 //! Which rules keep two replicas from working at once when a Lease is deleted or moves.
 
-/// One rule each. All hold; a test of the tests hands in an election without one of them, to see that it is needed.
+/// One rule each. All are true in production. Tests hand in an election without one of them, to show that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a rule of its own")]
 pub struct LeaseRules {

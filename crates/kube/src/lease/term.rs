@@ -126,7 +126,7 @@ impl Term {
 
     /// The Lease was renewed by a request begun at `begun`. False when the term was over by then: what was renewed is the
     /// Lease, and whoever worked may have stood still since.
-    pub fn renew(&self, begun: Moment) -> bool {
+    pub fn extend(&self, begun: Moment) -> bool {
         let mut renewed = self.0.renewed.lock();
         let in_time = !self.rest(self.0.timing.renew_deadline, *renewed).is_zero();
         if in_time {

@@ -228,7 +228,9 @@ pub struct Attachment {
     /// Whether `status.attachmentMetadata` has entries: the publish context handed to the kubelet. It may have up to 256 KiB, is the
     /// driver's, and nobody here reads it.
     pub has_publish_context: bool,
+    /// `status.attachError`: the last failure of the attach.
     pub attach_error: Option<Box<VolumeError>>,
+    /// `status.detachError`: the last failure of the detach.
     pub detach_error: Option<Box<VolumeError>>,
     /// Which client but this operator last wrote the status (`metadata.managedFields`).
     pub other_writer: Option<Box<StatusWriter>>,

@@ -156,8 +156,8 @@ impl Metrics {
         self.operation_attempts(driver, operation, outcome, attempts.into());
     }
 
-    /// The driver reported a version; replaces what it reported before. `mode` is how it is run, as attacher or as
-    /// trivial one for instance.
+    /// The driver reported a version; replaces what it reported before. `mode` is `Attach` or
+    /// `Trivial`.
     pub fn driver_info(&self, driver: &str, vendor_version: &str, mode: &'static str) {
         let family = &self.0.families.driver_info;
         family.forget(Owner::Driver, driver);

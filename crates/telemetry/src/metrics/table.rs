@@ -1,8 +1,9 @@
 //! Every metric family, each in one row: who owns its series, the name of its method, its kind, its labels, the name that
 //! Prometheus sees, and its help text.
 //!
-//! A row with labels makes a method of [`Metrics`] that records. A row without labels makes a field alone, which a method
-//! in `mod.rs` or `queue.rs` records to. Names, labels and buckets of the incumbent (csi-lib-utils, client-go) are kept
+//! A row with brackets, even empty ones, makes a method of [`Metrics`] that records. A row without brackets makes a field alone, which
+//! a method in `mod.rs` or `queue.rs` records to. Names of counters are written without `_total`. A new metric is one row here, a
+//! call where it is recorded, and a row in docs/reference/METRICS.md. Names, labels and buckets of the incumbent (csi-lib-utils, client-go) are kept
 //! where they exist.
 
 use std::sync::atomic::AtomicU64;

@@ -54,6 +54,20 @@ fn known(store: &Store) -> Vec<String> {
     names
 }
 
+/// The list that follows a broken watch shows that the kind can be watched again, also where it is the list of a round, which cuts the
+/// broken watch off.
+#[tokio::test(start_paused = true)]
+async fn a_complete_list_ends_the_failure_of_the_watch_before_it() {
+    let ((store, _queue, _registration), health) = (served(), Health::new());
+    let watch_broke = listed(&["a"], 1).into_iter().chain([broken()]).collect();
+    told::<VolumeAttachmentWire>(&store, &health, watch_broke).await;
+    assert!(store.lists().failure().is_some());
+    // A watch of its own, which knows of no failure.
+    told(&store, &health, listed(&["a"], 2)).await;
+    assert_eq!(store.lists().failure(), None);
+    assert!(health.is_ready());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_brings_what_is_there_and_takes_what_is_not() {
     let ((store, queue, _registration), health) = (served(), Health::new());

@@ -24,7 +24,6 @@ mod actors;
 mod answers;
 mod backend;
 mod calls;
-mod campaign;
 mod check;
 mod cluster;
 mod configs;
@@ -41,6 +40,7 @@ mod regressions;
 mod replay;
 mod replica;
 mod scenario;
+mod search;
 mod secrets;
 mod service;
 mod settle;
@@ -54,11 +54,11 @@ mod wrong_rules;
 use std::ops::Range;
 
 pub use calls::listed_entry;
-use campaign::{Sought, search, story};
 use history::run;
 use mutants::Mutant;
 use regressions::Regression;
 use scenario::{KindOfWorld, Scenario};
+use search::{Sought, search, story};
 
 fn number(variable: &str, default: u64) -> u64 {
     match std::env::var(variable) {

@@ -99,7 +99,7 @@ impl Replica {
             ..LeaderElections::new(client, process.name().to_owned())
         };
         let stop = CancellationToken::new();
-        let claims = Reservations::default();
+        let reservations = Reservations::default();
         let (count, variant, place) = world.with(|state| (state.scenario.drivers, state.settings, state.place));
         let served = (0..count).map(|driver| {
             let settings = world.with(|state| settings(&state.scenario, &mutant, driver, variant));
@@ -120,7 +120,7 @@ impl Replica {
                 context: context.clone(),
                 driver,
                 settings: settings.subscribe(),
-                claims: claims.clone(),
+                reservations: reservations.clone(),
                 office: office.clone(),
                 connector: ModelConnector {
                     driver: Arc::new(model),
@@ -207,23 +207,23 @@ struct Parts {
     context: SharedContext,
     driver: usize,
     settings: watch::Receiver<Arc<DriverConfig>>,
-    claims: Reservations,
+    reservations: Reservations,
     office: LeaderElections,
     connector: ModelConnector,
 }
 
 impl Parts {
-    fn campaign(&self, place: usize) -> Option<LeaderElectionConfig> {
+    fn election(&self, place: usize) -> Option<LeaderElectionConfig> {
         let lease = self.world.with(|state| state.scenario.lease)?;
         let timing = LeaseTimings::new(lease.duration, lease.renew_deadline, lease.retry_period);
         let timing = timing.expect("the times of scenarios are those of an election");
         let record = PlaceRecord::new(self.office.client.clone(), DRIVERS[self.driver].to_owned());
-        let campaign = self.office.config_for(&leases::namespace(place), timing);
+        let election = self.office.config_for(&leases::namespace(place), timing);
         let record = Some(record);
-        Some(LeaderElectionConfig { record, ..campaign })
+        Some(LeaderElectionConfig { record, ..election })
     }
 
-    fn task(&self, campaign: Option<LeaderElectionConfig>, stop: CancellationToken) -> DriverTask<AttachRole> {
+    fn task(&self, election: Option<LeaderElectionConfig>, stop: CancellationToken) -> DriverTask<AttachRole> {
         DriverTask {
             role: AttachRole {
                 context: self.context.clone(),
@@ -231,10 +231,10 @@ impl Parts {
             },
             name: DRIVERS[self.driver].into(),
             config: self.settings.clone(),
-            campaign,
-            claims: self.claims.clone(),
+            election,
+            reservations: self.reservations.clone(),
             known_as: Arc::default(),
-            standing: Arc::default(),
+            lease_state: Arc::default(),
             stop,
             cut_off: CancellationToken::new(),
             removed: Arc::new(AtomicBool::new(false)),
@@ -247,9 +247,9 @@ impl Parts {
 async fn serve(parts: Parts, mut place: watch::Receiver<usize>, stop: CancellationToken) {
     while !stop.is_cancelled() {
         let here = *place.borrow_and_update();
-        let campaign = parts.campaign(here);
+        let election = parts.election(here);
         let token = stop.child_token();
-        let task = parts.task(campaign, token.clone());
+        let task = parts.task(election, token.clone());
         let mut running = pin!(task.run_over(parts.connector.under(here)));
         tokio::select! {
             biased;

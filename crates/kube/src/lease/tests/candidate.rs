@@ -33,14 +33,14 @@ impl World {
     }
 
     pub fn candidate(&self, identity: &str) -> LeaderElectionHandle {
-        LeaderElectionHandle::start(self.campaign(identity), LEASE.to_owned(), self.metrics.clone())
+        LeaderElectionHandle::start(self.election(identity), LEASE.to_owned(), self.metrics.clone())
     }
 
     fn observer(&self, identity: &str) -> LeaderElectionHandle {
-        LeaderElectionHandle::observe(self.campaign(identity), LEASE.to_owned(), self.metrics.clone())
+        LeaderElectionHandle::observe(self.election(identity), LEASE.to_owned(), self.metrics.clone())
     }
 
-    pub fn campaign(&self, identity: &str) -> LeaderElectionConfig {
+    pub fn election(&self, identity: &str) -> LeaderElectionConfig {
         LeaderElections {
             labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
             reports: identity != "sidecar",
@@ -241,7 +241,7 @@ async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
             namesake: false,
         });
         let mut follow = observer.subscribe();
-        let wait = follow.wait_for(|standing| *standing == LeaderState::Observing { holder: holder.clone() });
+        let wait = follow.wait_for(|lease_state| *lease_state == LeaderState::Observing { holder: holder.clone() });
         timeout(seconds(60), wait).await.expect("it sees that").unwrap();
     };
     let first = world.candidate("a");

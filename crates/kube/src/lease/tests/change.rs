@@ -56,7 +56,7 @@ impl Replica {
         }
     }
 
-    fn campaign(&self, place: Place) -> LeaderElectionConfig {
+    fn election(&self, place: Place) -> LeaderElectionConfig {
         let record = PlaceRecord::new(self.office.client.clone(), CONFIG.to_owned());
         LeaderElectionConfig {
             enabled: place.is_some(),
@@ -79,7 +79,7 @@ impl Replica {
 
     fn begin(&mut self, place: Place, begin: fn(LeaderElectionConfig, String, Metrics) -> LeaderElectionHandle) {
         assert!(self.candidate.is_none());
-        self.candidate = Some(begin(self.campaign(place), LEASE.to_owned(), Metrics::default()));
+        self.candidate = Some(begin(self.election(place), LEASE.to_owned(), Metrics::default()));
     }
 
     /// Its last call has ended.

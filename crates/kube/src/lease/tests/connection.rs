@@ -18,10 +18,10 @@ fn timings() -> [LeaseTimings; 2] {
 }
 
 async fn leader(client: Client, timing: LeaseTimings) -> LeaderElectionHandle {
-    let campaign = LeaderElections::new(client, "a".to_owned())
+    let election = LeaderElections::new(client, "a".to_owned())
         .with_status_writer()
         .config_for("default", timing);
-    let candidate = LeaderElectionHandle::start(campaign, "external-attacher-leader-d".to_owned(), Metrics::default());
+    let candidate = LeaderElectionHandle::start(election, "external-attacher-leader-d".to_owned(), Metrics::default());
     let leads = async {
         while !candidate.is_leader() {
             candidate.differs_from(&candidate.state()).await;
@@ -33,9 +33,9 @@ async fn leader(client: Client, timing: LeaseTimings) -> LeaderElectionHandle {
 
 /// Resolves when the Lease is not held any more, or held in another term.
 async fn not_leading(candidate: &LeaderElectionHandle) {
-    let standing = candidate.state();
-    assert!(candidate.is_leader(), "{standing:?}");
-    candidate.differs_from(&standing).await;
+    let lease_state = candidate.state();
+    assert!(candidate.is_leader(), "{lease_state:?}");
+    candidate.differs_from(&lease_state).await;
 }
 
 /// With the default times, whenever the connection is cut within the time between two renewals.

@@ -14,9 +14,9 @@ async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_
     let first = world.candidate("a");
     leads(&first).await;
     // It leads another driver, and sees who leads this one.
-    let campaign = world.campaign("b");
-    let _another = campaign.shared.shares.acquire(seconds(5), Instant::now());
-    let second = LeaderElectionHandle::start(campaign, LEASE.to_owned(), world.metrics.clone());
+    let election = world.election("b");
+    let _another = election.shared.shares.acquire(seconds(5), Instant::now());
+    let second = LeaderElectionHandle::start(election, LEASE.to_owned(), world.metrics.clone());
     pass(seconds(1)).await;
     first.release_and_stop().await;
     let reads = world.server.reads();
@@ -42,14 +42,14 @@ async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_
 async fn a_sidecar_and_a_single_replica_do_not_pause() {
     for identity in ["sidecar", "single"] {
         let world = World::new();
-        let campaign = world.campaign(identity);
+        let election = world.election(identity);
         if identity == "sidecar" {
-            campaign.shared.shares.observe_other();
+            election.shared.shares.observe_other();
         }
-        let _another = campaign.shared.shares.acquire(seconds(5), Instant::now());
+        let _another = election.shared.shares.acquire(seconds(5), Instant::now());
         let began = Instant::now();
         leads(&LeaderElectionHandle::start(
-            campaign,
+            election,
             LEASE.to_owned(),
             world.metrics.clone(),
         ))

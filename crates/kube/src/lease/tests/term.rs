@@ -49,7 +49,7 @@ async fn it_is_over_by_the_clock_that_went_further() {
             (may_start, may_run),
             "{monotonic} ms and {boot} ms"
         );
-        assert_eq!(term.renew(later), may_start, "{monotonic} ms and {boot} ms");
+        assert_eq!(term.extend(later), may_start, "{monotonic} ms and {boot} ms");
         assert_eq!(now.since(later), Duration::ZERO, "clocks do not go back");
     }
 }
@@ -61,7 +61,7 @@ async fn renewed_in_time_it_goes_on_from_the_beginning_of_the_request() {
         advance(seconds(3)).await;
         let begun = clock.now();
         advance(seconds(2)).await;
-        assert!(term.renew(begun));
+        assert!(term.extend(begun));
     }
     advance(seconds(7)).await;
     assert!(term.may_start());
@@ -74,12 +74,12 @@ async fn renewed_in_time_it_goes_on_from_the_beginning_of_the_request() {
 async fn one_that_ran_out_is_not_renewed() {
     let (clock, term) = begun();
     advance(seconds(10)).await;
-    assert!(!term.renew(clock.now()));
+    assert!(!term.extend(clock.now()));
     assert!(!term.may_start() && term.may_run());
 
     let (clock, term) = begun();
     clock.boot_jumps(seconds(10));
-    assert!(!term.renew(clock.now()));
+    assert!(!term.extend(clock.now()));
     assert!(!term.may_start() && term.may_run());
 
     // The request was begun before the standstill, and its answer is taken in after it.
@@ -87,11 +87,11 @@ async fn one_that_ran_out_is_not_renewed() {
     advance(seconds(5)).await;
     let begun_at = clock.now();
     clock.boot_jumps(seconds(6));
-    assert!(!term.renew(begun_at));
+    assert!(!term.extend(begun_at));
 
     let (clock, term) = begun();
     term.end();
-    assert!(!term.renew(clock.now()));
+    assert!(!term.extend(clock.now()));
     assert!(!term.may_start() && !term.may_run());
 }
 
@@ -108,7 +108,7 @@ async fn its_end_is_waited_for_whatever_the_renewals() {
     });
     for _ in 0..5 {
         tokio::time::sleep(seconds(8)).await;
-        assert!(term.renew(clock.now()));
+        assert!(term.extend(clock.now()));
     }
     assert_eq!(over.await.unwrap().as_secs(), 40 + 15);
 
@@ -131,10 +131,10 @@ async fn all_leases_of_a_process_are_renewed_together_and_never_later_than_the_r
     // One is late, and does not take the other with it.
     advance(Duration::from_millis(1900)).await;
     assert!(first.until_renewal().is_zero() && second.until_renewal().is_zero());
-    assert!(second.renew(clock.now()));
+    assert!(second.extend(clock.now()));
     advance(Duration::from_millis(30)).await;
     assert!(first.until_renewal().is_zero());
-    assert!(first.renew(clock.now()));
+    assert!(first.extend(clock.now()));
     assert_eq!(second.until_renewal(), Duration::from_millis(4970));
     assert_eq!(second.until_renewal(), first.until_renewal());
     first.end();
