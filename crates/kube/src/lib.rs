@@ -9,6 +9,7 @@ pub mod kinds;
 pub mod lease;
 pub mod reflect;
 pub mod watch_answers;
+mod window;
 
 #[cfg(test)]
 #[path = "../../../tests/testbed/src/trace_pipeline.rs"]

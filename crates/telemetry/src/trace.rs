@@ -225,6 +225,11 @@ impl Span {
         active.shared.start(options, chosen, active.redaction.clone())
     }
 
+    /// Whether there is no span at all: then it has no children either.
+    pub fn is_disabled(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Whether attributes and events of this span are kept: false when disabled or not sampled.
     pub fn is_recording(&self) -> bool {
         self.0.as_ref().is_some_and(|active| active.span.is_recording())

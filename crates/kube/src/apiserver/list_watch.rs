@@ -7,7 +7,7 @@ use http_body_util::{Either, Full};
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use kube::client::Body;
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,35 +20,31 @@ use super::flow::retry_after::{RequestKind, RetryAfterGate, retry_after};
 use super::metrics::RetryOf;
 use super::pages::{PageContent, PageSizes, ReadBody, content_of, limit_of, parameter, read, with_limit};
 use crate::watch_answers::WatchAnswers;
+use crate::window::Window;
 
 /// How long a list may take, page by page, and a watch until it begins. The API server itself gives up after a minute.
 pub(super) const ANSWER: Duration = Duration::from_secs(65);
 
-/// So many watches of a kind may begin within [`WINDOW`]: one whose stream ends is begun again at once, and an API server
-/// that ends every one of them would be asked without a pause.
-const BURST: usize = 4;
-const WINDOW: Duration = Duration::from_secs(4);
+/// At most 4 watches of a kind begin within 4 s: one whose stream ends is begun again at once, and an API server that ends every one of
+/// them would be asked without a pause.
+type Starts = Window<4, 4>;
 
 /// So much earlier than it is asked to, a watch may end.
 const EARLY: Duration = Duration::from_secs(10);
 
 /// When watches of each kind began lately.
 #[derive(Clone, Debug, Default)]
-struct WatchStarts(Arc<Mutex<HashMap<RequestKind, VecDeque<Instant>>>>);
+struct WatchStarts(Arc<Mutex<HashMap<RequestKind, Starts>>>);
 
 impl WatchStarts {
     /// Takes the turn of a watch; when that is.
     fn turn(&self, kind: &RequestKind) -> Instant {
         let mut all = self.0.lock();
         let now = Instant::now();
-        all.retain(|_, turns| turns.back().is_some_and(|last| *last + WINDOW > now));
-        let turns = all.entry(kind.clone()).or_default();
-        let turn = if turns.len() < BURST {
-            now
-        } else {
-            turns.pop_front().map_or(now, |first| (first + WINDOW).max(now))
-        };
-        turns.push_back(turn);
+        all.retain(|_, starts| !starts.is_over(now));
+        let starts = all.entry(kind.clone()).or_default();
+        let turn = starts.next_free(now);
+        starts.count(turn);
         turn
     }
 }

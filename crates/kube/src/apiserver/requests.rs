@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
+use hyper::body::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
@@ -314,14 +315,14 @@ fn broken(error: String) -> ApiError {
 }
 
 /// Reads an answer up to a bounded size; anything but a success is an error.
-async fn read_response(response: Response<Body>, about: &About<'_>) -> Result<(StatusCode, Vec<u8>), ApiError> {
+async fn read_response(response: Response<Body>, about: &About<'_>) -> Result<(StatusCode, Bytes), ApiError> {
     let status = response.status();
     let retry_after = retry_after(status.as_u16(), response.headers());
     let body = http_body_util::Limited::new(response.into_body(), MAX_ANSWER_BYTES);
     let body = body.collect().await.map_err(|error| broken(error.to_string()))?;
     let body = body.to_bytes();
     if status.is_success() {
-        return Ok((status, body.to_vec()));
+        return Ok((status, body));
     }
     let (kind, message) = about.classify_failure(status, &body);
     Err(ApiError {

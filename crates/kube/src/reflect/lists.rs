@@ -8,9 +8,9 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::window::Window;
 use crate::kinds::WatchedKind;
 use crate::watch_answers::WatchAnswers;
+use crate::window::Window;
 
 /// At most one doubt within this time, in seconds, leads to fresh lists.
 const DOUBT_INTERVAL: u64 = 10;

@@ -10,7 +10,6 @@ mod reflector;
 mod table;
 mod watch_backoff;
 mod watch_error;
-mod window;
 
 pub use crate::kinds::{CacheRecord, Kind, ResourceVersion, WatchedKind};
 pub use lists::Lists;

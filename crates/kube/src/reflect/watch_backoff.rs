@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-use super::window::Window;
+use crate::window::Window;
 
 /// When watches of a kind that broke began again at once: at most 4 times within 20 s.
 pub(super) type Restarts = Window<4, 20>;
