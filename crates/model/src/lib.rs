@@ -6,7 +6,9 @@
 #[macro_use]
 mod named;
 
+pub mod answer;
 pub mod api;
+pub mod attempt;
 pub mod decide;
 pub mod findings;
 pub mod objects;

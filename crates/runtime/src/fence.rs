@@ -30,16 +30,7 @@ pub enum CallFailure {
     Lease(#[from] LeaseLost),
 }
 
-/// What the loss of the Lease did to a call.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum LeaseLost {
-    /// The driver was not asked.
-    #[error("this replica lost the Lease of the driver; the call was not sent")]
-    NotStarted,
-    /// The driver may still do what it was asked to, as after a broken connection.
-    #[error("the Lease of the driver is over, so that the call was cancelled")]
-    Cancelled,
-}
+pub use csi_attacher_model::attempt::LeaseLost;
 
 /// Calls a driver for as long as its Lease is held. Clones share the connection.
 #[derive(Clone)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::attempt;
 use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
-use super::attempt::{self, undo};
 use super::capability::is_confirmed_otherwise;
 use super::context::DriverContext;
 use super::queue_metrics::QueueMetrics;
@@ -101,7 +101,7 @@ impl Engine {
             capability_missed: Notify::new(),
             client,
         });
-        let undo = AbortOnDropHandle::new(schedule::spawn(undo::resume_unfinished(work.clone())));
+        let undo = AbortOnDropHandle::new(schedule::spawn(attempt::resume_unfinished(work.clone())));
         let runner = AbortOnDropHandle::new(schedule::spawn(run_queue(work.clone())));
         let able = work.facts.capabilities;
         let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::report;
-use super::attempt::state::{LEASE_LOST_REST, LIST_REST};
-use super::attempt::writes::{apply_response, apply_write_response};
+use super::attempt::{LEASE_LOST_REST, LIST_REST, apply_response, apply_write_response};
 use super::context::DriverContext;
 use crate::apiserver::{ApiError, ApiErrorKind};
-use crate::cache::{AttacherKey, Snapshot};
+use crate::cache::AttacherKey;
 use crate::clock;
 use crate::decide::patch::{self, WriteTarget};
 use crate::decide::{self, VolumeAction, Write};
@@ -25,19 +24,6 @@ const LIST_WAIT: Duration = Duration::from_secs(1);
 
 /// More writes from stale copies than this in a row mean that somebody keeps changing the volume under our hands.
 const MAX_TRIES: usize = 4;
-
-/// Whether the volume of an attachment was released after it was looked at. Only one whose in-tree plug-in is not migrated
-/// (any more) is released while it lives; from now on the attachment, which is in the cache, keeps it from being released.
-pub(super) async fn was_released_meanwhile(work: &DriverContext, snapshot: &Snapshot) -> bool {
-    let volume = snapshot.volume.as_ref();
-    if !volume.is_some_and(|volume| volume.is_in_tree_without(&work.facts.name)) {
-        return false;
-    }
-    drop(work.live_release.lock().await);
-    let known = work.context.store.attachment(&snapshot.attachment.name);
-    let known = known.and_then(|known| known.volume);
-    known.map(|volume| volume.resource_version) != volume.map(|volume| volume.resource_version)
-}
 
 /// Runs one attempt. A write that was made from a stale copy is made anew from what the volume is now: no watch will tell
 /// of a copy that is known already, so that waiting for one would be waiting for the next try.

@@ -22,6 +22,7 @@ use crate::decide::Refusal;
 use crate::objects::{ResourceVersion, SecretReference};
 use crate::queue::Queue;
 use crate::schedule;
+use csi_attacher_model::attempt::DeniedSecret;
 use csi_attacher_runtime::state::{DriverStateSender, WithheldSecrets};
 
 /// Secrets of one driver that are asked for. What waits for others waits for the end of its backoff.
@@ -48,25 +49,28 @@ pub(super) struct Withheld {
 }
 
 impl Withheld {
-    /// The operator may not read it.
-    pub fn forbidden(secret: &SecretReference) -> Self {
+    /// As an attempt learned it.
+    pub fn of(denied: &DeniedSecret) -> Self {
+        let (secret, reason, message) = match denied {
+            DeniedSecret::Forbidden(secret) => (
+                secret,
+                ConditionReason::SecretForbidden,
+                permissions::forbidden_secret_message(secret),
+            ),
+            DeniedSecret::NotAllowed(secret, refusal) => {
+                (secret, ConditionReason::SecretNotAllowed, refusal.to_string())
+            }
+        };
         Self {
             secret: secret.clone(),
-            reason: ConditionReason::SecretForbidden,
-            message: permissions::forbidden_secret_message(secret),
+            reason,
+            message,
         }
     }
 
     /// The AttacherConfig does not list it; none when the refusal is another one.
     pub fn not_allowed(refusal: &Refusal) -> Option<Self> {
-        let Refusal::SecretNotAllowed { secret, .. } = refusal else {
-            return None;
-        };
-        Some(Self {
-            secret: secret.clone(),
-            reason: ConditionReason::SecretNotAllowed,
-            message: refusal.to_string(),
-        })
+        DeniedSecret::by(refusal).map(|denied| Self::of(&denied))
     }
 }
 

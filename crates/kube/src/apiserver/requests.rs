@@ -26,7 +26,7 @@ use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::error_chain::chain;
 use crate::kinds::Kind;
-use crate::objects::{Attachment, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
+use crate::objects::{PersistentVolumeWire, ResourceVersion, VolumeAttachmentWire};
 use crate::telemetry::Span;
 use crate::telemetry::metrics::Metrics;
 
@@ -37,14 +37,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 /// Asks the API server for the metadata alone.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// An object as the API server returned it.
-#[derive(Clone, Debug)]
-pub enum Returned {
-    /// A VolumeAttachment, whether it or its status was written.
-    Attachment(Box<Attachment>),
-    /// A PersistentVolume, whose status is never written.
-    Volume(Box<Volume>),
-}
+pub use csi_attacher_model::answer::Returned;
 
 /// Sends requests over one client.
 #[derive(Clone)]

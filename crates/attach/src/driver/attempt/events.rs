@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::super::context::DriverContext;
-use super::cause::FailureCause;
-use super::state::Attempt;
+use super::shell::Shell;
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::cache::Snapshot;
 use crate::clock;
-use crate::decide::{Failure, ReleaseRefusal, VolumeOnNode, grpc_code, is_final};
+use crate::decide::{Failure, OwnedVolumeOnNode, ReleaseRefusal, VolumeOnNode, grpc_code, is_final};
 use crate::events::{EventReason, EventType, NewEvent, involved_objects};
 use crate::findings::FailureNote;
 use crate::objects::Operation;
+use csi_attacher_model::attempt::{FailureCause, Vanished};
 
 struct AttemptEvent {
     reason: EventReason,
@@ -54,8 +54,8 @@ pub(in crate::driver) fn reason_of(operation: Operation, failure: &Failure, caus
 }
 
 /// An attach or detach came to its end.
-pub(in crate::driver) fn success_event(attempt: &Attempt<'_>, snapshot: &Snapshot, took: Duration) {
-    let confirmed = attempt.work.facts.capabilities.publish_unpublish;
+pub(in crate::driver) fn success_event(shell: &Shell<'_>, snapshot: &Snapshot, took: Duration) {
+    let confirmed = shell.work.facts.capabilities.publish_unpublish;
     if snapshot.operation() == Operation::Detach && !confirmed {
         // Nobody detached it: see [`released`].
         return;
@@ -68,15 +68,15 @@ pub(in crate::driver) fn success_event(attempt: &Attempt<'_>, snapshot: &Snapsho
         "{}: {verb} node {} in attempt {}, {:.1} s after it was requested",
         volume(snapshot),
         snapshot.attachment.node,
-        attempt.run.attempt(),
+        shell.attempt(),
         took.as_secs_f64()
     );
-    record_traced(attempt, snapshot, AttemptEvent::of(reason, note));
+    record_traced(shell, snapshot, AttemptEvent::of(reason, note));
 }
 
 /// An attempt failed, for what `error.type` has as `kind`.
 pub(in crate::driver) fn failure_event(
-    attempt: &Attempt<'_>,
+    shell: &Shell<'_>,
     snapshot: &Snapshot,
     failure: &Failure,
     cause: FailureCause,
@@ -87,7 +87,7 @@ pub(in crate::driver) fn failure_event(
     let reason = reason_of(operation, failure, cause);
     let note = FailureNote {
         volume: snapshot.volume_handle(),
-        attempt: attempt.run.attempt(),
+        attempt: shell.attempt(),
         operation,
         node: &snapshot.attachment.node,
         uncertain: reason == EventReason::AttachUncertain,
@@ -100,15 +100,15 @@ pub(in crate::driver) fn failure_event(
         cause: if former { "former_node" } else { kind },
         ..AttemptEvent::of(reason, note.to_string())
     };
-    record_traced(attempt, snapshot, event);
+    record_traced(shell, snapshot, event);
 }
 
 /// A volume is detached from a node that is not there as it was when the volume was attached. The Event is written in the first attempt.
-pub(in crate::driver) fn node_gone(attempt: &Attempt<'_>, snapshot: &Snapshot, places: &[VolumeOnNode<'_>]) {
-    if attempt.run.attempt() > 1 {
+pub(in crate::driver) fn node_gone(shell: &Shell<'_>, snapshot: &Snapshot, places: &[OwnedVolumeOnNode]) {
+    if shell.attempt() > 1 {
         return;
     }
-    let driver = &*attempt.work.facts.name;
+    let driver = &*shell.work.facts.name;
     let name = &snapshot.attachment.node;
     let registered = snapshot.node.as_ref().and_then(|node| node.node_id(driver));
     let known = match (registered, places) {
@@ -117,22 +117,17 @@ pub(in crate::driver) fn node_gone(attempt: &Attempt<'_>, snapshot: &Snapshot, p
         (None, _) if snapshot.node.is_some() => "has no driver registered any more",
         (None, _) => "has no CSINode any more",
     };
-    let ids: Vec<&str> = places.iter().map(|place| place.node_id).collect();
+    let ids: Vec<&str> = places.iter().map(|place| place.borrow().node_id).collect();
     let note = format!(
         "{}: node {name} {known}; detaching from {}",
         volume(snapshot),
         ids.join(", ")
     );
-    record_traced(attempt, snapshot, AttemptEvent::of(EventReason::NodeGone, note));
+    record_traced(shell, snapshot, AttemptEvent::of(EventReason::NodeGone, note));
 }
 
 /// NOT_FOUND was taken for success, as the AttacherConfig asks.
-pub(in crate::driver) fn orphaned(
-    attempt: &Attempt<'_>,
-    snapshot: &Snapshot,
-    place: VolumeOnNode<'_>,
-    answer: &Failure,
-) {
+pub(in crate::driver) fn orphaned(shell: &Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>, answer: &Failure) {
     let note = format!(
         "{}: the driver does not find it or node {} (ID {}); treated as detached because of spec.orphanPolicy of the \
          AttacherConfig: {}",
@@ -141,46 +136,46 @@ pub(in crate::driver) fn orphaned(
         place.node_id,
         answer.message
     );
-    record_traced(attempt, snapshot, AttemptEvent::without_confirmation("orphaned", note));
+    record_traced(shell, snapshot, AttemptEvent::without_confirmation("orphaned", note));
 }
 
 /// An attachment that may have been published was let go without a call, as `says` has it.
-pub(in crate::driver) fn released(attempt: &Attempt<'_>, snapshot: &Snapshot, says: &str) {
+pub(in crate::driver) fn released(shell: &Shell<'_>, snapshot: &Snapshot, says: &str) {
     let note = format!(
         "{}: released from node {} without ControllerUnpublishVolume, which driver {} does not have any more: {says}",
         volume(snapshot),
         snapshot.attachment.node,
-        attempt.work.facts.name,
+        shell.work.facts.name,
     );
     record_traced(
-        attempt,
+        shell,
         snapshot,
         AttemptEvent::without_confirmation("capability_lost", note),
     );
 }
 
 /// A former place was left out of a detach, as a person confirmed.
-pub(in crate::driver) fn confirmed(attempt: &Attempt<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
+pub(in crate::driver) fn confirmed(shell: &Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
     let note = format!(
         "volume {}: not detached at the former ID {} of node {}: the annotation {NOT_ATTACHED_AT_ANNOTATION} says that it is \
          not attached there",
         place.volume_id, place.node_id, snapshot.attachment.node
     );
-    record_traced(attempt, snapshot, AttemptEvent::without_confirmation("confirmed", note));
+    record_traced(shell, snapshot, AttemptEvent::without_confirmation("confirmed", note));
 }
 
 /// An attachment was let go without the driver's confirmation, as a person asked: the record of who did so and why.
-pub(in crate::driver) fn released_on_request(attempt: &Attempt<'_>, snapshot: &Snapshot, request: &str, basis: &str) {
+pub(in crate::driver) fn released_on_request(shell: &Shell<'_>, snapshot: &Snapshot, request: &str, basis: &str) {
     let note = format!(
         "{}: released from node {} without the driver's confirmation, because {basis}; {request}",
         volume(snapshot),
         snapshot.attachment.node
     );
-    record_traced(attempt, snapshot, AttemptEvent::of(EventReason::Released, note));
+    record_traced(shell, snapshot, AttemptEvent::of(EventReason::Released, note));
 }
 
 /// A release that a person asked for was refused.
-pub(in crate::driver) fn release_refused(attempt: &Attempt<'_>, snapshot: &Snapshot, refusal: &ReleaseRefusal) {
+pub(in crate::driver) fn release_refused(shell: &Shell<'_>, snapshot: &Snapshot, refusal: &ReleaseRefusal) {
     let note = format!(
         "{}: not released from node {} on request: {refusal}",
         volume(snapshot),
@@ -190,21 +185,7 @@ pub(in crate::driver) fn release_refused(attempt: &Attempt<'_>, snapshot: &Snaps
         cause: refusal.reason(),
         ..AttemptEvent::of(EventReason::ReleaseRefused, note)
     };
-    record_traced(attempt, snapshot, event);
-}
-
-/// What became of a volume whose VolumeAttachment vanished during the attach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::driver) enum Vanished {
-    Detached,
-    /// The driver did not detach it.
-    Stays,
-    /// This replica lost the Lease before it could be detached.
-    LeaseLost,
-    /// It was left alone, because the API server did not confirm that the VolumeAttachment is gone.
-    Unconfirmed,
-    /// It was left alone, because the attachment may have been recorded before it vanished.
-    MaybeInUse,
+    record_traced(shell, snapshot, event);
 }
 
 /// A VolumeAttachment vanished during the attach.
@@ -250,8 +231,8 @@ pub(in crate::driver) fn record(work: &DriverContext, snapshot: &Snapshot, reaso
     record_event(work, snapshot, AttemptEvent::of(reason, note), None);
 }
 
-fn record_traced(attempt: &Attempt<'_>, snapshot: &Snapshot, event: AttemptEvent) {
-    record_event(attempt.work, snapshot, event, attempt.span.traceparent());
+fn record_traced(shell: &Shell<'_>, snapshot: &Snapshot, event: AttemptEvent) {
+    record_event(shell.work, snapshot, event, shell.span.traceparent());
 }
 
 fn record_event(work: &DriverContext, snapshot: &Snapshot, event: AttemptEvent, traceparent: Option<String>) {

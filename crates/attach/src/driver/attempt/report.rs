@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use super::super::context::DriverContext;
 use super::super::queue_metrics::queue_name;
-use super::cause::FailureCause;
 use super::events;
-use super::state::Attempt;
+use super::shell::Shell;
+use crate::apiserver::ApiErrorKind;
 use crate::cache::{self, AttacherKey, Snapshot};
 use crate::clock;
 use crate::decide::patch::WriteTarget;
-use crate::decide::{Failure, ReleaseWithoutCall, VolumeOnNode};
+use crate::decide::{Failure, ReleaseRefusal, ReleaseWithoutCall, VolumeOnNode};
 use crate::objects::Operation;
 use crate::queue::{Run, Trigger};
 use crate::telemetry::Span;
-use crate::telemetry::names::{self, attr};
+use crate::telemetry::names::{self, attr, error_type};
 use crate::traces::{AttemptResult, attributes};
+use csi_attacher_model::attempt::{Attempt, FailureCause, LeaseLost, Note, Undone, Vanished};
 use csi_attacher_runtime::state::FailureRecord;
 
 /// What the span of an attempt has from its start.
@@ -36,11 +37,203 @@ pub(in crate::driver) fn set_attempt_attributes(
     }
 }
 
+/// Reports what happened in an attempt.
+pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, note: Note) {
+    let driver = shell.work.facts.name.clone();
+    let name = shell.name.clone();
+    if let Note::Undo(undone) = note {
+        return undo(shell, attempt, undone);
+    }
+    let Some(snapshot) = attempt.snapshot() else { return };
+    match note {
+        Note::NothingToDo(reason) => traced!(
+            debug,
+            shell.work.lifecycles.context_of(snapshot),
+            driver = &*driver,
+            VolumeAttachment = &*name,
+            ?reason,
+            "nothing to do"
+        ),
+        Note::LeaseLost(lost @ LeaseLost::NotStarted) => {
+            traced!(
+                debug,
+                shell.span,
+                driver = &*driver,
+                VolumeAttachment = &*name,
+                "{lost}"
+            );
+        }
+        Note::LeaseLost(lost @ LeaseLost::Cancelled) => {
+            traced!(warn, shell.span, driver = &*driver, VolumeAttachment = &*name, "{lost}");
+            shell.span.fail(error_type::OTHER, &lost.to_string());
+        }
+        Note::Prepared(target) => prepared_write(shell, snapshot, &target),
+        Note::Retracted(place, error) => {
+            let place = place.borrow();
+            traced!(
+                info,
+                shell.span,
+                driver = &*driver,
+                VolumeAttachment = &*name,
+                volumeHandle = place.volume_id,
+                nodeID = place.node_id,
+                error,
+                "unpublished the volume from the node of an earlier attempt"
+            );
+        }
+        Note::Detaches(places) => events::node_gone(shell, snapshot, &places),
+        Note::Orphaned(place, answer) => orphaned(shell, snapshot, place.borrow(), &answer),
+        Note::Confirmed(place) => confirmed(shell, snapshot, place.borrow()),
+        Note::Detached => {
+            if let Some(lifecycle) = &shell.lifecycle {
+                lifecycle.lock().confirmed = true;
+            }
+        }
+        Note::Succeeded(about) => success(shell, &about),
+        Note::Released(about) => released(shell, &about),
+        Note::ReleasedOnRequest(request, basis) => released_on_request(shell, snapshot, &request, basis),
+        Note::ReleaseRefused(refusal) => release_refused(shell, snapshot, &refusal),
+        Note::Failed { about, failure, cause } => failed(shell, &about, &failure, cause),
+        Note::FailureNotSaved(error) => {
+            // That the API server is out of order, or the object is gone, is reported elsewhere.
+            let is_refused = matches!(
+                error.kind,
+                ApiErrorKind::Forbidden | ApiErrorKind::Refused | ApiErrorKind::NotKept
+            );
+            if is_refused {
+                traced!(warn, shell.span, driver = &*driver, VolumeAttachment = &*name, %error, "could not save the error on the VolumeAttachment");
+            } else {
+                traced!(debug, shell.span, driver = &*driver, VolumeAttachment = &*name, %error, "could not save the error on the VolumeAttachment");
+            }
+        }
+        Note::CapabilityMissed => shell.work.capability_missed.notify_one(),
+        Note::RecordBegins | Note::RecordKnown | Note::Unfinished | Note::Undo(_) => {}
+    }
+}
+
+/// What became of a Publish whose VolumeAttachment may be gone.
+fn undo(shell: &mut Shell<'_>, attempt: &Attempt, undone: Undone) {
+    let Some(publish) = attempt.publish().or(shell.watched()) else {
+        return;
+    };
+    let (driver, name) = (&*shell.work.facts.name, &*shell.name);
+    let (volume_id, node_id) = (publish.place.borrow().volume_id, publish.place.borrow().node_id);
+    match undone {
+        Undone::CannotRead(error, pause) => traced!(
+            warn,
+            shell.span,
+            driver, VolumeAttachment = name, %error,
+            next_try_seconds = pause.as_secs(), "cannot find out whether the VolumeAttachment was deleted"
+        ),
+        Undone::IsThere => {
+            traced!(
+                info,
+                shell.span,
+                driver,
+                VolumeAttachment = name,
+                "the VolumeAttachment is there, though it was believed to be gone"
+            );
+            let lists = shell.work.context.store.lists();
+            lists.doubt("a VolumeAttachment that was believed to be gone is there");
+        }
+        Undone::CreatedAgain => traced!(
+            info,
+            shell.span,
+            driver,
+            VolumeAttachment = name,
+            "the VolumeAttachment was created again, and its volume is attached for it"
+        ),
+        Undone::CannotDetach(failure, pause) => traced!(
+            warn,
+            shell.span,
+            driver,
+            VolumeAttachment = name,
+            volumeHandle = volume_id,
+            error = failure.message,
+            next_try_seconds = pause.as_secs(),
+            "cannot detach the volume of a deleted VolumeAttachment"
+        ),
+        Undone::Vanished(what) => {
+            let why = match what {
+                Vanished::Detached => {
+                    traced!(
+                        warn,
+                        shell.span,
+                        driver,
+                        VolumeAttachment = name,
+                        volumeHandle = volume_id,
+                        "the VolumeAttachment was deleted while its volume was being attached; detached the volume again"
+                    );
+                    None
+                }
+                Vanished::LeaseLost => None,
+                Vanished::Stays => Some(
+                    "giving up: the volume may still be attached although its VolumeAttachment was deleted; detach it by hand",
+                ),
+                Vanished::Unconfirmed => Some(
+                    "the VolumeAttachment seems to be gone and the API server does not confirm it: the volume, which is \
+                     attached, is left alone; if there is no such VolumeAttachment, detach the volume by hand",
+                ),
+                Vanished::MaybeInUse => Some(
+                    "the VolumeAttachment is gone and may have been recorded as attached: the volume, which a pod may use, is \
+                     left alone; if no pod of that node uses it, detach the volume by hand",
+                ),
+            };
+            if let Some(why) = why {
+                traced!(
+                    error,
+                    shell.span,
+                    driver,
+                    VolumeAttachment = name,
+                    volumeHandle = volume_id,
+                    nodeID = node_id,
+                    "{why}"
+                );
+            }
+            events::deleted_event(shell.work, &publish.snapshot, shell.span.traceparent(), what);
+        }
+    }
+}
+
+/// A VolumeAttachment was let go without the driver's confirmation, as a person asked.
+fn released_on_request(shell: &mut Shell<'_>, snapshot: &Snapshot, request: &str, basis: &'static str) {
+    events::released_on_request(shell, snapshot, request, basis);
+    shell.span.set(attr::FINALIZER_ACTION, "removed");
+    shell.ended = AttemptResult::Succeeded;
+    traced!(
+        warn,
+        shell.span,
+        driver = &*shell.work.facts.name,
+        VolumeAttachment = &*snapshot.attachment.name,
+        volumeHandle = snapshot.volume_handle(),
+        node = &*snapshot.attachment.node,
+        request,
+        basis,
+        "released without the driver's confirmation, as a person asked"
+    );
+}
+
+/// A release that a person asked for was refused.
+fn release_refused(shell: &Shell<'_>, snapshot: &Snapshot, refusal: &ReleaseRefusal) {
+    events::release_refused(shell, snapshot, refusal);
+    traced!(
+        warn,
+        shell.span,
+        driver = &*shell.work.facts.name,
+        VolumeAttachment = &*snapshot.attachment.name,
+        volumeHandle = snapshot.volume_handle(),
+        node = &*snapshot.attachment.node,
+        reason = refusal.reason(),
+        %refusal,
+        "not released on request"
+    );
+}
+
 /// A write on the way to the call was made: that of the VolumeAttachment adds our finalizer, if it was not there.
-pub(in crate::driver) fn report_prepared_write(attempt: &mut Attempt<'_>, snapshot: &Snapshot, target: &WriteTarget) {
-    let held = snapshot.attachment.finalizers.contains(&attempt.work.facts.finalizer);
+fn prepared_write(shell: &mut Shell<'_>, snapshot: &Snapshot, target: &WriteTarget) {
+    let held = snapshot.attachment.finalizers.contains(&shell.work.facts.finalizer);
     if matches!(target, WriteTarget::Attachment(_)) && !held {
-        attempt.span.set(attr::FINALIZER_ACTION, "added");
+        shell.span.set(attr::FINALIZER_ACTION, "added");
     }
 }
 
@@ -67,7 +260,7 @@ fn trigger(run: &Run<AttacherKey>) -> &'static str {
 }
 
 /// An attach or detach came to its end.
-pub(in crate::driver) fn report_success(attempt: &mut Attempt<'_>, snapshot: &Snapshot) {
+fn success(shell: &mut Shell<'_>, snapshot: &Snapshot) {
     let operation = snapshot.operation();
     let attachment = &snapshot.attachment;
     let start = match operation {
@@ -76,23 +269,23 @@ pub(in crate::driver) fn report_success(attempt: &mut Attempt<'_>, snapshot: &Sn
     };
     let took = start.map(clock::since).unwrap_or_default();
     if operation == Operation::Detach {
-        attempt.span.set(attr::FINALIZER_ACTION, "removed");
+        shell.span.set(attr::FINALIZER_ACTION, "removed");
     }
-    let driver = &*attempt.work.facts.name;
-    let attempts = attempt.run.attempt();
-    attempt.work.context.metrics.operation_ended(
+    let driver = &*shell.work.facts.name;
+    let attempts = shell.attempt();
+    shell.work.context.metrics.operation_ended(
         driver,
         operation.as_str(),
         "succeeded",
         took,
         attempts,
-        attempt.span.ids(),
+        shell.span.ids(),
     );
-    events::success_event(attempt, snapshot, took);
-    attempt.ended = AttemptResult::Succeeded;
+    events::success_event(shell, snapshot, took);
+    shell.ended = AttemptResult::Succeeded;
     traced!(
         info,
-        attempt.span,
+        shell.span,
         driver,
         VolumeAttachment = &*attachment.name,
         volumeHandle = snapshot.volume_handle(),
@@ -104,43 +297,38 @@ pub(in crate::driver) fn report_success(attempt: &mut Attempt<'_>, snapshot: &Sn
 }
 
 /// An attempt failed and will be made again. Logged once, here.
-pub(in crate::driver) fn report_failure(
-    attempt: &mut Attempt<'_>,
-    snapshot: &Snapshot,
-    failure: &Failure,
-    cause: FailureCause,
-) {
+fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: FailureCause) {
     let (operation, name) = (snapshot.operation(), &*snapshot.attachment.name);
     let code = failure.code.map(tonic::Code::from);
     // Spans have the names of the semantic conventions, all else has those of the message on the attachment.
     let kind = code.map_or(cause.as_str(), names::code_upper_snake);
     let reason = code.map_or(names::cause_camel_case(cause.as_str()), names::code_camel_case);
-    let metrics = &attempt.work.context.metrics;
-    metrics.attempt_failed(&attempt.work.facts.name, operation.as_str(), reason);
-    let delay = attempt.run.retry_delay();
-    attempt.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
-    attempt.span.fail(kind, description(failure));
-    let trace_id = attempt.span.trace_id();
-    events::failure_event(attempt, snapshot, failure, cause, kind, delay);
-    attempt.ended = AttemptResult::Failed(kind);
+    let metrics = &shell.work.context.metrics;
+    metrics.attempt_failed(&shell.work.facts.name, operation.as_str(), reason);
+    let delay = shell.retry_delay();
+    shell.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
+    shell.span.fail(kind, description(failure));
+    let trace_id = shell.span.trace_id();
+    events::failure_event(shell, snapshot, failure, cause, kind, delay);
+    shell.ended = AttemptResult::Failed(kind);
     traced!(
         warn,
-        attempt.span,
+        shell.span,
         // The name that the semantic conventions have for what was an exception of a call.
         event.name = code.map(|_| "rpc.client.call.exception"),
-        driver = &*attempt.work.facts.name,
+        driver = &*shell.work.facts.name,
         VolumeAttachment = name,
         volumeHandle = snapshot.volume_handle(),
         node = &*snapshot.attachment.node,
-        nodeID = snapshot.node_id(&attempt.work.facts.name),
-        attempt = attempt.run.attempt(),
+        nodeID = snapshot.node_id(&shell.work.facts.name),
+        attempt = shell.attempt(),
         code = reason,
         error = failure.message,
         next_try_seconds = delay.as_secs_f64(),
         "{} failed",
         operation.as_str()
     );
-    attempt.work.publisher.failure(FailureRecord {
+    shell.work.publisher.failure(FailureRecord {
         at: whole_seconds(clock::now()),
         attachment: name.to_owned(),
         operation: operation.as_str(),
@@ -183,16 +371,16 @@ pub(in crate::driver) fn report_detach_wait(
 }
 
 /// An attachment that may have been published was let go without a call.
-pub(in crate::driver) fn released(attempt: &mut Attempt<'_>, snapshot: &Snapshot) {
-    let says = match attempt.work.facts.release {
+fn released(shell: &mut Shell<'_>, snapshot: &Snapshot) {
+    let says = match shell.work.facts.release {
         ReleaseWithoutCall::AttachNotRequired => "the CSIDriver has attachRequired: false",
         _ => "confirmed by the annotation attacher.csi.dev/confirm-capability-lost",
     };
-    events::released(attempt, snapshot, says);
+    events::released(shell, snapshot, says);
     traced!(
         warn,
-        attempt.span,
-        driver = &*attempt.work.facts.name,
+        shell.span,
+        driver = &*shell.work.facts.name,
         VolumeAttachment = &*snapshot.attachment.name,
         volumeHandle = snapshot.volume_handle(),
         node = &*snapshot.attachment.node,
@@ -202,12 +390,12 @@ pub(in crate::driver) fn released(attempt: &mut Attempt<'_>, snapshot: &Snapshot
 }
 
 /// A former place that is left out of a detach, as a person confirmed that the volume is not there.
-pub(in crate::driver) fn confirmed(attempt: &mut Attempt<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
-    events::confirmed(attempt, snapshot, place);
+fn confirmed(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
+    events::confirmed(shell, snapshot, place);
     traced!(
         warn,
-        attempt.span,
-        driver = &*attempt.work.facts.name,
+        shell.span,
+        driver = &*shell.work.facts.name,
         VolumeAttachment = &*snapshot.attachment.name,
         volumeHandle = place.volume_id,
         nodeID = place.node_id,
@@ -216,17 +404,12 @@ pub(in crate::driver) fn confirmed(attempt: &mut Attempt<'_>, snapshot: &Snapsho
 }
 
 /// A detach whose volume or node the driver does not know, which counts as detached by the policy of the AttacherConfig.
-pub(in crate::driver) fn report_orphaned(
-    attempt: &mut Attempt<'_>,
-    snapshot: &Snapshot,
-    place: VolumeOnNode<'_>,
-    answer: &Failure,
-) {
-    events::orphaned(attempt, snapshot, place, answer);
+fn orphaned(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>, answer: &Failure) {
+    events::orphaned(shell, snapshot, place, answer);
     traced!(
         warn,
-        attempt.span,
-        driver = &*attempt.work.facts.name,
+        shell.span,
+        driver = &*shell.work.facts.name,
         VolumeAttachment = &*snapshot.attachment.name,
         volumeHandle = place.volume_id,
         nodeID = place.node_id,

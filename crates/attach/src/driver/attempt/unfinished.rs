@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::super::context::DriverContext;
 use super::attachment_map::AttachmentMap;
+use super::in_flight::InFlightGuard;
 use crate::apiserver::SecretData;
-use crate::cache::Snapshot;
-use crate::decide::{OwnedVolumeOnNode, VolumeOnNode};
 use crate::objects::Attachment;
+use csi_attacher_model::attempt::Publish;
 
 /// How many are kept for one driver. Each of them was a call under way when the Lease was lost, and these are limited by
 /// default to fewer than that.
@@ -43,16 +44,8 @@ impl Default for UnfinishedPublishes {
 /// A Publish whose outcome is not recorded.
 #[derive(Clone)]
 pub(in crate::driver) struct UnfinishedPublish {
-    pub snapshot: Snapshot,
-    pub(super) published_at: OwnedVolumeOnNode,
+    pub publish: Publish,
     pub secrets: Option<SecretData>,
-}
-
-impl UnfinishedPublish {
-    /// Where the volume may be.
-    pub fn place(&self) -> VolumeOnNode<'_> {
-        self.published_at.borrow()
-    }
 }
 
 impl UnfinishedPublishes {
@@ -60,7 +53,7 @@ impl UnfinishedPublishes {
     pub(super) fn keep(&self, driver: &Arc<str>, unfinished: UnfinishedPublish) -> bool {
         let mut drivers = self.kept.lock();
         let kept = drivers.entry(driver.clone()).or_default();
-        if kept.iter().any(|other| other.place() == unfinished.place()) {
+        if kept.iter().any(|other| other.publish.place == unfinished.publish.place) {
             return true;
         }
         let fits = kept.len() < MOST;
@@ -96,5 +89,63 @@ impl UnfinishedPublishes {
     /// Takes out what is kept for a driver.
     pub(in crate::driver) fn take(&self, driver: &str) -> Vec<UnfinishedPublish> {
         self.kept.lock().remove(driver).unwrap_or_default()
+    }
+}
+
+/// Watches over one Publish: dropped before [`PublishGuard::finished`], the Publish is kept for the next engine of the driver.
+pub(in crate::driver) struct PublishGuard<'w> {
+    work: &'w DriverContext,
+    left: UnfinishedPublish,
+    is_finished: bool,
+    /// Whether the cache did not show the VolumeAttachment: from here on an Event is written when the Publish is kept.
+    pub is_missed: bool,
+    /// Held as long as the Publish is watched over.
+    _in_flight: InFlightGuard,
+}
+
+impl<'w> PublishGuard<'w> {
+    /// Watches over a Publish whose place was taken.
+    pub fn new(work: &'w DriverContext, in_flight: InFlightGuard, left: UnfinishedPublish) -> Self {
+        Self {
+            work,
+            left,
+            is_finished: false,
+            is_missed: false,
+            _in_flight: in_flight,
+        }
+    }
+
+    pub fn publish(&self) -> &Publish {
+        &self.left.publish
+    }
+
+    /// The outcome is recorded, or the volume was taken back, or an Event says that it was not.
+    pub fn finished(mut self) {
+        self.is_finished = true;
+    }
+}
+
+impl Drop for PublishGuard<'_> {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        let driver = &self.work.facts.name;
+        let is_kept = self.work.context.unfinished.keep(driver, self.left.clone());
+        if self.is_missed || !is_kept {
+            let next = if is_kept {
+                "this process looks again when it serves the driver next"
+            } else {
+                "this process keeps no more of these"
+            };
+            tracing::error!(
+                driver = &**driver,
+                VolumeAttachment = &*self.left.publish.snapshot.attachment.name,
+                volumeHandle = self.left.publish.place.borrow().volume_id,
+                nodeID = self.left.publish.place.borrow().node_id,
+                "the volume may be attached although its VolumeAttachment is gone; {next}; if another replica serves the driver, \
+                 detach the volume by hand"
+            );
+        }
     }
 }

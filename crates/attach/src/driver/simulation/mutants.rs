@@ -1,5 +1,6 @@
 //! Wrong operators, each of which the simulation must find.
 
+use csi_attacher_model::attempt;
 use jiff::Timestamp;
 
 use std::cell::Cell;
@@ -248,11 +249,10 @@ fn mistaken() -> Vec<Wrong> {
         wrong(
             "writes to whatever has the name now",
             Mutant {
-                rules: Some(Rules {
+                rules: Some(by(attempt::Rules {
                     attachment: nameless,
                     settle: settle_nameless,
-                    ..Rules::default()
-                }),
+                })),
                 ..Mutant::default()
             },
             &[
@@ -271,11 +271,10 @@ fn mistaken() -> Vec<Wrong> {
         wrong(
             "replaces the finalizers by what it knows of them",
             Mutant {
-                rules: Some(Rules {
+                rules: Some(by(attempt::Rules {
                     attachment: replace_when_adding,
                     settle: replace_finalizers,
-                    ..Rules::default()
-                }),
+                })),
                 ..Mutant::default()
             },
             &[FOREIGN_PARTS],
@@ -488,22 +487,30 @@ pub(super) fn with(flaw: Flaw) -> Mutant {
     }
 }
 
+/// An operator whose attempts go by these rules.
+fn by(attempt: attempt::Rules) -> Rules {
+    Rules {
+        attempt,
+        ..Rules::default()
+    }
+}
+
 fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mutant {
     Mutant {
-        rules: Some(Rules {
+        rules: Some(by(attempt::Rules {
             settle,
-            ..Rules::default()
-        }),
+            ..attempt::Rules::default()
+        })),
         ..Mutant::default()
     }
 }
 
 pub(super) fn deciding(attachment: for<'a> fn(&Observed<'a>) -> Action<'a>) -> Mutant {
     Mutant {
-        rules: Some(Rules {
+        rules: Some(by(attempt::Rules {
             attachment,
-            ..Rules::default()
-        }),
+            ..attempt::Rules::default()
+        })),
         ..Mutant::default()
     }
 }

@@ -1,0 +1,112 @@
+//! The evidence about a request to let an attachment go without the driver's confirmation: what the driver lists, and what other
+//! attachments of the volume say. It is collected while no call is in flight for the volume at its node.
+
+use std::sync::Arc;
+
+use super::super::reconcile_sync::list::{ListError, ListLimits, ListProgress, list};
+use super::shell::Shell;
+use crate::cache::Snapshot;
+use crate::clock;
+use crate::decide::reconcile::{DesiredState, Expectation, Listing};
+use crate::decide::{self, Action, ListedEvidence, ReleaseEvidence, ReleasePlan};
+use crate::objects::InTreePlugin;
+use csi_attacher_model::attempt::{Attempt, View};
+use csi_attacher_runtime::fence::LeaseLost;
+
+/// Attachments that are examined without a pause.
+const AT_ONCE: usize = 256;
+/// How many pages' time a listing may take.
+const LISTING_PAGES: u32 = 10;
+
+impl Shell<'_> {
+    /// Collects the evidence.
+    pub async fn evidence(&self, attempt: &Attempt) -> Result<ReleaseEvidence, LeaseLost> {
+        let mut evidence = ReleaseEvidence {
+            now: clock::now(),
+            listed: ListedEvidence::CannotList,
+            here: None,
+            elsewhere: None,
+        };
+        let (Some(snapshot), Some(observed)) = (attempt.snapshot(), attempt.observed(self)) else {
+            return Ok(evidence);
+        };
+        if let Action::JudgeRelease(plan) = (self.rules().attachment)(&observed) {
+            evidence.listed = self.list_places(snapshot, &plan).await?;
+            (evidence.here, evidence.elsewhere) = self.other_attachments(snapshot, &plan).await;
+        }
+        evidence.now = clock::now();
+        Ok(evidence)
+    }
+
+    /// What the driver lists about the places. An error is that the Lease was lost.
+    async fn list_places(&self, snapshot: &Snapshot, plan: &ReleasePlan<'_>) -> Result<ListedEvidence, LeaseLost> {
+        let (work, attachment) = (self.work, &snapshot.attachment);
+        let able = work.facts.capabilities;
+        // The handle of a migrated volume may be listed in more than one form.
+        let comparable = InTreePlugin::of_driver(&work.facts.name).is_none();
+        if plan.places.is_empty() || !able.list_volumes || !able.list_volumes_published_nodes || !comparable {
+            return Ok(ListedEvidence::CannotList);
+        }
+        let expectations = plan.places.iter().map(|place| Expectation {
+            name: attachment.name.clone(),
+            uid: attachment.uid.clone(),
+            handle: place.volume_id.into(),
+            node_id: place.node_id.into(),
+            former_node_id: None,
+            wanted: DesiredState::Unpublished,
+        });
+        let mut listing = Listing::about(expectations.collect());
+        let settings = work.config.borrow().clone();
+        let deadline = settings.timeouts.list_volumes;
+        let limits = ListLimits {
+            max_entries: settings.reconcile_sync.max_entries,
+            deadline,
+            whole: deadline.saturating_mul(LISTING_PAGES),
+        };
+        let mut progress = ListProgress::default();
+        match list(|| work.client(), limits, &mut listing, &mut progress).await {
+            Ok(()) => Ok(listing.evidence()),
+            Err(ListError::Lease(lost)) => Err(lost),
+            Err(error) => Ok(ListedEvidence::Failed(error.to_string())),
+        }
+    }
+
+    /// Other attachments of the volume that are claimed or attached: one on the same machine, and one on another node.
+    async fn other_attachments(
+        &self,
+        snapshot: &Snapshot,
+        plan: &ReleasePlan<'_>,
+    ) -> (Option<Arc<str>>, Option<Arc<str>>) {
+        let (store, facts) = (&self.work.context.store, &self.work.facts);
+        let (mut here, mut elsewhere) = (None, None);
+        for names in store.attachments_of(&facts.name).chunks(AT_ONCE) {
+            for name in names.iter().filter(|name| **name != snapshot.attachment.name) {
+                let Some(other) = store.attachment(name) else { continue };
+                let is_there = other.attachment.attached || decide::is_claimed(&other.attachment, facts);
+                if !is_there || !is_same_volume(snapshot, plan, &other) {
+                    continue;
+                }
+                let registered = other.node.as_ref().and_then(|node| node.node_id(&facts.name));
+                let known = [other.attachment.node_id.as_deref(), registered];
+                let same_id = plan.places.iter().any(|place| known.contains(&Some(place.node_id)));
+                if same_id || other.attachment.node == snapshot.attachment.node {
+                    here = Some(name.clone());
+                } else {
+                    elsewhere = Some(name.clone());
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        (here, elsewhere)
+    }
+}
+
+/// Whether another attachment is of the same volume, or of one that may be at the places of the plan.
+fn is_same_volume(snapshot: &Snapshot, plan: &ReleasePlan<'_>, other: &Snapshot) -> bool {
+    let noted = other.attachment.volume_note.as_ref().map(|note| &*note.handle);
+    let handles = [other.volume_handle(), noted];
+    let at_places = |handle: &str| plan.places.iter().any(|place| place.volume_id == handle);
+    let this = (&*snapshot.attachment, snapshot.volume.as_deref());
+    decide::is_same_volume(this, (&other.attachment, other.volume.as_deref()))
+        || handles.into_iter().flatten().any(at_places)
+}

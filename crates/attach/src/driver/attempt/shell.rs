@@ -1,0 +1,538 @@
+//! Performs the steps of one attempt: requests, calls behind the fence, places, pauses; and reports what happened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_attacher_model::attempt::{
+    Answer, Attempt, Call, CallEnd, Event, Note, Patch, Publish, Read, ReadTarget, Rules, Step, Take, Verdict, View,
+    Watched,
+};
+use jiff::Timestamp;
+use tokio::sync::SemaphorePermit;
+use tokio::time::Instant;
+
+use super::super::context::DriverContext;
+use super::detach_waits::longest_hold;
+use super::in_flight::{CallInFlight, InFlightGuard};
+use super::report;
+use super::requests::{apply_response, apply_write_response};
+use super::unfinished::{PublishGuard, UnfinishedPublish};
+use crate::api::validated::DriverConfig;
+use crate::apiserver::{ApiError, ApiErrorKind, Returned, SecretData, SecretWire};
+use crate::cache::{AttacherKey, DETACH, Snapshot, lane_of};
+use crate::clock;
+use crate::csi::{ControllerPublishVolume, ControllerUnpublishVolume, mode_name};
+use crate::decide::patch::{self, WriteTarget};
+use crate::decide::{
+    self, DetachWait, DriverFacts, Failure, OwnedVolumeOnNode, PublishRequest, VolumeAccessType, VolumeOnNode, Write,
+};
+use crate::objects::{
+    Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, SecretReference, StringMap, Volume,
+};
+use crate::queue::{Place, Run};
+use crate::telemetry::names::attr;
+use crate::telemetry::trace::Span;
+use crate::telemetry::w3c;
+use crate::traces::{AttemptResult, PublishParameters, SharedLifecycle};
+use csi_attacher_runtime::fence::{CallFailure, FencedClient};
+
+/// The effects of one attempt.
+pub(in crate::driver) struct Shell<'w> {
+    pub work: &'w DriverContext,
+    /// None beside the queue, for what a former engine left.
+    pub run: Option<&'w Run<AttacherKey>>,
+    pub name: Arc<str>,
+    pub config: Arc<DriverConfig>,
+    client: FencedClient,
+    began: Instant,
+    /// Opened by the first step that does something: a settled object makes no span.
+    pub span: Span,
+    /// The lifecycle that the attempt is a part of, when it is traced.
+    pub lifecycle: Option<SharedLifecycle>,
+    /// How it ended, as far as it has.
+    pub ended: AttemptResult,
+    secret: Option<(SecretReference, SecretData)>,
+    /// Calls to the driver that were made. `callsPerSecond` is about these, while the queue counts starts.
+    pub calls: u32,
+    places: Vec<InFlightGuard>,
+    publish: Option<PublishGuard<'w>>,
+    /// The call that is in the way.
+    pub occupied: Option<CallInFlight>,
+    /// Held while a failure is written.
+    turn: Option<SemaphorePermit<'w>>,
+    /// Beside the queue, a place among the calls at once.
+    among_calls: Option<Place<AttacherKey>>,
+}
+
+impl View for Shell<'_> {
+    fn rules(&self) -> &Rules {
+        &self.work.context.rules.attempt
+    }
+
+    fn driver(&self) -> &DriverFacts {
+        &self.work.facts
+    }
+
+    fn now(&self) -> Timestamp {
+        clock::now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn may_start(&self) -> bool {
+        self.work.client().may_start()
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.work.config.borrow().leaving
+    }
+
+    fn attachment(&self, name: &str) -> Option<Snapshot> {
+        self.work.context.store.attachment(name)
+    }
+
+    fn version(&self, target: &WriteTarget) -> Option<ResourceVersion> {
+        self.work.context.store.version(target)
+    }
+
+    fn is_of_one_state(&self) -> bool {
+        self.work.context.store.lists().is_of_one_state()
+    }
+
+    fn watched(&self) -> Watched {
+        let lists = self.work.context.store.lists();
+        Watched {
+            volumes: lists.is_watched::<PersistentVolumeWire>(),
+            nodes: lists.is_watched::<CsiNodeWire>(),
+        }
+    }
+
+    fn detach_wait(&self) -> DetachWait {
+        let limit = longest_hold(&self.config.timeouts);
+        self.work.waits.holds.state(&self.name, limit)
+    }
+
+    fn is_forced(&self, snapshot: &Snapshot) -> bool {
+        self.work.waits.forced.contains(&snapshot.attachment)
+    }
+
+    fn is_of_this_run(&self, attachment: &Attachment, forced: bool) -> bool {
+        self.run.is_none_or(|run| lane_of(attachment, forced) == run.lane())
+    }
+
+    fn is_wanted_by_another(&self, snapshot: &Snapshot, place: VolumeOnNode<'_>) -> bool {
+        self.work.context.store.is_claimed(&self.work.facts, snapshot, place)
+    }
+
+    fn may_be_recorded(&self, attachment: &Attachment) -> bool {
+        self.work.context.unfinished.may_be_recorded(attachment)
+    }
+
+    fn traceparent(&self) -> Option<String> {
+        let asked = self.config.tracing.outgoing_annotation;
+        let lifecycle = self.lifecycle.as_ref().filter(|_| asked)?;
+        Some(w3c::traceparent(&lifecycle.lock().root_context()))
+    }
+
+    fn trace_id(&self) -> Option<String> {
+        self.span.trace_id().filter(|_| self.config.tracing.error_suffix)
+    }
+}
+
+impl<'w> Shell<'w> {
+    /// For an attempt in a run of the queue, or beside it.
+    pub fn new(
+        work: &'w DriverContext,
+        run: Option<&'w Run<AttacherKey>>,
+        name: Arc<str>,
+        config: Arc<DriverConfig>,
+    ) -> Self {
+        Self {
+            work,
+            run,
+            name,
+            config,
+            client: work.client(),
+            began: Instant::now(),
+            span: Span::disabled(),
+            lifecycle: None,
+            ended: AttemptResult::NoChange,
+            secret: None,
+            calls: 0,
+            places: Vec::new(),
+            publish: None,
+            occupied: None,
+            turn: None,
+            among_calls: None,
+        }
+    }
+
+    /// The same, which watches over a Publish that a former engine left.
+    pub fn watching(mut self, left: UnfinishedPublish, in_flight: InFlightGuard) -> Self {
+        if let (Some(secret), Some(data)) = (&left.publish.secret, &left.secrets) {
+            self.secret = Some((secret.clone(), data.clone()));
+        }
+        self.publish = Some(PublishGuard::new(self.work, in_flight, left));
+        self
+    }
+
+    /// Performs an attempt to its end.
+    pub async fn perform(&mut self, attempt: &mut Attempt) -> Verdict {
+        let mut event = Event::Done;
+        loop {
+            let step = attempt.next(self, event);
+            for note in attempt.take_notes() {
+                self.take_in(attempt, note);
+            }
+            self.give_back(attempt);
+            event = match step {
+                Step::End(verdict) => return verdict,
+                Step::Open => self.open(attempt).await,
+                Step::Write(write) => self.write(write).await,
+                Step::Read(read) => Event::Read(self.read(read).await),
+                Step::Secret(reference) => Event::Secret(self.read_secret(reference).await),
+                Step::Take(take) => self.take(attempt, &take),
+                Step::Call(call) => {
+                    let answer = self.call(attempt, call).await;
+                    self.among_calls = None;
+                    Event::Called(answer)
+                }
+                Step::Evidence => Event::Evidence(self.evidence(attempt).await.map(Box::new)),
+                Step::AwaitLiveRelease => {
+                    drop(self.work.live_release.lock().await);
+                    Event::Done
+                }
+                Step::Place => {
+                    // A run of the queue has its place among the calls at once.
+                    if self.run.is_none() {
+                        self.among_calls = Some(self.work.queue.place(DETACH).await);
+                    }
+                    Event::Done
+                }
+                Step::Turn(operation) => {
+                    let turn = match attempt.failing() {
+                        Some(about) => self.work.failures.acquire(about, operation, Instant::now()).await,
+                        None => None,
+                    };
+                    self.turn = turn;
+                    Event::Turn(self.turn.is_some())
+                }
+                Step::Rest(pause) => {
+                    tokio::time::sleep(pause).await;
+                    Event::Done
+                }
+            };
+        }
+    }
+
+    /// Gives back the places and the turn that the attempt holds no longer.
+    fn give_back(&mut self, attempt: &Attempt) {
+        if attempt.places().is_empty() {
+            self.places.clear();
+        }
+        if attempt.failing().is_none() {
+            self.turn = None;
+        }
+        match (attempt.publish(), &mut self.publish) {
+            (Some(publish), Some(guard)) => guard.is_missed |= publish.is_missed,
+            (None, guard) => {
+                if let Some(guard) = guard.take() {
+                    guard.finished();
+                }
+            }
+            (Some(_), None) => {}
+        }
+    }
+
+    fn take_in(&mut self, attempt: &Attempt, note: Note) {
+        let unfinished = &self.work.context.unfinished;
+        match note {
+            Note::RecordBegins => {
+                if let Some(snapshot) = attempt.snapshot() {
+                    let exists = |name: &str| self.work.context.store.attachment(name).is_some();
+                    unfinished.begin_record(&snapshot.attachment, exists);
+                }
+            }
+            Note::RecordKnown => {
+                if let Some(snapshot) = attempt.snapshot() {
+                    unfinished.end_record(&snapshot.attachment);
+                }
+            }
+            // Dropped, it keeps the Publish.
+            Note::Unfinished => self.publish = None,
+            note => report::report(self, attempt, note),
+        }
+    }
+
+    /// The contents of this Secret, if it was read.
+    pub fn secret_for(&self, reference: &SecretReference) -> Option<&SecretData> {
+        let (of, data) = self.secret.as_ref()?;
+        (of == reference).then_some(data)
+    }
+
+    /// Opens the span.
+    async fn open(&mut self, attempt: &Attempt) -> Event {
+        let (Some(snapshot), Some(run)) = (attempt.snapshot(), self.run) else {
+            return Event::Done;
+        };
+        self.client = self.work.client_for(snapshot);
+        let settled = decide::is_settled(&snapshot.attachment, &self.work.facts);
+        let begun = self.work.lifecycles.start_attempt(run, snapshot, settled);
+        self.span = begun.span;
+        self.lifecycle = begun.lifecycle;
+        report::set_attempt_attributes(&mut self.span, self.work, run, snapshot);
+        if let Some(root) = begun.rolled.filter(|_| self.config.tracing.outgoing_annotation) {
+            // Whoever comes after this process finds the new trace by it. If it cannot be written, nothing is lost but that.
+            let note = patch::note_trace(&snapshot.attachment, &w3c::traceparent(&root));
+            let noted = self.send(&note, snapshot, 0).await;
+            self.count_trace_context(noted.is_ok());
+        }
+        Event::Done
+    }
+
+    /// Ends the span, and the lifecycle that it is a part of if that is over.
+    pub fn end_span(&mut self) {
+        std::mem::take(&mut self.span).end();
+        let store = &self.work.context.store;
+        if let Some(lifecycle) = self.lifecycle.take() {
+            let ended = std::mem::replace(&mut self.ended, AttemptResult::NoChange);
+            self.work
+                .lifecycles
+                .end_attempt(&lifecycle, ended, || store.attachment(&self.name));
+        }
+    }
+
+    /// The number of this attempt, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.run.map_or(1, Run::attempt)
+    }
+
+    /// How long until the next attempt, if this one fails.
+    pub fn retry_delay(&self) -> Duration {
+        self.run.map(Run::retry_delay).unwrap_or_default()
+    }
+
+    /// The Publish that is watched over.
+    pub fn watched(&self) -> Option<&Publish> {
+        self.publish.as_ref().map(PublishGuard::publish)
+    }
+
+    fn group(&self) -> Option<&'w Arc<str>> {
+        self.run.and_then(Run::group)
+    }
+
+    /// Sends a write, and applies the answer to the cache.
+    async fn write(&self, patch: Patch) -> Event {
+        let _claiming = patch.claims.map(|_| self.work.publisher.claiming());
+        if patch.claims.is_some_and(|leaving| leaving != self.is_leaving()) {
+            return Event::Done;
+        }
+        let outcome = self.send(&patch.write, &patch.copy, patch.resends).await;
+        if patch.claims.is_some() && self.traceparent().is_some() {
+            self.count_trace_context(outcome.is_ok());
+        }
+        Event::Wrote(outcome)
+    }
+
+    async fn send(&self, write: &Write, copy: &Snapshot, resends: u32) -> Result<bool, ApiError> {
+        let requests = self.work.context.requests.with_resends(resends);
+        let outcome = requests.write(write, self.group(), &self.span).await;
+        let (uid, version) = (copy.uid(&write.target), copy.version(&write.target));
+        apply_write_response(&self.work.context.store, write, uid, version, outcome)
+    }
+
+    fn count_trace_context(&self, taken: bool) {
+        let result = if taken { "success" } else { "failure" };
+        self.work
+            .context
+            .metrics
+            .trace_context_injected("VolumeAttachment", result);
+    }
+
+    async fn read(&self, read: Read) -> Answer {
+        let (store, requests) = (&self.work.context.store, &self.work.context.requests);
+        match read {
+            Read::Again(target, copy) => {
+                let outcome = requests.read(&target, self.group(), &self.span).await;
+                let (uid, version) = (copy.uid(&target), copy.version(&target));
+                apply_response(store, &target, uid, version, outcome).map(|_| None)
+            }
+            Read::Unwatched(ReadTarget::Volume(name), known) => self.read_volume(&name, known.as_deref()).await,
+            Read::Unwatched(ReadTarget::Node(name), known) => {
+                let reading = store.read::<CsiNode>(&name);
+                let outcome = requests.get::<CsiNodeWire>(&*name, Some(&name), &self.span).await;
+                match (outcome, known) {
+                    (Ok(node), _) => reading.apply(node.into()),
+                    (Err(error), Some(uid)) if error.kind == ApiErrorKind::NotFound => {
+                        store.remove::<CsiNode>(&name, &uid);
+                    }
+                    (Err(error), _) => return Err(error),
+                }
+                Ok(None)
+            }
+            Read::Live(copy) => {
+                let attachment = &copy.attachment;
+                let target = WriteTarget::Attachment(attachment.name.clone());
+                let outcome = requests.read(&target, Some(&attachment.node), &self.span).await;
+                match outcome {
+                    Ok(Returned::Attachment(record)) => Ok(Some(record)),
+                    Ok(Returned::Volume(_)) => Ok(None),
+                    Err(error) => {
+                        if error.kind == ApiErrorKind::NotFound {
+                            store.mark_deleted(&target, &attachment.uid);
+                        }
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads a PersistentVolume whose watch may be late. One that has gone meanwhile is not taken in.
+    async fn read_volume(&self, name: &Arc<str>, known: Option<&str>) -> Answer {
+        let (store, requests) = (&self.work.context.store, &self.work.context.requests);
+        let target = WriteTarget::Volume(name.clone());
+        let reading = store.read::<Volume>(name);
+        match (requests.read(&target, self.group(), &self.span).await, known) {
+            (Ok(Returned::Volume(record)), _) if !record.is_gone() => reading.apply(*record),
+            (Ok(Returned::Volume(_)), Some(uid)) => store.mark_deleted(&target, uid),
+            (Err(error), Some(uid)) if error.kind == ApiErrorKind::NotFound => store.mark_deleted(&target, uid),
+            (Ok(_), _) => return Err(ApiError::garbled("the answer is about another object")),
+            (Err(error), _) => return Err(error),
+        }
+        Ok(None)
+    }
+
+    async fn read_secret(&mut self, reference: SecretReference) -> Result<(), ApiError> {
+        let requests = &self.work.context.requests;
+        let secret = requests.get::<SecretWire>(&reference, self.group(), &self.span).await?;
+        self.secret = Some((reference, secret.into()));
+        Ok(())
+    }
+
+    /// Takes places, all or none: that other call may be waiting for them. Those that the attempt had before are given back first.
+    fn take(&mut self, attempt: &Attempt, take: &Take) -> Event {
+        self.places.clear();
+        let in_flight = &self.work.in_flight;
+        let taken: Result<Vec<InFlightGuard>, CallInFlight> = take
+            .places
+            .iter()
+            .map(|place| match take.publish {
+                Some(alone) => in_flight.begin_publish(place.borrow(), &self.name, alone),
+                None => in_flight.acquire(place.borrow()),
+            })
+            .collect();
+        let mut taken = match taken {
+            Ok(taken) => taken,
+            Err(occupied) => {
+                let elsewhere = occupied.elsewhere.clone();
+                self.occupied = Some(occupied);
+                return Event::Occupied(elsewhere);
+            }
+        };
+        let guard = taken.pop_if(|_| take.publish.is_some());
+        if let (Some(guard), Some(snapshot), Some(place)) = (guard, attempt.snapshot(), take.places.first()) {
+            let secret = attempt
+                .needed_secret()
+                .filter(|(_, read)| *read)
+                .map(|(reference, _)| reference.clone());
+            let left = UnfinishedPublish {
+                secrets: secret.as_ref().and_then(|secret| self.secret_for(secret)).cloned(),
+                publish: Publish {
+                    snapshot: snapshot.clone(),
+                    place: place.clone(),
+                    secret,
+                    is_missed: false,
+                },
+            };
+            self.publish = Some(PublishGuard::new(self.work, guard, left));
+        }
+        self.places = taken;
+        Event::Taken
+    }
+
+    /// Calls the driver. A change of its deadline counts from the next call on, not from the next attempt.
+    async fn call(&mut self, attempt: &Attempt, call: Call) -> Result<StringMap, CallEnd> {
+        let timeouts = self.work.config.borrow().timeouts.clone();
+        let secret = match attempt.publish() {
+            Some(publish) => publish.secret.as_ref(),
+            None => attempt
+                .needed_secret()
+                .filter(|(_, read)| *read)
+                .map(|(reference, _)| reference),
+        };
+        let secret = secret.and_then(|reference| self.secret_for(reference)).cloned();
+        let outcome = match call {
+            Call::Publish(place) => {
+                let deadline = timeouts.publish;
+                self.span.set(attr::TIMEOUT, deadline);
+                self.begin_call("ControllerPublishVolume", &place, deadline);
+                let Some(request) = attempt.publish_request(self) else {
+                    return Err(CallEnd::Failed(Failure::plain("there is nothing to publish any more")));
+                };
+                self.keep_publish_parameters(&request);
+                let client = self.client.clone();
+                let call = ControllerPublishVolume {
+                    request: &request,
+                    secrets: secret.as_ref(),
+                };
+                client.call(&call, deadline, &self.span).await
+            }
+            Call::Unpublish { place, anew } => {
+                let deadline = timeouts.unpublish;
+                let client = match attempt.publish().filter(|_| anew) {
+                    Some(publish) => self.work.client_for(&publish.snapshot),
+                    None => self.client.clone(),
+                };
+                if !anew {
+                    self.span.set(attr::TIMEOUT, deadline);
+                }
+                self.begin_call("ControllerUnpublishVolume", &place, deadline);
+                let call = ControllerUnpublishVolume {
+                    place: place.borrow(),
+                    secrets: secret.as_ref(),
+                };
+                let answer = client.call(&call, deadline, &self.span).await;
+                answer.map(|()| StringMap::default())
+            }
+        };
+        outcome.map_err(|failure| match failure {
+            CallFailure::Driver(error) => CallEnd::Failed(Failure::from(&error)),
+            CallFailure::Lease(lost) => CallEnd::LeaseLost(lost),
+        })
+    }
+
+    /// Logs that a call is made, and counts it for `callsPerSecond`.
+    fn begin_call(&mut self, method: &str, place: &OwnedVolumeOnNode, deadline: Duration) {
+        self.calls += 1;
+        let place = place.borrow();
+        traced!(
+            debug,
+            self.span,
+            driver = &*self.work.facts.name,
+            VolumeAttachment = &*self.name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            attempt = self.run.map(Run::attempt),
+            timeout_seconds = deadline.as_secs_f64(),
+            "calling {method}"
+        );
+    }
+
+    /// Keeps what is asked of the driver for the root of the trace.
+    fn keep_publish_parameters(&self, request: &PublishRequest<'_>) {
+        if let Some(lifecycle) = &self.lifecycle {
+            let fs_type = match &request.capability.access {
+                VolumeAccessType::Mount { fs_type, .. } => Some(Box::from(&**fs_type)),
+                VolumeAccessType::Block => None,
+            };
+            lifecycle.lock().plan = Some(PublishParameters {
+                read_only: request.read_only,
+                access_mode: mode_name(request.capability.mode),
+                fs_type,
+            });
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a request to the API server came to, as plain data.
+
+use std::borrow::Cow;
+use std::time::Duration;
+use thiserror::Error;
+
+use crate::objects::{Attachment, Volume};
+
+/// An object as the API server returned it.
+#[derive(Clone, Debug)]
+pub enum Returned {
+    /// A VolumeAttachment, whether it or its status was written.
+    Attachment(Box<Attachment>),
+    /// A PersistentVolume, whose status is never written.
+    Volume(Box<Volume>),
+}
+
+/// A request that failed.
+#[derive(Clone, Debug, Error, PartialEq, Eq, Hash)]
+#[error("{message}")]
+pub struct ApiError {
+    /// What to make of it.
+    pub kind: ApiErrorKind,
+    /// The API server's own words, or what happened on the way.
+    pub message: String,
+    /// HTTP status, if there was an answer.
+    pub status: Option<u16>,
+    /// `Retry-After`, if the answer had one.
+    pub retry_after: Option<Duration>,
+}
+
+/// Classes of failure that are treated differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ApiErrorKind {
+    /// 404, with the API server's word that this very object is not there.
+    NotFound,
+    /// 409 or 422: we wrote from a stale copy, or the object was replaced. A 422 may also be a value that the API server never takes;
+    /// who reads the object again and finds it unchanged knows.
+    Stale,
+    /// 401 or 403.
+    Forbidden,
+    /// Another 4xx: the API server will never take this.
+    Refused,
+    /// 429 or 5xx: the API server cannot take it now. After a 5xx the write may have happened.
+    Unavailable,
+    /// No answer in time, a broken connection, or a 404 that is not the API server's word about the object: the write may
+    /// have happened.
+    Unknown,
+    /// An answer that cannot be read, or is not about the object: the write may have happened.
+    Malformed,
+    /// The API server took the write, and its answer does not show all that was written, as after a mutating webhook.
+    NotKept,
+}
+
+impl ApiErrorKind {
+    /// Classifies an HTTP status by its number alone: a 404 may also be that of a proxy.
+    pub fn of_status(status: u16) -> Self {
+        match status {
+            404 => Self::NotFound,
+            409 | 422 => Self::Stale,
+            401 | 403 => Self::Forbidden,
+            429 | 500..=599 => Self::Unavailable,
+            _ => Self::Refused,
+        }
+    }
+}
+
+impl ApiError {
+    /// Whether the same request may succeed a moment later.
+    pub fn is_transient(&self) -> bool {
+        use ApiErrorKind::{Malformed, Unavailable, Unknown};
+        matches!(self.kind, Unavailable | Unknown | Malformed)
+    }
+
+    /// Whether a write may have happened though it was answered by this.
+    pub fn may_have_happened(&self) -> bool {
+        (self.is_transient() && self.status != Some(429)) || self.kind == ApiErrorKind::NotKept
+    }
+
+    /// Whether the API server knows who asks and refuses it: a right is missing.
+    pub fn is_forbidden(&self) -> bool {
+        self.status == Some(403)
+    }
+
+    /// The value of the span attribute `error.type`: the HTTP status, if there was one.
+    pub fn error_type(&self) -> Cow<'static, str> {
+        match self.status {
+            Some(status) => Cow::Owned(status.to_string()),
+            None => Cow::Borrowed("_OTHER"),
+        }
+    }
+
+    /// An answer that is none.
+    pub fn garbled(message: impl Into<String>) -> Self {
+        Self::without_answer(ApiErrorKind::Malformed, message)
+    }
+
+    /// An answer that does not show what was written.
+    pub fn not_kept(message: impl Into<String>) -> Self {
+        Self::without_answer(ApiErrorKind::NotKept, message)
+    }
+
+    /// A failure of this kind that no answer of the API server says.
+    pub fn without_answer(kind: ApiErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            status: None,
+            retry_after: None,
+        }
+    }
+}

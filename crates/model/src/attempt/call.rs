@@ -1,0 +1,246 @@
+//! The calls that move a volume, and where: ControllerPublishVolume, ControllerUnpublishVolume at each place, and at the places of
+//! earlier tries.
+
+use super::record::Recorded;
+use super::step::{Call, CallEnd, Event, LeaseLost, Step, Take, View};
+use super::{Attempt, FailureCause, Note, Phase, Publish, Seen, Verdict};
+use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
+use crate::decide::{
+    self, Action, DetachWait, Failure, MAX_ERROR_BYTES, OwnedVolumeOnNode, PublishRequest, ReleaseEvidence,
+    UnpublishRequest, VolumeOnNode, cut,
+};
+use crate::objects::{ResourceVersion, StringMap};
+
+impl Attempt {
+    pub(super) fn publish_volume(&mut self, view: &dyn View, seen: &Seen, request: &PublishRequest<'_>) -> Step {
+        let volume = seen.snapshot.volume.as_ref();
+        if let Some(volume) = volume.filter(|volume| volume.is_in_tree_without(&view.driver().name)) {
+            // Only one whose in-tree plug-in is not migrated (any more) is released while it lives. From now on the VolumeAttachment,
+            // which is in the cache, keeps it from being released.
+            self.phase = Phase::LiveRelease(Some(volume.resource_version));
+            return Step::AwaitLiveRelease;
+        }
+        self.publish_now(view, seen, request)
+    }
+
+    pub(super) fn live_release_over(&mut self, view: &dyn View, version: Option<ResourceVersion>) -> Step {
+        let Some(seen) = self.seen.clone() else {
+            return self.end(Verdict::Failed);
+        };
+        let known = view.attachment(&self.name).and_then(|known| known.volume);
+        if known.map(|volume| volume.resource_version) != version {
+            return self.observe(view);
+        }
+        match seen.action(view) {
+            Action::Publish(request) => self.publish_now(view, &seen, &request),
+            _ => self.observe(view),
+        }
+    }
+
+    fn publish_now(&mut self, view: &dyn View, seen: &Seen, request: &PublishRequest<'_>) -> Step {
+        if !request.former.is_empty() && !std::mem::replace(&mut self.is_retracted, true) {
+            return self.retract(view, seen, request, 0);
+        }
+        // Until the answer is on record, and what vanished meanwhile is taken back: whoever calls for this place next has to know of
+        // it, and so has who attaches a volume that can be on one node only at another one.
+        let alone = request.capability.mode.is_for_one_node() && seen.detach_wait == DetachWait::Allowed;
+        self.phase = Phase::Take;
+        Step::Take(Take {
+            places: vec![request.place.into()],
+            publish: Some(alone),
+        })
+    }
+
+    pub(super) fn places_taken(&mut self, view: &dyn View) -> Step {
+        let Some(seen) = self.seen.clone() else {
+            return self.end(Verdict::Failed);
+        };
+        match seen.action(view) {
+            Action::Publish(request) => {
+                let place: OwnedVolumeOnNode = request.place.into();
+                self.publish = Some(Publish {
+                    snapshot: seen.snapshot.clone(),
+                    place: place.clone(),
+                    secret: self.needed_secret.clone().filter(|_| self.has_secret),
+                    is_missed: false,
+                });
+                self.phase = Phase::Published;
+                Step::Call(Call::Publish(place))
+            }
+            Action::Unpublish(request) => {
+                self.note(Note::Detaches(self.places.clone()));
+                self.detach_from(view, &request, 0)
+            }
+            Action::JudgeRelease(_) => {
+                self.phase = Phase::Evidence;
+                Step::Evidence
+            }
+            _ => self.observe(view),
+        }
+    }
+
+    /// The driver has answered to ControllerPublishVolume.
+    pub(super) fn published(&mut self, view: &dyn View, answer: Result<StringMap, CallEnd>) -> Step {
+        let failure = match answer {
+            Err(CallEnd::LeaseLost(lost)) => return self.lease_lost(lost),
+            Err(CallEnd::Failed(failure)) => failure,
+            // A publish context that the API server can never store is a failure of the driver, to be seen by people.
+            Ok(context) => match decide::check_publish_context(&context) {
+                Err(failure) => failure,
+                Ok(()) => return self.record_published(view, context),
+            },
+        };
+        self.record_failure(view, failure, FailureCause::Other)
+    }
+
+    /// Takes a volume back from where earlier tries may have left it, from this number on. That this fails holds nothing up: the
+    /// node may be gone for good, the driver knows better than we do whether the volume can be elsewhere, and the place stays noted
+    /// for the detach.
+    fn retract(&mut self, view: &dyn View, seen: &Seen, request: &PublishRequest<'_>, from: usize) -> Step {
+        self.places.clear();
+        for (number, place) in request.former.iter().enumerate().skip(from) {
+            // Another PersistentVolume of the same handle may be attached there.
+            if view.is_wanted_by_another(&seen.snapshot, *place) {
+                continue;
+            }
+            self.places = vec![(*place).into()];
+            self.phase = Phase::Former {
+                number,
+                is_called: false,
+            };
+            return Step::Take(Take {
+                places: self.places.clone(),
+                publish: None,
+            });
+        }
+        // That took a while; the VolumeAttachment may be one to be detached by now.
+        self.observe(view)
+    }
+
+    pub(super) fn former_answered(&mut self, view: &dyn View, number: usize, is_called: bool, event: Event) -> Step {
+        let place = self.places.first().cloned();
+        match (event, place) {
+            (Event::Taken, Some(place)) if !is_called => {
+                self.phase = Phase::Former {
+                    number,
+                    is_called: true,
+                };
+                return Step::Call(Call::Unpublish { place, anew: false });
+            }
+            (Event::Called(answer), Some(place)) => {
+                let error = answer.err().map(|end| match end {
+                    CallEnd::Failed(failure) => failure.message,
+                    CallEnd::LeaseLost(lost) => lost.to_string(),
+                });
+                self.note(Note::Retracted(place, error));
+            }
+            _ => {}
+        }
+        let Some(seen) = self.seen.clone() else {
+            return self.end(Verdict::Failed);
+        };
+        match seen.action(view) {
+            Action::Publish(request) => self.retract(view, &seen, &request, number + 1),
+            _ => self.observe(view),
+        }
+    }
+
+    /// Renews the claims that the detach voids, from this number on, and makes the first call after the last one.
+    fn detach_from(&mut self, view: &dyn View, request: &UnpublishRequest<'_>, from: usize) -> Step {
+        match self.renew(view, from, &request.renew) {
+            Some(step) => step,
+            None => self.unpublish_at(view, 0),
+        }
+    }
+
+    pub(super) fn renewed(&mut self, view: &dyn View, from: usize) -> Step {
+        let Some(seen) = self.seen.clone() else {
+            return self.end(Verdict::Failed);
+        };
+        match seen.action(view) {
+            Action::Unpublish(request) => self.detach_from(view, &request, from),
+            _ => self.observe(view),
+        }
+    }
+
+    /// Calls ControllerUnpublishVolume at the place of this number, or records that all places are free of the volume.
+    fn unpublish_at(&mut self, view: &dyn View, number: usize) -> Step {
+        if let Some(place) = self.places.get(number).cloned() {
+            self.phase = Phase::Unpublished { number };
+            return Step::Call(Call::Unpublish { place, anew: false });
+        }
+        let Some(seen) = self.seen.clone() else {
+            return self.end(Verdict::Failed);
+        };
+        if let Action::Unpublish(request) = seen.action(view) {
+            for place in request.confirmed {
+                self.note(Note::Confirmed(place.into()));
+            }
+        }
+        self.note(Note::Detached);
+        self.record(view, Recorded::Unpublished)
+    }
+
+    /// The driver has answered to ControllerUnpublishVolume at the place of this number.
+    pub(super) fn unpublished(&mut self, view: &dyn View, number: usize, answer: Result<StringMap, CallEnd>) -> Step {
+        let Some(place) = self.places.get(number).cloned() else {
+            return self.end(Verdict::Failed);
+        };
+        let answer = match answer {
+            Err(CallEnd::LeaseLost(lost)) => return self.lease_lost(lost),
+            Err(CallEnd::Failed(failure)) => Err(failure),
+            Ok(_) => Ok(()),
+        };
+        match decide::unpublished(&self.policy, answer) {
+            Ok(orphan) => {
+                if let Some(orphan) = orphan {
+                    self.note(Note::Orphaned(place, orphan));
+                }
+                self.unpublish_at(view, number + 1)
+            }
+            Err(failure) if number > 0 => {
+                let failure = of_former(&failure, &self.name, place.borrow());
+                self.record_failure(view, failure, FailureCause::FormerNode)
+            }
+            Err(failure) => self.record_failure(view, failure, FailureCause::Other),
+        }
+    }
+
+    /// The evidence about a request to release is there. The places are held until the finalizer is gone: a call that begins meanwhile
+    /// could put the volume at the node again.
+    pub(super) fn release_judged(
+        &mut self,
+        view: &dyn View,
+        evidence: Result<Box<ReleaseEvidence>, LeaseLost>,
+    ) -> Step {
+        let evidence = match evidence {
+            Ok(evidence) => evidence,
+            Err(lost) => return self.lease_lost(lost),
+        };
+        let Some(seen) = self.seen.clone() else {
+            return self.end(Verdict::Failed);
+        };
+        let observed = seen.observed(view);
+        let Action::JudgeRelease(plan) = seen.action(view) else {
+            return self.observe(view);
+        };
+        match decide::judge_release(&observed, &plan, &evidence) {
+            Ok(basis) => self.release_on_request(view, &seen, plan.request.words(), basis.words()),
+            Err(refusal) => self.refuse_release(view, &seen, refusal),
+        }
+    }
+}
+
+/// A failure at a former node ID, which the driver may refuse for ever, with what a person can do about it.
+fn of_former(failure: &Failure, name: &str, place: VolumeOnNode<'_>) -> Failure {
+    let hint = format!(
+        "; node ID {id} is a former one of the node: if the volume is not attached there, run kubectl annotate volumeattachment \
+         {name} {NOT_ATTACHED_AT_ANNOTATION}={id}",
+        id = place.node_id
+    );
+    let message = cut(&failure.message, MAX_ERROR_BYTES.saturating_sub(hint.len()));
+    Failure {
+        message: format!("{message}{hint}"),
+        code: failure.code,
+    }
+}

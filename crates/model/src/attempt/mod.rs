@@ -1,0 +1,434 @@
+//! One attempt at a VolumeAttachment, as a value: observe, decide, perform one effect, apply the answer, decide again.
+//!
+//! An [`Attempt`] performs nothing. [`Attempt::next`] takes the answer to the last [`Step`] as an [`Event`] and says the next step; the
+//! shell performs it. What happened on the way comes as [`Note`]s, for logs, Events, metrics and spans. An attempt ends with a
+//! [`Verdict`]. So the same attempt runs against a real API server and through every order of events of a model.
+//!
+//! The story in the order of the files: `mod.rs` observes and decides, `prepare.rs` reads and writes what must be there before a call,
+//! `call.rs` calls the driver, `record.rs` writes down what came of it, `undo.rs` takes a volume back whose VolumeAttachment vanished
+//! during the call.
+
+mod call;
+mod cause;
+mod note;
+mod prepare;
+mod record;
+mod step;
+mod undo;
+
+pub use cause::FailureCause;
+pub use note::{Note, Undone, Vanished};
+pub use step::{
+    Answer, Call, CallEnd, Event, LeaseLost, Patch, Read, ReadTarget, Rules, Step, Take, Verdict, View, Watched,
+};
+
+use std::sync::Arc;
+
+use crate::decide::patch::WriteTarget;
+use crate::decide::{
+    self, Action, DetachWait, Failure, Observed, OwnedVolumeOnNode, Policy, PublishRequest, Refusal, SecretState,
+    Snapshot, observe,
+};
+use crate::objects::{Attachment, ResourceVersion, SecretReference};
+use prepare::Prepared;
+use record::{FailureWrite, Record, Recorded};
+use undo::Undo;
+
+/// An attempt observes four times at most; more of it means that somebody changes the objects under our hands.
+const MAX_OBSERVATIONS: usize = 17;
+
+/// One attempt.
+#[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and no state")]
+pub struct Attempt {
+    /// Name of the VolumeAttachment.
+    name: Arc<str>,
+    /// The settings as they were when the attempt began; whether the driver is being left is read each time.
+    policy: Arc<Policy>,
+    /// What the last decision was made from.
+    seen: Option<Arc<Seen>>,
+    phase: Phase,
+    observations: usize,
+    /// The shell has opened the span of the attempt.
+    is_open: bool,
+    /// The Secret that the volume needs, once it was asked for.
+    needed_secret: Option<SecretReference>,
+    /// It was read, and is still the one that is needed.
+    has_secret: bool,
+    denied_secret: Option<DeniedSecret>,
+    /// The API server was asked for a volume, and for a CSINode, that the cache does not know.
+    asked_for_volume: bool,
+    asked_for_node: bool,
+    /// The copies that a call rests on were read, as no watch keeps them.
+    is_confirmed: bool,
+    /// The object whose last answer did not show what was written.
+    not_kept: Option<WriteTarget>,
+    /// The volume was taken back from where earlier tries may have left it.
+    is_retracted: bool,
+    /// A write that records the volume as attached may have been taken in.
+    may_be_on_record: bool,
+    /// Places where nobody else may call meanwhile.
+    places: Vec<OwnedVolumeOnNode>,
+    /// The Publish whose outcome is not on record.
+    publish: Option<Publish>,
+    notes: Vec<Note>,
+}
+
+/// What a decision was made from.
+#[derive(Clone, Debug)]
+struct Seen {
+    snapshot: Snapshot,
+    policy: Arc<Policy>,
+    detach_wait: DetachWait,
+    forced: bool,
+    credentials: SecretState,
+}
+
+/// A ControllerPublishVolume whose outcome is not on record: should its VolumeAttachment vanish, the volume is taken back.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// What was known when the call was decided on.
+    pub snapshot: Snapshot,
+    /// Where the volume may be.
+    pub place: OwnedVolumeOnNode,
+    /// The Secret of the call.
+    pub secret: Option<SecretReference>,
+    /// The cache did not show the VolumeAttachment, so that an Event is written when the outcome stays open.
+    pub is_missed: bool,
+}
+
+/// Why the driver is not given the Secret that the volume names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeniedSecret {
+    /// The operator may not read it.
+    Forbidden(SecretReference),
+    /// The AttacherConfig does not list it.
+    NotAllowed(SecretReference, Refusal),
+}
+
+impl DeniedSecret {
+    /// What a refusal says of the Secret; none when it is about something else.
+    pub fn by(refusal: &Refusal) -> Option<Self> {
+        match refusal {
+            Refusal::SecretNotAllowed { secret, .. } => Some(Self::NotAllowed(secret.clone(), refusal.clone())),
+            _ => None,
+        }
+    }
+}
+
+/// What the attempt waits for.
+#[derive(Clone, Debug)]
+enum Phase {
+    /// For its beginning.
+    Begin,
+    /// For its span.
+    Open,
+    /// For an object that the cache does not know.
+    Fetch,
+    /// For the PersistentVolume, and then for the CSINode, that a call rests on and no watch keeps.
+    Confirm(ReadTarget),
+    /// For the Secret.
+    Secret(SecretReference),
+    /// For the end of a release of the live volume, which had this version.
+    LiveRelease(Option<ResourceVersion>),
+    /// For the answer to a write on the way to a call, or to the read after a stale one.
+    Prepare(Box<Prepared>),
+    /// For the places of a call.
+    Take,
+    /// For the driver's answer to ControllerPublishVolume.
+    Published,
+    /// For the place, and then for the answer, at the former place of this number.
+    Former { number: usize, is_called: bool },
+    /// For the driver's answer to ControllerUnpublishVolume at the place of this number.
+    Unpublished { number: usize },
+    /// For the evidence about a request to release.
+    Evidence,
+    /// For the writes that record a result.
+    Record(Box<Record>),
+    /// For its turn, and then for the writes, that put a failure on the object.
+    Failure(Box<FailureWrite>),
+    /// For what becomes of a Publish whose VolumeAttachment may be gone.
+    Undo(Undo),
+    /// For nothing any more.
+    Over,
+}
+
+/// How a part of an attempt ended.
+#[derive(Clone, Debug, PartialEq)]
+enum End {
+    /// Observe again.
+    Observe,
+    /// The attempt is over.
+    Over(Verdict),
+}
+
+impl Attempt {
+    /// An attempt at the VolumeAttachment of this name, by these settings.
+    pub fn new(name: Arc<str>, policy: Policy) -> Self {
+        Self {
+            name,
+            policy: Arc::new(policy),
+            seen: None,
+            phase: Phase::Begin,
+            observations: 0,
+            is_open: false,
+            needed_secret: None,
+            has_secret: false,
+            denied_secret: None,
+            asked_for_volume: false,
+            asked_for_node: false,
+            is_confirmed: false,
+            not_kept: None,
+            is_retracted: false,
+            may_be_on_record: false,
+            places: Vec::new(),
+            publish: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// An attempt that only finds out what became of a Publish which a former engine left without an outcome.
+    pub fn resume(publish: Publish, policy: Policy) -> Self {
+        let mut attempt = Self::new(publish.snapshot.attachment.name.clone(), policy);
+        attempt.publish = Some(publish);
+        attempt.phase = Phase::Undo(Undo::resumed());
+        attempt
+    }
+
+    /// Takes in the answer to the last step; the next one. What happened on the way is in [`Attempt::take_notes`].
+    pub fn next(&mut self, view: &dyn View, event: Event) -> Step {
+        match (std::mem::replace(&mut self.phase, Phase::Over), event) {
+            (Phase::Begin | Phase::Open | Phase::Fetch, _) => self.observe(view),
+            (Phase::Confirm(target), Event::Read(answer)) => self.confirmed(view, target, answer),
+            (Phase::Secret(reference), Event::Secret(answer)) => self.secret_answered(view, &reference, answer),
+            (Phase::LiveRelease(version), _) => self.live_release_over(view, version),
+            (Phase::Prepare(prepared), event) => self.prepared(view, *prepared, event),
+            (Phase::Take, Event::Taken) => self.places_taken(view),
+            (Phase::Take, Event::Occupied(other)) => self.end(Verdict::AwaitCall(other)),
+            (Phase::Published, Event::Called(answer)) => self.published(view, answer),
+            (Phase::Former { number, is_called }, event) => self.former_answered(view, number, is_called, event),
+            (Phase::Unpublished { number }, Event::Called(answer)) => self.unpublished(view, number, answer),
+            (Phase::Evidence, Event::Evidence(answer)) => self.release_judged(view, answer),
+            (Phase::Record(record), event) => self.recorded(view, *record, event),
+            (Phase::Failure(note), event) => self.failure_noted(view, *note, event),
+            (Phase::Undo(undo), event) => self.undone(view, undo, event),
+            // No shell sends what nobody asked for. The next attempt observes everything again.
+            (_, _) => self.end(Verdict::Failed),
+        }
+    }
+
+    /// What happened since this was asked last.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Where nobody else may call the driver meanwhile.
+    pub fn places(&self) -> &[OwnedVolumeOnNode] {
+        &self.places
+    }
+
+    /// The Publish whose outcome is not on record, while there is one.
+    pub fn publish(&self) -> Option<&Publish> {
+        self.publish.as_ref()
+    }
+
+    /// The Secret that the volume needs, once it was asked for, and whether it was read.
+    pub fn needed_secret(&self) -> Option<(&SecretReference, bool)> {
+        self.needed_secret
+            .as_ref()
+            .map(|reference| (reference, self.has_secret))
+    }
+
+    /// Why the driver is not given the Secret, if it is not.
+    pub fn denied_secret(&self) -> Option<&DeniedSecret> {
+        self.denied_secret.as_ref()
+    }
+
+    /// The VolumeAttachment of the failure that is being written, while one is.
+    pub fn failing(&self) -> Option<&Attachment> {
+        match &self.phase {
+            Phase::Failure(failure) => Some(&failure.about.attachment),
+            _ => None,
+        }
+    }
+
+    /// What the last decision was made from; none before the first one.
+    pub fn snapshot(&self) -> Option<&Snapshot> {
+        self.seen.as_ref().map(|seen| &seen.snapshot)
+    }
+
+    /// What ControllerPublishVolume is called with, while that is the step.
+    pub fn publish_request<'a>(&'a self, view: &'a dyn View) -> Option<PublishRequest<'a>> {
+        match self.seen.as_ref()?.action(view) {
+            Action::Publish(request) => Some(request),
+            _ => None,
+        }
+    }
+
+    /// The same as the rules see it.
+    pub fn observed<'a>(&'a self, view: &'a dyn View) -> Option<Observed<'a>> {
+        Some(self.seen.as_ref()?.observed(view))
+    }
+
+    /// Observes what is known, decides, and begins what was decided.
+    fn observe(&mut self, view: &dyn View) -> Step {
+        self.places.clear();
+        self.observations += 1;
+        // Without the Lease no step is begun, be it a call or a write. The fence asks again at each call.
+        if !view.may_start() {
+            return self.lease_lost(LeaseLost::NotStarted);
+        }
+        let Some(snapshot) = view.attachment(&self.name) else {
+            return self.end(Verdict::Done);
+        };
+        // What is claimed for an AttacherConfig that goes would stay behind, so this cannot wait for the next attempt.
+        if self.policy.leaving != view.is_leaving() {
+            Arc::make_mut(&mut self.policy).leaving = view.is_leaving();
+        }
+        let mut seen = Seen {
+            policy: self.policy.clone(),
+            detach_wait: view.detach_wait(),
+            forced: view.is_forced(&snapshot),
+            credentials: SecretState::NotLoaded,
+            snapshot,
+        };
+        if self.has_secret {
+            // A volume that was made again under its name may need another one.
+            let needed = decide::publish_secret(&seen.observed(view)).ok().flatten();
+            self.has_secret = needed.is_some() && needed == self.needed_secret.as_ref();
+        }
+        if self.has_secret {
+            seen.credentials = SecretState::Loaded;
+        }
+        let seen = Arc::new(seen);
+        self.seen = Some(seen.clone());
+        self.begin(view, &seen, seen.action(view))
+    }
+
+    fn begin(&mut self, view: &dyn View, seen: &Seen, action: Action<'_>) -> Step {
+        let attachment = &seen.snapshot.attachment;
+        let attaches = attachment.deleting.is_none() && !matches!(action, Action::ProtectVolume(_));
+        if attaches && !view.is_of_one_state() {
+            // One object may be of another state of the API server than the rest, such as a protected volume. To protect one more
+            // volume is right in each of them.
+            return self.end(Verdict::AwaitLists);
+        }
+        if let Action::AwaitDetach(other) = action {
+            return self.end(Verdict::AwaitDetach(other));
+        }
+        if let Action::Ignore(reason) = action {
+            self.note(Note::NothingToDo(reason));
+            return self.end(Verdict::Done);
+        }
+        if !view.is_of_this_run(attachment, seen.forced) {
+            // It was deleted since it was handed out, or attached, and must not take the place of an attach: others have runs of their
+            // own.
+            return self.end(Verdict::OfAnotherRun);
+        }
+        if !std::mem::replace(&mut self.is_open, true) {
+            self.phase = Phase::Open;
+            return Step::Open;
+        }
+        if self.observations > MAX_OBSERVATIONS {
+            let failure = Failure::plain("the objects kept changing during the attempt");
+            return self.fail_before_call(view, seen.snapshot.clone(), failure, FailureCause::Other);
+        }
+        if let Some(step) = self.confirm_copies(view, seen, &action) {
+            return step;
+        }
+        match action {
+            Action::Ignore(_) | Action::AwaitDetach(_) => self.end(Verdict::Done),
+            Action::Refuse(Refusal::VolumeNotFound(name)) if !std::mem::replace(&mut self.asked_for_volume, true) => {
+                self.fetch(ReadTarget::Volume(name))
+            }
+            Action::Refuse(Refusal::NodeNotFound(name) | Refusal::DriverNotOnNode { node: name, .. })
+                if !std::mem::replace(&mut self.asked_for_node, true) =>
+            {
+                self.fetch(ReadTarget::Node(name))
+            }
+            Action::Refuse(refusal) => self.refuse(view, &refusal),
+            Action::LoadCredentials(reference) => {
+                self.needed_secret = Some(reference.clone());
+                self.phase = Phase::Secret(reference.clone());
+                Step::Secret(reference.clone())
+            }
+            Action::ProtectVolume(write) => self.protect(seen, write),
+            Action::Claim(write) => self.claim(view, seen, write),
+            Action::JudgeRelease(plan) => {
+                if !view.is_of_one_state() {
+                    return self.end(Verdict::AwaitLists);
+                }
+                let places = plan.places.iter().map(|place| (*place).into()).collect();
+                self.take(places)
+            }
+            Action::RefuseRelease(refusal) => self.refuse_release(view, seen, refusal),
+            Action::Publish(request) => self.publish_volume(view, seen, &request),
+            Action::Unpublish(request) => self.take(request.places.iter().map(|place| (*place).into()).collect()),
+            Action::MarkAttached(_) => self.record(view, Recorded::Marked),
+            // It is wanted, and only a finalizer that comes from no publish is taken off.
+            Action::Release(write) if attachment.deleting.is_none() => self.unmark(seen, write),
+            Action::Release(write) => self.record(view, Recorded::Released(write)),
+        }
+    }
+
+    /// Takes the places of a call, all or none.
+    fn take(&mut self, places: Vec<OwnedVolumeOnNode>) -> Step {
+        self.places.clone_from(&places);
+        self.phase = Phase::Take;
+        Step::Take(Take { places, publish: None })
+    }
+
+    /// The verdict on a failure: tried again after the backoff, or when what the decision was made from changes.
+    fn failed(&self, view: &dyn View) -> Verdict {
+        match &self.seen {
+            Some(seen) => Verdict::FailedWith(decide::attachment_fingerprint(&seen.observed(view))),
+            None => Verdict::Failed,
+        }
+    }
+
+    /// Ends the attempt for which the Lease was lost. Nothing failed and nothing is written: others may work for the driver by
+    /// now. The next holder of the Lease observes everything again, this process too.
+    fn lease_lost(&mut self, lost: LeaseLost) -> Step {
+        self.note(Note::LeaseLost(lost));
+        self.end(Verdict::LeaseLost)
+    }
+
+    fn end(&mut self, verdict: Verdict) -> Step {
+        self.phase = Phase::Over;
+        self.places.clear();
+        Step::End(verdict)
+    }
+
+    fn go_on(&mut self, view: &dyn View, end: End) -> Step {
+        match end {
+            End::Observe => self.observe(view),
+            End::Over(verdict) => self.end(verdict),
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        self.notes.push(note);
+    }
+
+    /// What is known of the VolumeAttachment by now, as long as it is the same object.
+    fn newest(&self, view: &dyn View) -> Option<Snapshot> {
+        let uid = &self.snapshot()?.attachment.uid;
+        view.attachment(&self.name)
+            .filter(|newest| newest.attachment.uid == *uid)
+    }
+}
+
+impl Seen {
+    fn observed<'a>(&'a self, view: &'a dyn View) -> Observed<'a> {
+        Observed {
+            detach_wait: self.detach_wait,
+            forced: self.forced,
+            ..observe(&self.snapshot, view.driver(), &self.policy, self.credentials)
+        }
+    }
+
+    /// What is decided. Asked again during the steps of an action, it answers the same.
+    fn action<'a>(&'a self, view: &'a dyn View) -> Action<'a> {
+        (view.rules().attachment)(&self.observed(view))
+    }
+}

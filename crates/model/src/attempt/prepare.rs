@@ -1,0 +1,334 @@
+//! What must be there before a call: objects that the watches are late with, the Secret, and the writes that announce the call.
+
+use std::sync::Arc;
+
+use super::step::{Answer, Event, Patch, Read, ReadTarget, Step, View};
+use super::{Attempt, DeniedSecret, FailureCause, LeaseLost, Note, Phase, Seen, Verdict};
+use crate::answer::{ApiError, ApiErrorKind};
+use crate::api::permissions;
+use crate::decide::patch::{self, WriteTarget};
+use crate::decide::{self, Action, Failure, Neighbours, Refusal, ReleaseRefusal, Snapshot, Write};
+use crate::objects::{Attachment, SecretReference};
+
+/// A write on the way to a call, on which no call depends that was made.
+#[derive(Clone, Debug)]
+pub(super) struct Prepared {
+    write: Write,
+    /// The copies that it was made from.
+    copy: Snapshot,
+    purpose: Purpose,
+    /// It was refused as stale, and its object is being read.
+    refused: Option<ApiError>,
+}
+
+/// What it is for.
+#[derive(Clone, Debug)]
+enum Purpose {
+    /// The finalizer on the PersistentVolume.
+    Protect,
+    /// The finalizer and the place on the VolumeAttachment.
+    Claim,
+    /// A finalizer goes that comes from no publish.
+    Unmark,
+    /// The claim of another VolumeAttachment, of this number, for a place that this detach holds. Nobody publishes it there meanwhile,
+    /// and what was sent about it before is void.
+    Renew(usize),
+    /// The finalizer goes as a person asked, for what allows it.
+    Release(String, &'static str),
+    /// That is refused.
+    RefuseRelease(ReleaseRefusal),
+}
+
+impl Purpose {
+    /// What a failure says.
+    fn failure(&self, copy: &Snapshot) -> String {
+        match self {
+            Self::Protect => "could not add PersistentVolume finalizer".to_owned(),
+            Self::Claim => "could not save VolumeAttachment".to_owned(),
+            Self::Unmark => "could not remove the finalizer".to_owned(),
+            Self::Renew(_) => format!("could not renew the claim of VolumeAttachment {}", copy.attachment.name),
+            Self::Release(..) => "could not remove the finalizer on request".to_owned(),
+            Self::RefuseRelease(_) => "could not answer the request to release the volume".to_owned(),
+        }
+    }
+}
+
+impl Attempt {
+    /// Reads an object that the cache does not know. Its watch may be behind that of VolumeAttachments, and a driver registers at the
+    /// moment that the first pods come to a new node: an error on the VolumeAttachment, gone again a moment later, would only alarm.
+    pub(super) fn fetch(&mut self, target: ReadTarget) -> Step {
+        self.phase = Phase::Fetch;
+        Step::Read(Read::Unwatched(target, None))
+    }
+
+    /// Reads the PersistentVolume and the CSINode that a call rests on, where their watches are not at work: the copies in the cache
+    /// may be of any age, both objects can be made again under their names, and no write of an attempt tests them. Once in an attempt.
+    pub(super) fn confirm_copies(&mut self, view: &dyn View, seen: &Seen, action: &Action<'_>) -> Option<Step> {
+        let rests_on_copies = match action {
+            Action::Publish(_) => true,
+            // A detach goes by what was noted when the volume was claimed, as far as anything was.
+            Action::Unpublish(_) => {
+                let attachment = &seen.snapshot.attachment;
+                attachment.volume_note.is_none() || attachment.node_id.is_none()
+            }
+            _ => false,
+        };
+        if !rests_on_copies || self.is_confirmed {
+            return None;
+        }
+        let step = self
+            .confirm_volume(view, seen)
+            .or_else(|| self.confirm_node(view, seen));
+        self.is_confirmed = step.is_some();
+        step
+    }
+
+    fn confirm_volume(&mut self, view: &dyn View, seen: &Seen) -> Option<Step> {
+        let volume = seen.snapshot.volume.as_ref().filter(|_| !view.watched().volumes)?;
+        Some(self.confirm(ReadTarget::Volume(volume.name.clone()), volume.uid.clone()))
+    }
+
+    fn confirm_node(&mut self, view: &dyn View, seen: &Seen) -> Option<Step> {
+        let node = seen.snapshot.node.as_ref().filter(|_| !view.watched().nodes)?;
+        Some(self.confirm(ReadTarget::Node(node.name.clone()), node.uid.clone()))
+    }
+
+    fn confirm(&mut self, target: ReadTarget, uid: Box<str>) -> Step {
+        self.phase = Phase::Confirm(target.clone());
+        Step::Read(Read::Unwatched(target, Some(uid)))
+    }
+
+    pub(super) fn confirmed(&mut self, view: &dyn View, target: ReadTarget, answer: Answer) -> Step {
+        if let Err(error) = answer
+            && error.kind != ApiErrorKind::NotFound
+        {
+            let what = match target {
+                ReadTarget::Volume(name) => format!("PersistentVolume {name:?}"),
+                ReadTarget::Node(name) => format!("CSINode {name:?}"),
+            };
+            let failure = Failure::plain(format!(
+                "{what} can be neither watched nor read, so that it is not known whether it has changed; the driver is not called: \
+                 {error}"
+            ));
+            return self.record_failure(view, failure, FailureCause::UNCONFIRMED);
+        }
+        if let (ReadTarget::Volume(_), Some(seen)) = (target, self.seen.clone())
+            && let Some(step) = self.confirm_node(view, &seen)
+        {
+            return step;
+        }
+        self.observe(view)
+    }
+
+    pub(super) fn secret_answered(
+        &mut self,
+        view: &dyn View,
+        reference: &SecretReference,
+        answer: Result<(), ApiError>,
+    ) -> Step {
+        let Err(error) = answer else {
+            self.has_secret = true;
+            return self.observe(view);
+        };
+        let SecretReference { namespace, name } = reference;
+        let mut text = format!("failed to load secret \"{namespace}/{name}\": {error}");
+        if error.is_forbidden() {
+            self.denied_secret = Some(DeniedSecret::Forbidden(reference.clone()));
+            text = format!("{text}; {}", permissions::required_role(reference));
+        }
+        self.record_failure(view, Failure::plain(text), FailureCause::of_secret(&error))
+    }
+
+    /// Records what the call needs and does not have.
+    pub(super) fn refuse(&mut self, view: &dyn View, refusal: &Refusal) -> Step {
+        self.denied_secret = DeniedSecret::by(refusal);
+        if matches!(refusal, Refusal::CapabilityLost(_)) && view.driver().stalls() {
+            self.note(Note::CapabilityMissed);
+        }
+        let failure = Failure::plain(refusal.to_string());
+        self.record_failure(view, failure, FailureCause::Missing(refusal.reason()))
+    }
+
+    pub(super) fn protect(&mut self, seen: &Seen, write: Write) -> Step {
+        self.send_prepared(write, seen.snapshot.clone(), Purpose::Protect)
+    }
+
+    pub(super) fn claim(&mut self, view: &dyn View, seen: &Seen, write: Write) -> Step {
+        let write = match view.traceparent() {
+            Some(traceparent) => patch::with_trace(write, &traceparent),
+            None => write,
+        };
+        self.send_prepared(write, seen.snapshot.clone(), Purpose::Claim)
+    }
+
+    pub(super) fn unmark(&mut self, seen: &Seen, write: Write) -> Step {
+        self.send_prepared(write, seen.snapshot.clone(), Purpose::Unmark)
+    }
+
+    /// Renews the claims of others from this number on; none when all are.
+    pub(super) fn renew(&mut self, view: &dyn View, from: usize, renewed: &[&Arc<Attachment>]) -> Option<Step> {
+        for (number, other) in renewed.iter().enumerate().skip(from) {
+            let Some(write) = patch::renew(other) else { continue };
+            if !view.may_start() {
+                return Some(self.lease_lost(LeaseLost::NotStarted));
+            }
+            let copy = Snapshot {
+                attachment: (*other).clone(),
+                volume: None,
+                node: None,
+                neighbours: Neighbours::default(),
+            };
+            return Some(self.send_prepared(write, copy, Purpose::Renew(number)));
+        }
+        None
+    }
+
+    /// Removes the finalizer on request, if the object is still the one that was judged.
+    pub(super) fn release_on_request(
+        &mut self,
+        view: &dyn View,
+        seen: &Seen,
+        request: String,
+        basis: &'static str,
+    ) -> Step {
+        let Some(write) = patch::release_on_request(&seen.snapshot.attachment, &view.driver().finalizer) else {
+            return self.observe(view);
+        };
+        // The judgement took a while. Whoever leads the driver now has judged for itself, or has not.
+        if !view.may_start() {
+            return self.lease_lost(LeaseLost::NotStarted);
+        }
+        self.send_prepared(write, seen.snapshot.clone(), Purpose::Release(request, basis))
+    }
+
+    /// Answers on the object that a request is refused. The detach goes on as if there were none.
+    pub(super) fn refuse_release(&mut self, view: &dyn View, seen: &Seen, refusal: ReleaseRefusal) -> Step {
+        let attachment = &seen.snapshot.attachment;
+        let answer = decide::release_answer(attachment, &refusal);
+        match answer.and_then(|answer| patch::refuse_release(attachment, &answer)) {
+            Some(write) => self.send_prepared(write, seen.snapshot.clone(), Purpose::RefuseRelease(refusal)),
+            None => self.observe(view),
+        }
+    }
+
+    fn send_prepared(&mut self, write: Write, copy: Snapshot, purpose: Purpose) -> Step {
+        let claims = matches!(purpose, Purpose::Claim).then_some(self.policy.leaving);
+        let patch = Patch {
+            write: write.clone(),
+            copy: copy.clone(),
+            resends: 0,
+            claims,
+        };
+        self.phase = Phase::Prepare(Box::new(Prepared {
+            write,
+            copy,
+            purpose,
+            refused: None,
+        }));
+        Step::Write(patch)
+    }
+
+    pub(super) fn prepared(&mut self, view: &dyn View, prepared: Prepared, event: Event) -> Step {
+        match event {
+            Event::Wrote(Ok(_)) => self.prepared_taken(view, prepared),
+            Event::Wrote(Err(error)) => self.prepared_refused(view, prepared, error),
+            Event::Read(answer) => {
+                let gone = answer.is_err_and(|error| error.kind == ApiErrorKind::NotFound);
+                match &prepared.refused {
+                    _ if gone || is_newer(view, &prepared.copy, &prepared.write.target) => self.observe(view),
+                    Some(error) => {
+                        let error = error.clone();
+                        self.prepared_failed(view, &prepared, &error)
+                    }
+                    None => self.end(Verdict::Failed),
+                }
+            }
+            // The AttacherConfig is left since.
+            _ => self.observe(view),
+        }
+    }
+
+    fn prepared_taken(&mut self, view: &dyn View, prepared: Prepared) -> Step {
+        match prepared.purpose {
+            Purpose::Protect | Purpose::Claim | Purpose::Unmark => {
+                self.note(Note::Prepared(prepared.write.target));
+                self.observe(view)
+            }
+            Purpose::Renew(number) => self.renewed(view, number + 1),
+            Purpose::Release(request, basis) => {
+                self.note(Note::ReleasedOnRequest(request, basis));
+                self.end(Verdict::Done)
+            }
+            Purpose::RefuseRelease(refusal) => {
+                self.note(Note::ReleaseRefused(refusal));
+                self.observe(view)
+            }
+        }
+    }
+
+    /// When it was made from a stale copy, everything is observed again; when the object is as we knew it, the API server means its
+    /// refusal.
+    fn prepared_refused(&mut self, view: &dyn View, mut prepared: Prepared, error: ApiError) -> Step {
+        let target = prepared.write.target.clone();
+        match error.kind {
+            ApiErrorKind::NotFound => return self.observe(view),
+            ApiErrorKind::Stale if is_newer(view, &prepared.copy, &target) => return self.observe(view),
+            ApiErrorKind::Stale => {
+                let read = Read::Again(target, Box::new(prepared.copy.clone()));
+                prepared.refused = Some(error);
+                self.phase = Phase::Prepare(Box::new(prepared));
+                return Step::Read(read);
+            }
+            // Once more: the answer may have been that to another request.
+            ApiErrorKind::NotKept if self.not_kept.replace(target.clone()).as_ref() != Some(&target) => {
+                return self.observe(view);
+            }
+            _ => {}
+        }
+        self.prepared_failed(view, &prepared, &error)
+    }
+
+    fn prepared_failed(&mut self, view: &dyn View, prepared: &Prepared, error: &ApiError) -> Step {
+        let Some(snapshot) = self.snapshot().cloned() else {
+            return self.end(Verdict::Failed);
+        };
+        // What is left of the claim is what the failure is about.
+        let left = self
+            .newest(view)
+            .filter(|left| error.kind == ApiErrorKind::NotKept && left.operation() == snapshot.operation());
+        let about = left.unwrap_or(snapshot);
+        let cause = if error.kind == ApiErrorKind::Stale {
+            FailureCause::Conflict
+        } else {
+            FailureCause::Other
+        };
+        let failure = Failure::plain(format!("{}: {error}", prepared.purpose.failure(&prepared.copy)));
+        if error.is_transient() {
+            // The API server is out of order: one more write, about an error that is its own, would not help.
+            return self.fail(view, about, failure, cause);
+        }
+        self.fail_before_call(view, about, failure, cause)
+    }
+
+    /// Ends an attempt that did not get as far as its call. What is attached, whose volume is only to be protected again, shows no
+    /// attachError for it.
+    pub(super) fn fail_before_call(
+        &mut self,
+        view: &dyn View,
+        about: Snapshot,
+        failure: Failure,
+        cause: FailureCause,
+    ) -> Step {
+        let is_forced = self.seen.as_ref().is_some_and(|seen| seen.forced);
+        if decide::is_settled(&about.attachment, view.driver()) && !is_forced {
+            return self.fail(view, about, failure, cause);
+        }
+        self.record_failure_about(view, about, failure, cause)
+    }
+}
+
+/// Whether the cache has another copy of an object than that in `copy`, so that a write made from it may well be refused. Of ten
+/// VolumeAttachments that protect one volume at the same time, nine are refused and find there what the tenth wrote.
+pub(super) fn is_newer(view: &dyn View, copy: &Snapshot, target: &WriteTarget) -> bool {
+    view.version(target) != copy.version(target)
+}
