@@ -26,7 +26,7 @@ export LEFT_OUT := $(abspath $(target))/left-out
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET JAEGER
 
-.PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation model-check replay bench bench-docs \
+.PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation model-check bench bench-docs \
 	failover why chaos \
 	numbers circles attach-map generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
 
@@ -104,17 +104,13 @@ e2e: need-rust ## Install the chart on a real kubelet, roll, kill, drain, swap; 
 		CSI_ATTACHER=$$(tests/controlplane/build --path csi-attacher) tests/e2e/cluster tests/e2e/run
 
 # Dependencies are built once more, with some optimisation: without it 100,000 histories take four times as long.
-simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on, and find every mutant; SEED_FROM_COMMIT=1 also runs as many that the commit names
-	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) SIMULATION_FRESH=$(if $(SEED_FROM_COMMIT),$$((16#$$(git rev-parse HEAD | cut -c1-12))),0) RUST_BACKTRACE=0 tests/selected $(CARGO) test --quiet --profile simulation --package csi-attacher-attach --lib -- \
+simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on, and find every mutant
+	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) RUST_BACKTRACE=0 tests/selected $(CARGO) test --quiet --profile simulation --package csi-attacher-attach --lib -- \
 		driver::simulation --include-ignored --nocapture --test-threads=1
 
 # Its states are few enough for each change; those of LARGE=1 are for whoever changes a rule, and take half an hour.
 model-check: need-rust ## Visit every state of small worlds, and find every wrong operator; LARGE=1 the large worlds, ONLY=words of a world
 	$(CARGO) run --quiet --profile simulation --package csi-attacher-model-check -- $(if $(LARGE),--large) $(if $(ONLY),'--only=$(ONLY)')
-
-replay: need-rust ## Replay PATHS=1000 random paths of the model with the engine, from SEED=1 on; EVENTS=file a counterexample of make model-check
-	REPLAY_PATHS=$(or $(PATHS),1000) SIMULATION_SEED=$(SEED) $(if $(EVENTS),REPLAY='$(abspath $(EVENTS))') RUST_BACKTRACE=0 tests/selected $(CARGO) test --quiet --profile simulation --package csi-attacher-attach --lib -- \
-		driver::simulation::replay::tests::$(if $(EVENTS),event_lists,the_engine_takes_the) --include-ignored --nocapture
 
 bench: need-rust controlplane sidecar ## Print the table of performance, every row with target and pass or miss; hours. ONLY=words of scenes, ONLY=--list, SIDECAR=0, ATTACHER_CMD=, BENCH_JSON=
 	$(CARGO) bench --bench cluster

@@ -98,7 +98,7 @@ fn parsed(name: &str) -> Value {
 #[test]
 fn what_the_workflows_call_is_there() {
     let makefile = std::fs::read_to_string(root().join("Makefile")).expect("it can be read");
-    for name in ["release.yaml", "audit.yaml"] {
+    for name in ["release.yaml", "audit.yaml", "simulation.yaml"] {
         let scripts = scripts(&parsed(name));
         assert!(scripts.len() >= 2, "{name}");
         assert_eq!(missing(&scripts, &makefile), Vec::<String>::new(), "{name}");

@@ -1,5 +1,6 @@
 //! Fingerprints of states: 128 bits, so that two of a hundred million states are taken for one with a chance of less than one in 10^22.
 
+use std::fmt::Write as _;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// Two lanes of folded multiplications with different constants.
@@ -19,6 +20,13 @@ fn folded(one: u64, other: u64) -> u64 {
     low.copy_from_slice(&bytes[..8]);
     high.copy_from_slice(&bytes[8..]);
     u64::from_le_bytes(low) ^ u64::from_le_bytes(high)
+}
+
+impl Fingerprints {
+    fn both(&self) -> u128 {
+        let second = folded(self.1 ^ 0xe703_7ed1_a0b4_28db, self.0 ^ 0x8ebc_6af0_9c88_c6e3);
+        (u128::from(self.finish()) << 64) | u128::from(second)
+    }
 }
 
 impl Hasher for Fingerprints {
@@ -67,8 +75,26 @@ impl Hasher for Fingerprints {
 pub fn fingerprint(state: &impl Hash) -> u128 {
     let mut hasher = Fingerprints::default();
     state.hash(&mut hasher);
-    let second = folded(hasher.1 ^ 0xe703_7ed1_a0b4_28db, hasher.0 ^ 0x8ebc_6af0_9c88_c6e3);
-    (u128::from(hasher.finish()) << 64) | u128::from(second)
+    hasher.both()
+}
+
+/// The fingerprint of what a value shows of itself.
+pub fn of_debug(value: &impl std::fmt::Debug) -> u128 {
+    let mut written = Written::default();
+    // It takes in whatever is written.
+    write!(written, "{value:?}").ok();
+    written.0.both()
+}
+
+/// Takes in text.
+#[derive(Default)]
+struct Written(Fingerprints);
+
+impl std::fmt::Write for Written {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
 }
 
 /// For tables whose keys nobody chooses to do harm.

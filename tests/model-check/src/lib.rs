@@ -1,10 +1,9 @@
 //! A model checker for the core of csi-attacher-operator: small worlds, explored completely. `make model-check` runs it;
 //! docs/contribute/CORRECTNESS.md tells what it shows and what not.
 //!
-//! * [`core`]: worlds of volumes. The steps call the production functions (`observe`, `decide`, `settle`, the patches, the cache with
-//!   its order of copies and who has to look again, who is in whose way), each once about the same things.
+//! * [`core`]: worlds of volumes. The attempts are those of production (`csi_attacher_model::attempt`), and so are the cache with its
+//!   order of copies, who has to look again, and who is in whose way; each is asked once about the same things.
 //! * [`lease`]: worlds of the Lease, with time.
-//! * [`replay`]: histories that the simulation replays with the production engine.
 //! * [`explorer`]: visits all states, and says why it is not `stateright`.
 
 #![allow(
@@ -30,7 +29,6 @@ pub mod explorer;
 mod explorer_tests;
 pub mod hash;
 pub mod lease;
-pub mod replay;
 pub mod report;
 
 // The sources that are read here name them so.

@@ -6,10 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::core::{Core, Eager, Rules, Setting, mutants};
+use crate::core::{Core, Rules, Setting, mutants};
 use crate::explorer::{Explored, Limits, explore};
 use crate::lease::{self, LeaseSetting, LeaseWorld};
-use crate::replay::History;
 
 /// Lines of a counterexample that are shown.
 const SHOWN: usize = 25;
@@ -73,7 +72,7 @@ fn world(setting: &Setting, limits: Limits) -> Row {
     let result = match &explored.found {
         Some(found) => {
             let story = story(&mut world, &found.steps);
-            format!("VIOLATED: {}\n{story}{}", found.property, written(setting))
+            format!("VIOLATED: {}\n{story}", found.property)
         }
         None if explored.exhausted => "exhausted".to_owned(),
         None => "NOT EXHAUSTED: nothing was found, and nothing is proved".to_owned(),
@@ -103,31 +102,6 @@ fn world(setting: &Setting, limits: Limits) -> Row {
 /// A counterexample as people read it.
 pub fn story(world: &mut Core, steps: &[u16]) -> String {
     numbered(&world.story(steps))
-}
-
-/// A counterexample with a process that begins at once what it can, for the simulation to replay; none if there is no such one among
-/// so many states.
-pub fn event_list(setting: &Setting, rules: Rules, states: usize) -> Option<History> {
-    let mut world = Eager::new(setting.clone(), rules);
-    let limits = Limits { states, ..OF_A_MUTANT };
-    let found = explore(&mut world, limits).found?;
-    let mut history = world.counterexample(&found.steps);
-    history.world.violates = Some(found.property);
-    Some(history)
-}
-
-/// Writes the event list of a counterexample, and says where it is.
-fn written(setting: &Setting) -> String {
-    let Some(history) = event_list(setting, Rules::default(), OF_A_MUTANT.states) else {
-        return "    an engine that begins its attempts at once does not get there: there is no event list\n"
-            .to_owned();
-    };
-    let file = std::env::temp_dir().join(format!("{}.events", setting.name.replace(' ', "-")));
-    match history.to_text().map(|text| std::fs::write(&file, text)) {
-        Ok(Ok(())) => format!("    replay it with the engine: make replay EVENTS={}\n", file.display()),
-        Ok(Err(error)) => format!("    cannot write {}: {error}\n", file.display()),
-        Err(error) => format!("    cannot write the event list: {error}\n"),
-    }
 }
 
 fn numbered(lines: &[String]) -> String {

@@ -49,8 +49,6 @@ pub enum Event {
     Capable { capable: bool },
     /// A process dies and starts again.
     Dies { replica: usize },
-    /// Nothing happens until no attach is held back any longer; a step of [`super::Eager`] alone.
-    Waits,
     /// A process stands still until its Lease has run out.
     LosesTheLease { replica: usize },
 }
@@ -97,7 +95,6 @@ impl Core {
             Event::Capable { capable: true } => "the driver has its capability again".to_owned(),
             Event::Capable { capable: false } => "FAULT: the driver answers without PUBLISH_UNPUBLISH".to_owned(),
             Event::Dies { replica } => format!("FAULT: operator{replica} dies, and starts again"),
-            Event::Waits => "nothing happens until nothing is held back any longer".to_owned(),
             Event::LosesTheLease { replica } => {
                 format!("FAULT: operator{replica} stands still, and its Lease runs out")
             }

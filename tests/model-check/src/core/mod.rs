@@ -5,12 +5,11 @@
 
 mod attempt;
 mod check;
-mod eager;
 mod event;
 mod invariants;
+mod machine;
 mod mutants;
 mod objects;
-mod record;
 mod rules;
 mod state;
 mod steps;
@@ -18,7 +17,6 @@ mod universe;
 mod world;
 pub mod worlds;
 
-pub use eager::Eager;
 pub use mutants::{Wrong, all as mutants};
 pub use rules::Rules;
 pub use state::State;
@@ -43,35 +41,14 @@ pub struct Core {
     /// What happens in the steps, when somebody will read it.
     traced: Option<Vec<Traced>>,
     notes: Vec<String>,
-    calls: Vec<(String, String)>,
-    stored: Option<(u8, u32)>,
-    ended_waits: u8,
 }
 
 /// What happens in a step.
 #[derive(Clone, Debug)]
 struct Traced {
     event: Event,
-    /// What the core decided, and what was sent or called because of it.
+    /// What the operator sends or calls because of it.
     notes: Vec<String>,
-    /// The calls to the driver that begin, with the key of the attempt.
-    calls: Vec<(String, String)>,
-    /// The object that changes, or is made.
-    stored: Option<(u8, u32)>,
-    /// The keys whose wait has ended, and may have begun again.
-    ended_waits: u8,
-}
-
-impl Traced {
-    fn of(event: Event) -> Self {
-        Self {
-            event,
-            notes: Vec::new(),
-            calls: Vec::new(),
-            stored: None,
-            ended_waits: 0,
-        }
-    }
 }
 
 impl Core {
@@ -85,9 +62,6 @@ impl Core {
             acted: false,
             traced: None,
             notes: Vec::new(),
-            calls: Vec::new(),
-            stored: None,
-            ended_waits: 0,
         }
     }
 
@@ -162,7 +136,6 @@ impl Core {
             };
             if uid(before) != uid(process.cache) {
                 process.waited &= !bit(slot);
-                self.ended_waits |= bit(slot);
             }
         }
     }
@@ -203,8 +176,6 @@ impl Core {
         let mut next = state.clone();
         (self.violation, self.acted) = (None, false);
         self.notes.clear();
-        self.calls.clear();
-        (self.stored, self.ended_waits) = (None, 0);
         act(self, &mut next);
         self.check_state(&next);
         self.leave_idle(&mut next);
@@ -216,9 +187,6 @@ impl Core {
             traced.push(Traced {
                 event,
                 notes: std::mem::take(&mut self.notes),
-                calls: std::mem::take(&mut self.calls),
-                stored: self.stored,
-                ended_waits: self.ended_waits,
             });
         }
         found.push(Next {
@@ -352,7 +320,6 @@ impl Core {
     /// An object has another version, or is gone.
     fn put(&mut self, state: &mut State, slot: u8, object: u32, gone: bool) {
         self.check_change(state, slot, object, gone);
-        self.stored = Some((slot, object));
         state.objects[usize::from(slot)] = if gone { NONE } else { object };
         let told = state::Told {
             slot,

@@ -1,6 +1,7 @@
 //! Wrong operators: those of the simulation that decide, write or lead wrongly. Each must be caught by a property that is about what it
 //! does wrong, in a world of a few thousand states.
 
+use csi_attacher_model::attempt;
 use csi_attacher_model::decide::{self, Action, Observed, Outcome, UnpublishRequest, VolumeAction, Write};
 use jiff::Timestamp;
 
@@ -51,18 +52,25 @@ fn wrong(what: &'static str, rules: Rules, world: Setting, violates: &'static [&
     }
 }
 
-fn deciding(attachment: Decides) -> Rules {
+fn by(attempt: attempt::Rules) -> Rules {
     Rules {
-        attachment,
+        attempt,
         ..Rules::default()
     }
 }
 
+fn deciding(attachment: Decides) -> Rules {
+    by(attempt::Rules {
+        attachment,
+        ..attempt::Rules::default()
+    })
+}
+
 fn settling(settle: Settles) -> Rules {
-    Rules {
+    by(attempt::Rules {
         settle,
-        ..Rules::default()
-    }
+        ..attempt::Rules::default()
+    })
 }
 
 /// All of them.
@@ -194,11 +202,10 @@ fn writing() -> Vec<Wrong> {
         ),
         wrong(
             "writes to whatever has the name now",
-            Rules {
+            by(attempt::Rules {
                 attachment: rules::nameless,
                 settle: rules::settle_nameless,
-                ..Rules::default()
-            },
+            }),
             lost_writes(2),
             &[
                 PUBLISHED_FIRST,
@@ -216,11 +223,10 @@ fn writing() -> Vec<Wrong> {
         ),
         wrong(
             "replaces the finalizers by what it knows of them",
-            Rules {
+            by(attempt::Rules {
                 attachment: rules::replace_when_adding,
                 settle: rules::replace_finalizers,
-                ..Rules::default()
-            },
+            }),
             foreign_finalizers(0),
             &[FOREIGN_PARTS],
         ),

@@ -80,7 +80,8 @@ pub struct Replica {
     pub waited: u8,
     /// UIDs of attachments that may be recorded as attached.
     pub unanswered: [u8; SLOTS],
-    /// Publishes whose outcome was not recorded when the Lease was lost: snapshot and place.
+    /// Publishes whose outcome was not recorded when the Lease was lost: the key, the attempt that finds out what became of it, and the
+    /// place.
     pub unfinished: Vec<(u8, u32, u8)>,
     /// Attempts under way, by slot.
     pub attempts: Vec<(u8, Attempt)>,
@@ -89,49 +90,47 @@ pub struct Replica {
 /// An attempt that waits for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attempt {
-    /// What it was made from.
-    pub snapshot: u32,
+    /// The attempt of production by its number; none for one at a PersistentVolume.
+    pub machine: u32,
     /// What it waits for.
     pub phase: Phase,
-    /// Where it watches over a Publish.
-    pub guard: u8,
-    /// The places of a detach, from before its first call until what came of it is written down.
-    pub flights: u16,
     /// It was begun to detach. What is to be detached by now is left to another attempt.
     pub of_detach: bool,
-    /// The Secret was read.
-    pub secret: bool,
-    /// The API server was asked for the volume, and the node.
-    pub asked: u8,
-    /// The volume was taken back from former places.
-    pub retracted: bool,
     /// The attach was held back for as long as is good.
     pub expired: bool,
-    /// A write that records it as attached may have been taken in.
-    pub on_record: bool,
+    /// How often the release of a PersistentVolume was written.
+    pub tries: u8,
 }
 
-/// What an attempt waits for.
+impl Attempt {
+    /// One that begins.
+    pub fn new(machine: u32, of_detach: bool, expired: bool) -> Self {
+        Self {
+            machine,
+            phase: Phase::Begins,
+            of_detach,
+            expired,
+            tries: 0,
+        }
+    }
+}
+
+/// What an attempt waits for. The UIDs are those of the copies that a request was made from, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
+    /// Nothing yet.
+    Begins,
     /// The answer to a write.
-    Write {
-        write: u32,
-        request: Request,
-        purpose: Purpose,
-    },
-    /// The answer to a live read of the object in this slot.
+    Write { write: u32, uid: u8, request: Request },
+    /// The answer to a read of the object in this slot; live, when only a 404 goes into the cache.
     Read {
         slot: u8,
+        uid: u8,
+        live: bool,
         request: Request,
-        purpose: Purpose,
     },
     /// The answer of the driver.
-    Call {
-        publishes: bool,
-        place: u8,
-        purpose: CallPurpose,
-    },
+    Call { publishes: bool, place: u8 },
 }
 
 /// A request to the API server.
@@ -149,62 +148,15 @@ pub enum Request {
     Lost,
 }
 
-/// What a write or a read is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Purpose {
-    /// Before a call.
-    Prepare,
-    /// Before the first call of a detach: to renew the claim of this number.
-    Renew { number: u8 },
-    /// To record what came of it, from this fresh snapshot.
-    Record { came: Came, at: u8, tries: u8, fresh: u32 },
-    /// To write down a failure.
-    Note { came: Came, fresh: u32, again: bool },
-    /// To release a PersistentVolume.
-    Release { tries: u8 },
-    /// To find out whether the attachment of a Publish is gone.
-    Undo { end: End, known: bool },
-}
-
-/// What a call is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum CallPurpose {
-    /// The attach.
-    Attach,
-    /// The detach, at the place of this number.
-    Detach { at: u8 },
-    /// To take it back from the former place of this number.
-    Former { at: u8 },
-    /// To take it back because its attachment is gone.
-    TakeBack { end: End, known: bool, tries: u8 },
-}
-
-/// How an effect ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Came {
-    /// Published, with this context.
-    Published(u8),
-    /// Unpublished everywhere.
-    Unpublished,
-    /// A failure by its number.
-    AttachFailed(u16),
-    /// A failure by its number.
-    DetachFailed(u16),
-    /// Marked attached without a call.
-    Marked,
-    /// Let go without a call.
-    LetGo,
-}
-
-/// How a step of an attempt ended.
+/// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum End {
-    /// Look again.
-    Continue,
-    /// The attempt is over.
+    /// There is nothing to do any more.
     Done,
     /// It is tried again later.
     Failed,
+    /// The attach is held back for another node, and tried again later.
+    HeldBack,
 }
 
 impl Replica {

@@ -5,7 +5,7 @@ use csi_attacher_model::decide::Failure;
 use super::attempt::{At, bit};
 use super::event::Event;
 use super::objects::{self, Kind};
-use super::state::{Attempt, End, NOBODY, NONE, Orphan, Phase, Purpose, Request, State};
+use super::state::{Attempt, NOBODY, NONE, Orphan, Phase, Request, State};
 use super::universe::{CacheEvent, Patched};
 use super::world::{Fault, User};
 use super::{Core, next_version};
@@ -69,24 +69,8 @@ impl Core {
         let process = &mut state.replicas[replica];
         process.ready = self.universe.work_of(process.cache, state.capable);
         (process.dirty, process.forgotten, process.waited) = (0, 0, 0);
-        for (slot, snapshot, place) in std::mem::take(&mut state.replicas[replica].unfinished) {
-            let attempt = Attempt {
-                snapshot,
-                phase: Phase::Read {
-                    slot,
-                    request: Request::Sent,
-                    purpose: Purpose::Prepare,
-                },
-                guard: place,
-                flights: 0,
-                of_detach: false,
-                secret: false,
-                asked: 0,
-                retracted: false,
-                expired: false,
-                on_record: false,
-            };
-            self.undo(state, At { replica, slot }, attempt, End::Failed, false);
+        for (slot, machine, _) in std::mem::take(&mut state.replicas[replica].unfinished) {
+            self.resume(state, At { replica, slot }, machine);
         }
     }
 
@@ -142,7 +126,8 @@ impl Core {
                 let event = Event::Answers { at, request };
                 self.step(state, found, true, event, |core, state| core.receive(state, at));
             }
-            Phase::Call { publishes, place, .. } => self.steps_of_call(state, at, Orphan { place, publishes }, found),
+            Phase::Call { publishes, place } => self.steps_of_call(state, at, Orphan { place, publishes }, found),
+            Phase::Begins => {}
         }
     }
 
@@ -395,8 +380,8 @@ impl Core {
                     request: Request::Sent,
                     ..
                 } => state.late.push(write),
-                Phase::Call { publishes, place, .. } => hangs(state, Orphan { place, publishes }),
-                Phase::Write { .. } | Phase::Read { .. } => {}
+                Phase::Call { publishes, place } => hangs(state, Orphan { place, publishes }),
+                Phase::Begins | Phase::Write { .. } | Phase::Read { .. } => {}
             }
         }
     }
@@ -407,9 +392,9 @@ impl Core {
             return;
         }
         for (slot, attempt) in state.replicas[replica].attempts.clone() {
-            if let Phase::Call { publishes, place, .. } = attempt.phase {
+            if let Phase::Call { publishes, place } = attempt.phase {
                 hangs(state, Orphan { place, publishes });
-                self.without_lease(state, At { replica, slot }, attempt);
+                self.cancelled(state, At { replica, slot });
             }
         }
     }
@@ -420,7 +405,7 @@ impl Core {
         if leader < state.replicas.len() {
             self.leave_on_its_way(state, leader);
             for (slot, attempt) in state.replicas[leader].attempts.clone() {
-                self.without_lease(state, At { replica: leader, slot }, attempt);
+                self.cut(state, At { replica: leader, slot }, attempt);
             }
         }
         state.capable = capable;

@@ -10,23 +10,24 @@ use std::sync::Arc;
 
 use csi_attacher_attach::cache::{AttacherKey, CacheChange, CacheContent, CachedKind, Index};
 use csi_attacher_kube::reflect::Origin;
-use csi_attacher_model::decide::patch::{self, WriteTarget};
+use csi_attacher_model::decide::patch::WriteTarget;
 use csi_attacher_model::decide::{
-    self, Action, Capabilities, DetachWait, DriverFacts, Failure, Observed, Outcome, OwnedVolumeOnNode, Policy,
-    ReleaseWithoutCall, SecretState, Snapshot, VolumeAction, VolumeOnNode, Write,
+    self, Capabilities, DriverFacts, Failure, OwnedVolumeOnNode, Policy, ReleaseWithoutCall, Snapshot, VolumeAction,
+    VolumeOnNode, Write,
 };
-use csi_attacher_model::objects::{Attachment, CsiNode, ResourceVersion, StringMap, Volume};
+use csi_attacher_model::objects::{Attachment, CsiNode, StringMap, Volume};
 use jiff::Timestamp;
 
+use super::machine::{Advance, Glance, Machine};
 use super::objects::{DRIVER, Kind, Object, Record, stored};
 use super::rules::Rules;
-use super::state::{Came, NONE};
+use super::state::NONE;
 use super::world::Setting;
 use crate::api_server;
 use crate::hash::FastMap;
 
 /// Values by number, and numbers by what tells values apart.
-struct Interned<K, V> {
+pub(super) struct Interned<K, V> {
     values: Vec<V>,
     numbers: HashMap<K, u32>,
 }
@@ -40,7 +41,7 @@ impl<K: Hash + Eq, V> Interned<K, V> {
         }
     }
 
-    fn number(&mut self, key: K, value: impl FnOnce() -> V) -> u32 {
+    pub(super) fn number(&mut self, key: K, value: impl FnOnce() -> V) -> u32 {
         let values = &mut self.values;
         *self.numbers.entry(key).or_insert_with(|| {
             values.push(value());
@@ -48,65 +49,9 @@ impl<K: Hash + Eq, V> Interned<K, V> {
         })
     }
 
-    fn get(&self, number: u32) -> &V {
+    pub(super) fn get(&self, number: u32) -> &V {
         &self.values[number as usize - 1]
     }
-}
-
-/// What a decision comes to.
-#[derive(Clone, Debug)]
-pub enum Decision {
-    /// Nothing to do.
-    Ignore,
-    /// Wait for the detach from another node.
-    AwaitDetach,
-    /// A write on the way to a call.
-    Prepare(u32),
-    /// Read the publish Secret.
-    LoadSecret,
-    /// ControllerPublishVolume.
-    Publish(Publish),
-    /// ControllerUnpublishVolume.
-    Unpublish(Unpublish),
-    /// Not as things are.
-    Refuse(Refused),
-    /// Mark attached without a call.
-    MarkAttached,
-    /// Let go without a call.
-    LetGo,
-}
-
-/// What ControllerPublishVolume is called with.
-#[derive(Clone, Debug)]
-pub struct Publish {
-    /// Where.
-    pub place: u8,
-    /// Former places.
-    pub former: Vec<u8>,
-    /// The volume is for one node, and its attach may be held back.
-    pub alone: bool,
-    /// Read-only.
-    pub read_only: bool,
-}
-
-/// What a detach does before it is written down.
-#[derive(Clone, Debug, Default)]
-pub struct Unpublish {
-    /// Where the volume is taken back from; one place at least.
-    pub places: Vec<u8>,
-    /// The writes that renew the claims of others, before the first call.
-    pub renew: Vec<u32>,
-}
-
-/// Why something is refused.
-#[derive(Clone, Debug)]
-pub struct Refused {
-    /// The failure by its number.
-    pub failure: u16,
-    /// The volume is not known.
-    pub no_volume: bool,
-    /// The node, or the driver on it, is not known.
-    pub no_node: bool,
 }
 
 /// How a patch went.
@@ -118,17 +63,6 @@ pub enum Patched {
     Gone(u32),
     /// It was refused.
     Stale,
-}
-
-/// What a decision is made from, but for the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct View {
-    /// The Secret was read.
-    pub secret: bool,
-    /// It was held back for as long as is good.
-    pub expired: bool,
-    /// The driver has ControllerPublishVolume.
-    pub capable: bool,
 }
 
 /// An event for a cache.
@@ -159,17 +93,17 @@ pub struct Universe {
     slots: HashMap<String, u8>,
     kinds: Vec<Kind>,
     rules: Rules,
-    policy: Policy,
+    pub(super) policy: Policy,
+    pub(super) machines: Interned<u128, Machine>,
+    pub(super) advances: FastMap<Glance, Rc<Advance>>,
     changes: FastMap<(u32, CacheEvent), Change>,
     shown: FastMap<(u32, u8), u32>,
-    decisions: FastMap<(u32, View), Rc<Decision>>,
-    settled: FastMap<(u32, u32, Came, View), Rc<[u32]>>,
     patched: FastMap<(u32, u32, u16), Patched>,
     releases: FastMap<(u32, u8, bool), u32>,
 }
 
 /// When everything happens: time is no part of these worlds.
-const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+pub(super) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 impl Universe {
     /// An empty one, for a world in which the operator decides by these rules.
@@ -189,10 +123,10 @@ impl Universe {
             kinds: names.iter().map(|(kind, _)| *kind).collect(),
             rules,
             policy: setting.policy(),
+            machines: Interned::new(),
+            advances: FastMap::default(),
             changes: FastMap::default(),
             shown: FastMap::default(),
-            decisions: FastMap::default(),
-            settled: FastMap::default(),
             patched: FastMap::default(),
             releases: FastMap::default(),
         }
@@ -241,13 +175,25 @@ impl Universe {
 
     /// The slot that a write goes to, and whether it is about the status.
     pub fn target(&self, write: u32) -> (u8, bool) {
-        match &self.write(write).target {
-            WriteTarget::Volume(name) | WriteTarget::Attachment(name) => (self.slots[&**name], false),
-            WriteTarget::AttachmentStatus(name) => (self.slots[&**name], true),
+        let target = &self.write(write).target;
+        (self.slot_of(target), matches!(target, WriteTarget::AttachmentStatus(_)))
+    }
+
+    /// The slot of the object that a request is about.
+    pub fn slot_of(&self, target: &WriteTarget) -> u8 {
+        match target {
+            WriteTarget::Volume(name) | WriteTarget::Attachment(name) | WriteTarget::AttachmentStatus(name) => {
+                self.slot(name)
+            }
         }
     }
 
-    fn number_of_write(&mut self, write: Write) -> u32 {
+    /// The slot of the object of this name.
+    pub fn slot(&self, name: &str) -> u8 {
+        self.slots[name]
+    }
+
+    pub(super) fn number_of_write(&mut self, write: Write) -> u32 {
         self.writes.number(format!("{write:?}"), || write)
     }
 
@@ -258,18 +204,6 @@ impl Universe {
 
     fn number_of_snapshot(&mut self, snapshot: Snapshot) -> u32 {
         self.snapshots.number(format!("{snapshot:?}"), || Rc::new(snapshot))
-    }
-
-    /// UID and version of the copy of an object that a snapshot shows: of its attachment, its volume, or a neighbour.
-    pub fn copy(&self, snapshot: u32, slot: u8) -> (u8, Option<ResourceVersion>) {
-        let shown = self.snapshot(snapshot);
-        let name = self.name(slot);
-        let mut neighbours = shown.neighbours.claimed.iter().map(|other| &other.attachment);
-        if let Some(neighbour) = neighbours.find(|other| other.name == name) {
-            return (uid_number(&neighbour.uid), Some(neighbour.resource_version));
-        }
-        let target = self.whole(slot);
-        (uid_number(shown.uid(&target)), shown.version(&target))
     }
 
     /// The object of a slot as the target of a request.
@@ -415,86 +349,6 @@ impl Universe {
         number
     }
 
-    /// What the operator decides.
-    pub fn decide(&mut self, snapshot: u32, view: View) -> Rc<Decision> {
-        if let Some(known) = self.decisions.get(&(snapshot, view)) {
-            return known.clone();
-        }
-        let shown = self.snapshot(snapshot);
-        let (facts, policy) = (self.facts(view.capable), self.policy.clone());
-        let observed = observed(&shown, &facts, &policy, view);
-        let action = (self.rules.attachment)(&observed);
-        let live = shown.attachment.deleting.is_none();
-        let decision = Rc::new(self.decision(action, view, live));
-        self.decisions.insert((snapshot, view), decision.clone());
-        decision
-    }
-
-    fn decision(&mut self, action: Action<'_>, view: View, live: bool) -> Decision {
-        let place_of = |universe: &Self, at: &VolumeOnNode<'_>| universe.place(at.volume_id, at.node_id).unwrap_or(0);
-        match action {
-            Action::Ignore(_) | Action::JudgeRelease(_) | Action::RefuseRelease(_) => Decision::Ignore,
-            Action::AwaitDetach(_) => Decision::AwaitDetach,
-            Action::ProtectVolume(write) | Action::Claim(write) => Decision::Prepare(self.number_of_write(write)),
-            Action::LoadCredentials(_) => Decision::LoadSecret,
-            Action::Publish(plan) => Decision::Publish(Publish {
-                place: place_of(self, &plan.place),
-                former: plan.former.iter().map(|at| place_of(self, at)).collect(),
-                alone: plan.capability.mode.is_for_one_node() && !view.expired,
-                read_only: plan.read_only,
-            }),
-            Action::Unpublish(plan) => {
-                let renewals = plan.renew.iter().filter_map(|other| patch::renew(other));
-                Decision::Unpublish(Unpublish {
-                    renew: renewals.map(|write| self.number_of_write(write)).collect(),
-                    places: plan.places.iter().map(|at| place_of(self, at)).collect(),
-                })
-            }
-            Action::MarkAttached(_) => Decision::MarkAttached,
-            // It is wanted, and only a finalizer that comes from no publish is taken off.
-            Action::Release(write) if live => Decision::Prepare(self.number_of_write(write)),
-            Action::Release(_) => Decision::LetGo,
-            Action::Refuse(refusal) => Decision::Refuse(Refused {
-                no_volume: matches!(refusal, decide::Refusal::VolumeNotFound(_)),
-                no_node: matches!(
-                    refusal,
-                    decide::Refusal::NodeNotFound(_) | decide::Refusal::DriverNotOnNode { .. }
-                ),
-                failure: self.fails(Failure::plain(refusal.to_string())),
-            }),
-        }
-    }
-
-    /// The writes that record an outcome for what an attempt was made from, on the newest copy.
-    pub fn settle(&mut self, snapshot: u32, fresh: u32, came: Came, view: View) -> Rc<[u32]> {
-        if let Some(known) = self.settled.get(&(snapshot, fresh, came, view)) {
-            return known.clone();
-        }
-        let (shown, newest) = (self.snapshot(snapshot), self.snapshot(fresh));
-        let (facts, policy) = (self.facts(view.capable), self.policy.clone());
-        let observed = Observed {
-            attachment: &newest.attachment,
-            ..observed(&shown, &facts, &policy, view)
-        };
-        let outcome = match came {
-            Came::Published(context) => Some(Outcome::Published(context_of(context))),
-            Came::Unpublished => Some(Outcome::Unpublished),
-            Came::AttachFailed(failure) => Some(Outcome::AttachFailed(self.failure(failure).clone())),
-            Came::DetachFailed(failure) => Some(Outcome::DetachFailed(self.failure(failure).clone())),
-            Came::Marked | Came::LetGo => None,
-        };
-        let writes = match (outcome, came) {
-            (Some(outcome), _) => (self.rules.settle)(&observed, &outcome, NOW),
-            (None, Came::Marked) => vec![patch::attached(&newest.attachment, None)],
-            (None, _) => patch::release(&newest.attachment, &facts.finalizer)
-                .into_iter()
-                .collect(),
-        };
-        let writes: Rc<[u32]> = writes.into_iter().map(|write| self.number_of_write(write)).collect();
-        self.settled.insert((snapshot, fresh, came, view), writes.clone());
-        writes
-    }
-
     /// What the operator writes about a PersistentVolume that its cache shows; none when it leaves it alone.
     pub fn release(&mut self, cache: u32, slot: u8, capable: bool) -> Option<u32> {
         if let Some(known) = self.releases.get(&(cache, slot, capable)) {
@@ -533,22 +387,6 @@ impl Universe {
         };
         self.patched.insert((object, write, version), patched);
         patched
-    }
-}
-
-fn observed<'a>(snapshot: &'a Snapshot, facts: &'a DriverFacts, policy: &'a Policy, view: View) -> Observed<'a> {
-    let secret = if view.secret {
-        SecretState::Loaded
-    } else {
-        SecretState::NotLoaded
-    };
-    Observed {
-        detach_wait: if view.expired {
-            DetachWait::Expired
-        } else {
-            DetachWait::Allowed
-        },
-        ..decide::observe(snapshot, facts, policy, secret)
     }
 }
 

@@ -239,32 +239,6 @@ pub fn small() -> Vec<Setting> {
     ]
 }
 
-/// The worlds whose random paths are replayed with the production engine.
-pub fn replayed() -> Vec<Setting> {
-    let mut worlds = vec![
-        one_volume_two_nodes(1, 2),
-        two_at_a_time(2),
-        shared_volume_in_deletion(1, 2),
-        one_volume(2),
-        volume_in_deletion(2),
-        unprotected(2),
-        reborn_node(2),
-        foreign_finalizers(2),
-        twins(2),
-        of_another_driver(2),
-        late_contexts(2),
-        lost_secret(2),
-    ];
-    for world in &mut worlds {
-        // One that dies and comes back is another process to the engine.
-        world.replicas = 1;
-        for (user, count) in &mut world.users {
-            *count = if matches!(user, User::DeleteVolume(_)) { 1 } else { 3 };
-        }
-    }
-    worlds
-}
-
 /// One volume for one node, which somebody attaches to two nodes at the same time.
 pub fn two_at_a_time(faults: u8) -> Setting {
     Setting {

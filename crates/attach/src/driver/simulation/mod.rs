@@ -4,8 +4,7 @@
 //! itself, and all chance comes from one seed, so that a seed is a history. What must hold is checked at every write and
 //! every call ([`check`]), and at the end ([`settle`]). Wrong operators ([`mutants`]) show that the checks find something.
 //!
-//! `SIMULATION_HISTORIES` histories are run, from `SIMULATION_SEED` on, and as many from `SIMULATION_FRESH` on if that is set;
-//! docs/contribute/TESTING.md tells more.
+//! `SIMULATION_HISTORIES` histories are run, from `SIMULATION_SEED` on; docs/contribute/TESTING.md tells more.
 
 #![allow(
     clippy::assigning_clones,
@@ -37,7 +36,6 @@ mod mutants;
 mod objects;
 mod process;
 mod regressions;
-mod replay;
 mod replica;
 mod scenario;
 mod search;
@@ -134,16 +132,6 @@ fn no_history_with_other_identities_violates_anything() {
     violates_nothing(number("SIMULATION_SEED", 1), KindOfWorld::OtherIdentities);
 }
 
-/// CI derives a seed from the commit, so that each change is tried with histories that nobody has seen.
-#[test]
-#[ignore = "needs SIMULATION_FRESH, a seed; without, it plays none"]
-fn no_fresh_history_violates_anything() {
-    match number("SIMULATION_FRESH", 0) {
-        0 => println!("no fresh histories: SIMULATION_FRESH names no seed"),
-        seed => violates_nothing(seed, KindOfWorld::Any),
-    }
-}
-
 fn violates_nothing(start: u64, kind: KindOfWorld) {
     let sought = Sought {
         kind,
@@ -152,7 +140,8 @@ fn violates_nothing(start: u64, kind: KindOfWorld) {
     let summary = search(seeds(start, kind), sought);
     println!("{kind:?}, from seed {start} on: {summary}");
     if let Some(seed) = summary.violations.keys().next() {
-        panic!("{}", story(&kind.of(*seed), Mutant::default()));
+        let play = format!("to play it: make simulation HISTORIES=1 SEED={seed}");
+        panic!("{}\n{play}", story(&kind.of(*seed), Mutant::default()));
     }
 }
 

@@ -22,8 +22,6 @@ use crate::schedule::{self, OfProcess, SimulatedProcess};
 thread_local! {
     /// When the history of this thread began; none while there is no history.
     static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// The wall clock of this thread stands still.
-    static STOPPED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A process of the operator. Clones are the same one.
@@ -188,8 +186,7 @@ fn simulated_time() -> Option<Timestamp> {
     let began = BEGAN.get()?;
     let off = schedule::current().map_or(0, |process| process.wall_clock_off());
     let begin = Timestamp::from_second(1_767_225_600).ok()?;
-    let elapsed = if STOPPED.get() { Duration::ZERO } else { began.elapsed() };
-    let now = begin.saturating_add(elapsed).ok()?;
+    let now = begin.saturating_add(began.elapsed()).ok()?;
     now.saturating_add(SignedDuration::from_millis(off)).ok()
 }
 
@@ -202,17 +199,10 @@ impl WallClock {
         BEGAN.set(Some(Instant::now()));
         Self
     }
-
-    /// One that does not go on.
-    pub fn stopped() -> Self {
-        STOPPED.set(true);
-        Self::start()
-    }
 }
 
 impl Drop for WallClock {
     fn drop(&mut self) {
         BEGAN.set(None);
-        STOPPED.set(false);
     }
 }
