@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::cache::{ForcedAttachments, Registration, Route};
+use crate::cache::{Registration, Route};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::queue::{Backoff, Builder};
@@ -79,8 +79,7 @@ impl Scene {
             facts: Arc::new(DriverFacts::new(driver, Capabilities::default())),
             config: "config".into(),
             queue: Builder::new(Backoff::default()).build(),
-            forced: ForcedAttachments::default(),
-            settled: Arc::new(|_, _| {}),
+            settled: Arc::new(|_, _, _| {}),
         };
         self.store.register(route).unwrap()
     }

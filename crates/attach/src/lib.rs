@@ -11,7 +11,10 @@
 
 pub mod cache;
 pub mod driver;
+mod memory;
 mod traces;
+
+pub use memory::KeyMemory;
 
 #[cfg(test)]
 #[path = "../../../tests/testbed/src/trace_pipeline.rs"]

@@ -205,8 +205,8 @@ async fn the_lane_limit_bounds_the_tasks() {
 async fn other_tasks_have_their_turn_while_many_runs_begin() {
     const MOST: usize = 2 * RUNS_IN_A_ROW;
     let queue = Queue::new(plain_backoff());
-    for key in 0..1000_usize {
-        queue.add(Item::new(key, ATTACH, 0));
+    for key in 0..1000 {
+        queue.add(Item::new(Arc::<str>::from(key.to_string()), ATTACH, 0));
     }
     let (begun, begins) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let (count, tell) = (begun.clone(), begins.clone());

@@ -8,8 +8,7 @@ use super::backoff::later;
 use super::item::{CauseCode, Group, Lane};
 use super::run::{RunResult, Trigger};
 
-#[derive(Debug)]
-pub(super) struct KeyEntry {
+pub(super) struct KeyEntry<M> {
     /// The lane of the newest add.
     pub(super) lane: Lane,
     /// The group of the newest add.
@@ -23,6 +22,8 @@ pub(super) struct KeyEntry {
     /// The first add after the last `Done`.
     pub(super) pending_since: Instant,
     pub(super) phase: KeyPhase,
+    /// What the owner of the queue remembers.
+    pub(super) memory: M,
 }
 
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl RunningKey {
     }
 }
 
-impl KeyEntry {
+impl<M: Default> KeyEntry<M> {
     /// Takes over new inputs. When the key has failed with other ones, its failures are void; returns whether they were.
     pub(super) fn set_fingerprint(&mut self, fingerprint: u64) -> bool {
         self.fingerprint = fingerprint;
@@ -115,6 +116,9 @@ impl KeyEntry {
 
     fn settled(&mut self, active: RunningKey) -> NextPhase {
         self.failures = 0;
+        if !active.forgotten {
+            self.memory = M::default();
+        }
         active.dirty.map_or(NextPhase::Gone, |since| {
             self.pending_since = since;
             NextPhase::Ready(Trigger::Event)

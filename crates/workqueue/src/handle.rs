@@ -23,7 +23,7 @@ pub struct Queue<K: Key> {
 }
 
 /// What the handles and the tickets share.
-pub(super) struct QueueInner<K> {
+pub(super) struct QueueInner<K: Key> {
     state: Mutex<QueueState<K>>,
     pub(super) observer: Arc<dyn Observer>,
     /// Notified once for each change that may let a key run. A consumer that leaves [`Queue::next`] notifies the next one, so one
@@ -117,7 +117,24 @@ impl<K: Key> Queue<K> {
 
     /// Queues a key at once, unless it is held after a failure with the same fingerprint.
     pub fn add(&self, item: Item<K>) -> AddResult {
-        self.shared.change(|state, now| state.add(item, now))
+        self.add_and_remember(item, |_| ())
+    }
+
+    /// As [`Self::add`], and changes what is remembered of the key before it can run. `remember` must be short and not use the queue.
+    pub fn add_and_remember(&self, item: Item<K>, remember: impl FnOnce(&mut K::Memory)) -> AddResult {
+        self.shared.change(|state, now| state.add(item, remember, now))
+    }
+
+    /// Reads or changes what is remembered of a key; nothing when the key is settled. `change` must be short and not use the queue.
+    pub fn remember<T>(&self, key: &K, change: impl FnOnce(&mut K::Memory) -> T) -> Option<T> {
+        self.shared.state.lock().memory(key).map(change)
+    }
+
+    /// Reads or changes what is remembered of all unsettled keys, in no order. Costs time for each of them.
+    pub fn remember_all(&self, mut change: impl FnMut(&K, &mut K::Memory)) {
+        for (key, memory) in self.shared.state.lock().memories() {
+            change(key, memory);
+        }
     }
 
     /// Queues a held key now; its failure count stays. A key that runs is queued at once if that run fails or asks for a
@@ -132,8 +149,8 @@ impl<K: Key> Queue<K> {
     }
 
     /// Drops all state of a key. A run in flight is not ended, but whatever its result, the key is queued again only if it
-    /// is added after this call. Returns whether the key was known.
-    pub fn forget(&self, key: &K) -> bool {
+    /// is added after this call. Returns what was remembered of the key, if it was known.
+    pub fn forget(&self, key: &K) -> Option<K::Memory> {
         self.shared.change(|state, _| state.forget(key))
     }
 

@@ -5,9 +5,26 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 /// What a queue can hold: cheap to clone, for example an enum over `Arc<str>`.
-pub trait Key: Clone + Eq + Hash + Debug + Send + Sync + 'static {}
+pub trait Key: Remembered + Clone + Eq + Hash + Debug + Send + Sync + 'static {}
 
-impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Key for K {}
+impl<K: Remembered + Clone + Eq + Hash + Debug + Send + Sync + 'static> Key for K {}
+
+/// Something of which the owner of a queue remembers something while it is unsettled.
+pub trait Remembered {
+    /// What is remembered, such as since when the key waits for what. It is empty at the first add after the key was settled or
+    /// forgotten, and ends with that.
+    type Memory: Default + Send + 'static;
+}
+
+/// Names, of which nothing is remembered.
+impl Remembered for Arc<str> {
+    type Memory = ();
+}
+
+/// The same.
+impl Remembered for &str {
+    type Memory = ();
+}
 
 /// Whose work a key is, for fairness and for `QueueLimits::per_group`; in use: the node name.
 pub type Group = Arc<str>;

@@ -29,7 +29,7 @@ mod tests;
 
 pub use backoff::{Backoff, BackoffError};
 pub use handle::{Builder, Place, Queue};
-pub use item::{AddResult, CauseCode, Group, Item, Key, Lane};
+pub use item::{AddResult, CauseCode, Group, Item, Key, Lane, Remembered};
 pub use limits::{LaneLimits, QueueLimits, Rate, RateError, TokenBucket};
 pub use observer::{LaneStats, Observer, Stats};
 pub use run::{Run, RunResult, Trigger};

@@ -112,7 +112,7 @@ impl<K> Default for LaneStats<K> {
 
 impl<K> LaneStats<K> {
     /// Counts one key; `blocked` is whether its group has all the runs it may have.
-    pub(super) fn count(&mut self, entry: &KeyEntry, blocked: bool, now: Instant) {
+    pub(super) fn count<M>(&mut self, entry: &KeyEntry<M>, blocked: bool, now: Instant) {
         self.failing += usize::from(entry.failures > 0);
         match &entry.phase {
             KeyPhase::Held(_) => self.held += 1,

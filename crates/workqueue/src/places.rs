@@ -56,7 +56,7 @@ impl<K: Key> WaitingKeys<K> {
     }
 
     /// Takes a waiting key from its place. Nothing when the key runs.
-    pub(super) fn remove(&mut self, entry: &KeyEntry) -> Option<K> {
+    pub(super) fn remove(&mut self, entry: &KeyEntry<K::Memory>) -> Option<K> {
         match &entry.phase {
             KeyPhase::Ready(ready) => {
                 let key = self.lanes.remove(entry.lane, entry.group.as_ref(), ready.place);
@@ -99,7 +99,7 @@ impl<K: Key> WaitingKeys<K> {
     }
 
     /// An add of a key that is unsettled already.
-    pub(super) fn add_again(&mut self, entry: &mut KeyEntry, item: Item<K>, now: Instant) -> AddResult {
+    pub(super) fn add_again(&mut self, entry: &mut KeyEntry<K::Memory>, item: Item<K>, now: Instant) -> AddResult {
         let Item {
             key,
             lane,
@@ -150,7 +150,7 @@ impl<K: Key> WaitingKeys<K> {
     }
 
     /// A wake of a key that is unsettled. Returns whether there was anything to wake.
-    pub(super) fn wake(&mut self, entry: &mut KeyEntry, cause: CauseCode, now: Instant) -> bool {
+    pub(super) fn wake(&mut self, entry: &mut KeyEntry<K::Memory>, cause: CauseCode, now: Instant) -> bool {
         match &mut entry.phase {
             KeyPhase::Ready(_) => false,
             KeyPhase::Running(active) => {
@@ -164,7 +164,7 @@ impl<K: Key> WaitingKeys<K> {
     }
 
     /// Makes a held key ready before its time.
-    fn end_hold(&mut self, entry: &mut KeyEntry, cause: CauseCode, now: Instant, trigger: Trigger) -> bool {
+    fn end_hold(&mut self, entry: &mut KeyEntry<K::Memory>, cause: CauseCode, now: Instant, trigger: Trigger) -> bool {
         let Some(key) = self.remove(entry) else { return false };
         entry.cause = cause;
         entry.phase = self.ready(key, entry.lane, entry.group.as_ref(), now, trigger);

@@ -16,8 +16,8 @@ use super::places::WaitingKeys;
 use super::run::{Run, RunResult, Trigger};
 
 /// All unsettled keys. Each is in exactly one place: ready, held or running.
-pub(super) struct QueueState<K> {
-    entries: HashMap<K, KeyEntry>,
+pub(super) struct QueueState<K: Key> {
+    entries: HashMap<K, KeyEntry<K::Memory>>,
     places: WaitingKeys<K>,
     backoff: Backoff,
     pace: FailureRateLimiter,
@@ -60,12 +60,13 @@ impl<K: Key> QueueState<K> {
         Self { pace, ..self }
     }
 
-    /// Adds a key, ready at once.
-    pub(super) fn add(&mut self, item: Item<K>, now: Instant) -> AddResult {
+    /// Adds a key, ready at once, and changes what is remembered of it.
+    pub(super) fn add(&mut self, item: Item<K>, remember: impl FnOnce(&mut K::Memory), now: Instant) -> AddResult {
         if self.closed {
             return AddResult::Closed;
         }
         if let Some(entry) = self.entries.get_mut(&item.key) {
+            remember(&mut entry.memory);
             return self.places.add_again(entry, item, now);
         }
         let Item {
@@ -78,6 +79,8 @@ impl<K: Key> QueueState<K> {
         let phase = self
             .places
             .ready(key.clone(), lane, group.as_ref(), now, Trigger::Event);
+        let mut memory = K::Memory::default();
+        remember(&mut memory);
         let entry = KeyEntry {
             lane,
             group,
@@ -87,6 +90,7 @@ impl<K: Key> QueueState<K> {
             failed: 0,
             pending_since: now,
             phase,
+            memory,
         };
         self.entries.insert(key, entry);
         AddResult::Queued
@@ -166,20 +170,28 @@ impl<K: Key> QueueState<K> {
                 .count()
     }
 
-    /// Drops a key that waits; a key that runs is dropped when it finishes. Returns whether it was known.
-    pub(super) fn forget(&mut self, key: &K) -> bool {
-        let Some(entry) = self.entries.get_mut(key) else {
-            return false;
-        };
+    /// Drops a key that waits; a key that runs is dropped when it finishes. Returns what was remembered of it, if it was known.
+    pub(super) fn forget(&mut self, key: &K) -> Option<K::Memory> {
+        let entry = self.entries.get_mut(key)?;
         if let KeyPhase::Running(active) = &mut entry.phase {
             active.forgotten = true;
             active.dirty = None;
-            return true;
+            return Some(std::mem::take(&mut entry.memory));
         }
         self.places.remove(entry);
-        self.entries.remove(key);
+        let forgotten = self.entries.remove(key);
         shrink(&mut self.entries);
-        true
+        forgotten.map(|entry| entry.memory)
+    }
+
+    /// What is remembered of an unsettled key.
+    pub(super) fn memory(&mut self, key: &K) -> Option<&mut K::Memory> {
+        self.entries.get_mut(key).map(|entry| &mut entry.memory)
+    }
+
+    /// What is remembered of all unsettled keys, in no order.
+    pub(super) fn memories(&mut self) -> impl Iterator<Item = (&K, &mut K::Memory)> {
+        self.entries.iter_mut().map(|(key, entry)| (key, &mut entry.memory))
     }
 
     pub(super) fn set_limits(&mut self, limits: QueueLimits, now: Instant) {

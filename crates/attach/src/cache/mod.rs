@@ -9,7 +9,6 @@
 
 mod cause;
 mod counted;
-mod forced;
 mod index;
 mod kinds;
 mod links;
@@ -21,7 +20,6 @@ mod view;
 
 pub use crate::decide::{Snapshot, observe};
 pub use cause::EnqueueCause;
-pub use forced::ForcedAttachments;
 pub use index::{CacheChange, CacheContent, Index};
 pub use kinds::CachedKind;
 pub use links::Counts;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::cause::EnqueueCause;
-use super::forced::ForcedAttachments;
+use crate::KeyMemory;
 use crate::api::condition::ConditionReason;
 use crate::decide::{self, DriverFacts, Policy, SecretState, Snapshot, observe};
 use crate::objects::{Attachment, Volume};
@@ -48,8 +48,6 @@ pub struct Route {
     pub config: Arc<str>,
     /// Receives the keys of the driver.
     pub queue: Queue<AttacherKey>,
-    /// Attachments that are handed out though they look settled.
-    pub forced: ForcedAttachments,
     /// Called for attachments that leave the queue without an attempt.
     pub settled: SettledCallback,
 }
@@ -63,8 +61,8 @@ pub enum NoAttemptReason {
     Gone,
 }
 
-/// Called for attachments that need no attempt any more; must neither wait nor use the store.
-pub type SettledCallback = Arc<dyn Fn(&Attachment, NoAttemptReason) + Send + Sync>;
+/// Called for attachments that need no attempt any more, with what was remembered of them; must neither wait nor use the store.
+pub type SettledCallback = Arc<dyn Fn(&Attachment, NoAttemptReason, KeyMemory) + Send + Sync>;
 
 impl Route {
     /// Adds a VolumeAttachment to the queue of its driver, or takes it out when there is nothing to do about it. Nothing else adds one.
@@ -72,18 +70,40 @@ impl Route {
         let attachment = &snapshot.attachment;
         let key = AttacherKey::Attachment(attachment.name.clone());
         let volume = snapshot.volume.as_deref();
-        let forced = self.forced.contains(attachment);
+        let forced = self.is_forced(attachment, cause);
         if !decide::needs_work(attachment, volume, &self.facts) && !forced {
-            self.queue.forget(&key);
-            (self.settled)(attachment, NoAttemptReason::Settled);
+            let ended = self.queue.forget(&key).unwrap_or_default();
+            (self.settled)(attachment, NoAttemptReason::Settled, ended);
             return;
         }
         let policy = Policy::default();
         let observed = observe(snapshot, &self.facts, &policy, SecretState::NotLoaded);
         let lane = lane_of(attachment, forced);
         let item = Item::new(key, lane, decide::attachment_fingerprint(&observed));
-        self.queue
-            .add(item.in_group(attachment.node.clone()).because(cause.into()));
+        let item = item.in_group(attachment.node.clone()).because(cause.into());
+        self.queue.add_and_remember(item, |memory| {
+            if cause == EnqueueCause::ForceSync {
+                memory.forced = Some(attachment.uid.clone());
+            }
+        });
+    }
+
+    /// Whether an attachment is worked on although it looks settled: from when that is asked for until the key is settled.
+    fn is_forced(&self, attachment: &Attachment, cause: EnqueueCause) -> bool {
+        let key = AttacherKey::Attachment(attachment.name.clone());
+        let remembered = self.queue.remember(&key, |memory| memory.forces(attachment));
+        cause == EnqueueCause::ForceSync || remembered == Some(true)
+    }
+
+    /// An attachment is gone. Its key leaves the queue, unless another attachment has the name (`is_named`).
+    pub(super) fn forget_gone(&self, gone: &Attachment, is_named: bool) {
+        let key = AttacherKey::Attachment(gone.name.clone());
+        let ended = if is_named {
+            self.queue.remember(&key, std::mem::take)
+        } else {
+            self.queue.forget(&key)
+        };
+        (self.settled)(gone, NoAttemptReason::Gone, ended.unwrap_or_default());
     }
 
     /// Adds a PersistentVolume to the queue, if it may have to be released.

@@ -12,7 +12,7 @@ use super::index::{CacheChange, Index};
 use super::kinds::{CachedKind, KINDS};
 use super::links::Counts;
 use super::reading::Reading;
-use super::routing::{AttacherKey, NoAttemptReason, Route, RouteConflict, Routes};
+use super::routing::{AttacherKey, Route, RouteConflict, Routes};
 use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
@@ -266,13 +266,19 @@ impl Store {
         }
     }
 
-    /// Hands an attachment to its driver's queue, if it may need work; see [`ForcedAttachments`](super::ForcedAttachments).
+    /// Hands an attachment to its driver's queue, if it may need work or the cause says that it is worked on although it looks settled.
     ///
     /// The index stays locked for reading until the queue knows: otherwise a slower thread with an older view could
     /// tell the queue to forget a key after a faster one added it. Locks are taken in the order index, routes, queue.
     pub fn enqueue(&self, name: &str, cause: EnqueueCause) {
+        self.enqueue_if(name, cause, |_| true);
+    }
+
+    /// As [`Self::enqueue`], if the attachment is the one that is asked for.
+    pub fn enqueue_if(&self, name: &str, cause: EnqueueCause, is_asked_for: impl FnOnce(&Attachment) -> bool) {
         let index = self.inner.index.read();
-        let Some(snapshot) = index.snapshot(name) else { return };
+        let snapshot = index.snapshot(name).filter(|found| is_asked_for(&found.attachment));
+        let Some(snapshot) = snapshot else { return };
         if let Some(route) = self.inner.routes.read().get(&snapshot.attachment.attacher) {
             route.enqueue_attachment(&snapshot, cause);
         }
@@ -295,16 +301,11 @@ impl Store {
 
     /// Takes the key of an attachment that is gone out of its driver's queue, unless another one of that driver has the name.
     fn forget_gone(&self, gone: &Attachment) {
-        if let Some(route) = self.inner.routes.read().get(&gone.attacher) {
-            (route.settled)(gone, NoAttemptReason::Gone);
-        }
         let index = self.inner.index.read();
         let known = index.attachments.get(&gone.name);
-        if known.is_some_and(|known| known.attacher == gone.attacher) {
-            return;
-        }
+        let is_named = known.is_some_and(|known| known.attacher == gone.attacher);
         if let Some(route) = self.inner.routes.read().get(&gone.attacher) {
-            route.queue.forget(&AttacherKey::Attachment(gone.name.clone()));
+            route.forget_gone(gone, is_named);
         }
     }
 

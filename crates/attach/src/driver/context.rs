@@ -6,8 +6,8 @@ use tokio::sync::{Notify, watch};
 
 use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
+use super::secret_waiters::SecretWaits;
 use super::shared_context::SharedContext;
-use super::waits::Waits;
 use crate::api::validated::DriverConfig;
 use crate::cache::{AttacherKey, Snapshot};
 use crate::decide::DriverFacts;
@@ -29,7 +29,8 @@ pub(super) struct DriverContext {
     /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
     pub live_release: tokio::sync::Mutex<()>,
     pub in_flight: InFlightCalls,
-    pub waits: Arc<Waits>,
+    /// The Secrets that attachments wait for.
+    pub secrets: Arc<SecretWaits>,
     /// Which failures are written on the attachments.
     pub failures: FailureWriteLimiter,
     pub lifecycles: LifecycleTraces,

@@ -11,8 +11,8 @@ use super::attempt::in_flight::InFlightCalls;
 use super::capability::is_confirmed_otherwise;
 use super::context::DriverContext;
 use super::queue_metrics::QueueMetrics;
+use super::secret_waiters::SecretWaits;
 use super::shared_context::SharedContext;
-use super::waits::Waits;
 use super::{reconcile_sync, release};
 use crate::api::validated::DriverConfig;
 use crate::apiserver::{RateLimit, Throttle};
@@ -65,15 +65,14 @@ impl Engine {
             .failures_per_second(Rate::from(FAILURES_PER_SECOND))
             .observer(Arc::new(observer))
             .build();
-        let waits = Arc::new(Waits::new(publisher.clone()));
+        let secrets = Arc::new(SecretWaits::new(queue.clone(), publisher.clone()));
         let (tracer, metrics) = (context.tracer.clone(), context.metrics.clone());
-        let lifecycles = LifecycleTraces::new(facts.clone(), tracer, metrics, config.clone());
-        let (pending, ended) = (lifecycles.clone(), waits.clone());
+        let lifecycles = LifecycleTraces::new(facts.clone(), queue.clone(), tracer, metrics, config.clone());
+        let (pending, waiting) = (lifecycles.clone(), secrets.clone());
         let route = Route {
-            forced: waits.forced.clone(),
-            settled: Arc::new(move |attachment, rest| {
-                ended.end(&attachment.name);
-                pending.end_settled(attachment, rest);
+            settled: Arc::new(move |attachment, rest, ended| {
+                waiting.ended(&ended);
+                pending.end_settled(attachment, rest, ended.lifecycle);
             }),
             facts: facts.clone(),
             config: config_name.clone(),
@@ -95,7 +94,7 @@ impl Engine {
             publisher,
             live_release: tokio::sync::Mutex::default(),
             in_flight: InFlightCalls::default(),
-            waits,
+            secrets,
             failures: FailureWriteLimiter::new(tokio::time::Instant::now()),
             lifecycles,
             capability_missed: Notify::new(),
@@ -155,7 +154,7 @@ impl csi_attacher_runtime::Engine for Engine {
         self.work.queue.set_backoff(backoff(config));
         self.api_limit.set(api_limit(config));
         let is_allowed = |secret: &SecretReference| config.publish_secrets.allows(&secret.namespace, &secret.name);
-        self.work.waits.secrets.keep_allowed(is_allowed);
+        self.work.secrets.keep_allowed(is_allowed);
         self.work.queue.wake_all(EnqueueCause::Config.into());
     }
 

@@ -15,12 +15,13 @@ mod role;
 mod rules;
 mod secret_waiters;
 mod shared_context;
-mod waits;
 
 pub use attempt::unfinished::UnfinishedPublishes;
 pub use role::AttachRole;
 pub use rules::Rules;
 pub use shared_context::SharedContext;
+
+pub(crate) use secret_waiters::{AwaitedSecret, Withheld};
 
 #[cfg(test)]
 mod attempt_tests;

@@ -7,13 +7,14 @@
 //! However many Secrets are missing, one task asks for one after the other, and leaves the limits of requests to the work.
 
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::KeyMemory;
 use crate::api::condition::ConditionReason;
 use crate::api::permissions;
 use crate::apiserver::{Requests, SecretEvent, pause_after};
@@ -30,19 +31,27 @@ const MAX_SECRETS: usize = 256;
 /// The shortest time from one read to the next, of any Secret.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The Secrets that attachments of one driver wait for.
-#[derive(Default)]
+/// The Secrets that attachments of one driver wait for. Who waits for which is remembered with the keys of the queue.
 pub(super) struct SecretWaits {
-    waiting: Arc<WaitingAttachments>,
+    queue: Queue<AttacherKey>,
+    publisher: DriverStateSender,
+    awaited: Arc<AwaitedSecrets>,
     poller: OnceLock<AbortOnDropHandle<()>>,
-    /// The attachments whose Secret may not be read or given to the driver. In an order, so that the first one is the same
-    /// each time.
-    withheld: Mutex<BTreeMap<Arc<str>, Withheld>>,
+    /// Held while it is published what is withheld: another attempt may know better a moment later.
+    publishing: Mutex<()>,
+}
+
+/// A Secret that an attachment waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AwaitedSecret {
+    reference: SecretReference,
+    /// The newest version that it was tried with or woken for.
+    tried: ResourceVersion,
 }
 
 /// Why an attachment is not given its Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Withheld {
+pub(crate) struct Withheld {
     secret: SecretReference,
     reason: ConditionReason,
     message: String,
@@ -75,19 +84,16 @@ impl Withheld {
 }
 
 #[derive(Default)]
-struct WaitingAttachments {
-    secrets: Mutex<BTreeMap<SecretReference, Awaited>>,
-    /// Notified of each change of `secrets`.
-    changed: Notify,
+struct AwaitedSecrets {
+    known: Mutex<BTreeMap<SecretReference, KnownSecret>>,
+    /// Notified when one more is waited for.
+    more: Notify,
 }
 
-/// A Secret that is waited for.
-struct Awaited {
-    /// Who waits, with the newest version of the Secret that it was tried with or woken for. In an order, so that a
-    /// simulation can be repeated.
-    names: BTreeMap<Arc<str>, ResourceVersion>,
+/// What is known of a Secret that is waited for.
+struct KnownSecret {
     /// The newest version that was seen.
-    known: ResourceVersion,
+    version: ResourceVersion,
     /// The last event that changed something.
     last_change: Option<SecretEvent>,
     /// The pause before the next read, which is due then.
@@ -95,214 +101,237 @@ struct Awaited {
     due: Instant,
 }
 
-impl Awaited {
+impl KnownSecret {
     fn new() -> Self {
         Self {
-            names: BTreeMap::new(),
-            known: ResourceVersion::default(),
+            version: ResourceVersion::default(),
             last_change: None,
             pause: None,
             due: Instant::now(),
         }
     }
 
-    /// Lets everything be tried at once that was not tried with the newest version; what the queue does not know any more
-    /// is forgotten.
-    fn wake(&mut self, queue: &Queue<AttacherKey>) {
-        let known = self.known;
-        self.names.retain(|name, tried| {
-            *tried >= known || {
-                *tried = known;
-                queue.wake(&AttacherKey::Attachment(name.clone()), EnqueueCause::Update.into())
-            }
-        });
-    }
-
-    fn take_in(&mut self, event: SecretEvent, queue: &Queue<AttacherKey>) {
+    /// Takes in what a read says. Answers with the version from which on an attachment need not be tried again, and whether the Secret
+    /// is another one than what was tried before, whatever its version; nothing when nothing changed.
+    fn take_in(&mut self, event: SecretEvent) -> Option<(ResourceVersion, bool)> {
         let is_change = event.is_news_after(self.last_change);
         let pause = pause_after(is_change, self.pause);
         self.pause = Some(pause);
         self.due = Instant::now() + pause;
         if !is_change {
-            return;
+            return None;
         }
         self.last_change = Some(event);
         match event {
             SecretEvent::State(version) => {
                 // The API server went back to an older state: nobody has tried with what the Secret is now.
-                if version < self.known {
-                    self.names
-                        .values_mut()
-                        .for_each(|tried| *tried = ResourceVersion::default());
-                }
-                self.known = version;
-                self.wake(queue);
+                let is_another = version < self.version;
+                self.version = version;
+                Some((version, is_another))
             }
             // One that comes back has a newer version.
-            SecretEvent::Gone | SecretEvent::Unknown => {}
+            SecretEvent::Gone | SecretEvent::Unknown => None,
             // Once it may be read again, it is to be tried whatever its version.
             SecretEvent::Forbidden => {
-                self.known = ResourceVersion::default();
-                self.names.values_mut().for_each(|tried| *tried = self.known);
+                self.version = ResourceVersion::default();
+                Some((self.version, true))
             }
         }
     }
 }
 
 impl SecretWaits {
+    /// For the keys of this queue. What is withheld is shown in the status of the AttacherConfig.
+    pub fn new(queue: Queue<AttacherKey>, publisher: DriverStateSender) -> Self {
+        Self {
+            queue,
+            publisher,
+            awaited: Arc::default(),
+            poller: OnceLock::new(),
+            publishing: Mutex::default(),
+        }
+    }
+
     /// An attachment failed with this version of a Secret, or without it. It waits for no other one any more.
     pub fn wait(
         &self,
         requests: &Requests,
-        queue: &Queue<AttacherKey>,
         reference: &SecretReference,
-        name: &Arc<str>,
+        key: &AttacherKey,
         tried: Option<ResourceVersion>,
     ) {
-        self.keep(name, Some(reference));
-        let mut secrets = self.waiting.secrets.lock();
-        if !secrets.contains_key(reference) && secrets.len() >= MAX_SECRETS {
-            return;
-        }
-        let awaited = secrets.entry(reference.clone()).or_insert_with(Awaited::new);
-        let newest = awaited.names.entry(name.clone()).or_default();
-        *newest = tried.unwrap_or_default().max(*newest);
-        // The Secret may have been seen to be fixed while the attempt was on its way.
-        awaited.wake(queue);
-        drop(secrets);
-        self.waiting.changed.notify_one();
-        self.poller.get_or_init(|| {
-            let polling = poll(self.waiting.clone(), requests.for_polls(), queue.clone());
-            AbortOnDropHandle::new(schedule::spawn(polling))
-        });
-    }
-
-    /// Ends the wait of an attachment for all Secrets but this one.
-    fn keep(&self, name: &str, reference: Option<&SecretReference>) {
-        self.retain(|known, awaited| {
-            if Some(known) != reference {
-                awaited.names.remove(name);
+        let version = {
+            let mut known = self.awaited.known.lock();
+            if !known.contains_key(reference) && known.len() >= MAX_SECRETS {
+                self.queue.remember(key, |memory| memory.secret = None);
+                return;
             }
-            !awaited.names.is_empty()
+            known.entry(reference.clone()).or_insert_with(KnownSecret::new).version
+        };
+        let is_newer = self.queue.remember(key, |memory| {
+            let before = memory.secret.take().filter(|known| known.reference == *reference);
+            let tried = tried
+                .unwrap_or_default()
+                .max(before.map_or_else(ResourceVersion::default, |known| known.tried));
+            memory.secret = Some(AwaitedSecret {
+                reference: reference.clone(),
+                tried: tried.max(version),
+            });
+            tried < version
+        });
+        // The Secret may have been seen to be fixed while the attempt was on its way.
+        if is_newer == Some(true) {
+            self.queue.wake(key, EnqueueCause::Update.into());
+        }
+        self.awaited.more.notify_one();
+        self.poller.get_or_init(|| {
+            let polling = poll(self.awaited.clone(), requests.for_polls(), self.queue.clone());
+            AbortOnDropHandle::new(schedule::spawn(polling))
         });
     }
 
     /// Ends the wait for Secrets that the driver may not be given any more. Who waits for one is to be tried again.
     pub fn keep_allowed(&self, is_allowed: impl Fn(&SecretReference) -> bool) {
-        self.retain(|known, _| is_allowed(known));
-    }
-
-    fn retain(&self, keep: impl FnMut(&SecretReference, &mut Awaited) -> bool) {
-        let mut secrets = self.waiting.secrets.lock();
-        let before = secrets.len();
-        secrets.retain(keep);
-        let fewer = secrets.len() < before;
-        drop(secrets);
-        if fewer {
-            self.waiting.changed.notify_one();
-        }
+        self.queue.remember_all(|_, memory| {
+            memory.secret.take_if(|awaited| !is_allowed(&awaited.reference));
+        });
     }
 
     /// Takes in which Secret the next call about an attachment needs, or why it is not given it, as far as is known by now:
     /// it waits for no other one.
-    pub fn needs(&self, name: &str, needed: &Result<Option<&SecretReference>, Refusal>, publisher: &DriverStateSender) {
-        self.keep(name, needed.as_ref().ok().copied().flatten());
+    pub fn needs(&self, key: &AttacherKey, needed: &Result<Option<&SecretReference>, Refusal>) {
+        let secret = needed.as_ref().ok().copied().flatten();
         let still = |known: &Withheld| match needed {
             Ok(secret) => known.reason == ConditionReason::SecretForbidden && *secret == Some(&known.secret),
             Err(refusal) => Withheld::not_allowed(refusal).as_ref() == Some(known),
         };
-        self.publish(publisher, |withheld| {
-            let is_over = withheld.get(name).is_some_and(|known| !still(known));
-            is_over && withheld.remove(name).is_some()
+        let is_over = self.queue.remember(key, |memory| {
+            memory.secret.take_if(|awaited| Some(&awaited.reference) != secret);
+            memory.withheld.take_if(|known| !still(known)).is_some()
         });
+        if is_over == Some(true) {
+            self.publish();
+        }
     }
 
     /// Whether an attachment waits for a Secret, or is denied one.
-    pub fn concern(&self, name: &str) -> bool {
-        let is_waiting = |awaited: &Awaited| awaited.names.contains_key(name);
-        self.withheld.lock().contains_key(name) || self.waiting.secrets.lock().values().any(is_waiting)
+    pub fn concern(&self, key: &AttacherKey) -> bool {
+        let concerns = self
+            .queue
+            .remember(key, |memory| memory.secret.is_some() || memory.withheld.is_some());
+        concerns == Some(true)
     }
 
-    /// An attachment is settled, or gone.
-    pub fn end(&self, name: &str, publisher: &DriverStateSender) {
-        self.needs(name, &Ok(None), publisher);
+    /// An attempt has settled an attachment, or found that it is gone.
+    pub fn end(&self, key: &AttacherKey) {
+        self.needs(key, &Ok(None));
+    }
+
+    /// An attachment has left the queue, of which this was remembered.
+    pub fn ended(&self, memory: &KeyMemory) {
+        if memory.withheld.is_some() {
+            self.publish();
+        }
     }
 
     /// Takes in whether an attempt at an attachment was denied its Secret.
-    pub fn learn(&self, name: &str, denied: Option<&Withheld>, publisher: &DriverStateSender) {
-        self.publish(publisher, |withheld| {
-            let before = match denied {
-                Some(denied) => withheld.insert(name.into(), denied.clone()),
-                None => withheld.remove(name),
-            };
-            before.as_ref() != denied
+    pub fn learn(&self, key: &AttacherKey, denied: Option<&Withheld>) {
+        let is_news = self.queue.remember(key, |memory| {
+            let is_news = memory.withheld.as_ref() != denied;
+            memory.withheld = denied.cloned();
+            is_news
         });
+        if is_news == Some(true) {
+            self.publish();
+        }
     }
 
-    /// Publishes what is withheld now, if `change` changes anything.
-    fn publish(&self, publisher: &DriverStateSender, change: impl FnOnce(&mut BTreeMap<Arc<str>, Withheld>) -> bool) {
-        // Held while it is published: another attempt may know better a moment later.
-        let mut withheld = self.withheld.lock();
-        if !change(&mut withheld) {
-            return;
-        }
-        publisher.withheld(withheld.values().next().map(|first| WithheldSecrets {
-            reason: first.reason,
-            message: first.message.clone(),
-            attachments: withheld.len(),
-        }));
+    /// Publishes what is withheld now: how many, and the first by name, so that it is the same each time.
+    fn publish(&self) {
+        let _publishing = self.publishing.lock();
+        let mut withheld: BTreeMap<AttacherKey, Withheld> = BTreeMap::new();
+        let mut attachments = 0;
+        self.queue.remember_all(|key, memory| {
+            let Some(of_key) = &memory.withheld else { return };
+            attachments += 1;
+            if withheld.first_key_value().is_none_or(|(first, _)| key < first) {
+                withheld = BTreeMap::from([(key.clone(), of_key.clone())]);
+            }
+        });
+        self.publisher
+            .withheld(withheld.into_values().next().map(|first| WithheldSecrets {
+                reason: first.reason,
+                message: first.message,
+                attachments,
+            }));
     }
 }
 
-impl WaitingAttachments {
-    /// The Secret that is to be read next, and when.
-    fn next(&self) -> Option<(Instant, SecretReference)> {
-        let secrets = self.secrets.lock();
-        let next = secrets.iter().min_by_key(|(_, awaited)| awaited.due)?;
-        Some((next.1.due, next.0.clone()))
+impl AwaitedSecrets {
+    /// The Secret that is to be read next, and when. What nobody waits for any more is forgotten.
+    fn next(&self, queue: &Queue<AttacherKey>) -> Option<(Instant, SecretReference)> {
+        let mut known = self.known.lock();
+        let mut awaited = BTreeSet::new();
+        queue.remember_all(|_, memory| {
+            if let Some(secret) = &memory.secret
+                && !awaited.contains(&secret.reference)
+            {
+                awaited.insert(secret.reference.clone());
+            }
+        });
+        known.retain(|reference, _| awaited.contains(reference));
+        let (reference, next) = known.iter().min_by_key(|(_, secret)| secret.due)?;
+        Some((next.due, reference.clone()))
     }
 
-    /// Resolves when nobody waits for this Secret any more.
-    async fn ended(&self, reference: &SecretReference) {
-        while self.secrets.lock().contains_key(reference) {
-            self.changed.notified().await;
-        }
-    }
-
+    /// Lets everything be tried at once that was not tried with the newest version.
     fn take_in(&self, reference: &SecretReference, event: SecretEvent, queue: &Queue<AttacherKey>) {
-        let mut secrets = self.secrets.lock();
-        let Some(awaited) = secrets.get_mut(reference) else {
-            return;
-        };
-        awaited.take_in(event, queue);
-        if awaited.names.is_empty() {
-            secrets.remove(reference);
+        let change = self
+            .known
+            .lock()
+            .get_mut(reference)
+            .and_then(|known| known.take_in(event));
+        let Some((version, is_another)) = change else { return };
+        let mut outdated = Vec::new();
+        queue.remember_all(|key, memory| {
+            let Some(awaited) = memory.secret.as_mut().filter(|awaited| awaited.reference == *reference) else {
+                return;
+            };
+            if is_another {
+                awaited.tried = ResourceVersion::default();
+            }
+            if awaited.tried < version {
+                awaited.tried = version;
+                outdated.push(key.clone());
+            }
+        });
+        // In an order, so that a simulation can be repeated.
+        outdated.sort();
+        for key in &outdated {
+            queue.wake(key, EnqueueCause::Update.into());
         }
     }
 }
 
 /// Reads the metadata of one Secret after the other while attachments wait for any.
-async fn poll(waiting: Arc<WaitingAttachments>, requests: Requests, queue: Queue<AttacherKey>) {
+async fn poll(awaited: Arc<AwaitedSecrets>, requests: Requests, queue: Queue<AttacherKey>) {
     let mut not_before = Instant::now();
     loop {
-        let Some((due, reference)) = waiting.next() else {
-            waiting.changed.notified().await;
+        let Some((due, reference)) = awaited.next(&queue) else {
+            awaited.more.notified().await;
             continue;
         };
         let at = due.max(not_before);
         if at > Instant::now() {
             tokio::select! {
                 biased;
-                () = waiting.changed.notified() => {}
+                () = awaited.more.notified() => {}
                 () = sleep_until(at) => {}
             }
             continue;
         }
-        tokio::select! {
-            biased;
-            () = waiting.ended(&reference) => {}
-            event = SecretEvent::poll(&requests, &reference) => waiting.take_in(&reference, event, &queue),
-        }
+        let event = SecretEvent::poll(&requests, &reference).await;
+        awaited.take_in(&reference, event, &queue);
         not_before = Instant::now() + POLL_INTERVAL;
     }
 }

@@ -16,9 +16,7 @@ mod root_span;
 mod start;
 
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 
 use crate::api::validated::DriverConfig;
@@ -26,16 +24,13 @@ use crate::cache::{AttacherKey, NoAttemptReason, Snapshot};
 use crate::clock;
 use crate::decide::DriverFacts;
 use crate::objects::{Attachment, Operation, Volume};
-use crate::queue::Run;
+use crate::queue::{Queue, Run};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::{Span, Tracer};
 use crate::telemetry::{Redaction, SpanContext};
 pub(crate) use lifecycle::{AttemptResult, PublishParameters};
 use lifecycle::{Lifecycle, LifecycleOutcome};
 use recent::RecentContexts;
-
-/// Lifecycles that are remembered at the same time; of those beyond, each attempt stands for itself in the same trace.
-const MAX_LIFECYCLES: usize = 100_000;
 
 /// A lifecycle that is being worked on.
 pub(crate) type SharedLifecycle = Arc<Mutex<Lifecycle>>;
@@ -49,10 +44,8 @@ struct LifecycleTracesInner {
     tracer: Tracer,
     metrics: Metrics,
     config: watch::Receiver<Arc<DriverConfig>>,
-    /// By the name of the attachment.
-    pending: Mutex<HashMap<Arc<str>, SharedLifecycle>>,
-    /// How many there are, to be read without the lock.
-    count: AtomicUsize,
+    /// It remembers the lifecycle of each key.
+    queue: Queue<AttacherKey>,
     /// The last detach of each volume.
     detached: Mutex<RecentContexts>,
 }
@@ -78,17 +71,17 @@ impl AttemptTrace {
 impl LifecycleTraces {
     pub fn new(
         facts: Arc<DriverFacts>,
+        queue: Queue<AttacherKey>,
         tracer: Tracer,
         metrics: Metrics,
         config: watch::Receiver<Arc<DriverConfig>>,
     ) -> Self {
         Self(Arc::new(LifecycleTracesInner {
             facts,
+            queue,
             tracer,
             metrics,
             config,
-            pending: Mutex::default(),
-            count: AtomicUsize::new(0),
             detached: Mutex::default(),
         }))
     }
@@ -171,8 +164,7 @@ impl LifecycleTraces {
         settings: &DriverConfig,
     ) -> SharedLifecycle {
         let attachment = &snapshot.attachment;
-        let known = self.0.pending.lock().get(&attachment.name).cloned();
-        if let Some(known) = known {
+        if let Some(known) = self.known(&attachment.name) {
             let mut lifecycle = known.lock();
             if lifecycle.is_for(snapshot) {
                 lifecycle.subject = lifecycle::without_neighbours(snapshot);
@@ -188,12 +180,22 @@ impl LifecycleTraces {
         lifecycle.links.extend(self.attach_links(&lifecycle));
         lifecycle.sampled = tracer.samples(lifecycle.own.trace_id);
         let handle = Arc::new(Mutex::new(lifecycle));
-        let mut pending = self.0.pending.lock();
-        if pending.len() < MAX_LIFECYCLES {
-            pending.insert(attachment.name.clone(), handle.clone());
-            self.0.count.store(pending.len(), Ordering::Relaxed);
-        }
+        self.remember(&attachment.name, &handle);
         handle
+    }
+
+    /// The lifecycle that is remembered of an attachment.
+    fn known(&self, name: &Arc<str>) -> Option<SharedLifecycle> {
+        let key = AttacherKey::Attachment(name.clone());
+        self.0.queue.remember(&key, |memory| memory.lifecycle.clone()).flatten()
+    }
+
+    /// Remembers a lifecycle for as long as its attachment is not settled.
+    fn remember(&self, name: &Arc<str>, handle: &SharedLifecycle) {
+        let key = AttacherKey::Attachment(name.clone());
+        self.0
+            .queue
+            .remember(&key, |memory| memory.lifecycle = Some(handle.clone()));
     }
 
     /// What an attach follows on: the last detach of its volume.
@@ -247,29 +249,32 @@ impl LifecycleTraces {
         }
     }
 
-    /// Takes in that an attachment needs no attempt any more.
-    pub fn end_settled(&self, attachment: &Attachment, rest: NoAttemptReason) {
-        if self.0.count.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let known = self.0.pending.lock().get(&attachment.name).cloned();
-        let Some(handle) = known else { return };
+    /// Takes in that an attachment needs no attempt any more, of which this was remembered.
+    pub fn end_settled(&self, attachment: &Attachment, rest: NoAttemptReason, remembered: Option<SharedLifecycle>) {
+        let Some(handle) = remembered else { return };
         let outcome = {
             let lifecycle = handle.lock();
-            if lifecycle.running || *lifecycle.subject.attachment.uid != *attachment.uid {
+            if lifecycle.running {
                 // The attempt that runs observes by itself.
-                return;
+                drop(lifecycle);
+                return self.remember(&attachment.name, &handle);
             }
-            lifecycle.outcome_after((rest == NoAttemptReason::Settled).then_some(attachment), &self.0.facts)
+            let is_same = *lifecycle.subject.attachment.uid == *attachment.uid;
+            let known = (is_same && rest == NoAttemptReason::Settled).then_some(attachment);
+            lifecycle.outcome_after(known, &self.0.facts)
         };
-        if let Some(outcome) = outcome {
-            self.end_lifecycle(&handle, outcome);
+        match outcome {
+            Some(outcome) => self.end_lifecycle(&handle, outcome),
+            None => self.remember(&attachment.name, &handle),
         }
     }
 
     /// Ends all lifecycles: the AttacherConfig is removed.
     pub fn end_all(&self) {
-        let all: Vec<SharedLifecycle> = self.0.pending.lock().values().cloned().collect();
+        let mut all: Vec<SharedLifecycle> = Vec::new();
+        self.0
+            .queue
+            .remember_all(|_, memory| all.extend(memory.lifecycle.take()));
         for handle in all {
             self.end_lifecycle(&handle, LifecycleOutcome::Aborted(lifecycle::ABANDONED));
         }
@@ -285,11 +290,9 @@ impl LifecycleTraces {
             }
             lifecycle.subject.attachment.name.clone()
         };
-        let mut pending = self.0.pending.lock();
-        if pending.get(&name).is_some_and(|known| Arc::ptr_eq(known, handle)) {
-            pending.remove(&name);
-            self.0.count.store(pending.len(), Ordering::Relaxed);
-        }
+        let is_this = |known: &mut SharedLifecycle| Arc::ptr_eq(known, handle);
+        let key = AttacherKey::Attachment(name);
+        self.0.queue.remember(&key, |memory| memory.lifecycle.take_if(is_this));
     }
 
     /// What a line about an attachment names while no attempt is made: the root of its lifecycle.
@@ -298,8 +301,7 @@ impl LifecycleTraces {
         if !tracer.is_enabled() {
             return None;
         }
-        let known = self.0.pending.lock().get(&snapshot.attachment.name).cloned();
-        if let Some(known) = known {
+        if let Some(known) = self.known(&snapshot.attachment.name) {
             let lifecycle = known.lock();
             if lifecycle.is_for(snapshot) {
                 return Some(lifecycle.root_context());
@@ -311,6 +313,10 @@ impl LifecycleTraces {
     /// How many lifecycles are remembered.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.0.pending.lock().len()
+        let mut count = 0;
+        self.0
+            .queue
+            .remember_all(|_, memory| count += usize::from(memory.lifecycle.is_some()));
+        count
     }
 }

@@ -233,13 +233,13 @@ async fn wake_all_wakes_in_the_order_of_the_holds() {
 #[tokio::test(start_paused = true)]
 async fn forget_drops_what_waits() {
     let queue = queue();
-    assert!(!queue.forget(&"a"));
+    assert!(queue.forget(&"a").is_none());
     queue.add(item("a", 1));
-    assert!(queue.forget(&"a"));
+    assert!(queue.forget(&"a").is_some());
     assert!(take(&queue).is_none());
     queue.add(item("a", 1));
     fail(&queue);
-    assert!(queue.forget(&"a"));
+    assert!(queue.forget(&"a").is_some());
     assert_eq!((queue.failures(&"a"), queue.is_empty()), (0, true));
     assert!(timeout(600 * SECOND, queue.next()).await.is_err());
 }
@@ -257,7 +257,7 @@ async fn forget_during_a_run_takes_hold_when_it_ends() {
         queue.add(item("a", 1));
         let run = take(&queue).unwrap();
         queue.add(item("a", 2));
-        assert!(queue.forget(&"a"));
+        assert!(queue.forget(&"a").is_some());
         run.finish(verdict);
         assert!(queue.is_empty(), "{verdict:?}");
 

@@ -198,7 +198,7 @@ fn a_rate_with_an_odd_interval_is_rounded_to_the_slower_side() {
     let rng = fastrand::Rng::with_seed(1);
     let mut state = QueueState::<u8>::new(super::plain_backoff(), limits, rng, Arc::new(NoObserver), now);
     for key in 0..5 {
-        state.add(Item::new(key, ATTACH, 0), now);
+        state.add(Item::new(key, ATTACH, 0), |_| (), now);
     }
     let mut starts = |nanos| {
         let now = now + Duration::from_nanos(nanos);

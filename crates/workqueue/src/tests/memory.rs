@@ -27,7 +27,11 @@ fn state() -> (QueueState<u32>, Instant) {
 fn settled_keys_leave_nothing_behind() {
     let (mut state, now) = state();
     for key in 0..50_000 {
-        state.add(Item::new(key, ATTACH, 0).in_group(format!("node-{}", key % 500)), now);
+        state.add(
+            Item::new(key, ATTACH, 0).in_group(format!("node-{}", key % 500)),
+            |_| (),
+            now,
+        );
     }
     let mut runs = Vec::new();
     while let NextRun::Run(run) = state.next(now) {
@@ -44,20 +48,20 @@ fn settled_keys_leave_nothing_behind() {
 #[test]
 fn holding_a_key_often_costs_no_more_than_holding_it_once() {
     let (mut state, mut now) = state();
-    state.add(Item::new(1, ATTACH, 0), now);
+    state.add(Item::new(1, ATTACH, 0), |_| (), now);
     for round in 0..10_000_u64 {
         let NextRun::Run(run) = state.next(now) else {
             panic!("woken in each round")
         };
         state.finish(&run, RunResult::Failed, now);
         // With the inputs that failed.
-        state.add(Item::new(1, ATTACH, run.fingerprint()), now);
+        state.add(Item::new(1, ATTACH, run.fingerprint()), |_| (), now);
         assert_eq!((state.held().len(), state.len()), (1, 1));
         now += SECOND / 10;
         if round % 2 == 0 {
             state.wake(&1, CauseCode::default(), now);
         } else {
-            state.add(Item::new(1, ATTACH, round), now);
+            state.add(Item::new(1, ATTACH, round), |_| (), now);
         }
     }
     state.forget(&1);

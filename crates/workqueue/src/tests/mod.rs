@@ -9,6 +9,7 @@ mod model;
 mod order;
 mod pace;
 mod panics;
+mod remembered;
 mod snapshots;
 mod stress;
 mod waiting;
@@ -18,7 +19,13 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tokio::task::coop::unconstrained;
 
-use super::{Backoff, Builder, Item, Key, Lane, LaneLimits, Queue, QueueLimits, Rate, RunResult, Ticket};
+use super::{Backoff, Builder, Item, Key, Lane, LaneLimits, Queue, QueueLimits, Rate, Remembered, RunResult, Ticket};
+
+/// What is remembered of these keys: a number.
+macro_rules! keys {
+    ($($key:ty),+) => { $(impl Remembered for $key { type Memory = u32; })+ };
+}
+keys!(String, u8, i32, u32, usize);
 
 pub(super) const ATTACH: Lane = Lane::new(0);
 pub(super) const DETACH: Lane = Lane::new(1);

@@ -17,7 +17,7 @@ use futures::FutureExt as _;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{AttacherKey, CacheChange, CacheRules, CachedKind, ForcedAttachments, Index, Registration, Route, Store};
+use super::{AttacherKey, CacheChange, CacheRules, CachedKind, Index, Registration, Route, Store};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::objects::{
     Attachment, CsiNode, Finalizers, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
@@ -81,8 +81,7 @@ fn route(driver: &str) -> Route {
         facts: Arc::new(facts(driver)),
         config: format!("config-of-{driver}").into(),
         queue: Builder::new(Backoff::default()).build(),
-        forced: ForcedAttachments::default(),
-        settled: Arc::new(|_, _| {}),
+        settled: Arc::new(|_, _, _| {}),
     }
 }
 

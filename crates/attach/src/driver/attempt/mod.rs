@@ -1,7 +1,6 @@
 //! One attempt at a VolumeAttachment: the effects of [`Attempt`], which decides what is done next.
 
 pub(super) mod attachment_map;
-pub(super) mod detach_waits;
 pub(super) mod events;
 pub(super) mod evidence;
 pub(super) mod failure_writes;
@@ -18,15 +17,18 @@ use std::time::Duration;
 
 use csi_attacher_model::attempt::{Attempt, Verdict};
 use futures::{StreamExt, stream};
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::context::DriverContext;
 use super::secret_waiters::Withheld;
-use crate::api::validated::DriverConfig;
+use crate::api::validated::{DriverConfig, Timeouts};
+use crate::apiserver::SecretData;
 use crate::cache::{AttacherKey, EnqueueCause, observe};
-use crate::decide::patch::WriteTarget;
 use crate::decide::{self, Observed, Policy, SecretState};
 use crate::queue::{Run, RunResult};
-use detach_waits::longest_hold;
+use crate::schedule;
+use in_flight::CallInFlight;
 pub(super) use requests::{apply_response, apply_write_response};
 use shell::Shell;
 
@@ -34,29 +36,33 @@ use shell::Shell;
 pub(super) const LIST_REST: Duration = Duration::from_millis(200);
 /// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
 pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
+/// The longest that an attach is held back, whatever the deadlines are.
+const LONGEST_HOLD: Duration = Duration::from_mins(2);
 /// How many Publishes that a former engine left are checked in parallel.
 const RESUMED_AT_ONCE: usize = 10;
 
 pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &Arc<str>) -> RunResult {
-    work.waits.calls.end(name);
+    drop(work.queue.remember(run.key(), |memory| memory.call.take()));
     let config = work.config.borrow().clone();
     let mut attempt = Attempt::new(name.clone(), policy(work, &config));
     let mut shell = Shell::new(work, Some(run), name.clone(), config);
     let verdict = shell.perform(&mut attempt).await;
-    let result = take_verdict(&mut shell, &attempt, verdict);
+    let result = take_verdict(&mut shell, run.key(), &attempt, verdict);
     shell.end_span();
     work.queue.settle_rate(run, shell.calls);
-    settle_waits(&shell, &attempt, result);
+    settle_waits(&shell, run.key(), &attempt, result);
     result
 }
 
 /// What an end means for the queue, and what is waited for until the next attempt.
-fn take_verdict(shell: &mut Shell<'_>, attempt: &Attempt, verdict: Verdict) -> RunResult {
-    let (work, name) = (shell.work, &shell.name.clone());
-    let exists = |name: &str| work.context.store.attachment(name).is_some();
+fn take_verdict(shell: &mut Shell<'_>, key: &AttacherKey, attempt: &Attempt, verdict: Verdict) -> RunResult {
+    let work = shell.work;
     let timeouts = work.config.borrow().timeouts.clone();
     let hold = |other: &str, done: &str| {
-        let rest = work.waits.holds.start(name, longest_hold(&timeouts), exists);
+        let since = work
+            .queue
+            .remember(key, |memory| *memory.held_back_since.get_or_insert_with(Instant::now));
+        let rest = longest_hold(&timeouts).saturating_sub(since.map(|since| since.elapsed()).unwrap_or_default());
         if let Some(snapshot) = attempt.snapshot() {
             report::report_detach_wait(work, snapshot, other, done, rest);
         }
@@ -67,7 +73,7 @@ fn take_verdict(shell: &mut Shell<'_>, attempt: &Attempt, verdict: Verdict) -> R
         Verdict::Failed => RunResult::Failed,
         Verdict::FailedWith(fingerprint) => RunResult::FailedWith { fingerprint },
         Verdict::OfAnotherRun => {
-            work.context.store.enqueue(name, EnqueueCause::Delete);
+            work.context.store.enqueue(&shell.name, EnqueueCause::Delete);
             RunResult::Requeue
         }
         Verdict::AwaitLists => RunResult::RequeueAfter(LIST_REST),
@@ -80,12 +86,29 @@ fn take_verdict(shell: &mut Shell<'_>, attempt: &Attempt, verdict: Verdict) -> R
                 Some(other) => hold(&other, "attached to"),
             };
             if let Some(occupied) = shell.occupied.take() {
-                work.waits.calls.wait(name, occupied, work.queue.clone());
+                wake_after(work, key, occupied);
             }
             RunResult::RequeueAfter(rest)
         }
         Verdict::LeaseLost => RunResult::RequeueAfter(LEASE_LOST_REST),
     }
+}
+
+/// Has an attachment tried again after a call. It waits for one at most.
+fn wake_after(work: &DriverContext, key: &AttacherKey, call: CallInFlight) {
+    let (queue, waiting) = (work.queue.clone(), key.clone());
+    let task = schedule::spawn(async move {
+        call.wait_finished().await;
+        queue.wake(&waiting, EnqueueCause::Retry.into());
+    });
+    let wait = AbortOnDropHandle::new(task);
+    work.queue.remember(key, |memory| memory.call = Some(wait));
+}
+
+/// How long an attach is held back for another node. A detach has its answer within its deadline, or a failure, after which
+/// nobody waits for it; what is taken back after a Publish is given the same time.
+pub(super) fn longest_hold(timeouts: &Timeouts) -> Duration {
+    timeouts.unpublish.min(LONGEST_HOLD)
 }
 
 /// Looks again at what the former engine of the driver left unfinished. Their places are taken at once, so that nobody calls for
@@ -134,40 +157,34 @@ fn policy(work: &DriverContext, config: &DriverConfig) -> Policy {
 
 /// Takes in what the attachment waits for after the attempt, and shows in the status of the AttacherConfig whether that
 /// is a Secret which the driver is not given.
-fn settle_waits(shell: &Shell<'_>, attempt: &Attempt, result: RunResult) {
-    let (work, waits, name) = (shell.work, &shell.work.waits, &shell.name);
+fn settle_waits(shell: &Shell<'_>, key: &AttacherKey, attempt: &Attempt, result: RunResult) {
+    let (work, secrets) = (shell.work, &shell.work.secrets);
     if result == RunResult::Done {
-        return waits.end(name);
+        return secrets.end(key);
     }
     let needed = attempt.needed_secret();
     let denied = attempt.denied_secret().map(Withheld::of);
     // An attempt that did not get as far as the Secret learned nothing about it.
     if needed.is_some() || denied.is_some() {
-        waits.secrets.learn(name, denied.as_ref(), &work.publisher);
+        secrets.learn(key, denied.as_ref());
     }
     let failed = matches!(result, RunResult::Failed | RunResult::FailedWith { .. });
     if let Some((reference, _)) = needed.filter(|_| failed) {
-        let tried = shell.secret_for(reference).map(|secret| secret.version());
-        let (requests, queue) = (&work.context.requests, &work.queue);
-        waits.secrets.wait(requests, queue, reference, name, tried);
+        let tried = shell.secret_for(reference).map(SecretData::version);
+        secrets.wait(&work.context.requests, reference, key, tried);
     }
-    // Asked after the wait began: who takes in the end of the attachment from here on ends it.
-    let store = &work.context.store;
-    if store.version(&WriteTarget::Attachment(name.clone())).is_none() {
-        return waits.end(name);
-    }
-    if !waits.secrets.concern(name) {
+    if !secrets.concern(key) {
         return;
     }
-    let Some(snapshot) = store.attachment(name) else {
-        return waits.end(name);
+    // Asked after the wait began: who takes in the end of the attachment from here on ends it.
+    let Some(snapshot) = work.context.store.attachment(&shell.name) else {
+        return secrets.end(key);
     };
     let policy = policy(work, &shell.config);
+    let forced = work.queue.remember(key, |memory| memory.forces(&snapshot.attachment));
     let observed = Observed {
-        forced: waits.forced.contains(&snapshot.attachment),
+        forced: forced == Some(true),
         ..observe(&snapshot, &work.facts, &policy, SecretState::NotLoaded)
     };
-    waits
-        .secrets
-        .needs(name, &decide::publish_secret(&observed), &work.publisher);
+    secrets.needs(key, &decide::publish_secret(&observed));
 }

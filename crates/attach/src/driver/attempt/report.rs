@@ -7,7 +7,7 @@ use super::super::context::DriverContext;
 use super::super::queue_metrics::queue_name;
 use super::events;
 use super::shell::Shell;
-use crate::apiserver::ApiErrorKind;
+use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::cache::{self, AttacherKey, Snapshot};
 use crate::clock;
 use crate::decide::patch::WriteTarget;
@@ -17,7 +17,7 @@ use crate::queue::{Run, Trigger};
 use crate::telemetry::Span;
 use crate::telemetry::names::{self, attr, error_type};
 use crate::traces::{AttemptResult, attributes};
-use csi_attacher_model::attempt::{Attempt, FailureCause, LeaseLost, Note, Undone, Vanished};
+use csi_attacher_model::attempt::{Attempt, FailureCause, LeaseLost, Note, Publish, Undone, Vanished};
 use csi_attacher_runtime::state::FailureRecord;
 
 /// What the span of an attempt has from its start.
@@ -54,33 +54,9 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, note: Note) {
             ?reason,
             "nothing to do"
         ),
-        Note::LeaseLost(lost @ LeaseLost::NotStarted) => {
-            traced!(
-                debug,
-                shell.span,
-                driver = &*driver,
-                VolumeAttachment = &*name,
-                "{lost}"
-            );
-        }
-        Note::LeaseLost(lost @ LeaseLost::Cancelled) => {
-            traced!(warn, shell.span, driver = &*driver, VolumeAttachment = &*name, "{lost}");
-            shell.span.fail(error_type::OTHER, &lost.to_string());
-        }
+        Note::LeaseLost(lost) => lease_lost(shell, lost),
         Note::Prepared(target) => prepared_write(shell, snapshot, &target),
-        Note::Retracted(place, error) => {
-            let place = place.borrow();
-            traced!(
-                info,
-                shell.span,
-                driver = &*driver,
-                VolumeAttachment = &*name,
-                volumeHandle = place.volume_id,
-                nodeID = place.node_id,
-                error,
-                "unpublished the volume from the node of an earlier attempt"
-            );
-        }
+        Note::Retracted(place, error) => retracted(shell, place.borrow(), error.as_deref()),
         Note::Detaches(places) => events::node_gone(shell, snapshot, &places),
         Note::Orphaned(place, answer) => orphaned(shell, snapshot, place.borrow(), &answer),
         Note::Confirmed(place) => confirmed(shell, snapshot, place.borrow()),
@@ -94,18 +70,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, note: Note) {
         Note::ReleasedOnRequest(request, basis) => released_on_request(shell, snapshot, &request, basis),
         Note::ReleaseRefused(refusal) => release_refused(shell, snapshot, &refusal),
         Note::Failed { about, failure, cause } => failed(shell, &about, &failure, cause),
-        Note::FailureNotSaved(error) => {
-            // That the API server is out of order, or the object is gone, is reported elsewhere.
-            let is_refused = matches!(
-                error.kind,
-                ApiErrorKind::Forbidden | ApiErrorKind::Refused | ApiErrorKind::NotKept
-            );
-            if is_refused {
-                traced!(warn, shell.span, driver = &*driver, VolumeAttachment = &*name, %error, "could not save the error on the VolumeAttachment");
-            } else {
-                traced!(debug, shell.span, driver = &*driver, VolumeAttachment = &*name, %error, "could not save the error on the VolumeAttachment");
-            }
-        }
+        Note::FailureNotSaved(error) => failure_not_saved(shell, &error),
         Note::CapabilityMissed => shell.work.capability_missed.notify_one(),
         Note::RecordBegins | Note::RecordKnown | Note::Unfinished | Note::Undo(_) => {}
     }
@@ -117,7 +82,6 @@ fn undo(shell: &mut Shell<'_>, attempt: &Attempt, undone: Undone) {
         return;
     };
     let (driver, name) = (&*shell.work.facts.name, &*shell.name);
-    let (volume_id, node_id) = (publish.place.borrow().volume_id, publish.place.borrow().node_id);
     match undone {
         Undone::CannotRead(error, pause) => traced!(
             warn,
@@ -148,50 +112,94 @@ fn undo(shell: &mut Shell<'_>, attempt: &Attempt, undone: Undone) {
             shell.span,
             driver,
             VolumeAttachment = name,
-            volumeHandle = volume_id,
+            volumeHandle = publish.place.borrow().volume_id,
             error = failure.message,
             next_try_seconds = pause.as_secs(),
             "cannot detach the volume of a deleted VolumeAttachment"
         ),
-        Undone::Vanished(what) => {
-            let why = match what {
-                Vanished::Detached => {
-                    traced!(
-                        warn,
-                        shell.span,
-                        driver,
-                        VolumeAttachment = name,
-                        volumeHandle = volume_id,
-                        "the VolumeAttachment was deleted while its volume was being attached; detached the volume again"
-                    );
-                    None
-                }
-                Vanished::LeaseLost => None,
-                Vanished::Stays => Some(
-                    "giving up: the volume may still be attached although its VolumeAttachment was deleted; detach it by hand",
-                ),
-                Vanished::Unconfirmed => Some(
-                    "the VolumeAttachment seems to be gone and the API server does not confirm it: the volume, which is \
-                     attached, is left alone; if there is no such VolumeAttachment, detach the volume by hand",
-                ),
-                Vanished::MaybeInUse => Some(
-                    "the VolumeAttachment is gone and may have been recorded as attached: the volume, which a pod may use, is \
-                     left alone; if no pod of that node uses it, detach the volume by hand",
-                ),
-            };
-            if let Some(why) = why {
-                traced!(
-                    error,
-                    shell.span,
-                    driver,
-                    VolumeAttachment = name,
-                    volumeHandle = volume_id,
-                    nodeID = node_id,
-                    "{why}"
-                );
-            }
-            events::deleted_event(shell.work, &publish.snapshot, shell.span.traceparent(), what);
+        Undone::Vanished(what) => vanished(shell, publish, what),
+    }
+}
+
+/// The VolumeAttachment of a Publish is gone, or seems to be.
+fn vanished(shell: &Shell<'_>, publish: &Publish, what: Vanished) {
+    let (driver, name, place) = (&*shell.work.facts.name, &*shell.name, publish.place.borrow());
+    let left = match what {
+        Vanished::Detached | Vanished::LeaseLost => None,
+        Vanished::Stays => Some(
+            "giving up: the volume may still be attached although its VolumeAttachment was deleted; detach it by hand",
+        ),
+        Vanished::Unconfirmed => Some(
+            "the VolumeAttachment seems to be gone and the API server does not confirm it: the volume, which is \
+             attached, is left alone; if there is no such VolumeAttachment, detach the volume by hand",
+        ),
+        Vanished::MaybeInUse => Some(
+            "the VolumeAttachment is gone and may have been recorded as attached: the volume, which a pod may use, is \
+             left alone; if no pod of that node uses it, detach the volume by hand",
+        ),
+    };
+    if let Some(why) = left {
+        traced!(
+            error,
+            shell.span,
+            driver,
+            VolumeAttachment = name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            "{why}"
+        );
+    } else if what == Vanished::Detached {
+        traced!(
+            warn,
+            shell.span,
+            driver,
+            VolumeAttachment = name,
+            volumeHandle = place.volume_id,
+            "the VolumeAttachment was deleted while its volume was being attached; detached the volume again"
+        );
+    }
+    events::deleted_event(shell.work, &publish.snapshot, shell.span.traceparent(), what);
+}
+
+/// Nothing failed: others may work for the driver by now.
+fn lease_lost(shell: &mut Shell<'_>, lost: LeaseLost) {
+    let (driver, name) = (&*shell.work.facts.name, &*shell.name);
+    match lost {
+        LeaseLost::NotStarted => {
+            traced!(debug, shell.span, driver, VolumeAttachment = name, "{lost}");
         }
+        LeaseLost::Cancelled => {
+            traced!(warn, shell.span, driver, VolumeAttachment = name, "{lost}");
+            shell.span.fail(error_type::OTHER, &lost.to_string());
+        }
+    }
+}
+
+/// The driver was asked to take a volume back from the place of an earlier attempt.
+fn retracted(shell: &Shell<'_>, place: VolumeOnNode<'_>, error: Option<&str>) {
+    traced!(
+        info,
+        shell.span,
+        driver = &*shell.work.facts.name,
+        VolumeAttachment = &*shell.name,
+        volumeHandle = place.volume_id,
+        nodeID = place.node_id,
+        error,
+        "unpublished the volume from the node of an earlier attempt"
+    );
+}
+
+/// That the API server is out of order, or the object is gone, is reported elsewhere.
+fn failure_not_saved(shell: &Shell<'_>, error: &ApiError) {
+    let (driver, name) = (&*shell.work.facts.name, &*shell.name);
+    let is_refused = matches!(
+        error.kind,
+        ApiErrorKind::Forbidden | ApiErrorKind::Refused | ApiErrorKind::NotKept
+    );
+    if is_refused {
+        traced!(warn, shell.span, driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+    } else {
+        traced!(debug, shell.span, driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
     }
 }
 

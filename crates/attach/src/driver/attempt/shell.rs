@@ -12,11 +12,12 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 
 use super::super::context::DriverContext;
-use super::detach_waits::longest_hold;
 use super::in_flight::{CallInFlight, InFlightGuard};
+use super::longest_hold;
 use super::report;
 use super::requests::{apply_response, apply_write_response};
 use super::unfinished::{PublishGuard, UnfinishedPublish};
+use crate::KeyMemory;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::{ApiError, ApiErrorKind, Returned, SecretData, SecretWire};
 use crate::cache::{AttacherKey, DETACH, Snapshot, lane_of};
@@ -110,12 +111,15 @@ impl View for Shell<'_> {
     }
 
     fn detach_wait(&self) -> DetachWait {
-        let limit = longest_hold(&self.config.timeouts);
-        self.work.waits.holds.state(&self.name, limit)
+        let since = self.remembered(|memory| memory.held_back_since).flatten();
+        match since {
+            Some(since) if since.elapsed() >= longest_hold(&self.config.timeouts) => DetachWait::Expired,
+            _ => DetachWait::Allowed,
+        }
     }
 
     fn is_forced(&self, snapshot: &Snapshot) -> bool {
-        self.work.waits.forced.contains(&snapshot.attachment)
+        self.remembered(|memory| memory.forces(&snapshot.attachment)) == Some(true)
     }
 
     fn is_of_this_run(&self, attachment: &Attachment, forced: bool) -> bool {
@@ -184,7 +188,7 @@ impl<'w> Shell<'w> {
         loop {
             let step = attempt.next(self, event);
             for note in attempt.take_notes() {
-                self.take_in(attempt, note);
+                self.take_note(attempt, note);
             }
             self.give_back(attempt);
             event = match step {
@@ -246,7 +250,8 @@ impl<'w> Shell<'w> {
         }
     }
 
-    fn take_in(&mut self, attempt: &Attempt, note: Note) {
+    /// What happened goes to the reports, and into what this process keeps of Publishes.
+    fn take_note(&mut self, attempt: &Attempt, note: Note) {
         let unfinished = &self.work.context.unfinished;
         match note {
             Note::RecordBegins => {
@@ -317,6 +322,12 @@ impl<'w> Shell<'w> {
     /// The Publish that is watched over.
     pub fn watched(&self) -> Option<&Publish> {
         self.publish.as_ref().map(PublishGuard::publish)
+    }
+
+    /// What is remembered of the key, while it is in the queue.
+    fn remembered<T>(&self, read: impl FnOnce(&KeyMemory) -> T) -> Option<T> {
+        let key = AttacherKey::Attachment(self.name.clone());
+        self.work.queue.remember(&key, |memory| read(memory))
     }
 
     fn group(&self) -> Option<&'w Arc<str>> {

@@ -19,14 +19,14 @@ use tracing::{debug, error, info, warn};
 
 use super::context::DriverContext;
 use crate::api::validated::{DriverConfig, ReconcileSync};
-use crate::cache::{EnqueueCause, Snapshot, observe};
+use crate::cache::{AttacherKey, EnqueueCause, Snapshot, observe};
 use crate::clock;
 use crate::decide::reconcile::{
     Comparison, DesiredState, Expectation, LastingUnclaimed, Listing, Mismatches, Unclaimed, VolumesWithoutAttachment,
     expectation,
 };
 use crate::decide::{Policy, SecretState};
-use crate::objects::{AttachmentSource, InTreePlugin, VolumeSpec};
+use crate::objects::{Attachment, AttachmentSource, InTreePlugin, VolumeSpec};
 use crate::telemetry::metrics::ReconcileSyncCounts;
 use csi_attacher_runtime::state::ReconcileSyncResult;
 use list::{ListError, ListLimits, ListProgress, list};
@@ -78,7 +78,7 @@ pub(super) async fn run(work: Arc<DriverContext>) {
             memory = ReconcileSyncState::default();
             work.publisher.lasting_mismatches(None);
             work.context.metrics.reset_reconcile_sync(&work.facts.name);
-            work.waits.forced.retain(|_| false);
+            forget_repairs(&work, |_| true);
         }
         let ended = Instant::now();
         let share = 1.0 + JITTER * fastrand::f64();
@@ -178,7 +178,7 @@ fn longest_rest(interval: Duration) -> u32 {
 /// Acts on what two passes in a row contradict, and lets go of what is right again.
 fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut ReconcileSyncState, longest_rest: u32) {
     let names: HashSet<&str> = compared.contradicted.iter().map(|expected| &*expected.name).collect();
-    work.waits.forced.retain(|name| names.contains(name));
+    forget_repairs(work, |name| !names.contains(name));
     for expected in &compared.contradicted {
         debug!(
             driver = &*work.facts.name,
@@ -213,7 +213,13 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut Rec
         known.is_some_and(|known| known.attachment.uid == expected.uid)
     });
     // The mark of an attachment goes when the driver has answered its repair.
-    let is_repaired = |expected: &Expectation| !work.waits.forced.is_marked(&expected.name, &expected.uid);
+    let is_repaired = |expected: &Expectation| {
+        let key = AttacherKey::Attachment(expected.name.clone());
+        let waits = work
+            .queue
+            .remember(&key, |memory| memory.forced.as_deref() == Some(&*expected.uid));
+        waits != Some(true)
+    };
     let repairs = memory
         .mismatches
         .pass(compared.contradicted, &compared.agreed, is_repaired, longest_rest);
@@ -326,6 +332,14 @@ async fn expectations(work: &DriverContext) -> (Vec<Expectation>, PendingAttachm
     (expectations, pending)
 }
 
+/// No attachment with such a name is worked on only because it is to be repaired.
+fn forget_repairs(work: &DriverContext, is_over: impl Fn(&str) -> bool) {
+    work.queue.remember_all(|key, memory| match key {
+        AttacherKey::Attachment(name) if is_over(name) => memory.forced = None,
+        _ => {}
+    });
+}
+
 /// Has an attachment worked on though it looks settled, until that succeeds or it is not seen to be wrong any more.
 fn force_sync(work: &DriverContext, expected: &Expectation) {
     error!(
@@ -342,8 +356,10 @@ fn force_sync(work: &DriverContext, expected: &Expectation) {
         DesiredState::Unpublished => "detach",
     };
     work.context.metrics.reconcile_sync_forced(&work.facts.name, direction);
-    work.waits.forced.mark(&expected.name, &expected.uid);
-    work.context.store.enqueue(&expected.name, EnqueueCause::ForceSync);
+    let is_expected = |found: &Attachment| found.uid == expected.uid;
+    work.context
+        .store
+        .enqueue_if(&expected.name, EnqueueCause::ForceSync, is_expected);
 }
 
 fn report(work: &DriverContext, outcome: Result<Found, ListError>, took: Duration) {

@@ -134,7 +134,7 @@ impl World {
                     cause: CauseCode::default(),
                 };
                 self.model.add(&item);
-                self.state.add(item, self.now);
+                self.state.add(item, |_| (), self.now);
             }
             Op::Next => {
                 self.next();
@@ -157,7 +157,7 @@ impl World {
                 self.state.wake_all(CauseCode::default(), self.now),
                 self.model.wake_all()
             ),
-            Op::Forget(key) => assert_eq!(self.state.forget(&key), self.model.forget(key)),
+            Op::Forget(key) => assert_eq!(self.state.forget(&key).is_some(), self.model.forget(key)),
             Op::Advance(millis) => self.now += Duration::from_millis(millis),
             Op::Limit { running, per_group } => {
                 self.model.limits = limits(running, per_group, self.rate);
