@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use crate::rig::World;
 use crate::support::operator::Operator;
-use crate::support::rbac::{Account, Grants, Right, golden_files};
+use crate::support::rbac::{Account, Grants, Right, sets_of_values};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result};
 use scenarios::{ROWS, Row};
@@ -34,9 +34,8 @@ fn other(error: impl Into<String>) -> Error {
 /// Every right that the chart renders for some set of values.
 fn rendered() -> Result<BTreeSet<Right>> {
     let mut all = BTreeSet::new();
-    for file in golden_files()? {
-        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        all.extend(Grants::of_golden(&name)?.rights());
+    for name in sets_of_values()? {
+        all.extend(Grants::of_values(&name)?.rights());
     }
     Ok(all)
 }

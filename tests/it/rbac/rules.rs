@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::other;
 use crate::support::Result;
 use crate::support::prometheus::of_repository;
-use crate::support::rbac::{Account, Grants, Right, golden_files, rules};
+use crate::support::rbac::{Account, Grants, Right, rules, sets_of_values};
 
 fn read(path: &Path) -> Result<Grants> {
     let text = std::fs::read_to_string(path).map_err(|error| other(format!("{}: {error}", path.display())))?;
@@ -64,13 +64,13 @@ fn the_samples_grant_what_the_chart_does_for_a_secret() -> Result<()> {
 /// read only.
 #[test]
 fn no_values_make_the_chart_grant_more_than_is_needed() -> Result<()> {
-    let files = golden_files()?;
-    assert!(files.len() >= 8, "{files:?}");
+    let sets = sets_of_values()?;
+    assert!(sets.len() >= 8, "{sets:?}");
     let mut secrets = 0;
-    for file in &files {
-        for role in read(file)?.roles() {
+    for file in &sets {
+        for role in Grants::of_values(file)?.roles() {
             for rule in rules(role) {
-                let shown = format!("{}: {} {rule}", file.display(), role["metadata"]["name"]);
+                let shown = format!("{file}: {} {rule}", role["metadata"]["name"]);
                 let has = |key: &str, word: &str| {
                     let list = rule[key].as_array();
                     list.is_some_and(|list| list.iter().any(|text| text.as_str() == Some(word)))
@@ -103,7 +103,7 @@ fn no_values_make_the_chart_grant_more_than_is_needed() -> Result<()> {
                     let are_named =
                         list.is_some_and(|list| !list.is_empty() && list.iter().all(|name| name.as_str() != Some("")));
                     // One set of values leaves the names out for one namespace, which asks for all of it.
-                    let is_whole = file.ends_with("configs.yaml") && role["metadata"]["namespace"] == "vault";
+                    let is_whole = file == "configs.yaml" && role["metadata"]["namespace"] == "vault";
                     assert!(
                         are_named || (is_whole && rule["resourceNames"].is_null()),
                         "no Secret is named in {shown}"
@@ -119,7 +119,7 @@ fn no_values_make_the_chart_grant_more_than_is_needed() -> Result<()> {
 /// No Secret is granted that the values do not name.
 #[test]
 fn without_values_no_secret_may_be_read() -> Result<()> {
-    let rights = Grants::of_golden("defaults.yaml")?.rights();
+    let rights = Grants::of_values("defaults.yaml")?.rights();
     assert!(
         !rights.is_empty() && rights.iter().all(|right| right.resource != "secrets"),
         "{rights:?}"

@@ -21,8 +21,10 @@ pub const WITHOUT: &str = "RBAC_WITHOUT";
 const GOLDEN: &str = "tests/chart/golden";
 /// What the chart renders without any values.
 const DEFAULTS: &str = "defaults.yaml";
-/// A golden file with a Role for a Secret.
+/// The values with a Role for a Secret.
 const WITH_SECRET: &str = "network.yaml";
+/// What helm renders without values, for the release of all other sets.
+const BASE: &str = "base.yaml";
 /// How long the API server may take to know new rights.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -87,16 +89,49 @@ impl Account {
     }
 }
 
-/// The files with what helm renders.
-pub fn golden_files() -> Result<Vec<PathBuf>> {
+/// The sets of values of which it is known what helm renders, by file name.
+pub fn sets_of_values() -> Result<Vec<String>> {
     let folder = super::prometheus::of_repository(GOLDEN);
     let listed = std::fs::read_dir(&folder).while_trying(|| format!("list {}", folder.display()))?;
     let mut files: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "diff"));
     files.sort();
-    Ok(files)
+    let names = files.iter().filter_map(|file| file.file_stem()?.to_str());
+    Ok(names.map(|name| format!("{name}.yaml")).collect())
 }
 
-/// The roles and bindings of a manifest. What else is in a golden file may be shortened, hence no YAML.
+/// A text after a unified difference from it.
+fn patched(base: &str, difference: &str) -> Result<String> {
+    let wrong = |line: &str| Error::Other(format!("a difference of {GOLDEN} does not fit: {line}"));
+    let base: Vec<&str> = base.split_inclusive('\n').collect();
+    let (mut at, mut text) = (0, String::new());
+    for line in difference.split_inclusive('\n').skip(2) {
+        let (kind, rest) = line.split_at(1);
+        if kind == "@" {
+            let range = line.split(['-', ' ']).nth(2).ok_or_else(|| wrong(line))?;
+            let (begin, count) = range.split_once(',').unwrap_or((range, "1"));
+            let begin: usize = begin.parse().map_err(|_| wrong(line))?;
+            // Of nothing, the line before it is named.
+            let begin = if count == "0" { begin } else { begin.saturating_sub(1) };
+            text.extend(base.get(at..begin).ok_or_else(|| wrong(line))?.iter().copied());
+            at = begin;
+            continue;
+        }
+        if kind != "+" {
+            base.get(at)
+                .filter(|known| **known == rest)
+                .ok_or_else(|| wrong(line))?;
+            at += 1;
+        }
+        if kind != "-" {
+            text.push_str(rest);
+        }
+    }
+    text.extend(base[at..].iter().copied());
+    Ok(text)
+}
+
+/// The roles and bindings of a manifest. What else is rendered may be shortened, hence no YAML.
 fn documents(text: &str) -> Result<Vec<Value>> {
     let whole = format!("\n{text}");
     let about_rights = whole
@@ -128,21 +163,24 @@ impl Grants {
         documents(text).map(Self)
     }
 
-    /// What helm renders for one set of values.
-    pub fn of_golden(file: &str) -> Result<Self> {
-        let path = super::prometheus::of_repository(GOLDEN).join(file);
-        let text = std::fs::read_to_string(&path).while_trying(|| format!("read {}", path.display()))?;
-        Self::of_manifest(&text)
+    /// What helm renders for the set of values in this file.
+    pub fn of_values(file: &str) -> Result<Self> {
+        let read = |name: &str| {
+            let path = super::prometheus::of_repository(GOLDEN).join(name);
+            std::fs::read_to_string(&path).while_trying(|| format!("read {}", path.display()))
+        };
+        let difference = read(&file.replace(".yaml", ".diff"))?;
+        Self::of_manifest(&patched(&read(BASE)?, &difference)?)
     }
 
     /// What helm renders without any values, for this account.
     pub fn defaults(account: &Account) -> Result<Self> {
-        Self::of_golden(DEFAULTS)?.given_to(account)
+        Self::of_values(DEFAULTS)?.given_to(account)
     }
 
     /// What helm renders for `publishSecrets` or a Secret with certificates, for this account and one Secret.
     pub fn to_secret(account: &Account, namespace: &str, name: &str) -> Result<Self> {
-        let Self(rendered) = Self::of_golden(WITH_SECRET)?;
+        let Self(rendered) = Self::of_values(WITH_SECRET)?;
         let on_secrets = |role: &&Value| rules(role).any(|rule| texts(&rule["resources"]).any(|it| it == "secrets"));
         let role = rendered.iter().filter(|document| is_role(document)).find(on_secrets);
         let role = role.ok_or_else(|| Error::Other(format!("{WITH_SECRET} has no role for Secrets")))?;
@@ -357,4 +395,37 @@ async fn wait_until_allowed(reviews: &Api<SubjectAccessReview>, review: &Subject
     };
     let asked = tokio::time::timeout(KNOWN_WITHIN, ask).await;
     asked.map_err(|_| Error::Other(format!("the API server does not know of {review:?}")))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "a\nb\nc\nd\ne\nf\n";
+
+    #[test]
+    fn a_text_is_read_from_its_difference() {
+        for (difference, expected) in [
+            ("", BASE),
+            (
+                "--- x\n+++ y\n@@ -2,2 +2 @@\n b\n-c\n@@ -5 +4,2 @@\n e\n+new\n",
+                "a\nb\nd\ne\nnew\nf\n",
+            ),
+            ("--- x\n+++ y\n@@ -0,0 +1 @@\n+first\n", "first\na\nb\nc\nd\ne\nf\n"),
+            ("--- x\n+++ y\n@@ -6,0 +7 @@\n+last\n", "a\nb\nc\nd\ne\nf\nlast\n"),
+        ] {
+            assert_eq!(patched(BASE, difference).unwrap(), expected, "{difference}");
+        }
+    }
+
+    #[test]
+    fn a_difference_from_another_text_is_refused() {
+        for difference in [
+            "--- x\n+++ y\n@@ -2,2 +2 @@\n b\n-d\n",
+            "--- x\n+++ y\n@@ -9,1 +9 @@\n-x\n",
+            "--- x\n+++ y\n@@ what @@\n",
+        ] {
+            assert!(patched(BASE, difference).is_err(), "{difference}");
+        }
+    }
 }
