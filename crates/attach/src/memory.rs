@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cache::AttacherKey;
-use crate::driver::{AwaitedSecret, Withheld};
+use crate::driver::{AwaitedSecret, WithheldGuard};
 use crate::objects::Attachment;
 use crate::queue::Remembered;
 use crate::traces::SharedLifecycle;
@@ -21,8 +21,8 @@ pub struct KeyMemory {
     pub(crate) call: Option<AbortOnDropHandle<()>>,
     /// The Secret that it waits for.
     pub(crate) secret: Option<AwaitedSecret>,
-    /// Why the driver is not given the Secret.
-    pub(crate) withheld: Option<Withheld>,
+    /// That the driver is not given the Secret, and why.
+    pub(crate) withheld: Option<WithheldGuard>,
     /// The trace that its attempts are a part of.
     pub(crate) lifecycle: Option<SharedLifecycle>,
 }

@@ -122,7 +122,7 @@ impl Engine {
 
     /// What its runs work with.
     #[cfg(test)]
-    pub(super) fn work(&self) -> &DriverContext {
+    pub(super) fn work(&self) -> &Arc<DriverContext> {
         &self.work
     }
 }

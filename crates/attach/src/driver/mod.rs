@@ -21,7 +21,7 @@ pub use role::AttachRole;
 pub use rules::Rules;
 pub use shared_context::SharedContext;
 
-pub(crate) use secret_waiters::{AwaitedSecret, Withheld};
+pub(crate) use secret_waiters::{AwaitedSecret, WithheldGuard};
 
 #[cfg(test)]
 mod attempt_tests;

@@ -31,14 +31,72 @@ const MAX_SECRETS: usize = 256;
 /// The shortest time from one read to the next, of any Secret.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The Secrets that attachments of one driver wait for. Who waits for which is remembered with the keys of the queue.
+/// The Secrets that attachments of one driver wait for. Who waits for which, and who is not given one, is remembered with the keys of the
+/// queue.
 pub(super) struct SecretWaits {
     queue: Queue<AttacherKey>,
-    publisher: DriverStateSender,
     awaited: Arc<AwaitedSecrets>,
+    withheld: Arc<WithheldAttachments>,
     poller: OnceLock<AbortOnDropHandle<()>>,
-    /// Held while it is published what is withheld: another attempt may know better a moment later.
-    publishing: Mutex<()>,
+}
+
+/// The attachments whose Secret may not be read or given to the driver, as the status of the AttacherConfig shows them. In an order, so
+/// that the first one is the same each time.
+struct WithheldAttachments {
+    publisher: DriverStateSender,
+    by_key: Mutex<BTreeMap<AttacherKey, Withheld>>,
+}
+
+/// Shows that an attachment is not given its Secret, for as long as that is remembered with its key.
+pub(crate) struct WithheldGuard {
+    all: Arc<WithheldAttachments>,
+    key: AttacherKey,
+    what: Withheld,
+}
+
+impl WithheldAttachments {
+    /// Publishes what is withheld after a change: how many, and the first.
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<AttacherKey, Withheld>)) {
+        // Held while it is published: another attempt may know better a moment later.
+        let mut by_key = self.by_key.lock();
+        change(&mut by_key);
+        self.publisher
+            .withheld(by_key.values().next().map(|first| WithheldSecrets {
+                reason: first.reason,
+                message: first.message.clone(),
+                attachments: by_key.len(),
+            }));
+    }
+}
+
+impl WithheldGuard {
+    fn new(all: &Arc<WithheldAttachments>, key: &AttacherKey, what: &Withheld) -> Self {
+        all.change(|by_key| {
+            by_key.insert(key.clone(), what.clone());
+        });
+        Self {
+            all: all.clone(),
+            key: key.clone(),
+            what: what.clone(),
+        }
+    }
+
+    fn set(&mut self, what: &Withheld) {
+        if self.what != *what {
+            self.what = what.clone();
+            self.all.change(|by_key| {
+                by_key.insert(self.key.clone(), what.clone());
+            });
+        }
+    }
+}
+
+impl Drop for WithheldGuard {
+    fn drop(&mut self) {
+        self.all.change(|by_key| {
+            by_key.remove(&self.key);
+        });
+    }
 }
 
 /// A Secret that an attachment waits for.
@@ -51,7 +109,7 @@ pub(crate) struct AwaitedSecret {
 
 /// Why an attachment is not given its Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Withheld {
+pub(super) struct Withheld {
     secret: SecretReference,
     reason: ConditionReason,
     message: String,
@@ -85,9 +143,10 @@ impl Withheld {
 
 #[derive(Default)]
 struct AwaitedSecrets {
+    /// Held while it is changed who waits for them: a read that comes in meanwhile must see both.
     known: Mutex<BTreeMap<SecretReference, KnownSecret>>,
-    /// Notified when one more is waited for.
-    more: Notify,
+    /// Notified of each change of who waits for what.
+    changed: Notify,
 }
 
 /// What is known of a Secret that is waited for.
@@ -143,12 +202,15 @@ impl KnownSecret {
 impl SecretWaits {
     /// For the keys of this queue. What is withheld is shown in the status of the AttacherConfig.
     pub fn new(queue: Queue<AttacherKey>, publisher: DriverStateSender) -> Self {
+        let withheld = WithheldAttachments {
+            publisher,
+            by_key: Mutex::default(),
+        };
         Self {
             queue,
-            publisher,
             awaited: Arc::default(),
+            withheld: Arc::new(withheld),
             poller: OnceLock::new(),
-            publishing: Mutex::default(),
         }
     }
 
@@ -160,30 +222,28 @@ impl SecretWaits {
         key: &AttacherKey,
         tried: Option<ResourceVersion>,
     ) {
-        let version = {
+        let is_newer = {
             let mut known = self.awaited.known.lock();
-            if !known.contains_key(reference) && known.len() >= MAX_SECRETS {
-                self.queue.remember(key, |memory| memory.secret = None);
-                return;
-            }
-            known.entry(reference.clone()).or_insert_with(KnownSecret::new).version
+            let has_room = known.contains_key(reference) || has_room(&mut known, &self.queue);
+            let version = has_room.then(|| known.entry(reference.clone()).or_insert_with(KnownSecret::new).version);
+            self.queue.remember(key, |memory| {
+                let before = memory.secret.take().filter(|known| known.reference == *reference);
+                let Some(version) = version else { return false };
+                let tried = tried
+                    .unwrap_or_default()
+                    .max(before.map(|known| known.tried).unwrap_or_default());
+                memory.secret = Some(AwaitedSecret {
+                    reference: reference.clone(),
+                    tried: tried.max(version),
+                });
+                tried < version
+            })
         };
-        let is_newer = self.queue.remember(key, |memory| {
-            let before = memory.secret.take().filter(|known| known.reference == *reference);
-            let tried = tried
-                .unwrap_or_default()
-                .max(before.map_or_else(ResourceVersion::default, |known| known.tried));
-            memory.secret = Some(AwaitedSecret {
-                reference: reference.clone(),
-                tried: tried.max(version),
-            });
-            tried < version
-        });
         // The Secret may have been seen to be fixed while the attempt was on its way.
         if is_newer == Some(true) {
             self.queue.wake(key, EnqueueCause::Update.into());
         }
-        self.awaited.more.notify_one();
+        self.awaited.changed.notify_one();
         self.poller.get_or_init(|| {
             let polling = poll(self.awaited.clone(), requests.for_polls(), self.queue.clone());
             AbortOnDropHandle::new(schedule::spawn(polling))
@@ -195,6 +255,7 @@ impl SecretWaits {
         self.queue.remember_all(|_, memory| {
             memory.secret.take_if(|awaited| !is_allowed(&awaited.reference));
         });
+        self.awaited.changed.notify_one();
     }
 
     /// Takes in which Secret the next call about an attachment needs, or why it is not given it, as far as is known by now:
@@ -205,12 +266,12 @@ impl SecretWaits {
             Ok(secret) => known.reason == ConditionReason::SecretForbidden && *secret == Some(&known.secret),
             Err(refusal) => Withheld::not_allowed(refusal).as_ref() == Some(known),
         };
-        let is_over = self.queue.remember(key, |memory| {
-            memory.secret.take_if(|awaited| Some(&awaited.reference) != secret);
-            memory.withheld.take_if(|known| !still(known)).is_some()
+        let ended = self.queue.remember(key, |memory| {
+            let waits = memory.secret.take_if(|awaited| Some(&awaited.reference) != secret);
+            (waits, memory.withheld.take_if(|known| !still(&known.what)))
         });
-        if is_over == Some(true) {
-            self.publish();
+        if ended.is_some_and(|(waits, _)| waits.is_some()) {
+            self.awaited.changed.notify_one();
         }
     }
 
@@ -229,48 +290,82 @@ impl SecretWaits {
 
     /// An attachment has left the queue, of which this was remembered.
     pub fn ended(&self, memory: &KeyMemory) {
-        if memory.withheld.is_some() {
-            self.publish();
+        if memory.secret.is_some() {
+            self.awaited.changed.notify_one();
         }
     }
 
     /// Takes in whether an attempt at an attachment was denied its Secret.
     pub fn learn(&self, key: &AttacherKey, denied: Option<&Withheld>) {
-        let is_news = self.queue.remember(key, |memory| {
-            let is_news = memory.withheld.as_ref() != denied;
-            memory.withheld = denied.cloned();
-            is_news
+        self.queue.remember(key, |memory| match (&mut memory.withheld, denied) {
+            (Some(known), Some(denied)) => known.set(denied),
+            (withheld, denied) => *withheld = denied.map(|denied| WithheldGuard::new(&self.withheld, key, denied)),
         });
-        if is_news == Some(true) {
-            self.publish();
-        }
-    }
-
-    /// Publishes what is withheld now: how many, and the first by name, so that it is the same each time.
-    fn publish(&self) {
-        let _publishing = self.publishing.lock();
-        let mut withheld: BTreeMap<AttacherKey, Withheld> = BTreeMap::new();
-        let mut attachments = 0;
-        self.queue.remember_all(|key, memory| {
-            let Some(of_key) = &memory.withheld else { return };
-            attachments += 1;
-            if withheld.first_key_value().is_none_or(|(first, _)| key < first) {
-                withheld = BTreeMap::from([(key.clone(), of_key.clone())]);
-            }
-        });
-        self.publisher
-            .withheld(withheld.into_values().next().map(|first| WithheldSecrets {
-                reason: first.reason,
-                message: first.message,
-                attachments,
-            }));
     }
 }
 
 impl AwaitedSecrets {
-    /// The Secret that is to be read next, and when. What nobody waits for any more is forgotten.
-    fn next(&self, queue: &Queue<AttacherKey>) -> Option<(Instant, SecretReference)> {
+    /// The Secret that is to be read next, and when.
+    fn next(&self) -> Option<(Instant, SecretReference)> {
+        let known = self.known.lock();
+        let (reference, next) = known.iter().min_by_key(|(_, secret)| secret.due)?;
+        Some((next.due, reference.clone()))
+    }
+
+    /// Whether an attachment waits for a Secret. One that nobody waits for is forgotten.
+    fn is_awaited(&self, reference: &SecretReference, queue: &Queue<AttacherKey>) -> bool {
         let mut known = self.known.lock();
+        let mut is_awaited = false;
+        queue.remember_all(|_, memory| {
+            is_awaited |= memory
+                .secret
+                .as_ref()
+                .is_some_and(|secret| secret.reference == *reference);
+        });
+        if !is_awaited {
+            known.remove(reference);
+        }
+        is_awaited
+    }
+
+    /// Resolves when nobody waits for this Secret any more.
+    async fn ended(&self, reference: &SecretReference, queue: &Queue<AttacherKey>) {
+        while self.is_awaited(reference, queue) {
+            self.changed.notified().await;
+        }
+    }
+
+    /// Lets everything be tried at once that was not tried with the newest version.
+    fn take_in(&self, reference: &SecretReference, event: SecretEvent, queue: &Queue<AttacherKey>) {
+        let mut outdated = Vec::new();
+        {
+            let mut known = self.known.lock();
+            let change = known.get_mut(reference).and_then(|known| known.take_in(event));
+            let Some((version, is_another)) = change else { return };
+            queue.remember_all(|key, memory| {
+                let Some(awaited) = memory.secret.as_mut().filter(|awaited| awaited.reference == *reference) else {
+                    return;
+                };
+                if is_another {
+                    awaited.tried = ResourceVersion::default();
+                }
+                if awaited.tried < version {
+                    awaited.tried = version;
+                    outdated.push(key.clone());
+                }
+            });
+        }
+        // In an order, so that a simulation can be repeated.
+        outdated.sort();
+        for key in &outdated {
+            queue.wake(key, EnqueueCause::Update.into());
+        }
+    }
+}
+
+/// Whether one more Secret can be asked for, when those that nobody waits for any more are forgotten.
+fn has_room(known: &mut BTreeMap<SecretReference, KnownSecret>, queue: &Queue<AttacherKey>) -> bool {
+    if known.len() >= MAX_SECRETS {
         let mut awaited = BTreeSet::new();
         queue.remember_all(|_, memory| {
             if let Some(secret) = &memory.secret
@@ -280,58 +375,32 @@ impl AwaitedSecrets {
             }
         });
         known.retain(|reference, _| awaited.contains(reference));
-        let (reference, next) = known.iter().min_by_key(|(_, secret)| secret.due)?;
-        Some((next.due, reference.clone()))
     }
-
-    /// Lets everything be tried at once that was not tried with the newest version.
-    fn take_in(&self, reference: &SecretReference, event: SecretEvent, queue: &Queue<AttacherKey>) {
-        let change = self
-            .known
-            .lock()
-            .get_mut(reference)
-            .and_then(|known| known.take_in(event));
-        let Some((version, is_another)) = change else { return };
-        let mut outdated = Vec::new();
-        queue.remember_all(|key, memory| {
-            let Some(awaited) = memory.secret.as_mut().filter(|awaited| awaited.reference == *reference) else {
-                return;
-            };
-            if is_another {
-                awaited.tried = ResourceVersion::default();
-            }
-            if awaited.tried < version {
-                awaited.tried = version;
-                outdated.push(key.clone());
-            }
-        });
-        // In an order, so that a simulation can be repeated.
-        outdated.sort();
-        for key in &outdated {
-            queue.wake(key, EnqueueCause::Update.into());
-        }
-    }
+    known.len() < MAX_SECRETS
 }
 
 /// Reads the metadata of one Secret after the other while attachments wait for any.
 async fn poll(awaited: Arc<AwaitedSecrets>, requests: Requests, queue: Queue<AttacherKey>) {
     let mut not_before = Instant::now();
     loop {
-        let Some((due, reference)) = awaited.next(&queue) else {
-            awaited.more.notified().await;
+        let Some((due, reference)) = awaited.next() else {
+            awaited.changed.notified().await;
             continue;
         };
         let at = due.max(not_before);
         if at > Instant::now() {
             tokio::select! {
                 biased;
-                () = awaited.more.notified() => {}
+                () = awaited.changed.notified() => {}
                 () = sleep_until(at) => {}
             }
             continue;
         }
-        let event = SecretEvent::poll(&requests, &reference).await;
-        awaited.take_in(&reference, event, &queue);
+        tokio::select! {
+            biased;
+            () = awaited.ended(&reference, &queue) => continue,
+            event = SecretEvent::poll(&requests, &reference) => awaited.take_in(&reference, event, &queue),
+        }
         not_before = Instant::now() + POLL_INTERVAL;
     }
 }

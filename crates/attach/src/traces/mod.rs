@@ -190,6 +190,14 @@ impl LifecycleTraces {
         self.0.queue.remember(&key, |memory| memory.lifecycle.clone()).flatten()
     }
 
+    /// Remembers a lifecycle that goes on, unless there is another one by now.
+    fn keep(&self, name: &Arc<str>, handle: &SharedLifecycle) {
+        let key = AttacherKey::Attachment(name.clone());
+        self.0.queue.remember(&key, |memory| {
+            memory.lifecycle.get_or_insert_with(|| handle.clone());
+        });
+    }
+
     /// Remembers a lifecycle for as long as its attachment is not settled.
     fn remember(&self, name: &Arc<str>, handle: &SharedLifecycle) {
         let key = AttacherKey::Attachment(name.clone());
@@ -257,7 +265,7 @@ impl LifecycleTraces {
             if lifecycle.running {
                 // The attempt that runs observes by itself.
                 drop(lifecycle);
-                return self.remember(&attachment.name, &handle);
+                return self.keep(&attachment.name, &handle);
             }
             let is_same = *lifecycle.subject.attachment.uid == *attachment.uid;
             let known = (is_same && rest == NoAttemptReason::Settled).then_some(attachment);
@@ -265,7 +273,7 @@ impl LifecycleTraces {
         };
         match outcome {
             Some(outcome) => self.end_lifecycle(&handle, outcome),
-            None => self.remember(&attachment.name, &handle),
+            None => self.keep(&attachment.name, &handle),
         }
     }
 

@@ -56,6 +56,8 @@ pub struct Attempt {
     /// It was read, and is still the one that is needed.
     has_secret: bool,
     denied_secret: Option<DeniedSecret>,
+    /// The driver lacks a call that it had when the volume was published, and stalls for that.
+    lacks_capability: bool,
     /// The API server was asked for a volume, and for a CSINode, that the cache does not know.
     asked_for_volume: bool,
     asked_for_node: bool,
@@ -71,7 +73,8 @@ pub struct Attempt {
     places: Vec<OwnedVolumeOnNode>,
     /// The Publish whose outcome is not on record.
     publish: Option<Publish>,
-    notes: Vec<Note>,
+    /// What happened, with what it was decided from.
+    notes: Vec<(Option<Arc<Seen>>, Note)>,
 }
 
 /// What a decision was made from.
@@ -175,6 +178,7 @@ impl Attempt {
             needed_secret: None,
             has_secret: false,
             denied_secret: None,
+            lacks_capability: false,
             asked_for_volume: false,
             asked_for_node: false,
             is_confirmed: false,
@@ -217,9 +221,13 @@ impl Attempt {
         }
     }
 
-    /// What happened since this was asked last.
-    pub fn take_notes(&mut self) -> Vec<Note> {
-        std::mem::take(&mut self.notes)
+    /// What happened since this was asked last, each with the objects that it was decided from: those of the next decision may be
+    /// others.
+    pub fn take_notes(&mut self) -> Vec<(Option<Snapshot>, Note)> {
+        let notes = std::mem::take(&mut self.notes).into_iter();
+        notes
+            .map(|(seen, note)| (seen.map(|seen| seen.snapshot.clone()), note))
+            .collect()
     }
 
     /// Where nobody else may call the driver meanwhile.
@@ -407,7 +415,7 @@ impl Attempt {
     }
 
     fn note(&mut self, note: Note) {
-        self.notes.push(note);
+        self.notes.push((self.seen.clone(), note));
     }
 
     /// What is known of the VolumeAttachment by now, as long as it is the same object.

@@ -142,9 +142,7 @@ impl Attempt {
     /// Records what the call needs and does not have.
     pub(super) fn refuse(&mut self, view: &dyn View, refusal: &Refusal) -> Step {
         self.denied_secret = DeniedSecret::by(refusal);
-        if matches!(refusal, Refusal::CapabilityLost(_)) && view.driver().stalls() {
-            self.note(Note::CapabilityMissed);
-        }
+        self.lacks_capability = matches!(refusal, Refusal::CapabilityLost(_)) && view.driver().stalls();
         let failure = Failure::plain(refusal.to_string());
         self.record_failure(view, failure, FailureCause::Missing(refusal.reason()))
     }

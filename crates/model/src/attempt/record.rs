@@ -413,6 +413,10 @@ impl Attempt {
     fn failure_recorded(&mut self, view: &dyn View, note: FailureWrite, noted: FailureNote) -> Step {
         let refused = note.failure.code.is_some_and(decide::is_final);
         self.note_failure(note.about, note.failure, note.cause);
+        if std::mem::take(&mut self.lacks_capability) {
+            // Only now: it ends the engine.
+            self.note(Note::CapabilityMissed);
+        }
         let verdict = self.failed(view);
         if self.publish.is_none() {
             return self.end(verdict);

@@ -59,8 +59,8 @@ impl Core {
                 recorded: replica.unanswered[usize::from(at.slot)],
             });
             let before = std::mem::replace(&mut attempt.machine, next.machine);
-            for note in &next.notes {
-                self.take_note(state, at, before, note);
+            for (uid, note) in &next.notes {
+                self.take_note(state, at, before, *uid, note);
             }
             received = match &next.doing {
                 Doing::End(end) => return self.finish(state, at, attempt, *end),
@@ -101,10 +101,10 @@ impl Core {
         }
     }
 
-    fn take_note(&mut self, state: &mut State, at: At, before: u32, note: &Note) {
+    fn take_note(&mut self, state: &mut State, at: At, before: u32, uid: u8, note: &Note) {
         let unanswered = &mut state.replicas[at.replica].unanswered[usize::from(at.slot)];
         match note {
-            Note::RecordBegins => *unanswered = self.universe.uid_of_attempt(before),
+            Note::RecordBegins => *unanswered = uid,
             Note::RecordKnown => *unanswered = 0,
             Note::Unfinished => self.keep_publish(state, at, before),
             note => self.note(|_| format!("{note:?}").chars().take(100).collect()),

@@ -121,8 +121,8 @@ pub enum Doing {
 pub struct Advance {
     /// The attempt after it.
     pub machine: u32,
-    /// What happened.
-    pub notes: Vec<Note>,
+    /// What happened, with the number of the UID of the attachment that it is about.
+    pub notes: Vec<(u8, Note)>,
     /// What is next.
     pub doing: Doing,
 }
@@ -249,12 +249,6 @@ impl Universe {
         Some((self.number_of_attempt(attempt), place))
     }
 
-    /// The number of the UID that an attempt is about.
-    pub fn uid_of_attempt(&self, machine: u32) -> u8 {
-        let snapshot = self.machines.get(machine).attempt.snapshot();
-        snapshot.map_or(0, |snapshot| uid_number(&snapshot.attachment.uid))
-    }
-
     /// Where nobody else may call during an attempt, and whether it publishes there.
     pub fn places_of(&self, machine: u32) -> impl Iterator<Item = (u8, bool)> + use<> {
         let known = (machine != NONE).then(|| self.machines.get(machine));
@@ -279,7 +273,9 @@ impl Universe {
             glance,
         };
         let step = attempt.next(&view, event);
-        let notes = attempt.take_notes();
+        let notes = attempt.take_notes().into_iter();
+        let uid = |about: Option<Snapshot>| about.map_or(0, |about| uid_number(&about.attachment.uid));
+        let notes = notes.map(|(about, note)| (uid(about), note)).collect();
         let read_only = attempt.publish_request(&view).is_some_and(|request| request.read_only);
         let doing = self.doing(step, read_only);
         let advance = Rc::new(Advance {

@@ -31,6 +31,7 @@ use crate::schedule;
 use in_flight::CallInFlight;
 pub(super) use requests::{apply_response, apply_write_response};
 use shell::Shell;
+use unfinished::PublishGuard;
 
 /// How long an attempt rests that waits for lists.
 pub(super) const LIST_REST: Duration = Duration::from_millis(200);
@@ -48,7 +49,7 @@ pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &Arc
     let mut shell = Shell::new(work, Some(run), name.clone(), config);
     let verdict = shell.perform(&mut attempt).await;
     let result = take_verdict(&mut shell, run.key(), &attempt, verdict);
-    shell.end_span();
+    shell.end_span(run.key(), result);
     work.queue.settle_rate(run, shell.calls);
     settle_waits(&shell, run.key(), &attempt, result);
     result
@@ -115,7 +116,7 @@ pub(super) fn longest_hold(timeouts: &Timeouts) -> Duration {
 /// these places before.
 pub(super) fn resume_unfinished(work: Arc<DriverContext>) -> impl Future<Output = ()> {
     let left = work.context.unfinished.take(&work.facts.name);
-    let begun: Vec<_> = left
+    let begun: Vec<PublishGuard> = left
         .into_iter()
         .filter_map(|left| {
             let name = &left.publish.snapshot.attachment.name;
@@ -124,17 +125,24 @@ pub(super) fn resume_unfinished(work: Arc<DriverContext>) -> impl Future<Output 
                 .in_flight
                 .begin_publish(left.publish.place.borrow(), name, false)
                 .ok()?;
-            Some((left, guard))
+            // From here on it is kept again if this ends at any moment, also before it has begun.
+            Some(PublishGuard::new(
+                &work.context.unfinished,
+                &work.facts.name,
+                guard,
+                left,
+            ))
         })
         .collect();
     async move {
         let config = work.config.borrow().clone();
         let total = config.concurrency.total.map_or(RESUMED_AT_ONCE, NonZero::get);
         let (work, config) = (&work, &config);
-        let attempts = begun.into_iter().map(|(left, guard)| async move {
-            let mut attempt = Attempt::resume(left.publish.clone(), policy(work, config));
-            let name = left.publish.snapshot.attachment.name.clone();
-            let mut shell = Shell::new(work, None, name, config.clone()).watching(left, guard);
+        let attempts = begun.into_iter().map(|guard| async move {
+            let publish = guard.publish().clone();
+            let name = publish.snapshot.attachment.name.clone();
+            let mut attempt = Attempt::resume(publish, policy(work, config));
+            let mut shell = Shell::new(work, None, name, config.clone()).watching(guard);
             shell.perform(&mut attempt).await;
         });
         stream::iter(attempts)

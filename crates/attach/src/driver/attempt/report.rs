@@ -37,14 +37,16 @@ pub(in crate::driver) fn set_attempt_attributes(
     }
 }
 
-/// Reports what happened in an attempt.
-pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, note: Note) {
+/// Reports what happened in an attempt, by the objects that it was decided from.
+pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, about: Option<&Snapshot>, note: Note) {
     let driver = shell.work.facts.name.clone();
     let name = shell.name.clone();
-    if let Note::Undo(undone) = note {
-        return undo(shell, attempt, undone);
-    }
-    let Some(snapshot) = attempt.snapshot() else { return };
+    let note = match note {
+        Note::Undo(undone) => return undo(shell, attempt, undone),
+        Note::LeaseLost(lost) => return lease_lost(shell, lost),
+        note => note,
+    };
+    let Some(snapshot) = about else { return };
     match note {
         Note::NothingToDo(reason) => traced!(
             debug,
@@ -54,7 +56,6 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, note: Note) {
             ?reason,
             "nothing to do"
         ),
-        Note::LeaseLost(lost) => lease_lost(shell, lost),
         Note::Prepared(target) => prepared_write(shell, snapshot, &target),
         Note::Retracted(place, error) => retracted(shell, place.borrow(), error.as_deref()),
         Note::Detaches(places) => events::node_gone(shell, snapshot, &places),
@@ -72,7 +73,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, note: Note) {
         Note::Failed { about, failure, cause } => failed(shell, &about, &failure, cause),
         Note::FailureNotSaved(error) => failure_not_saved(shell, &error),
         Note::CapabilityMissed => shell.work.capability_missed.notify_one(),
-        Note::RecordBegins | Note::RecordKnown | Note::Unfinished | Note::Undo(_) => {}
+        Note::RecordBegins | Note::RecordKnown | Note::Unfinished | Note::Undo(_) | Note::LeaseLost(_) => {}
     }
 }
 

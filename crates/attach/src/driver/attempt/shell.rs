@@ -30,7 +30,7 @@ use crate::decide::{
 use crate::objects::{
     Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, SecretReference, StringMap, Volume,
 };
-use crate::queue::{Place, Run};
+use crate::queue::{Place, Run, RunResult};
 use crate::telemetry::names::attr;
 use crate::telemetry::trace::Span;
 use crate::telemetry::w3c;
@@ -56,7 +56,7 @@ pub(in crate::driver) struct Shell<'w> {
     /// Calls to the driver that were made. `callsPerSecond` is about these, while the queue counts starts.
     pub calls: u32,
     places: Vec<InFlightGuard>,
-    publish: Option<PublishGuard<'w>>,
+    publish: Option<PublishGuard>,
     /// The call that is in the way.
     pub occupied: Option<CallInFlight>,
     /// Held while a failure is written.
@@ -174,11 +174,9 @@ impl<'w> Shell<'w> {
     }
 
     /// The same, which watches over a Publish that a former engine left.
-    pub fn watching(mut self, left: UnfinishedPublish, in_flight: InFlightGuard) -> Self {
-        if let (Some(secret), Some(data)) = (&left.publish.secret, &left.secrets) {
-            self.secret = Some((secret.clone(), data.clone()));
-        }
-        self.publish = Some(PublishGuard::new(self.work, in_flight, left));
+    pub fn watching(mut self, guard: PublishGuard) -> Self {
+        self.secret = guard.secret();
+        self.publish = Some(guard);
         self
     }
 
@@ -187,8 +185,8 @@ impl<'w> Shell<'w> {
         let mut event = Event::Done;
         loop {
             let step = attempt.next(self, event);
-            for note in attempt.take_notes() {
-                self.take_note(attempt, note);
+            for (about, note) in attempt.take_notes() {
+                self.take_note(attempt, about.as_ref(), note);
             }
             self.give_back(attempt);
             event = match step {
@@ -251,23 +249,23 @@ impl<'w> Shell<'w> {
     }
 
     /// What happened goes to the reports, and into what this process keeps of Publishes.
-    fn take_note(&mut self, attempt: &Attempt, note: Note) {
+    fn take_note(&mut self, attempt: &Attempt, about: Option<&Snapshot>, note: Note) {
         let unfinished = &self.work.context.unfinished;
         match note {
             Note::RecordBegins => {
-                if let Some(snapshot) = attempt.snapshot() {
+                if let Some(snapshot) = about {
                     let exists = |name: &str| self.work.context.store.attachment(name).is_some();
                     unfinished.begin_record(&snapshot.attachment, exists);
                 }
             }
             Note::RecordKnown => {
-                if let Some(snapshot) = attempt.snapshot() {
+                if let Some(snapshot) = about {
                     unfinished.end_record(&snapshot.attachment);
                 }
             }
             // Dropped, it keeps the Publish.
             Note::Unfinished => self.publish = None,
-            note => report::report(self, attempt, note),
+            note => report::report(self, attempt, about, note),
         }
     }
 
@@ -297,15 +295,22 @@ impl<'w> Shell<'w> {
         Event::Done
     }
 
-    /// Ends the span, and the lifecycle that it is a part of if that is over.
-    pub fn end_span(&mut self) {
+    /// Ends the span of the attempt, and the lifecycle that it is a part of if that is over. That of a key that is settled is not
+    /// remembered any longer, whoever began it.
+    pub fn end_span(&mut self, key: &AttacherKey, result: RunResult) {
         std::mem::take(&mut self.span).end();
-        let store = &self.work.context.store;
+        let (store, lifecycles) = (&self.work.context.store, &self.work.lifecycles);
         if let Some(lifecycle) = self.lifecycle.take() {
             let ended = std::mem::replace(&mut self.ended, AttemptResult::NoChange);
-            self.work
-                .lifecycles
-                .end_attempt(&lifecycle, ended, || store.attachment(&self.name));
+            lifecycles.end_attempt(&lifecycle, ended, || store.attachment(&self.name));
+        } else if result == RunResult::Done
+            && let Some(left) = self
+                .work
+                .queue
+                .remember(key, |memory| memory.lifecycle.take())
+                .flatten()
+        {
+            lifecycles.end_attempt(&left, AttemptResult::NoChange, || store.attachment(&self.name));
         }
     }
 
@@ -458,7 +463,8 @@ impl<'w> Shell<'w> {
                     is_missed: false,
                 },
             };
-            self.publish = Some(PublishGuard::new(self.work, guard, left));
+            let (unfinished, driver) = (&self.work.context.unfinished, &self.work.facts.name);
+            self.publish = Some(PublishGuard::new(unfinished, driver, guard, left));
         }
         self.places = taken;
         Event::Taken

@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::super::context::DriverContext;
 use super::attachment_map::AttachmentMap;
 use super::in_flight::InFlightGuard;
 use crate::apiserver::SecretData;
-use crate::objects::Attachment;
+use crate::objects::{Attachment, SecretReference};
 use csi_attacher_model::attempt::Publish;
 
 /// How many are kept for one driver. Each of them was a call under way when the Lease was lost, and these are limited by
@@ -50,7 +49,7 @@ pub(in crate::driver) struct UnfinishedPublish {
 
 impl UnfinishedPublishes {
     /// Keeps a Publish, unless its place is known already or too many are kept. Answers whether it is kept now.
-    pub(super) fn keep(&self, driver: &Arc<str>, unfinished: UnfinishedPublish) -> bool {
+    pub(in crate::driver) fn keep(&self, driver: &Arc<str>, unfinished: UnfinishedPublish) -> bool {
         let mut drivers = self.kept.lock();
         let kept = drivers.entry(driver.clone()).or_default();
         if kept.iter().any(|other| other.publish.place == unfinished.publish.place) {
@@ -93,8 +92,9 @@ impl UnfinishedPublishes {
 }
 
 /// Watches over one Publish: dropped before [`PublishGuard::finished`], the Publish is kept for the next engine of the driver.
-pub(in crate::driver) struct PublishGuard<'w> {
-    work: &'w DriverContext,
+pub(in crate::driver) struct PublishGuard {
+    unfinished: UnfinishedPublishes,
+    driver: Arc<str>,
     left: UnfinishedPublish,
     is_finished: bool,
     /// Whether the cache did not show the VolumeAttachment: from here on an Event is written when the Publish is kept.
@@ -103,11 +103,17 @@ pub(in crate::driver) struct PublishGuard<'w> {
     _in_flight: InFlightGuard,
 }
 
-impl<'w> PublishGuard<'w> {
-    /// Watches over a Publish whose place was taken.
-    pub fn new(work: &'w DriverContext, in_flight: InFlightGuard, left: UnfinishedPublish) -> Self {
+impl PublishGuard {
+    /// Watches over a Publish of a driver whose place was taken, for whoever keeps what is unfinished.
+    pub fn new(
+        unfinished: &UnfinishedPublishes,
+        driver: &Arc<str>,
+        in_flight: InFlightGuard,
+        left: UnfinishedPublish,
+    ) -> Self {
         Self {
-            work,
+            unfinished: unfinished.clone(),
+            driver: driver.clone(),
             left,
             is_finished: false,
             is_missed: false,
@@ -119,19 +125,24 @@ impl<'w> PublishGuard<'w> {
         &self.left.publish
     }
 
+    /// The Secret of the call, with its contents.
+    pub fn secret(&self) -> Option<(SecretReference, SecretData)> {
+        self.left.publish.secret.clone().zip(self.left.secrets.clone())
+    }
+
     /// The outcome is recorded, or the volume was taken back, or an Event says that it was not.
     pub fn finished(mut self) {
         self.is_finished = true;
     }
 }
 
-impl Drop for PublishGuard<'_> {
+impl Drop for PublishGuard {
     fn drop(&mut self) {
         if self.is_finished {
             return;
         }
-        let driver = &self.work.facts.name;
-        let is_kept = self.work.context.unfinished.keep(driver, self.left.clone());
+        let driver = &self.driver;
+        let is_kept = self.unfinished.keep(driver, self.left.clone());
         if self.is_missed || !is_kept {
             let next = if is_kept {
                 "this process looks again when it serves the driver next"

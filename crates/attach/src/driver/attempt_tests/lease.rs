@@ -6,7 +6,11 @@ use serde_json::json;
 
 use super::*;
 use crate::cache::{AttacherKey, EnqueueCause};
+use crate::decide::VolumeOnNode;
+use crate::driver::attempt::resume_unfinished;
+use crate::driver::attempt::unfinished::UnfinishedPublish;
 use crate::lease::{LeaseTimings, ShiftedClock};
+use csi_attacher_model::attempt::Publish;
 use csi_mock_driver::{CallResult, Rule};
 
 /// A stage in a term of 10 s until the renew deadline and 15 s in all, which nobody renews. The clock is shifted by hand, and
@@ -137,6 +141,43 @@ async fn what_vanished_before_the_lease_was_lost_is_taken_back_in_the_next_term(
         .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
     tokio::time::timeout(LIMIT, taken_back).await.expect("in time");
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
+}
+
+/// Only this process knows of them.
+#[tokio::test]
+async fn what_a_former_engine_left_is_kept_by_an_engine_that_ends_at_once() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.engine.queue().pause();
+    stage.settings.send_modify(|settings| {
+        Arc::make_mut(settings).concurrency.total = std::num::NonZeroUsize::new(1);
+    });
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    let work = stage.engine.work().clone();
+    let unfinished = &work.context.unfinished;
+    for number in 0..3 {
+        let name = format!("va{number}");
+        stage.attachment(&name, "n0", &json!({}));
+        let id = format!("id{number}");
+        let publish = Publish {
+            snapshot: stage.store.attachment(&name).unwrap(),
+            place: VolumeOnNode::new("h", &id).unwrap().into(),
+            secret: None,
+            is_missed: false,
+        };
+        unfinished.keep(&DRIVER.into(), UnfinishedPublish { publish, secrets: None });
+    }
+    for polled in [false, true] {
+        let mut resumed = Box::pin(resume_unfinished(work.clone()));
+        if polled {
+            assert!(futures::poll!(&mut resumed).is_pending());
+        }
+        drop(resumed);
+        let kept = unfinished.take(DRIVER);
+        assert_eq!(kept.len(), 3, "{polled}");
+        for publish in kept {
+            unfinished.keep(&DRIVER.into(), publish);
+        }
+    }
 }
 
 /// It is a call like those of the queue, and counts with them.
