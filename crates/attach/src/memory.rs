@@ -1,14 +1,20 @@
 //! What is remembered of a VolumeAttachment beside what its object says. It belongs to the key in the queue and ends with it, so that no
 //! wait outlives the attachment that waits.
 
+use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::api::validated::Timeouts;
 use crate::cache::AttacherKey;
+use crate::decide::DetachWait;
 use crate::driver::{AwaitedSecret, WithheldGuard};
 use crate::objects::Attachment;
 use crate::queue::Remembered;
 use crate::traces::SharedLifecycle;
+
+/// The longest that an attach is held back, whatever the deadlines are.
+const LONGEST_HOLD: Duration = Duration::from_mins(2);
 
 /// What is remembered of an unsettled key.
 #[derive(Default)]
@@ -16,7 +22,7 @@ pub struct KeyMemory {
     /// The UID of the attachment that is worked on although it looks settled.
     pub(crate) forced: Option<Box<str>>,
     /// Since when the attach is held back for what is done about its volume at another node.
-    pub(crate) held_back_since: Option<Instant>,
+    held_back_since: Option<Instant>,
     /// Runs the key again when the call of another attachment ends that is in its way.
     pub(crate) call: Option<AbortOnDropHandle<()>>,
     /// The Secret that it waits for.
@@ -32,8 +38,54 @@ impl KeyMemory {
     pub(crate) fn forces(&self, attachment: &Attachment) -> bool {
         self.forced.as_deref() == Some(&*attachment.uid)
     }
+
+    /// It is worked on from now on.
+    pub(crate) fn force(&mut self, attachment: &Attachment) {
+        self.forced = Some(attachment.uid.clone());
+    }
+
+    /// Holds the attach back; how long that may last from now on.
+    pub(crate) fn hold_back(&mut self, timeouts: &Timeouts) -> Duration {
+        let since = *self.held_back_since.get_or_insert_with(Instant::now);
+        longest_hold(timeouts).saturating_sub(since.elapsed())
+    }
+
+    /// Whether the attach may be held back still.
+    pub(crate) fn detach_wait(&self, timeouts: &Timeouts) -> DetachWait {
+        match self.held_back_since {
+            Some(since) if since.elapsed() >= longest_hold(timeouts) => DetachWait::Expired,
+            _ => DetachWait::Allowed,
+        }
+    }
+}
+
+/// How long an attach is held back for another node. A detach has its answer within its deadline, or a failure, after which
+/// nobody waits for it; what is taken back after a Publish is given the same time.
+fn longest_hold(timeouts: &Timeouts) -> Duration {
+    timeouts.unpublish.min(LONGEST_HOLD)
 }
 
 impl Remembered for AttacherKey {
     type Memory = KeyMemory;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{AttacherConfigSpec, DriverConfig};
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attach_is_held_back_for_so_long_however_often_it_is_asked_for() {
+        let spec = AttacherConfigSpec::new("unix:///run/csi/csi.sock");
+        let mut timeouts = DriverConfig::try_from(&spec).unwrap().timeouts;
+        let limit = Duration::from_mins(1);
+        timeouts.unpublish = limit;
+        let mut memory = KeyMemory::default();
+        assert_eq!(memory.detach_wait(&timeouts), DetachWait::Allowed);
+        assert_eq!(memory.hold_back(&timeouts), limit);
+        tokio::time::advance(limit / 2).await;
+        assert_eq!(memory.hold_back(&timeouts), limit / 2);
+        tokio::time::advance(limit / 2).await;
+        assert_eq!(memory.detach_wait(&timeouts), DetachWait::Expired);
+    }
 }

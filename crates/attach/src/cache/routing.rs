@@ -7,11 +7,10 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::cause::EnqueueCause;
-use crate::KeyMemory;
 use crate::api::condition::ConditionReason;
 use crate::decide::{self, DriverFacts, Policy, SecretState, Snapshot, observe};
 use crate::objects::{Attachment, Volume};
-use crate::queue::{Item, Lane, Queue};
+use crate::queue::{Item, Lane, Queue, Remembered};
 
 /// Lane of attachments that are wanted.
 pub const ATTACH: Lane = Lane::new(0);
@@ -61,8 +60,11 @@ pub enum NoAttemptReason {
     Gone,
 }
 
+/// What is remembered of a key while it is in the queue; of it the cache knows only whether its attachment is forced.
+type Memory = <AttacherKey as Remembered>::Memory;
+
 /// Called for attachments that need no attempt any more, with what was remembered of them; must neither wait nor use the store.
-pub type SettledCallback = Arc<dyn Fn(&Attachment, NoAttemptReason, KeyMemory) + Send + Sync>;
+pub type SettledCallback = Arc<dyn Fn(&Attachment, NoAttemptReason, Memory) + Send + Sync>;
 
 impl Route {
     /// Adds a VolumeAttachment to the queue of its driver, or takes it out when there is nothing to do about it. Nothing else adds one.
@@ -83,7 +85,7 @@ impl Route {
         let item = item.in_group(attachment.node.clone()).because(cause.into());
         self.queue.add_and_remember(item, |memory| {
             if cause == EnqueueCause::ForceSync {
-                memory.forced = Some(attachment.uid.clone());
+                memory.force(attachment);
             }
         });
     }

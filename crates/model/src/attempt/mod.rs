@@ -15,6 +15,7 @@ mod prepare;
 mod record;
 mod step;
 mod undo;
+mod undo_state;
 
 pub use cause::FailureCause;
 pub use note::{Note, Undone, Vanished};
@@ -32,7 +33,7 @@ use crate::decide::{
 use crate::objects::{Attachment, ResourceVersion, SecretReference};
 use prepare::Prepared;
 use record::{FailureWrite, Record, Recorded};
-use undo::Undo;
+use undo_state::{End, Undo};
 
 /// An attempt observes four times at most; more of it means that somebody changes the objects under our hands.
 const MAX_OBSERVATIONS: usize = 17;
@@ -154,15 +155,6 @@ enum Phase {
     Undo(Undo),
     /// For nothing any more.
     Over,
-}
-
-/// How a part of an attempt ended.
-#[derive(Clone, Debug, PartialEq)]
-enum End {
-    /// Observe again.
-    Observe,
-    /// The attempt is over.
-    Over(Verdict),
 }
 
 impl Attempt {

@@ -10,48 +10,16 @@ use std::time::Duration;
 
 use super::note::{Undone, Vanished};
 use super::step::{Answer, Call, CallEnd, Event, Read, Step, View};
-use super::{Attempt, End, Note, Phase, Publish, Verdict};
+use super::undo_state::{End, FIRST_PAUSE, Stage, Undo};
+use super::{Attempt, Note, Phase, Publish, Verdict};
 use crate::answer::ApiErrorKind;
 use crate::decide;
 use crate::objects::{Attachment, StringMap};
 
 const TRIES: u32 = 6;
 const TRIES_WHILE_BELIEVED: u32 = 4;
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How long it rests while the lists of the cache are of more than one state.
 const LIST_REST: Duration = Duration::from_millis(200);
-
-/// What is done about a Publish whose VolumeAttachment may be gone.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Undo {
-    /// How the attempt goes on.
-    end: End,
-    /// No answer to a write of what the call came to is missing. If one is, the VolumeAttachment may have ended without a word that has
-    /// come in yet.
-    is_known: bool,
-    /// What the call came to is on record.
-    is_on_record: bool,
-    stage: Stage,
-    /// Reads, and then calls, that were made.
-    tries: u32,
-    pause: Duration,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// It waits for the lists of the cache.
-    Lists,
-    /// The VolumeAttachment is being read.
-    Read,
-    /// It is read again after a pause.
-    ReadAgain,
-    /// The call that takes the volume back waits for its place, at once or after a pause.
-    Place,
-    /// The volume is being taken back.
-    Call,
-    /// It is taken back after a pause.
-    CallAgain,
-}
 
 /// What a live read says of a VolumeAttachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,24 +31,6 @@ enum LiveRead {
     Replaced,
     /// There was no answer that says so.
     Unknown,
-}
-
-impl Undo {
-    fn new(end: End, is_known: bool, is_on_record: bool, stage: Stage) -> Self {
-        Self {
-            end,
-            is_known,
-            is_on_record,
-            stage,
-            tries: 0,
-            pause: FIRST_PAUSE,
-        }
-    }
-
-    /// About a Publish that a former engine left.
-    pub fn resumed() -> Self {
-        Self::new(End::Over(Verdict::Done), false, false, Stage::Lists)
-    }
 }
 
 impl Attempt {

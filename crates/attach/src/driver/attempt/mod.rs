@@ -17,12 +17,11 @@ use std::time::Duration;
 
 use csi_attacher_model::attempt::{Attempt, Verdict};
 use futures::{StreamExt, stream};
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::DriverContext;
 use super::secret_waiters::Withheld;
-use crate::api::validated::{DriverConfig, Timeouts};
+use crate::api::validated::DriverConfig;
 use crate::apiserver::SecretData;
 use crate::cache::{AttacherKey, EnqueueCause, observe};
 use crate::decide::{self, Observed, Policy, SecretState};
@@ -37,8 +36,6 @@ use unfinished::PublishGuard;
 pub(super) const LIST_REST: Duration = Duration::from_millis(200);
 /// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
 pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
-/// The longest that an attach is held back, whatever the deadlines are.
-const LONGEST_HOLD: Duration = Duration::from_mins(2);
 /// How many Publishes that a former engine left are checked in parallel.
 const RESUMED_AT_ONCE: usize = 10;
 
@@ -60,10 +57,8 @@ fn take_verdict(shell: &mut Shell<'_>, key: &AttacherKey, attempt: &Attempt, ver
     let work = shell.work;
     let timeouts = work.config.borrow().timeouts.clone();
     let hold = |other: &str, done: &str| {
-        let since = work
-            .queue
-            .remember(key, |memory| *memory.held_back_since.get_or_insert_with(Instant::now));
-        let rest = longest_hold(&timeouts).saturating_sub(since.map(|since| since.elapsed()).unwrap_or_default());
+        let rest = work.queue.remember(key, |memory| memory.hold_back(&timeouts));
+        let rest = rest.unwrap_or_default();
         if let Some(snapshot) = attempt.snapshot() {
             report::report_detach_wait(work, snapshot, other, done, rest);
         }
@@ -104,12 +99,6 @@ fn wake_after(work: &DriverContext, key: &AttacherKey, call: CallInFlight) {
     });
     let wait = AbortOnDropHandle::new(task);
     work.queue.remember(key, |memory| memory.call = Some(wait));
-}
-
-/// How long an attach is held back for another node. A detach has its answer within its deadline, or a failure, after which
-/// nobody waits for it; what is taken back after a Publish is given the same time.
-pub(super) fn longest_hold(timeouts: &Timeouts) -> Duration {
-    timeouts.unpublish.min(LONGEST_HOLD)
 }
 
 /// Looks again at what the former engine of the driver left unfinished. Their places are taken at once, so that nobody calls for

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use super::super::context::DriverContext;
 use super::in_flight::{CallInFlight, InFlightGuard};
-use super::longest_hold;
 use super::report;
 use super::requests::{apply_response, apply_write_response};
 use super::unfinished::{PublishGuard, UnfinishedPublish};
@@ -111,11 +110,8 @@ impl View for Shell<'_> {
     }
 
     fn detach_wait(&self) -> DetachWait {
-        let since = self.remembered(|memory| memory.held_back_since).flatten();
-        match since {
-            Some(since) if since.elapsed() >= longest_hold(&self.config.timeouts) => DetachWait::Expired,
-            _ => DetachWait::Allowed,
-        }
+        let wait = self.remembered(|memory| memory.detach_wait(&self.config.timeouts));
+        wait.unwrap_or(DetachWait::Allowed)
     }
 
     fn is_forced(&self, snapshot: &Snapshot) -> bool {
