@@ -196,7 +196,6 @@ async fn run_queue(work: Arc<DriverContext>) {
     runner::run(queue, move |run| {
         let work = work.clone();
         async move {
-            (work.context.rules.begins)(run.key());
             let verdict = match run.key().clone() {
                 AttacherKey::Attachment(name) => attempt::run(&work, &run, &name).await,
                 AttacherKey::Volume(name) => release::run(&work, &run, &name).await,

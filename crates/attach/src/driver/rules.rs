@@ -2,19 +2,16 @@
 
 use csi_attacher_model::attempt;
 
-use crate::cache::AttacherKey;
 use crate::decide::{self, DriverFacts, VolumeAction};
 use crate::objects::Volume;
 
-/// By default [`decide::attachment`], [`decide::settle`] and [`decide::volume`], and no notification.
+/// By default [`decide::attachment`], [`decide::settle`] and [`decide::volume`].
 #[derive(Clone, Copy)]
 pub struct Rules {
     /// About VolumeAttachments.
     pub attempt: attempt::Rules,
     /// The next step for a PersistentVolume.
     pub volume: fn(&Volume, usize, &DriverFacts) -> VolumeAction,
-    /// Called in the task of a run of this key when it begins.
-    pub begins: fn(&AttacherKey),
 }
 
 impl Default for Rules {
@@ -22,7 +19,6 @@ impl Default for Rules {
         Self {
             attempt: attempt::Rules::default(),
             volume: decide::volume,
-            begins: |_| {},
         }
     }
 }

@@ -61,7 +61,7 @@ impl Attempt {
                 self.publish = Some(Publish {
                     snapshot: seen.snapshot.clone(),
                     place: place.clone(),
-                    secret: self.needed_secret.clone().filter(|_| self.has_secret),
+                    secret: self.secret().cloned(),
                     is_missed: false,
                 });
                 self.phase = Phase::Published;

@@ -36,7 +36,7 @@ use record::{FailureWrite, Record, Recorded};
 use undo_state::{End, Undo};
 
 /// An attempt observes four times at most; more of it means that somebody changes the objects under our hands.
-const MAX_OBSERVATIONS: usize = 17;
+const MAX_OBSERVATIONS: usize = 16;
 
 /// One attempt.
 #[derive(Clone, Debug)]
@@ -194,6 +194,7 @@ impl Attempt {
     /// Takes in the answer to the last step; the next one. What happened on the way is in [`Attempt::take_notes`].
     pub fn next(&mut self, view: &dyn View, event: Event) -> Step {
         match (std::mem::replace(&mut self.phase, Phase::Over), event) {
+            (Phase::Open, Event::Done) => self.opened(view),
             (Phase::Begin | Phase::Open | Phase::Fetch, _) => self.observe(view),
             (Phase::Confirm(target), Event::Read(answer)) => self.confirmed(view, target, answer),
             (Phase::Secret(reference), Event::Secret(answer)) => self.secret_answered(view, &reference, answer),
@@ -232,11 +233,17 @@ impl Attempt {
         self.publish.as_ref()
     }
 
-    /// The Secret that the volume needs, once it was asked for, and whether it was read.
-    pub fn needed_secret(&self) -> Option<(&SecretReference, bool)> {
-        self.needed_secret
-            .as_ref()
-            .map(|reference| (reference, self.has_secret))
+    /// The Secret that the volume needs, once it was asked for.
+    pub fn needed_secret(&self) -> Option<&SecretReference> {
+        self.needed_secret.as_ref()
+    }
+
+    /// The Secret that calls are made with: that of a Publish whose outcome is not on record, or else the one that was read.
+    pub fn secret(&self) -> Option<&SecretReference> {
+        match &self.publish {
+            Some(publish) => publish.secret.as_ref(),
+            None => self.needed_secret.as_ref().filter(|_| self.has_secret),
+        }
     }
 
     /// Why the driver is not given the Secret, if it is not.
@@ -303,6 +310,14 @@ impl Attempt {
         let seen = Arc::new(seen);
         self.seen = Some(seen.clone());
         self.begin(view, &seen, seen.action(view))
+    }
+
+    /// The span is open, and nothing was written for it: what was observed still stands.
+    fn opened(&mut self, view: &dyn View) -> Step {
+        match self.seen.clone() {
+            Some(seen) => self.begin(view, &seen, seen.action(view)),
+            None => self.observe(view),
+        }
     }
 
     fn begin(&mut self, view: &dyn View, seen: &Seen, action: Action<'_>) -> Step {

@@ -82,7 +82,7 @@ pub struct Watched {
 /// What the shell does next. Each but the last is answered by an [`Event`].
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Open the span of the attempt; by [`Event::Done`].
+    /// Open the span of the attempt; by [`Event::Done`], or by [`Event::Wrote`] when the VolumeAttachment was written to for it.
     Open,
     /// Send a write; by [`Event::Wrote`].
     Write(Patch),

@@ -224,6 +224,7 @@ pub fn small() -> Vec<Setting> {
     vec![
         one_volume_two_nodes(1, 1),
         one_volume_two_nodes(2, 1),
+        two_at_a_time(1),
         one_volume(1),
         volume_in_deletion(1),
         unprotected(1),

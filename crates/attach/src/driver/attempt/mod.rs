@@ -166,7 +166,7 @@ fn settle_waits(shell: &Shell<'_>, key: &AttacherKey, attempt: &Attempt, result:
         secrets.learn(key, denied.as_ref());
     }
     let failed = matches!(result, RunResult::Failed | RunResult::FailedWith { .. });
-    if let Some((reference, _)) = needed.filter(|_| failed) {
+    if let Some(reference) = needed.filter(|_| failed) {
         let tried = shell.secret_for(reference).map(SecretData::version);
         secrets.wait(&work.context.requests, reference, key, tried);
     }

@@ -55,6 +55,8 @@ pub(in crate::driver) struct Shell<'w> {
     /// Calls to the driver that were made. `callsPerSecond` is about these, while the queue counts starts.
     pub calls: u32,
     places: Vec<InFlightGuard>,
+    /// The place of a Publish that was taken and not begun.
+    published_at: Option<InFlightGuard>,
     publish: Option<PublishGuard>,
     /// The call that is in the way.
     pub occupied: Option<CallInFlight>,
@@ -162,6 +164,7 @@ impl<'w> Shell<'w> {
             secret: None,
             calls: 0,
             places: Vec::new(),
+            published_at: None,
             publish: None,
             occupied: None,
             turn: None,
@@ -184,14 +187,14 @@ impl<'w> Shell<'w> {
             for (about, note) in attempt.take_notes() {
                 self.take_note(attempt, about.as_ref(), note);
             }
-            self.give_back(attempt);
+            self.hold(attempt);
             event = match step {
                 Step::End(verdict) => return verdict,
                 Step::Open => self.open(attempt).await,
                 Step::Write(write) => self.write(write).await,
                 Step::Read(read) => Event::Read(self.read(read).await),
                 Step::Secret(reference) => Event::Secret(self.read_secret(reference).await),
-                Step::Take(take) => self.take(attempt, &take),
+                Step::Take(take) => self.take(&take),
                 Step::Call(call) => {
                     let answer = self.call(attempt, call).await;
                     self.among_calls = None;
@@ -225,22 +228,31 @@ impl<'w> Shell<'w> {
         }
     }
 
-    /// Gives back the places and the turn that the attempt holds no longer.
-    fn give_back(&mut self, attempt: &Attempt) {
+    /// Watches over the Publish that the attempt has begun, and gives back the places and the turn that it holds no longer.
+    fn hold(&mut self, attempt: &Attempt) {
         if attempt.places().is_empty() {
             self.places.clear();
         }
         if attempt.failing().is_none() {
             self.turn = None;
         }
+        let place = self.published_at.take();
         match (attempt.publish(), &mut self.publish) {
             (Some(publish), Some(guard)) => guard.is_missed |= publish.is_missed,
+            (Some(publish), None) => {
+                let secret = publish.secret.as_ref().and_then(|secret| self.secret_for(secret));
+                let left = UnfinishedPublish {
+                    secrets: secret.cloned(),
+                    publish: publish.clone(),
+                };
+                let (unfinished, driver) = (&self.work.context.unfinished, &self.work.facts.name);
+                self.publish = place.map(|place| PublishGuard::new(unfinished, driver, place, left));
+            }
             (None, guard) => {
                 if let Some(guard) = guard.take() {
                     guard.finished();
                 }
             }
-            (Some(_), None) => {}
         }
     }
 
@@ -287,6 +299,7 @@ impl<'w> Shell<'w> {
             let note = patch::note_trace(&snapshot.attachment, &w3c::traceparent(&root));
             let noted = self.send(&note, snapshot, 0).await;
             self.count_trace_context(noted.is_ok());
+            return Event::Wrote(noted);
         }
         Event::Done
     }
@@ -425,7 +438,7 @@ impl<'w> Shell<'w> {
     }
 
     /// Takes places, all or none: that other call may be waiting for them. Those that the attempt had before are given back first.
-    fn take(&mut self, attempt: &Attempt, take: &Take) -> Event {
+    fn take(&mut self, take: &Take) -> Event {
         self.places.clear();
         let in_flight = &self.work.in_flight;
         let taken: Result<Vec<InFlightGuard>, CallInFlight> = take
@@ -444,24 +457,7 @@ impl<'w> Shell<'w> {
                 return Event::Occupied(elsewhere);
             }
         };
-        let guard = taken.pop_if(|_| take.publish.is_some());
-        if let (Some(guard), Some(snapshot), Some(place)) = (guard, attempt.snapshot(), take.places.first()) {
-            let secret = attempt
-                .needed_secret()
-                .filter(|(_, read)| *read)
-                .map(|(reference, _)| reference.clone());
-            let left = UnfinishedPublish {
-                secrets: secret.as_ref().and_then(|secret| self.secret_for(secret)).cloned(),
-                publish: Publish {
-                    snapshot: snapshot.clone(),
-                    place: place.clone(),
-                    secret,
-                    is_missed: false,
-                },
-            };
-            let (unfinished, driver) = (&self.work.context.unfinished, &self.work.facts.name);
-            self.publish = Some(PublishGuard::new(unfinished, driver, guard, left));
-        }
+        self.published_at = taken.pop_if(|_| take.publish.is_some());
         self.places = taken;
         Event::Taken
     }
@@ -469,14 +465,7 @@ impl<'w> Shell<'w> {
     /// Calls the driver. A change of its deadline counts from the next call on, not from the next attempt.
     async fn call(&mut self, attempt: &Attempt, call: Call) -> Result<StringMap, CallEnd> {
         let timeouts = self.work.config.borrow().timeouts.clone();
-        let secret = match attempt.publish() {
-            Some(publish) => publish.secret.as_ref(),
-            None => attempt
-                .needed_secret()
-                .filter(|(_, read)| *read)
-                .map(|(reference, _)| reference),
-        };
-        let secret = secret.and_then(|reference| self.secret_for(reference)).cloned();
+        let secret = attempt.secret().and_then(|secret| self.secret_for(secret)).cloned();
         let outcome = match call {
             Call::Publish(place) => {
                 let deadline = timeouts.publish;
