@@ -285,7 +285,12 @@ impl LeaderElector {
 
     /// What to do about the Lease by the rules of the election.
     fn next(&self) -> LeaseAction {
-        self.election.next(Instant::now(), clock::now())
+        self.election.next(Instant::now(), clock::now(), self.holds())
+    }
+
+    /// Whether this process is in a term of the Lease, by the clocks at this moment.
+    fn holds(&self) -> bool {
+        self.term.as_ref().is_some_and(Term::may_start)
     }
 
     /// Tries until the Lease is held: at each change of it, when the holder's time is over, and now and then.
@@ -341,7 +346,7 @@ impl LeaderElector {
             LeaseAction::Create(record) | LeaseAction::Write(record) => record,
         };
         // The drop-in mode, and one that has its own Lease back, do not pause.
-        if !self.seen || !self.config.shared.reports || self.election.is_ours() {
+        if !self.seen || !self.config.shared.reports || self.election.is_ours(self.holds()) {
             return AcquireStep::Take(record);
         }
         let pause_ends = self.share().pause_ends;
@@ -432,7 +437,7 @@ impl LeaderElector {
 
     async fn renew(&mut self, term: &Term) -> RenewResult {
         // A Lease that is ours need not be read: a write that came too late fails by its resource version.
-        if let Some(record) = self.election.renewed_record(Instant::now(), clock::now()) {
+        if let Some(record) = self.election.renewed_record(Instant::now(), clock::now(), self.holds()) {
             match self.write(record).await {
                 Ok(begun) => return RenewResult::Done(begun),
                 Err(error) => debug!(lease = self.name, %error, "looking at the Lease before it is renewed"),
@@ -443,7 +448,7 @@ impl LeaderElector {
         }
         self.metrics.lease_read_before_renewal(&self.name);
         let renewed = match self.read().await {
-            Ok(()) if self.known.is_some() && !self.election.is_ours() => return RenewResult::Taken,
+            Ok(()) if self.known.is_some() && !self.election.is_ours(self.holds()) => return RenewResult::Taken,
             // Another may have made it meanwhile, and work: that one may be gone, too.
             Ok(()) if self.known.is_none() && !self.display.leads(term) => return RenewResult::Taken,
             Ok(()) => match self.next() {
@@ -574,7 +579,7 @@ impl LeaderElector {
         let record = LeaderElectionRecord::of(&stored);
         self.known = Some(stored);
         self.election.record_written(record, Instant::now());
-        if self.election.is_ours() {
+        if self.election.is_ours(self.holds()) {
             let duration = self.config.timing.lease_duration;
             self.display.health.renewed(duration, begun.monotonic);
         }

@@ -28,7 +28,7 @@ pub(crate) mod tests;
 
 pub use clock::{Clock, Moment, ShiftedClock};
 pub use config::{LeaderElectionConfig, LeaderElections};
-pub use election::{ElectionState, LeaseAction, ObservedRecord};
+pub use election::{ElectionState, LeaseAction, NEW_LEASE_HOLDER, ObservedRecord};
 pub use handle::LeaderElectionHandle;
 pub use health::LeaseHealth;
 pub use place::{FormerLease, FormerPlace, Place, SeenPlaces, record::PlaceRecord};

@@ -224,7 +224,7 @@ impl FormerLease {
                         .runs_out_after
                         .max(self.election.known_duration().unwrap_or_default())
             }
-            None => match self.election.next(now, crate::clock::now()) {
+            None => match self.election.next(now, crate::clock::now(), false) {
                 LeaseAction::Wait { until, .. } => until,
                 LeaseAction::Create(_) | LeaseAction::Write(_) => return None,
             },

@@ -10,6 +10,8 @@ pub struct LeaseRules {
     pub gone_may_be_held: bool,
     /// Who made a Lease and did not work under it yet does not count it as its own when it comes back.
     pub made_is_not_ours: bool,
+    /// Who creates a Lease outside of a term waits until it has run out.
+    pub creators_wait: bool,
     /// A call is made only while the Lease is held by both clocks.
     pub calls_need_the_lease: bool,
 }
@@ -20,6 +22,7 @@ impl Default for LeaseRules {
             waits_for_former_places: true,
             gone_may_be_held: true,
             made_is_not_ours: true,
+            creators_wait: false,
             calls_need_the_lease: true,
         }
     }

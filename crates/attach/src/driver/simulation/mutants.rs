@@ -99,6 +99,7 @@ impl Mutant {
             gone_may_be_held: self.flaw != Some(Flaw::GoneIsOver),
             made_is_not_ours: self.flaw != Some(Flaw::MadeIsOurs),
             calls_need_the_lease: self.flaw != Some(Flaw::Unfenced),
+            ..LeaseRules::default()
         }
     }
 

@@ -162,7 +162,7 @@ fn what_follows_from_a_record() {
         let seen = Instant::now();
         election.observe(row.seen, seen);
         let now = seen + seconds(row.for_seconds);
-        let next = match election.next(now, clock(50)) {
+        let next = match election.next(now, clock(50), false) {
             LeaseAction::Wait { holder, until } => {
                 assert_eq!(holder, "they", "{}", row.name);
                 Err(until.duration_since(now).as_secs())
@@ -170,10 +170,10 @@ fn what_follows_from_a_record() {
             next => Ok(next),
         };
         assert_eq!(next, row.next, "{}", row.name);
-        assert_eq!(election.renewed_record(now, clock(50)), row.renewal, "{}", row.name);
+        assert_eq!(election.renewed_record(now, clock(50), false), row.renewal, "{}", row.name);
         let resignation = election.release_record(clock(50));
         assert_eq!(resignation.is_some(), row.resigns, "{}", row.name);
-        assert_eq!(election.is_ours(), row.resigns, "{}", row.name);
+        assert_eq!(election.is_ours(false), row.resigns, "{}", row.name);
         if let Some(resignation) = resignation {
             let expected = LeaderElectionRecord {
                 holder: String::new(),
@@ -193,7 +193,7 @@ fn only_a_change_of_the_record_shows_life() {
     let start = Instant::now();
     let at = |second| start + seconds(second);
     let is_free =
-        |election: &ElectionState, second| matches!(election.next(at(second), clock(0)), LeaseAction::Write(_));
+        |election: &ElectionState, second| matches!(election.next(at(second), clock(0), false), LeaseAction::Write(_));
     election.observe(Some(held_by("they", 1)), at(0));
     // Looking again and again changes nothing.
     for second in 1..15 {
@@ -209,14 +209,14 @@ fn only_a_change_of_the_record_shows_life() {
     // before, unseen.
     for second in [20, 28] {
         election.observe(None, at(second));
-        assert!(matches!(election.next(at(second), clock(0)), LeaseAction::Wait { .. }));
+        assert!(matches!(election.next(at(second), clock(0), false), LeaseAction::Wait { .. }));
     }
-    assert!(matches!(election.next(at(34), clock(0)), LeaseAction::Wait { .. }));
-    assert!(matches!(election.next(at(35), clock(0)), LeaseAction::Create(_)));
+    assert!(matches!(election.next(at(34), clock(0), false), LeaseAction::Wait { .. }));
+    assert!(matches!(election.next(at(35), clock(0), false), LeaseAction::Create(_)));
     // What nobody held is free at once.
     election.observe(Some(held_by("", 1)), at(30));
     election.observe(None, at(30));
-    assert!(matches!(election.next(at(30), clock(0)), LeaseAction::Create(_)));
+    assert!(matches!(election.next(at(30), clock(0), false), LeaseAction::Create(_)));
     assert_eq!(election.holder(), None);
 }
 
@@ -227,7 +227,7 @@ fn what_another_process_of_our_name_writes_is_not_ours() {
     // That of an earlier life is taken back.
     election.stand();
     election.observe(Some(held_by("we", 1)), start);
-    assert!(election.is_ours());
+    assert!(election.is_ours(false));
     election.record_written(held_by("we", 2), start);
     // A write whose end is not known may have happened, and so may the one after it.
     for renewed in [3, 4] {
@@ -235,24 +235,24 @@ fn what_another_process_of_our_name_writes_is_not_ours() {
     }
     for renewed in [3, 2, 4] {
         election.observe(Some(held_by("we", renewed)), start);
-        assert!(election.is_ours() && !election.is_of_namesake(), "{renewed}");
+        assert!(election.is_ours(false) && !election.is_of_namesake(), "{renewed}");
     }
     election.record_written(held_by("we", 5), start);
     election.observe(Some(held_by("we", 4)), start);
     assert!(election.is_of_namesake(), "written over ours");
     assert_eq!(election.release_record(clock(50)), None);
-    assert_eq!(election.renewed_record(start, clock(50)), None);
+    assert_eq!(election.renewed_record(start, clock(50), false), None);
     // It is waited for as for anybody else.
     assert!(matches!(
-        election.next(start + seconds(14), clock(50)),
+        election.next(start + seconds(14), clock(50), false),
         LeaseAction::Wait { .. }
     ));
     assert!(
-        matches!(election.next(start + seconds(15), clock(50)), LeaseAction::Write(record) if record.transitions == 5)
+        matches!(election.next(start + seconds(15), clock(50), false), LeaseAction::Write(record) if record.transitions == 5)
     );
     // One that does not compete believes the name: another candidate of this process may lead.
     election.withdraw();
-    assert!(election.is_ours());
+    assert!(election.is_ours(false));
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn our_own_write_counts_from_its_answer_even_when_nothing_in_it_changed() {
     let start = Instant::now();
     election.record_written(held_by("we", 1), start);
     election.record_written(held_by("we", 1), start + seconds(10));
-    assert!(election.renewed_record(start + seconds(24), clock(0)).is_some());
-    assert!(election.renewed_record(start + seconds(25), clock(0)).is_none());
+    assert!(election.renewed_record(start + seconds(24), clock(0), false).is_some());
+    assert!(election.renewed_record(start + seconds(25), clock(0), false).is_none());
     assert_eq!(election.holder(), Some("we"));
 }
