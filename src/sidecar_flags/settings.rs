@@ -99,8 +99,6 @@ pub(super) fn into_settings(flags: Flags) -> Result<DropIn, SettingsError> {
 fn elected_by_the_process() -> LeaderElection {
     LeaderElection {
         sidecar_namespaces: Vec::new(),
-        enabled: false,
-        namespace: String::new(),
         lease_duration: Duration::from_secs(15),
         renew_deadline: Duration::from_secs(10),
         retry_period: Duration::from_secs(2),

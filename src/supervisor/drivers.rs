@@ -153,8 +153,8 @@ impl Drivers {
         let queue = Arc::new(Mutex::new(None));
         let known_as = Arc::new(Mutex::new(known_as));
         let lease_state = Arc::new(Mutex::new(None));
-        let election = self.election.config_for(name, &config);
-        let elects = election.as_ref().is_some_and(|election| election.enabled);
+        let election = self.election.config_for(&config);
+        let elects = election.is_some();
         let stop = CancellationToken::new();
         let removed = Arc::new(AtomicBool::new(false));
         let task = DriverTask {
@@ -343,10 +343,7 @@ impl Drivers {
         let lease_state = running.lease_state.lock();
         let lease_state = lease_state.as_ref().map(|lease_state| lease_state.borrow().clone());
         if !running.elects {
-            // Unless another replica still has a Lease from before.
-            let waits =
-                lease_state.filter(|lease_state| matches!(lease_state, LeaderState::Waiting { holder: Some(_) }));
-            return waits.as_ref().map_or(DriverLeader::Ours, DriverLeader::from);
+            return DriverLeader::Ours;
         }
         match &lease_state {
             Some(lease_state) => DriverLeader::from(lease_state),
@@ -381,7 +378,7 @@ impl Drivers {
         self.context.store.generation()
     }
 
-    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that.
+    /// The status that an AttacherConfig should show after `known`.
     pub fn status(
         &self,
         name: &str,
@@ -390,7 +387,7 @@ impl Drivers {
         holder: &str,
         known: &AttacherConfigStatus,
         deletion: DeletionState,
-    ) -> (AttacherConfigStatus, AttacherConfigStatus) {
+    ) -> AttacherConfigStatus {
         let running = self.running.get(name);
         let driver = running.map(|running| running.status.borrow().clone());
         let plugin = driver.as_ref().and_then(|driver| driver.plugin.as_ref());
@@ -420,11 +417,7 @@ impl Drivers {
             oldest: oldest.as_deref(),
             saturation: running.map(|running| &running.saturation),
         };
-        let nothing = AttacherConfigStatus::default();
-        (
-            status::status(&facts, known, clock::now()),
-            status::status(&facts, &nothing, Timestamp::UNIX_EPOCH),
-        )
+        status::status(&facts, known, clock::now())
     }
 
     /// Sets the gauges from the queues of the drivers that are known by name, and finds out which limits delay work.

@@ -59,8 +59,6 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
         conditions: condition::merge(&known.conditions, &conditions(facts), facts.generation, now),
         driver: plugin.map(describe).or_else(|| known.driver.clone()),
         holder: facts.driver.and_then(|driver| holder(driver, facts.holder)),
-        // Not ours to say: it is written by who leads, before the work begins.
-        leader_election: known.leader_election.clone(),
         attachments: plugin.map(|_| attachments(facts)),
         last_reconcile_sync: facts
             .driver

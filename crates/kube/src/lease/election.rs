@@ -1,7 +1,9 @@
-//! The rules of an election, without effects: client-go's `LeaderElector`, with the time handed in, and two rules more.
+//! The rules of an election, without effects: client-go's `LeaderElector`, with the time handed in, and three rules more.
 //!
-//! A Lease that vanished while another held it is left alone until it would have run out, had it been renewed just before:
-//! its holder finds out at its next renewal only. And a Lease that names this candidate is its own only as long as
+//! Who creates a Lease outside of a term creates it in nobody's name ([`NEW_LEASE_HOLDER`]), and waits until it has run out as everybody
+//! does: somebody may have deleted a Lease whose holder works until its next renewal. Everything that matters of that is in the Lease,
+//! so that it lasts when the process ends. A Lease that vanished while another held it is left alone for its duration, so that its
+//! holder can create it again and work on. And a Lease that names this candidate is its own only as long as
 //! nobody else writes it: of two processes of one name, the one that finds a record that it did not write competes from then on as with a stranger.
 
 use std::collections::VecDeque;
@@ -12,6 +14,7 @@ use tokio::time::Instant;
 
 use super::record::LeaderElectionRecord;
 use super::rules::LeaseRules;
+use crate::api::names::NEW_LEASE_HOLDER;
 
 /// What one candidate knows of the Lease, and what follows from that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,8 +27,6 @@ pub struct ElectionState {
     rules: LeaseRules,
 }
 
-/// Who holds a Lease that was just created. Nobody has this name: all candidates wait until the Lease has run out, its creator too.
-pub const NEW_LEASE_HOLDER: &str = "attacher.csi.dev/new-lease";
 /// So many writes may be on their way whose end is not known.
 const MAX_OWN_WRITES: usize = 16;
 
@@ -104,7 +105,7 @@ impl ElectionState {
     pub fn observe(&mut self, seen: Option<LeaderElectionRecord>, now: Instant) {
         let ours = self.is_written_by_us();
         match (seen, &mut self.known) {
-            (None, Some(known)) if self.rules.gone_may_be_held && !ours && !known.record.holder.is_empty() => {
+            (None, Some(known)) if !ours && !known.record.holder.is_empty() => {
                 if std::mem::replace(&mut known.exists, false) {
                     known.since = now;
                 }
@@ -160,14 +161,6 @@ impl ElectionState {
         known.record.holder == self.identity && self.own_writes.as_ref().is_none_or(by_us)
     }
 
-    /// Whether the known record is ours, and says that we have not worked under it yet: this process made the Lease before it started
-    /// again, and who held the one before it may still work.
-    pub fn is_unused(&self) -> bool {
-        self.rules.made_is_not_ours
-            && self.is_written_by_us()
-            && self.known.as_ref().is_some_and(|known| known.record.is_unused())
-    }
-
     /// Whether another process of our name holds the Lease.
     pub fn is_of_namesake(&self) -> bool {
         self.holder() == Some(&self.identity) && !self.is_written_by_us()
@@ -177,11 +170,6 @@ impl ElectionState {
     pub fn holder(&self) -> Option<&str> {
         let known = self.known.as_ref()?;
         Some(known.record.holder.as_str()).filter(|holder| !holder.is_empty())
-    }
-
-    /// How long others must leave the Lease alone after its last change, as far as known.
-    pub fn known_duration(&self) -> Option<Duration> {
-        self.known.as_ref().map(|known| known.record.duration())
     }
 
     /// What to do about the Lease at this moment, `clock` by the clock of the machine; `holds` says whether we are in a term.

@@ -94,11 +94,7 @@ pub struct KubernetesApi {
 /// How replicas agree on one. The times fit each other: `1.2 * retry_period < renew_deadline < lease_duration`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderElection {
-    /// Whether there is an election at all.
-    pub enabled: bool,
-    /// Namespace of the Lease; empty is that of the pod.
-    pub namespace: String,
-    /// Other namespaces in which an attacher of the driver may hold a Lease.
+    /// Namespaces in which an attacher of the driver may hold a Lease: `namespace` and `sidecarNamespaces` of the spec.
     pub sidecar_namespaces: Vec<String>,
     /// How long others leave the Lease alone; whole seconds, at least one.
     pub lease_duration: Duration,

@@ -1,6 +1,7 @@
 //! What can happen to the Leases.
 
-use csi_attacher_kube::lease::{ElectionState, LeaderElectionRecord, LeaseAction, NEW_LEASE_HOLDER};
+use csi_attacher_kube::lease::{ElectionState, LeaderElectionRecord, LeaseAction};
+use csi_attacher_model::api::names::NEW_LEASE_HOLDER;
 
 use super::{LEASES, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, OWN, SIDECAR, Stored, Tick, timings};
 use crate::explorer::Next;

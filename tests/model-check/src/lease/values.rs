@@ -2,7 +2,8 @@
 
 use std::hash::Hash;
 
-use csi_attacher_kube::lease::{ElectionState, LeaderElectionRecord, NEW_LEASE_HOLDER, ObservedRecord};
+use csi_attacher_kube::lease::{ElectionState, LeaderElectionRecord, ObservedRecord};
+use csi_attacher_model::api::names::NEW_LEASE_HOLDER;
 use tokio::time::Instant;
 
 use super::{SIDECAR_NAME, TICK, Tick};

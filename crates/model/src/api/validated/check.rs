@@ -232,9 +232,12 @@ impl Checker {
             }
         }
         LeaderElection {
-            enabled: spec.enabled,
-            namespace: spec.namespace.clone(),
-            sidecar_namespaces: spec.sidecar_namespaces.clone(),
+            sidecar_namespaces: Some(&spec.namespace)
+                .filter(|namespace| !namespace.is_empty())
+                .into_iter()
+                .chain(&spec.sidecar_namespaces)
+                .cloned()
+                .collect(),
             lease_duration,
             renew_deadline,
             retry_period,
