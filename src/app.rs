@@ -287,7 +287,7 @@ fn single_election(
     election: LeaderElectionOptions,
     observed: &Observability,
 ) -> Result<LeaderElectionConfig, StartError> {
-    let elections = leader_elections(config, options, election.labels, observed)?;
+    let elections = leader_elections(config, options, election.labels, observed)?.in_place_of_a_sidecar();
     Ok(elections.config_for(&election.namespace, election.timing))
 }
 

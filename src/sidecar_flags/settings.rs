@@ -99,8 +99,6 @@ pub(super) fn into_settings(flags: Flags) -> Result<DropIn, SettingsError> {
 fn elected_by_the_process() -> LeaderElection {
     LeaderElection {
         sidecar_namespaces: Vec::new(),
-        enabled: false,
-        namespace: String::new(),
         lease_duration: Duration::from_secs(15),
         renew_deadline: Duration::from_secs(10),
         retry_period: Duration::from_secs(2),
@@ -156,6 +154,7 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         // The limit of --kube-api-qps is one of the process.
         kubernetes_api: None,
         leader_election: elected_by_the_process(),
+        former_lease: None,
         deletion_policy: DeletionPolicy::Orphan,
         tracing: Tracing::default(),
         capability_lost: CapabilityLost::Tolerate,

@@ -68,6 +68,13 @@ impl RunningTask {
             _ => &self.config,
         }
     }
+
+    /// Whether it serves the driver, and holds the Lease in this namespace for that.
+    fn holds_former_lease(&self, namespace: Option<&str>) -> bool {
+        self.then == AfterExit::Again
+            && self.status.borrow().phase == DriverPhase::Running
+            && self.config.former_lease.as_deref() == namespace
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -153,8 +160,8 @@ impl Drivers {
         let queue = Arc::new(Mutex::new(None));
         let known_as = Arc::new(Mutex::new(known_as));
         let lease_state = Arc::new(Mutex::new(None));
-        let election = self.election.config_for(name, &config);
-        let elects = election.as_ref().is_some_and(|election| election.enabled);
+        let election = self.election.config_for(&config);
+        let elects = election.is_some();
         let stop = CancellationToken::new();
         let removed = Arc::new(AtomicBool::new(false));
         let task = DriverTask {
@@ -343,10 +350,7 @@ impl Drivers {
         let lease_state = running.lease_state.lock();
         let lease_state = lease_state.as_ref().map(|lease_state| lease_state.borrow().clone());
         if !running.elects {
-            // Unless another replica still has a Lease from before.
-            let waits =
-                lease_state.filter(|lease_state| matches!(lease_state, LeaderState::Waiting { holder: Some(_) }));
-            return waits.as_ref().map_or(DriverLeader::Ours, DriverLeader::from);
+            return DriverLeader::Ours;
         }
         match &lease_state {
             Some(lease_state) => DriverLeader::from(lease_state),
@@ -381,7 +385,7 @@ impl Drivers {
         self.context.store.generation()
     }
 
-    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that.
+    /// The status that an AttacherConfig should show after `known`.
     pub fn status(
         &self,
         name: &str,
@@ -390,7 +394,7 @@ impl Drivers {
         holder: &str,
         known: &AttacherConfigStatus,
         deletion: DeletionState,
-    ) -> (AttacherConfigStatus, AttacherConfigStatus) {
+    ) -> AttacherConfigStatus {
         let running = self.running.get(name);
         let driver = running.map(|running| running.status.borrow().clone());
         let plugin = driver.as_ref().and_then(|driver| driver.plugin.as_ref());
@@ -406,11 +410,14 @@ impl Drivers {
         // What was attached or detached since the last scan is not shown as stuck.
         let mut stuck = insight.iter().flat_map(|insight| &insight.stuck);
         let stuck = stuck.find(|stuck| store.is_pending(&stuck.name, &stuck.uid));
+        let former = known.leader_election.as_ref();
+        let former = former.and_then(|lease| lease.namespace.as_deref());
         let facts = StatusInput {
             insight: insight.as_deref(),
             stuck,
             generation,
             holder,
+            holds_former_lease: running.is_some_and(|running| running.holds_former_lease(former)),
             driver: driver.as_ref(),
             problem,
             deletion,
@@ -420,11 +427,7 @@ impl Drivers {
             oldest: oldest.as_deref(),
             saturation: running.map(|running| &running.saturation),
         };
-        let nothing = AttacherConfigStatus::default();
-        (
-            status::status(&facts, known, clock::now()),
-            status::status(&facts, &nothing, Timestamp::UNIX_EPOCH),
-        )
+        status::status(&facts, known, clock::now())
     }
 
     /// Sets the gauges from the queues of the drivers that are known by name, and finds out which limits delay work.

@@ -1,9 +1,7 @@
 //! Whether and how a driver's Lease is competed for.
 
-use std::time::Duration;
-
 use crate::api::DriverConfig;
-use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings, PlaceRecord};
+use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings};
 
 /// How Leases are competed for.
 #[derive(Clone)]
@@ -17,8 +15,8 @@ pub(super) enum LeaderElectionMode {
 }
 
 impl LeaderElectionMode {
-    /// What the driver of this AttacherConfig needs to compete. Without a Lease, too: former places must be over first.
-    pub fn config_for(&self, name: &str, config: &DriverConfig) -> Option<LeaderElectionConfig> {
+    /// What a driver with these settings needs to compete: the own Lease in the operator's namespace, and those of sidecars.
+    pub fn config_for(&self, config: &DriverConfig) -> Option<LeaderElectionConfig> {
         let elections = match self {
             Self::None => return None,
             Self::Same(config) => return Some(LeaderElectionConfig::clone(config)),
@@ -28,14 +26,10 @@ impl LeaderElectionMode {
         // Times were checked when the AttacherConfig was read, so that the fall-back is never taken.
         let timing =
             LeaseTimings::new(asked.lease_duration, asked.renew_deadline, asked.retry_period).unwrap_or_default();
-        let record = PlaceRecord::new(elections.client.clone(), name.to_owned());
-        let longest_call = config.timeouts.publish.max(config.timeouts.unpublish);
-        Some(LeaderElectionConfig {
-            enabled: asked.enabled,
-            record: Some(record),
-            longest_call: if asked.enabled { Duration::ZERO } else { longest_call },
-            sidecar_namespaces: asked.sidecar_namespaces.clone(),
-            ..elections.config_for(&asked.namespace, timing)
-        })
+        let own = elections.config_for("", timing);
+        Some(
+            own.holding(&asked.sidecar_namespaces)
+                .after(config.former_lease.clone()),
+        )
     }
 }

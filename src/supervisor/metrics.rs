@@ -26,6 +26,11 @@ impl SupervisorMetrics {
         }
     }
 
+    /// The metrics of the process.
+    pub fn shared(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
     /// A status was written over this one.
     pub fn wrote(&self, before: &AttacherConfigStatus, wanted: &AttacherConfigStatus) {
         let known = stalled(before).is_some() && before.observed_generation == wanted.observed_generation;

@@ -31,13 +31,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::api::names::STATUS_LEASE;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::clock;
 use crate::driver::SharedContext;
 use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
 use crate::findings::{ConfiguredDriver, FindingsHandle};
 use crate::health::CheckHandle;
-use crate::lease::LeaderElections;
+use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseShares, LeaseTimings};
 use crate::reflect::{from_lists, with_backoff};
 use crate::runtime::DriverPhase;
 use drivers::{Drivers, Name};
@@ -67,6 +68,9 @@ pub struct Supervisor {
     listing: Option<Vec<TrackedConfig>>,
     writer: StatusWriter,
     writes: RunningWrites,
+    /// Held by the replica that writes the status of drivers that no replica leads; none before it is competed for.
+    status_lease: Option<LeaderElectionHandle>,
+    elections: LeaderElections,
     holder: String,
     events: EventRecorder,
     metrics: SupervisorMetrics,
@@ -78,7 +82,7 @@ impl Supervisor {
         let (holder, events) = (elections.identity.clone(), context.events.clone());
         let metrics = SupervisorMetrics::new(context.metrics.clone());
         let mut drivers = Drivers::new(context);
-        drivers.election = LeaderElectionMode::Each(elections);
+        drivers.election = LeaderElectionMode::Each(elections.clone());
         Self {
             metrics,
             drivers,
@@ -86,6 +90,8 @@ impl Supervisor {
             listing: None,
             writer: StatusWriter::new(client),
             writes: RunningWrites::default(),
+            status_lease: None,
+            elections,
             holder,
             events,
         }
@@ -101,11 +107,27 @@ impl Supervisor {
     /// Follows the AttacherConfig objects until `shutdown`, then lets all drivers finish.
     pub async fn run(mut self, client: Client, check: CheckHandle, shutdown: Shutdown) {
         self.drivers.cut_off = shutdown.cut_off;
+        self.status_lease = Some(self.compete_for_status());
         let api = Api::<AttacherConfigObject>::all(client);
         let events = with_backoff(from_lists(|| watcher(api.clone(), watcher::Config::default())));
         self.follow(events, check, &shutdown.stop).await;
         self.finish().await;
+        if let Some(lease) = self.status_lease.take() {
+            lease.release_and_stop().await;
+        }
         info!("all drivers finished");
+    }
+
+    /// Competes for the right to write the status of drivers that no replica leads. Nothing is called under it, so that a Lease that is
+    /// created is held at once, and it does not count when Leases are spread over replicas.
+    fn compete_for_status(&self) -> LeaderElectionHandle {
+        let elections = LeaderElections {
+            shares: LeaseShares::default(),
+            ..self.elections.clone()
+        }
+        .in_place_of_a_sidecar();
+        let config = elections.config_for("", LeaseTimings::default());
+        LeaderElectionHandle::start(config, STATUS_LEASE.to_owned(), self.metrics.shared())
     }
 
     /// Lets all drivers finish, and writes their last status: for one that led when its last call has ended, while its
@@ -290,6 +312,11 @@ impl Supervisor {
         let (drivers, writer, holder) = (&self.drivers, &self.writer, &self.holder);
         let running = &mut self.writes;
         let cached = drivers.cache_generation();
+        // Without the permission somebody has to say that it is missing.
+        let for_nobody = self
+            .status_lease
+            .as_ref()
+            .is_none_or(|lease| lease.is_leader() || lease.permission_error().is_some());
         for (name, entry) in &mut self.objects {
             if !deletion::is_served(&entry.object) {
                 continue;
@@ -302,19 +329,15 @@ impl Supervisor {
             if changed.contains(name) {
                 entry.wake();
             }
-            let may_write = entry.author.may_write(drivers.lead(name), proposal, Instant::now());
+            let now = Instant::now();
+            let may_write = entry.author.may_write(drivers.lead(name), proposal, for_nobody, now);
             if !may_write || entry.is_at_rest(cached) || running.is_writing(name) {
                 continue;
             }
             let (generation, problem) = (entry.object.metadata.generation, entry.problem.as_ref());
             let deletion = leaving::state(drivers, name, entry);
-            let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, deletion);
-            if entry.author.has_written(&essence) {
-                entry.rest(cached);
-                continue;
-            }
+            let wanted = drivers.status(name, generation, problem, holder, &entry.written, deletion);
             if wanted == entry.written {
-                entry.author.set_written(essence);
                 entry.rest(cached);
                 continue;
             }
@@ -322,13 +345,14 @@ impl Supervisor {
                 continue;
             }
             let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
+            let forgets = entry.written.leader_election.is_some() && wanted.leader_election.is_none();
+            let forgets = entry.object.metadata.resource_version.clone().filter(|_| forgets);
             let change = StatusChange {
                 before: entry.written.clone(),
                 wanted,
-                essence,
             };
             running.start(name, async move {
-                let answer = writer.write(&written, uid.as_deref(), &change.wanted).await;
+                let answer = writer.write(&written, uid.as_deref(), &change.wanted, forgets).await;
                 let change = Box::new(change);
                 FinishedWrite {
                     name: written,
@@ -389,7 +413,6 @@ impl Supervisor {
                 record_status_event(&self.events, &name, uid.as_deref(), &change.before, &change.wanted);
                 for entry in self.tracked(&name, uid.as_deref()) {
                     entry.wrote(change.wanted.clone(), &answer);
-                    entry.author.set_written(change.essence.clone());
                 }
             }
             WriteKind::Status { answer: Err(error), .. } => {

@@ -113,4 +113,6 @@ fn requires_restart(known: &DriverConfig, wanted: &DriverConfig) -> bool {
         || known.tls != wanted.tls
         || known.driver_name != wanted.driver_name
         || known.leader_election != wanted.leader_election
+        // Without it a running election goes on with the Lease that it holds as well.
+        || (wanted.former_lease.is_some() && known.former_lease != wanted.former_lease)
 }

@@ -25,6 +25,8 @@ use csi_attacher_model::findings::{FindingsSummary, StuckAttachment};
 pub(super) struct StatusInput<'a> {
     pub generation: Option<i64>,
     pub holder: &'a str,
+    /// Whether this replica serves the driver and holds the Lease under which a former release served it.
+    pub holds_former_lease: bool,
     /// State of the driver; none when none runs.
     pub driver: Option<&'a DriverState>,
     /// Why the latest spec is not in use.
@@ -59,8 +61,7 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
         conditions: condition::merge(&known.conditions, &conditions(facts), facts.generation, now),
         driver: plugin.map(describe).or_else(|| known.driver.clone()),
         holder: facts.driver.and_then(|driver| holder(driver, facts.holder)),
-        // Not ours to say: it is written by who leads, before the work begins.
-        leader_election: known.leader_election.clone(),
+        leader_election: known.leader_election.clone().filter(|_| !facts.holds_former_lease),
         attachments: plugin.map(|_| attachments(facts)),
         last_reconcile_sync: facts
             .driver

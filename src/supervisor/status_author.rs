@@ -1,14 +1,14 @@
-//! Which replica writes the status of an AttacherConfig: the one that leads the driver. When no replica is known to lead, each
-//! writes a status once and not again: two replicas that see different things must not overwrite each other for ever. Pure.
+//! Which replica writes the status of an AttacherConfig: the one that leads the driver. For a driver that no replica is known to lead it
+//! is the holder of one Lease of the whole process ([`crate::api::names::STATUS_LEASE`]): two replicas that see different things must not
+//! overwrite each other for ever. Pure.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::AttacherConfigStatus;
 use crate::lease::LeaderState;
 
-/// How long no replica must be known to lead before others write: longer than a handover takes.
+/// How long no replica must be known to lead before the holder of the Lease for that writes: longer than a handover takes.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who leads a driver, as far as one replica knows.
@@ -51,49 +51,40 @@ pub(super) struct StatusProposal {
 /// What is remembered of one AttacherConfig.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusAuthor {
-    /// When another replica was last known to lead.
-    other_led_at: Option<Instant>,
-    /// Since when it is not known who leads.
-    unknown: Option<Instant>,
-    /// Since when this replica waits for the Lease.
-    waiting: Option<Instant>,
-    /// Whether this replica was the last that is known to have led.
-    led: bool,
-    /// What was written last while no replica led.
-    last_written: Option<AttacherConfigStatus>,
+    /// When this replica last led, if it was the last that is known to have led.
+    led_at: Option<Instant>,
+    /// Whether it was not known yet who leads, or this replica waited for the Lease.
+    was_open: bool,
+    /// Until when another replica may be about to lead.
+    quiet_until: Option<Instant>,
 }
 
 impl StatusAuthor {
-    /// Whether this replica may write its status now, unless that is [`StatusAuthor::has_written`].
-    pub fn may_write(&mut self, lead: DriverLeader, proposal: StatusProposal, now: Instant) -> bool {
-        self.waiting = proposal.waits.then(|| self.waiting.unwrap_or(now));
-        self.unknown = (lead == DriverLeader::Unknown).then(|| self.unknown.unwrap_or(now));
+    /// Whether this replica may write its status now. `for_nobody` says whether it writes for drivers that no replica leads. The last
+    /// leader goes on for a moment: it knows best how the work ended.
+    pub fn may_write(&mut self, lead: DriverLeader, proposal: StatusProposal, for_nobody: bool, now: Instant) -> bool {
+        let is_open = proposal.waits || lead == DriverLeader::Unknown;
+        if lead == DriverLeader::Other || (is_open && !self.was_open) {
+            self.quiet_until = Some(now + HANDOVER_TIMEOUT);
+        }
+        self.was_open = is_open;
         match lead {
             DriverLeader::Ours => {
-                (self.led, self.last_written, self.other_led_at) = (true, None, None);
+                (self.led_at, self.quiet_until) = (Some(now), None);
                 return !proposal.waits;
             }
             DriverLeader::Other => {
-                (self.led, self.last_written, self.other_led_at) = (false, None, Some(now));
+                self.led_at = None;
                 return false;
             }
             DriverLeader::Nobody | DriverLeader::Unknown => {}
         }
-        let long_enough_ago =
-            |since: Option<Instant>| since.is_none_or(|since| now.duration_since(since) >= HANDOVER_TIMEOUT);
-        (!proposal.ends || self.led)
-            && long_enough_ago(self.waiting)
-            && long_enough_ago(self.unknown)
-            && long_enough_ago(self.other_led_at)
-    }
-
-    /// Whether this is what was written last while no replica led. `essence` is the status without what depends on the one before it.
-    pub fn has_written(&self, essence: &AttacherConfigStatus) -> bool {
-        self.last_written.as_ref() == Some(essence)
-    }
-
-    /// The status was written, or found to be there already.
-    pub fn set_written(&mut self, essence: AttacherConfigStatus) {
-        self.last_written = Some(essence);
+        let has_just_led = self.led_at.is_some_and(|at| now < at + HANDOVER_TIMEOUT);
+        let is_author = if proposal.ends {
+            self.led_at.is_some()
+        } else {
+            for_nobody || has_just_led
+        };
+        is_author && self.quiet_until.is_none_or(|until| now >= until)
     }
 }

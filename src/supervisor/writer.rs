@@ -50,14 +50,6 @@ pub(super) struct TrackedConfig {
     pub last_list: Option<Arc<AbortOnDropHandle<()>>>,
 }
 
-/// What [`StatusWriter`] writes of a status: where the Lease is has a writer of its own, with other rules.
-fn without_place(status: &AttacherConfigStatus) -> AttacherConfigStatus {
-    AttacherConfigStatus {
-        leader_election: None,
-        ..status.clone()
-    }
-}
-
 fn version(object: &AttacherConfigObject) -> Option<u64> {
     object.metadata.resource_version.as_deref()?.parse().ok()
 }
@@ -84,7 +76,7 @@ impl TrackedConfig {
         let echo = known.version.is_some() && version(&object) <= known.version;
         let written = if echo { &known.written } else { &object.status };
         Self {
-            overwritten: known.overwritten || without_place(written) != without_place(&known.written),
+            overwritten: known.overwritten || *written != known.written,
             written: written.clone(),
             written_at: known.written_at,
             failures: known.failures,
@@ -145,7 +137,7 @@ impl TrackedConfig {
         self.version = version(answer);
         if version(&self.object) > self.version {
             // The watch was faster, and showed what somebody else made of it since.
-            self.overwritten = without_place(&self.written) != without_place(&wanted);
+            self.overwritten = self.written != wanted;
         } else {
             self.written = wanted;
             self.overwritten = false;
@@ -224,14 +216,28 @@ impl StatusWriter {
         Self(Requests::immediate(client, WRITE_DEADLINE))
     }
 
-    /// Writes the status of the object with this UID, by server-side apply.
+    /// Writes the status of the object with this UID, by server-side apply. That leaves the Lease of a former release where it is, which
+    /// had another writer: it is removed before if the object is still of the version that `forgets` it.
     pub async fn write(
         &self,
         name: &str,
         uid: Option<&str>,
         status: &AttacherConfigStatus,
+        forgets: Option<String>,
     ) -> Result<AttacherConfigObject, ApiError> {
-        let status = without_place(status);
+        if let Some(version) = forgets {
+            let metadata = json!({"uid": uid, "resourceVersion": version});
+            let patch = json!({"metadata": metadata, "status": {"leaderElection": null}});
+            let (status, quiet) = (ObjectName::status_of(name), Span::disabled());
+            let removed = self
+                .0
+                .patch::<AttacherConfigObject>(status, PatchType::Merge, &patch, None, &quiet);
+            removed.await?;
+        }
+        let status = AttacherConfigStatus {
+            leader_election: None,
+            ..status.clone()
+        };
         let body = json!({
             "apiVersion": "attacher.csi.dev/v1alpha1",
             "kind": "AttacherConfig",

@@ -46,8 +46,6 @@ pub(super) struct StatusChange {
     pub before: AttacherConfigStatus,
     /// What is to be there.
     pub wanted: AttacherConfigStatus,
-    /// The same without what depends on `before`.
-    pub essence: AttacherConfigStatus,
 }
 
 impl RunningWrites {

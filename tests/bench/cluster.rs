@@ -59,6 +59,7 @@ impl Bench {
                 "spec": {"attachRequired": true},
             });
             bench.cluster.apply_yaml(&csi_driver.to_string()).await?;
+            operator::release_lease(&bench.client, operator::IDENTITY, driver).await?;
         }
         let nodes = volumes.max(SMALL_BURST) / VOLUMES_ON_A_NODE + 1;
         bench.create_nodes("node", nodes, drivers).await?;

@@ -152,9 +152,7 @@ pub fn wrong(effect: &Effect, spec: &Value) -> Vec<String> {
         wrong.push("spec.publishSecrets does not list a Secret, and the driver was given it".to_owned());
     }
     let wanted = spec["leaderElection"]["leaseDuration"].as_str().and_then(milliseconds);
-    let is_enabled = spec["leaderElection"]["enabled"].as_bool().unwrap_or(true);
     if let (Some(wanted), Some(seen)) = (wanted, effect.lease_seconds)
-        && is_enabled
         && Ok(wanted / 1000) != u64::try_from(seen)
     {
         wrong.push(format!(

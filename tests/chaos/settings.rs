@@ -38,7 +38,7 @@ const WITH_SECRET: usize = 3;
 /// How long attaches are waited for that settings may forbid or slow down.
 const LOOK: Duration = Duration::from_secs(3);
 /// Fields that by their documentation give up a guarantee: they are walked with one replica.
-const GIVE_UP: [&str; 2] = ["spec.leaderElection.enabled", "spec.orphanPolicy"];
+const GIVE_UP: [&str; 1] = ["spec.orphanPolicy"];
 
 struct Walk {
     world: Arc<World>,
@@ -288,13 +288,7 @@ impl Walk {
             .mock
             .wait_for_published(|published| !published.iter().any(|(volume, _)| volume.starts_with("canary")));
         let is_detached = timeout(within, all_gone).await.is_ok();
-        let namespace = stored.spec.leader_election.namespace.clone();
-        let namespace = if namespace.is_empty() {
-            IDENTITY.to_owned()
-        } else {
-            namespace
-        };
-        let leases: Api<Lease> = Api::namespaced(self.world.client.clone(), &namespace);
+        let leases: Api<Lease> = Api::namespaced(self.world.client.clone(), IDENTITY);
         let lease = leases.get_opt(&lease_name(&driver.name)).await.map_err(other)?;
         let seconds = lease.and_then(|lease| lease.spec?.lease_duration_seconds);
         let effect = seen(&driver.mock.calls(), since, seconds);

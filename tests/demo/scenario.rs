@@ -17,6 +17,7 @@ use crate::cluster::Cluster;
 use crate::plan::{self, DEFINITION, DRIVERS, NAMESPACE, NODES, PODS};
 use crate::processes::{MockDriver, write_private};
 use crate::say::Say;
+use crate::support::operator::{IDENTITY, release_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Fixtures, Result, Volume};
 use crate::table;
@@ -56,6 +57,10 @@ pub async fn configure(cluster: &Cluster, drivers: &[MockDriver], say: Say) -> R
             plan.config, plan.name
         );
         written.map_err(|error| Error::Other(error.to_string()))?;
+    }
+    // An operator that creates a Lease waits for its duration; this one comes after another.
+    for driver in DRIVERS {
+        release_lease(&cluster.client, IDENTITY, driver.name).await?;
     }
     let path = cluster.folder().join("attacherconfigs.yaml");
     write_private(&path, &manifest).await?;

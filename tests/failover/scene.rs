@@ -13,7 +13,7 @@ use serde_json::json;
 use super::load::{name, node};
 use super::{End, LEASE, Mode, Plan};
 use crate::support::lease::History;
-use crate::support::operator::{self, IDENTITY, apply_config};
+use crate::support::operator::{self, IDENTITY, apply_config, release_lease};
 use crate::support::rbac::Account;
 use crate::support::wait::wait_for;
 use crate::support::{ControlPlane, Error, Fixtures, Operator, OperatorOptions, Options, Refusals, Result, Volume};
@@ -119,6 +119,7 @@ impl Scene {
             sockets,
         };
         if scene.plan.mode == Mode::Config {
+            release_lease(&scene.client, namespace, DRIVER).await?;
             apply_config(&scene.client, "failover", scene.spec()).await?;
         }
         scene.fill_up().await?;
@@ -130,8 +131,6 @@ impl Scene {
         json!({
             "endpoint": format!("unix://{}", socket.display()),
             "leaderElection": {
-                "enabled": true,
-                "namespace": namespace(self.plan.mode),
                 "leaseDuration": milliseconds(LEASE.duration),
                 "renewDeadline": milliseconds(LEASE.renew_deadline),
                 "retryPeriod": milliseconds(LEASE.retry_period),

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::events::event;
 use crate::rig::{Driver, LIMIT, World, within};
 use crate::support::controlplane::pki::{Authority, Identity};
-use crate::support::operator::{apply_config, grant_secret, wait_condition};
+use crate::support::operator::{IDENTITY, apply_config, grant_secret, release_lease, wait_condition};
 use crate::support::wait::wait_for;
 use crate::support::{ControlPlane, Error, Result};
 
@@ -69,6 +69,7 @@ async fn driver<'w>(world: &'w World, short: &str, tls: Option<ServerTls>) -> Re
     };
     let (node, id) = (driver.node(), driver.node_id());
     world.fixtures.csi_node(&node, &driver.name, &id).await?;
+    release_lease(&world.client, IDENTITY, &driver.name).await?;
     Ok(driver)
 }
 

@@ -137,27 +137,21 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 
 {{/*
 The namespaces with Leases as YAML: a map from their names to `any`, whether drivers of any name may have a Lease there, and
-`names` of Leases; `read` has the names of those of sidecars, which are only looked at ("" for drivers of any name). In the namespace of
-the release AttacherConfigs that do not come from the values have theirs.
+`names` of Leases. The operator's own ones are in the namespace of the release, those of sidecars in the others.
 */}}
 {{- define "csi-attacher-operator.leaseNamespaces" -}}
-{{- $nothing := dict "any" false "names" list "read" list }}
-{{- $namespaces := dict .Release.Namespace (dict "any" true "names" list "read" list) }}
+{{- $nothing := dict "any" false "names" list }}
+{{- $namespaces := dict .Release.Namespace (dict "any" true "names" list) }}
 {{- range include "csi-attacher-operator.configs" . | fromYaml }}
 {{- $driver := .driverName | default "" }}
 {{- $lease := regexReplaceAll "[^a-z0-9-]" (lower $driver) "-" | printf "external-attacher-leader-%s" }}
 {{- if hasSuffix "-" $lease }}
 {{- $lease = printf "%sX" $lease }}
 {{- end }}
-{{- with dig "leaderElection" "namespace" "" . }}
+{{- range append (dig "leaderElection" "sidecarNamespaces" list .) (dig "leaderElection" "namespace" "" .) | compact }}
 {{- $known := get $namespaces . | default $nothing }}
 {{- $names := append $known.names $lease | uniq | sortAlpha }}
-{{- $_ := set $namespaces . (dict "any" (or $known.any (not $driver)) "names" $names "read" $known.read) }}
-{{- end }}
-{{- range dig "leaderElection" "sidecarNamespaces" list . }}
-{{- $known := get $namespaces . | default $nothing }}
-{{- $read := append $known.read (ternary $lease "" (ne $driver "")) | uniq | sortAlpha }}
-{{- $_ := set $namespaces . (dict "any" $known.any "names" $known.names "read" $read) }}
+{{- $_ := set $namespaces . (dict "any" (or $known.any (not $driver)) "names" $names) }}
 {{- end }}
 {{- end }}
 {{- toYaml $namespaces }}

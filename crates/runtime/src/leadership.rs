@@ -74,7 +74,7 @@ impl<E: Engine> Leadership<E> {
         let away = async {
             match self.away_since {
                 // Without an election nobody else could work for the driver.
-                Some(since) if self.candidate.as_ref().is_some_and(LeaderElectionHandle::elects) => {
+                Some(since) if self.candidate.is_some() => {
                     sleep_until(since + AWAY_TIMEOUT).await;
                 }
                 _ => std::future::pending().await,

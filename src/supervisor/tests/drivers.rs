@@ -48,7 +48,7 @@ pub(super) fn config(path: &str) -> Arc<DriverConfig> {
 
 /// The reason of a condition.
 fn reason(drivers: &Drivers, name: &str, kind: &str) -> String {
-    let (status, _) = drivers.status(
+    let status = drivers.status(
         name,
         Some(1),
         None,

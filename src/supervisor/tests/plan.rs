@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::condition::ConditionReason;
-use crate::api::{AttacherConfigObject, DriverConfig};
+use crate::api::{AttacherConfigObject, DriverConfig, FormerLease};
 use crate::supervisor::plan::{DesiredDriver, Step, desired_drivers, steps};
 
 fn object(name: &str, created: &str, spec: &Value) -> AttacherConfigObject {
@@ -152,6 +152,30 @@ fn only_what_differs_is_touched() {
         };
         let found: Vec<_> = found.iter().map(|(_, step)| name(step)).collect();
         assert_eq!(found.join(" "), wanted, "{after}");
+    }
+}
+
+#[test]
+fn the_lease_of_a_former_release_is_taken_in_by_a_restart_and_forgotten_without_one() {
+    let spec = json!({"endpoint": "unix:///a.sock", "driverName": "a.test"});
+    let after = |namespace: Option<&str>| {
+        let mut object = object("one", "10", &spec);
+        object.status.leader_election = namespace.map(|namespace| FormerLease {
+            namespace: Some(namespace.to_owned()),
+        });
+        object
+    };
+    let rows = [
+        (None, Some("x"), true),
+        (Some("x"), Some("y"), true),
+        (Some("x"), None, false),
+    ];
+    for (before, recorded, restarts) in rows {
+        let known = Arc::new(after(before).config().expect("valid"));
+        let running = BTreeMap::from([("one".to_owned(), known)]);
+        let found = steps(&running, &desired_drivers(&[after(recorded)]));
+        let [(_, step)] = &*found else { panic!("{found:?}") };
+        assert_eq!(matches!(step, Step::Restart(_)), restarts, "{before:?} {recorded:?}");
     }
 }
 

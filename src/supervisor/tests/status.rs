@@ -35,6 +35,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
     StatusInput {
         generation: Some(3),
         holder: "pod-1",
+        holds_former_lease: false,
         driver,
         problem: None,
         counts: Counts::default(),

@@ -14,6 +14,7 @@ use crate::command::Template;
 use crate::lane::Lane;
 use crate::scenario::{Outcome, Setup, Stop};
 use crate::support::controlplane::ports::free_port;
+use crate::support::operator::release_lease;
 use crate::support::{ControlPlane, Error, Result};
 use crate::test::Test;
 
@@ -54,6 +55,8 @@ impl Env {
         let builder = (setup.driver)(MockDriver::builder(&driver_name).accept_any_volume());
         let driver = builder.start(&socket).await;
         let driver = driver.map_err(|error| Error::Other(error.to_string()))?;
+        // Each setup has a driver of its own, whose Lease the operator would create, and wait for a Lease's duration.
+        release_lease(&lane.client, "default", &driver_name).await?;
         let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let words = template.fill(&placeholders(lane, &socket), &flags(setup, http));
         let attacher = Attacher::start(words, &lane.log(&format!("{mode}-{}", setup.name)))?;

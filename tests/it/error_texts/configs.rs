@@ -7,7 +7,7 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::ControllerCapability;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{Patch, PatchParams, PostParams, ValidationDirective};
+use kube::api::{Patch, PatchParams, ValidationDirective};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -101,6 +101,7 @@ async fn a_lease_of_somebody_else_is_waited_for() -> Result<()> {
     );
     // The Lease is where the operator looks for it when the AttacherConfig names no namespace.
     let lease: Lease = serde_json::from_value(json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": { "name": format!("external-attacher-leader-{}", driver.name.replace('.', "-")) },
         "spec": {
             "holderIdentity": "ebs-csi-controller-7d9f", "leaseDurationSeconds": 3600, "leaseTransitions": 0,
@@ -108,8 +109,11 @@ async fn a_lease_of_somebody_else_is_waited_for() -> Result<()> {
         },
     }))?;
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), "csi-attacher-operator");
-    let made = leases.create(&PostParams::default(), &lease).await;
-    made.map_err(|error| Error::Other(error.to_string()))?;
+    let name = lease.metadata.name.clone().unwrap_or_default();
+    let held = leases
+        .patch(&name, &PatchParams::apply("sidecar").force(), &Patch::Apply(&lease))
+        .await;
+    held.map_err(|error| Error::Other(error.to_string()))?;
     apply_config(&world.client, "text-standby", spec).await?;
     let message = condition(&world.client, "text-standby", "Ready", "Standby").await?;
     assert_indexed(STANDBY, &message);

@@ -21,7 +21,7 @@ use tonic::Code;
 use super::server::{Answer, Server, answer, by_hand};
 use crate::events::event;
 use crate::rig::{LIMIT, World, operator_options, within};
-use crate::support::operator::{apply_config, wait_condition};
+use crate::support::operator::{IDENTITY, apply_config, release_lease, wait_condition};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result, Volume};
 
@@ -67,6 +67,7 @@ async fn hostile_with(
         .fixtures
         .csi_node(&format!("{short}-node"), &name, "node-id")
         .await?;
+    release_lease(&world.client, IDENTITY, &name).await?;
     apply_config(&world.client, short, world.spec(short, settings)).await?;
     Ok(server)
 }

@@ -6,7 +6,7 @@ use csi_mock_driver::{ListenEndpoint, Method, MockDriver, Rule};
 use serde_json::{Value, json};
 
 use crate::rig::{Driver, World, within};
-use crate::support::operator::{apply_config, wait_condition};
+use crate::support::operator::{IDENTITY, apply_config, release_lease, wait_condition};
 use crate::support::tunnel::Tunnel;
 use crate::support::{Error, Result};
 
@@ -43,6 +43,7 @@ async fn a_connection_that_a_proxy_swallows_is_replaced() -> Result<()> {
         .fixtures
         .csi_node(&driver.node(), &driver.name, &driver.node_id())
         .await?;
+    release_lease(&world.client, IDENTITY, &driver.name).await?;
     let tunnel = Tunnel::to(&address.to_string()).await?;
     let mut spec = world.spec(&driver.short, &hasty());
     spec["endpoint"] = json!(format!("http://{}", tunnel.address()));

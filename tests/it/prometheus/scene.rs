@@ -7,7 +7,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 use tonic::Code;
 
-use crate::support::operator::apply_config;
+use crate::support::operator::{IDENTITY, apply_config, release_lease};
 use crate::support::stage::Stage;
 use crate::support::{Error, Result, Volume};
 
@@ -38,6 +38,7 @@ impl<'s> Scene<'s> {
             "reconcileSync": { "interval": "200ms" },
             "kubernetesAPI": { "qps": 500, "burst": 500 },
         });
+        release_lease(&stage.client, IDENTITY, DRIVER).await?;
         apply_config(&stage.client, "metrics", spec).await?;
         stage.wait_working("metrics").await?;
         stage.fixtures.csi_node(NODE, DRIVER, "metrics-node-id").await?;

@@ -90,8 +90,8 @@ pub const ROWS: &[Row] = rows! {
     "ClusterRole /persistentvolumes:patch", "add the finalizer to a volume that is attached, and remove it" => a_volume_is_attached;
     "ClusterRole /persistentvolumes:watch", "retry when a missing volume appears; release a volume that is deleted"
         => volumes_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
-    "ClusterRole attacher.csi.dev/attacherconfigs/status:patch", "report the state of a driver in the status, and record where its Lease is" => a_driver_becomes_ready;
-    "ClusterRole attacher.csi.dev/attacherconfigs:list", "read the AttacherConfigs at the start; read where a Lease is, before a driver is served" => a_driver_becomes_ready;
+    "ClusterRole attacher.csi.dev/attacherconfigs/status:patch", "report the state of a driver in the status" => a_driver_becomes_ready;
+    "ClusterRole attacher.csi.dev/attacherconfigs:list", "read the AttacherConfigs at the start" => a_driver_becomes_ready;
     "ClusterRole attacher.csi.dev/attacherconfigs:patch", "add the finalizer of spec.deletionPolicy WaitForDetach to an AttacherConfig, and remove it; remove a confirmation that was used"
         => a_config_waits_for_its_volumes;
     "ClusterRole attacher.csi.dev/attacherconfigs:watch", "serve AttacherConfigs that are created or changed later"

@@ -27,7 +27,7 @@ async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_c
     let lease = world.holder(&older.name, Some("ours")).await?;
     assert_eq!(
         lease.spec.and_then(|spec| spec.lease_transitions),
-        Some(1),
+        Some(2),
         "released in between"
     );
     older.attach("claims-2").await?;

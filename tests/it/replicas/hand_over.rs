@@ -43,7 +43,7 @@ async fn told_to_stop_it_gives_its_lease_up_after_the_calls_in_flight() -> Resul
     let status = first.wait_ended(LIMIT).await?;
     assert_eq!(status.code(), Some(0), "{}", first.log_text());
     let lease = world.holder(&driver.name, Some("second")).await?;
-    assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(1));
+    assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(2));
     for name in &names {
         world.fixtures.wait_for_attached(name).await?;
     }

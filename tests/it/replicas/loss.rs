@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::{lasting, moves, named, other};
 use crate::rig::World;
 use crate::support::Result;
-use crate::support::operator::{apply_config, wait_condition};
+use crate::support::operator::{IDENTITY, apply_config, release_lease, wait_condition};
 
 #[tokio::test]
 async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
@@ -31,6 +31,7 @@ async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
     let mock = MockDriver::builder(NAME).accept_any_volume();
     let mock = mock.start(there.join("csi.sock")).await.map_err(other)?;
     let _first = world.operator(at(&here)).await?;
+    release_lease(&world.client, IDENTITY, NAME).await?;
     let mut spec = lasting();
     spec["endpoint"] = json!("unix:///proc/self/cwd/csi.sock");
     apply_config(&world.client, "near", spec).await?;

@@ -1,4 +1,4 @@
-//! A change of where the Lease lives, or whether there is one, while a call is in flight.
+//! A change of the namespaces whose Leases are held, while a call is in flight.
 
 use std::time::Duration;
 
@@ -7,18 +7,20 @@ use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::{CallResult, Method, Rule};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{lasting, moves, other};
 use crate::rig::{Driver, LIMIT, World};
 use crate::support::Result;
+use crate::support::operator::release_lease;
 use crate::support::wait::wait_for;
 
 const ELSEWHERE: &str = "default";
 /// Long enough for a replica that does not wait.
 const CALL: Duration = Duration::from_secs(8);
 
-/// The settings with another place of the Lease.
+/// The settings with another namespace.
 fn with(field: &str, value: Value) -> Value {
     let mut settings = lasting();
     settings["leaderElection"][field] = value;
@@ -70,7 +72,7 @@ fn assert_one_at_a_time(driver: &Driver<'_>, volumes: usize) {
 }
 
 #[tokio::test]
-async fn a_change_of_the_namespace_hands_over_with_a_call_in_flight() -> Result<()> {
+async fn a_change_of_the_namespaces_hands_over_with_a_call_in_flight() -> Result<()> {
     let world = World::own().await?;
     let _first = world.replica("first").await?;
     let driver = world.driver("moves", lasting()).await?;
@@ -80,25 +82,21 @@ async fn a_change_of_the_namespace_hands_over_with_a_call_in_flight() -> Result<
     world.reported_holder("moves", Some("first")).await?;
     world.renewals(&driver.name, 2).await?;
 
+    // As a sidecar leaves it that has ended.
+    release_lease(&world.client, ELSEWHERE, &driver.name).await?;
     begin_call(&driver, "moves-1").await?;
-    driver.configure(&with("namespace", json!(ELSEWHERE))).await?;
-    // One that knows the former place from the status only.
+    driver.configure(&with("sidecarNamespaces", json!([ELSEWHERE]))).await?;
     let _third = world.replica("third").await?;
     world.fixtures.wait_for_attached("moves-1").await?;
     driver.attach("moves-2").await?;
     assert_one_at_a_time(&driver, 2);
-    world.holder(&driver.name, None).await?;
     let elsewhere: Api<Lease> = Api::namespaced(world.client.clone(), ELSEWHERE);
     let name = lease_name(&driver.name);
-    let held = wait_for(elsewhere, &name, "the Lease at its new place", LIMIT, |lease| {
+    let held = wait_for(elsewhere, &name, "the Lease of a sidecar", LIMIT, |lease| {
         let spec = lease.and_then(|lease| lease.spec.as_ref());
         spec.is_some_and(|spec| spec.holder_identity.is_some())
     });
     held.await?;
-    let configs: Api<AttacherConfig> = Api::all(world.client.clone());
-    let status = configs.get("moves").await.map_err(other)?.status.unwrap_or_default();
-    let place = serde_json::to_value(&status.leader_election).map_err(other)?;
-    assert_eq!(place, json!({"namespace": ELSEWHERE, "runsOutAfterSeconds": 60}));
     // And back.
     begin_call(&driver, "moves-3").await?;
     driver.configure(&lasting()).await?;
@@ -108,28 +106,53 @@ async fn a_change_of_the_namespace_hands_over_with_a_call_in_flight() -> Result<
     Ok(())
 }
 
+/// A former release recorded where its Lease is. It still has a call in flight under that Lease, and the spec names no namespace any more.
 #[tokio::test]
-async fn an_election_that_is_turned_off_and_on_hands_over_with_a_call_in_flight() -> Result<()> {
+async fn the_lease_that_a_former_release_recorded_is_held_as_well_and_forgotten() -> Result<()> {
     let world = World::own().await?;
     let _first = world.replica("first").await?;
-    let driver = world.driver("turned", lasting()).await?;
-    let second = world.replica("second").await?;
-    world.reported_holder("turned", Some("first")).await?;
-    world.renewals(&driver.name, 2).await?;
+    let driver = world.driver("upgraded", lasting()).await?;
+    grant(&world, &driver.name).await?;
+    world.holder(&driver.name, Some("first")).await?;
+    release_lease(&world.client, ELSEWHERE, &driver.name).await?;
+    let elsewhere: Api<Lease> = Api::namespaced(world.client.clone(), ELSEWHERE);
+    let name = lease_name(&driver.name);
+    let mut former = elsewhere.get(&name).await.map_err(other)?;
+    let spec = former.spec.get_or_insert_default();
+    (spec.holder_identity, spec.lease_duration_seconds) = (Some("former".to_owned()), Some(3600));
+    let held = elsewhere
+        .replace(&name, &kube::api::PostParams::default(), &former)
+        .await;
+    let mut former = held.map_err(other)?;
 
-    begin_call(&driver, "turned-1").await?;
-    driver.configure(&with("enabled", json!(false))).await?;
-    world.fixtures.wait_for_attached("turned-1").await?;
-    assert_one_at_a_time(&driver, 1);
-    // The others work too from then on: that is for one replica.
-    world.holder(&driver.name, None).await?;
-    drop(second);
-    driver.attach("turned-2").await?;
-    begin_call(&driver, "turned-3").await?;
-    driver.configure(&lasting()).await?;
-    // The second was killed while it was recorded as one that works without a Lease: it is waited for.
-    let _third = world.replica("third").await?;
-    world.fixtures.wait_for_attached("turned-3").await?;
-    assert_one_at_a_time(&driver, 3);
+    let configs: Api<AttacherConfig> = Api::all(world.client.clone());
+    let record = json!({"status": {"leaderElection": {"namespace": ELSEWHERE}}});
+    let (name, as_usual) = ("upgraded", PatchParams::default());
+    let recorded = configs.patch_status(name, &as_usual, &Patch::Merge(&record)).await;
+    recorded.map_err(other)?;
+    driver.wait("Ready", "False", Some("Standby")).await?;
+    driver.claim("upgraded-1").await?;
+    world.renewals(&driver.name, 5).await?;
+    assert!(moves(&driver.mock).is_empty(), "the former release may be calling");
+
+    former.spec.get_or_insert_default().holder_identity = None;
+    let released = elsewhere
+        .replace(&name, &kube::api::PostParams::default(), &former)
+        .await;
+    released.map_err(other)?;
+    world.fixtures.wait_for_attached("upgraded-1").await?;
+    let forgotten = wait_for(configs, "upgraded", "no record", LIMIT, |config| {
+        let status = config.and_then(|config| config.status.as_ref());
+        status.is_some_and(|status| status.leader_election.is_none())
+    });
+    forgotten.await?;
+    driver.attach("upgraded-2").await?;
+    assert_one_at_a_time(&driver, 2);
+    let leases = world.holder(&driver.name, Some("first")).await?;
+    assert_eq!(
+        leases.spec.and_then(|spec| spec.lease_transitions),
+        Some(2),
+        "no other election"
+    );
     Ok(())
 }

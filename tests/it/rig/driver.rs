@@ -6,7 +6,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 
 use super::{World, within};
-use crate::support::operator::{apply_config, wait_condition};
+use crate::support::operator::{IDENTITY, apply_config, release_lease, wait_condition};
 use crate::support::{Error, Result, Volume};
 
 /// A mock driver that the operator of a world serves.
@@ -83,6 +83,7 @@ impl World {
         fixtures
             .csi_node(&driver.node(), &driver.name, &driver.node_id())
             .await?;
+        release_lease(&self.client, IDENTITY, &driver.name).await?;
         Ok(driver)
     }
 }

@@ -13,7 +13,7 @@ use super::{NAMESPACE, SERVER, grant, material, other, put, served};
 use crate::canary::events;
 use crate::rig::LIMIT;
 use crate::support::controlplane::pki::Authority;
-use crate::support::operator::apply_config;
+use crate::support::operator::{IDENTITY, apply_config, release_lease};
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::{Stage, stop};
 use crate::support::wait::wait_for;
@@ -52,6 +52,7 @@ async fn attached(stage: &Stage, tls: ServerTls, entries: &[(&str, String)]) -> 
         "endpoint": format!("https://{address}"),
         "tls": { "secretRef": { "namespace": NAMESPACE, "name": NAME }, "serverName": SERVER },
     });
+    release_lease(&stage.client, IDENTITY, DRIVER).await?;
     apply_config(&stage.client, NAME, spec).await?;
     stage.wait_working(NAME).await?;
     let fixtures = &stage.fixtures;

@@ -52,6 +52,11 @@ impl MockDriverBuilder {
         }
     }
 
+    /// The name that it answers.
+    pub fn driver_name(&self) -> &str {
+        &self.settings.driver_name
+    }
+
     /// Changes any setting.
     #[must_use]
     pub fn settings(mut self, edit: impl FnOnce(&mut MockSettings)) -> Self {

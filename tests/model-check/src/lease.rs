@@ -1,10 +1,10 @@
-//! A world of the Lease: two processes that compete for it, and a spec that moves it to another namespace.
+//! Worlds of the Lease: two replicas that compete for the operator's own Lease of a driver, and a sidecar that competes for its Lease in
+//! another namespace. A replica works while it holds its own Lease and that of each namespace that its list names.
 //!
-//! Time is a part of it: a tick is two seconds, the Lease lasts three of them, its holder stops after two without a renewal. Nothing
+//! Time is a part of it: a tick is two seconds, a Lease lasts three of them, its holder stops after two without a renewal. Nothing
 //! says how soon a process does what it may do, so that each can stand still for as long as it likes. A history has no end: states
 //! that differ only in what no rule looks at are one state (`key`), so that there are finitely many of them. The rules are those of
-//! production: [`ElectionState`], [`Place`] and [`rest`]; which of them is asked when is what `lease::elector` and
-//! `lease::place::change` say.
+//! production: [`ElectionState`] and [`rest`]; which of them is asked when is what `lease::elector` and `lease::group` say.
 
 mod key;
 mod steps;
@@ -12,11 +12,9 @@ mod steps;
 mod tests;
 mod values;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use csi_attacher_kube::lease::{ElectionState, LeaseRules, LeaseTimings, Moment, Place, rest};
-use csi_attacher_model::api::LeaderElectionStatus;
+use csi_attacher_kube::lease::{ElectionState, LeaseRules, LeaseTimings, Moment, rest};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -28,10 +26,18 @@ use values::Values;
 const TICK: Duration = Duration::from_secs(2);
 /// A moment in ticks, and whatever else is counted.
 type Tick = u16;
-/// The namespaces in which the Lease may be.
-const NAMESPACES: [&str; 2] = ["x", "y"];
-/// Two processes begin calls at once, under one Lease or under two.
-pub const ONE_AT_WORK: &str = "no call under a Lease before that of the former place is over";
+/// The Lease of the operator, in its namespace.
+const OWN: usize = 0;
+/// The Lease of the sidecar, in another namespace.
+const SIDECAR: usize = 1;
+/// Both, by their number.
+const LEASES: [&str; 2] = ["the own Lease", "the sidecar's Lease"];
+/// The name of the sidecar.
+const SIDECAR_NAME: &str = "s";
+/// Two replicas call at once.
+pub const ONE_AT_WORK: &str = "no call by a replica before the calls of another one are over";
+/// A replica and a sidecar call at once.
+pub const NOT_BESIDE_A_SIDECAR: &str = "no call by a replica beside a sidecar whose Lease it is to hold";
 
 /// What is left out of the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,18 +47,22 @@ pub enum LeaseFlaw {
     None,
     /// CLOCK_BOOTTIME is not looked at.
     OneClock,
-    /// Nobody waits for the former place of the Lease.
-    Hasty,
-    /// A Lease that is gone counts as over at once.
-    GoneIsOver,
-    /// Who made a Lease and did not work under it counts it as its own when it comes back.
-    MadeIsOurs,
-    /// It works after the look at the AttacherConfig, and does not see first that the Lease is still its own.
-    Unconfirmed,
-    /// Who has not worked yet and finds its Lease gone makes it again and goes on as if it had held it.
-    GoneIsHeld,
-    /// Who makes a Lease counts from when it made a former one.
-    MadeStays,
+    /// Who creates a Lease works at once.
+    CreatorWorks,
+    /// Who creates a Lease works at once when no object carries the driver's finalizer.
+    CreatorOfIdleWorks,
+    /// A record that created a Lease counts as one's own outside of a term.
+    CreatedIsOurs,
+    /// Who creates a Lease counts its duration from when it sent the request.
+    CountsFromSending,
+    /// It works with its own Lease alone.
+    OwnAlone,
+    /// It works with the Leases that its list names, and with its own one only when the list is empty.
+    ListAlone,
+    /// It goes on when it could not renew the sidecar's Lease in time.
+    GoesOn,
+    /// It gives the sidecar's Lease up when its own one may not be renewed any more, before its calls are over.
+    GivesUpEarly,
 }
 
 /// What the world is like.
@@ -62,10 +72,18 @@ pub struct LeaseSetting {
     pub name: &'static str,
     /// How many faults.
     pub faults: u8,
-    /// How many of the faults may be that somebody deletes the Lease.
+    /// How many of the faults may be that somebody deletes a Lease.
     pub deletes: u8,
-    /// How often the namespace changes.
+    /// How often the list of namespaces changes.
     pub changes: u8,
+    /// How many replicas act: one or two.
+    pub replicas: usize,
+    /// Whether the list names the namespace of the sidecar when the history begins.
+    pub listed: bool,
+    /// Whether there is a sidecar.
+    pub sidecar: bool,
+    /// Whether requests about a Lease are under way for some time, by the number of the Lease. Else they are answered at once.
+    pub slow: [bool; 2],
     /// Whether a Lease may be renewed at any time before that is due: all Leases of a process are renewed together.
     pub renews_early: bool,
     /// What is wrong with the operator.
@@ -82,9 +100,9 @@ struct Stored {
 /// A write of a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct LeaseWrite {
-    place: u8,
+    lease: u8,
     record: u32,
-    /// The version that it is written over; none makes the Lease.
+    /// The version that it is written over; none creates the Lease.
     over: Option<Tick>,
 }
 
@@ -94,68 +112,50 @@ pub struct LeaseState {
     now: Tick,
     leases: [Option<Stored>; 2],
     versions: [Tick; 2],
-    wanted: u8,
-    /// The place that is recorded in the AttacherConfig.
-    recorded: Option<u8>,
-    config: Tick,
+    /// Whether the list names the namespace of the sidecar.
+    listed: bool,
     /// How many records were written.
     written: Tick,
     changes: u8,
     faults: u8,
     deletes: u8,
     late: Vec<LeaseWrite>,
-    processes: [Process; 2],
+    replicas: [Replica; 2],
+    sidecar: Option<Sidecar>,
+    /// Whether somebody deleted the sidecar's Lease while a replica held it, and no replica has created it since.
+    robbed: bool,
+    /// Whether an object carries the driver's finalizer. Only the flaw that asks for it reads it.
+    claimed: bool,
 }
 
-/// The renewal that begins after the look at the AttacherConfig.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Confirmation {
-    /// Nobody asks for it.
-    #[default]
-    None,
-    /// It is to be begun.
-    Asked,
-    /// The request that is not answered is it.
-    Begun,
-}
-
+/// What a replica knows of one Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Process {
-    place: u8,
-    /// Ticks that its monotonic clock did not count.
-    behind: Tick,
+struct Candidate {
     election: u32,
     /// The Lease as it was last seen, once it was looked at.
     known: Option<Option<Tick>>,
     /// A write that is not answered, and when it was begun by both clocks.
     request: Option<(LeaseWrite, Tick, Tick)>,
-    /// How far it is with the renewal that it works after.
-    confirmation: Confirmation,
     /// When the Lease was renewed last, by both clocks.
     term: Option<(Tick, Tick)>,
-    made: Option<Tick>,
-    /// Whether the Lease counts as made when the request is answered.
-    makes: bool,
-    former_holder: bool,
-    /// The version, record and wanted namespace of the AttacherConfig that was read.
-    look: Option<(Tick, Option<u8>, u8)>,
-    former: u32,
-    seen: [bool; 2],
-    leading: bool,
 }
 
-impl Process {
-    fn end_term(&mut self) {
-        (self.term, self.leading, self.look, self.former) = (None, false, None, 0);
-        self.confirmation = Confirmation::None;
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Replica {
+    /// Whether its list names the namespace of the sidecar.
+    listed: bool,
+    /// Ticks that its monotonic clock did not count.
+    behind: Tick,
+    candidates: [Candidate; 2],
+}
 
-    /// The request that was to confirm the Lease did not.
-    fn ask_again(&mut self) {
-        if self.confirmation == Confirmation::Begun {
-            self.confirmation = Confirmation::Asked;
-        }
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Sidecar {
+    election: u32,
+    /// When it renewed its Lease last.
+    term: Option<Tick>,
+    /// Whether it took what somebody had deleted while a replica held it. It does not wait, as client-go does not.
+    excused: bool,
 }
 
 /// See above.
@@ -205,8 +205,8 @@ impl LeaseWorld {
         self.base + TICK * u32::from(ticks)
     }
 
-    fn now_of(state: &LeaseState, process: usize) -> (Tick, Tick) {
-        (state.now - state.processes[process].behind, state.now)
+    fn now_of(state: &LeaseState, number: usize) -> (Tick, Tick) {
+        (state.now - state.replicas[number].behind, state.now)
     }
 
     fn moment(&self, (monotonic, boot): (Tick, Tick)) -> Moment {
@@ -226,67 +226,95 @@ impl LeaseWorld {
         Timestamp::UNIX_EPOCH + Duration::from_micros(state.written.into())
     }
 
+    fn rules(&self) -> LeaseRules {
+        let flaw = self.setting.flaw;
+        LeaseRules {
+            creators_wait: flaw != LeaseFlaw::CreatorWorks && flaw != LeaseFlaw::CreatorOfIdleWorks,
+            ..LeaseRules::default()
+        }
+    }
+
     /// What is left of a time since the last renewal.
-    fn left(&self, state: &LeaseState, process: usize, time: Duration) -> Duration {
-        let renewed = state.processes[process].term;
-        let now = self.moment(Self::now_of(state, process));
+    fn left(&self, state: &LeaseState, number: usize, lease: usize, time: Duration) -> Duration {
+        let renewed = state.replicas[number].candidates[lease].term;
+        let now = self.moment(Self::now_of(state, number));
         renewed.map_or(Duration::ZERO, |renewed| rest(time, self.moment(renewed), now))
     }
 
-    fn may_start(&self, state: &LeaseState, process: usize) -> bool {
-        !self.left(state, process, timings().renew_deadline).is_zero()
+    /// Whether a replica holds a Lease, by its clocks.
+    fn holds(&self, state: &LeaseState, number: usize, lease: usize) -> bool {
+        !self.left(state, number, lease, timings().renew_deadline).is_zero()
     }
 
-    fn place(process: usize, place: u8) -> Place {
-        Place {
-            namespace: Some(NAMESPACES[usize::from(place)].to_owned()),
-            identity: format!("r{process}"),
-            sidecar_namespaces: Vec::new(),
-            runs_out_after: timings().lease_duration,
+    /// Whether a replica works under a Lease.
+    fn needs(&self, replica: &Replica, lease: usize) -> bool {
+        match self.setting.flaw {
+            LeaseFlaw::OwnAlone => lease == OWN,
+            LeaseFlaw::ListAlone => (lease == SIDECAR) == replica.listed,
+            _ => lease == OWN || replica.listed,
         }
     }
 
-    fn status(recorded: Option<u8>) -> LeaderElectionStatus {
-        let nothing = LeaderElectionStatus::default();
-        recorded.map_or_else(|| nothing.clone(), |place| Self::place(0, place).recorded(&nothing))
+    /// What is left of a time that all Leases of a replica give together.
+    fn left_of_all(&self, state: &LeaseState, number: usize, time: Duration) -> Duration {
+        let replica = &state.replicas[number];
+        let goes_on = |lease: usize, left: Duration| {
+            let has_lost_it = replica.candidates[lease].term.is_some() && left.is_zero();
+            self.setting.flaw == LeaseFlaw::GoesOn && lease == SIDECAR && has_lost_it
+        };
+        let needed = (OWN..=SIDECAR).filter(|lease| self.needs(replica, *lease));
+        let left = needed.map(|lease| (lease, self.left(state, number, lease, time)));
+        let left = left.filter(|(lease, left)| !goes_on(*lease, *left));
+        left.map(|(_, left)| left).min().unwrap_or_default()
     }
 
-    fn seen(process: &Process) -> BTreeMap<String, Duration> {
-        let seen = NAMESPACES.iter().zip(process.seen).filter(|(_, seen)| *seen);
-        seen.map(|(namespace, _)| ((*namespace).to_owned(), timings().lease_duration))
-            .collect()
+    fn may_start(&self, state: &LeaseState, number: usize) -> bool {
+        !self.left_of_all(state, number, timings().renew_deadline).is_zero()
     }
 
-    /// A process that has just started and knows nothing.
-    fn started(&mut self, number: usize, place: u8, behind: Tick) -> Process {
-        let mut election = ElectionState::new(format!("r{number}"), timings().lease_duration, LeaseRules::default());
+    fn may_run(&self, state: &LeaseState, number: usize) -> bool {
+        !self.left_of_all(state, number, timings().lease_duration).is_zero()
+    }
+
+    fn candidate(&mut self, number: usize) -> Candidate {
+        let mut election = ElectionState::new(format!("r{number}"), timings().lease_duration, self.rules());
         election.stand();
-        Process {
-            place,
-            behind,
+        Candidate {
             election: self.values.of_election(election),
             known: None,
             request: None,
-            confirmation: Confirmation::None,
             term: None,
-            made: None,
-            makes: false,
-            former_holder: false,
-            look: None,
-            former: 0,
-            seen: [false; 2],
-            leading: false,
         }
     }
 
-    /// Two processes that may begin calls, or one that may while a call of the other may still last.
+    /// A replica that has just started and knows nothing.
+    fn started(&mut self, number: usize, listed: bool, behind: Tick) -> Replica {
+        Replica {
+            listed,
+            behind,
+            candidates: [self.candidate(number); 2],
+        }
+    }
+
+    /// Whether the sidecar works: it exits when it could not renew its Lease in time.
+    fn sidecar_works(state: &LeaseState) -> Option<Sidecar> {
+        let deadline = Tick::try_from(timings().renew_deadline.as_secs() / TICK.as_secs()).unwrap_or(Tick::MAX);
+        let works = |term: Tick| state.now - term < deadline;
+        state.sidecar.filter(|sidecar| sidecar.term.is_some_and(works))
+    }
+
+    /// Two that may begin calls, or one that may while a call of the other may still last.
     fn violation(&self, state: &LeaseState) -> Option<&'static str> {
-        let starts = |process: usize| state.processes[process].leading && self.may_start(state, process);
-        let runs = |process: usize| {
-            state.processes[process].leading && !self.left(state, process, timings().lease_duration).is_zero()
-        };
-        let both = (starts(0) && runs(1)) || (starts(1) && runs(0));
-        both.then_some(ONE_AT_WORK)
+        let starts = |number: usize| self.may_start(state, number);
+        let runs = |number: usize| self.may_run(state, number);
+        // Whether the flaw is one when nothing is ever attached is not asked.
+        let counts = self.setting.flaw != LeaseFlaw::CreatorOfIdleWorks || state.claimed;
+        if counts && ((starts(0) && runs(1)) || (starts(1) && runs(0))) {
+            return Some(ONE_AT_WORK);
+        }
+        let beside = |number: usize| state.replicas[number].listed && runs(number);
+        let sidecar = Self::sidecar_works(state).is_some_and(|sidecar| !sidecar.excused);
+        (sidecar && (beside(0) || beside(1))).then_some(NOT_BESIDE_A_SIDECAR)
     }
 }
 
@@ -294,20 +322,35 @@ impl World for LeaseWorld {
     type State = LeaseState;
 
     fn first(&mut self) -> LeaseState {
-        let processes = [self.started(0, 0, 0), self.started(1, 0, 0)];
+        let listed = self.setting.listed;
+        let replicas = [self.started(0, listed, 0), self.started(1, listed, 0)];
+        let sidecar = self.setting.sidecar.then(|| {
+            let rules = LeaseRules {
+                creators_wait: false,
+                ..LeaseRules::default()
+            };
+            let mut election = ElectionState::new(SIDECAR_NAME.to_owned(), timings().lease_duration, rules);
+            election.stand();
+            Sidecar {
+                election: self.values.of_election(election),
+                term: None,
+                excused: false,
+            }
+        });
         LeaseState {
             now: 0,
             leases: [None; 2],
             versions: [0; 2],
-            wanted: 0,
-            recorded: None,
-            config: 1,
+            listed,
             written: 0,
             changes: self.setting.changes,
             faults: self.setting.faults,
             deletes: self.setting.deletes,
             late: Vec::new(),
-            processes,
+            replicas,
+            sidecar,
+            robbed: false,
+            claimed: false,
         }
     }
 
@@ -327,72 +370,154 @@ impl World for LeaseWorld {
 /// The worlds of the Lease, small or large.
 pub fn settings(large: bool) -> Vec<LeaseSetting> {
     let stays = LeaseSetting {
-        name: "the Lease stays",
+        name: "the own Lease stays",
         faults: if large { 4 } else { 2 },
         deletes: 0,
         changes: 0,
+        replicas: 2,
+        listed: false,
+        sidecar: false,
+        slow: [true; 2],
         renews_early: true,
         flaw: LeaseFlaw::None,
     };
     let deleted = LeaseSetting {
-        name: "a Lease that somebody deletes",
+        name: "the own Lease is deleted",
         deletes: 1,
         ..stays
     };
-    let moves = LeaseSetting {
-        name: "the Lease moves",
-        // One fault alone takes too long for CI.
-        faults: if large { 2 } else { 0 },
-        changes: 1,
-        // Or they are too many states.
-        renews_early: !large,
-        ..deleted
-    };
     let deleted_twice = LeaseSetting {
-        name: "a Lease that somebody deletes twice",
+        name: "the own Lease is deleted twice",
         // Two deletions, and a request that arrives late.
         faults: if large { 4 } else { 3 },
         deletes: 2,
         ..stays
     };
-    vec![stays, deleted, deleted_twice, moves]
+    // A replica that works holds its own Lease, so that the worlds above say that two never work at once, whatever the list names.
+    let sidecar = LeaseSetting {
+        name: "one replica and a sidecar",
+        faults: u8::from(large) + 1,
+        deletes: 2,
+        changes: 1,
+        replicas: 1,
+        listed: true,
+        sidecar: true,
+        slow: [false, true],
+        renews_early: false,
+        ..stays
+    };
+    let added = LeaseSetting {
+        name: "one replica, the sidecar's namespace is added",
+        changes: 2,
+        listed: false,
+        ..sidecar
+    };
+    let two = LeaseSetting {
+        name: "two replicas and a sidecar",
+        faults: u8::from(large),
+        deletes: 1,
+        changes: 0,
+        replicas: 2,
+        slow: [false; 2],
+        ..sidecar
+    };
+    let two_and_a_change = LeaseSetting {
+        name: "two replicas, the list changes",
+        changes: 1,
+        listed: false,
+        ..two
+    };
+    vec![stays, deleted, deleted_twice, sidecar, added, two, two_and_a_change]
 }
 
-/// What is wrong, in the words of the simulation, and the world in which it is looked for.
-pub fn mutants() -> Vec<(&'static str, LeaseSetting)> {
-    let with = |flaw, changes, faults, deletes| LeaseSetting {
-        name: "",
-        faults,
-        deletes,
-        changes,
-        renews_early: true,
-        flaw,
+/// A wrong leader.
+pub struct WrongLeader {
+    /// What is wrong, in words.
+    pub what: &'static str,
+    /// The world in which it is looked for.
+    pub world: LeaseSetting,
+    /// The property that is about what it does wrong.
+    pub violates: &'static str,
+}
+
+/// The operators that lead wrongly.
+pub fn mutants() -> Vec<WrongLeader> {
+    let own = |what, flaw, faults, deletes| WrongLeader {
+        what,
+        world: LeaseSetting {
+            name: "",
+            faults,
+            deletes,
+            changes: 0,
+            replicas: 2,
+            listed: false,
+            sidecar: false,
+            slow: [true; 2],
+            renews_early: true,
+            flaw,
+        },
+        violates: ONE_AT_WORK,
+    };
+    let beside = |what, flaw, faults, changes, violates| WrongLeader {
+        what,
+        world: LeaseSetting {
+            changes,
+            listed: changes == 0,
+            sidecar: true,
+            slow: [false; 2],
+            renews_early: false,
+            ..own(what, flaw, faults, 0).world
+        },
+        violates,
     };
     vec![
-        ("does not look at CLOCK_BOOTTIME", with(LeaseFlaw::OneClock, 0, 1, 0)),
-        (
-            "works under the new place of the Lease at once",
-            with(LeaseFlaw::Hasty, 1, 0, 0),
+        own("does not look at CLOCK_BOOTTIME", LeaseFlaw::OneClock, 1, 0),
+        own("works at once when it creates a Lease", LeaseFlaw::CreatorWorks, 1, 1),
+        own(
+            "works at once when it creates a Lease and no object carries the finalizer",
+            LeaseFlaw::CreatorOfIdleWorks,
+            1,
+            1,
         ),
-        (
-            "takes a Lease that somebody has deleted for one that is over",
-            with(LeaseFlaw::GoneIsOver, 0, 1, 1),
+        own(
+            "counts a Lease as its own that an old request of its own created",
+            LeaseFlaw::CreatedIsOurs,
+            3,
+            2,
         ),
-        (
-            "counts a Lease as its own that it made and did not work under",
-            with(LeaseFlaw::MadeIsOurs, 0, 2, 1),
+        own(
+            "counts the duration of a Lease that it creates from the request",
+            LeaseFlaw::CountsFromSending,
+            1,
+            1,
         ),
-        (
-            "works without a renewal begun after it has read the AttacherConfig",
-            with(LeaseFlaw::Unconfirmed, 0, 1, 1),
+        beside(
+            "does not hold the Leases of sidecars",
+            LeaseFlaw::OwnAlone,
+            0,
+            0,
+            NOT_BESIDE_A_SIDECAR,
         ),
-        (
-            "makes a Lease again that is gone before it has worked, and does not wait",
-            with(LeaseFlaw::GoneIsHeld, 0, 2, 2),
+        beside(
+            "does not hold its own Lease while its list names others",
+            LeaseFlaw::ListAlone,
+            0,
+            1,
+            ONE_AT_WORK,
         ),
-        (
-            "counts from when it made a former Lease when an older request of its own makes the Lease",
-            with(LeaseFlaw::MadeStays, 0, 3, 2),
+        beside(
+            "goes on when it could not renew one Lease of several",
+            LeaseFlaw::GoesOn,
+            0,
+            0,
+            NOT_BESIDE_A_SIDECAR,
+        ),
+        beside(
+            "gives the sidecar's Lease up before its calls are over",
+            LeaseFlaw::GivesUpEarly,
+            0,
+            0,
+            NOT_BESIDE_A_SIDECAR,
         ),
     ]
 }

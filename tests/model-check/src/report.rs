@@ -168,8 +168,8 @@ pub fn leases(settings: &[LeaseSetting], limits: Limits, threads: usize, print: 
         print(&format!(
             "{:<44} {:>7} {:>8} {:>24} {states:>11} {transitions:>12} {depth:>5} {:>7} {:>6.1} s  {result}",
             setting.name,
-            3,
-            2,
+            1 + u8::from(setting.sidecar),
+            setting.replicas,
             format!(
                 "{} of {} kinds",
                 setting.faults,
@@ -187,17 +187,26 @@ pub fn leases(settings: &[LeaseSetting], limits: Limits, threads: usize, print: 
 pub fn wrong_leaders(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
     let all = lease::mutants();
     let caught = in_parallel(all.len(), threads, |number| {
-        let (what, setting) = all[number];
-        let explored = explore(&mut LeaseWorld::new(setting), of_a_wrong_leader());
-        let (by, steps) = match &explored.found {
-            Some(found) => (found.property.clone(), found.steps.len()),
-            None if explored.exhausted => ("NOT CAUGHT".to_owned(), 0),
-            None => ("NOT CAUGHT, AND NOT EXHAUSTED".to_owned(), 0),
+        let wrong = &all[number];
+        let mut world = LeaseWorld::new(wrong.world);
+        let explored = explore(&mut world, of_a_wrong_leader());
+        let found = explored.found.as_ref();
+        let is_caught = found.is_some_and(|found| found.property == wrong.violates);
+        let by = match found {
+            Some(found) if is_caught => found.property.clone(),
+            Some(found) => format!(
+                "NOT BY ITS OWN PROPERTY: {}\n{}",
+                found.property,
+                numbered(&world.story(&found.steps))
+            ),
+            None if explored.exhausted => "NOT CAUGHT".to_owned(),
+            None => "NOT CAUGHT, AND NOT EXHAUSTED".to_owned(),
         };
+        let steps = found.map_or(0, |found| found.steps.len());
         // It says nothing when the operator as it is does so as well.
         let right = LeaseSetting {
             flaw: lease::LeaseFlaw::None,
-            ..setting
+            ..wrong.world
         };
         let right = explore(&mut LeaseWorld::new(right), of_a_wrong_leader());
         let by = match (&right.found, right.exhausted) {
@@ -205,8 +214,8 @@ pub fn wrong_leaders(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
             (None, true) => by,
             (None, false) => format!("{by} (the right operator: NOT EXHAUSTED, nothing found)"),
         };
-        print(&format!("{what:<68} {:>8} {steps:>6}  {by}", explored.states));
-        explored.found.is_some() && right.found.is_none() && right.exhausted
+        print(&format!("{:<68} {:>8} {steps:>6}  {by}", wrong.what, explored.states));
+        is_caught && right.found.is_none() && right.exhausted
     });
     caught.into_values().all(|is_caught| is_caught)
 }

@@ -82,6 +82,7 @@ impl Claims {
 }
 
 fn elections(leases: &ApiServer) -> LeaderElectionConfig {
+    leases.release_in("default");
     let (duration, renewed) = (Duration::from_secs(15), Duration::from_secs(10));
     let timing = LeaseTimings::new(duration, renewed, Duration::from_millis(50)).unwrap();
     LeaderElections::new(leases.client(), "ours".to_owned())

@@ -1,5 +1,4 @@
-//! Leases of one name, and the AttacherConfig of their driver, behind as much of an API server as an election needs, which can
-//! be out of order.
+//! Leases of one name, behind as much of an API server as an election needs, which can be out of order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,14 +9,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::api_answers::not_found;
 
 /// Where the Lease is unless a test says otherwise.
 pub const NAMESPACE: &str = "default";
-/// Name of the AttacherConfig.
-pub const CONFIG: &str = "config";
 
 #[derive(Clone, Default)]
 pub struct ApiServer(pub Arc<Mutex<State>>);
@@ -34,20 +31,13 @@ pub enum LateCreation {
 }
 
 #[derive(Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 pub struct State {
     /// By namespace.
     pub leases: BTreeMap<String, Lease>,
     /// Namespaces whose Leases may not be read or written.
     pub forbidden: BTreeSet<String>,
-    /// The AttacherConfig, while there is one.
-    pub config: Option<Value>,
-    /// Whether its status may not be written.
-    pub status_forbidden: bool,
-    /// After how long reads of the AttacherConfig fail, while they do.
-    pub config_unread_after: Option<std::time::Duration>,
-    /// Whether somebody deletes the Lease after the next write that comes too late.
-    pub deleted_after_conflict: bool,
+    /// Namespaces that there are not.
+    pub gone: BTreeSet<String>,
     pub late_creation: LateCreation,
     /// Whether a proxy answers 404 to what is asked about Leases.
     pub proxy_lost_its_way: bool,
@@ -136,6 +126,15 @@ impl ApiServer {
         }
     }
 
+    /// A Lease that nobody holds is there, as after a release: it is taken without a wait.
+    pub fn release_in(&self, namespace: &str) {
+        self.change_in(namespace, |lease| {
+            let spec = lease.spec.get_or_insert_default();
+            (spec.holder_identity, spec.lease_duration_seconds) = (None, Some(1));
+            spec.lease_transitions = Some(0);
+        });
+    }
+
     /// Changes the Lease, as another client would.
     pub fn change(&self, change: impl FnOnce(&mut Lease)) {
         self.change_in(NAMESPACE, change);
@@ -148,26 +147,6 @@ impl ApiServer {
         state.store(namespace, lease);
     }
 
-    /// Gives the AttacherConfig this `spec.leaderElection`; its status stays.
-    pub fn configure(&self, leader_election: &Value) {
-        let mut state = self.0.lock();
-        let status = state.config.take().map(|mut config| config["status"].take());
-        let timeouts = json!({"publish": "40s", "unpublish": "30s"});
-        let spec = json!({"endpoint": "unix:///d.sock", "timeouts": timeouts, "leaderElection": leader_election});
-        let metadata = json!({"name": CONFIG, "uid": "1"});
-        state.store_config(json!({"metadata": metadata, "spec": spec, "status": status}));
-    }
-
-    /// What the status says of the place of the Lease.
-    pub fn recorded(&self) -> Value {
-        let state = self.0.lock();
-        state
-            .config
-            .as_ref()
-            .map(|config| config["status"]["leaderElection"].clone())
-            .unwrap_or_default()
-    }
-
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
@@ -175,10 +154,6 @@ impl ApiServer {
             std::future::pending::<()>().await;
         }
         let path: Vec<_> = parts.uri.path().trim_matches('/').split('/').collect();
-        let pause = self.0.lock().config_unread_after;
-        if let (["apis", _, _, "attacherconfigs"], Some(pause)) = (path.as_slice(), pause) {
-            tokio::time::sleep(pause).await;
-        }
         if let ["apis", _, _, "namespaces", namespace, "leases"] = path.as_slice()
             && parts.method == Method::POST
             && self.keep_late(namespace, &body)
@@ -187,7 +162,6 @@ impl ApiServer {
         }
         let mut state = self.0.lock();
         match path.as_slice() {
-            ["apis", _, _, "attacherconfigs", rest @ ..] => state.answer_config(&parts.method, rest, &body),
             ["apis", _, _, "namespaces", namespace, "leases", rest @ ..] => {
                 state.answer_lease(&parts.method, namespace, rest, &body)
             }
@@ -223,49 +197,16 @@ impl State {
                 let lease: Lease = serde_json::from_slice(body).unwrap();
                 let known = known.map(|lease| lease.metadata.resource_version.clone());
                 match (method, known) {
+                    (&Method::POST, None) if self.gone.contains(namespace) => without_namespace(namespace),
                     (&Method::POST, Some(_)) => refused(StatusCode::CONFLICT, ""),
                     (&Method::PUT, None) => refused(StatusCode::NOT_FOUND, ""),
                     (&Method::PUT, Some(known)) if known != lease.metadata.resource_version => {
-                        if std::mem::take(&mut self.deleted_after_conflict) {
-                            self.leases.remove(namespace);
-                        }
                         refused(StatusCode::CONFLICT, "")
                     }
                     _ => found(&self.store(namespace, lease)),
                 }
             }
         }
-    }
-
-    fn answer_config(&mut self, method: &Method, rest: &[&str], body: &[u8]) -> Response<Body> {
-        match (method, rest, self.config.clone()) {
-            (&Method::GET, [], _) if self.config_unread_after.is_some() => refused(StatusCode::SERVICE_UNAVAILABLE, ""),
-            (&Method::GET, [], config) => {
-                let items: Vec<_> = config.into_iter().collect();
-                found(&json!({"metadata": {}, "items": items}))
-            }
-            (&Method::PATCH, [CONFIG, "status"], Some(mut config)) => {
-                let patch: Value = serde_json::from_slice(body).unwrap();
-                if self.status_forbidden {
-                    return refused(StatusCode::FORBIDDEN, "");
-                }
-                if patch["metadata"]["resourceVersion"] != config["metadata"]["resourceVersion"] {
-                    return refused(StatusCode::CONFLICT, "");
-                }
-                let mut place = patch["status"]["leaderElection"].clone();
-                place.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-                config["status"] = json!({"leaderElection": place});
-                found(&self.store_config(config))
-            }
-            (_, _, None) => refused(StatusCode::NOT_FOUND, CONFIG),
-            (method, rest, _) => panic!("{method} {rest:?}"),
-        }
-    }
-
-    fn store_config(&mut self, mut config: Value) -> Value {
-        self.version += 1;
-        config["metadata"]["resourceVersion"] = self.version.to_string().into();
-        self.config.insert(config).clone()
     }
 
     fn store(&mut self, namespace: &str, mut lease: Lease) -> Lease {
@@ -284,6 +225,17 @@ fn missing(namespace: &str, lease: &str) -> Response<Body> {
     let status = not_found(&format!(
         "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}"
     ));
+    let mut response = found(&status);
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
+fn without_namespace(namespace: &str) -> Response<Body> {
+    let message = format!("namespaces \"{namespace}\" not found");
+    let status = json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": message,
+        "details": {"name": namespace, "kind": "namespaces"},
+    });
     let mut response = found(&status);
     *response.status_mut() = StatusCode::NOT_FOUND;
     response

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use csi_attacher_model::api::names::lease_name;
 use csi_attacher_model::api::{AttacherConfig, crd};
 
 use super::controlplane::ports;
@@ -247,6 +249,20 @@ impl Operator {
             // There is no portable way to be told of the end of a process without polling it.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+}
+
+/// Creates the Lease of a driver as one that nobody holds, if there is none: who creates it would wait until it has run out.
+pub async fn release_lease(client: &Client, namespace: &str, driver: &str) -> Result<()> {
+    let lease: Lease = serde_json::from_value(json!({
+        "metadata": {"name": lease_name(driver)}, "spec": {"leaseDurationSeconds": 1, "leaseTransitions": 0},
+    }))
+    .map_err(|error| Error::Other(error.to_string()))?;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    match leases.create(&PostParams::default(), &lease).await {
+        // A world without the operator has no such namespace.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        answer => answer.map(drop).map_err(|error| Error::Other(error.to_string())),
     }
 }
 

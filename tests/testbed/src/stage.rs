@@ -13,7 +13,7 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{MockDriverBuilder, MockHandle};
 
 use super::error::{Context, Error, Result};
-use super::operator::{self, Operator, OperatorOptions, apply_config, wait_condition};
+use super::operator::{self, IDENTITY, Operator, OperatorOptions, apply_config, release_lease, wait_condition};
 use super::{ControlPlane, Fixtures, Options, Refusals};
 
 /// Namespace and name of a secret which the operator may read once [`Stage::publish_secret`] was called.
@@ -90,6 +90,7 @@ impl Stage {
     pub async fn driver(&self, builder: MockDriverBuilder, config: &str) -> Result<Driver> {
         let folder = tempfile::tempdir().while_trying(|| "make a folder".to_owned())?;
         let socket = folder.path().join("csi.sock");
+        release_lease(&self.client, IDENTITY, builder.driver_name()).await?;
         let handle = builder.start(&socket).await;
         let handle = handle.map_err(|error| Error::Other(error.to_string()))?;
         let socket = socket.display().to_string();

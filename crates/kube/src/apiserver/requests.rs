@@ -178,20 +178,6 @@ impl Requests {
         Ok(ResourceVersion::of(&wire.metadata))
     }
 
-    /// Reads an object without a namespace by a list, where that is what is permitted; none when it is not there.
-    pub async fn list_one<K: Kind>(&self, name: &str) -> Result<Option<K>, ApiError> {
-        #[derive(Deserialize)]
-        struct ListWire<K> {
-            items: Vec<K>,
-        }
-        let about = About::new::<K>(ObjectName::all_in(None))?;
-        let path = format!("{}?fieldSelector=metadata.name%3D{name}", about.path());
-        let request = read(path, None)?;
-        let list: ListWire<K> = self.send(request, &about, None, &Span::disabled()).await?;
-        let is_named = |object: &K| object.meta().name.as_deref() == Some(name);
-        Ok(list.items.into_iter().find(is_named))
-    }
-
     /// Makes an object, in this namespace if its kind has namespaces.
     pub async fn create<K: Kind>(&self, namespace: Option<&str>, object: &impl Serialize) -> Result<K, ApiError> {
         let about = About::new::<K>(ObjectName::all_in(namespace))?;

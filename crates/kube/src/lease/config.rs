@@ -1,21 +1,15 @@
 //! What a candidate needs to compete for a Lease.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use kube::Client;
-use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::health::LeaseHealth;
-use super::place::change::PlaceChange;
-use super::place::record::PlaceRecord;
-use super::place::{Place, SeenPlaces};
 use super::rules::LeaseRules;
 use super::settings::{self, LeaseTimings};
 use super::shares::LeaseShares;
+use super::state::Membership;
 
 /// What all elections of a process share.
 #[derive(Clone)]
@@ -35,8 +29,6 @@ pub struct LeaderElections {
     pub shares: LeaseShares,
     /// By which the time of held Leases is measured.
     pub clock: Clock,
-    /// Where other replicas were seen to hold Leases.
-    pub seen: SeenPlaces,
     /// By which Leases are judged.
     pub rules: LeaseRules,
 }
@@ -52,7 +44,6 @@ impl LeaderElections {
             health: LeaseHealth::default(),
             shares: LeaseShares::default(),
             clock: Clock::default(),
-            seen: SeenPlaces::default(),
             rules: LeaseRules::default(),
         }
     }
@@ -63,16 +54,21 @@ impl LeaderElections {
         Self { reports: true, ..self }
     }
 
+    /// The same, of a process in the place of a sidecar, which works under a Lease that it creates at once.
+    #[must_use]
+    pub fn in_place_of_a_sidecar(mut self) -> Self {
+        self.rules.creators_wait = false;
+        self
+    }
+
     /// An election in this namespace; empty means that of the pod.
     pub fn config_for(&self, namespace: &str, timing: LeaseTimings) -> LeaderElectionConfig {
         LeaderElectionConfig {
             shared: self.clone(),
-            enabled: true,
             namespace: settings::namespace(namespace),
+            others: Vec::new(),
+            former: None,
             timing,
-            record: None,
-            longest_call: Duration::ZERO,
-            sidecar_namespaces: Vec::new(),
         }
     }
 }
@@ -82,38 +78,48 @@ impl LeaderElections {
 pub struct LeaderElectionConfig {
     /// What all elections of the process share.
     pub shared: LeaderElections,
-    /// Whether there is a Lease at all. Without, a candidate leads as soon as no former place of a Lease is in use.
-    pub enabled: bool,
-    /// Namespace of the Lease.
+    /// Namespace of the Lease that excludes other replicas. It stays the same for the life of the process.
     pub namespace: String,
-    /// How long the Lease is held, and when it is renewed.
+    /// Namespaces of the Leases of the same name that are held as well, to exclude sidecars.
+    pub others: Vec<String>,
+    /// Namespace of the Lease under which a former release serves, if that is none of these: it is held as well, if it may be.
+    pub former: Option<String>,
+    /// How long a Lease is held, and when it is renewed.
     pub timing: LeaseTimings,
-    /// Where the place of the Lease is recorded; nowhere in the drop-in mode.
-    pub record: Option<PlaceRecord>,
-    /// How long a call may run that was begun without a Lease; zero with one.
-    pub longest_call: Duration,
-    /// Other namespaces in which an attacher of the driver may hold a Lease.
-    pub sidecar_namespaces: Vec<String>,
 }
 
 impl LeaderElectionConfig {
-    /// How the candidate for this Lease gets to its place; none when that is not recorded. `made` as in [`PlaceChange::made`].
-    pub(super) fn place_change(&self, lease: &str, made: Option<(Instant, Arc<AtomicBool>)>) -> Option<PlaceChange> {
-        Some(PlaceChange {
-            client: self.shared.client.clone(),
-            lease: lease.to_owned(),
-            place: Place {
-                namespace: self.enabled.then(|| self.namespace.clone()),
-                identity: self.shared.identity.clone(),
-                sidecar_namespaces: self.sidecar_namespaces.clone(),
-                runs_out_after: self.timing.lease_duration.max(self.longest_call),
-            },
-            record: self.record.clone()?,
-            seen: self.shared.seen.clone(),
-            rules: self.shared.rules,
-            made,
-            retry_period: self.timing.retry_period,
-            request_deadline: self.timing.request_deadline(),
-        })
+    /// The same, which holds the Leases in these namespaces as well.
+    #[must_use]
+    pub fn holding<'a>(mut self, namespaces: impl IntoIterator<Item = &'a String>) -> Self {
+        for namespace in namespaces {
+            if !namespace.is_empty() && *namespace != self.namespace && !self.others.contains(namespace) {
+                self.others.push(namespace.clone());
+            }
+        }
+        self
+    }
+
+    /// The same, of a driver that a former release serves under the Lease in this namespace, or did.
+    #[must_use]
+    pub fn after(mut self, former: Option<String>) -> Self {
+        self.former = former.filter(|former| *former != self.namespace && !self.others.contains(former));
+        self
+    }
+
+    /// The namespaces of the Leases that are held as well.
+    pub(super) fn extras(&self) -> impl Iterator<Item = (&str, Membership)> {
+        let others = self.others.iter().map(|namespace| (&**namespace, Membership::Extra));
+        others.chain(self.former.iter().map(|namespace| (&**namespace, Membership::Former)))
+    }
+
+    /// The election for the Lease in another namespace alone.
+    pub(super) fn in_namespace(&self, namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            others: Vec::new(),
+            former: None,
+            ..self.clone()
+        }
     }
 }

@@ -16,18 +16,19 @@ pub(super) struct Display {
     pub lease: String,
     pub health: Arc<LeaseHealthEntry>,
     pub metrics: Metrics,
-    pub elects: bool,
+    /// Whether metrics show the state; that of one candidate of several is shown by their group.
+    pub has_metrics: bool,
     pub state: watch::Sender<LeaderState>,
 }
 
 impl Display {
     pub fn show(&self, state: LeaderState) {
         // Another candidate of this process may compete while this one only watches.
-        if self.elects && state.competes() {
+        if self.has_metrics && state.competes() {
             self.metrics.leading(&self.lease, state.term().is_some());
-            if matches!(state, LeaderState::Lost { .. }) {
-                self.health.remove();
-            }
+        }
+        if matches!(state, LeaderState::Lost { .. }) {
+            self.health.remove();
         }
         self.state.send_if_modified(|known| {
             let differs = *known != state;
@@ -39,12 +40,12 @@ impl Display {
     /// It does not compete any more, and had shown that it did.
     pub fn forget(&self) {
         self.health.remove();
-        if self.elects && self.state.borrow().competes() {
+        if self.has_metrics && self.state.borrow().competes() {
             self.metrics.forget_lease(&self.lease);
         }
     }
 
-    /// Whether there is work in a term.
+    /// Whether this term was shown last.
     pub fn leads(&self, term: &Term) -> bool {
         self.state.borrow().term() == Some(term)
     }

@@ -1,7 +1,9 @@
-//! The rules of an election, without effects: client-go's `LeaderElector`, with the time handed in, and two rules more.
+//! The rules of an election, without effects: client-go's `LeaderElector`, with the time handed in, and three rules more.
 //!
-//! A Lease that vanished while another held it is left alone until it would have run out, had it been renewed just before:
-//! its holder finds out at its next renewal only. And a Lease that names this candidate is its own only as long as
+//! Who creates a Lease outside of a term creates it in nobody's name ([`NEW_LEASE_HOLDER`]), and waits until it has run out as everybody
+//! does: somebody may have deleted a Lease whose holder works until its next renewal. Everything that matters of that is in the Lease,
+//! so that it lasts when the process ends. A Lease that vanished while another held it is left alone for its duration, so that its
+//! holder can create it again and work on. And a Lease that names this candidate is its own only as long as
 //! nobody else writes it: of two processes of one name, the one that finds a record that it did not write competes from then on as with a stranger.
 
 use std::collections::VecDeque;
@@ -12,6 +14,7 @@ use tokio::time::Instant;
 
 use super::record::LeaderElectionRecord;
 use super::rules::LeaseRules;
+use crate::api::names::NEW_LEASE_HOLDER;
 
 /// What one candidate knows of the Lease, and what follows from that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -100,9 +103,9 @@ impl ElectionState {
     /// Takes in what was read. The time counts from when a record was first seen as it is: a holder is alive when it
     /// changes its record, whatever the times in it say.
     pub fn observe(&mut self, seen: Option<LeaderElectionRecord>, now: Instant) {
-        let ours = self.is_ours();
+        let ours = self.is_written_by_us();
         match (seen, &mut self.known) {
-            (None, Some(known)) if self.rules.gone_may_be_held && !ours && !known.record.holder.is_empty() => {
+            (None, Some(known)) if !ours && !known.record.holder.is_empty() => {
                 if std::mem::replace(&mut known.exists, false) {
                     known.since = now;
                 }
@@ -143,25 +146,24 @@ impl ElectionState {
         self.own_writes.iter().flatten()
     }
 
+    /// Whether the Lease is ours, `holds` says whether we are in a term. Outside of a term a record that created the Lease is not: the
+    /// request may have been under way for long, and another replica may have held the Lease meanwhile. Such a record has no transition.
+    pub fn is_ours(&self, holds: bool) -> bool {
+        let is_created = |known: &ObservedRecord| self.rules.creators_wait && known.record.transitions == 0;
+        self.is_written_by_us() && (holds || !self.known.as_ref().is_some_and(is_created))
+    }
+
     /// Whether the known record names us, and was not written by somebody else of our name.
-    pub fn is_ours(&self) -> bool {
+    fn is_written_by_us(&self) -> bool {
         let Some(known) = &self.known else { return false };
         let by_us =
             |own_writes: &VecDeque<LeaderElectionRecord>| own_writes.is_empty() || own_writes.contains(&known.record);
         known.record.holder == self.identity && self.own_writes.as_ref().is_none_or(by_us)
     }
 
-    /// Whether the known record is ours, and says that we have not worked under it yet: this process made the Lease before it started
-    /// again, and who held the one before it may still work.
-    pub fn is_unused(&self) -> bool {
-        self.rules.made_is_not_ours
-            && self.is_ours()
-            && self.known.as_ref().is_some_and(|known| known.record.is_unused())
-    }
-
     /// Whether another process of our name holds the Lease.
     pub fn is_of_namesake(&self) -> bool {
-        self.holder() == Some(&self.identity) && !self.is_ours()
+        self.holder() == Some(&self.identity) && !self.is_written_by_us()
     }
 
     /// Who holds the Lease, as far as known.
@@ -170,19 +172,14 @@ impl ElectionState {
         Some(known.record.holder.as_str()).filter(|holder| !holder.is_empty())
     }
 
-    /// How long others must leave the Lease alone after its last change, as far as known.
-    pub fn known_duration(&self) -> Option<Duration> {
-        self.known.as_ref().map(|known| known.record.duration())
-    }
-
-    /// What to do about the Lease at this moment, `clock` by the clock of the machine.
-    pub fn next(&self, now: Instant, clock: Timestamp) -> LeaseAction {
+    /// What to do about the Lease at this moment, `clock` by the clock of the machine; `holds` says whether we are in a term.
+    pub fn next(&self, now: Instant, clock: Timestamp, holds: bool) -> LeaseAction {
         let Some(known) = &self.known else {
-            return LeaseAction::Create(self.record(clock, Some(clock), 0));
+            return LeaseAction::Create(self.first_record(clock, holds));
         };
         let (record, until) = (&known.record, known.since + known.record.duration());
-        if self.is_ours() {
-            return LeaseAction::Write(self.record(clock, record.acquired, record.transitions));
+        if self.is_ours(holds) {
+            return LeaseAction::Write(self.renewal(clock, record));
         }
         if !record.holder.is_empty() && until > now {
             return LeaseAction::Wait {
@@ -191,28 +188,44 @@ impl ElectionState {
             };
         }
         if !known.exists {
-            return LeaseAction::Create(self.record(clock, Some(clock), 0));
+            return LeaseAction::Create(self.first_record(clock, holds));
         }
         LeaseAction::Write(self.record(clock, Some(clock), record.transitions.saturating_add(1)))
     }
 
     /// The renewal that may be written without reading first: while the Lease is ours and did not run out.
-    pub fn renewed_record(&self, now: Instant, clock: Timestamp) -> Option<LeaderElectionRecord> {
+    pub fn renewed_record(&self, now: Instant, clock: Timestamp, holds: bool) -> Option<LeaderElectionRecord> {
         let known = self.known.as_ref()?;
         let valid = known.exists && known.since + known.record.duration() > now;
-        (self.is_ours() && valid).then(|| self.record(clock, known.record.acquired, known.record.transitions))
+        (self.is_ours(holds) && valid).then(|| self.renewal(clock, &known.record))
     }
 
     /// The record that gives the Lease up: nobody's, and over in a second. None while it is not ours.
     pub fn release_record(&self, clock: Timestamp) -> Option<LeaderElectionRecord> {
         let known = self.known.as_ref()?;
-        self.is_ours().then(|| LeaderElectionRecord {
+        self.is_ours(false).then(|| LeaderElectionRecord {
             holder: String::new(),
             duration_seconds: 1,
             acquired: Some(clock),
             renewed: Some(clock),
             transitions: known.record.transitions,
         })
+    }
+
+    /// The record that creates the Lease. In a term it is ours. Outside of one nobody holds it: the former one was deleted, and its holder
+    /// may not know.
+    fn first_record(&self, clock: Timestamp, holds: bool) -> LeaderElectionRecord {
+        let mut record = self.record(clock, Some(clock), 0);
+        if self.rules.creators_wait && !holds {
+            NEW_LEASE_HOLDER.clone_into(&mut record.holder);
+        }
+        record
+    }
+
+    /// The record that renews ours. It has a transition, as it is written over a version that was seen.
+    fn renewal(&self, clock: Timestamp, over: &LeaderElectionRecord) -> LeaderElectionRecord {
+        let least = i32::from(self.rules.creators_wait);
+        self.record(clock, over.acquired, over.transitions.max(least))
     }
 
     fn record(&self, clock: Timestamp, acquired: Option<Timestamp>, transitions: i32) -> LeaderElectionRecord {

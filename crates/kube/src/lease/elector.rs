@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
@@ -18,9 +17,9 @@ use super::display::Display;
 use super::election::{ElectionState, LeaseAction};
 use super::record::LeaderElectionRecord;
 use super::shares::LeaseShareGuard;
-use super::state::{ElectorCommand, LeaderState, LeaseHolder};
+use super::state::{ElectorCommand, LeaderState, LeaseHolder, Membership};
 use super::{Moment, Term};
-use crate::api::names::LEASE_HOLDER_ANNOTATION;
+use crate::api::names::{LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
 use crate::apiserver::{ApiError, Requests};
 use crate::clock;
 use crate::error_chain::chain;
@@ -61,10 +60,10 @@ pub(super) struct LeaderElector {
     seen: bool,
     /// Whether a write was begun whose end is not known.
     write_unconfirmed: bool,
-    /// When the Lease was made, if this process made it for the term that it is in.
-    made: Option<Instant>,
-    /// Whether who held the Lease that we made may still work.
-    former_holder: Arc<AtomicBool>,
+    /// Since when nobody can hold the Lease.
+    useless_since: Option<Instant>,
+    /// What it is among the candidates of one driver.
+    member: Membership,
     /// Whether another process of our name has taken the Lease from us.
     namesake: bool,
     /// The Lease as one that is held or about to be taken.
@@ -83,10 +82,12 @@ impl Drop for LeaderElector {
 }
 
 impl LeaderElector {
+    /// A candidate for the Lease in the namespace of `config`. One of several is shown by its group, and not by metrics.
     pub fn new(
         config: LeaderElectionConfig,
         name: String,
         metrics: Metrics,
+        member: Membership,
         state: watch::Sender<LeaderState>,
         permission_error: watch::Sender<Option<String>>,
     ) -> Self {
@@ -97,7 +98,7 @@ impl LeaderElector {
                 lease: name.clone(),
                 health: Arc::new(shared.health.candidate(&name)),
                 metrics: metrics.clone(),
-                elects: config.enabled,
+                has_metrics: member == Membership::Alone,
                 state,
             },
             config,
@@ -106,8 +107,8 @@ impl LeaderElector {
             known: None,
             seen: false,
             write_unconfirmed: false,
-            made: None,
-            former_holder: Arc::default(),
+            useless_since: None,
+            member,
             namesake: false,
             share: None,
             term: None,
@@ -121,9 +122,9 @@ impl LeaderElector {
             let command = *commands.borrow_and_update();
             match command {
                 ElectorCommand::Stop => return,
-                ElectorCommand::Observe => tokio::select! {
+                ElectorCommand::Observe | ElectorCommand::Prepare => tokio::select! {
                     biased;
-                    () = self.watch_holder() => {}
+                    () = self.watch_holder(command == ElectorCommand::Prepare) => {}
                     changed = commands.changed() => if changed.is_err() {
                         return;
                     }
@@ -152,21 +153,21 @@ impl LeaderElector {
     async fn acquire_and_renew(&mut self) {
         let holder = self.other_holder();
         self.display.show(LeaderState::Waiting { holder });
-        if !self.config.enabled {
-            let term = Term::without_lease(self.config.shared.clock.clone());
-            self.term = Some(term.clone());
-            return self.lead_when_over(term).await;
-        }
         loop {
             let term = self.acquire().await;
             self.share();
             self.term = Some(term.clone());
-            let leading = self.lead_when_over(term.clone());
-            tokio::select! {
-                biased;
-                () = self.renew_until_lost(&term) => {}
-                () = leading => return,
+            if term.may_start() {
+                let (lease, namespace) = (&self.name, &self.config.namespace);
+                let identity = &self.config.shared.identity;
+                if self.display.has_metrics {
+                    info!(lease, identity, "leading");
+                } else {
+                    debug!(lease, namespace, identity, "holding one Lease of several");
+                }
+                self.display.show(LeaderState::Leading(term.clone()));
             }
+            self.renew_until_lost(&term).await;
             self.share = None;
             self.namesake = self.election.is_of_namesake();
             if self.namesake {
@@ -184,44 +185,31 @@ impl LeaderElector {
         }
     }
 
-    /// Leads as soon as the former places of the Lease are over, and never returns. The AttacherConfig says who may have worked
-    /// before, and that may have been read late: that nobody has taken the Lease since is seen by a renewal begun afterwards.
-    fn lead_when_over(&self, term: Term) -> impl Future<Output = ()> + use<> {
-        let made = self.made.map(|made| (made, self.former_holder.clone()));
-        let change = self.config.place_change(&self.name, made);
-        let display = self.display.clone();
-        let elects = self.config.enabled;
-        let (lease, identity) = (self.name.clone(), self.config.shared.identity.clone());
-        async move {
-            if let Some(change) = change {
-                change.wait(|holder| display.wait_for(holder)).await;
-                if elects {
-                    term.confirmed().await;
-                }
-            }
-            info!(lease, identity, "leading");
-            display.show(LeaderState::Leading(term));
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Shows who holds the Lease until cut off: at each change of it, and when the holder's time is over. Writes nothing.
-    async fn watch_holder(&mut self) {
-        if !self.config.enabled {
-            self.display.show(LeaderState::Observing { holder: None });
-            return std::future::pending().await;
-        }
+    /// Shows who holds the Lease until cut off: at each change of it, and when the holder's time is over. Writes nothing, unless it is to
+    /// create the Lease when there is none: its duration is waited for meanwhile.
+    async fn watch_holder(&mut self, creates: bool) {
         let mut watched = pin!(self.watch());
         let mut next_check = Instant::now();
         loop {
             tokio::select! {
                 biased;
                 () = sleep_until(next_check) => {
-                    if let Err(error) = self.read().await {
+                    let read = self.read().await;
+                    if let Err(error) = self.unless_needless(read) {
                         debug!(lease = self.name, %error, "cannot read the Lease; retrying");
                     }
                 }
                 Some(lease) = watched.next() => self.observe_lease(lease),
+            }
+            if creates
+                && self.seen
+                && let LeaseAction::Create(record) = self.next()
+                && record.holder == NEW_LEASE_HOLDER
+            {
+                let written = self.write(record).await.map(drop);
+                if let Err(error) = self.unless_needless(written) {
+                    debug!(lease = self.name, %error, "cannot create the Lease; retrying");
+                }
             }
             next_check = self.next_check();
             if self.seen {
@@ -252,6 +240,9 @@ impl LeaderElector {
         let LeaseAction::Wait { holder: identity, .. } = self.next() else {
             return None;
         };
+        if identity == NEW_LEASE_HOLDER {
+            return None;
+        }
         let notes = self
             .known
             .as_ref()
@@ -285,7 +276,12 @@ impl LeaderElector {
 
     /// What to do about the Lease by the rules of the election.
     fn next(&self) -> LeaseAction {
-        self.election.next(Instant::now(), clock::now())
+        self.election.next(Instant::now(), clock::now(), self.holds())
+    }
+
+    /// Whether this process is in a term of the Lease, by the clocks at this moment.
+    fn holds(&self) -> bool {
+        self.term.as_ref().is_some_and(Term::may_start)
     }
 
     /// Tries until the Lease is held: at each change of it, when the holder's time is over, and now and then.
@@ -338,10 +334,12 @@ impl LeaderElector {
                 self.share = None;
                 return AcquireStep::Wait(until);
             }
-            LeaseAction::Create(record) | LeaseAction::Write(record) => record,
+            // Nobody has it by that.
+            LeaseAction::Create(record) => return AcquireStep::Take(record),
+            LeaseAction::Write(record) => record,
         };
         // The drop-in mode, and one that has its own Lease back, do not pause.
-        if !self.seen || !self.config.shared.reports || self.election.is_ours() {
+        if !self.seen || !self.config.shared.reports || self.election.is_ours(self.holds()) {
             return AcquireStep::Take(record);
         }
         let pause_ends = self.share().pause_ends;
@@ -379,9 +377,16 @@ impl LeaderElector {
                 Err(error) => Err(error),
             },
         };
-        match taken {
+        let now = self.config.shared.clock.now();
+        match self.unless_needless(taken.map(Some)) {
+            Ok(_) if !self.election.is_ours(true) && self.useless_since.is_none() => {
+                info!(lease = self.name, "created the Lease; it is taken when it has run out");
+                self.display.wait_for(None);
+                None
+            }
             Ok(taken) => {
                 let LeaderElectionConfig { shared, timing, .. } = &self.config;
+                let taken = taken.unwrap_or(now);
                 Some(Term::by_rules(shared.rules, shared.clock.clone(), *timing, taken))
             }
             Err(error) => {
@@ -397,24 +402,16 @@ impl LeaderElector {
     async fn renew_until_lost(&mut self, term: &Term) {
         let period = self.config.timing.retry_period;
         loop {
-            tokio::select! {
-                biased;
-                () = sleep(term.until_renewal().min(term.until_deadline())) => {}
-                () = term.confirmation_asked() => {}
-            }
+            sleep(term.until_renewal().min(term.until_deadline())).await;
             loop {
                 // Not left to the timers below: they are late when the process stood still.
                 if !term.may_start() {
                     return;
                 }
-                let asked = term.asked();
                 let renewal = timeout(term.until_deadline(), self.renew(term)).await;
                 match renewal.unwrap_or(RenewResult::Failed) {
                     // It is not enough that the Lease is ours.
-                    RenewResult::Done(begun) if term.extend(begun) => {
-                        term.confirm(asked);
-                        break;
-                    }
+                    RenewResult::Done(begun) if term.extend(begun) => break,
                     RenewResult::Done(_) => return,
                     RenewResult::Taken => {
                         term.end();
@@ -432,7 +429,7 @@ impl LeaderElector {
 
     async fn renew(&mut self, term: &Term) -> RenewResult {
         // A Lease that is ours need not be read: a write that came too late fails by its resource version.
-        if let Some(record) = self.election.renewed_record(Instant::now(), clock::now()) {
+        if let Some(record) = self.election.renewed_record(Instant::now(), clock::now(), self.holds()) {
             match self.write(record).await {
                 Ok(begun) => return RenewResult::Done(begun),
                 Err(error) => debug!(lease = self.name, %error, "looking at the Lease before it is renewed"),
@@ -442,18 +439,19 @@ impl LeaderElector {
             return RenewResult::Failed;
         }
         self.metrics.lease_read_before_renewal(&self.name);
+        let now = self.config.shared.clock.now();
         let renewed = match self.read().await {
-            Ok(()) if self.known.is_some() && !self.election.is_ours() => return RenewResult::Taken,
-            // Another may have made it meanwhile, and work: that one may be gone, too.
-            Ok(()) if self.known.is_none() && !self.display.leads(term) => return RenewResult::Taken,
+            Ok(()) if self.known.is_some() && !self.election.is_ours(self.holds()) => return RenewResult::Taken,
             Ok(()) => match self.next() {
-                LeaseAction::Wait { .. } => return RenewResult::Taken,
-                LeaseAction::Create(record) | LeaseAction::Write(record) => self.write(record).await,
+                LeaseAction::Create(record) | LeaseAction::Write(record) if record.holder != NEW_LEASE_HOLDER => {
+                    self.write(record).await
+                }
+                _ => return RenewResult::Taken,
             },
             Err(error) => Err(error),
         };
-        match renewed {
-            Ok(begun) => RenewResult::Done(begun),
+        match self.unless_needless(renewed.map(Some)) {
+            Ok(begun) => RenewResult::Done(begun.unwrap_or(now)),
             Err(error) => {
                 warn!(lease = self.name, %error, "cannot renew the Lease; retrying");
                 RenewResult::Failed
@@ -466,16 +464,6 @@ impl LeaderElector {
         if let Some(term) = self.term.take() {
             term.end();
         }
-        if !self.config.enabled {
-            if let Some(change) = self.config.place_change(&self.name, None) {
-                change.leave().await;
-            }
-            return;
-        }
-        // One that was made while its former holder may work is given to nobody: it runs out, as that holder's does.
-        if self.former_holder.load(Ordering::Relaxed) {
-            return;
-        }
         // A write may have been cut off that did happen: then the Lease is read whatever is thought of it.
         let mut sure = !self.write_unconfirmed;
         for _ in 0..3 {
@@ -484,11 +472,6 @@ impl LeaderElector {
             {
                 warn!(lease = self.name, %error, "cannot release the Lease");
                 continue;
-            }
-            // This process may have made it before it started again, and not have looked at the former holder since; or it was made
-            // again since the last renewal.
-            if self.config.record.is_some() && self.election.is_unused() {
-                return;
             }
             let Some(record) = self.election.release_record(clock::now()) else {
                 return;
@@ -514,43 +497,24 @@ impl LeaderElector {
 
     fn observe_lease(&mut self, lease: Option<Lease>) {
         self.seen = true;
+        if lease.is_some() {
+            self.useless_since = None;
+        }
         self.election
             .observe(lease.as_ref().map(LeaderElectionRecord::of), Instant::now());
         self.known = lease;
         let Some(holder) = self.other_holder() else { return };
-        let LeaderElectionConfig { shared, namespace, .. } = &self.config;
         if holder.reports {
-            shared.shares.observe_other();
+            self.config.shared.shares.observe_other();
         }
-        let duration = self.election.known_duration().unwrap_or_default();
-        shared.seen.insert(&self.name, namespace, duration);
-    }
-
-    /// Finds out, before the Lease is taken, whether somebody may work under a former one that is gone. A Lease that we made
-    /// ourselves, and have not worked under since, says nothing about that, whenever it was made. True when it counts as made by the
-    /// write that comes now: when it is answered, as a request that is under way for long may arrive late.
-    fn look_for_former_holder(&mut self) -> bool {
-        self.made = None;
-        // Also when its holder has had its time: it may have made the Lease again meanwhile, and that one may be gone, too.
-        let is_made = self.known.is_none() || self.election.is_unused();
-        // It may, until the place was looked at.
-        let unknown = is_made && self.config.record.is_some();
-        self.former_holder.store(unknown, Ordering::Relaxed);
-        is_made
     }
 
     /// Writes the Lease, or creates it; answers when the request was begun.
-    async fn write(&mut self, mut record: LeaderElectionRecord) -> Result<Moment, ApiError> {
-        // A term that goes on has found out.
-        let is_taken = !record.holder.is_empty() && !self.term.as_ref().is_some_and(Term::may_start);
-        let is_made = is_taken && self.look_for_former_holder();
-        if self.former_holder.load(Ordering::Relaxed) {
-            record = record.unused();
-        }
+    async fn write(&mut self, record: LeaderElectionRecord) -> Result<Moment, ApiError> {
         let LeaderElectionConfig { shared, namespace, .. } = &self.config;
         let mut lease = self.known.clone().unwrap_or_default();
         record.write_to(&mut lease, &shared.labels);
-        if shared.reports && !record.holder.is_empty() {
+        if shared.reports && record.holder == shared.identity {
             let notes = lease.metadata.annotations.get_or_insert_default();
             notes.insert(LEASE_HOLDER_ANNOTATION.to_owned(), record.holder.clone());
         }
@@ -565,20 +529,39 @@ impl LeaderElector {
             requests.create(Some(namespace), &lease).await
         };
         let stored: Lease = stored.map_err(|error| self.with_permission(error))?;
-        if is_made {
-            self.made = Some(Instant::now());
-        }
+        self.useless_since = None;
         self.write_unconfirmed = false;
         self.seen = true;
         self.clear_permission_error();
         let record = LeaderElectionRecord::of(&stored);
         self.known = Some(stored);
         self.election.record_written(record, Instant::now());
-        if self.election.is_ours() {
+        if self.election.is_ours(self.holds()) {
             let duration = self.config.timing.lease_duration;
             self.display.health.renewed(duration, begun.monotonic);
         }
         Ok(begun)
+    }
+
+    /// Takes back the error about a Lease that nobody can hold: its namespace is gone, and who held it went with it; or a former
+    /// release, which has this process's permissions, may not renew it either. That is so at once for who holds the Lease, and after
+    /// one duration for who does not.
+    fn unless_needless<T: Default>(&mut self, asked: Result<T, ApiError>) -> Result<T, ApiError> {
+        let Err(error) = &asked else { return asked };
+        let of_namespace = format!("namespaces \"{}\" not found", self.config.namespace);
+        let is_gone = error.message.contains(&of_namespace) || error.message.contains("because it is being terminated");
+        let is_needless = match self.member {
+            Membership::Alone | Membership::Own => false,
+            Membership::Extra => is_gone,
+            Membership::Former => is_gone || error.is_forbidden(),
+        };
+        if !is_needless {
+            self.useless_since = None;
+            return asked;
+        }
+        let since = *self.useless_since.get_or_insert_with(Instant::now);
+        let is_over = self.holds() || since.elapsed() >= self.config.timing.lease_duration;
+        if is_over { Ok(T::default()) } else { asked }
     }
 
     /// What the next request is sent by. While the Lease is held, it may take half of what is left until the renew deadline, so that
@@ -593,15 +576,15 @@ impl LeaderElector {
 
     /// An error about a permission says which one is missing, and shows it.
     fn with_permission(&self, error: ApiError) -> ApiError {
-        if !error.is_forbidden() {
+        if !error.is_forbidden() || self.member == Membership::Former {
             return error;
         }
         let (namespace, name) = (&self.config.namespace, &self.name);
         let message = format!(
             "the operator may not work with Lease {namespace}/{name}: {error}; its ServiceAccount needs, by a Role in \
              namespace {namespace}, apiGroups [coordination.k8s.io], resources [leases], verbs [get, list, watch, create, \
-             update]; the chart creates it for its own namespace and for each that leaderElection.namespace of an entry of \
-             attacherConfigs, or of the config of one of drivers, names"
+             update]; the chart creates it for its own namespace and for each that leaderElection.namespace or \
+             leaderElection.sidecarNamespaces of an entry of attacherConfigs, or of the config of one of drivers, names"
         );
         self.permission_error.send_if_modified(|known| {
             let differs = known.as_deref() != Some(&*message);

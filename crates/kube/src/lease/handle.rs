@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use futures::future::select_all;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::config::LeaderElectionConfig;
 use super::elector::LeaderElector;
-use super::state::{ElectorCommand, LeaderState};
+use super::group::LeaseGroup;
+use super::state::{ElectorCommand, LeaderState, Membership};
 use super::term::Term;
 use crate::schedule;
 use crate::telemetry::Metrics;
@@ -18,8 +20,8 @@ pub struct LeaderElectionHandle {
     lease: String,
     state: watch::Receiver<LeaderState>,
     commands: watch::Sender<ElectorCommand>,
-    permission_error: watch::Receiver<Option<String>>,
-    elects: bool,
+    /// That of each Lease, the own one first.
+    permission_errors: Vec<watch::Receiver<Option<String>>>,
     /// How long a release may take.
     release_timeout: Duration,
     task: AbortOnDropHandle<()>,
@@ -46,18 +48,26 @@ impl LeaderElectionHandle {
     ) -> Self {
         let (sender, state) = watch::channel(state);
         let (commands, commanded) = watch::channel(command);
-        let (elects, release_timeout) = (config.enabled, config.timing.renew_deadline);
-        let (refusing, permission_error) = watch::channel(None);
-        let elector = LeaderElector::new(config, lease.clone(), metrics, sender, refusing);
-        let task = AbortOnDropHandle::new(schedule::spawn(elector.run(commanded)));
+        let release_timeout = config.timing.renew_deadline;
+        let leases = 0..=config.extras().count();
+        let (mut refusing, permission_errors): (Vec<_>, _) = leases.map(|_| watch::channel(None)).unzip();
+        let task = match refusing.pop() {
+            Some(refusing) if config.extras().next().is_none() => {
+                let elector = LeaderElector::new(config, lease.clone(), metrics, Membership::Alone, sender, refusing);
+                schedule::spawn(elector.run(commanded))
+            }
+            last => {
+                refusing.extend(last);
+                schedule::spawn(LeaseGroup::new(&config, &lease, &metrics, sender, refusing).run(commanded))
+            }
+        };
         Self {
             lease,
             state,
             commands,
-            permission_error,
-            elects,
+            permission_errors,
             release_timeout,
-            task,
+            task: AbortOnDropHandle::new(task),
         }
     }
 
@@ -113,11 +123,6 @@ impl LeaderElectionHandle {
         &self.lease
     }
 
-    /// Whether there is a Lease at all; without, it leads for as long as it competes.
-    pub fn elects(&self) -> bool {
-        self.elects
-    }
-
     /// The term in which it holds the Lease; none when it does not, or not surely.
     pub fn term(&self) -> Option<Term> {
         self.state.borrow().term().cloned()
@@ -128,16 +133,19 @@ impl LeaderElectionHandle {
         self.term().is_some()
     }
 
-    /// Why the Lease may not be read or written, and which permission is missing; none when it may be, as far as known.
+    /// Why a Lease may not be read or written, and which permission is missing; none when all may be, as far as known.
     pub fn permission_error(&self) -> Option<String> {
-        self.permission_error.borrow().clone()
+        self.permission_errors.iter().find_map(|error| error.borrow().clone())
     }
 
     /// Resolves when [`LeaderElectionHandle::permission_error`] is something else than `before`.
     pub async fn permission_error_differs_from(&self, before: Option<&str>) {
-        let mut known = self.permission_error.clone();
-        if known.wait_for(|known| known.as_deref() != before).await.is_err() {
-            std::future::pending::<()>().await;
+        let mut known = self.permission_errors.clone();
+        while self.permission_error().as_deref() == before {
+            let changed = select_all(known.iter_mut().map(|error| Box::pin(error.changed())));
+            if changed.await.0.is_err() {
+                return std::future::pending().await;
+            }
         }
     }
 

@@ -4,7 +4,8 @@
 //! the same driver exclude each other. [`ElectionState`] decides, from the record that was read and from when it was seen to
 //! change by the clock of this process; the clocks of others are never believed. [`LeaderElectionHandle`] reads and writes.
 //!
-//! A [`Place`] is where a Lease lives. A change of it hands over.
+//! The operator's own Lease is in its own namespace and never moves: it excludes replicas. The Leases of sidecars in other namespaces
+//! are held as well (`group`): they exclude sidecars.
 //!
 //! This module must not know what is led: it shows the state of its candidate, and who works acts on that.
 
@@ -13,9 +14,9 @@ mod config;
 mod display;
 mod election;
 mod elector;
+mod group;
 mod handle;
 mod health;
-mod place;
 mod record;
 mod rules;
 mod settings;
@@ -31,7 +32,6 @@ pub use config::{LeaderElectionConfig, LeaderElections};
 pub use election::{ElectionState, LeaseAction, ObservedRecord};
 pub use handle::LeaderElectionHandle;
 pub use health::LeaseHealth;
-pub use place::{FormerLease, FormerPlace, Place, SeenPlaces, record::PlaceRecord};
 pub use record::LeaderElectionRecord;
 pub use rules::LeaseRules;
 pub use settings::{LeaseTimings, LeaseTimingsError, namespace};

@@ -43,19 +43,6 @@ impl LeaderElectionRecord {
         Duration::from_secs(u64::try_from(self.duration_seconds).unwrap_or_default())
     }
 
-    /// Whether its holder has not worked under it yet: the first holder of a Lease says so for as long as the holder of a
-    /// former Lease may work, by a time of acquisition that is that of each renewal.
-    pub fn is_unused(&self) -> bool {
-        !self.holder.is_empty() && self.transitions == 0 && self.acquired == self.renewed
-    }
-
-    /// The record of a holder that does not work under it yet.
-    #[must_use]
-    pub fn unused(mut self) -> Self {
-        self.acquired = self.renewed;
-        self
-    }
-
     /// The record as it is read again: times in a Lease have microseconds.
     pub(super) fn as_stored(&self) -> Self {
         let stored = |time: Timestamp| Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time);

@@ -59,7 +59,22 @@ impl LeaderState {
 pub(super) enum ElectorCommand {
     /// To watch who holds the Lease, and write nothing.
     Observe,
+    /// To create the Lease when there is none, and watch who holds it.
+    Prepare,
     /// To take the Lease and keep it.
     Acquire,
     Stop,
+}
+
+/// What a candidate is among those of one handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Membership {
+    /// The only one.
+    Alone,
+    /// That for the operator's own Lease, beside others.
+    Own,
+    /// One for the Lease of a sidecar.
+    Extra,
+    /// One for the Lease of a former release, which has the operator's own permissions.
+    Former,
 }

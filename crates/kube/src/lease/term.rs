@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::select_all;
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -13,18 +13,16 @@ use super::clock::{Clock, Moment};
 use super::rules::LeaseRules;
 use super::settings::LeaseTimings;
 
-/// Longer than any machine is up, and short enough for every clock.
-const FOR_EVER: Duration = Duration::from_hours(20 * 365 * 24);
-
-/// One uninterrupted time of holding a Lease, from the write that took it. It is over for good as soon as it was not renewed
+/// One uninterrupted time of holding a Lease, or several at once, from the write that took it. It is over for good as soon as it was not renewed
 /// in time by either clock, when another took the Lease, and when the Lease is released; whoever takes the Lease again has a
 /// new term. Clones share it, and a term equals its clones only.
 ///
 /// What it answers follows from the clocks at that instant, and not from what a task was able to notice: a process that stood
 /// still finds its term over before anybody had the time to end it.
 #[derive(Clone)]
-pub struct Term(Arc<TermInner>);
+pub struct Term(Arc<[Arc<TermInner>]>);
 
+/// The term of one Lease.
 struct TermInner {
     clock: Clock,
     timing: LeaseTimings,
@@ -32,16 +30,8 @@ struct TermInner {
     is_fence: bool,
     /// When the request was begun that renewed the Lease last. Others count from when they see its answer, which is later.
     renewed: Mutex<Moment>,
-    confirmations: watch::Sender<Confirmations>,
     /// Ended before its time.
     ended: CancellationToken,
-}
-
-/// How many renewals were asked for before they were due, and how many of these are done.
-#[derive(Clone, Copy, Default)]
-struct Confirmations {
-    asked: u64,
-    done: u64,
 }
 
 impl Term {
@@ -52,30 +42,24 @@ impl Term {
 
     /// The same under these rules.
     pub(super) fn by_rules(rules: LeaseRules, clock: Clock, timing: LeaseTimings, taken: Moment) -> Self {
-        Self(Arc::new(TermInner {
+        Self(Arc::new([Arc::new(TermInner {
             clock,
             timing,
             is_fence: rules.calls_need_the_lease,
             renewed: Mutex::new(taken),
-            confirmations: watch::Sender::default(),
             ended: CancellationToken::new(),
-        }))
+        })]))
+    }
+
+    /// The time in which all of these last.
+    pub(super) fn of_all<'a>(terms: impl IntoIterator<Item = &'a Self>) -> Self {
+        let parts = terms.into_iter().flat_map(|term| term.0.iter().cloned());
+        Self(parts.collect())
     }
 
     /// Whether a call needs it.
     pub fn is_fence(&self) -> bool {
-        self.0.is_fence
-    }
-
-    /// The term of one that works without a Lease: it is over when it is ended.
-    pub(super) fn without_lease(clock: Clock) -> Self {
-        let timing = LeaseTimings {
-            lease_duration: FOR_EVER,
-            renew_deadline: FOR_EVER,
-            retry_period: FOR_EVER,
-        };
-        let now = clock.now();
-        Self::new(clock, timing, now)
+        self.0.iter().any(|part| part.is_fence)
     }
 
     /// Whether something may be begun that needs the Lease: before the renew deadline.
@@ -96,92 +80,76 @@ impl Term {
             if rest.is_zero() {
                 return;
             }
+            let ended = self.0.iter().map(|part| Box::pin(part.ended.cancelled()));
             tokio::select! {
                 biased;
                 () = sleep(rest) => {}
-                () = self.0.ended.cancelled() => {}
+                _ = select_all(ended) => {}
             }
         }
     }
 
     /// How long [`Term::may_start`] stays so without a renewal.
     pub(super) fn until_deadline(&self) -> Duration {
-        self.rest_of(self.0.timing.renew_deadline)
+        self.least(|part| part.timing.renew_deadline)
     }
 
     /// How long [`Term::may_run`] stays so without a renewal.
     pub(super) fn until_end(&self) -> Duration {
-        self.rest_of(self.0.timing.lease_duration)
+        self.least(|part| part.timing.lease_duration)
     }
 
     /// How long until the Lease is to be renewed again: when the retry period is over, or up to as much sooner that all Leases of
     /// the process are renewed together, which wakes the process and its connection once for all of them.
     pub(super) fn until_renewal(&self) -> Duration {
-        let left = self.rest_of(self.0.timing.retry_period);
-        left.saturating_sub(after_multiple(
-            self.0.clock.now().boot + left,
-            self.0.timing.retry_period,
-        ))
+        let due = self.0.iter().map(|part| part.until_renewal());
+        due.min().unwrap_or_default()
     }
 
     /// The Lease was renewed by a request begun at `begun`. False when the term was over by then: what was renewed is the
     /// Lease, and whoever worked may have stood still since.
     pub fn extend(&self, begun: Moment) -> bool {
-        let mut renewed = self.0.renewed.lock();
-        let in_time = !self.rest(self.0.timing.renew_deadline, *renewed).is_zero();
+        self.0.iter().all(|part| part.extend(begun))
+    }
+
+    /// Ends the term before its time.
+    pub fn end(&self) {
+        for part in &*self.0 {
+            part.ended.cancel();
+        }
+    }
+
+    /// What is left of a time that each Lease gives.
+    fn least(&self, time: impl Fn(&TermInner) -> Duration) -> Duration {
+        let left = self.0.iter().map(|part| part.rest_of(time(part)));
+        left.min().unwrap_or_default()
+    }
+}
+
+impl TermInner {
+    fn until_renewal(&self) -> Duration {
+        let left = self.rest_of(self.timing.retry_period);
+        left.saturating_sub(after_multiple(self.clock.now().boot + left, self.timing.retry_period))
+    }
+
+    fn extend(&self, begun: Moment) -> bool {
+        let mut renewed = self.renewed.lock();
+        let in_time = !self.rest(self.timing.renew_deadline, *renewed).is_zero();
         if in_time {
             *renewed = begun;
         }
         in_time
     }
 
-    /// Asks for a renewal at once, and resolves when the Lease was renewed by a request begun after this call: nobody else has
-    /// held it until then.
-    pub(super) async fn confirmed(&self) {
-        let mut number = 0;
-        self.0.confirmations.send_modify(|known| {
-            known.asked += 1;
-            number = known.asked;
-        });
-        self.wait_for(|known| known.done >= number).await;
-    }
-
-    /// Resolves when somebody asks for a renewal before it is due.
-    pub(super) async fn confirmation_asked(&self) {
-        self.wait_for(|known| known.asked > known.done).await;
-    }
-
-    async fn wait_for(&self, is_so: impl FnMut(&Confirmations) -> bool) {
-        // The sender is ours.
-        self.0.confirmations.subscribe().wait_for(is_so).await.ok();
-    }
-
-    /// How many renewals were asked for so far: each that begins now is one for all of them.
-    pub(super) fn asked(&self) -> u64 {
-        self.0.confirmations.borrow().asked
-    }
-
-    /// The Lease was renewed by a request begun when so many were asked for.
-    pub(super) fn confirm(&self, asked: u64) {
-        self.0
-            .confirmations
-            .send_modify(|known| known.done = known.done.max(asked));
-    }
-
-    /// Ends the term before its time.
-    pub fn end(&self) {
-        self.0.ended.cancel();
-    }
-
     fn rest_of(&self, time: Duration) -> Duration {
-        self.rest(time, *self.0.renewed.lock())
+        self.rest(time, *self.renewed.lock())
     }
 
     fn rest(&self, time: Duration, renewed: Moment) -> Duration {
-        if self.0.ended.is_cancelled() {
+        if self.ended.is_cancelled() {
             return Duration::ZERO;
         }
-        rest(time, renewed, self.0.clock.now())
+        rest(time, renewed, self.clock.now())
     }
 }
 

@@ -79,10 +79,9 @@ fn of_config(config: &ConfigRecord, lease: &Lookup<LeaseRecord>, driver: &Driver
         return problem(unreachable(config, driver, &reach));
     }
     let ready = of(ConditionType::Ready);
-    let elected = settings.leader_election.enabled;
     let lapsed = match lease {
-        Lookup::Found(lease) => elected && !lease.is_held(now),
-        Lookup::Missing => elected,
+        Lookup::Found(lease) => !lease.is_held(now),
+        Lookup::Missing => true,
         Lookup::Unknown => false,
     };
     match &ready {

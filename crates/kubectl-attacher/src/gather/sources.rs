@@ -81,7 +81,7 @@ impl Sources {
             Lookup::Missing => (Lookup::Missing, Lookup::Missing),
             Lookup::Unknown => (Lookup::Unknown, Lookup::Unknown),
         };
-        let lease = lease_of(leases, config.found(), self.now);
+        let lease = lease_of(leases, self.now);
         DriverScene {
             name: name.to_owned(),
             crd,
@@ -144,14 +144,13 @@ fn config_of(configs: &[ConfigRecord], driver: &str) -> Lookup<ConfigRecord> {
         .map_or(Lookup::Missing, |config| Lookup::Found(config.clone()))
 }
 
-/// Of several Leases of one name: the one that is held, else that of the AttacherConfig.
-fn lease_of(leases: Lookup<Vec<LeaseRecord>>, config: Option<&ConfigRecord>, now: Timestamp) -> Lookup<LeaseRecord> {
+/// Of several Leases of one name: one that is held, that of a sidecar first, as the operator waits for it.
+fn lease_of(leases: Lookup<Vec<LeaseRecord>>, now: Timestamp) -> Lookup<LeaseRecord> {
     let mut leases = match leases {
         Lookup::Found(leases) => leases,
         Lookup::Missing => return Lookup::Missing,
         Lookup::Unknown => return Lookup::Unknown,
     };
-    let home = config.and_then(ConfigRecord::lease_namespace);
-    leases.sort_by_key(|lease| (!lease.is_held(now), Some(lease.namespace.as_str()) != home));
+    leases.sort_by_key(|lease| (!lease.is_held(now), lease.is_of_operator));
     leases.into_iter().next().map_or(Lookup::Missing, Lookup::Found)
 }

@@ -1,7 +1,7 @@
 //! Nodes, drivers, Leases, AttacherConfigs and Events.
 
 use csi_attacher_model::api::condition::ConditionType;
-use csi_attacher_model::api::names::LEASE_HOLDER_ANNOTATION;
+use csi_attacher_model::api::names::{LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
 use csi_attacher_model::api::{AttacherConfigObject, AttacherConfigStatus, DriverConfig};
 use csi_attacher_model::objects::CsiNode;
 use jiff::Timestamp;
@@ -149,7 +149,8 @@ impl LeaseRecord {
 impl From<Lease> for LeaseRecord {
     fn from(lease: Lease) -> Self {
         let spec = lease.spec.unwrap_or_default();
-        let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
+        let holder = spec.holder_identity;
+        let holder = holder.filter(|holder| !holder.is_empty() && holder != NEW_LEASE_HOLDER);
         let annotations = lease.metadata.annotations.unwrap_or_default();
         let noted = annotations.get(LEASE_HOLDER_ANNOTATION);
         Self {
@@ -191,12 +192,6 @@ impl ConfigRecord {
     /// One of its conditions.
     pub fn condition(&self, kind: ConditionType) -> Option<ConditionRecord> {
         config_condition(&self.status.conditions, kind)
-    }
-
-    /// The namespace of its Lease.
-    pub fn lease_namespace(&self) -> Option<&str> {
-        let recorded = self.status.leader_election.as_ref();
-        recorded.and_then(|recorded| recorded.namespace.as_deref())
     }
 }
 

@@ -28,5 +28,5 @@ pub use attacher_config::{
 pub use duration::GoDuration;
 pub use event_reason::{EventReason, EventType};
 pub use object::AttacherConfigObject;
-pub use status::{AttacherConfigStatus, LeaderElectionStatus};
+pub use status::{AttacherConfigStatus, FormerLease};
 pub use validated::DriverConfig;

@@ -38,6 +38,9 @@ pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 /// unless it is the same as `spec.holderIdentity`: a sidecar that takes the Lease leaves it as it is.
 pub const LEASE_HOLDER_ANNOTATION: &str = "attacher.csi.dev/holder";
 
+/// Who holds a Lease that was just created. Nobody has this name: all candidates wait until the Lease has run out, its creator too.
+pub const NEW_LEASE_HOLDER: &str = "attacher.csi.dev/new-lease";
+
 /// Finalizer on an AttacherConfig whose `deletionPolicy` is WaitForDetach.
 pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
 
@@ -46,6 +49,8 @@ pub const FIELD_MANAGER: &str = "csi-attacher-operator";
 
 /// What the finalizers of all attachers begin with.
 pub const FINALIZER_PREFIX: &str = "external-attacher/";
+/// The Lease whose holder writes the status of AttacherConfigs that no replica leads.
+pub const STATUS_LEASE: &str = "csi-attacher-operator-status";
 /// What the Leases of all attachers begin with.
 pub const LEASE_PREFIX: &str = "external-attacher-leader-";
 

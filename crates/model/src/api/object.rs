@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::attacher_config::{AttacherConfig, AttacherConfigSpec};
 use super::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
+use super::rules;
 use super::status::AttacherConfigStatus;
 pub use super::validated::MalformedSpec;
 use super::validated::{CapabilityLost, ConfigErrors, DriverConfig, FieldError};
@@ -36,7 +37,11 @@ impl AttacherConfigObject {
             Ok(spec) => DriverConfig::try_from(spec)?,
             Err(malformed) => return Err(ConfigErrors::from(FieldError::from(malformed.clone()))),
         };
+        let former = self.status.leader_election.clone();
+        let former = former.and_then(|lease| lease.namespace);
         Ok(DriverConfig {
+            // A person may have written anything, and it becomes part of a path.
+            former_lease: former.filter(|namespace| rules::NAMESPACE.check(namespace).is_ok()),
             capability_lost: CapabilityLost::Stall {
                 confirmed_for: self.capability_lost_confirmed_for().map(str::to_owned),
             },

@@ -5,12 +5,8 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::time::Duration;
 
 use super::rules;
-
-/// A day, the longest call; in seconds.
-const MAX_RUNS_OUT_AFTER: u64 = 24 * 60 * 60;
 
 /// What the operator reports about the driver. Only the operator writes it; changes by other clients are overwritten.
 ///
@@ -49,10 +45,9 @@ pub struct AttacherConfigStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
 
-    /// The Lease of the replicas that serve this driver. A replica writes it before it starts, so that after a change of
-    /// spec.leaderElection the others know which Lease must be released, or expire, first.
+    /// Where a former release served this driver. The operator holds that Lease as well, and removes this when it serves the driver.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub leader_election: Option<LeaderElectionStatus>,
+    pub leader_election: Option<FormerLease>,
 
     /// How many volumes of this driver are attached, pending and failing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,32 +62,11 @@ pub struct AttacherConfigStatus {
     pub last_failure: Option<LastFailure>,
 }
 
-/// The Lease of the replicas that serve a driver.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LeaderElectionStatus {
-    /// Namespace of the Lease; absent if replicas run without one (spec.leaderElection.enabled is false).
-    #[serde(skip_serializing_if = "Option::is_none")]
+/// The Lease under which a former release served a driver.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormerLease {
+    /// Its namespace.
     pub namespace: Option<String>,
-
-    /// How long it counts as in use without any further sign: the duration of the Lease, or the longest call
-    /// without one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub runs_out_after_seconds: Option<i64>,
-
-    /// Replicas that run without a Lease.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
-    pub without_lease: Vec<String>,
-}
-
-impl LeaderElectionStatus {
-    /// How long it counts as in use without any further sign.
-    pub fn runs_out_after(&self) -> Option<Duration> {
-        // Nothing that the operator writes lasts longer; a person may have written anything.
-        let seconds = u64::try_from(self.runs_out_after_seconds?).ok()?;
-        Some(Duration::from_secs(seconds.min(MAX_RUNS_OUT_AFTER)))
-    }
 }
 
 /// What the driver reports about itself.

@@ -44,6 +44,8 @@ pub struct DriverConfig {
     pub kubernetes_api: Option<KubernetesApi>,
     /// How replicas agree on one.
     pub leader_election: LeaderElection,
+    /// Namespace of the Lease under which a former release serves the driver, or did. It is no field of the spec.
+    pub former_lease: Option<String>,
     /// What happens when the AttacherConfig is deleted while volumes are attached.
     pub deletion_policy: DeletionPolicy,
     /// Traces of the driver's attachments.
@@ -94,11 +96,7 @@ pub struct KubernetesApi {
 /// How replicas agree on one. The times fit each other: `1.2 * retry_period < renew_deadline < lease_duration`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderElection {
-    /// Whether there is an election at all.
-    pub enabled: bool,
-    /// Namespace of the Lease; empty is that of the pod.
-    pub namespace: String,
-    /// Other namespaces in which an attacher of the driver may hold a Lease.
+    /// Namespaces in which an attacher of the driver may hold a Lease: `namespace` and `sidecarNamespaces` of the spec.
     pub sidecar_namespaces: Vec<String>,
     /// How long others leave the Lease alone; whole seconds, at least one.
     pub lease_duration: Duration,

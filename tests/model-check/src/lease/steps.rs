@@ -1,10 +1,9 @@
-//! What can happen to the Lease.
+//! What can happen to the Leases.
 
-use csi_attacher_kube::lease::{
-    ElectionState, FormerLease, FormerPlace, LeaderElectionRecord, LeaseAction, LeaseRules, rest,
-};
+use csi_attacher_kube::lease::{ElectionState, LeaderElectionRecord, LeaseAction};
+use csi_attacher_model::api::names::NEW_LEASE_HOLDER;
 
-use super::{Confirmation, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, NAMESPACES, Stored, Tick, timings};
+use super::{LEASES, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, OWN, SIDECAR, Stored, Tick, timings};
 use crate::explorer::Next;
 
 type Found = Vec<Next<LeaseState>>;
@@ -24,6 +23,10 @@ impl LeaseWorld {
         late.sort_unstable();
         late.dedup();
         next.late = late;
+        let robbed = self.a_replica_may_think_it_holds(&next);
+        if let Some(sidecar) = &mut next.sidecar {
+            sidecar.excused &= robbed;
+        }
         if next == *state {
             return;
         }
@@ -41,14 +44,25 @@ impl LeaseWorld {
 
     pub(super) fn steps(&mut self, state: &LeaseState, found: &mut Found) {
         self.step(state, found, || "time goes on".to_owned(), |_, state| state.now += 1);
-        for number in 0..2 {
+        for number in 0..self.setting.replicas {
             self.steps_of(state, number, found);
+        }
+        if let Some(sidecar) = state.sidecar {
+            let label = || "the sidecar reads its Lease, and takes or renews it if it may".to_owned();
+            // It renews its Lease once in a retry period.
+            if sidecar.term != Some(state.now) {
+                self.step(state, found, label, Self::sidecar_tries);
+            }
+            if Self::sidecar_works(state).is_some() {
+                let label = || "the sidecar ends and releases its Lease".to_owned();
+                self.step(state, found, label, Self::sidecar_ends);
+            }
         }
         for (number, write) in state.late.iter().copied().enumerate() {
             self.step(
                 state,
                 found,
-                || "a write of the Lease arrives late".to_owned(),
+                || format!("a write of {} arrives late", LEASES[usize::from(write.lease)]),
                 |world, state| {
                     state.late.remove(number);
                     world.store(state, write);
@@ -59,13 +73,17 @@ impl LeaseWorld {
             self.step(
                 state,
                 found,
-                || "somebody changes the namespace of the Lease".to_owned(),
+                || "somebody changes the list of namespaces".to_owned(),
                 |_, state| {
                     state.changes -= 1;
-                    state.wanted = 1 - state.wanted;
-                    state.config += 1;
+                    state.listed = !state.listed;
                 },
             );
+        }
+        if self.setting.flaw == LeaseFlaw::CreatorOfIdleWorks && (self.may_start(state, 0) || self.may_start(state, 1))
+        {
+            let label = || "a replica puts the finalizer on an object, or takes it off the last one".to_owned();
+            self.step(state, found, label, |_, state| state.claimed = !state.claimed);
         }
         if state.faults > 0 {
             self.faults(state, found);
@@ -73,322 +91,377 @@ impl LeaseWorld {
     }
 
     fn faults(&mut self, state: &LeaseState, found: &mut Found) {
-        for number in 0..2 {
+        for number in 0..self.setting.replicas {
             self.step(
                 state,
                 found,
                 || format!("FAULT: r{number} dies, and starts again"),
                 |world, state| {
                     state.faults -= 1;
-                    let process = state.processes[number];
-                    state.late.extend(process.request.map(|(write, ..)| write));
-                    state.processes[number] = world.started(number, state.wanted, process.behind);
+                    let replica = state.replicas[number];
+                    let requests = replica.candidates.iter().filter_map(|candidate| candidate.request);
+                    state.late.extend(requests.map(|(write, ..)| write));
+                    state.replicas[number] = world.started(number, state.listed, replica.behind);
                 },
             );
             let label = || format!("FAULT: the machine of r{number} is suspended while time goes on");
             self.step(state, found, label, |_, state| {
                 state.faults -= 1;
                 state.now += 1;
-                state.processes[number].behind += 1;
+                state.replicas[number].behind += 1;
             });
-            if state.processes[number].request.is_some() {
-                self.step(
-                    state,
-                    found,
-                    || format!("FAULT: no answer to the write of r{number}"),
-                    |_, state| {
-                        state.faults -= 1;
-                        let request = state.processes[number].request.take();
-                        state.processes[number].makes = false;
-                        state.processes[number].ask_again();
-                        state.late.extend(request.map(|(write, ..)| write));
-                    },
-                );
+            for lease in OWN..=SIDECAR {
+                self.unanswered(state, number, lease, found);
             }
         }
-        for (place, namespace) in NAMESPACES.iter().enumerate() {
-            if state.deletes > 0 && state.leases[place].is_some() {
+        for (lease, name) in LEASES.iter().enumerate() {
+            if state.deletes > 0 && state.leases[lease].is_some() {
                 self.step(
                     state,
                     found,
-                    || format!("FAULT: somebody deletes the Lease in {namespace}"),
-                    |_, state| {
+                    || format!("FAULT: somebody deletes {name}"),
+                    |world, state| {
                         state.faults -= 1;
                         state.deletes -= 1;
-                        state.leases[place] = None;
+                        let stored = state.leases[lease].take();
+                        let of_replica = |stored: Stored| world.values.record_parts(stored.record).replica.is_some();
+                        if lease == SIDECAR {
+                            state.robbed = stored.is_some_and(of_replica);
+                        }
                     },
                 );
             }
         }
+    }
+
+    /// The answer to a write is lost, and the write may arrive late.
+    fn unanswered(&mut self, state: &LeaseState, number: usize, lease: usize, found: &mut Found) {
+        let begins = !self.setting.slow[lease] && self.may_act(state, number, lease);
+        if !begins && state.replicas[number].candidates[lease].request.is_none() {
+            return;
+        }
+        self.step(
+            state,
+            found,
+            || format!("FAULT: no answer to the write of {} by r{number}", LEASES[lease]),
+            |world, state| {
+                if begins {
+                    world.act(state, number, lease);
+                    state.replicas[number].candidates[lease].known = None;
+                }
+                let request = state.replicas[number].candidates[lease].request.take();
+                if let Some((write, ..)) = request {
+                    state.faults -= 1;
+                    state.late.push(write);
+                }
+            },
+        );
     }
 
     fn steps_of(&mut self, state: &LeaseState, number: usize, found: &mut Found) {
-        let process = &state.processes[number];
-        let namespace = NAMESPACES[usize::from(process.place)];
-        if process.request.is_some() {
-            self.step(
-                state,
-                found,
-                || format!("the write of r{number} in {namespace} is answered"),
-                |world, state| world.served(state, number),
-            );
-        } else {
-            // Its holder renews it when that is due, or sooner together with other Leases, and reads it when a write failed.
-            let holds = self.may_start(state, number);
-            let is_due = self.setting.renews_early || self.left(state, number, timings().retry_period).is_zero();
-            if !holds || process.known.is_none() {
-                let label = || format!("r{number} reads the Lease in {namespace}");
-                self.step(state, found, label, |world, state| world.read(state, number));
+        let replica = &state.replicas[number];
+        for (lease, name) in LEASES.iter().enumerate() {
+            if !self.needs(replica, lease) {
+                continue;
             }
-            let is_asked = process.confirmation == Confirmation::Asked;
-            if process.known.is_some() && (!holds || is_due || is_asked) {
-                let label = || format!("r{number} writes the Lease in {namespace}");
-                self.step(state, found, label, |world, state| world.write(state, number));
-            }
-        }
-        if process.place != state.wanted {
-            self.step(
-                state,
-                found,
-                || format!("r{number} hears of the new namespace"),
-                |world, state| world.hear(state, number),
-            );
-        }
-        if !process.leading && process.confirmation == Confirmation::None && self.may_start(state, number) {
-            if process.look.is_none() {
+            if replica.candidates[lease].request.is_some() {
                 self.step(
                     state,
                     found,
-                    || format!("r{number} reads the AttacherConfig"),
-                    |_, state| {
-                        state.processes[number].look = Some((state.config, state.recorded, state.wanted));
-                    },
+                    || format!("the write of {name} by r{number} is answered"),
+                    |world, state| world.served(state, number, lease),
                 );
-            } else {
-                let label = || format!("r{number} looks at the former places, and records its own if they are over");
-                self.step(state, found, label, |world, state| world.look(state, number));
+                continue;
             }
+            if !self.setting.slow[lease] {
+                if self.may_act(state, number, lease) {
+                    let label = || format!("r{number} looks at {name}, and writes it if it may");
+                    self.step(state, found, label, |world, state| {
+                        world.act(state, number, lease);
+                        world.served(state, number, lease);
+                        // It is read again before it is written.
+                        state.replicas[number].candidates[lease].known = None;
+                    });
+                }
+                continue;
+            }
+            if !self.holds(state, number, lease) || replica.candidates[lease].known.is_none() {
+                let label = || format!("r{number} reads {name}");
+                self.step(state, found, label, |world, state| world.read(state, number, lease));
+            }
+            if self.may_write(state, number, lease) {
+                let label = || format!("r{number} writes {name}");
+                self.step(state, found, label, |world, state| world.write(state, number, lease));
+            }
+        }
+        let over = !self.may_run(state, number) || self.setting.flaw == LeaseFlaw::GivesUpEarly;
+        let has_it = !self.left(state, number, SIDECAR, timings().lease_duration).is_zero();
+        if self.needs(replica, OWN) && !self.holds(state, number, OWN) && over && has_it {
+            self.step(
+                state,
+                found,
+                || format!("r{number} has lost the own Lease, and gives the sidecar's Lease up"),
+                |world, state| world.give_up(state, number),
+            );
+        }
+        if replica.listed != state.listed {
+            self.step(
+                state,
+                found,
+                || format!("r{number} hears of the new list: its calls end, and it starts over"),
+                |world, state| world.hear(state, number),
+            );
         }
     }
 
-    fn change(&mut self, state: &mut LeaseState, number: usize, change: impl FnOnce(&mut ElectionState)) {
-        let mut election = self.values.election(state.processes[number].election).clone();
-        change(&mut election);
-        state.processes[number].election = self.values.of_election(election);
+    /// Whether a replica may begin to write a Lease. Its holder renews it when that is due, or sooner together with other Leases, and
+    /// reads it when a write failed. The sidecar's Lease is created by any replica, and taken by the one that holds the own Lease.
+    fn may_write(&self, state: &LeaseState, number: usize, lease: usize) -> bool {
+        let candidate = &state.replicas[number].candidates[lease];
+        let is_due = || self.setting.renews_early || self.left(state, number, lease, timings().retry_period).is_zero();
+        self.needs(&state.replicas[number], lease)
+            && candidate.request.is_none()
+            && candidate.known.is_some()
+            && (!self.holds(state, number, lease) || is_due())
+            && self.record_to_write(state, number, lease).is_some()
     }
 
-    fn stored(&self, state: &LeaseState, place: u8) -> Option<(LeaderElectionRecord, Tick)> {
-        let stored = state.leases[usize::from(place)]?;
+    /// Whether a replica may look at a Lease whose requests are answered at once, and write it in the same step. That a write comes
+    /// later than the look changes nothing: when the Lease was changed meanwhile, it fails.
+    fn may_act(&self, state: &LeaseState, number: usize, lease: usize) -> bool {
+        let is_due = self.setting.renews_early || self.left(state, number, lease, timings().retry_period).is_zero();
+        self.needs(&state.replicas[number], lease) && (!self.holds(state, number, lease) || is_due)
+    }
+
+    fn act(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
+        self.read(state, number, lease);
+        self.write(state, number, lease);
+    }
+
+    /// What a replica would write into a Lease now.
+    fn record_to_write(&self, state: &LeaseState, number: usize, lease: usize) -> Option<LeaderElectionRecord> {
+        let holds = self.holds(state, number, lease);
+        let (instant, wall) = (self.instant(Self::now_of(state, number).0), Self::wall(state));
+        let election = self.values.election(state.replicas[number].candidates[lease].election);
+        let mistakes = self.setting.flaw == LeaseFlaw::CreatedIsOurs && election.is_ours(true);
+        let renewed = election.renewed_record(instant, wall, holds).filter(|_| holds);
+        let next = election.next(instant, wall, holds || mistakes);
+        let mut record = match (renewed, next) {
+            (Some(record), _) | (None, LeaseAction::Create(record) | LeaseAction::Write(record)) => record,
+            (None, LeaseAction::Wait { .. }) => return None,
+        };
+        let creates = state.replicas[number].candidates[lease].known == Some(None);
+        if self.setting.flaw == LeaseFlaw::CreatorOfIdleWorks && creates && !holds && state.claimed {
+            NEW_LEASE_HOLDER.clone_into(&mut record.holder);
+        }
+        let waits = lease == SIDECAR
+            && self.needs(&state.replicas[number], OWN)
+            && !self.holds(state, number, OWN)
+            && record.holder != NEW_LEASE_HOLDER;
+        (!waits).then_some(record)
+    }
+
+    fn change(&mut self, state: &mut LeaseState, number: usize, lease: usize, change: impl FnOnce(&mut ElectionState)) {
+        let candidate = &mut state.replicas[number].candidates[lease];
+        let mut election = self.values.election(candidate.election).clone();
+        change(&mut election);
+        candidate.election = self.values.of_election(election);
+    }
+
+    fn stored(&self, state: &LeaseState, lease: usize) -> Option<(LeaderElectionRecord, Tick)> {
+        let stored = state.leases[lease]?;
         Some((self.values.record(stored.record).clone(), stored.version))
     }
 
     /// Carries out a write, if the Lease is what it is written over.
     fn store(&mut self, state: &mut LeaseState, write: LeaseWrite) -> bool {
-        let place = usize::from(write.place);
-        if state.leases[place].map(|stored| stored.version) != write.over {
+        let lease = usize::from(write.lease);
+        if state.leases[lease].map(|stored| stored.version) != write.over {
             return false;
         }
-        state.versions[place] += 1;
-        state.leases[place] = Some(Stored {
+        if lease == SIDECAR {
+            state.robbed = false;
+        }
+        state.versions[lease] += 1;
+        state.leases[lease] = Some(Stored {
             record: write.record,
-            version: state.versions[place],
+            version: state.versions[lease],
         });
         true
     }
 
-    /// As `LeaderElector::read`, and what `keep` and `renew` make of it.
-    fn read(&mut self, state: &mut LeaseState, number: usize) {
-        let place = state.processes[number].place;
-        let stored = self.stored(state, place);
+    /// As `LeaderElector::read`, and what `renew` makes of it.
+    fn read(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
+        let stored = self.stored(state, lease);
+        let holds = self.holds(state, number, lease);
         let now = self.instant(Self::now_of(state, number).0);
         let (record, version) = stored.map_or((None, None), |(record, version)| (Some(record), Some(version)));
-        let gone_is_over = self.setting.flaw == LeaseFlaw::GoneIsOver && record.is_none();
-        self.change(state, number, |election| {
-            if gone_is_over {
-                *election = ElectionState::new(format!("r{number}"), timings().lease_duration, LeaseRules::default());
-                election.stand();
-            }
-            election.observe(record, now);
-        });
+        self.change(state, number, lease, |election| election.observe(record, now));
         let wall = Self::wall(state);
-        let election = self.values.election(state.processes[number].election);
-        let waits = matches!(election.next(now, wall), LeaseAction::Wait { .. });
-        let process = &mut state.processes[number];
-        let gone = version.is_none() && !process.leading && self.setting.flaw != LeaseFlaw::GoneIsHeld;
-        let is_taken = (version.is_some() && !election.is_ours()) || waits || gone;
-        process.known = Some(version);
-        if waits {
-            process.seen[usize::from(place)] = true;
-        }
-        if is_taken && process.term.is_some() {
-            process.end_term();
+        let candidate = &mut state.replicas[number].candidates[lease];
+        let election = self.values.election(candidate.election);
+        let waits = matches!(election.next(now, wall, holds), LeaseAction::Wait { .. });
+        candidate.known = Some(version);
+        if (version.is_some() && !election.is_ours(holds)) || waits {
+            candidate.term = None;
         }
     }
 
-    /// As `LeaderElector::write_next`, and `keep`.
-    fn write(&mut self, state: &mut LeaseState, number: usize) {
-        let holds = self.may_start(state, number);
-        let (now, wall) = (Self::now_of(state, number), Self::wall(state));
-        let instant = self.instant(now.0);
-        let process = &mut state.processes[number];
+    /// As `LeaderElector::write`.
+    fn write(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
+        let Some(record) = self.record_to_write(state, number, lease) else {
+            return;
+        };
+        let (monotonic, boot) = Self::now_of(state, number);
+        let holds = self.holds(state, number, lease);
+        state.written += 1;
+        self.change(state, number, lease, |election| election.attempts(&record));
+        let record = self.values.of_record(record);
+        let candidate = &mut state.replicas[number].candidates[lease];
         if !holds {
             // The term is over, also when nobody took the Lease.
-            process.end_term();
+            candidate.term = None;
         }
-        let election = self.values.election(process.election);
-        let renewed = election.renewed_record(instant, wall).filter(|_| holds);
-        let record = match (renewed, election.next(instant, wall)) {
-            (Some(record), _) | (None, LeaseAction::Create(record) | LeaseAction::Write(record)) => record,
-            (None, LeaseAction::Wait { .. }) => return,
-        };
-        let over = process.known.flatten();
-        if holds {
-            process.makes = false;
-        } else {
-            // As `look_for_former_holder`.
-            let made_is_ours = self.setting.flaw == LeaseFlaw::MadeIsOurs;
-            let made_stays = self.setting.flaw == LeaseFlaw::MadeStays && over.is_some() && election.is_ours();
-            process.made.take_if(|_| !made_stays);
-            let is_unused = election.is_unused() && !made_is_ours;
-            process.makes = over.is_none() || (process.made.is_none() && is_unused);
-            process.former_holder = process.makes || process.made.is_some();
-        }
-        let record = if process.former_holder { record.unused() } else { record };
-        let place = process.place;
-        state.written += 1;
-        self.change(state, number, |election| election.attempts(&record));
         let write = LeaseWrite {
-            place,
-            record: self.values.of_record(record),
-            over,
+            lease: lease as u8,
+            record,
+            over: candidate.known.flatten(),
         };
-        let process = &mut state.processes[number];
-        process.request = Some((write, now.0, now.1));
-        if process.confirmation == Confirmation::Asked {
-            process.confirmation = Confirmation::Begun;
-        }
+        candidate.request = Some((write, monotonic, boot));
     }
 
-    fn served(&mut self, state: &mut LeaseState, number: usize) {
-        let Some((write, monotonic, boot)) = state.processes[number].request.take() else {
+    fn served(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
+        let Some((write, monotonic, boot)) = state.replicas[number].candidates[lease].request.take() else {
             return;
         };
         if !self.store(state, write) {
             // It is read before it is written again.
-            state.processes[number].known = None;
-            state.processes[number].makes = false;
-            state.processes[number].ask_again();
+            state.replicas[number].candidates[lease].known = None;
             return;
         }
         let record = self.values.record(write.record).clone();
-        let now = Self::now_of(state, number);
-        let instant = self.instant(now.0);
-        self.change(state, number, |election| election.record_written(record, instant));
-        let version = state.versions[usize::from(write.place)];
-        let in_time = state.processes[number]
-            .term
-            .is_none_or(|renewed| !rest(timings().renew_deadline, self.moment(renewed), self.moment(now)).is_zero());
-        let process = &mut state.processes[number];
-        process.known = Some(Some(version));
-        if std::mem::take(&mut process.makes) {
-            process.made = Some(now.0);
-        }
-        if in_time {
-            process.term = Some((monotonic, boot));
+        let is_new = record.holder == NEW_LEASE_HOLDER;
+        let now = Self::now_of(state, number).0;
+        let since = if self.setting.flaw == LeaseFlaw::CountsFromSending {
+            monotonic
         } else {
-            process.end_term();
-        }
-        if process.confirmation == Confirmation::Begun {
-            process.confirmation = Confirmation::None;
-            process.leading = true;
-        }
-        if self.setting.flaw == LeaseFlaw::Hasty && in_time {
-            process.leading = true;
+            now
+        };
+        let since = self.instant(since);
+        self.change(state, number, lease, |election| election.record_written(record, since));
+        let in_time = self.holds(state, number, lease);
+        let version = state.versions[lease];
+        let candidate = &mut state.replicas[number].candidates[lease];
+        candidate.known = Some(Some(version));
+        let goes_on = candidate.term.is_none() || in_time;
+        candidate.term = (goes_on && !is_new).then_some((monotonic, boot));
+    }
+
+    /// The write that releases a Lease, if it is the replica's. It arrives at some moment, or never.
+    fn release(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
+        let candidate = state.replicas[number].candidates[lease];
+        state.late.extend(candidate.request.map(|(write, ..)| write));
+        let record = self
+            .values
+            .election(candidate.election)
+            .release_record(Self::wall(state));
+        let known = self.values.election_parts(candidate.election).known;
+        let is_known = |stored: &Stored| known.is_some_and(|known| known.record == stored.record);
+        let over = if self.setting.slow[lease] {
+            candidate.known.flatten()
+        } else {
+            state.leases[lease].filter(is_known).map(|stored| stored.version)
+        };
+        if let (Some(record), Some(over)) = (record, over) {
+            state.written += 1;
+            let record = self.values.of_record(record);
+            state.late.push(LeaseWrite {
+                lease: lease as u8,
+                record,
+                over: Some(over),
+            });
         }
     }
 
-    /// The work under the old place ends, its Lease is released, and the process competes for the new one.
+    /// As the group does with the other Leases when the own one is lost.
+    fn give_up(&mut self, state: &mut LeaseState, number: usize) {
+        self.release(state, number, SIDECAR);
+        let candidate = &mut state.replicas[number].candidates[SIDECAR];
+        candidate.request = None;
+        // What it has of its calls still runs.
+        candidate.term.take_if(|_| self.setting.flaw != LeaseFlaw::GivesUpEarly);
+        self.change(state, number, SIDECAR, |election| {
+            election.withdraw();
+            election.stand();
+        });
+    }
+
+    /// The work under the old list ends, its Leases are released, and the replica competes by the new one.
     fn hear(&mut self, state: &mut LeaseState, number: usize) {
-        let process = state.processes[number];
-        state.late.extend(process.request.map(|(write, ..)| write));
-        let election = self.values.election(process.election);
-        if let Some(record) = election
-            .release_record(Self::wall(state))
-            .filter(|_| !process.former_holder && !election.is_unused())
-        {
-            let over = process.known.flatten();
+        for lease in OWN..=SIDECAR {
+            self.release(state, number, lease);
+        }
+        state.replicas[number] = self.started(number, state.listed, state.replicas[number].behind);
+    }
+
+    /// As client-go's `tryAcquireOrRenew`.
+    fn sidecar_tries(&mut self, state: &mut LeaseState) {
+        let works = Self::sidecar_works(state).is_some();
+        let (stored, wall, now) = (self.stored(state, SIDECAR), Self::wall(state), self.instant(state.now));
+        let Some(mut sidecar) = state.sidecar else { return };
+        let mut election = self.values.election(sidecar.election).clone();
+        if sidecar.term.is_some() && !works {
+            // It has exited, and starts again.
+            election.withdraw();
+            election.stand();
+            sidecar.term = None;
+        }
+        let over = stored.as_ref().map(|(_, version)| *version);
+        election.observe(stored.map(|(record, _)| record), now);
+        if let LeaseAction::Create(record) | LeaseAction::Write(record) = election.next(now, wall, works) {
+            election.attempts(&record);
+            state.written += 1;
             let write = LeaseWrite {
-                place: process.place,
-                record: self.values.of_record(record),
+                lease: SIDECAR as u8,
+                record: self.values.of_record(record.clone()),
                 over,
             };
-            if over.is_some() {
-                state.written += 1;
-                state.late.push(write);
+            let robbed = state.robbed;
+            if self.store(state, write) {
+                election.record_written(record, now);
+                sidecar.term = Some(state.now);
+                sidecar.excused |= robbed;
             }
         }
-        let started = self.started(number, state.wanted, process.behind);
-        state.processes[number] = super::Process {
-            seen: process.seen,
-            ..started
-        };
+        sidecar.election = self.values.of_election(election);
+        state.sidecar = Some(sidecar);
     }
 
-    /// As `PlaceChange::look` after the AttacherConfig was read.
-    fn look(&mut self, state: &mut LeaseState, number: usize) {
-        let process = state.processes[number];
-        let Some((version, recorded, wanted)) = process.look else {
-            return;
-        };
-        state.processes[number].look = None;
-        let now = self.instant(Self::now_of(state, number).0);
-        let place = Self::place(number, process.place);
-        let known = Self::status(recorded);
-        let seen = Self::seen(&process);
-        let mut in_use = false;
-        if let Some(made) = process.made {
-            let gone_is_over = self.setting.flaw == LeaseFlaw::GoneIsOver;
-            let runs_out = place.former_holder(&known, &seen).filter(|_| !gone_is_over);
-            let may_work = self.instant(made) + runs_out.unwrap_or_default() > now;
-            state.processes[number].former_holder = may_work;
-            in_use |= may_work;
+    fn sidecar_ends(&mut self, state: &mut LeaseState) {
+        let (stored, wall) = (self.stored(state, SIDECAR), Self::wall(state));
+        let Some(sidecar) = state.sidecar.take() else { return };
+        let mut election = self.values.election(sidecar.election).clone();
+        let over = stored.as_ref().map(|(_, version)| *version);
+        election.observe(stored.map(|(record, _)| record), self.instant(state.now));
+        if let Some(record) = election.release_record(wall) {
+            state.written += 1;
+            let record = self.values.of_record(record);
+            self.store(
+                state,
+                LeaseWrite {
+                    lease: SIDECAR as u8,
+                    record,
+                    over,
+                },
+            );
         }
-        if wanted != process.place {
-            return;
-        }
-        for (former, runs_out) in place.former(&known, &seen) {
-            let FormerPlace::Lease(namespace) = former else {
-                continue;
-            };
-            let at = u8::from(namespace == NAMESPACES[1]);
-            let stored = self.stored(state, at).map(|(record, _)| record);
-            let mut lease = match state.processes[number].former {
-                0 => FormerLease::new(runs_out, LeaseRules::default()),
-                known => self.values.former(known).clone(),
-            };
-            let is_over = self.setting.flaw == LeaseFlaw::GoneIsOver && stored.is_none();
-            lease.observe(stored, now);
-            in_use |= lease.in_use_until(now).is_some() && !is_over;
-            state.processes[number].former = self.values.of_former(lease);
-        }
-        if in_use {
-            return;
-        }
-        let record = place.recorded(&known);
-        if record != known {
-            if state.config != version {
-                return;
-            }
-            state.config += 1;
-            state.recorded = Some(process.place);
-        }
-        let confirms = self.setting.flaw != LeaseFlaw::Unconfirmed;
-        let process = &mut state.processes[number];
-        process.seen = [false; 2];
-        if confirms {
-            process.confirmation = Confirmation::Asked;
-        } else {
-            process.leading = true;
-        }
+    }
+
+    /// Whether a replica holds the sidecar's Lease as far as it knows, or is about to believe so.
+    fn a_replica_may_think_it_holds(&self, state: &LeaseState) -> bool {
+        (0..2).any(|number| {
+            let candidate = &state.replicas[number].candidates[SIDECAR];
+            candidate.request.is_some() || !self.left(state, number, SIDECAR, timings().lease_duration).is_zero()
+        })
     }
 }

@@ -2,10 +2,11 @@
 
 use std::hash::Hash;
 
-use csi_attacher_kube::lease::{ElectionState, FormerLease, LeaderElectionRecord, ObservedRecord};
+use csi_attacher_kube::lease::{ElectionState, LeaderElectionRecord, ObservedRecord};
+use csi_attacher_model::api::names::NEW_LEASE_HOLDER;
 use tokio::time::Instant;
 
-use super::{TICK, Tick};
+use super::{SIDECAR_NAME, TICK, Tick};
 use crate::hash::FastMap;
 
 /// Values by number, each with something that was made of it once; number 0 is none.
@@ -37,23 +38,15 @@ impl<V: Clone + Eq + Hash, P> Numbers<V, P> {
     }
 }
 
-/// What the holder of a Lease has done under it, by a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
-    /// It took the Lease of another, or has given it up.
-    Later,
-    /// It made the Lease.
-    First,
-    /// It made the Lease, and has not worked under it yet.
-    NotYet,
-}
-
 /// What matters of a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordParts {
-    /// The number of the process that holds the Lease.
-    pub holder: Option<u8>,
-    pub work: Work,
+    /// The number of the replica that holds the Lease.
+    pub replica: Option<u8>,
+    /// Whether nobody holds it, its creator did not take it yet, or the sidecar holds it.
+    pub other: u8,
+    /// Whether a replica holds it by the record that created it.
+    pub created: bool,
 }
 
 /// What was seen of a Lease.
@@ -71,19 +64,11 @@ pub(super) struct ElectionParts {
     pub attempted: Vec<u32>,
 }
 
-/// What is known of a former place.
-#[derive(Debug)]
-pub(super) struct FormerParts {
-    pub known: Option<KnownParts>,
-    pub out_of_sight: Option<Tick>,
-}
-
 /// All of them.
 pub(super) struct Values {
     base: Instant,
     records: Numbers<LeaderElectionRecord, RecordParts>,
     elections: Numbers<ElectionState, ElectionParts>,
-    formers: Numbers<FormerLease, FormerParts>,
 }
 
 impl Values {
@@ -93,7 +78,6 @@ impl Values {
             base,
             records: Numbers::new(),
             elections: Numbers::new(),
-            formers: Numbers::new(),
         }
     }
 
@@ -107,13 +91,18 @@ impl Values {
     }
 
     fn record_of(records: &mut Numbers<LeaderElectionRecord, RecordParts>, record: LeaderElectionRecord) -> u32 {
-        records.of(record, |record| RecordParts {
-            holder: record.holder.strip_prefix('r').and_then(|number| number.parse().ok()),
-            work: match record {
-                record if record.is_unused() => Work::NotYet,
-                record if record.transitions == 0 && !record.holder.is_empty() => Work::First,
-                _ => Work::Later,
-            },
+        records.of(record, |record| {
+            let replica = record.holder.strip_prefix('r').and_then(|number| number.parse().ok());
+            RecordParts {
+                replica,
+                other: match &*record.holder {
+                    "" => 0,
+                    SIDECAR_NAME => 4,
+                    NEW_LEASE_HOLDER => 3,
+                    _ => u8::MAX,
+                },
+                created: replica.is_some() && record.transitions == 0,
+            }
         })
     }
 
@@ -140,14 +129,6 @@ impl Values {
         })
     }
 
-    pub fn of_former(&mut self, former: FormerLease) -> u32 {
-        let (base, records) = (self.base, &mut self.records);
-        self.formers.of(former, |former| FormerParts {
-            known: former.known().map(|known| Self::known_of(records, base, known)),
-            out_of_sight: former.out_of_sight_since().map(|since| Self::tick(base, since)),
-        })
-    }
-
     pub fn record(&self, number: u32) -> &LeaderElectionRecord {
         &self.records.get(number).0
     }
@@ -162,13 +143,5 @@ impl Values {
 
     pub fn election_parts(&self, number: u32) -> &ElectionParts {
         &self.elections.get(number).1
-    }
-
-    pub fn former(&self, number: u32) -> &FormerLease {
-        &self.formers.get(number).0
-    }
-
-    pub fn former_parts(&self, number: u32) -> &FormerParts {
-        &self.formers.get(number).1
     }
 }

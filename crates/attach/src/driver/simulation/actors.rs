@@ -7,12 +7,12 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::cluster::{Kind, text};
+use super::leases;
 use super::mutants::Mutant;
 use super::replica::Replica;
 use super::scenario::Event;
 use super::stage;
 use super::world::World;
-use super::{configs, leases};
 
 /// The holder of a Lease that is no replica.
 const STRANGER: &str = "stranger";
@@ -49,7 +49,7 @@ impl Replicas {
     fn at_work(&self) -> usize {
         let holder = self
             .world
-            .with(|state| (0..2).find_map(|place| state.terms.holder(&leases::key(place, 0))));
+            .with(|state| state.terms.holder(&leases::key(leases::OWN, 0)));
         let found = self
             .all
             .iter()
@@ -110,14 +110,14 @@ pub async fn act(world: &World, replicas: &mut Replicas, event: Event) {
             process.set_wall_clock(SignedDuration::from_secs(seconds));
         }
         Event::LeaseGoes(driver) => world.with(|state| {
-            let key = leases::key(state.place, driver);
+            let key = leases::key(leases::OWN, driver);
             state.cluster.delete(Kind::Lease, &key);
         }),
         Event::StrangerCompetes(driver, millis) => {
             tokio::spawn(compete(world.clone(), driver, Duration::from_millis(millis)));
         }
         Event::LeaseMoves(place) => {
-            world.with(|state| configs::place(state, place));
+            world.with(|state| state.place = place);
             for replica in &replicas.all {
                 let after = world.with(|state| state.millis(0..=2_000));
                 replica.move_leases(after);

@@ -11,8 +11,8 @@ use super::backend::{Call, OpenCall, Pair};
 use super::calls::ModelDriver;
 use super::cluster::{Kind, is_deleting, text};
 use super::invariants::{
-    ALLOWED_SECRET, CLAIMED_FIRST, NAMED, NOT_FOR_A_GAP, NOT_UNDER_A_LIVE_ONE, ONCE_CLAIMED, ONE_AT_A_TIME,
-    ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE, PROTECTED_FIRST, RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET, WANTED,
+    ALLOWED_SECRET, CLAIMED_FIRST, NAMED, NOT_FOR_A_GAP, NOT_UNDER_A_LIVE_ONE, ONCE_CLAIMED, ONE_AT_A_TIME, ONE_LEADER,
+    ONLY_WITH_THE_LEASE, PROTECTED_FIRST, RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET, WANTED,
 };
 use super::objects::{claim_of, context_of, disk_handle, is_former, is_protected, mode_of, owner};
 use super::scenario::{Disk, Secret};
@@ -87,9 +87,9 @@ pub fn called(state: &mut State, driver: &ModelDriver, call: Call, pair: &Pair) 
         if !state.terms.allow(process, place, pair.driver) {
             let detail = || format!("{call:?} of {pair} by operator{process}");
             state.journal.violated(ONLY_WITH_THE_LEASE, detail);
-        } else if let Some(place) = state.terms.called(process, place, pair.driver) {
-            let detail = || format!("{call:?} of {pair} by operator{process}, while another has {place}");
-            state.journal.violated(ONE_PLACE_OF_THE_LEASE, detail);
+        } else if let Some(lease) = state.terms.called(process, pair.driver) {
+            let detail = || format!("{call:?} of {pair} by operator{process}, while another has {lease}");
+            state.journal.violated(ONE_LEADER, detail);
         }
     }
     state.backend.open.push(OpenCall {

@@ -23,7 +23,6 @@ pub enum Kind {
     Volume,
     Node,
     Driver,
-    Config,
     Secret,
     Lease,
 }
@@ -36,7 +35,6 @@ impl Kind {
             Self::Volume => "/api/v1/persistentvolumes",
             Self::Node => "/apis/storage.k8s.io/v1/csinodes",
             Self::Driver => "/apis/storage.k8s.io/v1/csidrivers",
-            Self::Config => "/apis/attacher.csi.dev/v1alpha1/attacherconfigs",
             Self::Secret => "/api/v1/namespaces/ns/secrets",
             Self::Lease => "/apis/coordination.k8s.io/v1/namespaces/ns/leases",
         }
@@ -170,12 +168,12 @@ impl Cluster {
         }
     }
 
-    /// Goes back to the state before so many changes. Leases and AttacherConfigs stay as they are: what follows from a Lease
+    /// Goes back to the state before so many changes. Leases stay as they are: what follows from a Lease
     /// that goes back is a matter of everybody who uses one. Answers the names of the objects that are others now.
     pub fn restore(&mut self, back: usize, bumped: bool) -> BTreeSet<String> {
         let end = self.changes.len().saturating_sub(back);
         let before = std::mem::take(&mut self.objects);
-        let keep = |kind: Kind| matches!(kind, Kind::Lease | Kind::Config);
+        let keep = |kind: Kind| kind == Kind::Lease;
         for change in &self.changes[..end] {
             let key = (change.kind, text(&change.object, "/metadata/name").to_owned());
             if change.deleted {

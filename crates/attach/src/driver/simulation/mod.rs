@@ -25,7 +25,6 @@ mod backend;
 mod calls;
 mod check;
 mod cluster;
-mod configs;
 mod connector;
 mod draw;
 mod history;

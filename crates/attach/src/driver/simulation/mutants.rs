@@ -11,9 +11,9 @@ use super::cluster::{Kind, text};
 use super::invariants::{
     ALLOWED_SECRET, ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST,
     DETACHED_AND_GONE, FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NAMED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT, NOT_HELD_BACK,
-    NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONCE_CLAIMED, ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE,
-    PROTECTED_FIRST, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT,
-    RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET, TAKEN_BACK, VOLUME_GOES, WANTED,
+    NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONCE_CLAIMED, ONE_AT_A_TIME, ONLY_WITH_THE_LEASE, PROTECTED_FIRST,
+    PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER,
+    RIGHT_REQUEST, RIGHT_SECRET, TAKEN_BACK, VOLUME_GOES, WANTED,
 };
 use super::objects::claim_of;
 use super::scenario::KindOfWorld;
@@ -53,12 +53,6 @@ pub enum Flaw {
     Secretless,
     /// Any Secret is sent that a PersistentVolume names.
     Generous,
-    /// Nobody waits for the former place of the Lease.
-    Hasty,
-    /// A Lease that is gone counts as over at once.
-    GoneIsOver,
-    /// Who made a Lease and did not work under it counts it as its own when it comes back.
-    MadeIsOurs,
     /// A watch that broke is gone on with.
     Resuming,
     /// An answer counts as what the watch has told up to its version.
@@ -96,10 +90,8 @@ impl Mutant {
     /// By which Leases are judged.
     pub fn lease_rules(&self) -> LeaseRules {
         LeaseRules {
-            waits_for_former_places: self.flaw != Some(Flaw::Hasty),
-            gone_may_be_held: self.flaw != Some(Flaw::GoneIsOver),
-            made_is_not_ours: self.flaw != Some(Flaw::MadeIsOurs),
             calls_need_the_lease: self.flaw != Some(Flaw::Unfenced),
+            ..LeaseRules::default()
         }
     }
 
@@ -437,16 +429,6 @@ fn flawed() -> Vec<Wrong> {
             "sends any Secret that a PersistentVolume names",
             with(Flaw::Generous),
             &[ALLOWED_SECRET],
-        ),
-        wrong(
-            "works under the new place of the Lease at once",
-            with(Flaw::Hasty),
-            &[ONE_PLACE_OF_THE_LEASE],
-        ),
-        wrong(
-            "takes a Lease that somebody has deleted for one that is over",
-            with(Flaw::GoneIsOver),
-            &[ONE_PLACE_OF_THE_LEASE],
         ),
         wrong(
             "forgets a wait when the attachment goes",

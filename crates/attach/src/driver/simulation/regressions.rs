@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::invariants::{
     ALLOWED_SECRET, ATTACHES, DETACHED_AND_GONE, HELD_WHILE_PUBLISHED, NO_FORGOTTEN_WAIT, NOT_UNDER_A_LIVE_ONE,
-    ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED,
+    ONLY_WITH_THE_LEASE, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED,
 };
 use super::mutants::{Flaw, Mutant, deciding, forgets_attachments, with};
 use super::scenario::{Busy, Disk, Event, Lease, Scenario, Secret};
@@ -229,7 +229,7 @@ fn of_processes() -> Vec<Regression> {
                     (9_000, Attach(0, 0)),
                 ],
             ),
-            Some((with(Flaw::Hasty), &[ONE_PLACE_OF_THE_LEASE, ONE_AT_A_TIME])),
+            None,
         ),
         regression(
             "a Lease that moved back was not waited for (seed 133)",
@@ -242,7 +242,7 @@ fn of_processes() -> Vec<Regression> {
                     (0, Detach(0, 0)),
                 ],
             ),
-            Some((with(Flaw::Hasty), &[ONE_PLACE_OF_THE_LEASE, ONE_AT_A_TIME])),
+            None,
         ),
         regression(
             "after a restore of the API server what had been attached was not attached again (seed 156)",

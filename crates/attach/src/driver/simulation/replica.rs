@@ -26,7 +26,7 @@ use crate::api::validated::{PublishSecrets, SecretNames};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::Requests;
 use crate::cache::Store;
-use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings, PlaceRecord};
+use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::{COMPARE_INTERVAL, Sink, WatchedKind, compare, follow_from_list, from_lists};
 use crate::telemetry::Metrics;
@@ -59,7 +59,7 @@ pub struct Replica {
 /// A driver that a process serves.
 struct Served {
     settings: watch::Sender<Arc<DriverConfig>>,
-    /// Where the Lease is to be.
+    /// The namespace whose Lease is held as well.
     place: watch::Sender<usize>,
     link: Arc<Mutex<Link>>,
     task: AbortOnDropHandle<()>,
@@ -183,7 +183,7 @@ impl Replica {
         }
     }
 
-    /// The process hears after a while where the Leases are to be.
+    /// The process hears after a while which Leases are held as well.
     pub fn move_leases(&self, after: Duration) {
         let world = self.world.clone();
         let places: Vec<watch::Sender<usize>> = self.served.iter().map(|served| served.place.clone()).collect();
@@ -217,10 +217,8 @@ impl Parts {
         let lease = self.world.with(|state| state.scenario.lease)?;
         let timing = LeaseTimings::new(lease.duration, lease.renew_deadline, lease.retry_period);
         let timing = timing.expect("the times of scenarios are those of an election");
-        let record = PlaceRecord::new(self.office.client.clone(), DRIVERS[self.driver].to_owned());
-        let election = self.office.config_for(&leases::namespace(place), timing);
-        let record = Some(record);
-        Some(LeaderElectionConfig { record, ..election })
+        let election = self.office.config_for(&leases::namespace(leases::OWN), timing);
+        Some(election.holding(&[leases::namespace(place)]))
     }
 
     fn task(&self, election: Option<LeaderElectionConfig>, stop: CancellationToken) -> DriverTask<AttachRole> {
@@ -243,7 +241,7 @@ impl Parts {
     }
 }
 
-/// Serves a driver as the supervisor does: a change of where the Lease is ends its task and starts another.
+/// Serves a driver as the supervisor does: a change of the namespaces ends its task and starts another.
 async fn serve(parts: Parts, mut place: watch::Receiver<usize>, stop: CancellationToken) {
     while !stop.is_cancelled() {
         let here = *place.borrow_and_update();

@@ -13,7 +13,7 @@ use super::answers::{Answer, Fate, Lie, fate, respond};
 use super::cluster::{Kind, not_found, status, text};
 use super::process::Process;
 use super::world::{State, World};
-use super::{configs, leases, secrets, writes};
+use super::{leases, secrets, writes};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 
@@ -60,9 +60,6 @@ impl ServedRequest {
 async fn serve(world: World, life: Process, request: Request<Body>) -> Result<Answer, BoxError> {
     if let Some(key) = secrets::handover_due(&request) {
         return secrets::serve(&world, &key);
-    }
-    if configs::is_about(&request) {
-        return configs::serve(world, life, request).await;
     }
     if leases::is_about(&request) {
         return leases::serve(world, life, request).await;

@@ -8,7 +8,7 @@ use super::mutants::{Flaw, has_flaw};
 use super::objects::{claim_of, context_of, owner, volume_of};
 use super::scenario::{DRIVERS, Disk, Event, Secret};
 use super::world::{State, World};
-use super::{configs, secrets};
+use super::{leases, secrets};
 use crate::api::names::NODE_ID_ANNOTATION;
 
 const PROTECTION: &str = "kubernetes.io/pv-protection";
@@ -30,7 +30,8 @@ pub fn set_the_stage(state: &mut State) {
     for node in 0..state.scenario.nodes {
         create_node(state, node, 1);
     }
-    configs::place(state, 0);
+    state.place = 0;
+    leases::release(state);
     state.stage = state.cluster.changes.len();
 }
 

@@ -11,7 +11,7 @@ use crate::lease::{
     LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder, ShiftedClock,
 };
 use crate::telemetry::Metrics;
-use csi_attacher_testbed::lease_server::ApiServer;
+use csi_attacher_testbed::lease_server::{ApiServer, NAMESPACE};
 
 pub(super) const LEASE: &str = "external-attacher-leader-d";
 
@@ -23,9 +23,16 @@ pub(super) struct World {
 }
 
 impl World {
+    /// With a Lease that nobody holds.
     pub fn new() -> Self {
+        let server = ApiServer::default();
+        server.release_in(NAMESPACE);
+        Self::with(server)
+    }
+
+    pub fn with(server: ApiServer) -> Self {
         Self {
-            server: ApiServer::default(),
+            server,
             metrics: Metrics::default(),
             health: LeaseHealth::default(),
             clock: ShiftedClock::default(),
@@ -41,14 +48,19 @@ impl World {
     }
 
     pub fn election(&self, identity: &str) -> LeaderElectionConfig {
-        LeaderElections {
+        let elections = LeaderElections {
             labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
             reports: identity != "sidecar",
             health: self.health.clone(),
             clock: self.clock.clone().into(),
             ..LeaderElections::new(self.server.client(), identity.to_owned())
-        }
-        .config_for("default", usual())
+        };
+        let elections = if elections.reports {
+            elections
+        } else {
+            elections.in_place_of_a_sidecar()
+        };
+        elections.config_for(NAMESPACE, usual())
     }
 
     fn master_status(&self) -> Option<String> {
@@ -81,7 +93,7 @@ pub(super) async fn pass(time: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_creates_the_lease_and_renews_it_without_reading() {
+async fn the_first_takes_the_lease_and_renews_it_without_reading() {
     let world = World::new();
     let candidate = world.candidate("a");
     leads(&candidate).await;
@@ -91,7 +103,7 @@ async fn the_first_creates_the_lease_and_renews_it_without_reading() {
     let spec = lease.spec.unwrap();
     assert_eq!(
         (spec.lease_duration_seconds, spec.lease_transitions),
-        (Some(15), Some(0))
+        (Some(15), Some(1))
     );
     let (reads, writes) = (world.server.reads(), world.server.writes());
     pass(seconds(52)).await;
@@ -100,7 +112,7 @@ async fn the_first_creates_the_lease_and_renews_it_without_reading() {
     let renewed = world.server.lease().unwrap().spec.unwrap();
     assert_eq!(
         (&renewed.acquire_time, renewed.lease_transitions),
-        (&spec.acquire_time, Some(0))
+        (&spec.acquire_time, Some(1))
     );
     assert!(renewed.renew_time > spec.renew_time);
     assert_eq!(world.health.check(Instant::now()), Ok(()));
@@ -131,13 +143,13 @@ async fn one_that_resigns_is_succeeded_by_the_next_look_of_another() {
             spec.lease_duration_seconds,
             spec.lease_transitions
         ),
-        (None, Some(1), Some(0))
+        (None, Some(1), Some(1))
     );
     let resigned = Instant::now();
     leads(&second).await;
     // Without a watch it looks once in a retry period.
     assert!(resigned.elapsed() <= seconds(6), "{:?}", resigned.elapsed());
-    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(1));
+    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,7 +177,7 @@ async fn one_that_starts_again_under_its_name_leads_at_once() {
     let again = Instant::now();
     leads(&world.candidate("a")).await;
     assert!(again.elapsed() < seconds(1), "{:?}", again.elapsed());
-    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
+    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,7 +203,7 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
     // It comes back by itself.
     world.server.set_down(false);
     leads(&candidate).await;
-    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
+    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,9 +6,18 @@ use tokio::time::Instant;
 
 use super::super::{ElectionState, LeaderElectionRecord, LeaseAction, LeaseRules};
 use super::seconds;
+use crate::api::names::NEW_LEASE_HOLDER;
 
 fn clock(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+/// Those of client-go.
+fn rules() -> LeaseRules {
+    LeaseRules {
+        creators_wait: false,
+        ..LeaseRules::default()
+    }
 }
 
 fn held_by(holder: &str, renewed: i64) -> LeaderElectionRecord {
@@ -158,11 +167,11 @@ fn rows_of_ours() -> Vec<Row> {
 fn what_follows_from_a_record() {
     let rows = [rows_of_what_is_held(), rows_of_what_is_free(), rows_of_ours()];
     for row in rows.into_iter().flatten() {
-        let mut election = ElectionState::new("we".to_owned(), seconds(15), LeaseRules::default());
+        let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
         let seen = Instant::now();
         election.observe(row.seen, seen);
         let now = seen + seconds(row.for_seconds);
-        let next = match election.next(now, clock(50)) {
+        let next = match election.next(now, clock(50), false) {
             LeaseAction::Wait { holder, until } => {
                 assert_eq!(holder, "they", "{}", row.name);
                 Err(until.duration_since(now).as_secs())
@@ -170,10 +179,15 @@ fn what_follows_from_a_record() {
             next => Ok(next),
         };
         assert_eq!(next, row.next, "{}", row.name);
-        assert_eq!(election.renewed_record(now, clock(50)), row.renewal, "{}", row.name);
+        assert_eq!(
+            election.renewed_record(now, clock(50), false),
+            row.renewal,
+            "{}",
+            row.name
+        );
         let resignation = election.release_record(clock(50));
         assert_eq!(resignation.is_some(), row.resigns, "{}", row.name);
-        assert_eq!(election.is_ours(), row.resigns, "{}", row.name);
+        assert_eq!(election.is_ours(false), row.resigns, "{}", row.name);
         if let Some(resignation) = resignation {
             let expected = LeaderElectionRecord {
                 holder: String::new(),
@@ -189,11 +203,11 @@ fn what_follows_from_a_record() {
 
 #[test]
 fn only_a_change_of_the_record_shows_life() {
-    let mut election = ElectionState::new("we".to_owned(), seconds(15), LeaseRules::default());
+    let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
     let start = Instant::now();
     let at = |second| start + seconds(second);
     let is_free =
-        |election: &ElectionState, second| matches!(election.next(at(second), clock(0)), LeaseAction::Write(_));
+        |election: &ElectionState, second| matches!(election.next(at(second), clock(0), false), LeaseAction::Write(_));
     election.observe(Some(held_by("they", 1)), at(0));
     // Looking again and again changes nothing.
     for second in 1..15 {
@@ -209,25 +223,31 @@ fn only_a_change_of_the_record_shows_life() {
     // before, unseen.
     for second in [20, 28] {
         election.observe(None, at(second));
-        assert!(matches!(election.next(at(second), clock(0)), LeaseAction::Wait { .. }));
+        assert!(matches!(
+            election.next(at(second), clock(0), false),
+            LeaseAction::Wait { .. }
+        ));
     }
-    assert!(matches!(election.next(at(34), clock(0)), LeaseAction::Wait { .. }));
-    assert!(matches!(election.next(at(35), clock(0)), LeaseAction::Create(_)));
+    assert!(matches!(
+        election.next(at(34), clock(0), false),
+        LeaseAction::Wait { .. }
+    ));
+    assert!(matches!(election.next(at(35), clock(0), false), LeaseAction::Create(_)));
     // What nobody held is free at once.
     election.observe(Some(held_by("", 1)), at(30));
     election.observe(None, at(30));
-    assert!(matches!(election.next(at(30), clock(0)), LeaseAction::Create(_)));
+    assert!(matches!(election.next(at(30), clock(0), false), LeaseAction::Create(_)));
     assert_eq!(election.holder(), None);
 }
 
 #[test]
 fn what_another_process_of_our_name_writes_is_not_ours() {
     let start = Instant::now();
-    let mut election = ElectionState::new("we".to_owned(), seconds(15), LeaseRules::default());
+    let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
     // That of an earlier life is taken back.
     election.stand();
     election.observe(Some(held_by("we", 1)), start);
-    assert!(election.is_ours());
+    assert!(election.is_ours(false));
     election.record_written(held_by("we", 2), start);
     // A write whose end is not known may have happened, and so may the one after it.
     for renewed in [3, 4] {
@@ -235,33 +255,68 @@ fn what_another_process_of_our_name_writes_is_not_ours() {
     }
     for renewed in [3, 2, 4] {
         election.observe(Some(held_by("we", renewed)), start);
-        assert!(election.is_ours() && !election.is_of_namesake(), "{renewed}");
+        assert!(election.is_ours(false) && !election.is_of_namesake(), "{renewed}");
     }
     election.record_written(held_by("we", 5), start);
     election.observe(Some(held_by("we", 4)), start);
     assert!(election.is_of_namesake(), "written over ours");
     assert_eq!(election.release_record(clock(50)), None);
-    assert_eq!(election.renewed_record(start, clock(50)), None);
+    assert_eq!(election.renewed_record(start, clock(50), false), None);
     // It is waited for as for anybody else.
     assert!(matches!(
-        election.next(start + seconds(14), clock(50)),
+        election.next(start + seconds(14), clock(50), false),
         LeaseAction::Wait { .. }
     ));
     assert!(
-        matches!(election.next(start + seconds(15), clock(50)), LeaseAction::Write(record) if record.transitions == 5)
+        matches!(election.next(start + seconds(15), clock(50), false), LeaseAction::Write(record) if record.transitions == 5)
     );
     // One that does not compete believes the name: another candidate of this process may lead.
     election.withdraw();
-    assert!(election.is_ours());
+    assert!(election.is_ours(false));
 }
 
 #[test]
 fn our_own_write_counts_from_its_answer_even_when_nothing_in_it_changed() {
-    let mut election = ElectionState::new("we".to_owned(), seconds(15), LeaseRules::default());
+    let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
     let start = Instant::now();
     election.record_written(held_by("we", 1), start);
     election.record_written(held_by("we", 1), start + seconds(10));
-    assert!(election.renewed_record(start + seconds(24), clock(0)).is_some());
-    assert!(election.renewed_record(start + seconds(25), clock(0)).is_none());
+    assert!(election.renewed_record(start + seconds(24), clock(0), false).is_some());
+    assert!(election.renewed_record(start + seconds(25), clock(0), false).is_none());
     assert_eq!(election.holder(), Some("we"));
+}
+
+#[test]
+fn who_creates_a_lease_holds_it_in_a_term_alone() {
+    let start = Instant::now();
+    let mut election = ElectionState::new("we".to_owned(), seconds(15), LeaseRules::default());
+    election.stand();
+    election.observe(None, start);
+    let created = |election: &ElectionState, holds| match election.next(start, clock(50), holds) {
+        LeaseAction::Create(record) => record,
+        action => panic!("{action:?}"),
+    };
+    assert_eq!(created(&election, true).holder, "we");
+    let new = created(&election, false);
+    assert_eq!((&*new.holder, new.transitions), (NEW_LEASE_HOLDER, 0));
+    election.attempts(&new);
+    election.record_written(new, start);
+    let next = |election: &ElectionState, second, holds| election.next(start + seconds(second), clock(50), holds);
+    assert!(
+        matches!(next(&election, 14, false), LeaseAction::Wait { .. }),
+        "its creator waits, too"
+    );
+    assert!(matches!(next(&election, 15, false), LeaseAction::Write(record) if record.transitions == 1));
+    // A request of a former term has created it.
+    let late = LeaderElectionRecord {
+        transitions: 0,
+        ..held_by("we", 1)
+    };
+    election.attempts(&late);
+    election.observe(Some(late), start);
+    assert!(election.is_ours(true) && !election.is_ours(false) && !election.is_of_namesake());
+    assert_eq!(election.release_record(clock(50)), None);
+    assert!(matches!(next(&election, 14, false), LeaseAction::Wait { .. }));
+    // In a term, it is renewed, and ours from then on.
+    assert!(matches!(next(&election, 14, true), LeaseAction::Write(record) if record.transitions == 1));
 }

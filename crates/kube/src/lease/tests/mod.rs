@@ -1,10 +1,7 @@
 mod candidate;
-mod change;
 mod connection;
 mod deleted;
 mod election;
-mod history;
-mod place;
 mod record;
 mod rivals;
 mod settings;

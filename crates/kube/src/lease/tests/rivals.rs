@@ -79,7 +79,8 @@ async fn a_lease_that_vanished_is_not_taken_from_its_holder() {
     let vanished = Instant::now();
     leads(&second).await;
     let took = vanished.elapsed();
-    assert!(took > seconds(5) && took <= seconds(22), "{took:?}");
+    // It waits for the holder to create it again, and then for the Lease that it has created.
+    assert!(took > seconds(20) && took <= seconds(40), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

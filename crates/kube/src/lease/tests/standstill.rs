@@ -25,7 +25,7 @@ async fn one_that_was_suspended_begins_a_new_term_though_nobody_took_the_lease()
     assert!(noticed.elapsed() < seconds(5), "{:?}", noticed.elapsed());
     let again = candidate.term().unwrap();
     assert!(again != term && again.may_start() && !term.may_start());
-    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
+    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(1));
     // The old term is not renewed by what renews the Lease.
     pass(seconds(60)).await;
     assert!(candidate.term() == Some(again) && !term.may_run());

@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 use crate::api::duration::GoDuration;
 use crate::api::rules;
 
-/// Election of the replica that serves a driver. It uses the Lease external-attacher-leader-DRIVER, the same as the
-/// sidecar kubernetes-csi/external-attacher, so that the two are never active at the same time.
+/// Election of the replica that serves a driver. The replica that serves it holds the Lease external-attacher-leader-DRIVER in the
+/// namespace of the operator's pod, and the Lease of the same name in each namespace below. The sidecar
+/// kubernetes-csi/external-attacher uses the same name, so that it is excluded in each of these namespaces.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = rules::election_order()))]
 pub struct LeaderElectionSpec {
-    /// Set it to false only if there is one replica and no sidecar for the driver: otherwise two of them can be active at
-    /// the same time.
+    /// Ignored: there is always an election. It exists so that manifests that set it remain valid.
     pub enabled: bool,
 
-    /// Namespace of the Lease. Empty: the namespace of the operator's pod. A sidecar must use the same one to be excluded.
+    /// A further namespace whose Lease is held as well, as if sidecarNamespaces listed it.
     #[schemars(length(max = rules::NAMESPACE.max), extend("x-kubernetes-validations" = [rules::NAMESPACE.rule_or_empty()]))]
     pub namespace: String,
 
-    /// Other namespaces in which an attacher that serves this driver may hold a Lease, such as a sidecar that was not removed
-    /// yet. The operator serves the driver once no Lease of the same name there is renewed any more; it takes none of them.
-    /// It needs the permission to get, list and watch them.
+    /// Namespaces in which an attacher that serves this driver may hold a Lease, such as a sidecar that was not removed yet.
+    /// The operator serves the driver while it holds the Lease of the same name in each of them. It needs the permission to
+    /// get, list, watch, create and update Leases there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = rules::MAX_SIDECAR_NAMESPACES), extend(
         "items" = rules::NAMESPACE.item(),

@@ -24,6 +24,28 @@ fn a_good_object_is_read() {
 }
 
 #[test]
+fn where_a_former_release_had_its_lease_is_read_from_the_status() {
+    let rows = [
+        (json!(null), None),
+        (
+            json!({"namespace": "storage", "runsOutAfterSeconds": 15}),
+            Some("storage"),
+        ),
+        (json!({"withoutLease": ["a"]}), None),
+        // It becomes part of a path.
+        (json!({"namespace": "../storage"}), None),
+    ];
+    for (recorded, wanted) in rows {
+        let object: AttacherConfigObject = serde_json::from_value(json!({
+            "metadata": {"name": "ebs"}, "spec": {"endpoint": "unix:///csi/csi.sock"}, "status": {"leaderElection": recorded},
+        }))
+        .expect("every object can be read");
+        let config = object.config().expect("valid");
+        assert_eq!(config.former_lease.as_deref(), wanted, "{recorded}");
+    }
+}
+
+#[test]
 fn a_malformed_spec_is_reported_with_its_field() {
     for (spec, wanted) in [
         (json!(null), "spec: must be set, with at least spec.endpoint"),

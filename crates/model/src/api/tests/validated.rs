@@ -76,12 +76,11 @@ fn the_defaults_become_these_settings() {
             kubernetes_api: None,
             leader_election: LeaderElection {
                 sidecar_namespaces: Vec::new(),
-                enabled: true,
-                namespace: String::new(),
                 lease_duration: Duration::from_secs(15),
                 renew_deadline: Duration::from_secs(10),
                 retry_period: Duration::from_secs(2),
             },
+            former_lease: None,
             deletion_policy: crate::api::DeletionPolicy::Orphan,
             tracing: Tracing::default(),
             capability_lost: crate::api::validated::CapabilityLost::default(),

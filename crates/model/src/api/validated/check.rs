@@ -64,6 +64,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
                 publish_secrets,
                 kubernetes_api,
                 leader_election,
+                former_lease: None,
                 deletion_policy: spec.deletion_policy,
                 tracing,
                 capability_lost: CapabilityLost::default(),
@@ -232,9 +233,12 @@ impl Checker {
             }
         }
         LeaderElection {
-            enabled: spec.enabled,
-            namespace: spec.namespace.clone(),
-            sidecar_namespaces: spec.sidecar_namespaces.clone(),
+            sidecar_namespaces: Some(&spec.namespace)
+                .filter(|namespace| !namespace.is_empty())
+                .into_iter()
+                .chain(&spec.sidecar_namespaces)
+                .cloned()
+                .collect(),
             lease_duration,
             renew_deadline,
             retry_period,

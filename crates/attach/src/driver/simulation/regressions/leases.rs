@@ -1,7 +1,5 @@
 //! Leases that somebody deletes while a driver is served.
 
-use super::super::invariants::{ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE};
-use super::super::mutants::{Flaw, with};
 use super::super::scenario::{Event, Scenario};
 use super::{Regression, of, regression};
 
@@ -26,7 +24,7 @@ pub(super) fn of_leases() -> Vec<Regression> {
         regression(
             "a former Lease that was deleted counted as over while its holder worked (seeds 25865 and 53285)",
             frozen,
-            Some((with(Flaw::GoneIsOver), &[ONE_PLACE_OF_THE_LEASE, ONE_AT_A_TIME])),
+            None,
         ),
         regression(
             "a replica that had never seen a Lease that was deleted worked beside its holder",
@@ -45,7 +43,7 @@ pub(super) fn of_leases() -> Vec<Regression> {
                     ],
                 )
             },
-            Some((with(Flaw::GoneIsOver), &[ONE_PLACE_OF_THE_LEASE, ONE_AT_A_TIME])),
+            None,
         ),
         regression(
             "a replica that came back to a Lease that it had made worked beside who held the deleted one (seed 1086170)",
@@ -66,7 +64,7 @@ pub(super) fn of_leases() -> Vec<Regression> {
                     ],
                 )
             },
-            Some((with(Flaw::MadeIsOurs), &[ONE_PLACE_OF_THE_LEASE, ONE_AT_A_TIME])),
+            None,
         ),
     ]
 }
