@@ -49,7 +49,7 @@ struct RunningTask {
     status: watch::Receiver<DriverState>,
     queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
     saturation: Saturation,
-    known_as: Arc<Mutex<Option<Name>>>,
+    known_as: Arc<watch::Sender<Option<Name>>>,
     elects: bool,
     lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     stop: CancellationToken,
@@ -148,7 +148,7 @@ impl Drivers {
         let known_as = self
             .running
             .remove(name)
-            .and_then(|running| running.known_as.lock().clone());
+            .and_then(|running| running.known_as.borrow().clone());
         self.spawn(name, config, known_as, faults);
     }
 
@@ -158,7 +158,7 @@ impl Drivers {
         // The status is written anew, as the task is another one.
         status_seen.mark_changed();
         let queue = Arc::new(Mutex::new(None));
-        let known_as = Arc::new(Mutex::new(known_as));
+        let known_as = Arc::new(watch::Sender::new(known_as));
         let lease_state = Arc::new(Mutex::new(None));
         let election = self.election.config_for(&config);
         let elects = election.is_some();
@@ -338,7 +338,7 @@ impl Drivers {
     /// Sets the name of a driver that runs and may not have answered yet.
     pub fn set_known_as(&self, name: &str, driver: Option<&str>) {
         if let Some(running) = self.running.get(name) {
-            *running.known_as.lock() = driver.map(Name::from);
+            running.known_as.send_replace(driver.map(Name::from));
         }
     }
 
@@ -355,7 +355,7 @@ impl Drivers {
         match &lease_state {
             Some(lease_state) => DriverLeader::from(lease_state),
             // It is about to read the Lease.
-            None if running.known_as.lock().is_some() => DriverLeader::Unknown,
+            None if running.known_as.borrow().is_some() => DriverLeader::Unknown,
             None => DriverLeader::Nobody,
         }
     }

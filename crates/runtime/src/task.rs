@@ -37,7 +37,7 @@ pub struct DriverTask<R> {
     /// Which of several AttacherConfigs works for a driver.
     pub reservations: Reservations,
     /// The name of the driver before it has answered, when it is known from somewhere.
-    pub known_as: Arc<Mutex<Option<Arc<str>>>>,
+    pub known_as: Arc<watch::Sender<Option<Arc<str>>>>,
     /// Where the candidate for the Lease can be followed while there is one.
     pub lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     /// Tells the task to finish.
@@ -95,6 +95,8 @@ impl<R: Role> DriverTask<R> {
                 biased;
                 reached = access.connect() => reached,
                 () = stop.cancelled() => break,
+                // Another replica reaches the driver, and may lead it.
+                () = self.name_is_known(), if held.candidate.is_none() && self.election.is_some() => continue,
                 () = held.engine_must_stop() => {
                     self.finish(&mut held).await;
                     continue;
@@ -440,13 +442,19 @@ impl<R: Role> DriverTask<R> {
         metrics.driver_up(&plugin.name, true);
     }
 
+    /// Resolves when the driver's name is known from somewhere.
+    async fn name_is_known(&self) {
+        let mut name = self.known_as.subscribe();
+        let _ended = name.wait_for(Option::is_some).await;
+    }
+
     /// Watches the Lease of a driver that has not answered yet, if its name is known.
     fn observe_known_lease(&self, held: &mut Leadership<R::Engine>) {
         if held.candidate.is_some() {
             return;
         }
         let set = self.config.borrow().driver_name.as_deref().map(Arc::from);
-        if let Some(driver) = set.or_else(|| self.known_as.lock().clone()) {
+        if let Some(driver) = set.or_else(|| self.known_as.borrow().clone()) {
             self.observe_lease(held, &driver);
         }
     }

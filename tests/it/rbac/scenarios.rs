@@ -113,7 +113,7 @@ pub const ROWS: &[Row] = rows! {
         => attachments_that_are_made_later_are_served, grace = GRACE_IN_TURN;
     "Role /secrets:get", "read the publish secret of a volume, or the certificates of an endpoint; only for the named Secrets"
         => a_volume_with_a_secret_is_attached;
-    "Role coordination.k8s.io/leases:create", "create the Lease of a driver that has none" => a_driver_becomes_ready;
+    "Role coordination.k8s.io/leases:create", "create the Lease of a driver that has none" => a_driver_without_a_lease_becomes_ready;
     "Role coordination.k8s.io/leases:get", "read a Lease that another client has written, before it is renewed"
         => a_lease_that_another_wrote_on_is_kept;
     "Role coordination.k8s.io/leases:list", "check whether a Lease is free" => a_lease_that_becomes_free_is_taken_at_once;
@@ -150,6 +150,14 @@ fn volume_of(driver: &Driver<'_>) -> String {
 async fn a_driver_becomes_ready(scene: &Scene<'_>) -> Result<()> {
     scene.start()?;
     let driver = scene.driver().await?;
+    driver.configure(&json!({})).await?;
+    scene.point();
+    driver.wait("Ready", "True", Some("Running")).await
+}
+
+async fn a_driver_without_a_lease_becomes_ready(scene: &Scene<'_>) -> Result<()> {
+    scene.start()?;
+    let driver = scene.driver_without_lease().await?;
     driver.configure(&json!({})).await?;
     scene.point();
     driver.wait("Ready", "True", Some("Running")).await

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::other;
 use super::scenarios::Row;
 use crate::rig::{Driver, World, operator_options};
+use crate::support::operator::release_lease;
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::rbac::{Account, Grants};
 use crate::support::{Operator, OperatorOptions, Result};
@@ -103,8 +104,15 @@ impl<'w> Scene<'w> {
         Ok(())
     }
 
-    /// A driver with its node, without an AttacherConfig.
+    /// A driver with its node, without an AttacherConfig. Nobody holds its Lease.
     pub async fn driver(&self) -> Result<Driver<'w>> {
+        let driver = self.driver_without_lease().await?;
+        release_lease(&self.world.client, &self.account.namespace, &driver.name).await?;
+        Ok(driver)
+    }
+
+    /// The same without a Lease in the namespace of the operator.
+    pub async fn driver_without_lease(&self) -> Result<Driver<'w>> {
         self.world.unconfigured_driver(&self.short, |builder| builder).await
     }
 

@@ -1,10 +1,8 @@
 //! A replica that loses its driver or its Lease.
 
-use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::MockDriver;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::PostParams;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -112,22 +110,16 @@ async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
     let driver = world.unconfigured_driver("sidecars", |mock| mock).await?;
     // The record of a sidecar that stopped without releasing it, some time ago by its own clock. It counts from when we see it.
     // That somebody waits for it is told after 5 to 7 s.
-    let lease = Lease {
-        metadata: ObjectMeta {
-            name: Some(lease_name(&driver.name)),
-            ..ObjectMeta::default()
-        },
-        spec: Some(LeaseSpec {
-            holder_identity: Some("csi-attacher-0".to_owned()),
-            lease_duration_seconds: Some(15),
-            acquire_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
-            renew_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
-            lease_transitions: Some(3),
-            ..LeaseSpec::default()
-        }),
+    let of_sidecar = LeaseSpec {
+        holder_identity: Some("csi-attacher-0".to_owned()),
+        lease_duration_seconds: Some(15),
+        acquire_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
+        renew_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
+        lease_transitions: Some(3),
+        ..LeaseSpec::default()
     };
-    let made = world.leases().create(&PostParams::default(), &lease).await;
-    made.map_err(other)?;
+    let change = |lease: &mut Lease| lease.spec = Some(of_sidecar.clone());
+    world.change_lease(&driver.name, change).await?;
     driver.claim("sidecars-va").await?;
     let configured = Instant::now();
     driver.configure(&lasting()).await?;

@@ -127,10 +127,10 @@ async fn the_lease_that_a_former_release_recorded_is_held_as_well_and_forgotten(
 
     let configs: Api<AttacherConfig> = Api::all(world.client.clone());
     let record = json!({"status": {"leaderElection": {"namespace": ELSEWHERE}}});
-    let (name, as_usual) = ("upgraded", PatchParams::default());
-    let recorded = configs.patch_status(name, &as_usual, &Patch::Merge(&record)).await;
+    let (as_usual, record) = (PatchParams::default(), Patch::Merge(&record));
+    let recorded = configs.patch_status("upgraded", &as_usual, &record).await;
     recorded.map_err(other)?;
-    driver.wait("Ready", "False", Some("Standby")).await?;
+    driver.wait("Ready", "True", Some("Standby")).await?;
     driver.claim("upgraded-1").await?;
     world.renewals(&driver.name, 5).await?;
     assert!(moves(&driver.mock).is_empty(), "the former release may be calling");
