@@ -31,6 +31,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::api::condition::ConditionReason;
 use crate::api::names::STATUS_LEASE;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::clock;
@@ -312,11 +313,9 @@ impl Supervisor {
         let (drivers, writer, holder) = (&self.drivers, &self.writer, &self.holder);
         let running = &mut self.writes;
         let cached = drivers.cache_generation();
-        // Without the permission somebody has to say that it is missing.
-        let for_nobody = self
-            .status_lease
-            .as_ref()
-            .is_none_or(|lease| lease.is_leader() || lease.permission_error().is_some());
+        let status_lease = self.status_lease.as_ref();
+        let for_nobody = status_lease.is_none_or(LeaderElectionHandle::is_leader);
+        let is_forbidden = status_lease.is_some_and(|lease| lease.permission_error().is_some());
         for (name, entry) in &mut self.objects {
             if !deletion::is_served(&entry.object) {
                 continue;
@@ -330,6 +329,9 @@ impl Supervisor {
                 entry.wake();
             }
             let now = Instant::now();
+            // Without the permission somebody has to say that it is missing: all what all see alike, and else who is not contradicted.
+            let is_alike = entry.problem.is_some() || phase.as_ref().is_some_and(is_lease_forbidden);
+            let for_nobody = for_nobody || (is_forbidden && (is_alike || !entry.is_overwritten()));
             let may_write = entry.author.may_write(drivers.lead(name), proposal, for_nobody, now);
             if !may_write || entry.is_at_rest(cached) || running.is_writing(name) {
                 continue;
@@ -456,6 +458,11 @@ impl Supervisor {
         let entries = self.objects.get_mut(name).into_iter().chain(listed);
         entries.filter(move |entry| entry.object.metadata.uid.as_deref() == uid)
     }
+}
+
+/// Whether a Lease may not be read or written.
+fn is_lease_forbidden(phase: &DriverPhase) -> bool {
+    matches!(phase, DriverPhase::Stalled { reason, .. } if *reason == ConditionReason::LeaseForbidden)
 }
 
 /// Records Events about a change of the status. The replica that writes the status does so, hence once for all replicas.

@@ -95,7 +95,7 @@ pub(super) fn is_urgent(known: &AttacherConfigStatus, wanted: &AttacherConfigSta
 fn holder(driver: &DriverState, this_replica: &str) -> Option<String> {
     match &driver.phase {
         DriverPhase::Running => Some(this_replica.to_owned()),
-        DriverPhase::Standby { holder } => holder.clone(),
+        DriverPhase::Standby { holder, .. } => holder.clone(),
         _ => None,
     }
 }
@@ -313,12 +313,15 @@ fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
                 (Unknown, ConditionReason::Connecting, text),
             )
         }
-        DriverPhase::Standby { holder: None } => busy(
-            ConditionReason::Standby,
-            "the driver's Lease has no known holder; trying to acquire it",
-            CONNECTED,
-        ),
-        DriverPhase::Standby { holder: Some(holder) } => standby(holder),
+        DriverPhase::Standby { holder, namespace } => {
+            let namespace = namespace.as_ref();
+            let lease = namespace.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
+            if let Some(holder) = holder {
+                return standby(holder, &lease);
+            }
+            let text = format!("the driver's Lease{lease} has no known holder; trying to acquire it");
+            busy(ConditionReason::Standby, &text, CONNECTED)
+        }
         DriverPhase::AwaitingReservation { after } => {
             let text = format!("the newer AttacherConfig {after} finishes its calls to the same driver");
             busy(ConditionReason::Draining, &text, CONNECTED)
@@ -351,8 +354,8 @@ fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
 }
 
 /// Another serves the driver: a state that lasts, and kstatus would wait for the end of what is Reconciling, or not Ready.
-fn standby(holder: &str) -> Vec<ConditionUpdate> {
-    let text = format!("{holder} holds the driver's Lease; this replica is ready to take over");
+fn standby(holder: &str, lease: &str) -> Vec<ConditionUpdate> {
+    let text = format!("{holder} holds the driver's Lease{lease}; this replica is ready to take over");
     let ready = (ConditionStatus::True, ConditionReason::Standby, text.as_str());
     four(ready, UP_TO_DATE, NOT_STALLED, CONNECTED)
 }

@@ -18,6 +18,8 @@ pub(super) enum DriverLeader {
     Ours,
     /// Another replica, which writes the status.
     Other,
+    /// No replica: this one holds the own Lease, so that no other one here competes, and waits for that of a sidecar.
+    Next,
     /// No replica, or a sidecar, which writes no status.
     Nobody,
     /// It is not known yet.
@@ -29,11 +31,8 @@ impl From<&LeaderState> for DriverLeader {
         match state {
             LeaderState::Leading(_) => Self::Ours,
             LeaderState::Unknown => Self::Unknown,
-            LeaderState::Observing { holder: Some(holder) } | LeaderState::Waiting { holder: Some(holder) }
-                if holder.reports =>
-            {
-                Self::Other
-            }
+            _ if state.holder().is_some_and(|holder| holder.reports) => Self::Other,
+            LeaderState::OwnHeld { .. } => Self::Next,
             LeaderState::Observing { .. } | LeaderState::Waiting { .. } | LeaderState::Lost { .. } => Self::Nobody,
         }
     }
@@ -60,8 +59,9 @@ pub(super) struct StatusAuthor {
 }
 
 impl StatusAuthor {
-    /// Whether this replica may write its status now. `for_nobody` says whether it writes for drivers that no replica leads. The last
-    /// leader goes on for a moment: it knows best how the work ended.
+    /// Whether this replica may write its status now. `for_nobody` says whether it writes for drivers that no replica leads; others take
+    /// the one that holds the own Lease for the leader, so that it writes, whatever it waits for. The last leader goes on for a moment: it
+    /// knows best how the work ended.
     pub fn may_write(&mut self, lead: DriverLeader, proposal: StatusProposal, for_nobody: bool, now: Instant) -> bool {
         let is_open = proposal.waits || lead == DriverLeader::Unknown;
         if lead == DriverLeader::Other || (is_open && !self.was_open) {
@@ -77,13 +77,13 @@ impl StatusAuthor {
                 self.led_at = None;
                 return false;
             }
-            DriverLeader::Nobody | DriverLeader::Unknown => {}
+            DriverLeader::Next | DriverLeader::Nobody | DriverLeader::Unknown => {}
         }
         let has_just_led = self.led_at.is_some_and(|at| now < at + HANDOVER_TIMEOUT);
         let is_author = if proposal.ends {
             self.led_at.is_some()
         } else {
-            for_nobody || has_just_led
+            for_nobody || has_just_led || lead == DriverLeader::Next
         };
         is_author && self.quiet_until.is_none_or(|until| now >= until)
     }

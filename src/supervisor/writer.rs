@@ -121,6 +121,11 @@ impl TrackedConfig {
         self.at_rest.is_some_and(is_so)
     }
 
+    /// Whether somebody else has written the status since.
+    pub fn is_overwritten(&self) -> bool {
+        self.overwritten
+    }
+
     /// Whether a wanted status that differs should be written now, or is better put off.
     pub fn is_due(&self, wanted: &AttacherConfigStatus) -> bool {
         if !self.failures.may_write() {

@@ -27,6 +27,8 @@ pub enum DriverPhase {
     Standby {
         /// Who holds it, if known.
         holder: Option<String>,
+        /// Namespace of the Lease, if that is not the operator's.
+        namespace: Option<String>,
     },
     /// Ready to work when a younger AttacherConfig for the same driver has finished.
     AwaitingReservation {

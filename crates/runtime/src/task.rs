@@ -553,11 +553,10 @@ impl<R: Role> DriverTask<R> {
                 self.init_driver_metrics(&reached.handshake);
                 continue;
             }
-            let holder = match &lease_state {
-                LeaderState::Leading(_) => return true,
-                LeaderState::Observing { holder } | LeaderState::Waiting { holder } => holder.as_ref(),
-                LeaderState::Lost { .. } | LeaderState::Unknown => None,
-            };
+            if held.term.is_some() {
+                return true;
+            }
+            let holder = lease_state.holder();
             let refusal = candidate.permission_error();
             self.status.phase(match (holder, &refusal) {
                 (None, Some(message)) => DriverPhase::Stalled {
@@ -570,6 +569,7 @@ impl<R: Role> DriverTask<R> {
                 },
                 (holder, _) => DriverPhase::Standby {
                     holder: holder.map(|holder| holder.identity.clone()),
+                    namespace: self.elsewhere(lease_state.namespace()),
                 },
             });
             let connection = reached.client.connection();
@@ -586,6 +586,12 @@ impl<R: Role> DriverTask<R> {
                 return false;
             }
         }
+    }
+
+    /// The namespace of a Lease that is not the own one.
+    fn elsewhere(&self, namespace: Option<&str>) -> Option<String> {
+        let own = self.election.as_ref().map(|election| &*election.namespace);
+        namespace.filter(|namespace| own != Some(*namespace)).map(str::to_owned)
     }
 
     /// Waits for a change; true when waiting on is of no use: the task is stopped or suspended, or the connection is lost.

@@ -27,10 +27,17 @@ fn what_lasts_is_settled_for_kstatus() {
     let rows = [
         (DriverPhase::Connecting, "InProgress"),
         (DriverPhase::Running, "Current"),
-        (DriverPhase::Standby { holder: None }, "InProgress"),
+        (
+            DriverPhase::Standby {
+                holder: None,
+                namespace: None,
+            },
+            "InProgress",
+        ),
         (
             DriverPhase::Standby {
                 holder: Some("sidecar-0".to_owned()),
+                namespace: None,
             },
             "Current",
         ),

@@ -100,12 +100,16 @@ fn each_phase_has_its_conditions() {
             ["False Draining", "True Draining", free, "True Connected"],
         ),
         (
-            DriverPhase::Standby { holder: None },
+            DriverPhase::Standby {
+                holder: None,
+                namespace: None,
+            },
             ["False Standby", "True Standby", free, "True Connected"],
         ),
         (
             DriverPhase::Standby {
                 holder: Some("sidecar-0".to_owned()),
+                namespace: Some("sidecars".to_owned()),
             },
             ["True Standby", "False UpToDate", free, "True Connected"],
         ),
@@ -139,7 +143,7 @@ fn each_phase_has_its_conditions() {
         assert_eq!(condition(&status, "AttachmentsHealthy").status, "True");
         let serving = match &phase {
             DriverPhase::Running => Some("pod-1"),
-            DriverPhase::Standby { holder } => holder.as_deref(),
+            DriverPhase::Standby { holder, .. } => holder.as_deref(),
             _ => None,
         };
         assert_eq!(status.holder.as_deref(), serving, "{phase:?}");

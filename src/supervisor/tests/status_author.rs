@@ -68,6 +68,18 @@ fn when_nobody_leads_the_holder_of_the_lease_for_that_writes() {
     assert_eq!(holder.writes(DriverLeader::Nobody, "unreachable", 6), [4, 5]);
 }
 
+/// As it has to be said that a sidecar holds the Lease. The other one sees that a replica holds the own Lease, and says nothing.
+#[test]
+fn when_a_replica_waits_for_a_sidecar_it_alone_writes() {
+    let (mut holder, mut other) = (Replica::new(false), Replica::new(true));
+    assert_eq!(holder.writes(DriverLeader::Next, "waits", 8), [5, 6, 7]);
+    assert_eq!(other.writes(DriverLeader::Other, "waits", 8), NEVER);
+    // It has all Leases, and begins.
+    assert_eq!(holder.writes(DriverLeader::Ours, "runs", 1), [0]);
+    // The API server does not let it look at one of them.
+    assert_eq!(Replica::new(false).writes(DriverLeader::Next, "forbidden", 2), [0, 1]);
+}
+
 #[test]
 fn a_hand_over_is_over_before_a_third_one_writes() {
     let mut replica = Replica::new(true);
@@ -105,9 +117,14 @@ fn only_a_holder_that_reports_is_another_leader() {
     let held = |reports| {
         Some(LeaseHolder {
             identity: "a".to_owned(),
+            namespace: "operator".to_owned(),
             reports,
             namesake: false,
         })
+    };
+    let own_held = |reports| LeaderState::OwnHeld {
+        namespace: "sidecars".to_owned(),
+        holder: held(reports),
     };
     let clock = Clock::default();
     let term = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
@@ -120,6 +137,9 @@ fn only_a_holder_that_reports_is_another_leader() {
         (LeaderState::Waiting { holder: held(true) }, DriverLeader::Other),
         (LeaderState::Waiting { holder: held(false) }, DriverLeader::Nobody),
         (LeaderState::Waiting { holder: None }, DriverLeader::Nobody),
+        (own_held(false), DriverLeader::Next),
+        // A former release, or one of another namespace, which may lead under that Lease.
+        (own_held(true), DriverLeader::Other),
         (LeaderState::Lost { until: Instant::now() }, DriverLeader::Nobody),
     ];
     for (lease_state, lead) in rows {

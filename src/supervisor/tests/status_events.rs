@@ -25,6 +25,7 @@ fn stalled(reason: condition::ConditionReason) -> DriverPhase {
 fn standby() -> DriverPhase {
     DriverPhase::Standby {
         holder: Some("sidecar-0".to_owned()),
+        namespace: None,
     }
 }
 

@@ -38,6 +38,8 @@ pub struct State {
     pub forbidden: BTreeSet<String>,
     /// Namespaces that there are not.
     pub gone: BTreeSet<String>,
+    /// Namespaces that are being deleted.
+    pub terminating: BTreeSet<String>,
     pub late_creation: LateCreation,
     /// Whether a proxy answers 404 to what is asked about Leases.
     pub proxy_lost_its_way: bool,
@@ -175,6 +177,9 @@ impl State {
         if self.forbidden.contains(namespace) {
             return refused(StatusCode::FORBIDDEN, "");
         }
+        if self.terminating.contains(namespace) && *method == Method::POST {
+            return refused_as(StatusCode::FORBIDDEN, "", TERMINATING);
+        }
         if self.proxy_lost_its_way {
             let mut response = Response::new(Body::from(b"404 page not found".to_vec()));
             *response.status_mut() = StatusCode::NOT_FOUND;
@@ -241,11 +246,19 @@ fn without_namespace(namespace: &str) -> Response<Body> {
     response
 }
 
+/// As Kubernetes says it of a namespace.
+const TERMINATING: &str = "leases.coordination.k8s.io \"d\" is forbidden: unable to create new content in namespace default \
+                           because it is being terminated";
+
 fn refused(code: StatusCode, name: &str) -> Response<Body> {
+    refused_as(code, name, "refused")
+}
+
+fn refused_as(code: StatusCode, name: &str, message: &str) -> Response<Body> {
     let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code.as_u16(),
-        "reason": reason, "message": "refused", "details": {"name": name},
+        "reason": reason, "message": message, "details": {"name": name},
     });
     let mut response = Response::new(Body::from(status.to_string().into_bytes()));
     *response.status_mut() = code;

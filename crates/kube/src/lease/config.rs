@@ -80,7 +80,7 @@ pub struct LeaderElectionConfig {
     pub shared: LeaderElections,
     /// Namespace of the Lease that excludes other replicas. It stays the same for the life of the process.
     pub namespace: String,
-    /// Namespaces of the Leases of the same name that are held as well, to exclude sidecars.
+    /// Namespaces of the Leases of the same name that are held as well, to exclude sidecars, in the order in which they are acquired.
     pub others: Vec<String>,
     /// Namespace of the Lease under which a former release serves, if that is none of these: it is held as well, if it may be.
     pub former: Option<String>,

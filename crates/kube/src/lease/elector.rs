@@ -30,6 +30,9 @@ const SPREAD: f64 = 0.2;
 /// Longest pause after a renewal that failed: there is not much time left.
 const MAX_RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 
+/// What the API server says of a namespace in which nothing can be created any more.
+const IS_TERMINATED: &str = "because it is being terminated";
+
 /// What one that competes does next.
 enum AcquireStep {
     /// Nothing until this time: another holds the Lease, or it is left to replicas that hold fewer.
@@ -155,7 +158,9 @@ impl LeaderElector {
         self.display.show(LeaderState::Waiting { holder });
         loop {
             let term = self.acquire().await;
-            self.share();
+            if self.member.is_own() {
+                self.share();
+            }
             self.term = Some(term.clone());
             if term.may_start() {
                 let (lease, namespace) = (&self.name, &self.config.namespace);
@@ -179,7 +184,8 @@ impl LeaderElector {
                      the name of its host: do not run one in the same pod, or with hostNetwork on the same node)"
                 );
             }
-            warn!(lease = self.name, holder = self.election.holder(), "lost the Lease");
+            let (namespace, holder) = (&self.config.namespace, self.election.holder());
+            warn!(lease = self.name, namespace, holder, "lost the Lease");
             let until = Instant::now() + term.until_end();
             self.display.show(LeaderState::Lost { until });
         }
@@ -196,7 +202,8 @@ impl LeaderElector {
                 () = sleep_until(next_check) => {
                     let read = self.read().await;
                     if let Err(error) = self.unless_needless(read) {
-                        debug!(lease = self.name, %error, "cannot read the Lease; retrying");
+                        let namespace = &self.config.namespace;
+                        debug!(lease = self.name, namespace, %error, "cannot read the Lease; retrying");
                     }
                 }
                 Some(lease) = watched.next() => self.observe_lease(lease),
@@ -208,7 +215,8 @@ impl LeaderElector {
             {
                 let written = self.write(record).await.map(drop);
                 if let Err(error) = self.unless_needless(written) {
-                    debug!(lease = self.name, %error, "cannot create the Lease; retrying");
+                    let namespace = &self.config.namespace;
+                    debug!(lease = self.name, namespace, %error, "cannot create the Lease; retrying");
                 }
             }
             next_check = self.next_check();
@@ -253,6 +261,7 @@ impl LeaderElector {
         Some(LeaseHolder {
             namesake: self.namesake && has_our_name,
             identity,
+            namespace: self.config.namespace.clone(),
             reports,
         })
     }
@@ -338,8 +347,9 @@ impl LeaderElector {
             LeaseAction::Create(record) => return AcquireStep::Take(record),
             LeaseAction::Write(record) => record,
         };
-        // The drop-in mode, and one that has its own Lease back, do not pause.
-        if !self.seen || !self.config.shared.reports || self.election.is_ours(self.holds()) {
+        // The drop-in mode, and one that has its own Lease back, do not pause. Nor does the holder of the own Lease for another one.
+        let spreads = self.seen && self.config.shared.reports && self.member.is_own();
+        if !spreads || self.election.is_ours(self.holds()) {
             return AcquireStep::Take(record);
         }
         let pause_ends = self.share().pause_ends;
@@ -380,7 +390,11 @@ impl LeaderElector {
         let now = self.config.shared.clock.now();
         match self.unless_needless(taken.map(Some)) {
             Ok(_) if !self.election.is_ours(true) && self.useless_since.is_none() => {
-                info!(lease = self.name, "created the Lease; it is taken when it has run out");
+                let namespace = &self.config.namespace;
+                info!(
+                    lease = self.name,
+                    namespace, "created the Lease; it is taken when it has run out"
+                );
                 self.display.wait_for(None);
                 None
             }
@@ -390,7 +404,8 @@ impl LeaderElector {
                 Some(Term::by_rules(shared.rules, shared.clock.clone(), *timing, taken))
             }
             Err(error) => {
-                warn!(lease = self.name, %error, "cannot take the Lease; retrying");
+                let namespace = &self.config.namespace;
+                warn!(lease = self.name, namespace, %error, "cannot take the Lease; retrying");
                 self.display.wait_for(self.other_holder());
                 None
             }
@@ -453,7 +468,8 @@ impl LeaderElector {
         match self.unless_needless(renewed.map(Some)) {
             Ok(begun) => RenewResult::Done(begun.unwrap_or(now)),
             Err(error) => {
-                warn!(lease = self.name, %error, "cannot renew the Lease; retrying");
+                let namespace = &self.config.namespace;
+                warn!(lease = self.name, namespace, %error, "cannot renew the Lease; retrying");
                 RenewResult::Failed
             }
         }
@@ -470,7 +486,8 @@ impl LeaderElector {
             if !std::mem::take(&mut sure)
                 && let Err(error) = self.read().await
             {
-                warn!(lease = self.name, %error, "cannot release the Lease");
+                let namespace = &self.config.namespace;
+                warn!(lease = self.name, namespace, %error, "cannot release the Lease");
                 continue;
             }
             let Some(record) = self.election.release_record(clock::now()) else {
@@ -478,10 +495,17 @@ impl LeaderElector {
             };
             match self.write(record).await {
                 Ok(_) => {
-                    info!(lease = self.name, "released the Lease");
+                    info!(
+                        lease = self.name,
+                        namespace = self.config.namespace,
+                        "released the Lease"
+                    );
                     return;
                 }
-                Err(error) => warn!(lease = self.name, %error, "cannot release the Lease"),
+                Err(error) => {
+                    let namespace = &self.config.namespace;
+                    warn!(lease = self.name, namespace, %error, "cannot release the Lease");
+                }
             }
         }
     }
@@ -545,11 +569,11 @@ impl LeaderElector {
 
     /// Takes back the error about a Lease that nobody can hold: its namespace is gone, and who held it went with it; or a former
     /// release, which has this process's permissions, may not renew it either. That is so at once for who holds the Lease, and after
-    /// one duration for who does not.
+    /// one duration for who does not: the longest one that is known.
     fn unless_needless<T: Default>(&mut self, asked: Result<T, ApiError>) -> Result<T, ApiError> {
         let Err(error) = &asked else { return asked };
         let of_namespace = format!("namespaces \"{}\" not found", self.config.namespace);
-        let is_gone = error.message.contains(&of_namespace) || error.message.contains("because it is being terminated");
+        let is_gone = error.message.contains(&of_namespace) || error.message.contains(IS_TERMINATED);
         let is_needless = match self.member {
             Membership::Alone | Membership::Own => false,
             Membership::Extra => is_gone,
@@ -560,8 +584,15 @@ impl LeaderElector {
             return asked;
         }
         let since = *self.useless_since.get_or_insert_with(Instant::now);
-        let is_over = self.holds() || since.elapsed() >= self.config.timing.lease_duration;
-        if is_over { Ok(T::default()) } else { asked }
+        let known = self.election.known().map(|known| known.record.duration());
+        let duration = self.config.timing.lease_duration.max(known.unwrap_or_default());
+        if !self.holds() && since.elapsed() < duration {
+            return asked;
+        }
+        // There is nothing to renew, and nothing that a permission would be needed for.
+        self.display.health.remove();
+        self.clear_permission_error();
+        Ok(T::default())
     }
 
     /// What the next request is sent by. While the Lease is held, it may take half of what is left until the renew deadline, so that
@@ -576,16 +607,20 @@ impl LeaderElector {
 
     /// An error about a permission says which one is missing, and shows it.
     fn with_permission(&self, error: ApiError) -> ApiError {
-        if !error.is_forbidden() || self.member == Membership::Former {
+        if !error.is_forbidden() || self.member == Membership::Former || error.message.contains(IS_TERMINATED) {
             return error;
         }
         let (namespace, name) = (&self.config.namespace, &self.name);
-        let message = format!(
+        let mut message = format!(
             "the operator may not work with Lease {namespace}/{name}: {error}; its ServiceAccount needs, by a Role in \
              namespace {namespace}, apiGroups [coordination.k8s.io], resources [leases], verbs [get, list, watch, create, \
              update]; the chart creates it for its own namespace and for each that leaderElection.namespace or \
              leaderElection.sidecarNamespaces of an entry of attacherConfigs, or of the config of one of drivers, names"
         );
+        if self.member == Membership::Extra {
+            let mend = format!("; if namespace {namespace} was deleted, remove it from spec.leaderElection");
+            message.push_str(&mend);
+        }
         self.permission_error.send_if_modified(|known| {
             let differs = known.as_deref() != Some(&*message);
             if differs {

@@ -1,11 +1,17 @@
 //! The candidates for the operator's own Lease and for those of sidecars, as one: it leads while all are held.
 //!
-//! The own Lease is acquired first, so that of several replicas one alone competes for the others. When it is lost, the others are
-//! released as soon as no call can run any more. Nobody takes them before the own one again; but each replica creates them when they
-//! are not there, so that their first duration passes meanwhile.
+//! They are acquired one after the other, the own one first, so that of several replicas one alone competes for the others. Those are in
+//! the order of the spec, which is the same for everybody, so that no two wait for each other's. When a Lease is lost, those after it are
+//! released as soon as no call can run any more.
+//!
+//! Others do not keep to that order: an operator in another namespace, which has another own Lease, and a former release. So who waits for
+//! long for a Lease that such a replica holds gives the own one back until that is free, as that replica may wait for it.
 
-use futures::future::{join_all, select_all};
+use std::time::Duration;
+
+use futures::future::{join_all, pending, select_all};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
 
@@ -19,6 +25,7 @@ use crate::telemetry::Metrics;
 
 /// A candidate at work.
 struct Member {
+    namespace: String,
     commands: watch::Sender<ElectorCommand>,
     state: watch::Receiver<LeaderState>,
     task: AbortOnDropHandle<()>,
@@ -31,6 +38,12 @@ pub(super) struct LeaseGroup {
     display: Display,
     /// The terms of the members and the time in which all last, while that was shown last.
     term: Option<(Vec<Term>, Term)>,
+    /// From when on the own Lease is left to others, while a replica holds another one without it.
+    yields_at: Option<Instant>,
+    /// Whether it is left to others.
+    yields: bool,
+    /// How long Leases last.
+    duration: Duration,
 }
 
 impl Member {
@@ -45,6 +58,13 @@ impl Member {
 
     fn competes(&self) -> bool {
         self.state.borrow().competes()
+    }
+
+    /// The replica that holds it, if another does.
+    fn replica(&self) -> Option<String> {
+        let state = self.state.borrow();
+        let replica = state.holder().filter(|holder| holder.reports);
+        replica.map(|holder| holder.identity.clone())
     }
 }
 
@@ -72,6 +92,7 @@ impl LeaseGroup {
             let config = config.in_namespace(namespace);
             let elector = LeaderElector::new(config, lease.to_owned(), metrics.clone(), membership, state, error);
             Member {
+                namespace: namespace.to_owned(),
                 commands,
                 state: seen,
                 task: AbortOnDropHandle::new(schedule::spawn(elector.run(commanded))),
@@ -85,6 +106,9 @@ impl LeaseGroup {
                 .collect(),
             display,
             term: None,
+            yields_at: None,
+            yields: false,
+            duration: config.timing.lease_duration,
         }
     }
 
@@ -99,13 +123,19 @@ impl LeaseGroup {
             if command == ElectorCommand::Stop {
                 break;
             }
-            self.own.command(command);
-            let over = self.command_others(command);
+            let over = self.command_members(command);
             self.show(command);
             let ended = async {
                 match over {
                     Some(term) => term.over().await,
-                    None => std::future::pending().await,
+                    None => pending().await,
+                }
+            };
+            let yields_at = self.yields_at.filter(|_| !self.yields);
+            let yields = async {
+                match yields_at {
+                    Some(at) => sleep_until(at).await,
+                    None => pending().await,
                 }
             };
             let members = std::iter::once(&mut self.own).chain(&mut self.others);
@@ -113,34 +143,78 @@ impl LeaseGroup {
             tokio::select! {
                 biased;
                 changed = commands.changed() => if changed.is_err() {
-                    break;
+                    return;
                 },
                 (alive, ..) = changed => if alive.is_err() {
-                    break;
+                    return;
                 },
                 () = ended => {}
+                () = yields => {}
             }
         }
         self.stop().await;
     }
 
-    /// Gives the candidates for the other Leases their commands. As long as a call may still run without the own Lease, they hold theirs:
-    /// answers with the term after whose end they release them.
-    fn command_others(&self, command: ElectorCommand) -> Option<Term> {
+    /// Gives the candidates their commands. As long as a call may still run without one of the Leases, they keep the others: answers with
+    /// the term after whose end they release them.
+    fn command_members(&mut self, command: ElectorCommand) -> Option<Term> {
+        if command != ElectorCommand::Acquire {
+            (self.yields_at, self.yields) = (None, false);
+            self.members().for_each(|member| member.command(command));
+            return None;
+        }
         let may_run = self.term.as_ref().map(|(_, term)| term).filter(|term| term.may_run());
-        let next = match (command, may_run) {
-            (ElectorCommand::Acquire, _) if self.own.term().is_some() => ElectorCommand::Acquire,
-            (ElectorCommand::Acquire, Some(term)) => return Some(term.clone()),
-            (ElectorCommand::Acquire, None) => ElectorCommand::Prepare,
-            (command, _) => command,
+        if let Some(term) = may_run
+            && self.members().any(|member| member.term().is_none())
+        {
+            return Some(term.clone());
+        }
+        self.look_for_rivals();
+        self.own
+            .command(if self.yields { ElectorCommand::Observe } else { command });
+        let mut next = if !self.yields && self.own.term().is_some() {
+            command
+        } else {
+            ElectorCommand::Observe
         };
         for member in &self.others {
             member.command(next);
+            if next == ElectorCommand::Acquire && member.term().is_none() {
+                // Those after it are created meanwhile, so that their first duration passes.
+                next = ElectorCommand::Prepare;
+            }
         }
         None
     }
 
-    /// Shows the state of the first Lease that is not held; that of the own one when all are.
+    /// Leaves the own Lease to others when a replica that does not hold it has held another one for one to two durations. For longer than
+    /// one, as a replica that has ended is seen to hold what it did not release; and not always for the same time, as two may yield to each
+    /// other.
+    fn look_for_rivals(&mut self) {
+        let leader = self.own.replica();
+        let is_rival = |member: &&Member| {
+            member
+                .replica()
+                .is_some_and(|replica| leader.as_ref() != Some(&replica))
+        };
+        let Some(rival) = self.others.iter().find(is_rival) else {
+            (self.yields_at, self.yields) = (None, false);
+            return;
+        };
+        let (now, duration) = (Instant::now(), self.duration);
+        let yields_at = || now + duration.mul_f64(1.0 + fastrand::f64());
+        let yields = *self.yields_at.get_or_insert_with(yields_at) <= now;
+        if yields && !self.yields {
+            let (lease, namespace) = (&self.display.lease, &rival.namespace);
+            info!(
+                lease,
+                namespace, "another replica holds this Lease and may wait for ours, which is left to it"
+            );
+        }
+        self.yields = yields;
+    }
+
+    /// Shows the state of the Lease that is in the way: the first one that is not held, or that for which the own one was given back.
     fn show(&mut self, command: ElectorCommand) {
         if command != ElectorCommand::Acquire && self.members().any(Member::competes) {
             return;
@@ -158,14 +232,28 @@ impl LeaseGroup {
             self.term = Some((terms, term.clone()));
             return self.display.show(LeaderState::Leading(term));
         }
-        let lacking = self.members().find(|member| member.term().is_none());
-        let Some(state) = lacking.map(|member| member.state.borrow().clone()) else {
-            return;
-        };
-        let state = match state {
-            LeaderState::Observing { holder } if command == ElectorCommand::Acquire => LeaderState::Waiting { holder },
-            LeaderState::Unknown if command == ElectorCommand::Acquire => LeaderState::Waiting { holder: None },
-            state => state,
+        let rival = self
+            .others
+            .iter()
+            .find(|member| self.yields && member.replica().is_some());
+        let lacking = rival.or_else(|| self.members().find(|member| member.term().is_none()));
+        let Some(lacking) = lacking else { return };
+        let state = lacking.state.borrow().clone();
+        let waits = matches!(
+            state,
+            LeaderState::Unknown | LeaderState::Observing { .. } | LeaderState::Waiting { .. }
+        );
+        let state = if command != ElectorCommand::Acquire || !waits {
+            state
+        } else if self.own.term().is_some() {
+            LeaderState::OwnHeld {
+                namespace: lacking.namespace.clone(),
+                holder: state.holder().cloned(),
+            }
+        } else {
+            LeaderState::Waiting {
+                holder: state.holder().cloned(),
+            }
         };
         if command != ElectorCommand::Acquire {
             self.display.forget();
@@ -173,15 +261,13 @@ impl LeaseGroup {
         self.display.show(state);
     }
 
-    /// Releases the Leases of sidecars, then the own one.
+    /// Releases all Leases at once: no call runs any more.
     async fn stop(&mut self) {
-        for members in [self.others.iter_mut().collect::<Vec<_>>(), vec![&mut self.own]] {
-            let ended = members.into_iter().map(|member| {
-                member.command(ElectorCommand::Stop);
-                &mut member.task
-            });
-            let _ended = join_all(ended).await;
-        }
+        let ended = std::iter::once(&mut self.own).chain(&mut self.others).map(|member| {
+            member.command(ElectorCommand::Stop);
+            &mut member.task
+        });
+        let _ended = join_all(ended).await;
         self.display.forget();
     }
 }

@@ -9,6 +9,8 @@ use super::term::Term;
 pub struct LeaseHolder {
     /// Its name, as the Lease has it.
     pub identity: String,
+    /// Namespace of the Lease.
+    pub namespace: String,
     /// Whether it is a replica that writes the status of the AttacherConfig.
     pub reports: bool,
     /// Whether it is another process of our own name, which has taken the Lease from us.
@@ -30,6 +32,13 @@ pub enum LeaderState {
         /// Who holds it.
         holder: Option<LeaseHolder>,
     },
+    /// It holds the own Lease, so that no other replica here competes, and waits for one of the others.
+    OwnHeld {
+        /// Namespace of the Lease that is waited for.
+        namespace: String,
+        /// Who holds that.
+        holder: Option<LeaseHolder>,
+    },
     /// It holds the Lease, in this term.
     Leading(Term),
     /// It did hold the Lease and can no longer be sure of it. Nobody else takes it before `until`.
@@ -43,6 +52,22 @@ impl LeaderState {
     /// Whether the candidate competes for the Lease, or holds it.
     pub(super) fn competes(&self) -> bool {
         !matches!(self, Self::Unknown | Self::Observing { .. })
+    }
+
+    /// Who holds the Lease that is watched or waited for, if another does.
+    pub fn holder(&self) -> Option<&LeaseHolder> {
+        match self {
+            Self::Observing { holder } | Self::Waiting { holder } | Self::OwnHeld { holder, .. } => holder.as_ref(),
+            Self::Unknown | Self::Leading(_) | Self::Lost { .. } => None,
+        }
+    }
+
+    /// Namespace of the Lease that is waited for, if that is known.
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::OwnHeld { namespace, .. } => Some(namespace),
+            _ => self.holder().map(|holder| &*holder.namespace),
+        }
     }
 
     /// The term in which the Lease is held; none when it is not, or not surely.
@@ -77,4 +102,11 @@ pub(super) enum Membership {
     Extra,
     /// One for the Lease of a former release, which has the operator's own permissions.
     Former,
+}
+
+impl Membership {
+    /// Whether it competes with the other replicas: the Leases of sidecars are acquired by the replica that holds the own one.
+    pub(super) fn is_own(self) -> bool {
+        matches!(self, Self::Alone | Self::Own)
+    }
 }

@@ -18,7 +18,7 @@ pub(super) const LEASE: &str = "external-attacher-leader-d";
 pub(super) struct World {
     pub server: ApiServer,
     pub metrics: Metrics,
-    health: LeaseHealth,
+    pub health: LeaseHealth,
     pub clock: ShiftedClock,
 }
 
@@ -130,6 +130,7 @@ async fn one_that_resigns_is_succeeded_by_the_next_look_of_another() {
         LeaderState::Waiting {
             holder: Some(LeaseHolder {
                 identity: "a".to_owned(),
+                namespace: NAMESPACE.to_owned(),
                 reports: true,
                 namesake: false,
             })
@@ -249,6 +250,7 @@ async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
     let sees = async |identity: Option<&str>, reports| {
         let holder = identity.map(|identity| LeaseHolder {
             identity: identity.to_owned(),
+            namespace: NAMESPACE.to_owned(),
             reports,
             namesake: false,
         });

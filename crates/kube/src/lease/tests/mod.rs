@@ -1,5 +1,6 @@
 mod candidate;
 mod connection;
+mod deadlock;
 mod deleted;
 mod election;
 mod record;

@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout};
 use super::candidate::{LEASE, World, leads, not_leading, pass};
 use super::seconds;
 use crate::lease::{LeaderElectionHandle, LeaderState, LeaseHolder};
+use csi_attacher_testbed::lease_server::NAMESPACE;
 
 #[tokio::test(start_paused = true)]
 async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_others() {
@@ -101,6 +102,7 @@ async fn of_two_processes_of_one_name_at_most_one_leads() {
     assert!(metrics.lines().any(|line| line == counted), "{metrics}");
     let holder = Some(LeaseHolder {
         identity: "a".to_owned(),
+        namespace: NAMESPACE.to_owned(),
         reports: false,
         namesake: true,
     });

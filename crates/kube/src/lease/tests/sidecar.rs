@@ -39,10 +39,15 @@ async fn nobody_serves_beside_a_sidecar_that_renews_its_lease() {
     }
     let holder = Some(LeaseHolder {
         identity: "sidecar".to_owned(),
+        namespace: NAMESPACE.to_owned(),
         reports: false,
         namesake: false,
     });
-    assert_eq!(replica.state(), LeaderState::Waiting { holder }, "and shows for whom");
+    let state = LeaderState::OwnHeld {
+        namespace: NAMESPACE.to_owned(),
+        holder,
+    };
+    assert_eq!(replica.state(), state, "and shows for whom");
     sidecar.release_and_stop().await;
     let released = Instant::now();
     leads(&replica).await;
@@ -60,16 +65,71 @@ async fn nobody_serves_beside_a_sidecar_that_renews_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_no_sidecar_is_all_leases_are_waited_for_together() {
+async fn of_two_replicas_that_wait_for_a_sidecar_the_other_one_shows_the_first() {
+    let world = world();
+    let sidecar = world.candidate("sidecar");
+    leads(&sidecar).await;
+    let first = replica(&world, "a");
+    pass(seconds(1)).await;
+    let second = replica(&world, "b");
+    pass(seconds(60)).await;
+    let held = |state: LeaderState| matches!(state, LeaderState::OwnHeld { namespace, .. } if namespace == NAMESPACE);
+    assert!(held(first.state()), "{:?}", first.state());
+    let holder = Some(LeaseHolder {
+        identity: "a".to_owned(),
+        namespace: OWN.to_owned(),
+        reports: true,
+        namesake: false,
+    });
+    assert_eq!(second.state(), LeaderState::Waiting { holder });
+}
+
+/// A former release takes what it finds in the namespace of a sidecar for the Lease of one, and waits for it: a standby of this release
+/// leaves nothing there.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_hold_the_own_lease_creates_no_other_one() {
     let world = World::with(ApiServer::default());
-    let began = Instant::now();
+    world.server.release_in(OWN);
+    let former = world.election("former").in_namespace(OWN);
+    let former = LeaderElectionHandle::start(former, LEASE.to_owned(), world.metrics.clone());
+    leads(&former).await;
     let replica = replica(&world, "a");
-    pass(seconds(2)).await;
-    for namespace in [OWN, NAMESPACE] {
-        assert_eq!(world.server.holder_in(namespace).as_deref(), Some(NEW_LEASE_HOLDER));
-    }
+    pass(seconds(60)).await;
+    assert!(world.server.lease().is_none());
+    former.release_and_stop().await;
+    // It is the creator of the other one, and waits for that.
+    let began = Instant::now();
+    pass(seconds(10)).await;
+    assert_eq!(world.server.holder().as_deref(), Some(NEW_LEASE_HOLDER));
     leads(&replica).await;
-    assert!(began.elapsed() <= seconds(20), "{:?}", began.elapsed());
+    assert!(began.elapsed() <= seconds(28), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leases_of_sidecars_do_not_slow_a_hand_over_down() {
+    let world = world();
+    let election = world.election("a").in_namespace(OWN);
+    let election = election.holding(&[NAMESPACE.to_owned()]);
+    election.shared.shares.observe_other();
+    let shares = election.shared.shares.clone();
+    let _another = shares.acquire(seconds(5), Instant::now());
+    let began = Instant::now();
+    let replica = LeaderElectionHandle::start(election, LEASE.to_owned(), world.metrics.clone());
+    leads(&replica).await;
+    // One pause, for the own Lease, of at most a fifth of the longest.
+    assert!(began.elapsed() <= Duration::from_millis(102), "{:?}", began.elapsed());
+    // They count as one.
+    let longest = shares.acquire(seconds(5), began).pause_ends.duration_since(began);
+    assert!(longest <= Duration::from_millis(167), "{longest:?}");
+    // All are released at once.
+    world.server.set_slow(seconds(4));
+    let began = Instant::now();
+    replica.release_and_stop().await;
+    assert!(began.elapsed() <= seconds(5), "{:?}", began.elapsed());
+    assert_eq!(
+        (world.server.holder_in(OWN), world.server.holder_in(NAMESPACE)),
+        (None, None)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,6 +199,7 @@ async fn a_namespace_that_is_gone_has_no_sidecar() {
     world.server.0.lock().gone.insert(NAMESPACE.to_owned());
     pass(seconds(60)).await;
     assert!(first.is_leader() && first.term() == term);
+    assert_eq!(world.health.check(Instant::now()), Ok(()), "there is nothing to renew");
     first.release_and_stop().await;
     // Who did not hold it waits for one duration.
     let began = Instant::now();
@@ -157,6 +218,41 @@ async fn a_namespace_without_permission_is_said() {
     assert!(!replica.is_leader());
     let error = replica.permission_error().unwrap();
     assert!(error.contains(&format!("Lease {NAMESPACE}/{LEASE}")), "{error}");
+}
+
+/// With a namespace goes the Role that permits to look at its Leases, so that the API server does not say that it is gone.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_gone_with_its_role_is_to_be_taken_off_the_list() {
+    let world = world();
+    let replica = replica(&world, "a");
+    leads(&replica).await;
+    world.server.remove();
+    world.server.0.lock().gone.insert(NAMESPACE.to_owned());
+    world.server.0.lock().forbidden.insert(NAMESPACE.to_owned());
+    not_leading(&replica).await;
+    pass(seconds(60)).await;
+    assert!(!replica.is_leader(), "a sidecar may be there as well");
+    let error = replica.permission_error().unwrap();
+    let mend = format!("if namespace {NAMESPACE} was deleted, remove it from spec.leaderElection");
+    assert!(error.ends_with(&mend), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_being_terminated_lacks_no_permission() {
+    let world = world();
+    world.server.remove();
+    world.server.0.lock().terminating.insert(NAMESPACE.to_owned());
+    let began = Instant::now();
+    let replica = replica(&world, "a");
+    while !replica.is_leader() {
+        assert_eq!(replica.permission_error(), None);
+        pass(Duration::from_millis(100)).await;
+        assert!(began.elapsed() <= seconds(25), "it waits for ever");
+    }
+    assert!(began.elapsed() >= seconds(15));
+    pass(seconds(60)).await;
+    assert!(replica.is_leader());
+    assert_eq!(world.health.check(Instant::now()), Ok(()));
 }
 
 /// A replica of this release, after one that worked under the Lease in [`NAMESPACE`].
