@@ -194,15 +194,20 @@ impl LeaseWorld {
                 self.step(state, found, label, |world, state| world.write(state, number, lease));
             }
         }
-        let over = !self.may_run(state, number) || self.setting.flaw == LeaseFlaw::GivesUpEarly;
-        let has_it = !self.left(state, number, SIDECAR, timings().lease_duration).is_zero();
-        if self.needs(replica, OWN) && !self.holds(state, number, OWN) && over && has_it {
-            self.step(
-                state,
-                found,
-                || format!("r{number} has lost the own Lease, and gives the sidecar's Lease up"),
-                |world, state| world.give_up(state, number),
-            );
+        for (lease, other) in [(SIDECAR, OWN), (OWN, SIDECAR)] {
+            let is_early = lease == SIDECAR && self.setting.flaw == LeaseFlaw::GivesUpEarly;
+            let over = !self.may_run(state, number) || is_early;
+            let has_it = !self.left(state, number, lease, timings().lease_duration).is_zero();
+            let lacks = self.needs(replica, other) && !self.holds(state, number, other);
+            if self.needs(replica, lease) && lacks && over && has_it {
+                let (lease_name, other) = (LEASES[lease], LEASES[other]);
+                self.step(
+                    state,
+                    found,
+                    || format!("r{number} does not hold {other}, and gives {lease_name} up"),
+                    |world, state| world.give_up(state, number, lease),
+                );
+            }
         }
         if replica.listed != state.listed {
             self.step(
@@ -383,14 +388,14 @@ impl LeaseWorld {
         }
     }
 
-    /// As the group does with the other Leases when the own one is lost.
-    fn give_up(&mut self, state: &mut LeaseState, number: usize) {
-        self.release(state, number, SIDECAR);
-        let candidate = &mut state.replicas[number].candidates[SIDECAR];
+    /// As the group does with the other Leases when the own one is lost, and with the own one when another replica holds another one.
+    fn give_up(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
+        self.release(state, number, lease);
+        let candidate = &mut state.replicas[number].candidates[lease];
         candidate.request = None;
         // What it has of its calls still runs.
         candidate.term.take_if(|_| self.setting.flaw != LeaseFlaw::GivesUpEarly);
-        self.change(state, number, SIDECAR, |election| {
+        self.change(state, number, lease, |election| {
             election.withdraw();
             election.stand();
         });
