@@ -16,19 +16,27 @@
 
 {{/* What the Deployment selects its pods by. It cannot be changed later. */}}
 {{- define "csi-attacher-operator.selector" -}}
-app.kubernetes.io/name: {{ include "csi-attacher-operator.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "csi-attacher-operator.name" . | toYaml }}
+app.kubernetes.io/instance: {{ .Release.Name | toYaml }}
 {{- end }}
 
 {{/* Labels of all objects. */}}
 {{- define "csi-attacher-operator.labels" -}}
-{{ include "csi-attacher-operator.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{- include "csi-attacher-operator.labelsAnd" (list . dict) }}
 {{- end }}
+
+{{/* The same and those of one object, each key once: first what selectors name, then those of the object, then commonLabels. */}}
+{{- define "csi-attacher-operator.labelsAnd" -}}
+{{- $root := first . }}
+{{- $chart := dict "app.kubernetes.io/version" $root.Chart.AppVersion "app.kubernetes.io/managed-by" $root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name ($root.Chart.Version | replace "+" "_")) }}
+{{- $labels := dict }}
+{{- range list $chart $root.Values.commonLabels (last .) (include "csi-attacher-operator.selector" $root | fromYaml) }}
+{{- range $key, $value := . }}
+{{- $_ := set $labels $key $value }}
+{{- end }}
+{{- end }}
+{{- toYaml $labels }}
 {{- end }}
 
 {{- define "csi-attacher-operator.serviceAccountName" -}}
@@ -42,8 +50,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{/* subjects of all bindings */}}
 {{- define "csi-attacher-operator.subjects" -}}
 - kind: ServiceAccount
-  name: {{ include "csi-attacher-operator.serviceAccountName" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "csi-attacher-operator.serviceAccountName" . | toYaml }}
+  namespace: {{ .Release.Namespace | toYaml }}
 {{- end }}
 
 {{- define "csi-attacher-operator.image" -}}
@@ -163,6 +171,11 @@ the release AttacherConfigs that do not come from the values have theirs.
 {{- toYaml $namespaces }}
 {{- end }}
 
+{{/* A value as the text of a variable. Helm reads whole numbers of a million and more as 1e+06. */}}
+{{- define "csi-attacher-operator.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+
 {{/* Variables of the operator for traces. */}}
 {{- define "csi-attacher-operator.otel" -}}
 {{- $folder := "/etc/otel" }}
@@ -179,13 +192,15 @@ the release AttacherConfigs that do not come from the values have theirs.
   "OTEL_TRACES_SAMPLER_ARG" .samplerArg "OTEL_SERVICE_NAME" .serviceName }}
 {{- range $name, $value := $plain }}
 {{- if $value }}
-{{- $_ := set $variables $name ($value | toString) }}
+{{- $_ := set $variables $name (include "csi-attacher-operator.text" $value) }}
 {{- end }}
 {{- end }}
 {{- with .resourceAttributes }}
 {{- $pairs := list }}
 {{- range $key, $value := . }}
-{{- $pairs = append $pairs (printf "%s=%s" $key ($value | toString)) }}
+{{- /* Percent-encoded, where a space is no plus. */}}
+{{- $text := include "csi-attacher-operator.text" $value | urlquery | replace "+" "%20" }}
+{{- $pairs = append $pairs (printf "%s=%s" ($key | urlquery | replace "+" "%20") $text) }}
 {{- end }}
 {{- $_ := set $variables "OTEL_RESOURCE_ATTRIBUTES" (join "," $pairs) }}
 {{- end }}
@@ -324,7 +339,9 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- if .first }}
 {{- $_ := set $own "restartPolicy" "Always" }}
 {{- end }}
-{{- merge $own (pick .driver.livenessProbe "image" "imagePullPolicy" "resources" "securityContext") (dict "securityContext" .root.Values.containerSecurityContext) | toYaml }}
+{{- $probe := pick .driver.livenessProbe "image" "imagePullPolicy" "resources" "securityContext" }}
+{{- $default := pick (dict "securityContext" .root.Values.containerSecurityContext) (hasKey $probe "securityContext" | ternary "" "securityContext") }}
+{{- merge $own $probe $default | toYaml }}
 {{- end }}
 
 {{/* The containers of drivers that start before the operator, or of those that do not, as `first` says. */}}
@@ -351,8 +368,9 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- end }}
 {{- $_ := set $settings "livenessProbe" $probe }}
 {{- end }}
-- name: {{ $name }}
-  {{- merge $settings (omit $driver.container "name") (dict "securityContext" $root.Values.containerSecurityContext) | toYaml | nindent 2 }}
+{{- $default := pick (dict "securityContext" $root.Values.containerSecurityContext) (hasKey $driver.container "securityContext" | ternary "" "securityContext") }}
+- name: {{ $name | toYaml }}
+  {{- merge $settings (omit $driver.container "name") $default | toYaml | nindent 2 }}
 {{- if $driver.livenessProbe }}
 - name: probe-{{ $name }}
   {{- include "csi-attacher-operator.probeContainer" (dict "root" $root "name" $name "driver" $driver "port" $port "first" $first) | nindent 2 }}
