@@ -59,6 +59,8 @@ impl Default for ScannerSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredDriver {
     pub driver: String,
+    /// Whether this replica reports on the driver: it leads it, or nobody does.
+    pub reports: bool,
     pub name: String,
     pub uid: String,
 }
@@ -313,7 +315,9 @@ impl FindingsScanner {
     /// Reports kinds of findings that begin or end, as a count: by an Event on the AttacherConfig, or in the log.
     fn report_counts(&self, driver: &Arc<str>, before: &FindingsSummary, summary: &FindingsSummary, now: Timestamp) {
         let configs = self.insights.configs().unwrap_or_default();
-        let config = configs.iter().find(|config| config.driver == **driver);
+        let config = configs
+            .iter()
+            .find(|config| config.reports && config.driver == **driver);
         for kind in FindingKind::ALL {
             match (before.count(*kind), summary.count(*kind)) {
                 (0, count) if count > 0 => {

@@ -7,7 +7,7 @@ use super::backend::Pair;
 use super::cluster::{Kind, is_deleting, text};
 use super::invariants::{
     ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, DETACHED_AND_GONE, NO_BUSY_LOOP,
-    NO_FORGOTTEN_WAIT, NOTHING_LEFT, TAKEN_BACK, VOLUME_GOES,
+    NO_FORGOTTEN_WAIT, NO_LIST_FOR_A_STALL, NOTHING_LEFT, TAKEN_BACK, VOLUME_GOES,
 };
 use super::objects::{
     claim_of, disk_handle, disk_of, driver_of, is_held, is_held_by, is_protected, node_id, owner, volume_of,
@@ -69,6 +69,11 @@ pub fn everything_is_settled(state: &mut State) {
         state.journal.violated(NOTHING_LEFT, || pair);
     }
     undone(state, &attachments);
+    // Three kinds, by one process.
+    if state.scenario.steady_watches && state.lists > 3 {
+        let lists = state.lists;
+        state.journal.violated(NO_LIST_FOR_A_STALL, || format!("{lists} lists"));
+    }
 }
 
 fn settled_attachment(state: &mut State, attachment: &Value) {
@@ -134,7 +139,7 @@ fn has_drifted(state: &State, attachment: &Value) -> bool {
 }
 
 /// Whether the Secret of a disk can be had, if it needs one.
-fn has_secret(state: &State, disk: &Disk) -> bool {
+pub fn has_secret(state: &State, disk: &Disk) -> bool {
     match disk.secret {
         Secret::None => true,
         Secret::Own => state.cluster.has(Kind::Secret, &secrets::key_of(disk)),
@@ -159,7 +164,7 @@ fn shared(state: &State, attachment: &Value) -> bool {
     })
 }
 
-fn attachable(state: &State, attachment: &Value, disk: Option<&Disk>) -> bool {
+pub fn attachable(state: &State, attachment: &Value, disk: Option<&Disk>) -> bool {
     let Some(disk) = disk else { return false };
     let volume = state.cluster.get(Kind::Volume, &disk.name);
     if driver_of(attachment) != Some(disk.driver) {
