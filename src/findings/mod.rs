@@ -212,7 +212,7 @@ impl FindingsScanner {
         }
     }
 
-    /// Reads the CSIDrivers that are due, one after the other; true when one has changed.
+    /// Reads the CSIDrivers that are due, one after the other, until one is not answered; true when one has changed.
     async fn read_csi_drivers(&mut self) -> bool {
         let mut learned = false;
         let soon = FINDING_INTERVAL
@@ -227,6 +227,8 @@ impl FindingsScanner {
                 .get::<CsiDriverWire>(&**name, None, &Span::disabled())
                 .await;
             let answer = answer.map(CsiDriver::from);
+            // Where the API server does not answer, the others would wait as long, and so would what is found.
+            let unanswered = answer.as_ref().is_err_and(|error| error.status.is_none());
             if let Err(error) = &answer {
                 match error.kind {
                     ApiErrorKind::NotFound => {}
@@ -238,6 +240,9 @@ impl FindingsScanner {
                 }
             }
             learned |= driver.known.update(answer, soon, Instant::now());
+            if unanswered {
+                break;
+            }
         }
         learned
     }
