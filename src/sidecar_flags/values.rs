@@ -72,10 +72,11 @@ fn decimal(text: &str) -> Result<Cow<'_, str>, ValueError> {
     let digits = text.trim_start_matches(['+', '-']);
     let sign = &text[..text.len() - digits.len()];
     let lower = digits.to_ascii_lowercase();
-    let prefixes = [("0x", 16), ("0b", 2), ("0o", 8), ("0", 8)];
-    let prefixed = prefixes
+    let bases = [("0x", 16), ("0b", 2), ("0o", 8), ("0", 8)];
+    let prefixed = bases
         .iter()
-        .find_map(|(prefix, radix)| Some((lower.strip_prefix(prefix)?, *radix)));
+        .find_map(|(prefix, radix)| Some((lower.strip_prefix(prefix)?, *radix)))
+        .filter(|_| lower != "0");
     // After a prefix an underscore may be first.
     let (rest, radix) = prefixed.map_or((&*lower, 10), |(rest, radix)| {
         (rest.strip_prefix('_').unwrap_or(rest), radix)
