@@ -330,6 +330,26 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- end }}
 {{- end }}
 
+{{/* The security context of a driver's container: its own fields, which may be false, and those of containerSecurityContext that it does
+not set. Kubernetes refuses a container that must not escalate and is privileged or has CAP_SYS_ADMIN. */}}
+{{- define "csi-attacher-operator.containerSecurity" -}}
+{{- $own := (last .).securityContext | default dict }}
+{{- $default := (first .).Values.containerSecurityContext | default dict }}
+{{- $added := dig "capabilities" "add" list $own }}
+{{- if $own.privileged }}
+{{- $default = omit $default "allowPrivilegeEscalation" "capabilities" }}
+{{- else if or (has "SYS_ADMIN" $added) (has "CAP_SYS_ADMIN" $added) }}
+{{- $default = omit $default "allowPrivilegeEscalation" }}
+{{- end }}
+{{- $all := deepCopy $own }}
+{{- range $key, $value := $default }}
+{{- if not (hasKey $own $key) }}
+{{- $_ := set $all $key $value }}
+{{- end }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
+
 {{/* The container that answers the liveness probe of a driver, by asking its plugin. */}}
 {{- define "csi-attacher-operator.probeContainer" -}}
 {{- $socket := printf "/csi/%s/%s" .name (.driver.socket | default "csi.sock") }}
@@ -339,9 +359,8 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- if .first }}
 {{- $_ := set $own "restartPolicy" "Always" }}
 {{- end }}
-{{- $probe := pick .driver.livenessProbe "image" "imagePullPolicy" "resources" "securityContext" }}
-{{- $default := pick (dict "securityContext" .root.Values.containerSecurityContext) (hasKey $probe "securityContext" | ternary "" "securityContext") }}
-{{- merge $own $probe $default | toYaml }}
+{{- $_ := set $own "securityContext" (include "csi-attacher-operator.containerSecurity" (list .root .driver.livenessProbe) | fromYaml) }}
+{{- merge $own (pick .driver.livenessProbe "image" "imagePullPolicy" "resources") | toYaml }}
 {{- end }}
 
 {{/* The containers of drivers that start before the operator, or of those that do not, as `first` says. */}}
@@ -368,9 +387,9 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- end }}
 {{- $_ := set $settings "livenessProbe" $probe }}
 {{- end }}
-{{- $default := pick (dict "securityContext" $root.Values.containerSecurityContext) (hasKey $driver.container "securityContext" | ternary "" "securityContext") }}
+{{- $_ := set $settings "securityContext" (include "csi-attacher-operator.containerSecurity" (list $root $driver.container) | fromYaml) }}
 - name: {{ $name | toYaml }}
-  {{- merge $settings (omit $driver.container "name") $default | toYaml | nindent 2 }}
+  {{- merge $settings (omit $driver.container "name" "securityContext") | toYaml | nindent 2 }}
 {{- if $driver.livenessProbe }}
 - name: probe-{{ $name }}
   {{- include "csi-attacher-operator.probeContainer" (dict "root" $root "name" $name "driver" $driver "port" $port "first" $first) | nindent 2 }}
