@@ -222,8 +222,8 @@ the release AttacherConfigs that do not come from the values have theirs.
 - name: OTEL_EXPORTER_OTLP_HEADERS
   valueFrom:
     secretKeyRef:
-      name: {{ .name }}
-      key: {{ .key }}
+      name: {{ .name | toYaml }}
+      key: {{ .key | toYaml }}
 {{- end }}
 {{- end }}
 {{- end }}
