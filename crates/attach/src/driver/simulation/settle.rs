@@ -85,7 +85,9 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
         return;
     }
     if is_deleting(attachment) {
-        if is_held(attachment) && secret && !shared(state, attachment) {
+        // What a sidecar attached names no volume. When its PersistentVolume was removed by force, nobody knows which it was.
+        let is_known = claim_of(attachment).is_some() || !state.forced_volumes.contains(volume_of(attachment));
+        if is_held(attachment) && secret && is_known && !shared(state, attachment) {
             state.journal.violated(DETACHED_AND_GONE, || name.to_owned());
         }
         return;
