@@ -151,7 +151,12 @@ pub fn has_secret(state: &State, disk: &Disk) -> bool {
 
 /// Whether another attachment has the same volume attached on the same node; it would lose it.
 fn shared(state: &State, attachment: &Value) -> bool {
-    let Some((pair, owner)) = claim_of(attachment) else {
+    // What a sidecar attached has no claim: the volume is that of its PersistentVolume.
+    let volume = |object: &Value| match claim_of(object) {
+        Some((pair, _)) => Some((pair.driver, pair.volume)),
+        None => disk_handle(state, object).map(|(driver, handle)| (driver, handle.clone())),
+    };
+    let (Some(of), owner_of) = (volume(attachment), owner(attachment)) else {
         return false;
     };
     state.cluster.all(Kind::Attachment).any(|other| {
@@ -159,9 +164,9 @@ fn shared(state: &State, attachment: &Value) -> bool {
             // It may be of the same volume and node.
             return true;
         }
-        let same = claim_of(other).is_some_and(|(claimed, other)| {
-            (claimed.driver, &claimed.volume) == (pair.driver, &pair.volume) && other != owner
-        }) && text(other, "/spec/nodeName") == text(attachment, "/spec/nodeName");
+        let same = volume(other).as_ref() == Some(&of)
+            && owner(other) != owner_of
+            && text(other, "/spec/nodeName") == text(attachment, "/spec/nodeName");
         same && !is_deleting(other) && other["status"]["attached"] == true
     })
 }
