@@ -3,7 +3,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -31,10 +31,6 @@ pub struct Cli {
 impl Cli {
     /// Reads the arguments of the process, or ends it. A variable that is empty counts as not set, as those of OpenTelemetry do.
     pub fn read() -> Self {
-        Self::read_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
-    }
-
-    fn read_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let is_blank = |value: &OsStr| value.to_string_lossy().trim().is_empty();
         let command = Self::command().mut_args(|argument| {
             let variable = argument.get_env().and_then(std::env::var_os);
@@ -43,7 +39,7 @@ impl Cli {
                 _ => argument,
             }
         });
-        Self::from_arg_matches(&command.try_get_matches_from(arguments)?)
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
     }
 }
 

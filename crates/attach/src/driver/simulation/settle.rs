@@ -180,11 +180,7 @@ pub fn attachable(state: &State, attachment: &Value, disk: Option<&Disk>) -> boo
     let Some(id) = node_id(state, disk.driver, text(attachment, "/spec/nodeName")) else {
         return false;
     };
-    let pair = Pair {
-        driver: disk.driver,
-        volume: disk.handle.clone(),
-        node: id.to_owned(),
-    };
+    let pair = Pair::of(disk, id);
     let is_there = disk.inline || volume.is_some_and(|object| !is_deleting(object));
     is_there && !state.backend.is_elsewhere(&pair)
 }

@@ -15,6 +15,7 @@ use super::leases::Rival;
 use super::objects::{claim_of, disk_of, driver_of, is_held_by, node_id, owner, volume_of};
 use super::scenario::Disk;
 use super::settle::{attachable, has_secret};
+use super::stage::take_finalizer;
 use super::world::{Owner, State, World, finalizer};
 use crate::api::names::NODE_ID_ANNOTATION;
 
@@ -54,6 +55,7 @@ async fn lead(world: World, driver: usize, stop: CancellationToken) {
             }
         });
         tokio::select! {
+            biased;
             () = sleep(PERIOD) => {}
             () = stop.cancelled() => {}
         }
@@ -106,11 +108,7 @@ fn attach(state: &mut State, attachment: &Value, disk: &Disk) {
     let Some(id) = node_id(state, disk.driver, node).map(str::to_owned) else {
         return;
     };
-    let pair = Pair {
-        driver: disk.driver,
-        volume: disk.handle.clone(),
-        node: id.clone(),
-    };
+    let pair = Pair::of(disk, &id);
     if is_busy(state, &pair) {
         return;
     }
@@ -185,11 +183,7 @@ fn detach(state: &mut State, attachment: &Value, disk: &Disk) {
     let Some(id) = noted.or_else(|| node_id(state, disk.driver, text(attachment, "/spec/nodeName"))) else {
         return;
     };
-    let pair = Pair {
-        driver: disk.driver,
-        volume: disk.handle.clone(),
-        node: id.to_owned(),
-    };
+    let pair = Pair::of(disk, id);
     let (name, owner) = (text(attachment, "/metadata/name").to_owned(), owner(attachment));
     // It takes a volume from another attachment of the same place, which is its own defect.
     let is_shared = state
@@ -206,7 +200,7 @@ fn detach(state: &mut State, attachment: &Value, disk: &Disk) {
     lose_other_places(state, &pair, &owner);
     state.cluster.edit(Kind::Attachment, &name, |object| {
         object["status"] = json!({"attached": false});
-        unprotect(object, disk.driver);
+        take_finalizer(object, &finalizer(disk.driver));
     });
 }
 
@@ -225,7 +219,7 @@ fn release_volumes(state: &mut State, driver: usize) {
         if !named && !published {
             state
                 .cluster
-                .edit(Kind::Volume, &name, |object| unprotect(object, driver));
+                .edit(Kind::Volume, &name, |object| take_finalizer(object, &finalizer(driver)));
         }
     }
 }
@@ -236,13 +230,4 @@ fn protect(object: &mut Value, driver: usize) {
         all.push(finalizer(driver));
         object["metadata"]["finalizers"] = all.into();
     }
-}
-
-fn unprotect(object: &mut Value, driver: usize) {
-    let ours = finalizer(driver);
-    let left: Vec<String> = finalizers(object)
-        .filter(|entry| *entry != ours)
-        .map(str::to_owned)
-        .collect();
-    object["metadata"]["finalizers"] = left.into();
 }
