@@ -391,10 +391,11 @@ impl LeaseWorld {
     /// As the group does with the other Leases when the own one is lost, and with the own one when another replica holds another one.
     fn give_up(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
         self.release(state, number, lease);
+        let is_early = lease == SIDECAR && self.setting.flaw == LeaseFlaw::GivesUpEarly;
         let candidate = &mut state.replicas[number].candidates[lease];
         candidate.request = None;
-        // What it has of its calls still runs.
-        candidate.term.take_if(|_| self.setting.flaw != LeaseFlaw::GivesUpEarly);
+        // What it has of its calls still runs when it is early.
+        candidate.term.take_if(|_| !is_early);
         self.change(state, number, lease, |election| {
             election.withdraw();
             election.stand();
