@@ -25,13 +25,13 @@ use futures::{Stream, StreamExt};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::pin::pin;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::api::condition::ConditionReason;
 use crate::api::names::STATUS_LEASE;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::clock;
@@ -53,6 +53,8 @@ use writes::{FinishedWrite, RunningWrites, StatusChange, WriteKind};
 
 /// How often each driver is checked for a status that should change.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the last statuses may take after all drivers have ended: that of two writes.
+const LAST_WRITES: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
@@ -69,7 +71,7 @@ pub struct Supervisor {
     listing: Option<Vec<TrackedConfig>>,
     writer: StatusWriter,
     writes: RunningWrites,
-    /// Held by the replica that writes the status of drivers that no replica leads; none before it is competed for.
+    /// Held by the replica that writes the status of drivers that no replica leads; none before it is competed for, and at the end.
     status_lease: Option<LeaderElectionHandle>,
     elections: LeaderElections,
     holder: String,
@@ -112,10 +114,14 @@ impl Supervisor {
         let api = Api::<AttacherConfigObject>::all(client);
         let events = with_backoff(from_lists(|| watcher(api.clone(), watcher::Config::default())));
         self.follow(events, check, &shutdown.stop).await;
-        self.finish().await;
-        if let Some(lease) = self.status_lease.take() {
-            lease.release_and_stop().await;
-        }
+        // Another replica writes for drivers that nobody leads while the last calls of this one end.
+        let lease = self.status_lease.take();
+        let released = async {
+            if let Some(lease) = lease {
+                lease.release_and_stop().await;
+            }
+        };
+        tokio::join!(self.finish(), released);
         info!("all drivers finished");
     }
 
@@ -138,13 +144,23 @@ impl Supervisor {
         self.drivers.stop_all();
         let mut ticks = interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut over_at = None;
         loop {
             let all_ended = self.drivers.is_empty() && stopped.is_empty();
             if all_ended && self.writes.is_empty() {
                 return;
             }
+            // What is under way may end, and so may the last status, but no more: an API server that does not answer fails all of them.
+            let over_at = all_ended.then(|| *over_at.get_or_insert_with(|| Instant::now() + LAST_WRITES));
+            let over = async {
+                match over_at {
+                    Some(at) => sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
             tokio::select! {
                 biased;
+                () = over => return,
                 Some(()) = stopped.next() => self.start_status_writes(),
                 _ = self.drivers.ended(), if !self.drivers.is_empty() => {}
                 finished = self.writes.finished() => {
@@ -313,9 +329,9 @@ impl Supervisor {
         let (drivers, writer, holder) = (&self.drivers, &self.writer, &self.holder);
         let running = &mut self.writes;
         let cached = drivers.cache_generation();
+        // Without the permission somebody has to say that it is missing.
         let status_lease = self.status_lease.as_ref();
-        let for_nobody = status_lease.is_none_or(LeaderElectionHandle::is_leader);
-        let is_forbidden = status_lease.is_some_and(|lease| lease.permission_error().is_some());
+        let for_nobody = status_lease.is_some_and(|lease| lease.is_leader() || lease.permission_error().is_some());
         for (name, entry) in &mut self.objects {
             if !deletion::is_served(&entry.object) {
                 continue;
@@ -329,10 +345,8 @@ impl Supervisor {
                 entry.wake();
             }
             let now = Instant::now();
-            // Without the permission somebody has to say that it is missing: all what all see alike, and else who is not contradicted.
-            let is_alike = entry.problem.is_some() || phase.as_ref().is_some_and(is_lease_forbidden);
-            let for_nobody = for_nobody || (is_forbidden && (is_alike || !entry.is_overwritten()));
-            let may_write = entry.author.may_write(drivers.lead(name), proposal, for_nobody, now);
+            let lead = drivers.lead(name);
+            let may_write = entry.author.may_write(lead, proposal, for_nobody, now);
             if !may_write || entry.is_at_rest(cached) || running.is_writing(name) {
                 continue;
             }
@@ -343,7 +357,7 @@ impl Supervisor {
                 entry.rest(cached);
                 continue;
             }
-            if !entry.is_due(&wanted) {
+            if !entry.is_due(&wanted, lead == DriverLeader::Ours) {
                 continue;
             }
             let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
@@ -458,11 +472,6 @@ impl Supervisor {
         let entries = self.objects.get_mut(name).into_iter().chain(listed);
         entries.filter(move |entry| entry.object.metadata.uid.as_deref() == uid)
     }
-}
-
-/// Whether a Lease may not be read or written.
-fn is_lease_forbidden(phase: &DriverPhase) -> bool {
-    matches!(phase, DriverPhase::Stalled { reason, .. } if *reason == ConditionReason::LeaseForbidden)
 }
 
 /// Records Events about a change of the status. The replica that writes the status does so, hence once for all replicas.

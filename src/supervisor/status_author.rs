@@ -52,10 +52,10 @@ pub(super) struct StatusProposal {
 pub(super) struct StatusAuthor {
     /// When this replica last led, if it was the last that is known to have led.
     led_at: Option<Instant>,
-    /// Whether it was not known yet who leads, or this replica waited for the Lease.
-    was_open: bool,
-    /// Until when another replica may be about to lead.
-    quiet_until: Option<Instant>,
+    /// Since when it is not known who leads, or this replica waits for the Lease.
+    open_since: Option<Instant>,
+    /// When another replica was last known to lead.
+    other_led_at: Option<Instant>,
 }
 
 impl StatusAuthor {
@@ -64,27 +64,25 @@ impl StatusAuthor {
     /// knows best how the work ended.
     pub fn may_write(&mut self, lead: DriverLeader, proposal: StatusProposal, for_nobody: bool, now: Instant) -> bool {
         let is_open = proposal.waits || lead == DriverLeader::Unknown;
-        if lead == DriverLeader::Other || (is_open && !self.was_open) {
-            self.quiet_until = Some(now + HANDOVER_TIMEOUT);
-        }
-        self.was_open = is_open;
+        self.open_since = is_open.then(|| self.open_since.unwrap_or(now));
         match lead {
             DriverLeader::Ours => {
-                (self.led_at, self.quiet_until) = (Some(now), None);
+                (self.led_at, self.other_led_at) = (Some(now), None);
                 return !proposal.waits;
             }
             DriverLeader::Other => {
-                self.led_at = None;
+                (self.led_at, self.other_led_at) = (None, Some(now));
                 return false;
             }
             DriverLeader::Next | DriverLeader::Nobody | DriverLeader::Unknown => {}
         }
-        let has_just_led = self.led_at.is_some_and(|at| now < at + HANDOVER_TIMEOUT);
+        let is_over = |since: Option<Instant>| since.is_none_or(|since| now >= since + HANDOVER_TIMEOUT);
+        let has_just_led = !is_over(self.led_at);
         let is_author = if proposal.ends {
             self.led_at.is_some()
         } else {
             for_nobody || has_just_led || lead == DriverLeader::Next
         };
-        is_author && self.quiet_until.is_none_or(|until| now >= until)
+        is_author && is_over(self.open_since) && is_over(self.other_led_at)
     }
 }

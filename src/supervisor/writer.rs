@@ -23,6 +23,8 @@ const UNHURRIED: Duration = Duration::from_secs(2);
 /// How long a status that shows everything is not computed anew while nothing of the cache and of its driver has changed. Queues
 /// and findings tell of no change.
 const REST: Duration = Duration::from_secs(5);
+/// The longest pause of one that does not lead, after somebody else has written each time.
+const MAX_CONTEST_PAUSE: Duration = Duration::from_mins(10);
 /// The longest pause after writes that failed.
 const MAX_PAUSE: Duration = Duration::from_secs(15);
 
@@ -41,6 +43,8 @@ pub(super) struct TrackedConfig {
     version: Option<u64>,
     /// Whether somebody else wrote after us. What is put right then is never urgent.
     overwritten: bool,
+    /// How often in a row somebody else wrote between two of our writes.
+    contests: u32,
     /// When it was last seen that the status shows everything, and what the cache's generation was.
     at_rest: Option<(Instant, u64)>,
     pub author: StatusAuthor,
@@ -67,6 +71,7 @@ impl TrackedConfig {
                 metadata: None,
                 version: None,
                 overwritten: false,
+                contests: 0,
                 at_rest: None,
                 author: StatusAuthor::default(),
                 problem: None,
@@ -82,6 +87,7 @@ impl TrackedConfig {
             failures: known.failures,
             metadata: known.metadata.clone(),
             version: known.version,
+            contests: known.contests,
             at_rest: None,
             author: known.author.clone(),
             problem: known.problem.clone(),
@@ -121,18 +127,16 @@ impl TrackedConfig {
         self.at_rest.is_some_and(is_so)
     }
 
-    /// Whether somebody else has written the status since.
-    pub fn is_overwritten(&self) -> bool {
-        self.overwritten
-    }
-
-    /// Whether a wanted status that differs should be written now, or is better put off.
-    pub fn is_due(&self, wanted: &AttacherConfigStatus) -> bool {
+    /// Whether a wanted status that differs should be written now, or is better put off. Of two that see different things and do not
+    /// lead, as those of two installations, each writes less and less often.
+    pub fn is_due(&self, wanted: &AttacherConfigStatus, leads: bool) -> bool {
         if !self.failures.may_write() {
             return false;
         }
         let urgent = !self.overwritten && status::is_urgent(&self.written, wanted);
-        urgent || self.written_at.is_none_or(|at| at.elapsed() >= UNHURRIED)
+        let contests = if self.overwritten && !leads { self.contests } else { 0 };
+        let pause = UNHURRIED.saturating_mul(1 << contests.min(16)).min(MAX_CONTEST_PAUSE);
+        urgent || self.written_at.is_none_or(|at| at.elapsed() >= pause)
     }
 
     /// We wrote this, and the answer was this object.
@@ -140,6 +144,11 @@ impl TrackedConfig {
         self.written_at = Some(Instant::now());
         self.failures = WriteFailures::default();
         self.version = version(answer);
+        self.contests = if self.overwritten {
+            self.contests.saturating_add(1)
+        } else {
+            0
+        };
         if version(&self.object) > self.version {
             // The watch was faster, and showed what somebody else made of it since.
             self.overwritten = self.written != wanted;

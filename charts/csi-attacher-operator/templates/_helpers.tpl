@@ -80,13 +80,8 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- with .Values.leaderElection }}
 {{- $_ := set $defaults "leaderElection" (mergeOverwrite (deepCopy .) ($defaults.leaderElection | default dict)) }}
 {{- end }}
-{{- $leases := dig "leaderElection" "namespace" "" $defaults }}
-{{- $followers := list }}
 {{- range $name, $spec := .Values.attacherConfigs }}
 {{- $_ := set $configs $name (mergeOverwrite (deepCopy $defaults) $spec) }}
-{{- if not (dig "leaderElection" "namespace" "" $spec) }}
-{{- $followers = append $followers (printf "attacherConfigs.%s" $name) }}
-{{- end }}
 {{- end }}
 {{- range $name, $driver := .Values.drivers }}
 {{- if eq $name "operator" }}
@@ -107,13 +102,6 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- $_ := set $spec "tls" $tls }}
 {{- end }}
 {{- $_ := set $configs $name (mergeOverwrite (deepCopy $defaults) ($driver.config | default dict) $spec) }}
-{{- if not (dig "leaderElection" "namespace" "" ($driver.config | default dict)) }}
-{{- $followers = append $followers (printf "drivers.%s.config" $name) }}
-{{- end }}
-{{- end }}
-{{- /* A Lease keeps the attacher of a vendor away only in the namespace of that vendor. */}}
-{{- if and $leases (ne $leases .Release.Namespace) (gt (len $followers) 1) }}
-{{- fail (printf "leaderElection.namespace: %s would have the Leases of several drivers (%s). A Lease must be in the namespace where the external-attacher of its driver has it, otherwise both work at the same time. Remove this value, and set leaderElection.namespace in each of them" $leases (join ", " $followers)) }}
 {{- end }}
 {{- toYaml $configs }}
 {{- end }}

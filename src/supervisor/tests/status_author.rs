@@ -92,6 +92,16 @@ fn a_hand_over_is_over_before_a_third_one_writes() {
     assert_eq!(Replica::new(true).writes(DriverLeader::Nobody, "waits", 7), [5, 6]);
 }
 
+/// A driver that hangs up again and again, beside a sidecar: what is waited for is over when it is not waited for any more.
+#[test]
+fn a_wait_that_ends_holds_up_nobody() {
+    let mut replica = Replica::new(true);
+    for _ in 0..3 {
+        assert_eq!(replica.writes(DriverLeader::Nobody, "waits", 3), NEVER);
+        assert_eq!(replica.writes(DriverLeader::Nobody, "connecting", 2), [0, 1]);
+    }
+}
+
 #[test]
 fn the_last_leader_has_the_last_word() {
     let mut led = Replica::new(false);

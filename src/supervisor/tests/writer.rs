@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use std::time::Duration;
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{ApiError, ApiErrorKind};
@@ -37,28 +37,53 @@ async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
         "other",
         "one that does not write follows what others write"
     );
-    assert!(entry.is_due(&wanted("me")), "never written by us");
+    assert!(entry.is_due(&wanted("me"), true), "never written by us");
     entry.wrote(wanted("me"), &object("1", 14, "me"));
     // What was under way when we wrote, and our own.
     for echo in [object("1", 12, "other"), object("1", 14, "me")] {
         entry = TrackedConfig::new(echo, Some(&entry));
         assert_eq!(holder(&entry), "me");
-        assert!(entry.is_due(&wanted("new")), "people wait for it");
+        assert!(entry.is_due(&wanted("new"), true), "people wait for it");
     }
     // A change of the spec, with our status in it.
     entry = TrackedConfig::new(object("1", 15, "me"), Some(&entry));
-    assert!(entry.is_due(&wanted("new")));
+    assert!(entry.is_due(&wanted("new"), true));
     // Somebody else after us: put right, but not in haste.
     entry = TrackedConfig::new(object("1", 16, "other"), Some(&entry));
     assert_eq!(holder(&entry), "other");
-    assert!(!entry.is_due(&wanted("me")));
+    assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_secs(2)).await;
-    assert!(entry.is_due(&wanted("me")));
+    assert!(entry.is_due(&wanted("me"), true));
     entry.wrote(wanted("me"), &object("1", 17, "me"));
-    assert!(entry.is_due(&wanted("new")));
+    assert!(entry.is_due(&wanted("new"), true));
     // Another object of the same name.
     entry = TrackedConfig::new(object("2", 5, "none"), Some(&entry));
     assert_eq!(holder(&entry), "none");
+}
+
+/// As those of two installations that see different things of a driver that nobody leads.
+#[tokio::test(start_paused = true)]
+async fn who_is_contradicted_writes_less_and_less_often_unless_it_leads() {
+    let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
+    let mut pauses = Vec::new();
+    for round in 0..12 {
+        let began = Instant::now();
+        while !entry.is_due(&wanted("me"), false) {
+            advance(Duration::from_secs(1)).await;
+        }
+        pauses.push(began.elapsed().as_secs());
+        entry.wrote(wanted("me"), &object("1", 11 + 2 * round, "me"));
+        entry = TrackedConfig::new(object("1", 12 + 2 * round, "other"), Some(&entry));
+    }
+    assert_eq!(pauses, [0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
+    advance(Duration::from_secs(2)).await;
+    assert!(!entry.is_due(&wanted("me"), false) && entry.is_due(&wanted("me"), true));
+    // Nobody contradicts any more.
+    entry.wrote(wanted("me"), &object("1", 40, "me"));
+    entry.wrote(wanted("new"), &object("1", 41, "new"));
+    entry = TrackedConfig::new(object("1", 42, "other"), Some(&entry));
+    advance(Duration::from_secs(2)).await;
+    assert!(entry.is_due(&wanted("new"), false));
 }
 
 /// After a restore of the API server the object is what it was before our write, in a lower version.
@@ -69,7 +94,7 @@ fn what_a_list_shows_after_our_write_is_no_echo() {
     entry.is_listed_again();
     let entry = TrackedConfig::new(object("1", 10, "none"), Some(&entry));
     assert_ne!(entry.written, wanted("me"));
-    assert!(!entry.is_due(&wanted("me")), "but nothing that is urgent");
+    assert!(!entry.is_due(&wanted("me"), true), "but nothing that is urgent");
 }
 
 /// A CRD that is too old refuses each status: it is not tried each second for ever, and soon enough after the CRD was upgraded.
@@ -80,9 +105,9 @@ async fn writes_that_fail_rest_longer_and_longer() {
     assert_eq!(rests, [1, 2, 4, 8, 15, 15]);
     advance(Duration::from_millis(14_900)).await;
     entry = TrackedConfig::new(object("1", 11, "other"), Some(&entry));
-    assert!(!entry.is_due(&wanted("me")));
+    assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_millis(100)).await;
-    assert!(entry.is_due(&wanted("me")));
+    assert!(entry.is_due(&wanted("me"), true));
     entry.wrote(wanted("me"), &object("1", 14, "me"));
     assert_eq!(entry.failed(), Duration::from_secs(1));
 }
@@ -162,14 +187,14 @@ async fn an_answer_that_comes_after_the_watch_takes_back_nothing() {
     let mut entry = TrackedConfig::new(object("1", 14, "me"), Some(&entry));
     entry.wrote(wanted("me"), &object("1", 14, "me"));
     assert_eq!(holder(&entry), "me");
-    assert!(entry.is_due(&wanted("new")), "nobody else wrote");
+    assert!(entry.is_due(&wanted("new"), true), "nobody else wrote");
     // That of another one after it.
     let mut entry = TrackedConfig::new(object("1", 20, "other"), Some(&entry));
     entry.wrote(wanted("me"), &object("1", 19, "me"));
     assert_eq!(holder(&entry), "other");
-    assert!(!entry.is_due(&wanted("me")));
+    assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_secs(2)).await;
-    assert!(entry.is_due(&wanted("me")));
+    assert!(entry.is_due(&wanted("me"), true));
     // The same for its metadata.
     entry.take_in(&object("1", 19, "me"));
     assert_eq!(entry.object.metadata.resource_version.as_deref(), Some("20"));

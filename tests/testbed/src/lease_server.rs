@@ -36,6 +36,8 @@ pub struct State {
     pub leases: BTreeMap<String, Lease>,
     /// Namespaces whose Leases may not be read or written.
     pub forbidden: BTreeSet<String>,
+    /// Namespaces in which nothing may be written.
+    pub read_only: BTreeSet<String>,
     /// Namespaces that there are not.
     pub gone: BTreeSet<String>,
     /// Namespaces that are being deleted.
@@ -174,7 +176,8 @@ impl ApiServer {
 
 impl State {
     fn answer_lease(&mut self, method: &Method, namespace: &str, rest: &[&str], body: &[u8]) -> Response<Body> {
-        if self.forbidden.contains(namespace) {
+        let may_not_write = self.read_only.contains(namespace) && *method != Method::GET;
+        if may_not_write || self.forbidden.contains(namespace) {
             return refused(StatusCode::FORBIDDEN, "");
         }
         if self.terminating.contains(namespace) && *method == Method::POST {

@@ -521,11 +521,13 @@ impl LeaderElector {
 
     fn observe_lease(&mut self, lease: Option<Lease>) {
         self.seen = true;
-        if lease.is_some() {
+        let record = lease.as_ref().map(LeaderElectionRecord::of);
+        let known = self.election.known().map(|known| &known.record);
+        if record.is_some() && record.as_ref() != known {
+            // Somebody can hold it.
             self.useless_since = None;
         }
-        self.election
-            .observe(lease.as_ref().map(LeaderElectionRecord::of), Instant::now());
+        self.election.observe(record, Instant::now());
         self.known = lease;
         let Some(holder) = self.other_holder() else { return };
         if holder.reports {

@@ -214,7 +214,8 @@ impl LeaseGroup {
         self.yields = yields;
     }
 
-    /// Shows the state of the Lease that is in the way: the first one that is not held, or that for which the own one was given back.
+    /// Shows the state of the Lease that is in the way: that of another replica, which leads or may do so, else the first one that is not
+    /// held.
     fn show(&mut self, command: ElectorCommand) {
         if command != ElectorCommand::Acquire && self.members().any(Member::competes) {
             return;
@@ -232,11 +233,8 @@ impl LeaseGroup {
             self.term = Some((terms, term.clone()));
             return self.display.show(LeaderState::Leading(term));
         }
-        let rival = self
-            .others
-            .iter()
-            .find(|member| self.yields && member.replica().is_some());
-        let lacking = rival.or_else(|| self.members().find(|member| member.term().is_none()));
+        let of_replica = self.members().find(|member| member.replica().is_some());
+        let lacking = of_replica.or_else(|| self.members().find(|member| member.term().is_none()));
         let Some(lacking) = lacking else { return };
         let state = lacking.state.borrow().clone();
         let waits = matches!(

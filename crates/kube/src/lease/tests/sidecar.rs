@@ -296,3 +296,32 @@ async fn a_former_release_that_may_not_renew_its_lease_either_is_waited_for_once
     pass(seconds(60)).await;
     assert_eq!(replica.term(), term);
 }
+
+/// That it can still be read says nothing: nobody renews it.
+#[tokio::test(start_paused = true)]
+async fn a_former_lease_that_may_only_be_read_is_waited_for_once() {
+    let world = world();
+    world.server.0.lock().read_only.insert(NAMESPACE.to_owned());
+    let began = Instant::now();
+    let replica = after_a_former_release(&world, "a");
+    while !replica.is_leader() {
+        pass(Duration::from_millis(100)).await;
+        assert!(began.elapsed() <= seconds(40), "it waits for ever");
+    }
+    assert!(began.elapsed() >= seconds(15));
+}
+
+/// Whoever leads under the former Lease writes the status, also while this one waits for its own Lease, which it has created.
+#[tokio::test(start_paused = true)]
+async fn the_replica_that_leads_is_shown_before_a_lease_that_nobody_holds() {
+    let world = World::new();
+    let former = world.candidate("former");
+    leads(&former).await;
+    let replica = after_a_former_release(&world, "a");
+    for _ in 0..30 {
+        pass(seconds(1)).await;
+        let state = replica.state();
+        let holder = state.holder().map(|holder| (&*holder.identity, &*holder.namespace));
+        assert_eq!(holder, Some(("former", NAMESPACE)), "{state:?}");
+    }
+}

@@ -13,7 +13,8 @@ use crate::api::rules;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = rules::election_order()))]
 pub struct LeaderElectionSpec {
-    /// Ignored: there is always an election. It exists so that manifests that set it remain valid.
+    /// Ignored: there is always an election. It exists so that manifests that set it remain valid. Remove it before you go back
+    /// to a version that reads it.
     pub enabled: bool,
 
     /// A further namespace whose Lease is held as well, as if sidecarNamespaces listed it.
