@@ -10,3 +10,4 @@ pub mod api;
 pub mod decide;
 pub mod findings;
 pub mod objects;
+pub mod provision;

@@ -1,0 +1,319 @@
+//! The Secrets that a StorageClass names for the calls about its volumes, as templates.
+
+use std::sync::Arc;
+
+use super::refusal::ProvisionRefusal;
+use crate::objects::{Claim, SecretReference, StorageClass};
+
+/// Which calls a Secret is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the variants are the names of the calls")]
+pub enum SecretFamily {
+    /// For every family that has no keys of its own.
+    Default,
+    /// CreateVolume and DeleteVolume.
+    Provisioner,
+    ControllerPublish,
+    NodeStage,
+    NodePublish,
+    ControllerExpand,
+    NodeExpand,
+    ControllerModify,
+}
+
+/// The keys of a family: name and namespace.
+type Keys = (&'static str, &'static str);
+
+impl SecretFamily {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Default,
+        Self::Provisioner,
+        Self::ControllerPublish,
+        Self::NodeStage,
+        Self::NodePublish,
+        Self::ControllerExpand,
+        Self::NodeExpand,
+        Self::ControllerModify,
+    ];
+
+    /// For messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "all calls",
+            Self::Provisioner => "provisioner",
+            Self::ControllerPublish => "controller publish",
+            Self::NodeStage => "node stage",
+            Self::NodePublish => "node publish",
+            Self::ControllerExpand => "controller expand",
+            Self::NodeExpand => "node expand",
+            Self::ControllerModify => "controller modify",
+        }
+    }
+
+    /// Whether a parameter of a class is one of the reserved keys of Secrets.
+    pub fn is_key(parameter: &str) -> bool {
+        let is_one = |family: &Self| [family.keys().0, family.keys().1].contains(&parameter);
+        Self::ALL.iter().any(is_one)
+    }
+
+    const fn keys(self) -> Keys {
+        match self {
+            Self::Default => ("csi.storage.k8s.io/secret-name", "csi.storage.k8s.io/secret-namespace"),
+            Self::Provisioner => (
+                "csi.storage.k8s.io/provisioner-secret-name",
+                "csi.storage.k8s.io/provisioner-secret-namespace",
+            ),
+            Self::ControllerPublish => (
+                "csi.storage.k8s.io/controller-publish-secret-name",
+                "csi.storage.k8s.io/controller-publish-secret-namespace",
+            ),
+            Self::NodeStage => (
+                "csi.storage.k8s.io/node-stage-secret-name",
+                "csi.storage.k8s.io/node-stage-secret-namespace",
+            ),
+            Self::NodePublish => (
+                "csi.storage.k8s.io/node-publish-secret-name",
+                "csi.storage.k8s.io/node-publish-secret-namespace",
+            ),
+            Self::ControllerExpand => (
+                "csi.storage.k8s.io/controller-expand-secret-name",
+                "csi.storage.k8s.io/controller-expand-secret-namespace",
+            ),
+            Self::NodeExpand => (
+                "csi.storage.k8s.io/node-expand-secret-name",
+                "csi.storage.k8s.io/node-expand-secret-namespace",
+            ),
+            Self::ControllerModify => (
+                "csi.storage.k8s.io/controller-modify-secret-name",
+                "csi.storage.k8s.io/controller-modify-secret-namespace",
+            ),
+        }
+    }
+
+    /// The keys from before the prefix, which are still in use.
+    const fn deprecated_keys(self) -> Option<Keys> {
+        match self {
+            Self::Provisioner => Some(("csiProvisionerSecretName", "csiProvisionerSecretNamespace")),
+            Self::ControllerPublish => Some(("csiControllerPublishSecretName", "csiControllerPublishSecretNamespace")),
+            Self::NodeStage => Some(("csiNodeStageSecretName", "csiNodeStageSecretNamespace")),
+            Self::NodePublish => Some(("csiNodePublishSecretName", "csiNodePublishSecretNamespace")),
+            _ => None,
+        }
+    }
+}
+
+/// Name and namespace of a Secret as a class has them, with the keys that they stand under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SecretTemplate<'a> {
+    keys: Keys,
+    name: &'a str,
+    namespace: &'a str,
+}
+
+/// The templates of a class, by family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretTemplates<'a> {
+    class: &'a Arc<str>,
+    templates: [Option<SecretTemplate<'a>>; 8],
+    /// Whether a deprecated key is used: it is told once for each class.
+    pub deprecated: bool,
+}
+
+/// What the tokens of a template stand for.
+#[derive(Clone, Copy, Debug)]
+pub struct TemplateContext<'a> {
+    /// `${pv.name}`.
+    pub volume: &'a str,
+    /// `${pvc.namespace}`.
+    pub namespace: &'a str,
+    /// `${pvc.name}`.
+    pub name: &'a str,
+    /// Where annotations are looked up; none once the claim is gone.
+    pub claim: Option<&'a Claim>,
+}
+
+impl<'a> SecretTemplates<'a> {
+    /// Reads the templates of a class.
+    pub fn of(class: &'a StorageClass) -> Result<Self, ProvisionRefusal> {
+        let mut templates = [None; 8];
+        let mut deprecated = false;
+        for (at, family) in SecretFamily::ALL.into_iter().enumerate() {
+            let current = template(class, family.keys())?;
+            let old = match family.deprecated_keys() {
+                Some(keys) if has_any(class, keys) && has_any(class, family.keys()) => {
+                    return Err(ProvisionRefusal::SecretKeysTwice {
+                        class: class.name.clone(),
+                        family: family.as_str(),
+                    });
+                }
+                Some(keys) => template(class, keys)?,
+                None => None,
+            };
+            deprecated |= old.is_some();
+            if let Some(slot) = templates.get_mut(at) {
+                *slot = current.or(old);
+            }
+        }
+        Ok(Self {
+            class: &class.name,
+            templates,
+            deprecated,
+        })
+    }
+
+    /// The Secret of a family: its own keys, else the default keys, else none.
+    pub fn resolve(
+        &self,
+        family: SecretFamily,
+        context: &TemplateContext<'_>,
+    ) -> Result<Option<SecretReference>, ProvisionRefusal> {
+        let of = |wanted: SecretFamily| {
+            let at = SecretFamily::ALL.iter().position(|family| *family == wanted);
+            at.and_then(|at| self.templates.get(at).copied().flatten())
+        };
+        let Some(template) = of(family).or_else(|| of(SecretFamily::Default)) else {
+            return Ok(None);
+        };
+        let namespace = self.expand(template.keys.1, template.namespace, context, Tokens::Namespace)?;
+        let name = self.expand(template.keys.0, template.name, context, Tokens::Name)?;
+        Ok(Some(SecretReference { namespace, name }))
+    }
+
+    fn expand(
+        &self,
+        key: &'static str,
+        template: &str,
+        context: &TemplateContext<'_>,
+        tokens: Tokens,
+    ) -> Result<Box<str>, ProvisionRefusal> {
+        let mut resolved = String::with_capacity(template.len());
+        let mut rest = template;
+        while let Some(at) = rest.find('$') {
+            resolved.push_str(rest.get(..at).unwrap_or_default());
+            let tail = rest.get(at..).unwrap_or_default();
+            let unknown = |token: &str| ProvisionRefusal::UnknownToken {
+                class: self.class.clone(),
+                key,
+                template: template.into(),
+                token: token.into(),
+                allowed: tokens.words(),
+            };
+            let Some((token, after)) = tail.strip_prefix("${").and_then(|tail| tail.split_once('}')) else {
+                return Err(unknown(tail));
+            };
+            let value = tokens.value(token, context);
+            if value.is_none() && tokens.annotation(token).is_some() {
+                let left_out = context.claim.map_or(0, |claim| claim.annotations_left_out);
+                if left_out > 0 {
+                    return Err(ProvisionRefusal::AnnotationsTooLarge {
+                        class: self.class.clone(),
+                        key,
+                        template: template.into(),
+                        left_out,
+                    });
+                }
+            }
+            resolved.push_str(value.ok_or_else(|| unknown(token))?);
+            // Each token adds at most one annotation, and a name has 253 bytes.
+            if resolved.len() > MAX_RESOLVED {
+                break;
+            }
+            rest = after;
+        }
+        resolved.push_str(rest);
+        if tokens.is_valid(&resolved) {
+            return Ok(resolved.into());
+        }
+        resolved.truncate(resolved.floor_char_boundary(MAX_RESOLVED));
+        Err(ProvisionRefusal::InvalidSecretName {
+            class: self.class.clone(),
+            key,
+            template: template.into(),
+            resolved: resolved.into(),
+            what: tokens.what(),
+        })
+    }
+}
+
+/// So much of a resolved template is kept, in bytes.
+const MAX_RESOLVED: usize = 300;
+
+/// Which tokens a template may have, and what it must resolve to.
+#[derive(Clone, Copy, Debug)]
+enum Tokens {
+    Name,
+    Namespace,
+}
+
+impl Tokens {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Name => "${pv.name}, ${pvc.namespace}, ${pvc.name} and ${pvc.annotations['KEY']}",
+            Self::Namespace => "${pv.name} and ${pvc.namespace}",
+        }
+    }
+
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Name => "Secret",
+            Self::Namespace => "namespace",
+        }
+    }
+
+    fn value<'a>(self, token: &str, context: &TemplateContext<'a>) -> Option<&'a str> {
+        match (token, self) {
+            ("pv.name", _) => Some(context.volume),
+            ("pvc.namespace", _) => Some(context.namespace),
+            ("pvc.name", Self::Name) => Some(context.name),
+            (token, _) => context.claim?.annotations.get(self.annotation(token)?),
+        }
+    }
+
+    fn annotation(self, token: &str) -> Option<&str> {
+        match self {
+            Self::Name => token.strip_prefix("pvc.annotations['")?.strip_suffix("']"),
+            Self::Namespace => None,
+        }
+    }
+
+    /// Names are DNS subdomains and namespaces DNS labels (RFC 1123).
+    fn is_valid(self, text: &str) -> bool {
+        match self {
+            Self::Name => text.len() <= 253 && text.split('.').all(is_label),
+            Self::Namespace => text.len() <= 63 && is_label(text),
+        }
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    let is_end = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let bytes = text.as_bytes();
+    is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(|byte| is_end(Some(byte)) || *byte == b'-')
+}
+
+fn has_any(class: &StorageClass, (name, namespace): Keys) -> bool {
+    class.parameters.get(name).is_some() || class.parameters.get(namespace).is_some()
+}
+
+fn template(class: &StorageClass, keys: Keys) -> Result<Option<SecretTemplate<'_>>, ProvisionRefusal> {
+    let missing = |key| ProvisionRefusal::SecretKeyMissing {
+        class: class.name.clone(),
+        key,
+    };
+    let (name, namespace) = match (class.parameters.get(keys.0), class.parameters.get(keys.1)) {
+        (None, None) => return Ok(None),
+        (Some(_), None) => return Err(missing(keys.1)),
+        (None, Some(_)) => return Err(missing(keys.0)),
+        (Some(name), Some(namespace)) => (name, namespace),
+    };
+    for (key, value) in [(keys.0, name), (keys.1, namespace)] {
+        if value.is_empty() {
+            return Err(ProvisionRefusal::SecretKeyEmpty {
+                class: class.name.clone(),
+                key,
+            });
+        }
+    }
+    Ok(Some(SecretTemplate { keys, name, namespace }))
+}
