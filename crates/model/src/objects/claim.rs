@@ -107,6 +107,16 @@ pub enum ClaimPhase {
     Lost,
 }
 
+impl ClaimPhase {
+    fn parse(name: Option<&str>) -> Self {
+        match name {
+            Some("Bound") => Self::Bound,
+            Some("Lost") => Self::Lost,
+            _ => Self::Pending,
+        }
+    }
+}
+
 /// One of `spec.accessModes` of a PersistentVolumeClaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the variants are the names of the API")]
@@ -250,11 +260,7 @@ impl From<PersistentVolumeClaimWire> for Claim {
         let spec = wire.spec;
         let class = kept.take_value(BETA_STORAGE_CLASS_ANNOTATION);
         let class = class.unwrap_or_else(|| boxed(spec.storage_class_name));
-        let phase = match wire.status.phase.as_deref() {
-            Some("Bound") => ClaimPhase::Bound,
-            Some("Lost") => ClaimPhase::Lost,
-            _ => ClaimPhase::Pending,
-        };
+        let phase = ClaimPhase::parse(wire.status.phase.as_deref());
         let modes = spec.access_modes.unwrap_or_default();
         let requests = spec.resources.and_then(|resources| resources.requests);
         let data_source = spec.data_source.or(spec.data_source_ref);

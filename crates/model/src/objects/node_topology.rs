@@ -41,8 +41,11 @@ pub struct TopologyKeys {
     pub name: Arc<str>,
     pub uid: Box<str>,
     pub resource_version: ResourceVersion,
-    drivers: Box<[(Box<str>, Arc<[Box<str>]>)]>,
+    drivers: Box<[DriverKeys]>,
 }
+
+/// Name of a driver and its topology keys, sorted.
+type DriverKeys = (Box<str>, Arc<[Box<str>]>);
 
 impl TopologyKeys {
     /// The keys of a driver, sorted; none when the driver is not registered on the node. The first entry of a name wins.

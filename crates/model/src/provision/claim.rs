@@ -123,15 +123,17 @@ impl Subject<'_, '_> {
                 wait_for(ClaimReason::NameTaken, ProvisionRefusal::NameTaken { volume })
             });
         }
-        if volume.deleting {
-            return Some(wait(ClaimReason::VolumeGoing));
-        }
         if let Creation::Created(new) = self.observed.creation
             && volume.spec.csi().is_some_and(|source| source.handle != new.handle)
         {
             // Which of the two is in use is not known here: nothing is deleted.
             return Some(self.without_marker(ClaimReason::TwoVolumes));
         }
+        if volume.deleting && self.wanted && claim.phase == ClaimPhase::Pending {
+            // It does not bind any more. Its deletion knows the volume; after that the claim is provisioned anew.
+            return Some(wait(ClaimReason::VolumeGoing));
+        }
+        // One in deletion is a record of its volume as well, and is held until the claim is gone: a marker would hold both for ever.
         let is_done = !self.wanted || claim.phase != ClaimPhase::Pending || self.observed.waited.for_binding;
         Some(if is_done {
             self.without_marker(ClaimReason::Saved)
@@ -164,6 +166,9 @@ impl Subject<'_, '_> {
             } else {
                 save(ClaimReason::KeepVolume)
             };
+        }
+        if let Some(owner) = &volume.owner {
+            return self.shared(volume, owner);
         }
         match self.observed.handle_owner {
             Seen::Unknown => return wait(ClaimReason::Syncing),

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use super::persistent_volume::is_of_claim;
 use super::request::CreatePlan;
 use super::response::NewVolume;
+use crate::objects::{Claim, Volume};
 
 /// What is known of the volume of one claim. Only the answer of a call changes it, or a person's release.
 ///
@@ -37,6 +39,33 @@ impl Creation {
             Self::Uncertain(UncertainCall::default())
         } else {
             Self::Never
+        }
+    }
+
+    /// What is known after a look at the PersistentVolumes, to be asked before each decision.
+    ///
+    /// A PersistentVolume of the claim that names the volume takes it over: from then on its deletion is that of the PersistentVolume.
+    /// Should that be gone one day while the claim still carries the marker, only a call says what there is. `owner` is another
+    /// PersistentVolume of the driver with the handle of the volume: it was somebody's, and is never deleted here, also after that
+    /// PersistentVolume is gone.
+    #[must_use]
+    pub fn revised(self, claim: &Claim, saved: Option<&Volume>, owner: Option<&str>) -> Self {
+        let saved = saved.filter(|saved| is_of_claim(saved, claim));
+        let has_handle = |volume: &NewVolume| {
+            saved.is_some_and(|saved| saved.spec.csi().is_some_and(|source| source.handle == volume.handle))
+        };
+        match self {
+            Self::Uncertain(_) if saved.is_some() && claim.marker_at.is_none() => Self::Never,
+            Self::Created(volume) if has_handle(&volume) && claim.marker_at.is_none() => Self::Never,
+            Self::Created(volume) if has_handle(&volume) => Self::Uncertain(UncertainCall {
+                plan: Some(volume.plan),
+                doubtful: false,
+            }),
+            Self::Created(mut volume) => {
+                volume.owner = volume.owner.or_else(|| owner.map(Box::from));
+                Self::Created(volume)
+            }
+            known => known,
         }
     }
 

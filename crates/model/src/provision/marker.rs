@@ -114,7 +114,13 @@ pub struct RecordedArguments<'a> {
 impl Marker {
     /// What counts of the topology that it records: only topologies of keys that the driver registered, within what the class allows.
     pub fn arguments(&self, class: &StorageClass, facts: &TopologyFacts) -> RecordedArguments<'_> {
-        let allowed = allowed_terms(class).unwrap_or_default();
+        let Ok(allowed) = allowed_terms(class) else {
+            // Nothing can be checked, and nothing is called: the plan is refused for the same reason.
+            return RecordedArguments {
+                ignored: true,
+                ..RecordedArguments::default()
+            };
+        };
         // A term of allowedTopologies may have fewer keys than the topology of a node.
         let is_allowed =
             |segment: &Segment| allowed.is_empty() || allowed.iter().any(|term| term.is_subset_of(segment));

@@ -7,7 +7,10 @@ use crate::objects::{Claim, ReclaimPolicy, Volume, VolumeLifecycle, VolumePhase}
 /// Whether a claim is to be provisioned by a driver: its annotation names the driver, or the in-tree plug-in that the driver took over
 /// together with the driver.
 pub fn is_own_claim(claim: &Claim, driver: &ProvisionerFacts) -> bool {
-    is_named(claim.provisioner.as_deref(), claim.migrated_to.as_deref(), driver)
+    let name = &*driver.name;
+    let provisioner = claim.provisioner.as_deref();
+    let by_in_tree = driver.in_tree.is_some() && provisioner == driver.in_tree.as_deref();
+    provisioner == Some(name) || (by_in_tree && claim.migrated_to.as_deref() == Some(name))
 }
 
 /// Whether a class is one of a driver.
@@ -20,20 +23,12 @@ pub fn is_own_class(provisioner: &str, driver: &ProvisionerFacts) -> bool {
 /// The annotation `pv.kubernetes.io/provisioned-by` says it. Without it a CSI volume is its driver's: one that a person made, and gave the
 /// policy Delete.
 pub fn is_own_volume(volume: &Volume, lifecycle: &VolumeLifecycle, driver: &ProvisionerFacts) -> bool {
-    let migrated = lifecycle.migrated_to.as_deref();
-    match lifecycle.provisioned_by.as_deref() {
-        Some(provisioner) => is_named(Some(provisioner), migrated, driver),
-        None => {
-            let is_of_driver = volume.spec.csi().is_some_and(|source| source.driver == driver.name);
-            (is_of_driver && volume.in_tree.is_none()) || migrated == Some(&*driver.name)
-        }
+    let is_migrated = lifecycle.migrated_to.as_deref() == Some(&*driver.name);
+    if let Some(provisioner) = lifecycle.provisioned_by.as_deref() {
+        return is_migrated || is_own_class(provisioner, driver);
     }
-}
-
-fn is_named(provisioner: Option<&str>, migrated_to: Option<&str>, driver: &ProvisionerFacts) -> bool {
-    let name = &*driver.name;
-    let by_in_tree = driver.in_tree.is_some() && provisioner == driver.in_tree.as_deref();
-    provisioner == Some(name) || (by_in_tree && migrated_to == Some(name))
+    let is_of_driver = volume.spec.csi().is_some_and(|source| source.driver == driver.name);
+    is_migrated || (is_of_driver && volume.in_tree.is_none())
 }
 
 /// Whether a claim may need work, as it alone says. A start with 50,000 bound claims queues none of them.

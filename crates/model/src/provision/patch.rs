@@ -34,16 +34,14 @@ pub struct ClaimWrite {
 /// A marker that is there is written anew, on condition that nobody changed it: then a claim in deletion is fine.
 pub fn mark(claim: &Claim, marker: &str) -> ClaimWrite {
     let mut operations = Vec::new();
-    match claim.marker_at {
-        Some(at) => {
-            operations.push(test(&format!("{FINALIZERS}/{at}"), PROVISIONING_MARKER));
-            operations.push(test_annotation(claim, PROVISIONING_MARKER, claim.marker.as_deref()));
-        }
-        None => {
-            operations.push(test("/spec/volumeName", Value::Null));
-            operations.push(test("/metadata/deletionTimestamp", Value::Null));
-            operations.extend(add_finalizer(claim));
-        }
+    if let Some(at) = claim.marker_at {
+        operations.push(test(&format!("{FINALIZERS}/{at}"), PROVISIONING_MARKER));
+        operations.push(test_annotation(claim, PROVISIONING_MARKER, claim.marker.as_deref()));
+    } else {
+        // Unbound, or named by a person for the volume that an uncertain call may have created.
+        operations.push(test("/spec/volumeName", claim.volume_name.as_deref()));
+        operations.push(test("/metadata/deletionTimestamp", Value::Null));
+        operations.extend(add_finalizer(claim));
     }
     if claim.has_annotations {
         operations.push(json!({"op": "add", "path": annotation_path(PROVISIONING_MARKER), "value": marker}));

@@ -99,6 +99,8 @@ pub struct NewVolume {
     pub fault: Option<VolumeFault>,
     /// Its deletion, where nobody wants it.
     pub undo: UndoState,
+    /// Another PersistentVolume of the driver that was seen with its handle.
+    pub owner: Option<Box<str>>,
 }
 
 impl NewVolume {
@@ -140,6 +142,7 @@ impl NewVolume {
             topology: answer.topology,
             fault,
             undo: UndoState::NotTried,
+            owner: None,
         })
     }
 }

@@ -136,24 +136,13 @@ pub struct TemplateContext<'a> {
 impl<'a> SecretTemplates<'a> {
     /// Reads the templates of a class.
     pub fn of(class: &'a StorageClass) -> Result<Self, ProvisionRefusal> {
-        let mut templates = [None; 8];
+        let mut templates = [None; SecretFamily::ALL.len()];
         let mut deprecated = false;
-        for (at, family) in SecretFamily::ALL.into_iter().enumerate() {
-            let current = template(class, family.keys())?;
-            let old = match family.deprecated_keys() {
-                Some(keys) if has_any(class, keys) && has_any(class, family.keys()) => {
-                    return Err(ProvisionRefusal::SecretKeysTwice {
-                        class: class.name.clone(),
-                        family: family.as_str(),
-                    });
-                }
-                Some(keys) => template(class, keys)?,
-                None => None,
-            };
-            deprecated |= old.is_some();
-            if let Some(slot) = templates.get_mut(at) {
-                *slot = current.or(old);
-            }
+        for (slot, family) in templates.iter_mut().zip(SecretFamily::ALL) {
+            *slot = template(class, family)?;
+            let old = family.deprecated_keys();
+            deprecated |= slot
+                .is_some_and(|template| old.is_some_and(|old| template.keys.0 == old.0 || template.keys.1 == old.1));
         }
         Ok(Self {
             class: &class.name,
@@ -292,28 +281,51 @@ fn is_label(text: &str) -> bool {
     is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(|byte| is_end(Some(byte)) || *byte == b'-')
 }
 
-fn has_any(class: &StorageClass, (name, namespace): Keys) -> bool {
-    class.parameters.get(name).is_some() || class.parameters.get(namespace).is_some()
-}
-
-fn template(class: &StorageClass, keys: Keys) -> Result<Option<SecretTemplate<'_>>, ProvisionRefusal> {
+/// The template of a family. A deprecated name may stand beside a current namespace, and the other way round.
+fn template(class: &StorageClass, family: SecretFamily) -> Result<Option<SecretTemplate<'_>>, ProvisionRefusal> {
+    let keys = family.keys();
+    let old = family.deprecated_keys();
+    let name = parameter(class, family, keys.0, old.map(|old| old.0))?;
+    let namespace = parameter(class, family, keys.1, old.map(|old| old.1))?;
     let missing = |key| ProvisionRefusal::SecretKeyMissing {
         class: class.name.clone(),
         key,
     };
-    let (name, namespace) = match (class.parameters.get(keys.0), class.parameters.get(keys.1)) {
+    let (name, namespace) = match (name, namespace) {
         (None, None) => return Ok(None),
         (Some(_), None) => return Err(missing(keys.1)),
         (None, Some(_)) => return Err(missing(keys.0)),
         (Some(name), Some(namespace)) => (name, namespace),
     };
-    for (key, value) in [(keys.0, name), (keys.1, namespace)] {
-        if value.is_empty() {
-            return Err(ProvisionRefusal::SecretKeyEmpty {
+    Ok(Some(SecretTemplate {
+        keys: (name.0, namespace.0),
+        name: name.1,
+        namespace: namespace.1,
+    }))
+}
+
+/// The value of a parameter with the key that it stands under.
+fn parameter<'a>(
+    class: &'a StorageClass,
+    family: SecretFamily,
+    key: &'static str,
+    old: Option<&'static str>,
+) -> Result<Option<(&'static str, &'a str)>, ProvisionRefusal> {
+    let of = |key: &'static str| class.parameters.get(key).map(|value| (key, value));
+    let found = match (of(key), old.and_then(of)) {
+        (Some(_), Some(_)) => {
+            return Err(ProvisionRefusal::SecretKeysTwice {
                 class: class.name.clone(),
-                key,
+                family: family.as_str(),
             });
         }
+        (current, old) => current.or(old),
+    };
+    match found {
+        Some((key, "")) => Err(ProvisionRefusal::SecretKeyEmpty {
+            class: class.name.clone(),
+            key,
+        }),
+        found => Ok(found),
     }
-    Ok(Some(SecretTemplate { keys, name, namespace }))
 }

@@ -43,11 +43,11 @@ impl Segment {
 
     /// The values that the labels of a node have for these keys; the key that is missing.
     pub fn of_labels<'k>(keys: &'k [Box<str>], labels: &StringMap) -> Result<Self, &'k str> {
-        let entry = |key: &'k Box<str>| match labels.get(key) {
-            Some(value) => Ok((key.clone(), Box::from(value))),
-            None => Err(&**key),
+        let entry = |key: &'k str| match labels.get(key) {
+            Some(value) => Ok((Box::from(key), Box::from(value))),
+            None => Err(key),
         };
-        let entries: Result<BTreeMap<Box<str>, Box<str>>, _> = keys.iter().map(entry).collect();
+        let entries: Result<BTreeMap<Box<str>, Box<str>>, _> = keys.iter().map(|key| entry(key)).collect();
         entries.map(Self::from)
     }
 }
