@@ -1,19 +1,18 @@
 //! What to do next about a PersistentVolumeClaim: the first rule that fits.
 
-use std::sync::Arc;
+mod call;
+mod created;
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
 use super::creation::Creation;
-use super::marker::{self, Marker, MarkerState, RecordedArguments};
-use super::observed::{LeakProtection, ObservedClaim, ProvisionerSecretState, RolePhase, Seen};
+use super::marker::{self, Marker, MarkerState};
+use super::observed::{ObservedClaim, RolePhase, Seen};
 use super::ownership::{is_own_claim, is_own_class};
 use super::patch;
-use super::persistent_volume::{is_of_claim, persistent_volume};
+use super::persistent_volume::is_of_claim;
 use super::refusal::ProvisionRefusal;
 use super::release_request::{ClaimRelease, judge};
-use super::request::{self, CreatePlan, DeletePlan};
-use super::response::{NewVolume, UndoState};
-use crate::objects::{ClaimPhase, ReclaimPolicy, StorageClass, Volume};
+use crate::objects::{ClaimPhase, StorageClass, Volume};
 
 /// A claim with what several rules ask of it.
 struct Subject<'a, 's> {
@@ -148,75 +147,6 @@ impl Subject<'_, '_> {
         decided(reason, write.map_or(ClaimAction::Ignore, ClaimAction::Unmark))
     }
 
-    /// Rows 6 to 8: the volume is there, and no PersistentVolume of this claim is known.
-    fn created(&self, volume: &NewVolume, name_taken: bool) -> ClaimDecision {
-        let save = |reason| {
-            let observed = self.observed;
-            let body = persistent_volume(observed.claim, volume, observed.driver, &observed.policy.identity, None);
-            decided(reason, ClaimAction::Save(body))
-        };
-        let is_faulty = volume.fault.is_some();
-        if self.wanted && !is_faulty {
-            return save(ClaimReason::SaveVolume);
-        }
-        if !self.wanted && volume.plan.volume.reclaim_policy != Some(ReclaimPolicy::Delete) {
-            // A person decides what becomes of it.
-            return if name_taken {
-                self.name_taken()
-            } else {
-                save(ClaimReason::KeepVolume)
-            };
-        }
-        if let Some(owner) = &volume.owner {
-            return self.shared(volume, owner);
-        }
-        match self.observed.handle_owner {
-            Seen::Unknown => return wait(ClaimReason::Syncing),
-            Seen::Here(owner) => return self.shared(volume, owner),
-            Seen::Gone => {}
-        }
-        if !self.observed.saved_is_live {
-            // A PersistentVolume whose answer was lost may be there, and in use.
-            return decided(ClaimReason::UndoVolume, ClaimAction::ReadVolume(self.name.into()));
-        }
-        if !self.wanted && volume.undo == UndoState::Failed && !name_taken {
-            // So that the deletion of PersistentVolumes has a record of it.
-            return save(ClaimReason::UndoVolume);
-        }
-        self.undo(volume)
-    }
-
-    fn undo(&self, volume: &NewVolume) -> ClaimDecision {
-        if self.observed.role == RolePhase::Stopping {
-            return wait(ClaimReason::Draining);
-        }
-        if let Some(decision) = self.secret(&volume.plan) {
-            return decision;
-        }
-        let plan = DeletePlan {
-            handle: volume.handle.clone(),
-            secret: volume.plan.secret.clone(),
-        };
-        decided(ClaimReason::UndoVolume, ClaimAction::Undo(plan))
-    }
-
-    fn name_taken(&self) -> ClaimDecision {
-        let volume = self.name.into();
-        wait_for(ClaimReason::NameTaken, ProvisionRefusal::NameTaken { volume })
-    }
-
-    /// Row 8a: it is somebody's volume. Nothing is deleted.
-    fn shared(&self, volume: &NewVolume, owner: &str) -> ClaimDecision {
-        if !self.wanted {
-            return self.without_marker(ClaimReason::HandleShared);
-        }
-        let cause = ProvisionRefusal::HandleShared {
-            handle: crate::decide::cut(&volume.handle, 256).into(),
-            owner: owner.into(),
-        };
-        wait_for(ClaimReason::HandleShared, cause)
-    }
-
     /// Rows 9 to 10: nobody wants a volume.
     fn unwanted(&self) -> ClaimDecision {
         let observed = self.observed;
@@ -326,98 +256,6 @@ impl Subject<'_, '_> {
             return Err(told(ClaimReason::ClassReplaced, cause));
         }
         Ok(class)
-    }
-
-    /// Rows 14, 16 and 17: what the volume is created with.
-    fn planned(&self, class: &StorageClass, reason: ClaimReason) -> ClaimDecision {
-        let observed = self.observed;
-        let is_uncertain = observed.creation.is_uncertain();
-        let has_topology = observed.driver.capabilities.accessibility_constraints;
-        if has_topology && !observed.topology.complete {
-            return wait(ClaimReason::Syncing);
-        }
-        if has_topology && class.delayed && !is_uncertain && observed.claim.selected_node.is_some() {
-            if observed.node.is_unknown() {
-                return wait(ClaimReason::Syncing);
-            }
-            if observed.node.is_gone()
-                && let Some(write) = patch::reschedule(observed.claim)
-            {
-                return decided(ClaimReason::NodeGone, ClaimAction::Reschedule(write));
-            }
-        }
-        let recorded = match self.marker.recorded() {
-            Some(marker) if is_uncertain => marker.arguments(class, observed.topology),
-            _ => RecordedArguments::default(),
-        };
-        match request::plan(observed, class, self.name, recorded) {
-            Ok(plan) => self.call(Arc::new(plan), reason),
-            Err(refusal) if refusal.is_missing_topology() => wait_for(ClaimReason::TopologyMissing, refusal),
-            Err(refusal) => decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
-        }
-    }
-
-    /// Rows 15 and 18 to 20: the Secret, the marker, the call.
-    fn call(&self, plan: Arc<CreatePlan>, reason: ClaimReason) -> ClaimDecision {
-        if self.observed.role == RolePhase::Stopping {
-            return wait(ClaimReason::Draining);
-        }
-        if let Some(decision) = self.secret(&plan).or_else(|| self.mark(&plan)) {
-            return decision;
-        }
-        decided(reason, ClaimAction::Create(plan))
-    }
-
-    fn secret(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
-        let secret = plan.secret.clone()?;
-        match self.observed.secret {
-            ProvisionerSecretState::Loaded => None,
-            ProvisionerSecretState::NotLoaded => {
-                Some(decided(ClaimReason::LoadSecret, ClaimAction::LoadCredentials(secret)))
-            }
-            ProvisionerSecretState::Missing => Some(wait_for(
-                ClaimReason::SecretMissing,
-                ProvisionRefusal::SecretMissing { secret },
-            )),
-            ProvisionerSecretState::Unreadable => Some(wait_for(
-                ClaimReason::SecretForbidden,
-                ProvisionRefusal::SecretUnreadable { secret },
-            )),
-        }
-    }
-
-    /// The marker that must be on the claim before a call, or the look at the claim in its place.
-    fn mark(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
-        let observed = self.observed;
-        if observed.gone {
-            return None;
-        }
-        let is_uncertain = observed.creation.is_uncertain();
-        let is_marked = self.marker.is_own();
-        let needs_marker = match observed.policy.leak_protection {
-            _ if is_marked => !observed.marker_is_own,
-            // A claim in deletion takes no finalizer any more.
-            _ if !self.wanted => false,
-            LeakProtection::Always => true,
-            LeakProtection::WhenUncertain if is_uncertain => true,
-            LeakProtection::WhenUncertain if !observed.claim_is_live => {
-                return Some(decided(ClaimReason::Mark, ClaimAction::ReadClaim));
-            }
-            LeakProtection::WhenUncertain | LeakProtection::Never => false,
-        };
-        if !needs_marker {
-            return None;
-        }
-        let prefix = self.marked_prefix();
-        Some(match Marker::text(observed, prefix, plan) {
-            Ok(text) => decided(ClaimReason::Mark, ClaimAction::Mark(patch::mark(observed.claim, &text))),
-            Err(refusal) => decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
-        })
-    }
-
-    fn marked_prefix(&self) -> &str {
-        let recorded = marker::prefix(self.marker, self.observed.policy);
-        recorded.unwrap_or(&self.observed.policy.volume_name_prefix)
     }
 }
 

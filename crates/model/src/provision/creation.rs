@@ -45,18 +45,20 @@ impl Creation {
     /// What is known after a look at the PersistentVolumes, to be asked before each decision.
     ///
     /// A PersistentVolume of the claim that names the volume takes it over: from then on its deletion is that of the PersistentVolume.
-    /// Should that be gone one day while the claim still carries the marker, only a call says what there is. `owner` is another
+    /// Should that be gone one day while the claim is there and carries the marker, only a call says what there is. `owner` is another
     /// PersistentVolume of the driver with the handle of the volume: it was somebody's, and is never deleted here, also after that
     /// PersistentVolume is gone.
     #[must_use]
-    pub fn revised(self, claim: &Claim, saved: Option<&Volume>, owner: Option<&str>) -> Self {
+    pub fn revised(self, claim: &Claim, gone: bool, saved: Option<&Volume>, owner: Option<&str>) -> Self {
         let saved = saved.filter(|saved| is_of_claim(saved, claim));
         let has_handle = |volume: &NewVolume| {
             saved.is_some_and(|saved| saved.spec.csi().is_some_and(|source| source.handle == volume.handle))
         };
+        // The copy of a claim that is gone says nothing: the answer to taking its marker off may be lost.
+        let is_marked = claim.marker_at.is_some() && !gone;
         match self {
-            Self::Uncertain(_) if saved.is_some() && claim.marker_at.is_none() => Self::Never,
-            Self::Created(volume) if has_handle(&volume) && claim.marker_at.is_none() => Self::Never,
+            Self::Uncertain(_) if saved.is_some() && !is_marked => Self::Never,
+            Self::Created(volume) if has_handle(&volume) && !is_marked => Self::Never,
             Self::Created(volume) if has_handle(&volume) => Self::Uncertain(UncertainCall {
                 plan: Some(volume.plan),
                 doubtful: false,

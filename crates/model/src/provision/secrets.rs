@@ -24,6 +24,15 @@ pub enum SecretFamily {
 /// The keys of a family: name and namespace.
 type Keys = (&'static str, &'static str);
 
+macro_rules! keys {
+    ($family:literal) => {
+        (
+            concat!("csi.storage.k8s.io/", $family, "secret-name"),
+            concat!("csi.storage.k8s.io/", $family, "secret-namespace"),
+        )
+    };
+}
+
 impl SecretFamily {
     /// All of them.
     pub const ALL: [Self; 8] = [
@@ -59,35 +68,14 @@ impl SecretFamily {
 
     const fn keys(self) -> Keys {
         match self {
-            Self::Default => ("csi.storage.k8s.io/secret-name", "csi.storage.k8s.io/secret-namespace"),
-            Self::Provisioner => (
-                "csi.storage.k8s.io/provisioner-secret-name",
-                "csi.storage.k8s.io/provisioner-secret-namespace",
-            ),
-            Self::ControllerPublish => (
-                "csi.storage.k8s.io/controller-publish-secret-name",
-                "csi.storage.k8s.io/controller-publish-secret-namespace",
-            ),
-            Self::NodeStage => (
-                "csi.storage.k8s.io/node-stage-secret-name",
-                "csi.storage.k8s.io/node-stage-secret-namespace",
-            ),
-            Self::NodePublish => (
-                "csi.storage.k8s.io/node-publish-secret-name",
-                "csi.storage.k8s.io/node-publish-secret-namespace",
-            ),
-            Self::ControllerExpand => (
-                "csi.storage.k8s.io/controller-expand-secret-name",
-                "csi.storage.k8s.io/controller-expand-secret-namespace",
-            ),
-            Self::NodeExpand => (
-                "csi.storage.k8s.io/node-expand-secret-name",
-                "csi.storage.k8s.io/node-expand-secret-namespace",
-            ),
-            Self::ControllerModify => (
-                "csi.storage.k8s.io/controller-modify-secret-name",
-                "csi.storage.k8s.io/controller-modify-secret-namespace",
-            ),
+            Self::Default => keys!(""),
+            Self::Provisioner => keys!("provisioner-"),
+            Self::ControllerPublish => keys!("controller-publish-"),
+            Self::NodeStage => keys!("node-stage-"),
+            Self::NodePublish => keys!("node-publish-"),
+            Self::ControllerExpand => keys!("controller-expand-"),
+            Self::NodeExpand => keys!("node-expand-"),
+            Self::ControllerModify => keys!("controller-modify-"),
         }
     }
 

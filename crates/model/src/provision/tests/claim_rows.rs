@@ -737,7 +737,9 @@ fn a_class_that_is_the_same_again_is_used_for_a_claim_that_nobody_wants() {
 fn a_volume_that_was_shared_is_never_undone() {
     let claim = claim_of(&world().marked().deleting().claim);
     let known = Creation::Created(Box::new(new_volume(&world())));
-    let shared = known.revised(&claim, None, Some("pv-2")).revised(&claim, None, None);
+    let shared = known
+        .revised(&claim, false, None, Some("pv-2"))
+        .revised(&claim, false, None, None);
     let world = world().marked().deleting().creation(shared);
     assert_eq!(word(&world.decide().action), "unmark");
 }
@@ -747,7 +749,8 @@ fn a_volume_that_was_shared_is_never_undone() {
 fn what_is_known_after_the_volume_is_saved() {
     let saved = volume_of(&volume_json()).0;
     let created = || Creation::Created(Box::new(new_volume(&world())));
-    let revise = |known: Creation, world: ClaimWorld| known.revised(&claim_of(&world.claim), Some(&saved), None);
+    let revise =
+        |known: Creation, world: ClaimWorld| known.revised(&claim_of(&world.claim), world.gone, Some(&saved), None);
     assert!(revise(created(), world().marked()).is_uncertain());
     assert_eq!(revise(created(), world()), Creation::Never);
     assert_eq!(
@@ -756,6 +759,12 @@ fn what_is_known_after_the_volume_is_saved() {
         "the answer to taking the marker off was lost"
     );
     assert!(revise(uncertain(&world()), world().marked()).is_uncertain());
+    let gone = world().marked().deleting().with(|world| world.gone = true);
+    assert_eq!(
+        revise(uncertain(&world()), gone),
+        Creation::Never,
+        "its last copy may be old"
+    );
     assert_eq!(revise(Creation::Refused, world()), Creation::Refused);
     let mut second = new_volume(&world());
     second.handle = "vol-2".into();
@@ -764,6 +773,6 @@ fn what_is_known_after_the_volume_is_saved() {
     let other = world().set("/metadata/uid", "other");
     assert_eq!(
         revise(created(), other.clone()),
-        created().revised(&claim_of(&other.claim), None, None)
+        created().revised(&claim_of(&other.claim), false, None, None)
     );
 }

@@ -40,19 +40,26 @@ fn reserved_keys_are_not_sent() {
         ("fsType", "xfs"),
     ];
     let rows: [(Parameters<'_>, Option<Parameters<'_>>); 7] = [
-        (&[], Some(&[])),
-        (&[("foo", "bar")], Some(&[("foo", "bar")])),
         (
-            &[("csi.storage.k8s.io/fstype", "xfs"), ("foo", "bar")],
-            Some(&[("foo", "bar")]),
+            &[("csiFoo", "bar"), ("bim", "baz")],
+            Some(&[("csiFoo", "bar"), ("bim", "baz")]),
+        ),
+        (
+            &[
+                ("csi.storage.k8s.io/controller-publish-secret-name", "s"),
+                ("csi.storage.k8s.io/controller-publish-secret-namespace", "n"),
+                ("bim", "baz"),
+            ],
+            Some(&[("bim", "baz")]),
+        ),
+        (
+            &[("foo", "csi.storage.k8s.io/fstype")],
+            Some(&[("foo", "csi.storage.k8s.io/fstype")]),
         ),
         (&all, Some(&[("kept", "v")])),
         (&deprecated, Some(&deprecated)),
-        (&[("csi.storage.k8s.io/unknown", "x")], None),
-        (
-            &[("bim", "baz"), ("csi.storage.k8s.io", "x")],
-            Some(&[("bim", "baz"), ("csi.storage.k8s.io", "x")]),
-        ),
+        (&[("csi.storage.k8s.io/unknown", "x"), ("bim", "baz")], None),
+        (&[], Some(&[])),
     ];
     for (parameters, wanted) in rows {
         let class = class_with(parameters);

@@ -106,7 +106,7 @@ fn the_class_of_each_code() {
     }
 }
 
-/// TestInfeasibleRetry, as far as it is pure: what is held is told apart from what is retried soon.
+/// What is held is told apart from what is retried soon.
 #[test]
 fn an_invalid_argument_is_held() {
     let rows = [
@@ -117,7 +117,6 @@ fn an_invalid_argument_is_held() {
     for (code, outcome) in &rows {
         assert_eq!(settle(&world(), &Creation::Never, Some(*code)).outcome, *outcome);
     }
-    tally("TestInfeasibleRetry", rows.len());
 }
 
 /// After a call whose outcome is not known, INTERNAL and UNKNOWN count only at the second time in a row, and ALREADY_EXISTS never.
@@ -215,7 +214,6 @@ fn answers_with_ok() {
     assert_eq!(invalid(none), InvalidAnswer::NoVolume);
 }
 
-/// TestDeleteVolumeErrorHandling has three of them.
 #[test]
 fn each_code_of_a_deletion() {
     use Deletion::{Deleted, NotDeleted, Uncertain};
@@ -229,7 +227,6 @@ fn each_code_of_a_deletion() {
         let lenient = if code == 5 { Deleted } else { wanted };
         assert_eq!(delete_answer(Some(code), TreatNotFoundAsDeleted), lenient, "{code}");
     }
-    tally("TestDeleteVolumeErrorHandling", 3);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use super::builders::{ClaimWorld, MARKER, NAME, UID, VolumeWorld, claim_of, volu
 use super::patches::apply;
 use crate::decide::Failure;
 use crate::provision::{
-    AnsweredVolume, ClaimAction, CreatePlan, Creation, Deletion, MarkerState, OrphanVolumePolicy, OwningClaim,
-    ProvisionedVolumeAction, created, delete_answer, undone,
+    AnsweredVolume, ClaimAction, CreatePlan, Creation, Deletion, LeakProtection, MarkerState, OrphanVolumePolicy,
+    OwningClaim, ProvisionedVolumeAction, created, delete_answer, undone,
 };
 
 /// What others do, and what happens to an effect of ours.
@@ -23,6 +23,8 @@ enum Event {
     Volume(usize, Fault),
     /// The watches catch up.
     Sync,
+    /// That of claims alone does.
+    SyncClaim,
     /// A write that was under way at a crash arrives.
     LateWrite,
     /// kube-controller-manager does what is to do.
@@ -64,6 +66,28 @@ enum LateWrite {
     Post(Value),
 }
 
+/// An operator that does one thing wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mistake {
+    None,
+    /// Takes a time-out for a refusal.
+    TimeoutIsFinal,
+    /// Does not read the marker at a start.
+    ForgetsAtStart,
+    /// Obeys the marker of a process that has ended.
+    NoOwnMarker,
+    /// Undoes a volume without a live look at its PersistentVolume.
+    NoLookBeforeUndo,
+    /// Believes the cache that a claim is gone.
+    NoLookAtClaim,
+    /// Does not look at VolumeAttachments.
+    NoLookAtAttachments,
+    /// Calls before the marker is on.
+    NoMarker,
+    /// Takes an answer that was lost to the deletion of a volume for OK.
+    DeletedWithoutAnswer,
+}
+
 /// The world, and the memory of the process.
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that may be so")]
 struct Simulation {
@@ -87,6 +111,7 @@ struct Simulation {
     deletion: Deletion,
     process: usize,
     calls: usize,
+    mistake: Mistake,
 }
 
 /// That an attempt goes on, or the process has ended.
@@ -117,6 +142,7 @@ impl Simulation {
             deletion: Deletion::NotDeleted,
             process: 0,
             calls: 0,
+            mistake: Mistake::None,
         }
     }
 
@@ -206,16 +232,20 @@ impl Simulation {
         observed.gone = self.seen_claim.is_none();
         observed.claim = self.seen_claim.clone().unwrap_or_else(|| self.last_claim.clone());
         let has_marker = MarkerState::of(&claim_of(&observed.claim), super::builders::DRIVER).is_own();
-        let at_start = || Creation::of_marker(has_marker && !observed.gone);
+        let is_read = self.mistake != Mistake::ForgetsAtStart;
+        let at_start = || Creation::of_marker(has_marker && !observed.gone && is_read);
         let saved = self.seen_volume.as_ref().map(|volume| volume_of(volume).0);
         let creation = self.creation.take().unwrap_or_else(at_start);
-        let creation = creation.revised(&claim_of(&observed.claim), saved.as_ref(), None);
+        let creation = creation.revised(&claim_of(&observed.claim), observed.gone, saved.as_ref(), None);
         self.creation = Some(creation.clone());
         observed.creation = Some(creation);
         observed.policy.identity = format!("process-{}", self.process).into();
         observed.saved = self.seen_volume.clone();
-        observed.saved_is_live = self.saved_is_live;
-        observed.marker_is_own = self.marker_is_own;
+        observed.saved_is_live = self.saved_is_live || self.mistake == Mistake::NoLookBeforeUndo;
+        observed.marker_is_own = self.marker_is_own || self.mistake == Mistake::NoOwnMarker;
+        if self.mistake == Mistake::NoMarker {
+            observed.policy.leak_protection = LeakProtection::Never;
+        }
         if !self.class {
             observed.class = None;
         }
@@ -344,7 +374,10 @@ impl Simulation {
                 let answer = answer.as_ref().cloned();
                 let settled = created(&before, &plan, answer, &claim_of(&observed.claim));
                 let is_created = matches!(settled.creation, Creation::Created(_));
-                self.creation = Some(settled.creation);
+                self.creation = Some(match self.mistake {
+                    Mistake::TimeoutIsFinal if settled.creation.is_uncertain() => Creation::Refused,
+                    _ => settled.creation,
+                });
                 self.saved_is_live = false;
                 if is_created { Next::Again } else { Next::End }
             }
@@ -379,8 +412,9 @@ impl Simulation {
             observed.volume = volume;
             observed.is_live = is_live;
             observed.deletion = self.deletion;
-            observed.attached_to = self.attached.then(|| "n1".to_owned());
-            let cached = if self.seen_claim.is_some() {
+            let looks = self.mistake != Mistake::NoLookAtAttachments;
+            observed.attached_to = (self.attached && looks).then(|| "n1".to_owned());
+            let cached = if self.seen_claim.is_some() && self.mistake != Mistake::NoLookAtClaim {
                 OwningClaim::Cached
             } else {
                 OwningClaim::NotCached
@@ -411,7 +445,10 @@ impl Simulation {
                     let Ok(code) = self.call_delete(&plan.handle, fault) else {
                         return;
                     };
-                    self.deletion = delete_answer(code, OrphanVolumePolicy::Retry);
+                    self.deletion = match (code, self.mistake) {
+                        (None | Some(4), Mistake::DeletedWithoutAnswer) => Deletion::Deleted,
+                        _ => delete_answer(code, OrphanVolumePolicy::Retry),
+                    };
                     if self.deletion != Deletion::Deleted {
                         return;
                     }
@@ -479,6 +516,11 @@ impl Simulation {
             Event::Claim(step, fault) => self.claim_attempt(step, fault),
             Event::Volume(step, fault) => self.volume_attempt(step, fault),
             Event::Sync => self.sync(),
+            Event::SyncClaim => {
+                let volume = self.seen_volume.take();
+                self.sync();
+                self.seen_volume = volume;
+            }
             Event::LateWrite => match self.late.pop() {
                 Some(LateWrite::Claim(body)) => drop(self.patch_claim(&body)),
                 Some(LateWrite::Volume(body)) => drop(self.patch_volume(&body)),
@@ -571,10 +613,8 @@ impl Simulation {
             let list = claim["metadata"]["finalizers"].to_string();
             prop_assert!(!list.contains(MARKER), "13: a marker is left: {claim}");
             if claim["spec"]["volumeName"] == NAME {
-                prop_assert!(
-                    handle.is_some_and(|handle| self.driver.contains_key(&handle)),
-                    "a claim lost its volume"
-                );
+                let is_kept = handle.is_some_and(|handle| self.driver.contains_key(&handle));
+                prop_assert!(is_kept || self.retain, "a claim lost its volume");
             }
         }
         Ok(())
@@ -598,7 +638,7 @@ fn events() -> impl Strategy<Value = Event> {
     prop_oneof![
         6 => (0..6_usize, faults()).prop_map(|(step, fault)| Event::Claim(step, fault)),
         3 => (0..8_usize, faults()).prop_map(|(step, fault)| Event::Volume(step, fault)),
-        6 => select(vec![Event::Sync, Event::Controller, Event::LateWrite, Event::Crash]),
+        6 => select(vec![Event::Sync, Event::SyncClaim, Event::Controller, Event::LateWrite, Event::Crash]),
         3 => select(vec![
             Event::UserDeletesClaim, Event::UserDeletesVolume, Event::BoundElsewhere, Event::Attach, Event::Detach, Event::ToRetain,
             Event::ClassGone, Event::ClassBack, Event::ReleasedByMistake,
@@ -606,16 +646,74 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
+fn play(events: &[Event], mistake: Mistake) -> Result<(), TestCaseError> {
+    let mut simulation = Simulation::new();
+    simulation.mistake = mistake;
+    for event in events {
+        simulation.happen(*event);
+    }
+    simulation.settle();
+    simulation.check()
+}
+
+/// Each of them is caught by a history in which the right operator loses nothing, so that the properties say something.
+#[test]
+fn operators_that_do_one_thing_wrong_are_caught() {
+    use Event::{Attach, Claim, Controller, Crash, ReleasedByMistake, Sync, SyncClaim, UserDeletesClaim, Volume};
+    const DONE: usize = 99;
+    let bound = || vec![Claim(DONE, Fault::None), Controller, Sync, Claim(DONE, Fault::None)];
+    let then = |mut events: Vec<Event>, more: &[Event]| {
+        events.extend(more);
+        events
+    };
+    let released = [UserDeletesClaim, Controller, Sync, Volume(1, Fault::Lost)];
+    let late = [Crash, Claim(3, Fault::Late), Event::LateWrite, Claim(0, Fault::None)];
+    let histories = [
+        (
+            Mistake::TimeoutIsFinal,
+            vec![
+                Claim(1, Fault::CrashAfter),
+                UserDeletesClaim,
+                Claim(1, Fault::AnswerLost),
+            ],
+        ),
+        (
+            Mistake::ForgetsAtStart,
+            vec![Claim(2, Fault::Lost), UserDeletesClaim, Crash],
+        ),
+        (
+            Mistake::NoOwnMarker,
+            then(vec![Claim(1, Fault::AnswerLost), UserDeletesClaim], &late),
+        ),
+        (
+            Mistake::NoLookBeforeUndo,
+            vec![
+                Claim(2, Fault::AnswerLost),
+                UserDeletesClaim,
+                SyncClaim,
+                Claim(DONE, Fault::None),
+            ],
+        ),
+        (
+            Mistake::NoLookAtClaim,
+            vec![Claim(0, Fault::None), ReleasedByMistake, Crash, Volume(0, Fault::None)],
+        ),
+        (Mistake::NoLookAtAttachments, then(then(bound(), &[Attach]), &released)),
+        (Mistake::NoMarker, Vec::new()),
+        (Mistake::DeletedWithoutAnswer, then(bound(), &released)),
+    ];
+    for (mistake, events) in histories {
+        let wrong = std::panic::catch_unwind(|| play(&events, mistake).is_err());
+        assert!(wrong.unwrap_or(true), "{mistake:?} is not caught by {events:?}");
+        assert!(play(&events, Mistake::None).is_ok(), "{events:?}");
+    }
+}
+
 proptest! {
 
     #[test]
     fn nothing_is_lost_and_nothing_is_there_twice(events in prop::collection::vec(events(), 0..25)) {
-        let mut simulation = Simulation::new();
-        for event in events {
-            simulation.happen(event);
-        }
-        simulation.settle();
-        simulation.check()?;
+        play(&events, Mistake::None)?;
     }
 }
 
