@@ -78,3 +78,16 @@ fn reasons_are_words_and_none_stands_twice() {
         ProvisionEventReason::ProvisioningNameTaken
     );
 }
+
+/// The Lease of the sidecar has the driver's name alone.
+#[test]
+fn the_lease_of_a_driver() {
+    use crate::api::names::provisioner_lease_name;
+    for (driver, lease) in [
+        ("ebs.csi.aws.com", "ebs-csi-aws-com"),
+        ("a_b/C", "a-b-c"),
+        ("x.", "x-X"),
+    ] {
+        assert_eq!(provisioner_lease_name(driver), lease);
+    }
+}
