@@ -62,7 +62,7 @@ impl EventRecorder {
         if let Err(refused) = waiting.try_send(occurrence) {
             let occurrence = refused.into_inner();
             self.metrics
-                .event(&occurrence.driver, occurrence.reason.as_str(), "dropped");
+                .event(&occurrence.driver, occurrence.reason, "dropped");
         }
     }
 }

@@ -31,6 +31,7 @@ use crate::objects::{
 };
 use crate::queue::{Place, Run, RunResult};
 use crate::telemetry::names::attr;
+use crate::telemetry::traced;
 use crate::telemetry::trace::Span;
 use crate::telemetry::w3c;
 use crate::traces::{AttemptResult, PublishParameters, SharedLifecycle};
