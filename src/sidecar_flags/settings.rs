@@ -158,6 +158,7 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         leader_election: elected_by_the_process(),
         deletion_policy: DeletionPolicy::Orphan,
         tracing: Tracing::default(),
+        provisioning: None,
         capability_lost: CapabilityLost::Tolerate,
         leaving: false,
     })

@@ -18,7 +18,8 @@ pub use call::Call;
 pub use call_error::CallError;
 pub use calls::{
     CapabilityReport, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume,
-    GetPluginCapabilities, GetPluginInfo, ListVolumes, PluginInfo, Probe, VolumePage, VolumeWithNodes, mode_name,
+    CreateVolume, DeleteVolume, GetPluginCapabilities, GetPluginInfo, ListVolumes, PluginCapabilities, PluginInfo, Probe,
+    VolumePage, VolumeWithNodes, mode_name,
 };
 pub use client::CsiClient;
 pub use connection::DriverConnection;

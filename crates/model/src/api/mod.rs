@@ -22,7 +22,7 @@ pub mod validated;
 mod tests;
 
 pub use attacher_config::{
-    AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, OrphanPolicy, PublishSecretsSpec,
+    AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, OrphanPolicy, ProvisioningSpec, PublishSecretsSpec,
     ReconcileSyncMode, RedactionMode,
 };
 pub use duration::GoDuration;

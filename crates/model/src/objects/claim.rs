@@ -178,6 +178,8 @@ pub struct DataSource {
     reason = "a field without a comment is the field of the API with this name"
 )]
 pub struct Claim {
+    /// Namespace and name with a slash between, which no other claim of the cluster has.
+    pub key: Arc<str>,
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub uid: Box<str>,
@@ -265,10 +267,12 @@ impl From<PersistentVolumeClaimWire> for Claim {
         let requests = spec.resources.and_then(|resources| resources.requests);
         let data_source = spec.data_source.or(spec.data_source_ref);
         let is_bound = phase == ClaimPhase::Bound && marker_at.is_none();
+        let (namespace, name) = (boxed(wire.metadata.namespace.take()), boxed(wire.metadata.name.take()));
         Self {
             resource_version: ResourceVersion::of(&wire.metadata),
-            namespace: boxed(wire.metadata.namespace).into(),
-            name: boxed(wire.metadata.name).into(),
+            key: format!("{namespace}/{name}").into(),
+            namespace: namespace.into(),
+            name: name.into(),
             uid: boxed(wire.metadata.uid),
             created: wire.metadata.creation_timestamp.map(|time| time.0),
             deleting: wire.metadata.deletion_timestamp.map(|time| time.0),

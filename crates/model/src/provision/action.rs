@@ -78,6 +78,8 @@ named! {
         HandleShared,
         /// The volume was created, and nobody wants it; or something is wrong with it.
         UndoVolume,
+        /// The volume is to be deleted, and deletions are held.
+        Held,
         /// Nobody wants a volume, and there is none.
         Cancelled,
         /// A person lets the claim go.

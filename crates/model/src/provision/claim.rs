@@ -6,13 +6,13 @@ mod created;
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
 use super::creation::Creation;
 use super::marker::{self, Marker, MarkerState};
-use super::observed::{ObservedClaim, RolePhase, Seen};
+use super::observed::{ObservedClaim, ProvisionPolicy, RolePhase, Seen};
 use super::ownership::{is_own_claim, is_own_class};
 use super::patch;
 use super::persistent_volume::is_of_claim;
 use super::refusal::ProvisionRefusal;
 use super::release_request::{ClaimRelease, judge};
-use crate::objects::{ClaimPhase, StorageClass, Volume};
+use crate::objects::{Claim, ClaimPhase, StorageClass, Volume};
 
 /// A claim with what several rules ask of it.
 struct Subject<'a, 's> {
@@ -53,7 +53,7 @@ pub(super) fn decide(observed: &ObservedClaim<'_>) -> ClaimDecision {
             ProvisionRefusal::MarkerOfAnotherDriver(crate::decide::cut(other, 128).into()),
         );
     }
-    let name = match made_name(observed, &marker) {
+    let name = match volume_name(claim, observed.creation, &marker, observed.policy) {
         Ok(name) => name,
         Err(refusal) => return decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
     };
@@ -71,9 +71,14 @@ fn is_created(observed: &ObservedClaim<'_>) -> bool {
     matches!(observed.creation, Creation::Created(_))
 }
 
-/// The name of the volume: that of the plan that was used, else made from the UID.
-fn made_name(observed: &ObservedClaim<'_>, marker: &MarkerState) -> Result<Box<str>, ProvisionRefusal> {
-    match observed.creation {
+/// The name of the volume of a claim: that of the plan that was used, else made from the UID.
+pub(super) fn volume_name(
+    claim: &Claim,
+    creation: &Creation,
+    marker: &MarkerState,
+    policy: &ProvisionPolicy,
+) -> Result<Box<str>, ProvisionRefusal> {
+    match creation {
         Creation::Created(volume) => return Ok(volume.plan.name.clone()),
         creation => {
             if let Some(plan) = creation.uncertain_plan() {
@@ -81,8 +86,7 @@ fn made_name(observed: &ObservedClaim<'_>, marker: &MarkerState) -> Result<Box<s
             }
         }
     }
-    let prefix = marker::prefix(marker, observed.policy);
-    observed.policy.volume_name(prefix, &observed.claim.uid)
+    policy.volume_name(marker::prefix(marker, policy), &claim.uid)
 }
 
 impl Subject<'_, '_> {

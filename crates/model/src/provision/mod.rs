@@ -22,6 +22,7 @@
 //! [`VolumeFault::SourceMissing`]), translated classes and volumes of in-tree plug-ins ([`ProvisionerFacts::in_tree`]), capacity.
 
 mod action;
+pub mod attempt;
 mod claim;
 mod classify;
 mod creation;

@@ -174,6 +174,11 @@ pub enum ProvisionRefusal {
     #[error("volume {handle} is that of PersistentVolume {owner} as well, and is not deleted: find out whose it is")]
     HandleShared { handle: Box<str>, owner: Box<str> },
     #[error(
+        "volume {handle} cannot be used as it is, and spec.provisioning.deletion of the AttacherConfig is Hold: delete it in the storage \
+         system, or wait until deletions are enabled"
+    )]
+    DeletionHeld { handle: Box<str> },
+    #[error(
         "the annotation attacher.csi.dev/provisioning would have {0} bytes, and at most {MAX_ANNOTATION_VALUE} are accepted: use shorter topology labels"
     )]
     MarkerTooLarge(usize),
@@ -208,6 +213,7 @@ impl ProvisionRefusal {
             Self::SecretNotAllowed { .. } => "secret_not_allowed",
             Self::NameTaken { .. } => "name_taken",
             Self::HandleShared { .. } => "handle_shared",
+            Self::DeletionHeld { .. } => "deletion_held",
             Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",
             Self::DataSourceNotSupported { .. } | Self::AttributesClassNotSupported(_) => "not_supported",
             Self::Selector | Self::AccessModes | Self::Size(_) | Self::ShortUid(_) => "invalid_claim",

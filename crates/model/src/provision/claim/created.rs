@@ -41,9 +41,14 @@ impl Subject<'_, '_> {
             // A PersistentVolume whose answer was lost may be there, and in use.
             return decided(ClaimReason::UndoVolume, ClaimAction::ReadVolume(self.name.into()));
         }
-        if !self.wanted && volume.undo == UndoState::Failed && !name_taken {
+        let held = self.observed.policy.hold_deletions;
+        if !self.wanted && (volume.undo == UndoState::Failed || held) && !name_taken {
             // So that the deletion of PersistentVolumes has a record of it.
             return save(ClaimReason::UndoVolume);
+        }
+        if held {
+            let handle = crate::decide::cut(&volume.handle, 256).into();
+            return wait_for(ClaimReason::Held, ProvisionRefusal::DeletionHeld { handle });
         }
         self.undo(volume)
     }

@@ -3,6 +3,7 @@
 //! Tables that are marked with the name of a test tell the scenarios of external-provisioner's own unit tests again, as data for the
 //! functions here; rows end with a remark where we differ on purpose. [`tally`] says how many there are of each.
 
+mod attempt;
 mod bad_input;
 mod builders;
 mod claim_rows;
