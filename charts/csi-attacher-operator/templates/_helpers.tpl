@@ -118,7 +118,13 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- $secrets := dict }}
 {{- $whole := list }}
 {{- range include "csi-attacher-operator.configs" . | fromYaml }}
-{{- range .publishSecrets }}
+{{- $listed := .publishSecrets | default list }}
+{{- range dig "provisioning" "secrets" list . }}
+{{- if ne .namespace "*" }}
+{{- $listed = append $listed . }}
+{{- end }}
+{{- end }}
+{{- range $listed }}
 {{- if .names }}
 {{- $_ := set $secrets .namespace (concat (get $secrets .namespace | default list) .names | uniq | sortAlpha) }}
 {{- else }}
@@ -136,6 +142,36 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- end }}
 
 {{/*
+Whether rules for provisioning are made: `true`, or nothing.
+*/}}
+{{- define "csi-attacher-operator.provisions" -}}
+{{- $wanted := .Values.rbac.provisioning }}
+{{- if eq $wanted "Auto" }}
+{{- range include "csi-attacher-operator.configs" . | fromYaml }}
+{{- if hasKey . "provisioning" }}
+{{- $wanted = "Enabled" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if eq $wanted "Enabled" }}true{{ end }}
+{{- end }}
+
+{{/*
+Names of the Secrets that StorageClasses may name in the namespace of each PersistentVolumeClaim, as a YAML list under `names`.
+*/}}
+{{- define "csi-attacher-operator.claimSecrets" -}}
+{{- $names := list }}
+{{- range include "csi-attacher-operator.configs" . | fromYaml }}
+{{- range dig "provisioning" "secrets" list . }}
+{{- if eq .namespace "*" }}
+{{- $names = concat $names .names }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toYaml (dict "names" ($names | uniq | sortAlpha)) }}
+{{- end }}
+
+{{/*
 The namespaces with Leases as YAML: a map from their names to `any`, whether drivers of any name may have a Lease there, and
 `names` of Leases; `read` has the names of those of sidecars, which are only looked at ("" for drivers of any name). In the namespace of
 the release AttacherConfigs that do not come from the values have theirs.
@@ -149,9 +185,18 @@ the release AttacherConfigs that do not come from the values have theirs.
 {{- if hasSuffix "-" $lease }}
 {{- $lease = printf "%sX" $lease }}
 {{- end }}
+{{- $provisions := hasKey . "provisioning" }}
+{{- $provisioner := regexReplaceAll "[^a-z0-9-]" (lower $driver) "-" }}
+{{- if hasSuffix "-" $provisioner }}
+{{- $provisioner = printf "%sX" $provisioner }}
+{{- end }}
 {{- with dig "leaderElection" "namespace" "" . }}
 {{- $known := get $namespaces . | default $nothing }}
-{{- $names := append $known.names $lease | uniq | sortAlpha }}
+{{- $names := append $known.names $lease }}
+{{- if $provisions }}
+{{- $names = append $names $provisioner }}
+{{- end }}
+{{- $names = $names | uniq | sortAlpha }}
 {{- $_ := set $namespaces . (dict "any" (or $known.any (not $driver)) "names" $names "read" $known.read) }}
 {{- end }}
 {{- range dig "leaderElection" "sidecarNamespaces" list . }}
