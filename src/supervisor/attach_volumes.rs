@@ -38,7 +38,8 @@ impl VolumeCache for AttachVolumes {
 
     fn is_gone(&self, name: &str) {
         if let Some((volume, _)) = self.0.volume(name) {
-            self.0.mark_deleted(&WriteTarget::Volume(volume.name.clone()), &volume.uid);
+            self.0
+                .mark_deleted(&WriteTarget::Volume(volume.name.clone()), &volume.uid);
         }
     }
 

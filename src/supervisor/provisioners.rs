@@ -218,7 +218,9 @@ impl Provisioners {
             if running.is_ending {
                 self.running.remove(&name);
             } else {
-                let pause = INITIAL_BACKOFF.saturating_mul(1 << running.faults.min(6)).min(MAX_BACKOFF);
+                let pause = INITIAL_BACKOFF
+                    .saturating_mul(1 << running.faults.min(6))
+                    .min(MAX_BACKOFF);
                 running.restart_at = Some(Instant::now() + pause);
                 running.faults = running.faults.saturating_add(1);
             }
@@ -229,7 +231,10 @@ impl Provisioners {
     /// What the task of an AttacherConfig is at, and why what it reads cannot be watched; none when it has none.
     pub fn state(&self, name: &str) -> Option<(DriverState, Option<String>)> {
         let state = self.running.get(name)?.status.borrow().clone();
-        let failure = self.watched.as_ref().and_then(|watched| watched.context.store.lists().failure());
+        let failure = self
+            .watched
+            .as_ref()
+            .and_then(|watched| watched.context.store.lists().failure());
         Some((state, failure))
     }
 
@@ -249,7 +254,13 @@ impl Provisioners {
             // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
             let queue = running.queue.lock();
             let Some(queue) = &*queue else { continue };
-            let Some(driver) = running.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone()) else {
+            let Some(driver) = running
+                .status
+                .borrow()
+                .plugin
+                .as_ref()
+                .map(|plugin| plugin.name.clone())
+            else {
                 continue;
             };
             let metrics = &self.context.metrics;

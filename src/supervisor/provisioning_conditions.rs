@@ -13,7 +13,11 @@ pub(super) fn ready(state: &DriverState, watch_failure: Option<&str>) -> Conditi
             let text = format!("{holder} holds the Lease of provisioning; this replica is ready to take over");
             (True, ConditionReason::Standby, text)
         }
-        DriverPhase::Connecting => (False, ConditionReason::Connecting, "connecting to the driver".to_owned()),
+        DriverPhase::Connecting => (
+            False,
+            ConditionReason::Connecting,
+            "connecting to the driver".to_owned(),
+        ),
         DriverPhase::Unreachable { reason, message } | DriverPhase::Stalled { reason, message } => {
             (False, *reason, message.clone())
         }
@@ -31,5 +35,10 @@ pub(super) fn ready(state: &DriverState, watch_failure: Option<&str>) -> Conditi
             (False, ConditionReason::Draining, "finishing running calls".to_owned())
         }
     };
-    ConditionUpdate::new(ConditionType::ProvisioningReady, status, reason, &shorten_message(&message))
+    ConditionUpdate::new(
+        ConditionType::ProvisioningReady,
+        status,
+        reason,
+        &shorten_message(&message),
+    )
 }

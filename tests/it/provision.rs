@@ -150,7 +150,10 @@ async fn a_claim_becomes_a_volume_and_is_bound() -> Result<()> {
     let annotations = volume.annotations();
     assert_eq!(annotations["pv.kubernetes.io/provisioned-by"], driver.name);
     assert_eq!(annotations["volume.kubernetes.io/provisioner-deletion-secret-name"], "");
-    assert_eq!(annotations["volume.kubernetes.io/provisioner-deletion-secret-namespace"], "");
+    assert_eq!(
+        annotations["volume.kubernetes.io/provisioner-deletion-secret-namespace"],
+        ""
+    );
 
     // The marker was there during the call, and is not left.
     wait_for(driver.claims(), "data", "without the marker", LIMIT, |claim| {
@@ -165,7 +168,14 @@ async fn a_claim_becomes_a_volume_and_is_bound() -> Result<()> {
     assert_eq!(asked.capabilities.len(), 1);
     assert_eq!(asked.capabilities[0].access_mode, "SINGLE_NODE_MULTI_WRITER");
     assert_eq!(asked.capabilities[0].fs_type.as_deref(), Some("xfs"));
-    event(&world, "PersistentVolumeClaim", "data", "ProvisioningSucceeded", &format!("pvc-{uid}")).await?;
+    event(
+        &world,
+        "PersistentVolumeClaim",
+        "data",
+        "ProvisioningSucceeded",
+        &format!("pvc-{uid}"),
+    )
+    .await?;
 
     let metrics = operator.metrics().await?;
     let succeeded = format!(
@@ -185,7 +195,9 @@ async fn after_a_crash_between_the_call_and_the_save_there_is_one_volume() -> Re
     let driver = provisioning(&world, "p-crash", &late).await?;
     driver.class("Delete").await?;
     // The work is done when nobody waits for its answer any more.
-    driver.mock.script(Rule::on(Method::CreateVolume).times(1).late_success());
+    driver
+        .mock
+        .script(Rule::on(Method::CreateVolume).times(1).late_success());
     let claim = driver.ask_for("data").await?;
     event(&world, "PersistentVolumeClaim", "data", "ProvisioningUncertain", "").await?;
     let marked = wait_for(driver.claims(), "data", "marked", LIMIT, carries_marker).await?;
@@ -221,7 +233,10 @@ async fn a_claim_that_is_deleted_during_the_call_leaves_no_volume_that_nothing_n
     let slow = Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(3));
     driver.mock.script(slow);
     let claim = driver.ask_for("data").await?;
-    driver.mock.wait_for_call(|call| call.method == Method::CreateVolume).await;
+    driver
+        .mock
+        .wait_for_call(|call| call.method == Method::CreateVolume)
+        .await;
     let deleted = driver.claims().delete("data", &DeleteParams::default()).await;
     deleted.map_err(|error| Error::Other(error.to_string()))?;
 
@@ -263,9 +278,19 @@ async fn a_claim_waits_for_its_secret_and_says_so() -> Result<()> {
     world.cluster.apply_yaml(&class.to_string()).await?;
     crate::support::operator::grant_secret(&world.cluster, "default", "provisioner").await?;
     driver.ask_for("data").await?;
-    event(&world, "PersistentVolumeClaim", "data", "ProvisioningFailed", "not found in namespace").await?;
+    event(
+        &world,
+        "PersistentVolumeClaim",
+        "data",
+        "ProvisioningFailed",
+        "not found in namespace",
+    )
+    .await?;
     assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
-    world.fixtures.secret("default", "provisioner", &[("password", "s3cr3t-word")]).await?;
+    world
+        .fixtures
+        .secret("default", "provisioner", &[("password", "s3cr3t-word")])
+        .await?;
     driver.bound("data").await?;
     let calls = driver.mock.calls_of(Method::CreateVolume);
     assert_eq!(calls.len(), 1);

@@ -12,8 +12,10 @@ use tokio::sync::watch;
 use crate::key::{ClaimCause, ClaimKey};
 use crate::objects::{Claim, PersistentVolumeClaimWire, ResourceVersion, StorageClass, StorageClassWire};
 use crate::provision::Seen;
+use crate::reflect::{
+    CacheRecord, Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink, TableChange, WatchedKind,
+};
 use crate::volumes::VolumeListener;
-use crate::reflect::{CacheRecord, Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink, TableChange, WatchedKind};
 
 /// What works for one driver, as the cache knows it.
 pub(crate) trait ClaimRoute: Send + Sync {

@@ -16,9 +16,7 @@ use crate::events::EventRecorder;
 use crate::key::{ClaimCause, ClaimKey};
 use crate::objects::{Claim, StorageClass, Volume};
 use crate::provision::attempt::{ClaimView, fingerprint};
-use crate::provision::{
-    ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, needs_claim_work,
-};
+use crate::provision::{ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, needs_claim_work};
 use crate::queue::{Item, Queue};
 use crate::runtime::DriverStateSender;
 use crate::runtime::fence::FencedClient;
@@ -121,8 +119,7 @@ impl ClaimRoute for DriverContext {
         }
         let Some(look) = self.look(&key) else { return };
         let item = Item::new(key.clone(), CREATE, fingerprint(&look, claim));
-        self.queue
-            .add(item.in_group(claim.class.clone()).because(cause.into()));
+        self.queue.add(item.in_group(claim.class.clone()).because(cause.into()));
     }
 
     /// Whatever was begun for it is finished.

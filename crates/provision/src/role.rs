@@ -84,7 +84,9 @@ impl Role for ProvisionRole {
         let engine = settings.and_then(|settings| Engine::start(self.context.clone(), start, &settings));
         let engine = engine.ok_or_else(|| Refusal {
             reason: ConditionReason::EndpointConflict,
-            message: format!("driver {driver} is already provisioned for by another AttacherConfig; delete one of the two"),
+            message: format!(
+                "driver {driver} is already provisioned for by another AttacherConfig; delete one of the two"
+            ),
         })?;
         *self.queue.lock() = Some(engine.queue().clone());
         Ok(engine)

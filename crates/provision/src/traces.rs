@@ -83,7 +83,14 @@ impl Lifecycle {
     }
 
     /// Exports the root, if the trace is sampled.
-    pub fn end(&self, tracer: &Tracer, driver: &str, claim: &Claim, volume: Option<(&str, &str)>, outcome: LifecycleOutcome) {
+    pub fn end(
+        &self,
+        tracer: &Tracer,
+        driver: &str,
+        claim: &Claim,
+        volume: Option<(&str, &str)>,
+        outcome: LifecycleOutcome,
+    ) {
         if !self.sampled {
             return;
         }
@@ -100,12 +107,18 @@ impl Lifecycle {
         }
         root.set(attr::ATTEMPTS, i64::from(self.attempts));
         root.set(attr::EPOCH, 0_u32);
-        root.set(attr::START_SOURCE, if self.from_object { "creation" } else { "observed" });
+        root.set(
+            attr::START_SOURCE,
+            if self.from_object { "creation" } else { "observed" },
+        );
         match outcome {
             LifecycleOutcome::Succeeded => root.set(attr::OUTCOME, "succeeded"),
             LifecycleOutcome::Aborted => {
                 root.set(attr::OUTCOME, "aborted");
-                root.fail(error_type::OTHER, "the PersistentVolumeClaim was deleted or has another volume");
+                root.fail(
+                    error_type::OTHER,
+                    "the PersistentVolumeClaim was deleted or has another volume",
+                );
             }
         }
         root.end_at(SystemTime::from(clock::now().max(self.started)));

@@ -461,7 +461,8 @@ impl<R: Role> DriverTask<R> {
     fn observe_lease(&self, held: &mut Leadership<R::Engine>, driver: &str) {
         let Some(election) = self.election.clone() else { return };
         if held.candidate.is_none() {
-            let candidate = LeaderElectionHandle::observe(election, self.role.lease(driver), self.role.metrics().clone());
+            let candidate =
+                LeaderElectionHandle::observe(election, self.role.lease(driver), self.role.metrics().clone());
             *self.lease_state.lock() = Some(candidate.subscribe());
             held.candidate = Some(candidate);
         }

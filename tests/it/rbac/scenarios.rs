@@ -253,7 +253,14 @@ async fn classes_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
         claims.push(claim(scene, &driver, &name, &name).await?);
     }
     for name in in_turn(&driver) {
-        event(scene.world, "PersistentVolumeClaim", &name, "ProvisioningFailed", "not found").await?;
+        event(
+            scene.world,
+            "PersistentVolumeClaim",
+            &name,
+            "ProvisioningFailed",
+            "not found",
+        )
+        .await?;
     }
     scene.point();
     for (name, claim) in in_turn(&driver).iter().zip(&claims) {
@@ -271,7 +278,9 @@ async fn a_claim_that_changed_unseen_is_provisioned(scene: &Scene<'_>) -> Result
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     let claims = Api::<PersistentVolumeClaim>::namespaced(scene.world.client.clone(), "default");
     let foreign = json!({ "metadata": { "finalizers": ["example.com/keeps"] } });
-    let changed = claims.patch(&name, &PatchParams::default(), &Patch::Merge(&foreign)).await;
+    let changed = claims
+        .patch(&name, &PatchParams::default(), &Patch::Merge(&foreign))
+        .await;
     changed.map_err(|error| other(error.to_string()))?;
     scene.point();
     class(scene, &driver, &name, json!({})).await?;
@@ -288,7 +297,9 @@ async fn a_claim_with_a_secret_of_its_namespace_is_provisioned(scene: &Scene<'_>
     class(scene, &driver, &name, parameters).await?;
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     let fixtures = &scene.world.fixtures;
-    fixtures.secret("default", CLAIM_SECRET, &[("password", "swordfish")]).await?;
+    fixtures
+        .secret("default", CLAIM_SECRET, &[("password", "swordfish")])
+        .await?;
     scene.point();
     saved(scene, &claim(scene, &driver, &name, &name).await?).await
 }

@@ -396,9 +396,14 @@ impl Store {
         let index = self.inner.index.read();
         let has_handle = |volume: &&Arc<Volume>| {
             let source = volume.spec.csi();
-            *volume.name != *except && source.is_some_and(|source| *source.driver == *driver && *source.handle == *handle)
+            *volume.name != *except
+                && source.is_some_and(|source| *source.driver == *driver && *source.handle == *handle)
         };
-        index.volumes.values().find(has_handle).map(|volume| volume.name.clone())
+        index
+            .volumes
+            .values()
+            .find(has_handle)
+            .map(|volume| volume.name.clone())
     }
 
     /// Version of the known copy of the object that a write goes to.

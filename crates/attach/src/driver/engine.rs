@@ -27,7 +27,6 @@ use csi_attacher_runtime::queue_metrics::QueueMetrics;
 use csi_attacher_runtime::queue_settings::{api_limit, backoff, failures_per_second};
 use csi_attacher_runtime::{DriverStateSender, runner};
 
-
 /// How many volumes of one driver are released at once.
 const RELEASES_AT_ONCE: usize = 100;
 

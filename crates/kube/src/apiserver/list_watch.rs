@@ -111,12 +111,12 @@ fn check_list(path: &str, content: &PageContent) -> Result<(), BoxError> {
     let is_of_plural = |kind: &str| {
         let singular = kind.to_lowercase();
         let singular = singular.strip_suffix("list").unwrap_or_default();
-        ["s", "es"].iter().any(|ending| plural.strip_suffix(ending) == Some(singular))
+        ["s", "es"]
+            .iter()
+            .any(|ending| plural.strip_suffix(ending) == Some(singular))
     };
     match &content.kind {
-        Some(kind) if !is_of_plural(kind) => {
-            Err(format!("the answer is a {kind}, and no list of {plural}").into())
-        }
+        Some(kind) if !is_of_plural(kind) => Err(format!("the answer is a {kind}, and no list of {plural}").into()),
         _ => Ok(()),
     }
 }

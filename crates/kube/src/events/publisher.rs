@@ -57,9 +57,7 @@ impl EventWriter {
             match self.series.observe(occurrence, subject, Instant::now()) {
                 Ok(Some(write)) => self.write(&write).await,
                 Ok(None) => {}
-                Err(()) => self
-                    .metrics
-                    .event(&occurrence.driver, occurrence.reason, "dropped"),
+                Err(()) => self.metrics.event(&occurrence.driver, occurrence.reason, "dropped"),
             }
         }
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::event::{InvolvedObject, NewEvent};
-use crate::api::names::{EVENT_TRACE_ANNOTATION, FIELD_MANAGER, TRACEPARENT_ANNOTATION};
 use crate::api::EventType;
+use crate::api::names::{EVENT_TRACE_ANNOTATION, FIELD_MANAGER, TRACEPARENT_ANNOTATION};
 use crate::decide::{cut, plain};
 use crate::queue::{Rate, TokenBucket};
 

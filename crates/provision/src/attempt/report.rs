@@ -59,8 +59,17 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             shell.ended = Some(LifecycleOutcome::Aborted);
         }
         ClaimNote::ReleaseRefused(refusal) => {
-            let (cause, note) = (refusal.reason(), event::note(&format!("not let go on request: {refusal}")));
-            record(shell, claim, ProvisionEventReason::ProvisioningReleaseRefused, cause, note);
+            let (cause, note) = (
+                refusal.reason(),
+                event::note(&format!("not let go on request: {refusal}")),
+            );
+            record(
+                shell,
+                claim,
+                ProvisionEventReason::ProvisioningReleaseRefused,
+                cause,
+                note,
+            );
         }
         ClaimNote::PossiblyLeaked(volume, cause) => leaked(shell, claim, &volume, cause),
         ClaimNote::RequestFailed(error) => {
@@ -80,9 +89,9 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
 }
 
 fn kind_of(failure: &Failure) -> &'static str {
-    failure
-        .code
-        .map_or(error_type::DRIVER_UNAVAILABLE, |code| names::code_upper_snake(code.into()))
+    failure.code.map_or(error_type::DRIVER_UNAVAILABLE, |code| {
+        names::code_upper_snake(code.into())
+    })
 }
 
 /// A call ended without a volume that can be used.
@@ -235,13 +244,7 @@ fn lease_lost(shell: &mut Shell<'_>, claim: &Claim, lost: LeaseLost) {
 }
 
 /// Records an Event on the claim. No text here has a value of a Secret: those of the driver were scrubbed when they came in.
-fn record(
-    shell: &Shell<'_>,
-    claim: &Claim,
-    reason: ProvisionEventReason,
-    cause: &'static str,
-    note: String,
-) {
+fn record(shell: &Shell<'_>, claim: &Claim, reason: ProvisionEventReason, cause: &'static str, note: String) {
     let level: EventType = reason.level();
     shell.look.work.context.events.record(NewEvent {
         driver: shell.look.work.facts.name.clone(),

@@ -124,7 +124,11 @@ impl<'w> Shell<'w> {
 
     /// Patches the claim, and takes the answer into the cache.
     async fn patch(&self, write: &ClaimWrite) -> Result<(), ApiError> {
-        let (store, requests, key) = (&self.look.work.context.store, &self.look.work.context.requests, self.look.key);
+        let (store, requests, key) = (
+            &self.look.work.context.store,
+            &self.look.work.context.requests,
+            self.look.key,
+        );
         let name = (&*write.namespace, &*write.name);
         let answer = requests
             .patch::<PersistentVolumeClaimWire>(name, PatchType::Json, &write.body, None, &self.span)
@@ -152,7 +156,11 @@ impl<'w> Shell<'w> {
     }
 
     async fn read_claim(&self) -> Result<(), ApiError> {
-        let (store, requests, key) = (&self.look.work.context.store, &self.look.work.context.requests, self.look.key);
+        let (store, requests, key) = (
+            &self.look.work.context.store,
+            &self.look.work.context.requests,
+            self.look.key,
+        );
         let name = key.name.split_once('/').unwrap_or_default();
         let read = store.start_read(key);
         let answer = requests.get::<PersistentVolumeClaimWire>(name, None, &self.span).await;
@@ -247,7 +255,9 @@ impl<'w> Shell<'w> {
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let name = text("/metadata/name");
         let take = volumes.reading(&Arc::from(name));
-        let made = requests.create_for::<PersistentVolumeWire>(None, body, &self.span).await?;
+        let made = requests
+            .create_for::<PersistentVolumeWire>(None, body, &self.span)
+            .await?;
         let made = Volume::from(made);
         let uid = made.claim.as_ref().map(|claim| &*claim.uid);
         let handle = made.spec.csi().map(|source| &*source.handle);

@@ -106,7 +106,13 @@ impl Checker {
         })
     }
 
-    pub(super) fn number<N>(&mut self, path_in_spec: &str, value: i64, range: RangeInclusive<i64>, problem: SpecProblem) -> N
+    pub(super) fn number<N>(
+        &mut self,
+        path_in_spec: &str,
+        value: i64,
+        range: RangeInclusive<i64>,
+        problem: SpecProblem,
+    ) -> N
     where
         N: TryFrom<i64> + Default,
     {

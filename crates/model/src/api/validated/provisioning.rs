@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::check::Checker;
 use super::{BackoffSettings, SpecProblem};
 use crate::api::attacher_config::{
-    AttacherConfigSpec, CreateMetadata, LeakProtectionMode, ProvisionerSecretsSpec, ProvisioningMode, PublishSecretsSpec,
-    ReadOnlyMany,
+    AttacherConfigSpec, CreateMetadata, LeakProtectionMode, ProvisionerSecretsSpec, ProvisioningMode,
+    PublishSecretsSpec, ReadOnlyMany,
 };
 use crate::api::rules;
 use crate::provision::{LeakProtection, OrphanVolumePolicy, ProvisionPolicy, ProvisionerSecrets};

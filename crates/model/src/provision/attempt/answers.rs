@@ -92,10 +92,7 @@ impl ClaimAttempt {
             Ok(()) => return self.patched(pending),
             Err(error) => error,
         };
-        let takes_off = matches!(
-            pending,
-            Pending::Unmark(_) | Pending::Reschedule | Pending::LetGo(..)
-        );
+        let takes_off = matches!(pending, Pending::Unmark(_) | Pending::Reschedule | Pending::LetGo(..));
         match error.kind {
             // The claim went; whose last copy it was says no more.
             ApiErrorKind::NotFound => {

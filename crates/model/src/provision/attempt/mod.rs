@@ -166,7 +166,12 @@ impl ClaimAttempt {
                 Ok((claim, false))
             }
             Seen::Unknown => Err(ClaimVerdict::Rest(LIST_REST)),
-            Seen::Gone => self.memory.last.clone().map(|last| (last, true)).ok_or(ClaimVerdict::Done),
+            Seen::Gone => self
+                .memory
+                .last
+                .clone()
+                .map(|last| (last, true))
+                .ok_or(ClaimVerdict::Done),
         }
     }
 
@@ -189,7 +194,9 @@ impl ClaimAttempt {
         let creation = creation.revised(&claim, gone, seen(&saved).here(), seen_text(&owner).here());
         let class = view.class(&claim.class);
         let waited = self.waited(view, &claim, &marker, seen(&class), seen(&saved));
-        let written = marker.recorded().is_some_and(|marker| *marker.writer == *policy.identity);
+        let written = marker
+            .recorded()
+            .is_some_and(|marker| *marker.writer == *policy.identity);
         let decision = decide(&ObservedClaim {
             gone,
             claim_is_live: self.claim_is_live,
@@ -300,7 +307,8 @@ impl ClaimAttempt {
         cause: Option<Box<ProvisionRefusal>>,
     ) -> ClaimVerdict {
         if let Some(cause) = cause {
-            if let ProvisionRefusal::SecretMissing { secret } | ProvisionRefusal::SecretUnreadable { secret } = &*cause {
+            if let ProvisionRefusal::SecretMissing { secret } | ProvisionRefusal::SecretUnreadable { secret } = &*cause
+            {
                 self.needed = Some(secret.clone());
             }
             self.notes.push(ClaimNote::Waits(reason, cause));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::builders::{MARKER, NAME, class_json, class_of, claim_of, driver, now, policy, volume_of, world};
+use super::builders::{MARKER, NAME, claim_of, class_json, class_of, driver, now, policy, volume_of, world};
 use super::patches::apply;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
@@ -99,10 +99,14 @@ impl ClaimView for Cluster {
         Duration::from_mins(1)
     }
     fn claim(&self) -> Seen<Arc<Claim>> {
-        self.claim.as_ref().map_or(Seen::Gone, |claim| Seen::Here(Arc::new(claim_of(claim))))
+        self.claim
+            .as_ref()
+            .map_or(Seen::Gone, |claim| Seen::Here(Arc::new(claim_of(claim))))
     }
     fn class(&self, _: &str) -> Seen<Arc<StorageClass>> {
-        self.class.as_ref().map_or(Seen::Gone, |class| Seen::Here(Arc::new(class_of(class))))
+        self.class
+            .as_ref()
+            .map_or(Seen::Gone, |class| Seen::Here(Arc::new(class_of(class))))
     }
     fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
         let volume = self.volume.as_ref().filter(|volume| volume["metadata"]["name"] == name);
@@ -207,7 +211,10 @@ impl Play {
     }
 
     fn saved(&self) -> usize {
-        self.notes.iter().filter(|note| matches!(note, ClaimNote::Saved(..))).count()
+        self.notes
+            .iter()
+            .filter(|note| matches!(note, ClaimNote::Saved(..)))
+            .count()
     }
 }
 
@@ -219,7 +226,10 @@ fn a_claim_is_marked_called_for_saved_and_unmarked_when_it_is_bound() {
     assert_eq!(verdict, ClaimVerdict::Rest(Duration::from_secs(30)), "for the binding");
     assert_eq!(play.saved(), 1);
     let volume = play.cluster.volume.clone().unwrap();
-    assert_eq!(volume["metadata"]["annotations"]["attacher.csi.dev/traceparent"], "00-1-2-01");
+    assert_eq!(
+        volume["metadata"]["annotations"]["attacher.csi.dev/traceparent"],
+        "00-1-2-01"
+    );
     assert!(play.cluster.carries_marker());
     play.cluster.set("/spec/volumeName", json!(NAME));
     play.cluster.set("/status/phase", json!("Bound"));
@@ -247,9 +257,8 @@ fn an_uncertain_call_is_repeated_and_its_claim_is_held() {
     let mut play = Play::of(Cluster::new());
     let timed_out = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(4));
     assert!(matches!(play.attempt(timed_out), ClaimVerdict::Failed { .. }));
-    let uncertain = |note: &ClaimNote| {
-        matches!(note, ClaimNote::CallFailed(outcome, _) if **outcome == CreateOutcome::Uncertain)
-    };
+    let uncertain =
+        |note: &ClaimNote| matches!(note, ClaimNote::CallFailed(outcome, _) if **outcome == CreateOutcome::Uncertain);
     assert!(play.notes.iter().any(uncertain));
     play.take_done();
     // Another process knows no more than what the claim says, and writes the marker anew.
@@ -299,9 +308,8 @@ fn an_undersized_volume_waits_while_deletions_are_held() {
         capacity_bytes: 1,
         ..AnsweredVolume::default()
     };
-    let verdict = play.attempt(|step, _| {
-        matches!(step, ClaimStep::Create(_)).then(|| ClaimEvent::Created(Ok(Some(small.clone()))))
-    });
+    let verdict = play
+        .attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| ClaimEvent::Created(Ok(Some(small.clone())))));
     assert!(matches!(verdict, ClaimVerdict::Failed { .. }));
     assert_eq!(play.take_done(), ["patch", "create", "read volume"]);
     let is_held = |note: &ClaimNote| matches!(note, ClaimNote::Waits(ClaimReason::Held, _));
@@ -318,7 +326,10 @@ fn a_save_that_was_carried_out_without_an_answer_is_found() {
             Some(ClaimEvent::Saved(Err(lost.clone())))
         });
         assert_eq!(play.take_done(), ["patch", "create", "save", "read volume"], "{lost:?}");
-        assert_eq!((verdict, play.saved()), (ClaimVerdict::Rest(Duration::from_secs(30)), 1));
+        assert_eq!(
+            (verdict, play.saved()),
+            (ClaimVerdict::Rest(Duration::from_secs(30)), 1)
+        );
     }
 }
 
@@ -404,7 +415,10 @@ fn a_refused_claim_that_is_deleted_goes_at_once() {
         }
         is_call.then(|| failed(11))
     });
-    assert_eq!((verdict, play.take_done()), (ClaimVerdict::Done, vec!["patch", "create", "patch"]));
+    assert_eq!(
+        (verdict, play.take_done()),
+        (ClaimVerdict::Done, vec!["patch", "create", "patch"])
+    );
     assert!(play.cluster.claim.is_none());
 }
 
@@ -443,7 +457,10 @@ fn a_class_that_is_missing_is_told_after_a_while() {
     assert!(play.notes.is_empty());
     play.cluster.wait(Duration::from_secs(10));
     assert!(matches!(play.attempt(|_, _| None), ClaimVerdict::Failed { .. }));
-    assert!(matches!(play.notes.last(), Some(ClaimNote::Waits(ClaimReason::ClassMissing, _))));
+    assert!(matches!(
+        play.notes.last(),
+        Some(ClaimNote::Waits(ClaimReason::ClassMissing, _))
+    ));
     play.cluster.class = Some(class_json());
     play.attempt(|_, _| None);
     assert_eq!(play.saved(), 1);
