@@ -363,10 +363,14 @@ fn context(
     }
 }
 
+/// The name of this replica in Leases. A blank one is no name: as the holder of a Lease it says that nobody holds it. Where there is
+/// none, it is one that no other replica has.
 fn identity(options: &ProcessOptions) -> String {
     let host = || std::fs::read_to_string(Path::new("/proc/sys/kernel/hostname")).ok();
-    let name = options.identity.clone().or_else(host);
-    name.as_deref().unwrap_or("unknown").trim().to_owned()
+    let given = |name: String| Some(name.trim().to_owned()).filter(|name| !name.is_empty());
+    let name = options.identity.clone().and_then(given);
+    let name = name.or_else(|| host().and_then(given));
+    name.unwrap_or_else(|| format!("unknown-{:016x}", fastrand::u64(..)))
 }
 
 /// Binds the address and serves it until `stopped`.

@@ -2,7 +2,8 @@
 //! one driver without an AttacherConfig, are in `sidecar_flags/`.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,6 +26,21 @@ pub struct Cli {
     pub command: Option<Command>,
     #[command(flatten)]
     pub options: Options,
+}
+
+impl Cli {
+    /// Reads the arguments of the process, or ends it. A variable that is empty counts as not set, as those of OpenTelemetry do.
+    pub fn read() -> Self {
+        let is_blank = |value: &OsStr| value.to_string_lossy().trim().is_empty();
+        let command = Self::command().mut_args(|argument| {
+            let variable = argument.get_env().and_then(std::env::var_os);
+            match variable {
+                Some(value) if is_blank(&value) => argument.env(None::<&'static str>),
+                _ => argument,
+            }
+        });
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
 }
 
 /// What else the binary can do.

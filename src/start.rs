@@ -5,8 +5,6 @@ use std::io::Write;
 use std::num::NonZero;
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::api;
 use crate::app::{self, Mode, ProcessOptions};
 use crate::cli::{Cli, Command};
@@ -26,7 +24,7 @@ pub fn main() -> ExitCode {
     if sidecar_flags::is_drop_in(&arguments) {
         return drop_in(&arguments);
     }
-    let cli = Cli::parse();
+    let cli = Cli::read();
     match cli.command {
         Some(Command::Crd) => match api::crd::crd_yaml() {
             Ok(yaml) => print(&yaml),

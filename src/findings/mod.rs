@@ -59,6 +59,8 @@ impl Default for ScannerSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredDriver {
     pub driver: String,
+    /// Whether this replica reports on the driver: it leads it, or nobody does.
+    pub reports: bool,
     pub name: String,
     pub uid: String,
 }
@@ -210,7 +212,7 @@ impl FindingsScanner {
         }
     }
 
-    /// Reads the CSIDrivers that are due, one after the other; true when one has changed.
+    /// Reads the CSIDrivers that are due, one after the other, until one is not answered; true when one has changed.
     async fn read_csi_drivers(&mut self) -> bool {
         let mut learned = false;
         let soon = FINDING_INTERVAL
@@ -225,6 +227,8 @@ impl FindingsScanner {
                 .get::<CsiDriverWire>(&**name, None, &Span::disabled())
                 .await;
             let answer = answer.map(CsiDriver::from);
+            // Where the API server does not answer, the others would wait as long, and so would what is found.
+            let unanswered = answer.as_ref().is_err_and(|error| error.status.is_none());
             if let Err(error) = &answer {
                 match error.kind {
                     ApiErrorKind::NotFound => {}
@@ -236,6 +240,9 @@ impl FindingsScanner {
                 }
             }
             learned |= driver.known.update(answer, soon, Instant::now());
+            if unanswered {
+                break;
+            }
         }
         learned
     }
@@ -313,7 +320,9 @@ impl FindingsScanner {
     /// Reports kinds of findings that begin or end, as a count: by an Event on the AttacherConfig, or in the log.
     fn report_counts(&self, driver: &Arc<str>, before: &FindingsSummary, summary: &FindingsSummary, now: Timestamp) {
         let configs = self.insights.configs().unwrap_or_default();
-        let config = configs.iter().find(|config| config.driver == **driver);
+        let config = configs
+            .iter()
+            .find(|config| config.reports && config.driver == **driver);
         for kind in FindingKind::ALL {
             match (before.count(*kind), summary.count(*kind)) {
                 (0, count) if count > 0 => {

@@ -323,6 +323,7 @@ async fn what_waits_for_a_driver_without_an_attacherconfig_is_counted() {
     // Led by another replica, or not connected yet.
     let configured = ConfiguredDriver {
         driver: DRIVER.to_owned(),
+        reports: false,
         name: "config".to_owned(),
         uid: "uid".to_owned(),
     };

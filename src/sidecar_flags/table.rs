@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::flags::AlphaLogOption;
-use super::values::{FlagValue, any_text, buffer_size, gates, positive, split_stream};
+use super::values::{FlagValue, any_duration, any_text, buffer_size, gates, positive, split_stream};
 use crate::cli::ValueError;
 use crate::telemetry::logs::LogFormat;
 
@@ -184,7 +184,7 @@ others {
         |flags, value| flags.log_format.read(value);
     Sidecar false "resync" duration
         "Accepted without effect: no object has to be delivered again."
-        |_, value| Duration::default().read(value);
+        |_, value| any_duration(value);
     Sidecar false "max-grpc-log-length" int
         "Accepted without effect: answers of the driver are not logged."
         |_, value| 0_i64.read(value);
@@ -196,7 +196,7 @@ others {
         |_, _| Ok(());
     Sidecar false "log-flush-frequency" duration
         "Accepted without effect: log lines are not buffered."
-        |_, value| Duration::default().read(value);
+        |_, value| any_duration(value);
     Sidecar false "automaxprocs" boolean
         "Accepted without effect: the number of threads follows the CPU quota anyway."
         |_, value| false.read(value);

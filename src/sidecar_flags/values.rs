@@ -1,5 +1,6 @@
 //! How the text of a value is read into its place.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
@@ -40,7 +41,7 @@ impl<T: for<'a> From<&'a str>> FlagValue for Option<T> {
 }
 
 macro_rules! number {
-    ($($type:ty: $shown:expr;)*) => {$(
+    ($($type:ty: $shown:expr, $written:expr;)*) => {$(
         impl FlagValue for $type {
             fn shown(&self) -> String {
                 let shown: fn(&Self) -> String = $shown;
@@ -48,7 +49,8 @@ macro_rules! number {
             }
 
             fn read(&mut self, text: &str) -> Result<(), ValueError> {
-                *self = text
+                let written: fn(&str) -> Result<Cow<'_, str>, ValueError> = $written;
+                *self = written(text)?
                     .parse()
                     .map_err(|error: <Self as FromStr>::Err| ValueError::Unreadable(error.to_string()))?;
                 Ok(())
@@ -58,10 +60,37 @@ macro_rules! number {
 }
 
 number! {
-    i32: ToString::to_string;
-    i64: ToString::to_string;
-    u32: ToString::to_string;
-    f32: |_| String::new();
+    i32: ToString::to_string, decimal;
+    i64: ToString::to_string, decimal;
+    u32: ToString::to_string, decimal;
+    f32: |_| String::new(), |text| Ok(text.into());
+}
+
+/// An integer as Go's `strconv.ParseInt` reads it with base 0, written with base 10: a prefix is a base, a zero in front is that of
+/// base 8, and `_` may be between digits. What is no integer of base 10 is left as it is.
+fn decimal(text: &str) -> Result<Cow<'_, str>, ValueError> {
+    let digits = text.trim_start_matches(['+', '-']);
+    let sign = &text[..text.len() - digits.len()];
+    let lower = digits.to_ascii_lowercase();
+    let bases = [("0x", 16), ("0b", 2), ("0o", 8), ("0", 8)];
+    let prefixed = bases
+        .iter()
+        .find_map(|(prefix, radix)| Some((lower.strip_prefix(prefix)?, *radix)))
+        .filter(|_| lower != "0");
+    // After a prefix an underscore may be first.
+    let (rest, radix) = prefixed.map_or((&*lower, 10), |(rest, radix)| {
+        (rest.strip_prefix('_').unwrap_or(rest), radix)
+    });
+    let is_digit = |digit: char| digit.is_digit(radix);
+    let is_number = sign.len() < 2
+        && rest
+            .split('_')
+            .all(|part| !part.is_empty() && part.chars().all(is_digit));
+    match i128::from_str_radix(&rest.replace('_', ""), radix) {
+        Ok(value) if is_number => Ok(format!("{sign}{value}").into()),
+        _ if radix != 10 => Err(ValueError::Unreadable(format!("no integer of base {radix}"))),
+        _ => Ok(text.into()),
+    }
 }
 
 impl FlagValue for Duration {
@@ -123,6 +152,12 @@ pub(super) fn positive(target: &mut Duration, text: &str) -> Result<(), ValueErr
         return Err(ValueError::Zero);
     }
     Ok(())
+}
+
+/// A duration of which nothing depends, negative ones included, as Go reads it.
+pub(super) fn any_duration(text: &str) -> Result<(), ValueError> {
+    let read = text.parse::<GoDuration>().map(drop);
+    read.map_err(|error| ValueError::Unreadable(error.to_string()))
 }
 
 /// A text that may be empty.

@@ -234,10 +234,10 @@ impl Supervisor {
     fn configured(&self) -> Vec<ConfiguredDriver> {
         // The replica that leads a driver reports on it.
         let ours = |name: &str| !matches!(self.drivers.lead(name), DriverLeader::Other | DriverLeader::Unknown);
-        let named = self.objects.iter().filter(|(name, _)| ours(name));
-        let named = named.filter_map(|(name, entry)| {
+        let named = self.objects.iter().filter_map(|(name, entry)| {
             Some(ConfiguredDriver {
                 driver: driver_name(&self.drivers, name, entry)?,
+                reports: ours(name),
                 name: name.clone(),
                 uid: entry.object.metadata.uid.clone().unwrap_or_default(),
             })

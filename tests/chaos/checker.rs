@@ -170,7 +170,7 @@ fn caller_ended(history: &History, place: &Place, before: Timestamp) -> bool {
         other && call.started < term.acquired && term.acquired < before
     };
     caller.ended.is_some_and(|ended| ended < before)
-        || caller.stops.iter().any(|stop| stop.from < before)
+        || caller.stopped_within(call.started, before).is_some()
         || history.lapses.iter().any(|lapse| lapsed(&lapse))
         || history.terms.iter().any(|term| taken(&term))
 }

@@ -301,15 +301,11 @@ impl Walk {
         for text in wrong(&effect, &spec) {
             self.wrong(candidate, &text);
         }
-        if is_base {
-            if !is_attached || !is_detached {
-                let text =
-                    format!("with the former settings: attached {is_attached}, detached {is_detached}, {effect:?}");
-                self.wrong(candidate, &text);
-            }
-            return Ok(());
+        if is_base && !(is_attached && is_detached) {
+            let text = format!("with the former settings: attached {is_attached}, detached {is_detached}, {effect:?}");
+            self.wrong(candidate, &text);
         }
-        // What a setting makes slow is waited for when it is gone.
+        // The next look makes VolumeAttachments of these names. What a setting makes slow is waited for when the setting is gone.
         if is_detached {
             self.wait_gone(candidate).await;
         }

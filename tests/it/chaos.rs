@@ -166,6 +166,18 @@ fn what_is_kept_after_its_attachment_is_gone_is_found() {
         history.processes[0].ended = Some(at(3250));
     };
     assert_eq!(found(lost_and_killed), []);
+    let lost_and_stopped = |from: i64, to: i64| {
+        found(|history: &mut History| {
+            lost(history);
+            stopped(history, from, to);
+        })
+    };
+    assert_eq!(lost_and_stopped(3250, 3280), []);
+    assert_eq!(
+        lost_and_stopped(500, 900),
+        [Kind::GoneButPublished],
+        "it had gone on before it published"
+    );
     let lapse = |holder: &str, from: i64, to: i64| Lapse {
         driver: "d".to_owned(),
         holder: holder.to_owned(),

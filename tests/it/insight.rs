@@ -13,14 +13,17 @@ use tonic::Code;
 use crate::events::event;
 use crate::rig::{Driver, LIMIT, World, operator_options};
 use crate::support::wait::wait_for;
-use crate::support::{Error, Operator, Result, Volume};
+use crate::support::{Error, Operator, OperatorOptions, Result, Volume};
 
 /// An operator that looks often and has little patience.
 async fn keen(world: &World) -> Result<Operator> {
-    let options = operator_options()
+    world.operator(keen_options()).await
+}
+
+fn keen_options() -> OperatorOptions {
+    operator_options()
         .argument("--stuck-after=2s")
-        .argument("--inspection-interval=300ms");
-    world.operator(options).await
+        .argument("--inspection-interval=300ms")
 }
 
 /// Waits until the gauge of a driver's findings of this kind has a value.
@@ -253,6 +256,31 @@ async fn csi_drivers(world: &World, operator: &Operator) -> Result<()> {
     message(&driver, "AttachmentsConsistent", "True", "Consistent")
         .await
         .map(drop)
+}
+
+/// An attachment that waits for a driver that another replica leads waits for no AttacherConfig.
+#[tokio::test]
+async fn a_standby_replica_takes_no_driver_of_another_for_unserved() -> Result<()> {
+    let world = World::own().await?;
+    let leader = keen(&world).await?;
+    let driver = known(&world, "led", true).await?;
+    driver
+        .mock
+        .script(Rule::on(Method::ControllerPublishVolume).fail(Code::Internal, "never"));
+    let name = "a-standby-replica";
+    let options = keen_options().argument(format!("--identity={name}"));
+    let standby = world.operator(options).await?;
+    driver.claim("led").await?;
+    count(&leader, &driver, "attach_stuck", 1).await?;
+    // The one that nobody serves says that the scan has come so far.
+    unserved(&world, &standby).await?;
+    let log = standby.log_text();
+    assert!(
+        !log.lines()
+            .any(|line| line.contains("have no AttacherConfig") && line.contains(&driver.name)),
+        "{log}"
+    );
+    Ok(())
 }
 
 async fn unserved(world: &World, operator: &Operator) -> Result<()> {

@@ -16,19 +16,27 @@
 
 {{/* What the Deployment selects its pods by. It cannot be changed later. */}}
 {{- define "csi-attacher-operator.selector" -}}
-app.kubernetes.io/name: {{ include "csi-attacher-operator.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "csi-attacher-operator.name" . | toYaml }}
+app.kubernetes.io/instance: {{ .Release.Name | toYaml }}
 {{- end }}
 
 {{/* Labels of all objects. */}}
 {{- define "csi-attacher-operator.labels" -}}
-{{ include "csi-attacher-operator.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{- include "csi-attacher-operator.labelsAnd" (list . dict) }}
 {{- end }}
+
+{{/* The same and those of one object, each key once: first what selectors name, then those of the object, then commonLabels. */}}
+{{- define "csi-attacher-operator.labelsAnd" -}}
+{{- $root := first . }}
+{{- $chart := dict "app.kubernetes.io/version" $root.Chart.AppVersion "app.kubernetes.io/managed-by" $root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name ($root.Chart.Version | replace "+" "_")) }}
+{{- $labels := dict }}
+{{- range list $chart $root.Values.commonLabels (last .) (include "csi-attacher-operator.selector" $root | fromYaml) }}
+{{- range $key, $value := . }}
+{{- $_ := set $labels $key $value }}
+{{- end }}
+{{- end }}
+{{- toYaml $labels }}
 {{- end }}
 
 {{- define "csi-attacher-operator.serviceAccountName" -}}
@@ -42,8 +50,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{/* subjects of all bindings */}}
 {{- define "csi-attacher-operator.subjects" -}}
 - kind: ServiceAccount
-  name: {{ include "csi-attacher-operator.serviceAccountName" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "csi-attacher-operator.serviceAccountName" . | toYaml }}
+  namespace: {{ .Release.Namespace | toYaml }}
 {{- end }}
 
 {{- define "csi-attacher-operator.image" -}}
@@ -208,6 +216,11 @@ the release AttacherConfigs that do not come from the values have theirs.
 {{- toYaml $namespaces }}
 {{- end }}
 
+{{/* A value as the text of a variable. Helm reads whole numbers of a million and more as 1e+06. */}}
+{{- define "csi-attacher-operator.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+
 {{/* Variables of the operator for traces. */}}
 {{- define "csi-attacher-operator.otel" -}}
 {{- $folder := "/etc/otel" }}
@@ -224,13 +237,15 @@ the release AttacherConfigs that do not come from the values have theirs.
   "OTEL_TRACES_SAMPLER_ARG" .samplerArg "OTEL_SERVICE_NAME" .serviceName }}
 {{- range $name, $value := $plain }}
 {{- if $value }}
-{{- $_ := set $variables $name ($value | toString) }}
+{{- $_ := set $variables $name (include "csi-attacher-operator.text" $value) }}
 {{- end }}
 {{- end }}
 {{- with .resourceAttributes }}
 {{- $pairs := list }}
 {{- range $key, $value := . }}
-{{- $pairs = append $pairs (printf "%s=%s" $key ($value | toString)) }}
+{{- /* Percent-encoded, where a space is no plus. */}}
+{{- $text := include "csi-attacher-operator.text" $value | urlquery | replace "+" "%20" }}
+{{- $pairs = append $pairs (printf "%s=%s" ($key | urlquery | replace "+" "%20") $text) }}
 {{- end }}
 {{- $_ := set $variables "OTEL_RESOURCE_ATTRIBUTES" (join "," $pairs) }}
 {{- end }}
@@ -252,8 +267,8 @@ the release AttacherConfigs that do not come from the values have theirs.
 - name: OTEL_EXPORTER_OTLP_HEADERS
   valueFrom:
     secretKeyRef:
-      name: {{ .name }}
-      key: {{ .key }}
+      name: {{ .name | toYaml }}
+      key: {{ .key | toYaml }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -360,6 +375,26 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- end }}
 {{- end }}
 
+{{/* The security context of a driver's container: its own fields, which may be false, and those of containerSecurityContext that it does
+not set. Kubernetes refuses a container that must not escalate and is privileged or has CAP_SYS_ADMIN. */}}
+{{- define "csi-attacher-operator.containerSecurity" -}}
+{{- $own := (last .).securityContext | default dict }}
+{{- $default := (first .).Values.containerSecurityContext | default dict }}
+{{- $added := dig "capabilities" "add" list $own }}
+{{- if $own.privileged }}
+{{- $default = omit $default "allowPrivilegeEscalation" "capabilities" }}
+{{- else if or (has "SYS_ADMIN" $added) (has "CAP_SYS_ADMIN" $added) }}
+{{- $default = omit $default "allowPrivilegeEscalation" }}
+{{- end }}
+{{- $all := deepCopy $own }}
+{{- range $key, $value := $default }}
+{{- if not (hasKey $own $key) }}
+{{- $_ := set $all $key $value }}
+{{- end }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
+
 {{/* The container that answers the liveness probe of a driver, by asking its plugin. */}}
 {{- define "csi-attacher-operator.probeContainer" -}}
 {{- $socket := printf "/csi/%s/%s" .name (.driver.socket | default "csi.sock") }}
@@ -369,7 +404,8 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- if .first }}
 {{- $_ := set $own "restartPolicy" "Always" }}
 {{- end }}
-{{- merge $own (pick .driver.livenessProbe "image" "imagePullPolicy" "resources" "securityContext") (dict "securityContext" .root.Values.containerSecurityContext) | toYaml }}
+{{- $_ := set $own "securityContext" (include "csi-attacher-operator.containerSecurity" (list .root .driver.livenessProbe) | fromYaml) }}
+{{- merge $own (pick .driver.livenessProbe "image" "imagePullPolicy" "resources") | toYaml }}
 {{- end }}
 
 {{/* The containers of drivers that start before the operator, or of those that do not, as `first` says. */}}
@@ -396,8 +432,9 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- end }}
 {{- $_ := set $settings "livenessProbe" $probe }}
 {{- end }}
-- name: {{ $name }}
-  {{- merge $settings (omit $driver.container "name") (dict "securityContext" $root.Values.containerSecurityContext) | toYaml | nindent 2 }}
+{{- $_ := set $settings "securityContext" (include "csi-attacher-operator.containerSecurity" (list $root $driver.container) | fromYaml) }}
+- name: {{ $name | toYaml }}
+  {{- merge $settings (omit $driver.container "name" "securityContext") | toYaml | nindent 2 }}
 {{- if $driver.livenessProbe }}
 - name: probe-{{ $name }}
   {{- include "csi-attacher-operator.probeContainer" (dict "root" $root "name" $name "driver" $driver "port" $port "first" $first) | nindent 2 }}

@@ -60,9 +60,9 @@ impl<E: Engine> Leadership<E> {
         }
     }
 
-    /// The driver answers again.
-    pub fn connection_restored(&mut self) {
-        self.away_since = None;
+    /// The driver answers; true when it does so again.
+    pub fn connection_restored(&mut self) -> bool {
+        self.away_since.take().is_some()
     }
 
     /// Resolves when the engine must be given up: the Lease is lost, an older AttacherConfig claims the driver, or the

@@ -153,12 +153,19 @@ impl<R: Role> DriverTask<R> {
         access: &impl Connector,
         held: &mut Leadership<R::Engine>,
     ) {
-        held.connection_restored();
-        self.status.connection_problem(None);
         let facts = reached.facts();
+        if held.connection_restored()
+            && let Some(metrics) = self.role.driver_metrics()
+        {
+            metrics.driver_reconnected(&facts.name);
+        }
+        self.status.connection_problem(None);
         let (mut reached, mut unanswered) = (reached, None);
         self.set_plugin(&reached.handshake);
-        if !self.wait_for_lists(&facts).await {
+        if !self.wait_for_lists(&facts, &reached.client).await {
+            if reached.client.connection().is_lost() {
+                self.leave_connection(&facts.name, None, held).await;
+            }
             return;
         }
         loop {
@@ -233,9 +240,6 @@ impl<R: Role> DriverTask<R> {
         held.connection_lost().await;
         self.status.phase(phase);
         self.set_driver_down();
-        if let Some(metrics) = self.role.driver_metrics() {
-            metrics.driver_reconnected(driver);
-        }
     }
 
     fn warn(&self, driver: &str, what: &str) {
@@ -601,40 +605,50 @@ impl<R: Role> DriverTask<R> {
         }
     }
 
-    /// Waits until as much was listed as is needed before the driver is competed for. False when the task is stopped.
+    /// Waits until as much was listed as is needed before the driver is competed for. False when something else comes first.
     ///
     /// A driver is competed for as soon as lists come in, as with its Lease everything is listed anew; see [`Role::needs_lists_first`].
     /// Not before: a replica that may not list could do nothing with the Lease.
-    pub async fn wait_for_lists(&self, facts: &DriverFacts) -> bool {
-        let lists = self.role.lists();
+    pub async fn wait_for_lists(&mut self, facts: &DriverFacts, client: &CsiClient) -> bool {
+        let lists = self.role.lists().clone();
         if lists.is_synced() {
             return true;
         }
         self.status.phase(DriverPhase::Syncing);
+        let first_parts = self.election.is_some() && !self.role.needs_lists_first(facts);
         let listed = async {
-            if self.election.is_some() && !self.role.needs_lists_first(facts) {
+            if first_parts {
                 lists.wait_answered().await;
             } else {
                 lists.wait_synced().await;
             }
         };
-        tokio::select! {
-            biased;
-            () = listed => true,
-            () = self.stop.cancelled() => false,
-        }
+        self.wait_unless_interrupted(listed, client).await
     }
 
     /// Makes sure that the cache shows everything that another replica did before us. False when something else comes first.
-    async fn relist_before_start(&self, client: &CsiClient, held: &Leadership<R::Engine>) -> bool {
+    async fn relist_before_start(&mut self, client: &CsiClient, held: &Leadership<R::Engine>) -> bool {
         self.status.phase(DriverPhase::Syncing);
+        let lists = self.role.lists().clone();
         tokio::select! {
             biased;
-            () = self.role.lists().relist() => true,
-            () = self.stop.cancelled() => false,
+            is_listed = self.wait_unless_interrupted(lists.relist(), client) => is_listed,
             () = held.loses_term() => false,
             () = held.reservation_lost() => false,
-            () = client.connection().lost() => false,
+        }
+    }
+
+    /// Waits for what must be there first. False when waiting on is of no use, see [`Self::wait_or_interrupted`].
+    async fn wait_unless_interrupted(&mut self, done: impl Future<Output = ()>, client: &CsiClient) -> bool {
+        let mut done = pin!(done);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut done => return true,
+                is_interrupted = self.wait_or_interrupted(client.connection().lost(), client) => if is_interrupted {
+                    return false;
+                },
+            }
         }
     }
 }

@@ -6,29 +6,39 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderMap;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_http::{Bytes, HttpClient, HttpError};
-use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
 use opentelemetry_otlp::{
-    ExporterBuildError, Protocol, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+    ExporterBuildError, Protocol, RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use parking_lot::Mutex;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use tonic::metadata::MetadataMap;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::batch::ExportError;
 use super::otel_env::{Compression, OtlpProtocol, OtlpSettings, TransportSettings};
+use csi_attacher_base::error_chain::chain;
 use csi_attacher_base::pem;
 
 /// Headers of the SDK itself; all others are ours to decide.
 const SDK_HEADERS: [&str; 4] = ["content-type", "content-encoding", "user-agent", "grpc-timeout"];
+
+/// How long a retry waits at first, and at most unless the collector asks for more. It is the time of a batch that ends retries.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
+/// More than there is time for.
+const MAX_RETRIES: usize = 1_000;
 
 /// Why an exporter cannot be built. The texts hold file names and reasons, no contents.
 #[derive(Debug, Error)]
@@ -44,15 +54,21 @@ enum ExporterError {
     HalfIdentity,
     #[error(transparent)]
     Build(#[from] ExporterBuildError),
+    #[error("the collector's URL cannot be used: {0}")]
+    Endpoint(String),
 }
 
 /// A collector, and the exporter to it while there is one.
 pub(super) struct OtlpSink {
     settings: OtlpSettings,
     transport: TransportSettings,
+    /// How long a batch may take with all its retries.
+    batch_timeout: Duration,
     headers: HeaderMap,
     resource: Resource,
     exporter: Option<SpanExporter>,
+    /// Why the last request over HTTP failed; the SDK says of each that the network did.
+    last_error: LastError,
     /// The TLS files as they were when the exporter was built.
     files: u64,
     /// The error that was logged last, unless the exporter was built since.
@@ -60,13 +76,22 @@ pub(super) struct OtlpSink {
 }
 
 impl OtlpSink {
-    pub fn new(settings: OtlpSettings, transport: TransportSettings, headers: HeaderMap, resource: Resource) -> Self {
+    /// A collector that each request may take the transport's timeout, and a batch `batch_timeout` with all its retries.
+    pub fn new(
+        settings: OtlpSettings,
+        transport: TransportSettings,
+        batch_timeout: Duration,
+        headers: HeaderMap,
+        resource: Resource,
+    ) -> Self {
         Self {
             settings,
             transport,
+            batch_timeout,
             headers,
             resource,
             exporter: None,
+            last_error: LastError::default(),
             files: 0,
             logged: None,
         }
@@ -113,8 +138,13 @@ impl OtlpSink {
         let Some(exporter) = &self.exporter else {
             return Err(ExportError::NotReady);
         };
+        *self.last_error.lock() = None;
         let result = exporter.export(batch).await;
-        result.map_err(|error| ExportError::Failed(format!("{}: {error}", self.name())))
+        result.map_err(|error| {
+            let cause = self.last_error.lock().take();
+            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+            ExportError::Failed(format!("{}: {error}{cause}", self.name()))
+        })
     }
 
     /// The collector without user information and path.
@@ -128,7 +158,8 @@ impl OtlpSink {
     }
 
     fn is_encrypted(&self) -> bool {
-        self.settings.endpoint.starts_with("https:")
+        let uri = self.settings.endpoint.parse::<http::Uri>();
+        uri.is_ok_and(|uri| uri.scheme() == Some(&http::uri::Scheme::HTTPS))
     }
 
     /// Another value when a TLS file has other contents, appeared or went away.
@@ -169,16 +200,27 @@ impl OtlpSink {
         };
         let mut builder = SpanExporter::builder()
             .with_tonic()
-            .with_endpoint(&self.settings.endpoint)
+            .with_channel(self.channel()?)
             .with_protocol(Protocol::Grpc)
-            .with_timeout(self.transport.timeout)
+            .with_timeout(self.batch_timeout)
+            .with_retry_policy(retry_policy())
             .with_interceptor(ours);
         if self.transport.compression == Compression::Gzip {
             builder = builder.with_compression(opentelemetry_otlp::Compression::Gzip);
         }
+        Ok(builder.build()?)
+    }
+
+    /// One of our own: the SDK's has one timeout for a request and for a batch with its retries.
+    fn channel(&self) -> Result<Channel, ExporterError> {
+        let unusable = |error: &tonic::transport::Error| ExporterError::Endpoint(chain(error));
+        let endpoint = Endpoint::from_shared(self.settings.endpoint.clone()).map_err(|error| unusable(&error))?;
+        let mut endpoint = endpoint
+            .timeout(self.transport.timeout)
+            .connect_timeout(self.transport.timeout);
         if self.is_encrypted() {
             let tls = ClientTlsConfig::new();
-            // Parsed here first: the SDK's errors do not name the file.
+            // Parsed here first: tonic's errors do not name the file.
             let mut tls = match authorities(&self.transport)? {
                 Some(file) => tls.ca_certificate(Certificate::from_pem(file.text)),
                 None => tls.with_native_roots(),
@@ -186,9 +228,17 @@ impl OtlpSink {
             if let Some((chain, key)) = identity(&self.transport)? {
                 tls = tls.identity(Identity::from_pem(chain.text, key.text));
             }
-            builder = builder.with_tls_config(tls);
+            endpoint = endpoint
+                .tls_config(tls)
+                .map_err(|error| ExporterError::Tls(chain(&error)))?;
         }
-        Ok(builder.build()?)
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(self.transport.timeout));
+        // A collector whose machine is gone ends the connection: nothing else would before the kernel does, after a quarter of an hour.
+        connector.set_tcp_user_timeout(Some(self.transport.timeout));
+        Ok(endpoint.connect_with_connector_lazy(connector))
     }
 
     fn build_http(&self, protocol: Protocol) -> Result<SpanExporter, ExporterError> {
@@ -197,7 +247,8 @@ impl OtlpSink {
             .with_http()
             .with_endpoint(&self.settings.endpoint)
             .with_protocol(protocol)
-            .with_timeout(timeout);
+            .with_timeout(self.batch_timeout)
+            .with_retry_policy(retry_policy());
         if self.transport.compression == Compression::Gzip {
             builder = builder.with_compression(opentelemetry_otlp::Compression::Gzip);
         }
@@ -213,8 +264,22 @@ impl OtlpSink {
         } else {
             Arc::new(HyperClient::with_default_connector(timeout, None))
         };
-        Ok(builder.with_http_client(HeaderClient { client, headers }).build()?)
+        let last_error = self.last_error.clone();
+        let client = HeaderClient {
+            client,
+            headers,
+            last_error,
+        };
+        Ok(builder.with_http_client(client).build()?)
     }
+}
+
+/// For as long as there is time.
+fn retry_policy() -> RetryPolicy {
+    RetryPolicy::default()
+        .with_max_retries(MAX_RETRIES)
+        .with_initial_delay(FIRST_RETRY)
+        .with_max_delay(LONGEST_RETRY)
 }
 
 /// The SDK reads the environment too when something is built, and would repeat the warnings of `otel_env`.
@@ -227,13 +292,18 @@ pub(super) fn without_sdk_warnings<T>(build: impl FnOnce() -> T) -> T {
 struct HeaderClient {
     client: Arc<dyn HttpClient>,
     headers: HeaderMap,
+    last_error: LastError,
 }
+
+type LastError = Arc<Mutex<Option<String>>>;
 
 #[tonic::async_trait]
 impl HttpClient for HeaderClient {
     async fn send_bytes(&self, mut request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
         replace(request.headers_mut(), &self.headers);
-        self.client.send_bytes(request).await
+        let answer = self.client.send_bytes(request).await;
+        *self.last_error.lock() = answer.as_ref().err().map(|error| chain(&**error));
+        answer
     }
 }
 

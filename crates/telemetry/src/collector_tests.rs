@@ -20,11 +20,21 @@ fn transport() -> TransportSettings {
 }
 
 fn collector(protocol: OtlpProtocol, endpoint: &str, transport: TransportSettings) -> OtlpSink {
+    lasting_collector(protocol, endpoint, transport, Duration::from_secs(2))
+}
+
+fn lasting_collector(
+    protocol: OtlpProtocol,
+    endpoint: &str,
+    transport: TransportSettings,
+    batch_timeout: Duration,
+) -> OtlpSink {
     let endpoint = endpoint.to_owned();
     let resource = Resource::builder_empty().build();
     OtlpSink::new(
         OtlpSettings { protocol, endpoint },
         transport,
+        batch_timeout,
         HeaderMap::new(),
         resource,
     )
@@ -209,6 +219,73 @@ async fn grpc_over_tls_uses_the_configured_trust_and_identity() {
     let error = unknown.export(vec![span()]).await.unwrap_err();
     assert!(!format!("{error:?}").contains("Unimplemented"), "{error:?}");
     server.abort();
+}
+
+/// A batch waits for a collector that restarts, for as long as there is time.
+#[tokio::test]
+async fn a_batch_is_sent_again_until_the_collector_is_back() {
+    const AWAY: Duration = Duration::from_secs(3);
+    let (limit, reserve) = (Duration::from_secs(20), || {
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap()
+    });
+    let http = reserve().local_addr().unwrap();
+    let grpc = reserve().local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        use std::io::Read as _;
+        std::thread::sleep(AWAY);
+        let (mut stream, _) = std::net::TcpListener::bind(http).unwrap().accept().unwrap();
+        let mut head = [0; 4096];
+        let read = stream.read(&mut head).unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        read
+    });
+    // No service is added: UNIMPLEMENTED can only come from the server, and ends the retries.
+    let router = tonic::transport::Server::builder().add_routes(tonic::service::Routes::default());
+    let back = tokio::spawn(async move {
+        tokio::time::sleep(AWAY).await;
+        router.serve(grpc).await
+    });
+    let mut over_http = lasting_collector(
+        OtlpProtocol::HttpProtobuf,
+        &format!("http://{http}/v1/traces"),
+        transport(),
+        limit,
+    );
+    let mut over_grpc = lasting_collector(OtlpProtocol::Grpc, &format!("http://{grpc}"), transport(), limit);
+    let (sent, answered) = tokio::join!(over_http.export(vec![span()]), over_grpc.export(vec![span()]));
+    sent.unwrap();
+    let error = answered.unwrap_err();
+    assert!(format!("{error:?}").contains("Unimplemented"), "{error:?}");
+    assert!(server.join().unwrap() > 0);
+    back.abort();
+}
+
+/// The SDK says of every error of HTTP that it is one of the network.
+#[tokio::test]
+async fn the_error_of_an_export_says_why() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let endpoint = format!("http://{nobody}/v1/traces");
+    let mut collector = collector(OtlpProtocol::HttpProtobuf, &endpoint, transport());
+    let error = collector.export(vec![span()]).await.unwrap_err();
+    assert!(format!("{error:?}").contains("refused"), "{error:?}");
+}
+
+#[test]
+fn a_scheme_is_read_in_any_case() {
+    for (endpoint, encrypted) in [
+        ("HTTPS://c:4318", true),
+        ("https://c", true),
+        ("HTTP://c", false),
+        ("c:4317", false),
+    ] {
+        let sink = collector(OtlpProtocol::Grpc, endpoint, transport());
+        assert_eq!(sink.is_encrypted(), encrypted, "{endpoint}");
+    }
 }
 
 /// Exports one span to a server of this authority.

@@ -28,6 +28,7 @@ impl Exporters {
             ExporterSettings::Otlp(otlp) => Exporter::Otlp(Box::new(OtlpSink::new(
                 otlp.clone(),
                 settings.transport.clone(),
+                settings.batch.export_timeout,
                 settings.headers.clone(),
                 resource.clone(),
             ))),

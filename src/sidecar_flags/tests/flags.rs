@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::time::Duration;
 
 use super::arguments;
@@ -181,6 +182,51 @@ fn each_flag_is_read_in_each_form() {
     for (text, look, expected) in VALUES {
         assert_eq!(look(&flags(text)), *expected, "{text}");
     }
+}
+
+#[test]
+fn integers_are_read_as_go_reads_them() {
+    let read = [
+        ("10", 10),
+        ("+10", 10),
+        ("0x10", 16),
+        ("0X_1f", 31),
+        ("010", 8),
+        ("0o17", 15),
+        ("0b101", 5),
+        ("1_000", 1000),
+        ("0", 0),
+        ("00", 0),
+    ];
+    for (text, expected) in read {
+        assert_eq!(
+            flags(&format!("--worker-threads={text}")).worker_threads,
+            expected,
+            "{text}"
+        );
+    }
+    assert_eq!(flags("--max-entries=-0x10").max_entries, -16);
+    for text in [
+        "1__0",
+        "_1",
+        "1_",
+        "0x",
+        "09",
+        "--1",
+        "0x-1",
+        "4294967296",
+        "1e3",
+        "",
+        " 1",
+    ] {
+        let arguments = [OsString::from(format!("--worker-threads={text}"))];
+        assert!(parse(&arguments).is_err(), "{text:?} is refused by Go");
+    }
+}
+
+#[test]
+fn durations_without_effect_may_be_negative() {
+    flags("--resync=-1s --log-flush-frequency=-5s");
 }
 
 #[test]

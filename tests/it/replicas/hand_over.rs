@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 
 use super::{LEASE_DURATION, TAKEN_WITHIN, end, lasting, leads, moves, short};
 use crate::lease::times;
-use crate::rig::{LIMIT, World};
+use crate::rig::{LIMIT, World, operator_options};
 use crate::support::Result;
 use crate::support::lease::{History, changes};
 
@@ -150,4 +150,21 @@ async fn killed_it_is_succeeded_when_its_leases_are_over() -> Result<()> {
     let calls = moves(&driver.mock);
     assert!(calls.len() == 3 && calls.iter().all(|call| !call.overlap), "{calls:#?}");
     Ok(())
+}
+
+/// A Lease whose holder is an empty name is free: two replicas of that name would lead at once.
+#[tokio::test]
+async fn an_empty_name_is_no_name() -> Result<()> {
+    let world = World::own().await?;
+    let mut options = operator_options();
+    // By their variables, all of which are empty.
+    options.arguments.clear();
+    for variable in ["POD_NAME", "LOG_LEVEL", "LOG_FORMAT"] {
+        options = options.variable(variable, "");
+    }
+    let _operator = world.operator(options).await?;
+    let driver = world.driver("nameless", lasting()).await?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("the host has a name");
+    world.holder(&driver.name, Some(host.trim().to_owned().leak())).await?;
+    driver.attach("nameless").await.map(drop)
 }

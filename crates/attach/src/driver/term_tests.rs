@@ -55,7 +55,7 @@ struct Stage {
     status: watch::Receiver<DriverState>,
     lists: watch::Sender<Lists>,
     _watches: AbortOnDropHandle<()>,
-    _settings: watch::Sender<Arc<DriverConfig>>,
+    settings: watch::Sender<Arc<DriverConfig>>,
     _driver: MockHandle,
     _folder: tempfile::TempDir,
 }
@@ -123,16 +123,17 @@ impl Stage {
             status,
             lists,
             _watches: watches,
-            _settings: settings,
+            settings,
             _driver: driver,
             _folder: folder,
         }
     }
 
     /// Waits until enough was listed to compete for the driver.
-    async fn listed(&self, limit: Duration) -> Option<bool> {
+    async fn listed(&mut self, limit: Duration) -> Option<bool> {
         let facts = self.reached.facts();
-        timeout(limit, self.task.wait_for_lists(&facts)).await.ok()
+        let listed = self.task.wait_for_lists(&facts, &self.reached.client);
+        timeout(limit, listed).await.ok()
     }
 
     /// Waits for the Lease; none when it is not had within a moment.
@@ -214,6 +215,42 @@ async fn watches(store: Store, answered: watch::Receiver<Lists>) {
         follow_from_list::<PersistentVolumeWire, _>(|| list(&answered), store.clone(), check("v")),
         follow_from_list::<CsiNodeWire, _>(|| list(&answered), store.clone(), check("n")),
     );
+}
+
+/// A list may be forbidden for days. Whoever suspends the driver meanwhile, or loses it, is answered.
+#[tokio::test]
+async fn a_wait_for_lists_ends_when_the_driver_is_suspended_or_lost() {
+    let suspended = |stage: &Stage| {
+        stage
+            .settings
+            .send_modify(|settings| Arc::make_mut(settings).suspend = true);
+    };
+    let lost = |stage: &Stage| stage.reached.client.connection().lose();
+    let causes = [("suspended", &suspended as &dyn Fn(&Stage)), ("lost", &lost)];
+    for (what, cause) in causes {
+        let mut stage = Stage::new().await;
+        assert_eq!(stage.listed(MOMENT).await, None, "nothing is listed");
+        cause(&stage);
+        assert_eq!(stage.listed(LIMIT).await, Some(false), "{what} before the first list");
+
+        let mut stage = Stage::new().await;
+        assert_eq!(stage.lead(LIMIT).await, Some(true));
+        assert_eq!(stage.resume_or_start(MOMENT).await, None, "nothing is listed anew");
+        cause(&stage);
+        assert_eq!(stage.resume_or_start(LIMIT).await, Some(false), "{what} with the Lease");
+    }
+}
+
+/// Other settings are no reason to end a wait.
+#[tokio::test]
+async fn a_wait_for_lists_outlasts_a_change_of_settings() {
+    let mut stage = Stage::new().await;
+    stage
+        .settings
+        .send_modify(|settings| Arc::make_mut(settings).concurrency.attach = None);
+    assert_eq!(stage.listed(MOMENT).await, None);
+    stage.lists.send_replace(Lists::FirstPart);
+    assert_eq!(stage.listed(LIMIT).await, Some(true));
 }
 
 /// F13: the connection comes back at the moment when the Lease is lost.

@@ -56,6 +56,9 @@ impl Pings {
     }
 }
 
+/// After how long a silence of the API server all lists and watches begin again.
+pub const WATCHES_DEAD_AFTER: Duration = Pings::WATCHES.dead_after();
+
 /// How long an attempt to connect may take, with the handshake of TLS.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request that was given up after less than this was not given up because of its connection.

@@ -28,6 +28,7 @@ pub use cluster::{load_config, load_pod_config};
 #[cfg(test)]
 pub(crate) use connect::over;
 pub use connect::{ConnectError, WatchConnection, connect, connect_counted};
+pub use connection::WATCHES_DEAD_AFTER;
 pub use csi_driver::{CsiDriver, CsiDriverWire};
 pub use error::{ApiError, ApiErrorKind};
 pub use flow::slots::{RequestSlots, SlotLimits};

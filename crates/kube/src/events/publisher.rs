@@ -84,7 +84,8 @@ impl EventWriter {
             self.series.forget(write.name());
         }
         match error.kind {
-            ApiErrorKind::Forbidden if !self.logged => {
+            // A namespace that is being deleted refuses events as well, as an admission webhook may.
+            ApiErrorKind::Forbidden if !self.logged && lacks_permission(&error) => {
                 self.logged = true;
                 warn!(
                     namespace = &*write.namespace, %error,
@@ -94,4 +95,10 @@ impl EventWriter {
             _ => debug!(namespace = &*write.namespace, %error, "an event is lost"),
         }
     }
+}
+
+/// Whether the API server's authorizer refused the request.
+fn lacks_permission(error: &ApiError) -> bool {
+    let refused = ["cannot create resource", "cannot patch resource"];
+    refused.iter().any(|words| error.message.contains(words))
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::{Context, print};
 use crate::cli::{DriversArguments, TableOutput};
-use crate::error::{EXIT_BLOCKED, EXIT_OK, Result};
+use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, Result};
 use crate::explain::{Service, service};
 use crate::gather::{ResourceName, Sources};
 use crate::observed::{ConfigRecord, DriverScene, Gap, Lookup};
@@ -81,7 +81,12 @@ pub(super) async fn run(context: &Context, arguments: &DriversArguments) -> Resu
         form => table(&list, form == Some(TableOutput::Wide), sources.now),
     };
     print(&text)?;
-    Ok(if healthy { EXIT_OK } else { EXIT_BLOCKED })
+    Ok(match healthy {
+        // What could not be read may be what is wrong.
+        true if list.items.is_empty() && !list.gaps.is_empty() => EXIT_UNKNOWN,
+        true => EXIT_OK,
+        false => EXIT_BLOCKED,
+    })
 }
 
 /// One row for each driver that has an AttacherConfig or a VolumeAttachment, or that wants to be attached.

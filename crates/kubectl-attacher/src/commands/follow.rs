@@ -4,6 +4,7 @@ use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
 use futures::{StreamExt, pin_mut};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::json;
 
@@ -45,7 +46,7 @@ pub(super) async fn follow<T>(
     mut look: impl FnMut(Option<VolumeAttachmentWire>) -> Option<T>,
 ) -> Result<T> {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let stream = watcher(Api::<VolumeAttachmentWire>::all(context.client.clone()), only);
+    let stream = watcher(Api::<VolumeAttachmentWire>::all(context.client.clone()), only).default_backoff();
     pin_mut!(stream);
     let mut present = false;
     while let Some(event) = stream.next().await {

@@ -6,6 +6,7 @@ use csi_attacher_model::objects::{Attachment, Operation, PersistentVolumeWire, V
 use futures::{StreamExt, pin_mut};
 use jiff::Timestamp;
 use kube::api::ListParams;
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -248,7 +249,8 @@ async fn watch(context: &Context, arguments: &ListArguments) -> Result<u8> {
     let stream = watcher(
         sources.reader.cluster::<VolumeAttachmentWire>(),
         watcher::Config::default(),
-    );
+    )
+    .default_backoff();
     pin_mut!(stream);
     let mut shown: BTreeMap<String, (&'static str, Option<String>)> = BTreeMap::new();
     let mut first = true;
@@ -269,7 +271,9 @@ async fn watch(context: &Context, arguments: &ListArguments) -> Result<u8> {
         let mut row = row(&attachment, &HashMap::new(), arguments, now());
         if gone {
             row.state = "Gone";
-            shown.remove(&row.name);
+            if shown.remove(&row.name).is_none() {
+                continue;
+            }
         } else if arguments.stuck && !row.stuck {
             continue;
         } else {

@@ -3,6 +3,7 @@
 use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -242,7 +243,8 @@ async fn follow(context: &Context, arguments: &WaitArguments, state: &mut Waited
     let stream = watcher(
         sources.reader.cluster::<VolumeAttachmentWire>(),
         watcher::Config::default(),
-    );
+    )
+    .default_backoff();
     pin_mut!(stream);
     let mut known: BTreeMap<String, Attachment> = BTreeMap::new();
     let mut listed = false;

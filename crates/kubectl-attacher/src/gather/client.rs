@@ -45,7 +45,8 @@ pub async fn connect(options: &ClientOptions) -> Result<(Client, String)> {
             Err(error) => return Err(bad(&error)),
         },
     };
-    config.read_timeout = Some(Duration::from_secs(30));
+    // Longer than the pause between two bookmarks: a watch of a quiet cluster is silent for a minute.
+    config.read_timeout = Some(Duration::from_mins(2));
     config.connect_timeout = Some(Duration::from_secs(10));
     let mut headers = Vec::new();
     let user = options.impersonate.iter().map(|user| ("impersonate-user", user));

@@ -1,7 +1,7 @@
 //! The sentence about each finding. It does not change while the finding stays: it has times, not ages.
 
 use super::finding::{FindingInput, FindingKind};
-use crate::decide::{NodeEntry, replaced};
+use crate::decide::{NodeEntry, plain, replaced};
 use crate::objects::Attachment;
 
 /// What is wrong with one VolumeAttachment, and what a person should do.
@@ -86,7 +86,7 @@ fn stuck(attachment: &Attachment, finalizer: &str) -> String {
         None => ("attach", "to", attachment.created, &attachment.attach_error),
     };
     let why = match error {
-        Some(error) => format!("the last error: {}", error.message),
+        Some(error) => format!("the last error: {}", plain(&error.message)),
         None if attachment.deleting.is_none() && !attachment.finalizers.contains(finalizer) => {
             "it never began".to_owned()
         }

@@ -172,10 +172,20 @@ impl<'a> EnvironmentReader<'a> {
     }
 
     fn milliseconds(&mut self, names: &[&str], default: u64) -> Duration {
-        let is_allowed = |number: &u64| (1..=MAX_MILLISECONDS).contains(number);
+        let is_allowed = |number: &u64| *number <= MAX_MILLISECONDS;
         let read = |value: &str| value.parse().ok().filter(is_allowed);
-        let found = self.first(names, "milliseconds from 1 to one day", read);
+        let found = self.first(names, "milliseconds from 0 to one day", read);
         Duration::from_millis(found.unwrap_or(default))
+    }
+
+    /// A time after which something is given up. 0 means never, by the specification of the common configuration.
+    fn timeout(&mut self, names: &[&str], default: u64) -> Duration {
+        let timeout = self.milliseconds(names, default);
+        if timeout.is_zero() {
+            Duration::from_millis(MAX_MILLISECONDS)
+        } else {
+            timeout
+        }
     }
 
     fn count(&mut self, names: &[&str], default: u32) -> u32 {
@@ -224,13 +234,22 @@ impl<'a> EnvironmentReader<'a> {
         if self.boolean(&["OTEL_SDK_DISABLED"]) {
             return Vec::new();
         }
-        let asked = self.list("OTEL_TRACES_EXPORTER");
+        let mut asked = self.list("OTEL_TRACES_EXPORTER").unwrap_or_default();
+        let is_known = |entry: &String| matches!(entry.as_str(), "otlp" | "console" | "otlp/stdout" | "none");
+        for _unknown in asked.extract_if(.., |entry| !is_known(entry)) {
+            self.warn("OTEL_TRACES_EXPORTER", "expected otlp, console or none");
+        }
+        // What is not known is ignored, and nothing that is left is nothing that is set.
+        let is_set = !asked.is_empty();
+        if !is_set {
+            asked.push("otlp".to_owned());
+        }
         let mut exporters = Vec::new();
-        for entry in asked.clone().unwrap_or_else(|| vec!["otlp".to_owned()]) {
+        for entry in asked {
             let exporter = match entry.as_str() {
                 "otlp" => {
                     let otlp = self.otlp();
-                    if otlp.is_none() && asked.is_some() {
+                    if otlp.is_none() && is_set {
                         self.warn(
                             "OTEL_TRACES_EXPORTER",
                             "otlp needs a usable OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -238,12 +257,8 @@ impl<'a> EnvironmentReader<'a> {
                     }
                     otlp.map(ExporterSettings::Otlp)
                 }
-                "console" | "otlp/stdout" => Some(ExporterSettings::Console),
                 "none" => return Vec::new(),
-                _ => {
-                    self.warn("OTEL_TRACES_EXPORTER", "expected otlp, console or none");
-                    None
-                }
+                _ => Some(ExporterSettings::Console),
             };
             exporters.extend(exporter.filter(|exporter| !exporters.contains(exporter)));
         }
@@ -334,7 +349,7 @@ impl<'a> EnvironmentReader<'a> {
         }
         BatchSettings {
             schedule_delay: self.milliseconds(&["OTEL_BSP_SCHEDULE_DELAY"], 5_000),
-            export_timeout: self.milliseconds(&["OTEL_BSP_EXPORT_TIMEOUT"], 30_000),
+            export_timeout: self.timeout(&["OTEL_BSP_EXPORT_TIMEOUT"], 30_000),
             max_queue_size,
             max_batch_size,
         }
@@ -430,7 +445,7 @@ impl<'a> EnvironmentReader<'a> {
     fn transport(&mut self) -> TransportSettings {
         TransportSettings {
             compression: self.compression(),
-            timeout: self.milliseconds(
+            timeout: self.timeout(
                 &["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"],
                 10_000,
             ),

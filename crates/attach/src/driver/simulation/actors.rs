@@ -2,20 +2,19 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::SignedDuration;
-use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::cluster::{Kind, text};
+use super::cluster::Kind;
+use super::leases::Rival;
 use super::mutants::Mutant;
 use super::replica::Replica;
 use super::scenario::Event;
+use super::sidecar::Sidecars;
 use super::stage;
 use super::world::World;
 use super::{configs, leases};
-
-/// The holder of a Lease that is no replica.
-const STRANGER: &str = "stranger";
 
 /// The processes of the operator.
 pub struct Replicas {
@@ -23,6 +22,8 @@ pub struct Replicas {
     mutant: Mutant,
     all: Vec<Replica>,
     count: usize,
+    /// What works instead of so many replicas.
+    instead: Option<(Sidecars, usize)>,
 }
 
 impl Replicas {
@@ -33,6 +34,7 @@ impl Replicas {
             mutant,
             all: Vec::new(),
             count: 0,
+            instead: None,
         };
         for _ in 0..wanted {
             replicas.start_one();
@@ -45,8 +47,8 @@ impl Replicas {
         self.all.push(Replica::start(&self.world, self.count, self.mutant));
     }
 
-    /// Which one works for the first driver, or would.
-    fn at_work(&self) -> usize {
+    /// Which one works for the first driver, or would; none while a sidecar does.
+    fn at_work(&self) -> Option<usize> {
         let holder = self
             .world
             .with(|state| (0..2).find_map(|place| state.terms.holder(&leases::key(place, 0))));
@@ -54,11 +56,38 @@ impl Replicas {
             .all
             .iter()
             .position(|replica| holder == Some(replica.process.number()));
-        found.unwrap_or(0)
+        (!self.all.is_empty()).then(|| found.unwrap_or(0))
     }
 
-    fn worker(&self) -> &Replica {
-        &self.all[self.at_work()]
+    fn worker(&self) -> Option<&Replica> {
+        self.at_work().map(|number| &self.all[number])
+    }
+
+    fn take_worker(&mut self) -> Option<Replica> {
+        self.at_work().map(|number| self.all.remove(number))
+    }
+
+    /// All replicas are told to end, and the sidecar of each driver starts.
+    async fn give_way(&mut self) {
+        if self.instead.is_some() {
+            return;
+        }
+        self.go_on();
+        let ending = std::mem::take(&mut self.all);
+        let count = ending.len();
+        join_all(ending.into_iter().map(Replica::end)).await;
+        self.instead = Some((Sidecars::start(&self.world), count));
+    }
+
+    /// The sidecars end, and replicas start.
+    async fn come_back(&mut self) {
+        let Some((sidecars, count)) = self.instead.take() else {
+            return;
+        };
+        sidecars.end().await;
+        for _ in 0..count {
+            self.start_one();
+        }
     }
 
     /// Whatever stands still goes on.
@@ -78,20 +107,22 @@ pub async fn act(world: &World, replicas: &mut Replicas, event: Event) {
                 state.must_undo.clear();
                 state.millis(0..=3_000)
             });
-            let dying = replicas.all.remove(replicas.at_work());
+            let Some(dying) = replicas.take_worker() else { return };
             dying.die();
             sleep(pause).await;
             replicas.start_one();
         }
         Event::HandOver => {
-            let ending = replicas.all.remove(replicas.at_work());
+            let Some(ending) = replicas.take_worker() else { return };
             ending.process.go_on();
             ending.end().await;
             replicas.start_one();
         }
         Event::ConnectionLost(driver) => {
             let pause = world.with(|state| state.millis(0..=3_000));
-            replicas.worker().reconnect(driver, pause);
+            if let Some(worker) = replicas.worker() {
+                worker.reconnect(driver, pause);
+            }
         }
         Event::Reconfigure(variant) => {
             world.with(|state| state.settings = variant);
@@ -101,13 +132,17 @@ pub async fn act(world: &World, replicas: &mut Replicas, event: Event) {
         }
         Event::WatchBreaks(kind) => replicas.all.iter().for_each(|replica| replica.break_watch(kind)),
         Event::StandStill(polls, millis) | Event::Suspend(polls, millis) => {
-            let process = &replicas.worker().process;
             let suspends = matches!(event, Event::Suspend(..));
-            process.stand_still(polls, Duration::from_millis(millis), suspends);
+            if let Some(worker) = replicas.worker() {
+                worker
+                    .process
+                    .stand_still(polls, Duration::from_millis(millis), suspends);
+            }
         }
         Event::WallClock(seconds) => {
-            let process = &replicas.worker().process;
-            process.set_wall_clock(SignedDuration::from_secs(seconds));
+            if let Some(worker) = replicas.worker() {
+                worker.process.set_wall_clock(SignedDuration::from_secs(seconds));
+            }
         }
         Event::LeaseGoes(driver) => world.with(|state| {
             let key = leases::key(state.place, driver);
@@ -116,6 +151,8 @@ pub async fn act(world: &World, replicas: &mut Replicas, event: Event) {
         Event::StrangerCompetes(driver, millis) => {
             tokio::spawn(compete(world.clone(), driver, Duration::from_millis(millis)));
         }
+        // Whoever moves Leases from where the sidecar has its own lets both work.
+        Event::LeaseMoves(_) if replicas.instead.is_some() => {}
         Event::LeaseMoves(place) => {
             world.with(|state| configs::place(state, place));
             for replica in &replicas.all {
@@ -129,6 +166,9 @@ pub async fn act(world: &World, replicas: &mut Replicas, event: Event) {
         }
         Event::Restore(back, bumped) => world.with(|state| stage::restore(state, back, bumped)),
         Event::DeleteVolume(number) => stage::delete_volume(world, number),
+        Event::SidecarComes => replicas.give_way().await,
+        Event::SidecarGoes => replicas.come_back().await,
+        Event::Stall(millis) => world.with(|state| state.stall(Duration::from_millis(millis))),
         event => world.with(|state| stage::change(state, event)),
     }
 }
@@ -149,7 +189,7 @@ fn set_capability(world: &World, replicas: &Replicas, driver: usize, able: bool)
 }
 
 /// Faults stop, and whatever was amiss is put right.
-pub fn calm_down(world: &World, replicas: &Replicas) {
+pub async fn calm_down(world: &World, replicas: &mut Replicas) {
     world.with(|state| {
         state.calm = true;
         state.journal.note("world", || "faults stop".to_owned());
@@ -157,6 +197,7 @@ pub fn calm_down(world: &World, replicas: &Replicas) {
             stage::let_go_of_deleted_volumes(state);
         }
     });
+    replicas.come_back().await;
     replicas.go_on();
     let drivers = world.with(|state| state.scenario.drivers);
     for driver in 0..drivers {
@@ -164,40 +205,13 @@ pub fn calm_down(world: &World, replicas: &Replicas) {
     }
 }
 
-/// A client that is no replica competes for a Lease, for so long: it takes it when it is free or has run out.
+/// A client that is no replica competes for a Lease, for so long.
 async fn compete(world: World, driver: usize, pause: Duration) {
     let end = Instant::now() + pause;
-    let key = world.with(|state| leases::key(state.place, driver));
-    let mut holds = false;
+    let mut rival = world.with(|state| Rival::new(state, "stranger", driver));
     while Instant::now() < end && !world.with(|state| state.calm) {
-        world.with(|state| {
-            let Some(lease) = state.scenario.lease else { return };
-            let known = state.cluster.get(Kind::Lease, &key).cloned();
-            let holder = known
-                .as_ref()
-                .map(|known| text(known, "/spec/holderIdentity").to_owned());
-            let mut changes = state.cluster.changes.iter().rev();
-            let last = changes
-                .find(|change| change.kind == Kind::Lease && text(&change.object, "/metadata/name") == key)
-                .map(|change| change.at);
-            let over = last.is_none_or(|last| last + lease.duration < Instant::now());
-            holds = holder.as_deref() == Some(STRANGER);
-            // One that is gone is left alone for as long: its holder may not know yet.
-            if holds || over || holder.is_some_and(|holder| holder.is_empty()) {
-                holds = true;
-                let seconds = lease.duration.as_secs();
-                let spec = json!({"holderIdentity": STRANGER, "leaseDurationSeconds": seconds, "leaseTransitions": 1});
-                leases::store(state, None, &key, json!({"metadata": {}, "spec": spec}));
-            }
-        });
+        world.with(|state| rival.leads(state));
         sleep(Duration::from_secs(1)).await;
     }
-    world.with(|state| {
-        let known = state.cluster.get(Kind::Lease, &key);
-        let ours = known.is_some_and(|known| text(known, "/spec/holderIdentity") == STRANGER);
-        if holds && ours && state.rng.bool() {
-            let spec = json!({"leaseDurationSeconds": 1, "leaseTransitions": 1});
-            leases::store(state, None, &key, json!({"metadata": {}, "spec": spec}));
-        }
-    });
+    world.with(|state| rival.leave(state));
 }

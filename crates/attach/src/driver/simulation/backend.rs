@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use tonic::Code;
 
-use super::scenario::{Busy, DRIVERS, Scenario};
+use super::scenario::{Busy, DRIVERS, Disk, Scenario};
 use super::world::Owner;
 
 /// A volume handle and a node ID of a driver.
@@ -14,6 +14,17 @@ pub struct Pair {
     pub driver: usize,
     pub volume: String,
     pub node: String,
+}
+
+impl Pair {
+    /// A disk at a node ID.
+    pub fn of(disk: &Disk, node: &str) -> Self {
+        Self {
+            driver: disk.driver,
+            volume: disk.handle.clone(),
+            node: node.to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for Pair {

@@ -63,7 +63,7 @@ fn fate(state: &mut State) -> CallFate {
     let percent = state.scenario.call_faults;
     let quick = state.millis(1..=400);
     if !state.fault(percent) {
-        let slow = state.rng.u8(0..6) == 0;
+        let slow = state.rng.u8(0..6) == 0 && state.scenario.slow.is_none();
         return CallFate::Fine(if slow { quick * 10 } else { quick });
     }
     let late = [None, Some(quick), Some(state.millis(1..=15_000))];

@@ -141,11 +141,22 @@ fn published(state: &mut State, store: &Store, pair: &Pair) -> BTreeSet<Owner> {
         .iter()
         .map(|owner| unwanted(state, store, pair, owner))
         .collect::<Option<Vec<_>>>();
-    if let Some([reason, ..]) = wanted.as_deref() {
+    // It may not know yet that somebody has removed by force the attachment for which it publishes.
+    let removed = state.claims.get(pair).into_iter().flatten();
+    let is_for_removed = removed
+        .filter(|owner| state.forced.contains(&owner.uid))
+        .any(|owner| knows(store, owner) && unwanted(state, store, pair, owner).is_none());
+    if let Some([reason, ..]) = wanted.as_deref().filter(|_| !is_for_removed) {
         let detail = format!("{pair}: {reason}");
         state.journal.violated(WANTED, || detail);
     }
     owners
+}
+
+/// Whether a replica has a copy of this very attachment.
+fn knows(store: &Store, owner: &Owner) -> bool {
+    let known = store.attachment(&owner.name);
+    known.is_some_and(|known| *known.attachment.uid == *owner.uid)
 }
 
 /// Why a replica itself knows that an attachment is not to be published.

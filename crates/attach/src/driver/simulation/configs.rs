@@ -57,7 +57,7 @@ pub async fn serve(world: World, process: Process, request: Request<Body>) -> Re
     if process.is_over() || world.is_over() {
         return std::future::pending().await;
     }
-    let (fate, before) = world.with(|state| (fate(state), state.millis(0..=20)));
+    let (fate, before) = world.with(|state| (fate(state), state.millis(0..=20) + state.stalled_for()));
     tokio::time::sleep(before).await;
     match fate {
         Fate::Lost(None) => return Err("connection reset".into()),

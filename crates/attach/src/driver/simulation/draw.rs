@@ -19,6 +19,8 @@ struct Kinds {
     restores: bool,
     capabilities: bool,
     lists: bool,
+    sidecars: bool,
+    stalls: bool,
 }
 
 impl Kinds {
@@ -32,6 +34,8 @@ impl Kinds {
             restores: one_of(16),
             capabilities: one_of(12),
             lists: one_of(12),
+            sidecars: one_of(12),
+            stalls: one_of(12),
         }
     }
 }
@@ -99,6 +103,8 @@ impl Scenario {
             busy,
             concurrency,
             lists,
+            slow: None,
+            steady_watches: false,
             max_faults: usize::MAX,
         }
     }
@@ -162,6 +168,9 @@ fn trouble(rng: &mut Rng, kinds: Kinds, drivers: usize, volumes: usize, nodes: u
         27..=30 if kinds.restores => Event::Restore(rng.usize(1..=25), rng.bool()),
         31..=35 if kinds.capabilities => Event::CapabilityGoes(driver),
         36..=40 if kinds.capabilities => Event::CapabilityComes(driver),
+        47..=55 if kinds.sidecars && rng.bool() => Event::SidecarComes,
+        47..=55 if kinds.sidecars => Event::SidecarGoes,
+        56..=58 if kinds.stalls => Event::Stall(rng.u64(0..=6_000)),
         41..=46 if kinds.lists => Event::Drift(rng.usize(0..volumes), rng.usize(0..nodes)),
         _ => return None,
     };

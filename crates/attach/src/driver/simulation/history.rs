@@ -42,7 +42,7 @@ async fn live(scenario: Scenario, mutant: Mutant, kept: bool) -> Outcome {
         }
         act(&world, &mut replicas, *event).await;
     }
-    calm_down(&world, &replicas);
+    calm_down(&world, &mut replicas).await;
     if !world.is_over() {
         tokio::time::sleep(patience(&scenario)).await;
     }

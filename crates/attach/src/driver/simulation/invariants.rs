@@ -31,4 +31,6 @@ pub const ATTACHED_IS_PROTECTED: &str = "the PersistentVolume of what is attache
 pub const ATTACHED_WITHOUT_ERROR: &str = "what is attached shows no attachError";
 pub const ATTACHES: &str = "what can be attached is attached";
 pub const TAKEN_BACK: &str = "the volume of an attachment that vanished during Publish is taken back";
+pub const QUICK_BESIDE_SLOW: &str = "a driver whose requests are quick does not wait for another's slow ones";
+pub const NO_LIST_FOR_A_STALL: &str = "a stall of the API server costs no list";
 pub const NOT_HELD_BACK: &str = "attaches are held back only when the API server went back";

@@ -114,6 +114,56 @@ impl Terms {
     }
 }
 
+/// A client that is no replica, which takes the Lease of a driver when it is free or has run out.
+pub struct Rival {
+    name: &'static str,
+    key: String,
+    holds: bool,
+}
+
+impl Rival {
+    pub fn new(state: &State, name: &'static str, driver: usize) -> Self {
+        let key = key(state.place, driver);
+        Self {
+            name,
+            key,
+            holds: false,
+        }
+    }
+
+    /// Takes the Lease, or renews it; whether the rival leads. Where there are no Leases it does.
+    pub fn leads(&mut self, state: &mut State) -> bool {
+        let Some(lease) = state.scenario.lease else { return true };
+        let known = state.cluster.get(Kind::Lease, &self.key);
+        let holder = known.map(|known| text(known, "/spec/holderIdentity").to_owned());
+        let mut changes = state.cluster.changes.iter().rev();
+        let last = changes
+            .find(|change| change.kind == Kind::Lease && text(&change.object, "/metadata/name") == self.key)
+            .map(|change| change.at);
+        // One that is gone is left alone for as long: its holder may not know yet.
+        let over = last.is_none_or(|last| last + lease.duration < Instant::now());
+        self.holds = holder.as_deref() == Some(self.name) || over || holder.is_some_and(|holder| holder.is_empty());
+        if self.holds {
+            self.store(state, self.name, lease.duration.as_secs());
+        }
+        self.holds
+    }
+
+    /// Ends, and may let go of the Lease.
+    pub fn leave(self, state: &mut State) {
+        let known = state.cluster.get(Kind::Lease, &self.key);
+        let ours = known.is_some_and(|known| text(known, "/spec/holderIdentity") == self.name);
+        if self.holds && ours && state.rng.bool() {
+            self.store(state, "", 1);
+        }
+    }
+
+    fn store(&self, state: &mut State, holder: &str, seconds: u64) {
+        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": seconds, "leaseTransitions": 1});
+        store(state, None, &self.key, json!({"metadata": {}, "spec": spec}));
+    }
+}
+
 /// What is asked about a Lease.
 enum Asked {
     Read,
@@ -159,7 +209,7 @@ pub async fn serve(world: World, process: Process, request: Request<Body>) -> Re
     if process.is_over() || world.is_over() {
         return std::future::pending().await;
     }
-    let (fate, before) = world.with(|state| (fate(state), state.millis(0..=20)));
+    let (fate, before) = world.with(|state| (fate(state), state.millis(0..=20) + state.stalled_for()));
     tokio::time::sleep(before).await;
     if let Asked::Watch = asked {
         return watch(world, key, &query);

@@ -43,6 +43,7 @@ mod secrets;
 mod service;
 mod settle;
 mod shrink;
+mod sidecar;
 mod stage;
 mod watches;
 mod world;
@@ -132,6 +133,18 @@ fn no_history_with_other_identities_violates_anything() {
     violates_nothing(number("SIMULATION_SEED", 1), KindOfWorld::OtherIdentities);
 }
 
+/// As many in the world in which one driver's requests are slow.
+#[test]
+fn no_history_with_slow_requests_violates_anything() {
+    violates_nothing(number("SIMULATION_SEED", 1), KindOfWorld::SlowRequests);
+}
+
+/// As many in the world in which the API server stalls.
+#[test]
+fn no_history_with_stalls_violates_anything() {
+    violates_nothing(number("SIMULATION_SEED", 1), KindOfWorld::Stalls);
+}
+
 fn violates_nothing(start: u64, kind: KindOfWorld) {
     let sought = Sought {
         kind,
@@ -150,7 +163,7 @@ fn seeds(start: u64, kind: KindOfWorld) -> Range<u64> {
     let count = number("SIMULATION_HISTORIES", 1_000);
     match kind {
         KindOfWorld::Any => start..start + count,
-        KindOfWorld::LateSuccessors | KindOfWorld::OtherIdentities => start..start + count.div_ceil(20),
+        _ => start..start + count.div_ceil(20),
     }
 }
 
@@ -182,11 +195,7 @@ fn survey() {
         "" => Mutant::default(),
         _ => wrong.next().expect("SIMULATION_MUTANT is in no description").mutant,
     };
-    for kind in [
-        KindOfWorld::Any,
-        KindOfWorld::LateSuccessors,
-        KindOfWorld::OtherIdentities,
-    ] {
+    for kind in KindOfWorld::ALL {
         let sought = Sought {
             kind,
             mutant,

@@ -10,10 +10,11 @@ use super::backend::{Call, Pair};
 use super::cluster::{Kind, text};
 use super::invariants::{
     ALLOWED_SECRET, ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST,
-    DETACHED_AND_GONE, FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NAMED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT, NOT_HELD_BACK,
-    NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONCE_CLAIMED, ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE,
-    PROTECTED_FIRST, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT,
-    RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET, TAKEN_BACK, VOLUME_GOES, WANTED,
+    DETACHED_AND_GONE, FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NAMED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT,
+    NO_LIST_FOR_A_STALL, NOT_HELD_BACK, NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONCE_CLAIMED, ONE_AT_A_TIME,
+    ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE, PROTECTED_FIRST, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED,
+    PUBLISHED_FIRST, QUICK_BESIDE_SLOW, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET,
+    TAKEN_BACK, VOLUME_GOES, WANTED,
 };
 use super::objects::claim_of;
 use super::scenario::KindOfWorld;
@@ -63,6 +64,10 @@ pub enum Flaw {
     Resuming,
     /// An answer counts as what the watch has told up to its version.
     Ahead,
+    /// The requests of all drivers stand in one line.
+    OneLine,
+    /// A connection that is silent for a moment counts as dead.
+    Impatient,
 }
 
 /// Whether the operators of this thread have a flaw.
@@ -422,6 +427,27 @@ fn flawed() -> Vec<Wrong> {
             with(Flaw::Ahead),
             &[NOT_HELD_BACK],
         ),
+        Wrong {
+            world: KindOfWorld::SlowRequests,
+            ..wrong(
+                "lets the requests of all drivers wait in one line",
+                with(Flaw::OneLine),
+                &[QUICK_BESIDE_SLOW],
+            )
+        },
+        Wrong {
+            world: KindOfWorld::Stalls,
+            ..wrong(
+                "lists everything again after a stall of two seconds",
+                with(Flaw::Impatient),
+                &[NO_LIST_FOR_A_STALL],
+            )
+        },
+        wrong(
+            "takes an attachment without its annotation for one that was never attached",
+            deciding(trust_the_note),
+            &[HELD_WHILE_PUBLISHED],
+        ),
         wrong(
             "releases without a call when the driver has lost PUBLISH_UNPUBLISH",
             with(Flaw::Unattached),
@@ -541,4 +567,14 @@ fn go_by_the_name<'a>(observed: &Observed<'a>) -> Action<'a> {
         attachment: Box::leak(Box::new(attachment)),
         ..*observed
     })
+}
+
+/// Its own annotation alone says that a volume may be published, which the sidecar does not write.
+fn trust_the_note<'a>(observed: &Observed<'a>) -> Action<'a> {
+    let attachment = observed.attachment;
+    let release = decide::patch::release(attachment, &observed.driver.finalizer);
+    match release {
+        Some(write) if attachment.deleting.is_some() && attachment.volume_note.is_none() => Action::Release(write),
+        _ => decide::attachment(observed),
+    }
 }

@@ -373,6 +373,8 @@ fn of(lag: u64, events: &[(u64, Event)]) -> Scenario {
         busy: Busy::Waits,
         concurrency: 0,
         lists: None,
+        slow: None,
+        steady_watches: false,
         max_faults: usize::MAX,
     }
 }

@@ -24,7 +24,7 @@ use super::world::World;
 use super::{leases, secrets, service};
 use crate::api::validated::{PublishSecrets, SecretNames};
 use crate::api::{AttacherConfigSpec, DriverConfig};
-use crate::apiserver::Requests;
+use crate::apiserver::{RequestSlots, Requests, SlotLimits};
 use crate::cache::Store;
 use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings, PlaceRecord};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
@@ -35,7 +35,8 @@ use csi_attacher_runtime::reservation::Reservations;
 use csi_attacher_runtime::{DriverStateSender, DriverTask};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
-const REQUEST_DEADLINE: Duration = Duration::from_secs(4);
+/// How long a process waits for an answer of the API server.
+pub const REQUEST_DEADLINE: Duration = Duration::from_secs(4);
 /// Longest wait after a failure, where failures are retried at all.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(8);
 /// How long a process that is told to end may take, before it is killed.
@@ -89,7 +90,8 @@ impl Replica {
             rules: mutant.rules.unwrap_or_default(),
             ..SharedContext::new(
                 store.clone(),
-                Requests::new(client.clone(), "model", REQUEST_DEADLINE, metrics.clone()),
+                Requests::new(client.clone(), "model", REQUEST_DEADLINE, metrics.clone())
+                    .with_slots(RequestSlots::new(SlotLimits::default())),
                 metrics.clone(),
             )
         };
@@ -154,6 +156,8 @@ impl Replica {
         let ended = futures::future::join_all(served.into_iter().map(|served| served.task));
         if tokio::time::timeout(GRACE, ended).await.is_err() {
             self.world.note(self.process.name(), || "is killed".to_owned());
+            // It does not live to take back what it would.
+            self.world.with(|state| state.must_undo.clear());
         }
         self.die();
     }
@@ -299,6 +303,7 @@ impl Watched<'_> {
         let compare = async move {
             loop {
                 tokio::time::sleep(COMPARE_INTERVAL).await;
+                tokio::time::sleep(world.with(|state| state.stalled_for())).await;
                 let version = world.with(|state| state.cluster.version()).to_string();
                 compare::<K>(&store, Sink::<K>::newest(&store), Some(&version));
             }

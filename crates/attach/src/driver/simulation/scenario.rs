@@ -2,6 +2,13 @@
 
 use std::time::Duration;
 
+use super::cluster::Kind;
+
+/// So many volumes a driver has whose writes are slow: with six nodes more attachments than requests may be in flight at first.
+const SLOW_VOLUMES: usize = 4;
+/// How long a slow write takes, as with a webhook; less than the deadline of a request.
+pub const SLOW: Duration = Duration::from_secs(2);
+
 /// How many drivers there are at most.
 pub const DRIVERS: [&str; 2] = ["a.test", "b.test"];
 
@@ -106,6 +113,12 @@ pub enum Event {
     RemakeVolume(usize),
     /// Somebody sets the annotation with the node ID of a VolumeAttachment to the empty string.
     BlankNodeId(usize, usize),
+    /// All processes end, and a sidecar works in their place.
+    SidecarComes,
+    /// The sidecar ends, and processes start.
+    SidecarGoes,
+    /// The API server answers nothing for so many milliseconds, and tells nothing.
+    Stall(u64),
 }
 
 /// How replicas agree on one.
@@ -126,9 +139,21 @@ pub enum KindOfWorld {
     LateSuccessors,
     /// PersistentVolumes become other volumes under their names, and node IDs are blanked.
     OtherIdentities,
+    /// Writes to one kind of objects of one driver take seconds; another driver's are quick.
+    SlowRequests,
+    /// The API server stalls now and then. Nothing else ends a watch.
+    Stalls,
 }
 
 impl KindOfWorld {
+    pub const ALL: [Self; 5] = [
+        Self::Any,
+        Self::LateSuccessors,
+        Self::OtherIdentities,
+        Self::SlowRequests,
+        Self::Stalls,
+    ];
+
     /// The history of a seed in such a world.
     pub fn of(self, seed: u64) -> Scenario {
         let scenario = Scenario::of(seed);
@@ -136,6 +161,8 @@ impl KindOfWorld {
             Self::Any => scenario,
             Self::LateSuccessors => scenario.with_late_successors(),
             Self::OtherIdentities => scenario.with_other_identities(),
+            Self::SlowRequests => scenario.with_slow_requests(),
+            Self::Stalls => scenario.with_stalls(),
         }
     }
 }
@@ -168,6 +195,10 @@ pub struct Scenario {
     pub concurrency: usize,
     /// How often attachments are compared with what the driver lists, if they are.
     pub lists: Option<Duration>,
+    /// Writes to these objects of the first driver take [`SLOW`].
+    pub slow: Option<Kind>,
+    /// Nothing but a stall could end a watch.
+    pub steady_watches: bool,
     /// From this fault on nothing goes wrong any more; what a failing history is shortened by.
     pub max_faults: usize,
 }
@@ -273,6 +304,86 @@ impl Scenario {
             let pause = Duration::from_millis(rng.u64(0..=3_000));
             let at = rng.usize(1..=self.events.len());
             self.events.insert(at, (pause, event));
+        }
+        self
+    }
+
+    /// Another history of the seed: a driver whose writes to one kind of objects take [`SLOW`] has many volumes to attach, and beside it
+    /// one whose writes are quick has some. Nothing fails.
+    fn with_slow_requests(self) -> Self {
+        let mut rng = fastrand::Rng::with_seed(self.seed ^ 0x510);
+        let disk = |number: usize| Disk {
+            name: format!("pv{number}"),
+            driver: usize::from(number == 0),
+            handle: format!("disk{number}"),
+            single_writer: false,
+            secret: Secret::None,
+            read_only: false,
+            inline: false,
+        };
+        let (volumes, nodes) = (1 + SLOW_VOLUMES, 6);
+        let mut places: Vec<(usize, usize)> = (1..volumes)
+            .flat_map(|volume| (0..nodes).map(move |node| (volume, node)))
+            .collect();
+        rng.shuffle(&mut places);
+        let slow = places.into_iter().map(|(volume, node)| Event::Attach(volume, node));
+        let quick = (0..nodes).map(|node| Event::Attach(0, node));
+        let mut events: Vec<(Duration, Event)> = slow.map(|event| (Duration::ZERO, event)).collect();
+        for event in quick {
+            let at = rng.usize(events.len() / 2..=events.len());
+            events.insert(at, (Duration::from_millis(rng.u64(0..=500)), event));
+        }
+        Self {
+            faultless: true,
+            drivers: 2,
+            disks: (0..volumes).map(disk).collect(),
+            nodes,
+            events,
+            replicas: 1,
+            lease: None,
+            api_faults: 0,
+            lies: 0,
+            call_faults: 0,
+            lag: Duration::from_millis(5),
+            busy: Busy::Waits,
+            concurrency: 0,
+            lists: None,
+            slow: rng.choice([Kind::Attachment, Kind::Volume]),
+            ..self
+        }
+    }
+
+    /// The same with one to three stalls of 2 to 5 s, and of all other events those of users, nodes and drivers: none that ends a watch or
+    /// has everything listed again.
+    fn with_stalls(mut self) -> Self {
+        let mut rng = fastrand::Rng::with_seed(self.seed ^ 0x57a11);
+        (self.faultless, self.api_faults, self.lies, self.steady_watches) = (false, 0, 0, true);
+        (self.replicas, self.lease) = (1, None);
+        let stays = |event: &Event| {
+            use Event::{Attach, ConnectionLost, CreateVolume, DeleteVolume, Detach, EditAttachment, EditVolume};
+            use Event::{NodeComes, NodeGoes, NodeReborn, SecretComes, SecretGoes};
+            matches!(
+                event,
+                Attach(..)
+                    | Detach(..)
+                    | CreateVolume(_)
+                    | DeleteVolume(_)
+                    | EditAttachment(..)
+                    | EditVolume(_)
+                    | NodeComes(_)
+                    | NodeGoes(_)
+                    | NodeReborn(_)
+                    | SecretComes(_)
+                    | SecretGoes(_)
+                    | ConnectionLost(_)
+            )
+        };
+        self.events.retain(|(_, event)| stays(event));
+        for _ in 0..rng.usize(1..=3) {
+            let stall = Event::Stall(rng.u64(2_000..=5_000));
+            let at = rng.usize(1..=self.events.len());
+            self.events
+                .insert(at, (Duration::from_millis(rng.u64(0..=3_000)), stall));
         }
         self
     }

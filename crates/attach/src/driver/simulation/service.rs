@@ -6,12 +6,17 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use std::time::Duration;
+use tokio::sync::{Semaphore, oneshot};
 use tower::BoxError;
 
 use super::answers::{Answer, Fate, Lie, fate, respond};
 use super::cluster::{Kind, not_found, status, text};
+use super::mutants::{Flaw, has_flaw};
+use super::objects::driver_of;
 use super::process::Process;
+use super::replica::REQUEST_DEADLINE;
+use super::scenario::SLOW;
 use super::world::{State, World};
 use super::{configs, leases, secrets, writes};
 use crate::decide::Write;
@@ -22,10 +27,24 @@ const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
 const NODES: &str = "/apis/storage.k8s.io/v1/csinodes/";
 const DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers/";
 
+/// How many requests a wrong operator has in flight, for whichever driver, by age.
+const ONE_LINE: usize = 16;
+
 /// A client of a process.
 pub fn client(world: &World, process: &Process) -> Client {
     let (world, process) = (world.clone(), process.clone());
-    let service = tower::service_fn(move |request: Request<Body>| serve(world.clone(), process.clone(), request));
+    let line = Arc::new(Semaphore::new(if has_flaw(Flaw::OneLine) {
+        ONE_LINE
+    } else {
+        Semaphore::MAX_PERMITS
+    }));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (world, process, line) = (world.clone(), process.clone(), line.clone());
+        async move {
+            let _place = line.acquire().await;
+            serve(world, process, request).await
+        }
+    });
     Client::new(service, "default")
 }
 
@@ -48,6 +67,23 @@ impl ServedRequest {
             Self::Read(kind, name) => (*kind, name),
             Self::Secret(key) => (Kind::Secret, key.rsplit('/').next().unwrap_or_default()),
         }
+    }
+
+    /// How long it takes because of what it is about.
+    fn slowness(&self, state: &State) -> Duration {
+        let (kind, name) = self.object();
+        let is_slow = state.scenario.slow == Some(kind) && matches!(self, Self::Write(_)) && {
+            let driver = |object: &Value| {
+                let disk = state
+                    .scenario
+                    .disks
+                    .iter()
+                    .find(|disk| disk.name == text(object, "/metadata/name"));
+                driver_of(object).or(disk.map(|disk| disk.driver))
+            };
+            state.cluster.get(kind, name).and_then(|object| driver(object)) == Some(0)
+        };
+        if is_slow { SLOW } else { Duration::ZERO }
     }
 
     /// Whether it records that a volume is attached.
@@ -73,16 +109,17 @@ async fn serve(world: World, life: Process, request: Request<Body>) -> Result<An
     if life.is_over() || world.is_over() {
         return std::future::pending().await;
     }
-    let (fate, before, after, restores) = world.with(|state| {
+    let (fate, held, before, after, restores) = world.with(|state| {
         state.requests += 1;
         state.step();
         let fate = fate(state);
-        if asked.records_an_attach() && !matches!(fate, Fate::Fine) {
+        let held = state.stalled_for() + asked.slowness(state);
+        if asked.records_an_attach() && (!matches!(fate, Fate::Fine) || held > REQUEST_DEADLINE) {
             state.unanswered.insert(name.clone());
         }
         state.journal.note(life.name(), || describe(&asked, fate));
         let restores = state.cluster.restores.len();
-        (fate, state.millis(0..=20), state.millis(0..=20), restores)
+        (fate, held, state.millis(0..=20) + held, state.millis(0..=20), restores)
     });
     let at = match fate {
         Fate::Refused(code) => {
@@ -95,12 +132,12 @@ async fn serve(world: World, life: Process, request: Request<Body>) -> Result<An
             return lie.respond(kind, &name, other.as_deref());
         }
         Fate::Fine | Fate::DoneButRefused(_) | Fate::Untrue(_, true) => Some(before),
-        Fate::Lost(at) | Fate::Silent(at) => at,
+        Fate::Lost(at) | Fate::Silent(at) => at.map(|at| at + held),
     };
     // In a task of its own: what was sent arrives even when the sender is no more. Before etcd is restored every API server is
     // stopped (its documentation), and with it ends what it has been sent.
     let (sender, receiver) = oneshot::channel();
-    let late = matches!(fate, Fate::Lost(_) | Fate::Silent(_));
+    let late = matches!(fate, Fate::Lost(_) | Fate::Silent(_)) || held > REQUEST_DEADLINE;
     let server = world.clone();
     if let Some(at) = at {
         tokio::spawn(async move {

@@ -7,7 +7,7 @@ use super::backend::Pair;
 use super::cluster::{Kind, is_deleting, text};
 use super::invariants::{
     ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, DETACHED_AND_GONE, NO_BUSY_LOOP,
-    NO_FORGOTTEN_WAIT, NOTHING_LEFT, TAKEN_BACK, VOLUME_GOES,
+    NO_FORGOTTEN_WAIT, NO_LIST_FOR_A_STALL, NOTHING_LEFT, TAKEN_BACK, VOLUME_GOES,
 };
 use super::objects::{
     claim_of, disk_handle, disk_of, driver_of, is_held, is_held_by, is_protected, node_id, owner, volume_of,
@@ -69,6 +69,11 @@ pub fn everything_is_settled(state: &mut State) {
         state.journal.violated(NOTHING_LEFT, || pair);
     }
     undone(state, &attachments);
+    // Three kinds, by one process.
+    if state.scenario.steady_watches && state.lists > 3 {
+        let lists = state.lists;
+        state.journal.violated(NO_LIST_FOR_A_STALL, || format!("{lists} lists"));
+    }
 }
 
 fn settled_attachment(state: &mut State, attachment: &Value) {
@@ -80,7 +85,9 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
         return;
     }
     if is_deleting(attachment) {
-        if is_held(attachment) && secret && !shared(state, attachment) {
+        // What a sidecar attached names no volume. When its PersistentVolume was removed by force, nobody knows which it was.
+        let is_known = claim_of(attachment).is_some() || !state.forced_volumes.contains(volume_of(attachment));
+        if is_held(attachment) && secret && is_known && !shared(state, attachment) {
             state.journal.violated(DETACHED_AND_GONE, || name.to_owned());
         }
         return;
@@ -134,7 +141,7 @@ fn has_drifted(state: &State, attachment: &Value) -> bool {
 }
 
 /// Whether the Secret of a disk can be had, if it needs one.
-fn has_secret(state: &State, disk: &Disk) -> bool {
+pub fn has_secret(state: &State, disk: &Disk) -> bool {
     match disk.secret {
         Secret::None => true,
         Secret::Own => state.cluster.has(Kind::Secret, &secrets::key_of(disk)),
@@ -144,7 +151,12 @@ fn has_secret(state: &State, disk: &Disk) -> bool {
 
 /// Whether another attachment has the same volume attached on the same node; it would lose it.
 fn shared(state: &State, attachment: &Value) -> bool {
-    let Some((pair, owner)) = claim_of(attachment) else {
+    // What a sidecar attached has no claim: the volume is that of its PersistentVolume.
+    let volume = |object: &Value| match claim_of(object) {
+        Some((pair, _)) => Some((pair.driver, pair.volume)),
+        None => disk_handle(state, object).map(|(driver, handle)| (driver, handle.clone())),
+    };
+    let (Some(of), owner_of) = (volume(attachment), owner(attachment)) else {
         return false;
     };
     state.cluster.all(Kind::Attachment).any(|other| {
@@ -152,14 +164,14 @@ fn shared(state: &State, attachment: &Value) -> bool {
             // It may be of the same volume and node.
             return true;
         }
-        let same = claim_of(other).is_some_and(|(claimed, other)| {
-            (claimed.driver, &claimed.volume) == (pair.driver, &pair.volume) && other != owner
-        }) && text(other, "/spec/nodeName") == text(attachment, "/spec/nodeName");
+        let same = volume(other).as_ref() == Some(&of)
+            && owner(other) != owner_of
+            && text(other, "/spec/nodeName") == text(attachment, "/spec/nodeName");
         same && !is_deleting(other) && other["status"]["attached"] == true
     })
 }
 
-fn attachable(state: &State, attachment: &Value, disk: Option<&Disk>) -> bool {
+pub fn attachable(state: &State, attachment: &Value, disk: Option<&Disk>) -> bool {
     let Some(disk) = disk else { return false };
     let volume = state.cluster.get(Kind::Volume, &disk.name);
     if driver_of(attachment) != Some(disk.driver) {
@@ -168,11 +180,7 @@ fn attachable(state: &State, attachment: &Value, disk: Option<&Disk>) -> bool {
     let Some(id) = node_id(state, disk.driver, text(attachment, "/spec/nodeName")) else {
         return false;
     };
-    let pair = Pair {
-        driver: disk.driver,
-        volume: disk.handle.clone(),
-        node: id.to_owned(),
-    };
+    let pair = Pair::of(disk, id);
     let is_there = disk.inline || volume.is_some_and(|object| !is_deleting(object));
     is_there && !state.backend.is_elsewhere(&pair)
 }

@@ -209,7 +209,7 @@ pub fn let_go_of_deleted_volumes(state: &mut State) {
     }
 }
 
-fn take_finalizer(object: &mut Value, finalizer: &str) {
+pub fn take_finalizer(object: &mut Value, finalizer: &str) {
     let left: Vec<String> = finalizers(object)
         .filter(|entry| *entry != finalizer)
         .map(str::to_owned)

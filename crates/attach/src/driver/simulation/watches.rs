@@ -12,12 +12,16 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::cluster::{Change, Kind};
+use super::mutants::{Flaw, has_flaw};
 use super::world::{State, World};
+use crate::apiserver::WATCHES_DEAD_AFTER;
 use crate::reflect::WatchedKind;
 
 /// Breaks one watch of a replica when it changes.
 pub type Breaker = watch::Receiver<[usize; 3]>;
 
+/// After so long an impatient operator takes its connection for dead.
+const IMPATIENCE: Duration = Duration::from_millis(1_500);
 /// For how long a watch is down at most.
 const LONGEST_BREAK: Duration = Duration::from_secs(3);
 /// For how long an API server that was restored answers no list at most.
@@ -80,6 +84,7 @@ impl<K: WatchedKind> WatchFeed<K> {
     fn list(&mut self) {
         self.announced = false;
         let objects = self.world.with(|state| {
+            state.lists += 1;
             self.at = state.cluster.changes.len();
             self.version = state.cluster.version();
             self.restores = state.cluster.restores.len();
@@ -115,6 +120,7 @@ impl<K: WatchedKind> WatchFeed<K> {
                     let start = self.millis(LONGEST_START);
                     tokio::time::sleep(start).await;
                 }
+                sleep_while_stalled(&self.world).await;
                 self.list();
                 continue;
             }
@@ -136,6 +142,7 @@ impl<K: WatchedKind> WatchFeed<K> {
                     self.breaks = breaks;
                     return self.broken().await;
                 }
+                () = unanswered(&self.world) => return self.broken().await,
                 change = change(&self.world, self.kind, self.at, self.version, self.restores) => {
                     let Some((at, change)) = change else {
                         return Err(self.cut_off());
@@ -184,13 +191,46 @@ impl<K: WatchedKind> WatchFeed<K> {
     }
 }
 
-/// Waits, unless the API server goes back meanwhile.
+/// Waits, unless the API server goes back meanwhile. While it stands still it tells nothing.
 async fn pause(world: &World, restores: usize, until: Instant) -> bool {
     let goes_back = |state: &mut State| (state.cluster.restores.len() != restores).then_some(());
+    let told = async {
+        tokio::time::sleep_until(until).await;
+        sleep_while_stalled(world).await;
+    };
     tokio::select! {
         biased;
         () = world.wait_for(goes_back) => false,
-        () = tokio::time::sleep_until(until) => true,
+        () = told => true,
+    }
+}
+
+async fn sleep_while_stalled(world: &World) {
+    loop {
+        let left = world.with(|state| state.stalled_for());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
+    }
+}
+
+/// Resolves when the API server has stood still for so long that a connection counts as dead.
+async fn unanswered(world: &World) {
+    let longest = if has_flaw(Flaw::Impatient) {
+        IMPATIENCE
+    } else {
+        WATCHES_DEAD_AFTER
+    };
+    loop {
+        world
+            .wait_for(|state| (!state.stalled_for().is_zero()).then_some(()))
+            .await;
+        tokio::select! {
+            biased;
+            () = sleep_while_stalled(world) => {}
+            () = tokio::time::sleep(longest) => return,
+        }
     }
 }
 

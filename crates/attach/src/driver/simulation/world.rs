@@ -5,7 +5,9 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::backend::{Backend, Pair};
 use super::cluster::Cluster;
@@ -55,6 +57,11 @@ pub struct State {
     pub calls: usize,
     /// Looks at the metadata of Secrets.
     pub secret_looks: usize,
+    /// Lists of everything of a kind.
+    pub lists: usize,
+    /// Until when the API server stands still, and how often it did.
+    stalled: Option<Instant>,
+    stalls: usize,
     /// Every claim that was ever persisted.
     pub claims: BTreeMap<Pair, BTreeSet<Owner>>,
     /// UIDs of attachments whose finalizers a user took.
@@ -101,6 +108,19 @@ impl State {
         happens
     }
 
+    /// The API server stands still for so long, unless it does already.
+    pub fn stall(&mut self, pause: Duration) {
+        if !self.calm && self.stalled_for().is_zero() {
+            (self.stalled, self.stalls) = (Some(Instant::now() + pause), self.stalls + 1);
+        }
+    }
+
+    /// For how long it still does.
+    pub fn stalled_for(&self) -> Duration {
+        self.stalled
+            .map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
     /// How many changes of a hundred make a watch break.
     pub fn watch_faults(&self) -> u8 {
         if self.calm || self.scenario.max_faults == 0 {
@@ -114,12 +134,12 @@ impl State {
     }
 
     /// A time in milliseconds.
-    pub fn millis(&mut self, range: std::ops::RangeInclusive<u64>) -> std::time::Duration {
-        std::time::Duration::from_millis(self.rng.u64(range))
+    pub fn millis(&mut self, range: std::ops::RangeInclusive<u64>) -> Duration {
+        Duration::from_millis(self.rng.u64(range))
     }
 
     /// A process stops: what it has sent may be carried out beside what others do, and nobody takes back what it would.
-    pub fn stands_still(&mut self, number: usize, name: &str, pause: std::time::Duration) {
+    pub fn stands_still(&mut self, number: usize, name: &str, pause: Duration) {
         self.must_undo.clear();
         self.backend.leave_open(number);
         self.journal.note(name, || format!("stands still for {pause:?}"));
@@ -172,6 +192,9 @@ impl World {
             requests: 0,
             calls: 0,
             secret_looks: 0,
+            lists: 0,
+            stalled: None,
+            stalls: 0,
             claims: BTreeMap::new(),
             forced: BTreeSet::new(),
             must_undo: BTreeMap::new(),
@@ -205,6 +228,7 @@ impl World {
                 state.cluster.changes.len(),
                 state.cluster.restores.len(),
                 state.backend.ended,
+                state.stalls,
             )
         };
         let before = events(&state);

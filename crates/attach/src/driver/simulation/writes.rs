@@ -1,14 +1,15 @@
 //! What must hold at every write that an operator's request makes to an object.
 
 use serde_json::Value;
+use std::time::Duration;
 
 use super::cluster::{Kind, Written, finalizers, text};
 use super::invariants::{
     FOREIGN_PARTS, HELD_WHILE_PUBLISHED, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST,
-    RELEASED_FIRST, RIGHT_CONTEXT,
+    QUICK_BESIDE_SLOW, RELEASED_FIRST, RIGHT_CONTEXT,
 };
 use super::objects::{claim_of, driver_of, is_held, is_held_by, owner};
-use super::scenario::DRIVERS;
+use super::scenario::{DRIVERS, SLOW};
 use super::world::{Owner, State, finalizer};
 use crate::api::names::NODE_ID_ANNOTATION;
 
@@ -125,6 +126,9 @@ fn volume_released(state: &mut State, driver: usize, object: &Value) {
 
 fn recorded_as_attached(state: &mut State, late: bool, object: &Value) {
     let owner = owner(object);
+    if state.scenario.slow.is_some() && driver_of(object) != Some(0) {
+        quick_enough(state, &owner);
+    }
     let is_there = state.backend.published.values().any(|owners| owners.contains(&owner));
     // The backend may lose it before it is recorded.
     let is_there = is_there || claim_of(object).is_some_and(|(pair, _)| state.drifted.contains(&pair));
@@ -139,6 +143,17 @@ fn recorded_as_attached(state: &mut State, late: bool, object: &Value) {
     }
     if !late {
         state.journal.violated(PUBLISHED_FIRST, || owner.name);
+    }
+}
+
+/// A driver whose requests are quick has attached in less than the time of one slow request.
+fn quick_enough(state: &mut State, owner: &Owner) {
+    let mut changes = state.cluster.changes.iter();
+    let first = changes.find(|change| text(&change.object, "/metadata/uid") == owner.uid);
+    let took = first.map_or(Duration::ZERO, |first| first.at.elapsed());
+    if took > SLOW / 2 {
+        let detail = format!("{} is attached after {took:?}", owner.name);
+        state.journal.violated(QUICK_BESIDE_SLOW, || detail);
     }
 }
 
