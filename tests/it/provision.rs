@@ -1,15 +1,20 @@
 //! The second role: PersistentVolumeClaims become volumes and PersistentVolumes, whatever happens meanwhile.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use csi_mock_driver::{CallResult, Method, Rule};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::api::{DeleteParams, PostParams};
+use csi_mock_driver::{CallResult, Method, Rule, ScriptAction, ScriptedFailure};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, TypedLocalObjectReference};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use tonic::Code;
+
+use csi_attacher_model::api::AttacherConfig;
 
 use crate::events::event;
-use crate::rig::{Driver, LIMIT, World, operator_options};
+use crate::rig::{Driver, LIMIT, World, operator_options, within};
 use crate::support::operator::account;
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result};
@@ -62,18 +67,29 @@ impl Driver<'_> {
         self.world.cluster.apply_yaml(&class.to_string()).await.map(drop)
     }
 
-    /// A claim of that class.
+    /// Makes a claim of that class.
     async fn ask_for(&self, name: &str) -> Result<PersistentVolumeClaim> {
-        let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        let made = self.claims().create(&PostParams::default(), &self.wanted(name)).await;
+        made.map_err(|error| Error::Other(error.to_string()))
+    }
+
+    /// A claim of that class.
+    fn wanted(&self, name: &str) -> PersistentVolumeClaim {
+        serde_json::from_value(json!({
             "metadata": { "name": name },
             "spec": {
                 "storageClassName": self.short, "accessModes": ["ReadWriteOnce"],
                 "resources": { "requests": { "storage": "1Gi" } },
             },
         }))
-        .unwrap();
-        let made = self.claims().create(&PostParams::default(), &claim).await;
-        made.map_err(|error| Error::Other(error.to_string()))
+        .unwrap()
+    }
+
+    async fn without_marker(&self, name: &str) -> Result<()> {
+        let is_off = |claim: Option<&PersistentVolumeClaim>| !carries_marker(claim);
+        wait_for(self.claims(), name, "without the marker", LIMIT, is_off)
+            .await
+            .map(drop)
     }
 
     fn claims(&self) -> Api<PersistentVolumeClaim> {
@@ -156,10 +172,7 @@ async fn a_claim_becomes_a_volume_and_is_bound() -> Result<()> {
     );
 
     // The marker was there during the call, and is not left.
-    wait_for(driver.claims(), "data", "without the marker", LIMIT, |claim| {
-        !carries_marker(claim)
-    })
-    .await?;
+    driver.without_marker("data").await?;
     let calls = driver.mock.calls_of(Method::CreateVolume);
     assert_eq!(calls.len(), 1);
     let asked = calls[0].creation.clone().unwrap();
@@ -216,10 +229,7 @@ async fn after_a_crash_between_the_call_and_the_save_there_is_one_volume() -> Re
     assert_eq!(handle.as_ref(), before.keys().next());
     let calls = driver.mock.calls_of(Method::CreateVolume);
     assert!(calls.len() >= 2 && calls.iter().all(|call| call.volume == calls[0].volume));
-    wait_for(driver.claims(), "data", "without the marker", LIMIT, |claim| {
-        !carries_marker(claim)
-    })
-    .await?;
+    driver.without_marker("data").await?;
     Ok(())
 }
 
@@ -295,5 +305,256 @@ async fn a_claim_waits_for_its_secret_and_says_so() -> Result<()> {
     let calls = driver.mock.calls_of(Method::CreateVolume);
     assert_eq!(calls.len(), 1);
     assert_eq!(calls[0].secret_keys, ["password"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn many_claims_at_a_time_get_a_volume_each() -> Result<()> {
+    const CLAIMS: usize = 30;
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let _operator = world.operator(operator_options()).await?;
+    let driver = provisioning(&world, "p-many", &soon()).await?;
+    driver.class("Delete").await?;
+    // Every call takes its time, and some fail on the way.
+    driver.mock.script(
+        Rule::on(Method::CreateVolume)
+            .times(3)
+            .fail(Code::ResourceExhausted, "the pool is full"),
+    );
+    let lost = Rule::on(Method::CreateVolume).times(2);
+    driver.mock.script(lost.action(ScriptAction::DropConnectionAfterWork));
+    let names: Vec<String> = (0..CLAIMS).map(|number| format!("data-{number}")).collect();
+    let mut claims = Vec::new();
+    for name in &names {
+        claims.push(driver.ask_for(name).await?);
+    }
+    let mut handles = BTreeSet::new();
+    for (name, claim) in names.iter().zip(&claims) {
+        driver.bound(name).await?;
+        let volume = driver.saved(claim).await?;
+        handles.extend(volume.spec.and_then(|spec| spec.csi).map(|csi| csi.volume_handle));
+    }
+    let made = driver.mock.volumes();
+    assert_eq!(made.len(), CLAIMS, "one volume for each claim: {made:?}");
+    assert_eq!(made.into_keys().collect::<BTreeSet<_>>(), handles);
+    for name in &names {
+        driver.without_marker(name).await?;
+    }
+    let calls = driver.mock.calls_of(Method::CreateVolume).len();
+    assert!(calls >= CLAIMS + 5, "{calls} calls");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_waits_for_its_consumer() -> Result<()> {
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let _operator = world.operator(operator_options()).await?;
+    let driver = provisioning(&world, "p-delayed", &soon()).await?;
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
+        "provisioner": driver.name, "reclaimPolicy": "Retain", "volumeBindingMode": "WaitForFirstConsumer",
+        "allowVolumeExpansion": true,
+    });
+    world.cluster.apply_yaml(&class.to_string()).await?;
+    let claim = driver.ask_for("data").await?;
+    event(&world, "PersistentVolumeClaim", "data", "WaitForFirstConsumer", "").await?;
+    assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
+    let current = driver.claims().get("data").await;
+    let current = current.map_err(|error| Error::Other(error.to_string()))?;
+    assert!(!carries_marker(Some(&current)));
+
+    // As kube-scheduler does.
+    let selected = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": driver.node() } } });
+    let patched = driver
+        .claims()
+        .patch("data", &PatchParams::default(), &Patch::Merge(&selected))
+        .await;
+    patched.map_err(|error| Error::Other(error.to_string()))?;
+    driver.bound("data").await?;
+    let volume = driver.saved(&claim).await?;
+    // It is deleted with nothing behind it: there is nothing to wait for.
+    assert!(!volume.finalizers().iter().any(|finalizer| finalizer == FINALIZER));
+    assert_eq!(driver.mock.calls_of(Method::CreateVolume).len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let _operator = world.operator(operator_options()).await?;
+    let driver = provisioning(&world, "p-source", &soon()).await?;
+    driver.class("Delete").await?;
+    let mut wanted = driver.wanted("copy");
+    let spec = wanted.spec.get_or_insert_default();
+    spec.data_source = Some(TypedLocalObjectReference {
+        kind: "PersistentVolumeClaim".to_owned(),
+        name: "data".to_owned(),
+        api_group: None,
+    });
+    let made = driver.claims().create(&PostParams::default(), &wanted).await;
+    made.map_err(|error| Error::Other(error.to_string()))?;
+    let part = "spec.dataSource of kind PersistentVolumeClaim is not supported by this version";
+    let told = event(&world, "PersistentVolumeClaim", "copy", "ProvisioningFailed", part).await?;
+    let message = told.message.unwrap_or_default();
+    assert!(message.contains("next retry in "), "{message}");
+
+    // It is retried, and the Event is written no more often than twice a minute all the same.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let events = Api::<Event>::namespaced(world.client.clone(), NAMESPACE).list(&ListParams::default());
+    let events = events.await.map_err(|error| Error::Other(error.to_string()))?;
+    let is_about = |event: &&Event| event.involved_object.name.as_deref() == Some("copy");
+    let own = events
+        .items
+        .iter()
+        .filter(is_about)
+        .filter(|event| event.reason.as_deref() == Some("ProvisioningFailed"));
+    assert_eq!(own.count(), 1);
+    assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
+    let current = driver.claims().get("copy").await;
+    let current = current.map_err(|error| Error::Other(error.to_string()))?;
+    assert!(!carries_marker(Some(&current)));
+    Ok(())
+}
+
+/// The API server does not take the PersistentVolume, and the operator ends before it does.
+#[tokio::test]
+async fn a_volume_that_was_not_saved_is_saved_by_the_next_process() -> Result<()> {
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let mut operator = world.operator(operator_options()).await?;
+    let driver = provisioning(&world, "p-unsaved", &soon()).await?;
+    driver.class("Delete").await?;
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": "no-volumes" },
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": { "resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["persistentvolumes"],
+            }] },
+            "validations": [{ "expression": "false", "message": "no more volumes today" }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": "no-volumes" },
+        "spec": { "policyName": "no-volumes", "validationActions": ["Deny"] },
+    });
+    world.cluster.apply_yaml(&policy.to_string()).await?;
+    world.cluster.apply_yaml(&binding.to_string()).await?;
+    within("the policy is in use", is_refused(&driver)).await?;
+
+    let claim = driver.ask_for("data").await?;
+    let part = "the PersistentVolume cannot be saved, and its volume is kept";
+    let told = event(&world, "PersistentVolumeClaim", "data", "ProvisioningFailed", part).await?;
+    let message = told.message.unwrap_or_default();
+    assert!(
+        message.contains("no more volumes today") && message.contains("next retry in 30 s"),
+        "{message}"
+    );
+    let before = driver.mock.volumes();
+    assert_eq!(before.len(), 1);
+    operator.signal("KILL")?;
+    operator.wait_ended(LIMIT).await?;
+
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(world.client.clone());
+    let deleted = bindings.delete("no-volumes", &DeleteParams::default()).await;
+    deleted.map_err(|error| Error::Other(error.to_string()))?;
+    let _next = world.operator(operator_options()).await?;
+    driver.bound("data").await?;
+    let volume = driver.saved(&claim).await?;
+    let handle = volume.spec.and_then(|spec| spec.csi).map(|csi| csi.volume_handle);
+    assert_eq!(driver.mock.volumes(), before, "no other volume was made");
+    assert_eq!(handle.as_ref(), before.keys().next());
+    driver.without_marker("data").await
+}
+
+/// Resolves when the API server refuses PersistentVolumes: a policy takes a moment.
+async fn is_refused(driver: &Driver<'_>) {
+    let volume: PersistentVolume = serde_json::from_value(json!({
+        "metadata": { "name": "probe" },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "csi": { "driver": "probe.csi.test", "volumeHandle": "probe" },
+        },
+    }))
+    .unwrap();
+    let asked = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    while driver.volumes().create(&asked, &volume).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// A driver that writes the Secret into its errors.
+#[tokio::test]
+async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
+    const VALUE: &str = "s3cr3t-word-of-this-test";
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let operator = world.operator(operator_options().argument("--log-level=trace")).await?;
+    let driver = world.unconfigured_driver("p-quiet", |builder| builder).await?;
+    let mut asked = settings(&driver, &soon());
+    asked["provisioning"]["secrets"] = json!([{ "namespace": "default", "names": ["provisioner"] }]);
+    driver.configure(&asked).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    crate::support::operator::grant_secret(&world.cluster, "default", "provisioner").await?;
+    world
+        .fixtures
+        .secret("default", "provisioner", &[("password", VALUE)])
+        .await?;
+    let echo = ScriptedFailure {
+        code: Code::Internal,
+        message: "cannot log in with".to_owned(),
+        echo_secrets: true,
+        pad_bytes: 0,
+    };
+    driver
+        .mock
+        .script(Rule::on(Method::CreateVolume).times(2).action(ScriptAction::Fail(echo)));
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
+        "provisioner": driver.name,
+        "parameters": {
+            "csi.storage.k8s.io/provisioner-secret-name": "provisioner",
+            "csi.storage.k8s.io/provisioner-secret-namespace": "default",
+        },
+    });
+    world.cluster.apply_yaml(&class.to_string()).await?;
+    let claim = driver.ask_for("data").await?;
+    let bound = driver.bound("data").await?;
+    let volume = driver.saved(&claim).await?;
+    let calls = driver.mock.calls_of(Method::CreateVolume);
+    assert!(calls.len() >= 3 && calls.iter().all(|call| call.secret_keys == ["password"]));
+
+    event(
+        &world,
+        "PersistentVolumeClaim",
+        "data",
+        "ProvisioningFailed",
+        "***stripped***",
+    )
+    .await?;
+    let events = Api::<Event>::namespaced(world.client.clone(), NAMESPACE).list(&ListParams::default());
+    let events = events.await.map_err(|error| Error::Other(error.to_string()))?;
+    let configs = Api::<AttacherConfig>::all(world.client.clone());
+    let config = configs.get(&driver.short).await;
+    let config = config.map_err(|error| Error::Other(error.to_string()))?;
+    let json = |value: serde_json::Result<String>| value.map_err(|error| Error::Other(error.to_string()));
+    for (what, text) in [
+        ("Events", json(serde_json::to_string(&events.items))?),
+        ("claim", json(serde_json::to_string(&bound))?),
+        ("PersistentVolume", json(serde_json::to_string(&volume))?),
+        ("AttacherConfig", json(serde_json::to_string(&config))?),
+        ("metrics", operator.metrics().await?),
+        ("log", operator.log_text()),
+    ] {
+        assert!(!text.contains(VALUE), "the value is in {what}");
+    }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::objects::Volume;
 use crate::provision::Seen;
 
-/// Told the name of a PersistentVolume that changed, came or went. Must neither wait nor use the cache that tells it.
+/// Told the name of a PersistentVolume that changed, came or went. It may read the cache that tells it, and not change it. Must not wait.
 pub type VolumeListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
 
 /// Takes in a PersistentVolume that a request brought, which began when this was made: when the watch has reported meanwhile that it is

@@ -65,7 +65,8 @@ impl Default for CacheRules {
     }
 }
 
-/// Told the name of a PersistentVolume that changed, came or went. Must neither wait nor use the store.
+/// Told the name of a PersistentVolume that changed, came or went. The store is not locked then: it may be read, and not changed. Must not
+/// wait.
 pub type VolumeListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
 
 /// What shows that volumes of a driver were published.

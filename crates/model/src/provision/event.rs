@@ -94,22 +94,33 @@ pub fn succeeded(volume: &str, elapsed: Duration, attempts: u32) -> String {
     ))
 }
 
-/// That an attempt failed. The error is kept as it is, and what is said of the next one comes after it, however long it is.
-pub fn failed(error: &str, is_infeasible: bool, attempt: u32, retry_after: Option<Duration>) -> String {
+/// That an attempt failed.
+pub fn failed(error: &str, is_infeasible: bool, attempt: u32, retry_after: Duration) -> String {
     let lead = if is_infeasible {
         "Volume provisioning failed with infeasible error. Retries will be delayed. "
     } else {
         ""
     };
-    let next = match retry_after {
-        Some(after) => format!(
-            " (attempt {attempt}, next retry in {:.0} s)",
-            after.as_secs_f64().ceil()
-        ),
-        None => format!(" (attempt {attempt}, retried when what it waits for changes)"),
-    };
+    let next = format!(" (attempt {attempt}, next retry in {} s)", whole_seconds(retry_after));
+    before(lead, error, &next)
+}
+
+/// That an attempt waits for something, whose change ends the wait.
+pub fn waits(cause: &str, attempt: u32, retry_after: Duration) -> String {
+    let seconds = whole_seconds(retry_after);
+    let next = format!(" (attempt {attempt}, next retry in {seconds} s, or when what it waits for changes)");
+    before("", cause, &next)
+}
+
+/// The error is kept as it is, and what is said of the next attempt comes after it, however long the error is.
+fn before(lead: &str, error: &str, next: &str) -> String {
     let room = MAX_NOTE.saturating_sub(lead.len() + next.len());
     note(&format!("{lead}{}{next}", cut(error, room)))
+}
+
+/// Rounded up: 0 would say that it is retried at once.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 /// That a PersistentVolume waits for its detach.

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::decide::Failure;
 use crate::events::{EventType, InvolvedObject, NewEvent};
 use crate::objects::Claim;
-use crate::provision::attempt::{ClaimAttempt, ClaimNote};
+use crate::provision::attempt::{ClaimAttempt, ClaimNote, MAX_SAVE_PAUSE};
 use crate::provision::event::{self, POPULATOR_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, CreateOutcome};
 use crate::runtime::FailureRecord;
@@ -98,8 +98,8 @@ fn kind_of(failure: &Failure) -> &'static str {
 fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, failure: &Failure) {
     let kind = kind_of(failure);
     let delay = match outcome {
-        CreateOutcome::Infeasible => None,
-        _ => Some(shell.run.retry_delay()),
+        CreateOutcome::Infeasible => ClaimAttempt::infeasible_rest(&shell.look),
+        _ => shell.run.retry_delay(),
     };
     let reason = match outcome {
         CreateOutcome::Uncertain => ProvisionEventReason::ProvisioningUncertain,
@@ -113,7 +113,7 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
 
 /// An attempt failed for another reason than an error of the driver.
 fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &str) {
-    let delay = Some(shell.run.retry_delay());
+    let delay = shell.run.retry_delay();
     let note = event::failed(message, false, shell.run.attempt(), delay);
     record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
     tell_failure(shell, claim, kind, None, message, delay);
@@ -121,18 +121,19 @@ fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &st
 
 /// Nothing can be done until something changes.
 fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ProvisionEventReason, kind: &'static str, message: &str) {
-    let note = event::failed(message, false, shell.run.attempt(), None);
+    let delay = shell.run.retry_delay();
+    let note = event::waits(message, shell.run.attempt(), delay);
     record(shell, claim, reason, kind, note);
-    tell_failure(shell, claim, kind, None, message, Some(shell.run.retry_delay()));
+    tell_failure(shell, claim, kind, None, message, delay);
 }
 
 fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, is_refused: bool) {
     if is_refused {
         let message = format!("the PersistentVolume cannot be saved, and its volume is kept: {message}");
-        let note = event::failed(&message, false, shell.run.attempt(), None);
+        let note = event::failed(&message, false, shell.run.attempt(), MAX_SAVE_PAUSE);
         let kind = error_type::PV_REFUSED;
         record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
-        tell_failure(shell, claim, kind, None, &message, None);
+        tell_failure(shell, claim, kind, None, &message, MAX_SAVE_PAUSE);
         return;
     }
     traced!(
@@ -152,15 +153,13 @@ fn tell_failure(
     kind: &'static str,
     code: Option<i32>,
     message: &str,
-    delay: Option<Duration>,
+    delay: Duration,
 ) {
     let work = shell.look.work;
     let code = code.map(tonic::Code::from);
     let reason = code.map_or(kind, names::code_camel_case);
     work.context.metrics.attempt_failed(&work.facts.name, PROVISION, reason);
-    if let Some(delay) = delay {
-        shell.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
-    }
+    shell.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
     shell.span.fail(kind, words(message));
     traced!(
         warn,
@@ -171,7 +170,7 @@ fn tell_failure(
         attempt = shell.run.attempt(),
         code = reason,
         error = message,
-        next_try_seconds = delay.map(|delay| delay.as_secs_f64()),
+        next_try_seconds = delay.as_secs_f64(),
         "provision failed"
     );
     work.publisher.failure(FailureRecord {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::memory::{Infeasible, MAX_SAVE_PAUSE};
 use super::step::Pending;
-use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimVerdict, ClaimView, INFEASIBLE_REST, MAX_STALE, seen};
+use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimVerdict, ClaimView, MAX_STALE, seen};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
@@ -207,7 +207,7 @@ impl ClaimAttempt {
     }
 
     fn hold_infeasible(&mut self, view: &impl ClaimView) -> ClaimVerdict {
-        let rest = INFEASIBLE_REST.max(view.longest_backoff());
+        let rest = Self::infeasible_rest(view);
         let until = view.now().saturating_add(rest);
         self.memory.infeasible = until.ok().map(|until| Infeasible {
             until,

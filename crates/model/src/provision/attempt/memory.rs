@@ -40,8 +40,8 @@ pub(super) struct Infeasible {
 
 /// The pause after a failure to save, before the first doubling.
 const INITIAL_SAVE_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause.
-pub(super) const MAX_SAVE_PAUSE: Duration = Duration::from_secs(30);
+/// The longest pause before a PersistentVolume is saved again, also of one that the API server refuses.
+pub const MAX_SAVE_PAUSE: Duration = Duration::from_secs(30);
 
 impl ClaimMemory {
     /// How long until the PersistentVolume is saved again, after one more failure.

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use memory::ClaimMemory;
+pub use memory::{ClaimMemory, MAX_SAVE_PAUSE};
 pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimVerdict, ClaimView};
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
@@ -145,6 +145,11 @@ impl ClaimAttempt {
             return ClaimStep::ReadVolume(name);
         }
         self.decide(view)
+    }
+
+    /// How long a call that cannot succeed with its arguments is not made again, unless an input changes.
+    pub fn infeasible_rest(view: &impl ClaimView) -> Duration {
+        INFEASIBLE_REST.max(view.longest_backoff())
     }
 
     /// Failed, with the inputs as they are now: an echo of our own writes does not shorten the backoff.

@@ -21,15 +21,19 @@ fn the_notes_that_users_of_the_sidecar_search_for() {
         "rpc error: code = InvalidArgument desc = no",
         true,
         1,
-        Some(Duration::from_mins(5)),
+        Duration::from_mins(5),
     );
     assert_eq!(
         held,
         "Volume provisioning failed with infeasible error. Retries will be delayed. rpc error: code = InvalidArgument desc = no (attempt 1, next retry in 300 s)"
     );
     assert_eq!(
-        event::failed("x", false, 3, None),
-        "x (attempt 3, retried when what it waits for changes)"
+        event::failed("x", false, 3, Duration::from_millis(100)),
+        "x (attempt 3, next retry in 1 s)"
+    );
+    assert_eq!(
+        event::waits("x", 3, Duration::from_secs(8)),
+        "x (attempt 3, next retry in 8 s, or when what it waits for changes)"
     );
     assert_eq!(
         event::still_attached("pv", "n1"),
@@ -40,7 +44,7 @@ fn the_notes_that_users_of_the_sidecar_search_for() {
 
 #[test]
 fn notes_keep_within_the_limit_and_say_when_the_next_try_is() {
-    let note = event::failed(&"é\n".repeat(5000), true, 7, Some(Duration::from_secs(1)));
+    let note = event::failed(&"é\n".repeat(5000), true, 7, Duration::from_secs(1));
     assert!(note.len() <= MAX_NOTE && note.ends_with("next retry in 1 s)") && !note.contains('\n'));
 }
 
