@@ -36,7 +36,7 @@ use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
 use crate::reflect::reflect;
 use crate::supervisor::single_driver::run_single_driver;
-use crate::supervisor::{Shutdown, Supervisor};
+use crate::supervisor::{ProvisionSetup, Shutdown, Supervisor};
 use crate::telemetry::logs::LogOptions;
 use crate::telemetry::{self, SHUTDOWN_CAP, Telemetry, TelemetryGuard};
 use crate::watch_answers::WatchAnswers;
@@ -230,7 +230,12 @@ async fn operate(
     let drivers = match mode {
         Mode::Configs => {
             let elections = leader_elections(&config, options, BTreeMap::new(), observed)?.with_status_writer();
-            let supervisor = Supervisor::new(context, writing, elections).showing(insights);
+            let supervisor = Supervisor::new(context, writing, elections)
+                .showing(insights)
+                .provisioning(ProvisionSetup {
+                    client: watching.clone(),
+                    stuck_after: options.inspection.stuck_after,
+                });
             let configs = health.check("watch/attacherconfigs");
             tokio::spawn(supervisor.run(watching, configs, shutdown.clone()))
         }

@@ -351,7 +351,7 @@ impl FindingsScanner {
         let reason = kind.event_reason();
         self.events.record(NewEvent {
             driver: driver.clone(),
-            reason,
+            reason: reason.as_str(),
             level: reason.level(),
             cause: Box::default(),
             note,

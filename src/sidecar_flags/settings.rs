@@ -157,6 +157,7 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         former_lease: None,
         deletion_policy: DeletionPolicy::Orphan,
         tracing: Tracing::default(),
+        provisioning: None,
         capability_lost: CapabilityLost::Tolerate,
         leaving: false,
     })

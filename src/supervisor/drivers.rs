@@ -18,6 +18,7 @@ use super::deletion::{DeletionState, Remaining};
 use super::election::LeaderElectionMode;
 use super::gauges;
 use super::plan::ConfigProblem;
+use super::provisioners::Provisioners;
 use super::saturation::Saturation;
 use super::status::{self, StatusInput};
 use super::status_author::DriverLeader;
@@ -98,6 +99,8 @@ pub(super) struct Drivers {
     /// How each driver that is started from now on competes for its Lease.
     pub election: LeaderElectionMode,
     reservations: Reservations,
+    /// Those that provision.
+    pub provisioners: Provisioners,
     /// Cancels the calls that still run when there is no more time for them to finish.
     pub cut_off: CancellationToken,
 }
@@ -105,6 +108,7 @@ pub(super) struct Drivers {
 impl Drivers {
     pub fn new(context: SharedContext) -> Self {
         Self {
+            provisioners: Provisioners::new(context.clone()),
             context,
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -121,8 +125,33 @@ impl Drivers {
         status.plugin.as_ref().map(|plugin| plugin.name.clone())
     }
 
+    /// Whether no task of either role runs.
     pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
+        self.tasks.is_empty() && self.provisioners.is_empty()
+    }
+
+    /// Starts, changes and stops the tasks that provision, after those that attach.
+    pub fn apply_provisioners(&mut self) {
+        let configs = self.configs();
+        self.provisioners.apply(&configs, &self.election);
+    }
+
+    /// Waits for a task to end; the name of its AttacherConfig, if it was one that attaches. What is to happen after the end of one that
+    /// provisions, has happened.
+    pub async fn any_ended(&mut self) -> Option<String> {
+        let Self {
+            tasks,
+            running,
+            provisioners,
+            election,
+            ..
+        } = self;
+        tokio::select! {
+            biased;
+            name = ended_of(tasks, running), if !tasks.is_empty() => Some(name),
+            () = provisioners.ended(election), if !provisioners.is_empty() => None,
+            else => std::future::pending().await,
+        }
     }
 
     /// The settings of each driver that runs or is about to.
@@ -255,6 +284,7 @@ impl Drivers {
     }
 
     pub fn stop_all(&mut self) {
+        self.provisioners.stop_all();
         for running in self.running.values_mut() {
             running.then = AfterExit::Nothing;
             running.stop.cancel();
@@ -269,18 +299,7 @@ impl Drivers {
 
     /// Waits for a task to end; returns the name of its AttacherConfig.
     pub async fn ended(&mut self) -> String {
-        let (id, fault) = match self.tasks.join_next_with_id().await {
-            Some(Ok((id, ()))) => (id, None),
-            Some(Err(error)) => (error.id(), Some(error)),
-            None => return std::future::pending().await,
-        };
-        let mut running = self.running.iter();
-        let name = running.find_map(|(name, running)| (running.task.id() == id).then(|| name.clone()));
-        let name = name.unwrap_or_default();
-        if let Some(fault) = fault {
-            error!(config = name, %fault, "the driver task failed");
-        }
-        name
+        ended_of(&mut self.tasks, &self.running).await
     }
 
     /// Does what was meant to happen after the end of a task.
@@ -321,6 +340,7 @@ impl Drivers {
         for (name, config, faults) in due {
             self.respawn(&name, config, faults);
         }
+        self.provisioners.start_missing(&self.election);
     }
 
     /// What a driver is at.
@@ -332,6 +352,7 @@ impl Drivers {
 
     /// Sets when each AttacherConfig was created: of two for the same driver the older one is served.
     pub fn set_creation_times(&self, ages: BTreeMap<Name, Option<Timestamp>>) {
+        self.provisioners.set_creation_times(ages.clone());
         self.reservations.set_ages(ages);
     }
 
@@ -377,7 +398,8 @@ impl Drivers {
             running.status.mark_unchanged();
             is_new.then(|| name.clone())
         });
-        changed.collect()
+        let changed: BTreeSet<String> = changed.collect();
+        changed.into_iter().chain(self.provisioners.take_changed()).collect()
     }
 
     /// Changes with every change of what is cached.
@@ -396,6 +418,7 @@ impl Drivers {
         deletion: DeletionState,
     ) -> AttacherConfigStatus {
         let running = self.running.get(name);
+        let provisioning = self.provisioners.state(name);
         let driver = running.map(|running| running.status.borrow().clone());
         let plugin = driver.as_ref().and_then(|driver| driver.plugin.as_ref());
         let store = &self.context.store;
@@ -426,6 +449,7 @@ impl Drivers {
             failing,
             oldest: oldest.as_deref(),
             saturation: running.map(|running| &running.saturation),
+            provisioning: provisioning.as_ref(),
         };
         status::status(&facts, known, clock::now())
     }
@@ -447,6 +471,7 @@ impl Drivers {
                 gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
             }
         }
+        self.provisioners.update_gauges();
     }
 
     /// What of a driver is to be detached or released; unknown before the first complete list.
@@ -486,6 +511,22 @@ impl Drivers {
         let store = self.context.store.clone();
         AbortOnDropHandle::new(tokio::spawn(async move { store.lists().relist().await }))
     }
+}
+
+/// Waits for a task that attaches to end; returns the name of its AttacherConfig.
+async fn ended_of(tasks: &mut JoinSet<()>, running: &BTreeMap<String, RunningTask>) -> String {
+    let (id, fault) = match tasks.join_next_with_id().await {
+        Some(Ok((id, ()))) => (id, None),
+        Some(Err(error)) => (error.id(), Some(error)),
+        None => return std::future::pending().await,
+    };
+    let mut running = running.iter();
+    let name = running.find_map(|(name, running)| (running.task.id() == id).then(|| name.clone()));
+    let name = name.unwrap_or_default();
+    if let Some(fault) = fault {
+        error!(config = name, %fault, "the driver task failed");
+    }
+    name
 }
 
 /// The state of a driver whose task ended by a fault: what it reported stays known.

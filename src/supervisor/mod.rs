@@ -4,6 +4,7 @@
 //! touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
 //! with backoff, and the others do not notice.
 
+mod attach_volumes;
 mod attachment_conditions;
 mod deletion;
 mod drivers;
@@ -12,6 +13,8 @@ mod gauges;
 mod leaving;
 mod metrics;
 mod plan;
+mod provisioners;
+mod provisioning_conditions;
 mod saturation;
 pub mod single_driver;
 mod status;
@@ -46,6 +49,7 @@ use drivers::{Drivers, Name};
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;
 use plan::{DesiredDriver, Step};
+pub use provisioners::ProvisionSetup;
 use status_author::{DriverLeader, StatusProposal};
 use watched::Watched;
 use writer::{StatusWriter, TrackedConfig};
@@ -107,8 +111,16 @@ impl Supervisor {
         self
     }
 
+    /// The same, which provisions where an AttacherConfig says so.
+    #[must_use]
+    pub fn provisioning(mut self, setup: ProvisionSetup) -> Self {
+        self.drivers.provisioners.setup = Some(setup);
+        self
+    }
+
     /// Follows the AttacherConfig objects until `shutdown`, then lets all drivers finish.
     pub async fn run(mut self, client: Client, check: CheckHandle, shutdown: Shutdown) {
+        self.drivers.provisioners.cut_off = shutdown.cut_off.clone();
         self.drivers.cut_off = shutdown.cut_off;
         self.status_lease = Some(self.compete_for_status());
         let api = Api::<AttacherConfigObject>::all(client);
@@ -162,7 +174,7 @@ impl Supervisor {
                 biased;
                 () = over => return,
                 Some(()) = stopped.next() => self.start_status_writes(),
-                _ = self.drivers.ended(), if !self.drivers.is_empty() => {}
+                _ = self.drivers.any_ended(), if !self.drivers.is_empty() => {}
                 finished = self.writes.finished() => {
                     self.apply_write(finished);
                     // The last status may have waited for this write.
@@ -194,7 +206,9 @@ impl Supervisor {
                     Some(Err(error)) => watched.error(&error),
                     None => return,
                 },
-                name = self.drivers.ended(), if !self.drivers.is_empty() => self.drivers.after_end(&name),
+                ended = self.drivers.any_ended(), if !self.drivers.is_empty() => if let Some(name) = ended {
+                    self.drivers.after_end(&name);
+                },
                 finished = self.writes.finished() => {
                     let of_metadata = matches!(finished.what, WriteKind::Metadata { .. });
                     self.apply_write(finished);
@@ -306,6 +320,7 @@ impl Supervisor {
                 Step::Stop => self.drivers.stop(&name),
             }
         }
+        self.drivers.apply_provisioners();
         for (name, entry) in &mut self.objects {
             let problem = match wishes.get(name) {
                 Some(DesiredDriver::Refused(problem)) => Some(problem.clone()),
@@ -506,7 +521,7 @@ fn config_event(
 ) -> NewEvent {
     NewEvent {
         driver: driver.into(),
-        reason,
+        reason: reason.as_str(),
         level: reason.level(),
         cause,
         note,

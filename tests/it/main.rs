@@ -46,6 +46,7 @@ mod limits;
 mod live_settings;
 mod prometheus;
 mod prometheus_rules;
+mod provision;
 mod rbac;
 mod readme;
 mod reconcile_sync;

@@ -24,6 +24,9 @@ use crate::support::{Error, Result};
 use scenarios::{ROWS, Row};
 use scene::Scene;
 
+/// The values of the chart with which the rules of provisioning are rendered.
+const PROVISIONING: &str = "provisioning.yaml";
+
 /// How long a scenario may take to come to the point where it needs the right.
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -69,7 +72,8 @@ fn each_right_of_the_chart_has_a_scenario_and_each_scenario_a_right() -> Result<
 /// Everything that the chart grants by default, and what the scenario of a Secret needs, for the account of one operator.
 fn everything(account: &Account) -> Result<Grants> {
     let secret = Grants::to_secret(account, &account.namespace, scenarios::SECRET)?;
-    Ok(Grants::defaults(account)?.and(secret))
+    let provisioning = Grants::of_values(PROVISIONING)?.given_to(account)?;
+    Ok(Grants::defaults(account)?.and(provisioning).and(secret))
 }
 
 #[tokio::test]

@@ -122,6 +122,17 @@ impl World {
         Self::around(Arc::new(cluster), Some(permit)).await
     }
 
+    /// As [`World::own`], with kube-controller-manager.
+    pub async fn own_managed() -> Result<Self> {
+        let permit = own_control_planes(1).await;
+        let options = Options {
+            controller_manager: true,
+            ..audited()
+        };
+        let cluster = Box::pin(ControlPlane::start(options)).await?;
+        Self::around(Arc::new(cluster), Some(permit)).await
+    }
+
     async fn around(cluster: Arc<ControlPlane>, permit: Option<SemaphorePermit<'static>>) -> Result<Self> {
         let client = cluster.admin_client().await?;
         Ok(Self {

@@ -114,7 +114,13 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- $secrets := dict }}
 {{- $whole := list }}
 {{- range include "csi-attacher-operator.configs" . | fromYaml }}
-{{- range .publishSecrets }}
+{{- $listed := .publishSecrets | default list }}
+{{- range dig "provisioning" "secrets" list . }}
+{{- if ne .namespace "*" }}
+{{- $listed = append $listed . }}
+{{- end }}
+{{- end }}
+{{- range $listed }}
 {{- if .names }}
 {{- $_ := set $secrets .namespace (concat (get $secrets .namespace | default list) .names | uniq | sortAlpha) }}
 {{- else }}
@@ -132,6 +138,36 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- end }}
 
 {{/*
+Whether rules for provisioning are made: `true`, or nothing.
+*/}}
+{{- define "csi-attacher-operator.provisions" -}}
+{{- $wanted := .Values.rbac.provisioning }}
+{{- if eq $wanted "Auto" }}
+{{- range include "csi-attacher-operator.configs" . | fromYaml }}
+{{- if hasKey . "provisioning" }}
+{{- $wanted = "Enabled" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if eq $wanted "Enabled" }}true{{ end }}
+{{- end }}
+
+{{/*
+Names of the Secrets that StorageClasses may name in the namespace of each PersistentVolumeClaim, as a YAML list under `names`.
+*/}}
+{{- define "csi-attacher-operator.claimSecrets" -}}
+{{- $names := list }}
+{{- range include "csi-attacher-operator.configs" . | fromYaml }}
+{{- range dig "provisioning" "secrets" list . }}
+{{- if eq .namespace "*" }}
+{{- $names = concat $names .names }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toYaml (dict "names" ($names | uniq | sortAlpha)) }}
+{{- end }}
+
+{{/*
 The namespaces with Leases as YAML: a map from their names to `any`, whether drivers of any name may have a Lease there, and
 `names` of Leases. The operator's own ones are in the namespace of the release, those of sidecars in the others.
 */}}
@@ -144,9 +180,18 @@ The namespaces with Leases as YAML: a map from their names to `any`, whether dri
 {{- if hasSuffix "-" $lease }}
 {{- $lease = printf "%sX" $lease }}
 {{- end }}
+{{- $provisions := hasKey . "provisioning" }}
+{{- $provisioner := regexReplaceAll "[^a-z0-9-]" (lower $driver) "-" }}
+{{- if hasSuffix "-" $provisioner }}
+{{- $provisioner = printf "%sX" $provisioner }}
+{{- end }}
 {{- range append (dig "leaderElection" "sidecarNamespaces" list .) (dig "leaderElection" "namespace" "" .) | compact }}
 {{- $known := get $namespaces . | default $nothing }}
-{{- $names := append $known.names $lease | uniq | sortAlpha }}
+{{- $names := append $known.names $lease }}
+{{- if $provisions }}
+{{- $names = append $names $provisioner }}
+{{- end }}
+{{- $names = $names | uniq | sortAlpha }}
 {{- $_ := set $namespaces . (dict "any" (or $known.any (not $driver)) "names" $names) }}
 {{- end }}
 {{- end }}

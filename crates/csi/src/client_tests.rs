@@ -328,11 +328,8 @@ async fn capabilities_are_reported_by_name() {
     let some = MockDriver::builder("client.test").capabilities([PublishUnpublishVolume, ListVolumes, PublishReadonly]);
     let stage = ClientFixture::of(some).await;
     let quiet = Span::disabled();
-    assert!(
-        within(stage.client.call(&GetPluginCapabilities, LONG, &quiet))
-            .await
-            .unwrap()
-    );
+    let has_controller = within(stage.client.call(&GetPluginCapabilities, LONG, &quiet));
+    assert!(has_controller.await.unwrap().controller_service);
     let report = within(stage.client.call(&ControllerGetCapabilities, LONG, &quiet))
         .await
         .unwrap();
@@ -343,11 +340,8 @@ async fn capabilities_are_reported_by_name() {
     assert!(report.bits.publish_unpublish && report.bits.publish_readonly && report.bits.list_volumes);
     assert!(!report.bits.single_node_multi_writer && !report.bits.list_volumes_published_nodes);
     let none = ClientFixture::of(MockDriver::builder("client.test").without_controller_service()).await;
-    assert!(
-        !within(none.client.call(&GetPluginCapabilities, LONG, &quiet))
-            .await
-            .unwrap()
-    );
+    let has_controller = within(none.client.call(&GetPluginCapabilities, LONG, &quiet));
+    assert!(!has_controller.await.unwrap().controller_service);
 }
 
 #[tokio::test]

@@ -17,8 +17,9 @@ pub use answers::Answers;
 pub use call::Call;
 pub use call_error::CallError;
 pub use calls::{
-    CapabilityReport, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume,
-    GetPluginCapabilities, GetPluginInfo, ListVolumes, PluginInfo, Probe, VolumePage, VolumeWithNodes, mode_name,
+    CapabilityReport, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume, CreateVolume,
+    DeleteVolume, GetPluginCapabilities, GetPluginInfo, ListVolumes, PluginCapabilities, PluginInfo, Probe, VolumePage,
+    VolumeWithNodes, mode_name,
 };
 pub use client::CsiClient;
 pub use connection::DriverConnection;

@@ -13,7 +13,10 @@ use serde::de::DeserializeOwned;
 
 use crate::api::AttacherConfigObject;
 pub use crate::objects::ResourceVersion;
-use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
+use crate::objects::{
+    Attachment, Claim, CsiNode, CsiNodeWire, PersistentVolumeClaimWire, PersistentVolumeWire, StorageClass,
+    StorageClassWire, Volume, VolumeAttachmentWire,
+};
 
 /// A kind of object, as it comes over the wire. Its group, version and kind are those of [`Resource`].
 pub trait Kind: Resource<DynamicType = ()> + DeserializeOwned {
@@ -71,9 +74,30 @@ macro_rules! kind {
 kind!(VolumeAttachmentWire, "volumeattachments", Attachment);
 kind!(PersistentVolumeWire, "persistentvolumes", Volume);
 kind!(CsiNodeWire, "csinodes", CsiNode);
+kind!(StorageClassWire, "storageclasses", StorageClass);
+kind!(PersistentVolumeClaimWire, "persistentvolumeclaims");
 kind!(AttacherConfigObject, "attacherconfigs");
 kind!(Lease, "leases");
 kind!(EventWire, "events");
+
+impl WatchedKind for PersistentVolumeClaimWire {
+    type Record = Claim;
+}
+
+/// Claims of one name are in several namespaces: a table has them by both.
+impl CacheRecord for Claim {
+    fn name(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn version(&self) -> ResourceVersion {
+        self.resource_version
+    }
+}
 
 /// An Event, of which the answer to a write is not read.
 #[derive(Deserialize, Resource)]

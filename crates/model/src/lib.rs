@@ -12,3 +12,4 @@ pub mod attempt;
 pub mod decide;
 pub mod findings;
 pub mod objects;
+pub mod provision;

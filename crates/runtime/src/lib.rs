@@ -7,6 +7,8 @@
 pub mod connect;
 pub mod fence;
 pub mod leadership;
+pub mod queue_metrics;
+pub mod queue_settings;
 pub mod reservation;
 mod role;
 pub mod runner;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::api::condition::ConditionReason;
+use crate::api::names::lease_name;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::Requests;
 use crate::decide::DriverFacts;
@@ -50,6 +51,17 @@ pub trait Role: Clone + Send + Sync + 'static {
 
     /// Metrics.
     fn metrics(&self) -> &Metrics;
+
+    /// Where it is shown whether a driver is connected, and which it is; none when another role of the process shows that. Who shows a
+    /// driver removes its series when the engine has ended; another role removes its own in [`Role::ended`].
+    fn driver_metrics(&self) -> Option<&Metrics> {
+        Some(self.metrics())
+    }
+
+    /// The name of the Lease that is competed for before a driver is worked for.
+    fn lease(&self, driver: &str) -> String {
+        lease_name(driver)
+    }
 
     /// Whether the objects must show something before the Lease of this driver is competed for. If not, everything is listed anew once
     /// the Lease is held, and the first parts of lists are enough.

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::api::condition::ConditionReason;
-use crate::api::names::lease_name;
 use crate::api::validated::DriverConfig;
 use crate::connect::handshake::{Handshake, HandshakeError, RETRY};
 use crate::connect::replacement::Replacement;
@@ -157,8 +156,10 @@ impl<R: Role> DriverTask<R> {
         held: &mut Leadership<R::Engine>,
     ) {
         let facts = reached.facts();
-        if held.connection_restored() {
-            self.role.metrics().driver_reconnected(&facts.name);
+        if held.connection_restored()
+            && let Some(metrics) = self.role.driver_metrics()
+        {
+            metrics.driver_reconnected(&facts.name);
         }
         self.status.connection_problem(None);
         let (mut reached, mut unanswered) = (reached, None);
@@ -390,7 +391,9 @@ impl<R: Role> DriverTask<R> {
             return;
         };
         self.role.ended(&self.status);
-        self.role.metrics().forget_driver(&driver);
+        if let Some(metrics) = self.role.driver_metrics() {
+            metrics.forget_driver(&driver);
+        }
         info!(config = &*self.name, driver = &*driver, "driver drained");
     }
 
@@ -432,8 +435,9 @@ impl<R: Role> DriverTask<R> {
         let known = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
         if let Some(name) = known.or_else(|| self.config.borrow().driver_name.clone())
             && !self.reservations.is_served_by_another(&self.name, &name)
+            && let Some(metrics) = self.role.driver_metrics()
         {
-            self.role.metrics().driver_up(&name, false);
+            metrics.driver_up(&name, false);
         }
     }
 
@@ -441,7 +445,9 @@ impl<R: Role> DriverTask<R> {
     fn init_driver_metrics(&self, handshake: &Handshake) {
         let plugin = &handshake.plugin;
         let mode = handshake.mode();
-        let metrics = self.role.metrics();
+        let Some(metrics) = self.role.driver_metrics() else {
+            return;
+        };
         metrics.driver_info(&plugin.name, &plugin.vendor_version, mode);
         metrics.driver_up(&plugin.name, true);
     }
@@ -467,7 +473,8 @@ impl<R: Role> DriverTask<R> {
     fn observe_lease(&self, held: &mut Leadership<R::Engine>, driver: &str) {
         let Some(election) = self.election.clone() else { return };
         if held.candidate.is_none() {
-            let candidate = LeaderElectionHandle::observe(election, lease_name(driver), self.role.metrics().clone());
+            let candidate =
+                LeaderElectionHandle::observe(election, self.role.lease(driver), self.role.metrics().clone());
             *self.lease_state.lock() = Some(candidate.subscribe());
             held.candidate = Some(candidate);
         }
@@ -480,7 +487,7 @@ impl<R: Role> DriverTask<R> {
         client: &CsiClient,
         held: &mut Leadership<R::Engine>,
     ) -> bool {
-        let lease = lease_name(driver);
+        let lease = self.role.lease(driver);
         let other_claim = held.reservation.as_ref().is_some_and(|claim| claim.driver() != driver);
         let other_lease = held.candidate.as_ref().is_some_and(|held| held.lease() != lease);
         if other_claim || other_lease {
@@ -489,8 +496,10 @@ impl<R: Role> DriverTask<R> {
             self.finish(held).await;
             held.release_all().await;
             // An engine that ends takes its metrics along; where none ever ran, nothing else would.
-            if let Some(former) = former.filter(|former| !self.reservations.is_served_by_another(&self.name, former)) {
-                self.role.metrics().forget_driver(&former);
+            if let Some(former) = former.filter(|former| !self.reservations.is_served_by_another(&self.name, former))
+                && let Some(metrics) = self.role.driver_metrics()
+            {
+                metrics.forget_driver(&former);
             }
         }
         self.observe_lease(held, driver);

@@ -21,6 +21,7 @@ pub mod redact;
 mod share;
 mod span_counts;
 pub mod trace;
+mod traced;
 pub mod w3c;
 
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use pipeline::{FlushOutcome, TelemetryGuard};
 pub use redact::Redaction;
 use span_counts::SpanCounters;
 pub use trace::{Span, SpanOptions, Tracer};
+pub use traced::TraceFields;
 
 use otel_env::Environment;
 

@@ -25,7 +25,7 @@ attacherconfig.spec --recursive` prints the same on a cluster; [ATTACHERCONFIG](
 * **Rules**: the API server rejects an invalid value with the name of the field and this message. The operator checks the same again, for
   objects that bypassed the checks of the API server.
 * **Change**: `hot` is applied without a reconnect, `restart` lets the calls of this driver end, releases its Lease and
-  reconnects. No change affects another driver. [When a change is used](ATTACHERCONFIG.md#when-a-change-is-used) has the details
+  reconnects; `refused` is a change that the API server rejects. No change affects another driver. [When a change is used](ATTACHERCONFIG.md#when-a-change-is-used) has the details
   for each field.
 
 ";
@@ -39,6 +39,8 @@ fn version() -> Value {
 struct Field<'s> {
     path: String,
     required: bool,
+    /// Whether a rule of the API server compares it with what it was.
+    is_fixed: bool,
     schema: &'s Value,
 }
 
@@ -47,11 +49,20 @@ fn fields<'s>(schema: &'s Value, prefix: &str, found: &mut Vec<Field<'s>>) {
         let names = schema["required"].as_array();
         names.is_some_and(|names| names.iter().any(|known| known == name.as_str()))
     };
+    let is_fixed = |name: &str| {
+        let mut rules = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
+        rules.any(|rule| {
+            rule["rule"]
+                .as_str()
+                .is_some_and(|rule| rule.contains(&format!("oldSelf.{name}")))
+        })
+    };
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{prefix}{name}");
         found.push(Field {
             path: path.clone(),
             required: required(name),
+            is_fixed: is_fixed(name),
             schema: property,
         });
         fields(property, &format!("{path}."), found);
@@ -102,6 +113,10 @@ fn default(schema: &Value) -> String {
         }
         other => format!("`{other}`"),
     }
+}
+
+fn has_one_value(schema: &Value) -> bool {
+    schema["enum"].as_array().is_some_and(|values| values.len() == 1)
 }
 
 /// What the schema refuses.
@@ -161,7 +176,9 @@ fn object(spec: &Value) -> AttacherConfigObject {
 fn example() -> Value {
     json!({
         "endpoint": "https://driver.example.com:9000",
+        "driverName": "driver.example.com",
         "tls": {"secretRef": {"namespace": "storage", "name": "certificates"}, "serverName": "driver"},
+        "provisioning": {"volumeNameUUIDLength": 20},
     })
 }
 
@@ -169,10 +186,10 @@ fn example() -> Value {
 fn other(path: &str, schema: &Value, now: &Value) -> Value {
     match path {
         "endpoint" => return json!("https://other.example.com:9000"),
-        "publishSecrets" => return json!([{"namespace": "storage"}]),
+        "publishSecrets" | "provisioning.secrets" => return json!([{"namespace": "storage"}]),
         "leaderElection.sidecarNamespaces" => return json!(["vendor"]),
         "tracing.annotations" => return json!(["example.com/traceparent"]),
-        "backoff.initial" => return json!("2s"),
+        "backoff.initial" | "provisioning.backoff.initial" => return json!("2s"),
         "leaderElection.renewDeadline" => return json!("9s"),
         "leaderElection.retryPeriod" => return json!("1s"),
         _ => {}
@@ -241,9 +258,11 @@ fn document() -> Result<String, std::fmt::Error> {
             type_name(field.schema),
             default(field.schema),
             cell(&rules(field.schema, field.required)),
-            // A list is changed as a whole.
-            if group || field.path.contains("[]") {
+            // A list is changed as a whole, and what has one value only is never changed.
+            if group || field.path.contains("[]") || has_one_value(field.schema) {
                 ""
+            } else if field.is_fixed {
+                "refused"
             } else {
                 change(&example(), &field)
             },
@@ -309,12 +328,16 @@ fn changes_are_told_apart() {
         assert!(row(cold).contains("| restart |"), "{}", row(cold));
     }
     for hot in [
+        "provisioning.mode",
         "publishSecrets",
         "timeouts.publish",
         "concurrency.attach",
         "deletionPolicy",
     ] {
         assert!(row(hot).contains("| hot |"), "{}", row(hot));
+    }
+    for fixed in ["provisioning.volumeNamePrefix", "provisioning.volumeNameUUIDLength"] {
+        assert!(row(fixed).contains("| refused |"), "{}", row(fixed));
     }
     assert!(
         row("backoff.factorPercent").contains("from 100 to 1000"),

@@ -42,6 +42,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         failing: 0,
         oldest: None,
         saturation: None,
+        provisioning: None,
         insight: None,
         stuck: None,
         deletion: DeletionState::default(),

@@ -177,6 +177,8 @@ fn every_name_on_objects_is_told() {
         names::LEASE_HOLDER_ANNOTATION,
         names::NEW_LEASE_HOLDER,
         names::WAIT_FOR_DETACH_FINALIZER,
+        names::PROVISIONING_MARKER,
+        names::RECLAIM_ANNOTATION,
         &names::finalizer_name("<driver>").replace("-driver-X", "<driver>"),
         &names::lease_name("<driver>").replace("-driver-X", "<driver>"),
     ]);

@@ -9,9 +9,9 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tonic::Code;
@@ -26,6 +26,8 @@ use crate::support::{Operator, Result, Volume};
 
 /// The Secret of the scenario that has one, in the namespace of the operator's account.
 pub const SECRET: &str = "publish";
+/// The Secret in the namespace of a claim, which `tests/chart/values/provisioning.yaml` names.
+const CLAIM_SECRET: &str = "tenant";
 
 type Run = for<'s, 'w> fn(&'s Scene<'w>) -> LocalBoxFuture<'s, Result<()>>;
 
@@ -84,12 +86,23 @@ pub const ROWS: &[Row] = rows! {
         => what_happens_is_told_as_an_event;
     "ClusterRole /events:patch", "count repeated Events on the existing Event"
         => what_happens_again_is_counted, long = true;
+    "ClusterRole /persistentvolumeclaims:get", "read a claim again after a write from a stale copy; only with spec.provisioning"
+        => a_claim_that_changed_unseen_is_provisioned, deaf_for = Some("/persistentvolumeclaims");
+    "ClusterRole /persistentvolumeclaims:list", "read the claims at the start; only with spec.provisioning" => a_driver_provisions;
+    "ClusterRole /persistentvolumeclaims:patch", "put the marker on a claim before its volume is created, and take it off; only with spec.provisioning"
+        => a_claim_is_provisioned;
+    "ClusterRole /persistentvolumeclaims:watch", "provision claims that are made later; only with spec.provisioning"
+        => claims_that_are_made_later_are_provisioned, grace = GRACE_IN_TURN;
+    "ClusterRole /persistentvolumes:create", "save the PersistentVolume of a volume that was created; only with spec.provisioning"
+        => a_claim_is_provisioned;
     "ClusterRole /persistentvolumes:get", "attach a volume that the watch has not delivered yet; read it again after a write from a stale copy"
         => a_volume_is_attached_that_the_watch_is_late_with, deaf_for = Some("/persistentvolumes");
     "ClusterRole /persistentvolumes:list", "read the volumes at the start" => a_driver_becomes_ready;
     "ClusterRole /persistentvolumes:patch", "add the finalizer to a volume that is attached, and remove it" => a_volume_is_attached;
     "ClusterRole /persistentvolumes:watch", "retry when a missing volume appears; release a volume that is deleted"
         => volumes_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
+    "ClusterRole /secrets:get", "read the provisioner's Secret in the namespace of a claim; only for the Secrets that spec.provisioning.secrets names for all namespaces"
+        => a_claim_with_a_secret_of_its_namespace_is_provisioned;
     "ClusterRole attacher.csi.dev/attacherconfigs/status:patch", "report the state of a driver in the status" => a_driver_becomes_ready;
     "ClusterRole attacher.csi.dev/attacherconfigs:list", "read the AttacherConfigs at the start" => a_driver_becomes_ready;
     "ClusterRole attacher.csi.dev/attacherconfigs:patch", "add the finalizer of spec.deletionPolicy WaitForDetach to an AttacherConfig, and remove it; remove a confirmation that was used"
@@ -103,6 +116,9 @@ pub const ROWS: &[Row] = rows! {
     "ClusterRole storage.k8s.io/csinodes:list", "read the IDs of the nodes at the start" => a_driver_becomes_ready;
     "ClusterRole storage.k8s.io/csinodes:watch", "retry when a missing node appears"
         => nodes_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
+    "ClusterRole storage.k8s.io/storageclasses:list", "read the classes at the start; only with spec.provisioning" => a_driver_provisions;
+    "ClusterRole storage.k8s.io/storageclasses:watch", "retry when a missing class appears; only with spec.provisioning"
+        => classes_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
     "ClusterRole storage.k8s.io/volumeattachments/status:patch", "report that a volume is attached, or why not" => a_volume_is_attached;
     "ClusterRole storage.k8s.io/volumeattachments:get", "read it again after a write from a stale copy"
         => an_attachment_that_changed_unseen_is_attached, deaf_for = Some("/volumeattachments");
@@ -161,6 +177,139 @@ async fn a_driver_without_a_lease_becomes_ready(scene: &Scene<'_>) -> Result<()>
     driver.configure(&json!({})).await?;
     scene.point();
     driver.wait("Ready", "True", Some("Running")).await
+}
+
+/// A driver that is provisioned for, by an operator that is started now. Nothing but an event can bring about a second try.
+async fn provisions<'w>(scene: &Scene<'w>) -> Result<Driver<'w>> {
+    let driver = scene.driver().await?;
+    provision_for(scene, &driver).await?;
+    Ok(driver)
+}
+
+async fn provision_for(scene: &Scene<'_>, driver: &Driver<'_>) -> Result<()> {
+    scene.start()?;
+    let never = json!({ "initial": "1h", "max": "1h" });
+    let secrets = json!([{ "namespace": "*", "names": [CLAIM_SECRET] }]);
+    let provisioning = json!({ "backoff": never, "secrets": secrets });
+    driver
+        .configure(&json!({ "driverName": driver.name, "provisioning": provisioning }))
+        .await
+}
+
+async fn a_driver_provisions(scene: &Scene<'_>) -> Result<()> {
+    let driver = provisions(scene).await?;
+    scene.point();
+    driver.wait("ProvisioningReady", "True", Some("Running")).await
+}
+
+/// A class of the driver.
+async fn class(scene: &Scene<'_>, driver: &Driver<'_>, name: &str, parameters: Value) -> Result<()> {
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": name },
+        "provisioner": driver.name, "parameters": parameters,
+    });
+    scene.world.cluster.apply_yaml(&class.to_string()).await.map(drop)
+}
+
+/// A claim as kube-controller-manager leaves it for the driver.
+async fn claim(scene: &Scene<'_>, driver: &Driver<'_>, name: &str, class: &str) -> Result<PersistentVolumeClaim> {
+    let claim = json!({
+        "metadata": { "name": name, "annotations": { "volume.kubernetes.io/storage-provisioner": driver.name } },
+        "spec": {
+            "storageClassName": class, "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    });
+    let claim = serde_json::from_value(claim).map_err(|error| other(error.to_string()))?;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(scene.world.client.clone(), "default");
+    let made = claims.create(&PostParams::default(), &claim).await;
+    made.map_err(|error| other(error.to_string()))
+}
+
+async fn saved(scene: &Scene<'_>, claim: &PersistentVolumeClaim) -> Result<()> {
+    let volumes = Api::<PersistentVolume>::all(scene.world.client.clone());
+    let name = format!("pvc-{}", claim.uid().unwrap_or_default());
+    let saved = wait_for(volumes, &name, "saved", LIMIT, |volume| volume.is_some());
+    saved.await.map(drop)
+}
+
+async fn a_claim_is_provisioned(scene: &Scene<'_>) -> Result<()> {
+    let driver = provisions(scene).await?;
+    let name = driver.short.clone();
+    class(scene, &driver, &name, json!({})).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    scene.point();
+    saved(scene, &claim(scene, &driver, &name, &name).await?).await
+}
+
+async fn claims_that_are_made_later_are_provisioned(scene: &Scene<'_>) -> Result<()> {
+    let driver = provisions(scene).await?;
+    class(scene, &driver, &driver.short, json!({})).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    scene.point();
+    for name in in_turn(&driver) {
+        saved(scene, &claim(scene, &driver, &name, &driver.short).await?).await?;
+    }
+    Ok(())
+}
+
+async fn classes_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
+    let driver = provisions(scene).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    let mut claims = Vec::new();
+    for name in in_turn(&driver) {
+        claims.push(claim(scene, &driver, &name, &name).await?);
+    }
+    for name in in_turn(&driver) {
+        event(
+            scene.world,
+            "PersistentVolumeClaim",
+            &name,
+            "ProvisioningFailed",
+            "not found",
+        )
+        .await?;
+    }
+    scene.point();
+    for (name, claim) in in_turn(&driver).iter().zip(&claims) {
+        class(scene, &driver, name, json!({})).await?;
+        saved(scene, claim).await?;
+    }
+    Ok(())
+}
+
+async fn a_claim_that_changed_unseen_is_provisioned(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.driver().await?;
+    let name = driver.short.clone();
+    let made = claim(scene, &driver, &name, &name).await?;
+    provision_for(scene, &driver).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(scene.world.client.clone(), "default");
+    let foreign = json!({ "metadata": { "finalizers": ["example.com/keeps"] } });
+    let changed = claims
+        .patch(&name, &PatchParams::default(), &Patch::Merge(&foreign))
+        .await;
+    changed.map_err(|error| other(error.to_string()))?;
+    scene.point();
+    class(scene, &driver, &name, json!({})).await?;
+    saved(scene, &made).await
+}
+
+async fn a_claim_with_a_secret_of_its_namespace_is_provisioned(scene: &Scene<'_>) -> Result<()> {
+    let driver = provisions(scene).await?;
+    let name = driver.short.clone();
+    let parameters = json!({
+        "csi.storage.k8s.io/provisioner-secret-name": CLAIM_SECRET,
+        "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}",
+    });
+    class(scene, &driver, &name, parameters).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    let fixtures = &scene.world.fixtures;
+    fixtures
+        .secret("default", CLAIM_SECRET, &[("password", "swordfish")])
+        .await?;
+    scene.point();
+    saved(scene, &claim(scene, &driver, &name, &name).await?).await
 }
 
 async fn a_config_that_is_made_and_changed_later_is_served(scene: &Scene<'_>) -> Result<()> {

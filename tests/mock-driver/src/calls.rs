@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use tokio::sync::oneshot;
 use tonic::Code;
 
-use super::facts::{CapabilityFacts, Method, MockFacts, code_name};
+use super::facts::{CapabilityFacts, CreationFacts, Method, MockFacts, code_name};
 
 /// How a call went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -51,6 +51,9 @@ pub struct CallRecord {
     /// The volume's context as the caller sent it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_context: BTreeMap<String, String>,
+    /// What the volume is to be made with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub creation: Option<CreationFacts>,
     /// Longest page the caller wants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_entries: Option<i32>,
@@ -271,6 +274,7 @@ fn new_record(id: u64, method: Method, facts: &MockFacts, headers: Headers, over
         capability: facts.capability.as_ref().map(CapabilityFacts::from),
         readonly: facts.readonly,
         volume_context: facts.volume_context.clone(),
+        creation: facts.creation.as_deref().map(CreationFacts::from),
         max_entries: facts.max_entries,
         starting_token: facts.starting_token.clone(),
         secret_keys: facts.secrets.keys().cloned().collect(),

@@ -79,6 +79,8 @@ pub(super) struct MockFacts {
     pub max_entries: Option<i32>,
     pub starting_token: Option<String>,
     pub secrets: BTreeMap<String, String>,
+    /// Of CreateVolume.
+    pub creation: Option<Box<v1::CreateVolumeRequest>>,
 }
 
 /// A request the mock driver answers.
@@ -108,7 +110,6 @@ describe! {
     GetPluginInfoRequest, GetPluginInfo;
     GetPluginCapabilitiesRequest, GetPluginCapabilities;
     ProbeRequest, Probe;
-    CreateVolumeRequest, CreateVolume, volume = name, secrets = secrets;
     DeleteVolumeRequest, DeleteVolume, volume = volume_id, secrets = secrets;
     ControllerPublishVolumeRequest, ControllerPublishVolume, volume = volume_id, node = node_id,
         capability = volume_capability, readonly = readonly, volume_context = volume_context, secrets = secrets;
@@ -130,6 +131,73 @@ describe! {
     NodeUnpublishVolumeRequest, NodeUnpublishVolume, volume = volume_id;
     NodeGetCapabilitiesRequest, NodeGetCapabilities;
     NodeGetInfoRequest, NodeGetInfo;
+}
+
+impl Describe for v1::CreateVolumeRequest {
+    const METHOD: Method = Method::CreateVolume;
+
+    fn facts(&self) -> MockFacts {
+        MockFacts {
+            volume: Some(self.name.clone()),
+            secrets: self.secrets.clone(),
+            creation: Some(Box::new(Self {
+                secrets: BTreeMap::new(),
+                ..self.clone()
+            })),
+            ..MockFacts::default()
+        }
+    }
+}
+
+/// What a volume is to be made with, as the call log prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CreationFacts {
+    /// Fewest bytes.
+    pub required_bytes: i64,
+    /// Most bytes; 0 is no limit.
+    pub limit_bytes: i64,
+    /// How the volume is to be used.
+    pub capabilities: Vec<CapabilityFacts>,
+    /// Parameters of the class.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// Mutable parameters.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub mutable_parameters: BTreeMap<String, String>,
+    /// `snapshot ID` or `volume ID` of the source, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Where the volume must be reachable from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requisite: Vec<BTreeMap<String, String>>,
+    /// Where it should be, the best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub preferred: Vec<BTreeMap<String, String>>,
+}
+
+impl From<&v1::CreateVolumeRequest> for CreationFacts {
+    fn from(request: &v1::CreateVolumeRequest) -> Self {
+        use v1::volume_content_source::Type;
+        let range = request.capacity_range.unwrap_or_default();
+        let source = request.volume_content_source.as_ref();
+        let source = source.and_then(|source| match source.r#type.as_ref()? {
+            Type::Snapshot(from) => Some(format!("snapshot {}", from.snapshot_id)),
+            Type::Volume(from) => Some(format!("volume {}", from.volume_id)),
+        });
+        let terms = |terms: &[v1::Topology]| terms.iter().map(|term| term.segments.clone()).collect();
+        let required = request.accessibility_requirements.clone().unwrap_or_default();
+        Self {
+            required_bytes: range.required_bytes,
+            limit_bytes: range.limit_bytes,
+            capabilities: request.volume_capabilities.iter().map(CapabilityFacts::from).collect(),
+            parameters: request.parameters.clone(),
+            mutable_parameters: request.mutable_parameters.clone(),
+            source,
+            requisite: terms(&required.requisite),
+            preferred: terms(&required.preferred),
+        }
+    }
 }
 
 /// All status codes with their names in the gRPC specification, in the order of their numbers.

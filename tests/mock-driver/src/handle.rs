@@ -1,6 +1,6 @@
 //! Starting a mock driver, and the handle to steer and watch it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -305,6 +305,11 @@ impl MockHandle {
         self.inner
             .shared
             .change(|state| state.backend.drift_detach(volume, node))
+    }
+
+    /// The volumes that CreateVolume made and DeleteVolume did not remove: their IDs, and the names that they were made under.
+    pub fn volumes(&self) -> BTreeMap<String, String> {
+        self.inner.shared.read(|state| state.backend.made())
     }
 
     /// Which volume is attached to which node.

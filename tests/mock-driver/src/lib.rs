@@ -20,7 +20,7 @@ mod shared;
 mod tls;
 
 pub use calls::{CallRecord, CallResult, InFlight};
-pub use facts::{CapabilityFacts, Method, code_from_name, code_name, deadline_ms};
+pub use facts::{CapabilityFacts, CreationFacts, Method, code_from_name, code_name, deadline_ms};
 pub use handle::{MockDriver, MockDriverBuilder, MockHandle, MockStartError};
 pub use script::{Rule, ScriptAction, ScriptedFailure};
 pub use server::{EndpointError, ListenEndpoint, ListenError};

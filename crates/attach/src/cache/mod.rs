@@ -25,9 +25,9 @@ pub use kinds::CachedKind;
 pub use links::Counts;
 pub use reading::Reading;
 pub use routing::{
-    ATTACH, AttacherKey, DETACH, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
+    ATTACH, AttacherKey, DETACH, LANE_NAMES, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };
-pub use store::{CacheRules, Marks, Registration, Store};
+pub use store::{CacheRules, Marks, Registration, Store, VolumeListener};
 pub use view::AttachmentView;
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use crate::api::condition::ConditionReason;
 use crate::decide::{self, DriverFacts, Policy, SecretState, Snapshot, observe};
 use crate::objects::{Attachment, Volume};
 use crate::queue::{Item, Lane, Queue, Remembered};
+use crate::telemetry::names;
+use csi_attacher_runtime::queue_metrics::LaneNames;
 
 /// Lane of attachments that are wanted.
 pub const ATTACH: Lane = Lane::new(0);
@@ -19,6 +21,13 @@ pub const DETACH: Lane = Lane::new(1);
 /// Lane of what needs no call: PersistentVolumes that may be released, and what is attached and still to be noted or protected. After
 /// a sidecar there may be tens of thousands of the latter, which no attach is to wait for.
 pub const VOLUME: Lane = Lane::new(2);
+
+/// The queues of the Go sidecar by lane: attaches and detaches make up one, PersistentVolumes the other.
+pub const LANE_NAMES: LaneNames = &[
+    names::QUEUE_VOLUME_ATTACHMENT,
+    names::QUEUE_VOLUME_ATTACHMENT,
+    names::QUEUE_PERSISTENT_VOLUME,
+];
 
 /// The lane that an attachment belongs to as it is now. `forced` says that it is worked on though it looks settled.
 pub fn lane_of(attachment: &Attachment, forced: bool) -> Lane {

@@ -35,6 +35,8 @@ pub(super) struct StoreInner {
     lists: Lists,
     /// The attachments that are still to be enqueued for changes that the watches brought.
     pub backlog: Mutex<VecDeque<(Arc<str>, EnqueueCause)>>,
+    /// Told of each PersistentVolume that changed, for another role.
+    volume_listener: RwLock<Option<VolumeListener>>,
     removed: watch::Sender<()>,
     added: watch::Sender<()>,
     /// The number of changes so far.
@@ -62,6 +64,10 @@ impl Default for CacheRules {
         }
     }
 }
+
+/// Told the name of a PersistentVolume that changed, came or went. The store is not locked then: it may be read, and not changed. Must not
+/// wait.
+pub type VolumeListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
 
 /// What shows that volumes of a driver were published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -151,6 +157,7 @@ impl Store {
             routes: RwLock::default(),
             lists: Lists::new(&KINDS, rules.lists_anew),
             backlog: Mutex::default(),
+            volume_listener: RwLock::default(),
             removed: watch::Sender::default(),
             added: watch::Sender::default(),
             generation: AtomicU64::new(0),
@@ -251,6 +258,12 @@ impl Store {
             return;
         }
         self.inner.generation.fetch_add(1, Ordering::Relaxed);
+        if let Some((AttacherKey::Volume(name), _)) = &change.own {
+            let listener = self.inner.volume_listener.read().clone();
+            if let Some(tell) = listener {
+                tell(name);
+            }
+        }
         if let Some(gone) = &change.gone {
             self.forget_gone(gone);
         }
@@ -372,6 +385,26 @@ impl Store {
     /// A PersistentVolume and the number of VolumeAttachments of any driver that name it.
     pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
         self.inner.index.read().volume(name)
+    }
+
+    /// Tells of each PersistentVolume that changes from now on, instead of whoever was told before.
+    pub fn listen_to_volumes(&self, listener: VolumeListener) {
+        *self.inner.volume_listener.write() = Some(listener);
+    }
+
+    /// The name of another PersistentVolume of a driver than `except` that has this handle. It goes through all of them.
+    pub fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Option<Arc<str>> {
+        let index = self.inner.index.read();
+        let has_handle = |volume: &&Arc<Volume>| {
+            let source = volume.spec.csi();
+            *volume.name != *except
+                && source.is_some_and(|source| *source.driver == *driver && *source.handle == *handle)
+        };
+        index
+            .volumes
+            .values()
+            .find(has_handle)
+            .map(|volume| volume.name.clone())
     }
 
     /// Version of the known copy of the object that a write goes to.

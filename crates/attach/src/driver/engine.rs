@@ -10,26 +10,22 @@ use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
 use super::capability::is_confirmed_otherwise;
 use super::context::DriverContext;
-use super::queue_metrics::QueueMetrics;
 use super::secret_waiters::SecretWaits;
 use super::shared_context::SharedContext;
 use super::{reconcile_sync, release};
 use crate::api::validated::DriverConfig;
-use crate::apiserver::{RateLimit, Throttle};
-use crate::cache::{AttacherKey, EnqueueCause, Registration, Route, RouteConflict};
+use crate::apiserver::Throttle;
+use crate::cache::{AttacherKey, EnqueueCause, LANE_NAMES, Registration, Route, RouteConflict};
 use crate::decide::DriverFacts;
 use crate::lease::Term;
 use crate::objects::SecretReference;
-use crate::queue::{Backoff, Builder, LaneLimits, Queue, QueueLimits, Rate};
+use crate::queue::{Builder, LaneLimits, Queue, QueueLimits, Rate};
 use crate::schedule;
 use crate::traces::LifecycleTraces;
 use csi_attacher_runtime::fence::FencedClient;
+use csi_attacher_runtime::queue_metrics::QueueMetrics;
+use csi_attacher_runtime::queue_settings::{api_limit, backoff, failures_per_second};
 use csi_attacher_runtime::{DriverStateSender, runner};
-
-/// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
-/// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
-/// to reach it.
-const FAILURES_PER_SECOND: u32 = 100;
 
 /// How many volumes of one driver are released at once.
 const RELEASES_AT_ONCE: usize = 100;
@@ -59,10 +55,10 @@ impl Engine {
     ) -> Result<Self, RouteConflict> {
         let facts = Arc::new(facts);
         let settings = config.borrow().clone();
-        let observer = QueueMetrics::new(facts.name.clone(), &context.metrics);
-        let queue = Builder::new(backoff(&settings))
+        let observer = QueueMetrics::new(facts.name.clone(), LANE_NAMES, &context.metrics);
+        let queue = Builder::new(backoff(&settings.backoff))
             .limits(limits(&settings, &facts))
-            .failures_per_second(Rate::from(FAILURES_PER_SECOND))
+            .failures_per_second(failures_per_second())
             .observer(Arc::new(observer))
             .build();
         let secrets = Arc::new(SecretWaits::new(queue.clone(), publisher.clone()));
@@ -151,7 +147,7 @@ impl csi_attacher_runtime::Engine for Engine {
     /// Calls that run keep their settings. What failed is tried at once: the change may be the cure.
     fn reconfigure(&self, config: &DriverConfig) {
         self.work.queue.set_limits(limits(config, &self.work.facts));
-        self.work.queue.set_backoff(backoff(config));
+        self.work.queue.set_backoff(backoff(&config.backoff));
         self.api_limit.set(api_limit(config));
         let is_allowed = |secret: &SecretReference| config.publish_secrets.allows(&secret.namespace, &secret.name);
         self.work.secrets.keep_allowed(is_allowed);
@@ -205,21 +201,6 @@ async fn run_queue(work: Arc<DriverContext>) {
         }
     })
     .await;
-}
-
-fn api_limit(config: &DriverConfig) -> Option<RateLimit> {
-    config.kubernetes_api.map(|limit| RateLimit {
-        per_second: f64::from(limit.qps.get()),
-        burst: limit.burst.get(),
-    })
-}
-
-/// Settings were validated when the AttacherConfig was read, so that the fall-backs here are never taken.
-fn backoff(config: &DriverConfig) -> Backoff {
-    let settings = &config.backoff;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let jitter_percent = (settings.jitter * 100.0).round().clamp(0.0, 100.0) as u8;
-    Backoff::new(settings.initial, settings.max, settings.factor, jitter_percent).unwrap_or_default()
 }
 
 /// The limits of the queue, from the settings of a driver.

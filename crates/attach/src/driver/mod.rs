@@ -1,14 +1,10 @@
 //! Attaching for one driver: its queue, the attempts, the comparison with what the driver lists, the release of PersistentVolumes.
 //! Everything about it is in the objects of the cluster.
 
-#[macro_use]
-mod log;
-
 mod attempt;
 mod capability;
 mod context;
 mod engine;
-mod queue_metrics;
 mod reconcile_sync;
 mod release;
 mod role;

@@ -16,7 +16,7 @@ use crate::events::{EventReason, NewEvent, of_volume};
 use crate::objects::Volume;
 use crate::queue::{Run, RunResult};
 use crate::telemetry::names::{attr, span};
-use crate::telemetry::{Span, SpanKind, SpanOptions};
+use crate::telemetry::{Span, SpanKind, SpanOptions, traced};
 use crate::traces::attributes;
 
 /// How long an attempt waits for a list of attachments before it makes room for others.
@@ -202,7 +202,7 @@ fn record_failure(work: &DriverContext, volume: &Volume, error: &ApiError, trace
     let finalizer = &work.facts.finalizer;
     work.context.events.record(NewEvent {
         driver: work.facts.name.clone(),
-        reason: EventReason::FinalizerNotRemoved,
+        reason: EventReason::FinalizerNotRemoved.as_str(),
         level: EventReason::FinalizerNotRemoved.level(),
         cause: error.error_type().into(),
         note: format!("nothing is attached any more, but finalizer {finalizer} cannot be removed: {error}; retrying"),

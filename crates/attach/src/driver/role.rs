@@ -48,7 +48,11 @@ impl Role for AttachRole {
 
     async fn admit(&self, facts: &DriverFacts, config: &DriverConfig, name: &str) -> Result<DriverFacts, Refusal> {
         let release = release_without_call(&self.context, facts, config, name).await?;
-        Ok(facts.clone().releasing(release))
+        let capabilities = facts.capabilities.of_attaching();
+        Ok(DriverFacts {
+            capabilities,
+            ..facts.clone().releasing(release)
+        })
     }
 
     fn start(&self, start: Start) -> Result<Engine, Refusal> {

@@ -27,7 +27,7 @@ use csi_attacher_runtime::leadership::Leadership;
 use csi_attacher_runtime::reservation::Reservations;
 use csi_attacher_runtime::state::{DriverPhase, DriverStateSender};
 use csi_attacher_runtime::task::DriverTask;
-use csi_attacher_runtime::{DriverState, Engine as _};
+use csi_attacher_runtime::{DriverState, Engine as _, Role as _};
 use csi_attacher_testbed::lease_server::ApiServer;
 use csi_mock_driver::{MockDriver, MockHandle};
 
@@ -155,9 +155,11 @@ impl Stage {
         }
     }
 
-    /// Goes on with the engine or starts one; none when that is not done within a moment.
+    /// Goes on with the engine or starts one; none when that is not done within a moment. As in the task, the role is asked before.
     async fn resume_or_start(&mut self, limit: Duration) -> Option<bool> {
-        let facts = self.reached.facts();
+        let config = self.settings.borrow().clone();
+        let admitted = self.task.role.admit(&self.reached.facts(), &config, "config").await;
+        let facts = admitted.expect("a driver that publishes is admitted");
         let start = self.task.resume_or_start(&mut self.held, &facts, &self.reached);
         timeout(limit, start).await.ok()
     }

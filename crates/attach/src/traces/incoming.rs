@@ -9,7 +9,8 @@ use crate::telemetry::{Metrics, SpanContext, w3c};
 /// Contexts that are taken from the objects of one attachment.
 const MOST: usize = 4;
 
-/// What is found on the attachment and on its volume, in this order and in that of the keys; each once. `metrics` counts.
+/// The trace in which the volume was provisioned, then what is found on the attachment and on its volume, in this order and in that of the
+/// keys; each once. `metrics` counts what others wrote.
 pub(super) fn contexts(snapshot: &Snapshot, tracing: &Tracing, metrics: &Metrics) -> Vec<SpanContext> {
     if tracing.annotation_mode == AnnotationMode::Ignore {
         return Vec::new();
@@ -19,7 +20,11 @@ pub(super) fn contexts(snapshot: &Snapshot, tracing: &Tracing, metrics: &Metrics
         .volume
         .as_ref()
         .map(|volume| ("PersistentVolume", &volume.trace_context));
-    let mut found: Vec<SpanContext> = Vec::new();
+    let provisioned = snapshot.volume.as_ref().and_then(|volume| {
+        let text = volume.trace_context.get(names::TRACEPARENT_ANNOTATION)?;
+        w3c::parse(text).ok()
+    });
+    let mut found: Vec<SpanContext> = provisioned.into_iter().collect();
     for (kind, annotations) in std::iter::once(attachment).chain(volume) {
         // What we wrote ourselves is not somebody else's, whatever the list says.
         let keys = tracing

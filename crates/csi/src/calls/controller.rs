@@ -16,7 +16,7 @@ use crate::telemetry::Span;
 use crate::telemetry::names::attr;
 
 /// Limit for what a driver answers about one volume.
-const MAX_VOLUME_BYTES: usize = 4 << 20;
+pub(super) const MAX_VOLUME_BYTES: usize = 4 << 20;
 /// Limits of the keys of a publish context on a span: how many, and the length of each.
 const MAX_SPAN_KEYS: usize = 32;
 const MAX_SPAN_KEY_BYTES: usize = 128;
@@ -53,6 +53,7 @@ impl Call for ControllerGetCapabilities {
                 Type::PublishUnpublishVolume => report.bits.publish_unpublish = true,
                 Type::PublishReadonly => report.bits.publish_readonly = true,
                 Type::SingleNodeMultiWriter => report.bits.single_node_multi_writer = true,
+                Type::CreateDeleteVolume => report.bits.create_delete_volume = true,
                 Type::ListVolumes => report.bits.list_volumes = true,
                 Type::ListVolumesPublishedNodes => report.bits.list_volumes_published_nodes = true,
                 _ => {}
@@ -164,7 +165,7 @@ fn describe_place(place: VolumeOnNode<'_>, span: &mut Span) {
     span.set(attr::CSI_NODE_ID, place.node_id);
 }
 
-fn exposed(secrets: Option<&SecretData>) -> BTreeMap<String, String> {
+pub(super) fn exposed(secrets: Option<&SecretData>) -> BTreeMap<String, String> {
     secrets.map(|secrets| secrets.expose().clone()).unwrap_or_default()
 }
 
@@ -186,7 +187,7 @@ fn volume_capability(capability: &Capability<'_>) -> v1::VolumeCapability {
     }
 }
 
-fn mode(mode: AccessMode) -> access_mode::Mode {
+pub(super) fn mode(mode: AccessMode) -> access_mode::Mode {
     use access_mode::Mode;
     match mode {
         AccessMode::SingleNodeWriter => Mode::SingleNodeWriter,

@@ -47,22 +47,38 @@ impl Call for GetPluginInfo {
     }
 }
 
-/// Asks whether the driver has a controller service.
+/// Asks whether the driver has a controller service, and topology.
 #[derive(Clone, Copy, Debug)]
 pub struct GetPluginCapabilities;
+
+/// What of the plug-in capabilities is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PluginCapabilities {
+    /// CONTROLLER_SERVICE.
+    pub controller_service: bool,
+    /// VOLUME_ACCESSIBILITY_CONSTRAINTS.
+    pub accessibility_constraints: bool,
+}
 
 impl Call for GetPluginCapabilities {
     const PATH: &'static str = "/csi.v1.Identity/GetPluginCapabilities";
     type Request = v1::GetPluginCapabilitiesRequest;
     type Response = v1::GetPluginCapabilitiesResponse;
-    type Answer = bool;
+    type Answer = PluginCapabilities;
 
-    fn answer(&self, response: Self::Response, _: &mut Span) -> bool {
-        response.capabilities.iter().any(|capability| {
-            let Some(plugin::Type::Service(service)) = &capability.r#type else {
-                return false;
-            };
-            service.r#type() == plugin::service::Type::ControllerService
-        })
+    fn answer(&self, response: Self::Response, _: &mut Span) -> PluginCapabilities {
+        use plugin::service::Type;
+        let has = |wanted: Type| {
+            response.capabilities.iter().any(|capability| {
+                let Some(plugin::Type::Service(service)) = &capability.r#type else {
+                    return false;
+                };
+                service.r#type() == wanted
+            })
+        };
+        PluginCapabilities {
+            controller_service: has(Type::ControllerService),
+            accessibility_constraints: has(Type::VolumeAccessibilityConstraints),
+        }
     }
 }

@@ -3,9 +3,11 @@
 mod controller;
 mod identity;
 mod list;
+mod volume;
 
 pub use controller::{
     CapabilityReport, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume, mode_name,
 };
-pub use identity::{GetPluginCapabilities, GetPluginInfo, PluginInfo, Probe};
+pub use identity::{GetPluginCapabilities, GetPluginInfo, PluginCapabilities, PluginInfo, Probe};
 pub use list::{ListVolumes, VolumePage, VolumeWithNodes};
+pub use volume::{CreateVolume, DeleteVolume};

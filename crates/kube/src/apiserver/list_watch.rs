@@ -107,11 +107,16 @@ fn lasts(request: &Request<Body>) -> Option<Duration> {
 /// Refuses a list of another kind: the answer to another request would make all objects of this kind look gone.
 fn check_list(path: &str, content: &PageContent) -> Result<(), BoxError> {
     let plural = path.rsplit('/').next().unwrap_or_default();
-    let wanted = format!("{}list", plural.strip_suffix('s').unwrap_or(plural));
+    // A plural ends in "s" or, as that of a class, in "es".
+    let is_of_plural = |kind: &str| {
+        let singular = kind.to_lowercase();
+        let singular = singular.strip_suffix("list").unwrap_or_default();
+        ["s", "es"]
+            .iter()
+            .any(|ending| plural.strip_suffix(ending) == Some(singular))
+    };
     match &content.kind {
-        Some(kind) if kind.to_lowercase() != wanted => {
-            Err(format!("the answer is a {kind}, and no list of {plural}").into())
-        }
+        Some(kind) if !is_of_plural(kind) => Err(format!("the answer is a {kind}, and no list of {plural}").into()),
         _ => Ok(()),
     }
 }

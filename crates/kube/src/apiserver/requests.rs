@@ -180,9 +180,19 @@ impl Requests {
 
     /// Makes an object, in this namespace if its kind has namespaces.
     pub async fn create<K: Kind>(&self, namespace: Option<&str>, object: &impl Serialize) -> Result<K, ApiError> {
+        self.create_for(namespace, object, &Span::disabled()).await
+    }
+
+    /// The same, as a part of this work.
+    pub async fn create_for<K: Kind>(
+        &self,
+        namespace: Option<&str>,
+        object: &impl Serialize,
+        parent: &Span,
+    ) -> Result<K, ApiError> {
         let about = About::new::<K>(ObjectName::all_in(namespace))?;
         let request = write(Method::POST, &about, "application/json", object)?;
-        self.send(request, &about, None, &Span::disabled()).await
+        self.send(request, &about, None, parent).await
     }
 
     /// Writes a whole object in place of the one of its version.

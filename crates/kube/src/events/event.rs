@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use std::sync::Arc;
 
-use crate::api::{EventReason, EventType};
+use crate::api::EventType;
 use crate::decide::Snapshot;
 use crate::objects::{Attachment, Volume};
 
@@ -31,7 +31,7 @@ pub struct NewEvent {
     /// Name of the driver whose budget it takes from.
     pub driver: Arc<str>,
     /// Part of the interface: people filter by it.
-    pub reason: EventReason,
+    pub reason: &'static str,
     /// The reason's level, unless this is an exception.
     pub level: EventType,
     /// Which of the causes that the reason can have, as `error.type` or a condition names it; empty for a reason that has one.

@@ -61,8 +61,7 @@ impl EventRecorder {
         let Some(waiting) = &self.waiting else { return };
         if let Err(refused) = waiting.try_send(occurrence) {
             let occurrence = refused.into_inner();
-            self.metrics
-                .event(&occurrence.driver, occurrence.reason.as_str(), "dropped");
+            self.metrics.event(&occurrence.driver, occurrence.reason, "dropped");
         }
     }
 }

@@ -57,9 +57,7 @@ impl EventWriter {
             match self.series.observe(occurrence, subject, Instant::now()) {
                 Ok(Some(write)) => self.write(&write).await,
                 Ok(None) => {}
-                Err(()) => self
-                    .metrics
-                    .event(&occurrence.driver, occurrence.reason.as_str(), "dropped"),
+                Err(()) => self.metrics.event(&occurrence.driver, occurrence.reason, "dropped"),
             }
         }
     }
@@ -78,9 +76,9 @@ impl EventWriter {
             }
         };
         let Err(error) = outcome else {
-            return self.metrics.event(&write.driver, write.reason.as_str(), "written");
+            return self.metrics.event(&write.driver, write.reason, "written");
         };
-        self.metrics.event(&write.driver, write.reason.as_str(), "failed");
+        self.metrics.event(&write.driver, write.reason, "failed");
         // Events live for an hour, and one that could not be made is not there either; the next occurrence makes a new one.
         if write.change.is_none() || error.kind == ApiErrorKind::NotFound {
             self.series.forget(write.name());

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::event::{InvolvedObject, NewEvent};
+use crate::api::EventType;
 use crate::api::names::{EVENT_TRACE_ANNOTATION, FIELD_MANAGER, TRACEPARENT_ANNOTATION};
-use crate::api::{EventReason, EventType};
 use crate::decide::{cut, plain};
 use crate::queue::{Rate, TokenBucket};
 
@@ -26,7 +26,7 @@ const MAX_SERIES: usize = 4096;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct EventWrite {
     pub driver: Arc<str>,
-    pub reason: EventReason,
+    pub reason: &'static str,
     pub namespace: Box<str>,
     /// Name of the event to change; none to create one.
     pub change: Option<Box<str>>,
@@ -60,7 +60,7 @@ pub(super) struct EventEntry {
 }
 
 impl EventEntry {
-    fn write(&mut self, reason: EventReason, now: Instant) -> EventWrite {
+    fn write(&mut self, reason: &'static str, now: Instant) -> EventWrite {
         self.changed = false;
         self.written = now;
         EventWrite {
@@ -84,7 +84,7 @@ pub(super) struct EventSeries {
     instance: String,
     /// By UID of the object, reason, level and cause: neither an exception nor another cause is to be counted on what is known,
     /// where its words would wait.
-    pub entries: HashMap<(Box<str>, EventReason, EventType, Box<str>), EventEntry>,
+    pub entries: HashMap<(Box<str>, &'static str, EventType, Box<str>), EventEntry>,
     budgets: EventBudgets,
     number: u64,
 }
@@ -215,7 +215,7 @@ fn create(occurrence: &NewEvent, subject: &InvolvedObject, entry: &EventEntry, i
                 "annotations": annotations(occurrence.traceparent.as_deref()),
             },
             "involvedObject": subject,
-            "reason": occurrence.reason.as_str(),
+            "reason": occurrence.reason,
             "type": occurrence.level.as_str(),
             "message": entry.note,
             "source": {"component": FIELD_MANAGER, "host": instance},

@@ -24,7 +24,7 @@ fn subject(kind: &'static str, namespace: &str) -> InvolvedObject {
 fn occurrence(reason: EventReason, note: &str) -> NewEvent {
     NewEvent {
         driver: "a.test".into(),
-        reason,
+        reason: reason.as_str(),
         level: reason.level(),
         cause: Box::default(),
         note: note.to_owned(),

@@ -152,6 +152,7 @@ fn capabilities(names: &[String]) -> Capabilities {
         single_node_multi_writer: has("SINGLE_NODE_MULTI_WRITER"),
         list_volumes: has("LIST_VOLUMES"),
         list_volumes_published_nodes: has("LIST_VOLUMES_PUBLISHED_NODES"),
+        ..Capabilities::default()
     }
 }
 

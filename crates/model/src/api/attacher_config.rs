@@ -13,6 +13,7 @@ use super::status::AttacherConfigStatus;
 
 mod calls;
 mod leader_election;
+mod provisioning;
 mod publish_secrets;
 mod reconcile_sync;
 mod tls;
@@ -20,6 +21,10 @@ mod tracing;
 
 pub use calls::{BackoffSpec, ConcurrencySpec, KubernetesApiSpec, TimeoutsSpec};
 pub use leader_election::LeaderElectionSpec;
+pub use provisioning::{
+    CreateMetadata, LeakProtectionMode, ProvisionerSecretsSpec, ProvisioningConcurrencySpec, ProvisioningMode,
+    ProvisioningSpec, ProvisioningTimeoutsSpec, ReadOnlyMany, VolumeDeletion,
+};
 pub use publish_secrets::PublishSecretsSpec;
 pub use reconcile_sync::{ReconcileSyncMode, ReconcileSyncSpec};
 pub use tls::{TlsSecretReference, TlsSpec};
@@ -104,7 +109,7 @@ pub use tracing::{AnnotationMode, RedactSpec, RedactionMode, TracingSpec};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = rules::tls()))]
+#[schemars(extend("x-kubernetes-validations" = rules::of_spec()))]
 #[allow(
     clippy::duplicated_attributes,
     reason = "several printer columns have the same type and priority"
@@ -199,6 +204,11 @@ pub struct AttacherConfigSpec {
     #[serde(default)]
     #[schemars(extend("default" = json!({})))]
     pub tracing: TracingSpec,
+
+    /// Provisioning of the driver's volumes, in the place of the sidecar external-provisioner; needs driverName. Omitted: no
+    /// volume is provisioned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioning: Option<ProvisioningSpec>,
 }
 
 /// What happens to an AttacherConfig that is deleted while volumes of its driver are attached.

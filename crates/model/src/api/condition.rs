@@ -26,6 +26,8 @@ named! {
         AttachmentsHealthy,
         /// Attachments, volumes, nodes and CSIDriver fit together.
         AttachmentsConsistent,
+        /// Volumes of the driver are being provisioned; absent while spec.provisioning is.
+        ProvisioningReady,
     }
 }
 
@@ -74,6 +76,8 @@ named! {
         FinalizerCollision,
         /// The driver does not announce PUBLISH_UNPUBLISH_VOLUME any more, while volumes may be attached.
         CapabilityLost,
+        /// The driver cannot do what is asked of it, or this version cannot; the message says what.
+        NotSupported,
         /// The driver answers.
         Connected,
         /// The driver does not answer; see DriverReachable.

@@ -44,6 +44,48 @@ pub const NEW_LEASE_HOLDER: &str = "attacher.csi.dev/new-lease";
 /// Finalizer on an AttacherConfig whose `deletionPolicy` is WaitForDetach.
 pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
 
+/// Finalizer on a PersistentVolumeClaim, and annotation of the same key with JSON (see `Marker`): a volume may have been created for
+/// the claim that no PersistentVolume names yet. Put on before the first CreateVolume.
+pub const PROVISIONING_MARKER: &str = "attacher.csi.dev/provisioning";
+
+/// Annotation that a person sets on a PersistentVolume that is being deleted and was never bound: with the value `Delete` its volume is
+/// deleted as that of a Released one.
+pub const RECLAIM_ANNOTATION: &str = "attacher.csi.dev/reclaim";
+
+/// Finalizer of the external-provisioner sidecar on a PersistentVolume (KEP-2644): it goes after the volume is deleted.
+pub const PROVISIONER_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
+/// Annotation on a PersistentVolume: the provisioner of the class that it was made by.
+pub const PROVISIONED_BY_ANNOTATION: &str = "pv.kubernetes.io/provisioned-by";
+
+/// Annotation on a PersistentVolumeClaim: the provisioner that is to serve it, as kube-controller-manager says.
+pub const STORAGE_PROVISIONER_ANNOTATION: &str = "volume.kubernetes.io/storage-provisioner";
+
+/// The former key of [`STORAGE_PROVISIONER_ANNOTATION`], which kube-controller-manager writes as well.
+pub const BETA_STORAGE_PROVISIONER_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-provisioner";
+
+/// Annotation on a PersistentVolumeClaim: the name of its class, before `spec.storageClassName` counts.
+pub const BETA_STORAGE_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// Annotation on a PersistentVolumeClaim: the node that kube-scheduler chose for its pod.
+pub const SELECTED_NODE_ANNOTATION: &str = "volume.kubernetes.io/selected-node";
+
+/// Annotations on a PersistentVolume: the Secret that DeleteVolume is called with. Both are empty when there is none.
+pub const DELETION_SECRET_NAME_ANNOTATION: &str = "volume.kubernetes.io/provisioner-deletion-secret-name";
+/// See [`DELETION_SECRET_NAME_ANNOTATION`].
+pub const DELETION_SECRET_NAMESPACE_ANNOTATION: &str = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
+
+/// Annotations on a PersistentVolume: the Secret of ControllerModifyVolume, which external-resizer reads.
+pub const MODIFY_SECRET_NAME_ANNOTATION: &str = "volume.kubernetes.io/controller-modify-secret-name";
+/// See [`MODIFY_SECRET_NAME_ANNOTATION`].
+pub const MODIFY_SECRET_NAMESPACE_ANNOTATION: &str = "volume.kubernetes.io/controller-modify-secret-namespace";
+
+/// Key in `spec.csi.volumeAttributes`: which process of a provisioner made the volume.
+pub const PROVISIONER_IDENTITY_ATTRIBUTE: &str = "storage.kubernetes.io/csiProvisionerIdentity";
+
+/// What the reserved keys of a StorageClass's parameters begin with.
+pub const RESERVED_PARAMETER_PREFIX: &str = "csi.storage.k8s.io/";
+
 /// The owner of our fields in server-side apply and in `managedFields`.
 pub const FIELD_MANAGER: &str = "csi-attacher-operator";
 
@@ -80,4 +122,10 @@ pub fn finalizer_name(driver: &str) -> String {
 /// leaves them, and the API server refuses its Lease, so no sidecar holds one.
 pub fn lease_name(driver: &str) -> String {
     sanitise_driver_name(&format!("{LEASE_PREFIX}{}", driver.to_ascii_lowercase()))
+}
+
+/// The name of the Lease of external-provisioner for a driver: the sanitised driver name alone. Upper-case letters become lower-case, as
+/// in [`lease_name`].
+pub fn provisioner_lease_name(driver: &str) -> String {
+    sanitise_driver_name(&driver.to_ascii_lowercase())
 }

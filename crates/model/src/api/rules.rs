@@ -132,6 +132,23 @@ pub enum SpecProblem {
          empty to let the driver choose"
     )]
     FsType,
+    #[error("must be set where provisioning is: a claim is provisioned by the driver that it names")]
+    DriverNameMissing,
+    #[error(
+        "must be 1 to 63 lower-case letters, digits, '.' or '-', beginning and ending with a letter or digit, such as pvc"
+    )]
+    VolumeNamePrefix,
+    #[error("must be a whole number from 16 to 32; leave it out to use the whole UID")]
+    VolumeNameUuidLength,
+    #[error(
+        "volumeNamePrefix and volumeNameUUIDLength cannot be changed: remove provisioning and add it again when no \
+         PersistentVolumeClaim waits for a volume"
+    )]
+    VolumeNamesChanged,
+    #[error("must be the name of a namespace, or * for that of each PersistentVolumeClaim itself")]
+    NamespaceOrOwn,
+    #[error("must be there where the namespace is *: list the names of the Secrets that every namespace may use")]
+    NamesOfOwn,
     /// The value does not have the type of the field; what serde says of it.
     #[error("{0}")]
     Malformed(String),
@@ -221,6 +238,22 @@ pub(super) static NAMESPACE: TextRule = TextRule {
     form: label!(),
     has_form: is_label,
     problem: SpecProblem::Namespace,
+};
+/// The name of a namespace, or `*`.
+pub(super) static NAMESPACE_OR_OWN: TextRule = TextRule {
+    min: 1,
+    max: 63,
+    form: concat!("([*]|", label!(), ")"),
+    has_form: |text| text == "*" || is_label(text),
+    problem: SpecProblem::NamespaceOrOwn,
+};
+/// What the names of volumes begin with.
+pub(super) static VOLUME_NAME_PREFIX: TextRule = TextRule {
+    min: 1,
+    max: 63,
+    form: "[a-z0-9]([a-z0-9.-]*[a-z0-9])?",
+    has_form: |text| is_enclosed(text, is_lower, b".-"),
+    problem: SpecProblem::VolumeNamePrefix,
 };
 /// The name of a Secret: DNS labels with points between them.
 pub(super) static SECRET_NAME: TextRule = TextRule {
@@ -409,13 +442,31 @@ pub(super) fn endpoint() -> [Rule; 5] {
 }
 
 /// Certificates exactly where they are used.
-pub(super) fn tls() -> [Rule; 2] {
+fn tls() -> [Rule; 2] {
     let unused = "!has(self.tls) || !has(self.endpoint) || self.endpoint.startsWith('https://')";
     let missing = "has(self.tls) || !has(self.endpoint) || !self.endpoint.startsWith('https://')";
     [
         cel(unused, &SpecProblem::TlsWithoutHttps).field_path(".tls"),
         cel(missing, &SpecProblem::TlsMissing).field_path(".tls"),
     ]
+}
+
+/// All rules that are about more than one field of the spec.
+pub(super) fn of_spec() -> [Rule; 3] {
+    let [unused, missing] = tls();
+    let named = cel(
+        "!has(self.provisioning) || has(self.driverName)",
+        &SpecProblem::DriverNameMissing,
+    );
+    [unused, missing, named.field_path(".driverName")]
+}
+
+/// The names of volumes stay what they are.
+pub(super) fn volume_names_stay() -> [Rule; 1] {
+    let prefix = "self.volumeNamePrefix == oldSelf.volumeNamePrefix";
+    let length = "(has(self.volumeNameUUIDLength) ? self.volumeNameUUIDLength : 0) == \
+                  (has(oldSelf.volumeNameUUIDLength) ? oldSelf.volumeNameUUIDLength : 0)";
+    [cel(format!("{prefix} && {length}"), &SpecProblem::VolumeNamesChanged)]
 }
 
 /// The schema of one condition, with the bounds that metav1.Condition has as markers of controller-gen.

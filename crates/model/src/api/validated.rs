@@ -4,6 +4,7 @@
 //! of a spec are reported together, so one edit can fix them.
 
 mod check;
+mod provisioning;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,6 +18,7 @@ use super::condition::shorten_message;
 pub use super::endpoint::{Endpoint, LoopbackHost};
 pub use super::rules::SpecProblem;
 pub use check::is_driver_name;
+pub use provisioning::Provisioning;
 
 /// The checked settings of one driver.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +52,8 @@ pub struct DriverConfig {
     pub deletion_policy: DeletionPolicy,
     /// Traces of the driver's attachments.
     pub tracing: Tracing,
+    /// Provisioning; none while the role is off.
+    pub provisioning: Option<Provisioning>,
     /// What becomes of a driver that does not announce PUBLISH_UNPUBLISH_VOLUME any more while volumes may be attached. It is no
     /// field of the spec.
     pub capability_lost: CapabilityLost,

@@ -17,6 +17,22 @@ pub struct Capabilities {
     pub single_node_multi_writer: bool,
     pub list_volumes: bool,
     pub list_volumes_published_nodes: bool,
+    /// CREATE_DELETE_VOLUME: volumes can be provisioned.
+    pub create_delete_volume: bool,
+    /// Plug-in capability VOLUME_ACCESSIBILITY_CONSTRAINTS: the driver has topology.
+    pub accessibility_constraints: bool,
+}
+
+impl Capabilities {
+    /// Those that matter to an attacher: a driver that gains or loses another one is attached for as before.
+    #[must_use]
+    pub const fn of_attaching(self) -> Self {
+        Self {
+            create_delete_volume: false,
+            accessibility_constraints: false,
+            ..self
+        }
+    }
 }
 
 /// Which attachments with our finalizer may be released without ControllerUnpublishVolume. It matters only for a driver that

@@ -9,28 +9,38 @@
 
 mod access_modes;
 mod attachment;
+mod bounded_meta;
+mod claim;
 mod csi_source;
 mod in_tree;
 mod meta;
 mod node;
+mod node_topology;
 mod operation;
+mod storage_class;
 mod string_map;
 mod volume;
+mod volume_lifecycle;
 
 pub use access_modes::AccessModes;
 pub use attachment::{
     Attachment, AttachmentSource, FormerVolumeOnNode, ReleaseNote, StatusWriter, VolumeAnnotation,
     VolumeAttachmentWire, VolumeError,
 };
+pub use bounded_meta::{MAX_ANNOTATION_VALUE, MAX_OTHER_ANNOTATIONS};
+pub use claim::{Claim, ClaimAccessMode, ClaimPhase, DataSource, PersistentVolumeClaimWire, VolumeMode};
 pub use csi_source::{CsiSource, SecretReference};
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{ENTRY_SIZE, Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_blank};
 pub use node::{CsiNode, CsiNodeWire};
+pub use node_topology::{NodeLabels, NodeLabelsWire, TopologyKeys, TopologyKeysWire};
 pub use operation::Operation;
+pub use storage_class::{ReclaimPolicy, StorageClass, StorageClassWire, TopologyExpression};
 pub use string_map::StringMap;
 pub use volume::{
     ClaimReference, OversizedField, PersistentVolumeWire, Volume, VolumeSource, VolumeSpec, VolumeSpecWire,
 };
+pub use volume_lifecycle::{DeletionSecret, VolumeLifecycle, VolumeLifecycleWire, VolumePhase};
 
 #[cfg(test)]
 mod tests;

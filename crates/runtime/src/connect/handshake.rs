@@ -128,13 +128,15 @@ pub async fn run_handshake(client: &CsiClient, config: &DriverConfig) -> Result<
         ..plugin
     };
     let unknown = |error: CallError| failed(client, "capabilities", &error);
-    let has_controller = client.call(&GetPluginCapabilities, deadline, &untraced).await;
-    let capabilities = if has_controller.map_err(unknown)? {
+    let plugin_capabilities = client.call(&GetPluginCapabilities, deadline, &untraced).await;
+    let plugin_capabilities = plugin_capabilities.map_err(unknown)?;
+    let mut capabilities = if plugin_capabilities.controller_service {
         let report = client.call(&ControllerGetCapabilities, deadline, &untraced).await;
         report.map_err(unknown)?
     } else {
         CapabilityReport::default()
     };
+    capabilities.bits.accessibility_constraints = plugin_capabilities.accessibility_constraints;
     Ok(Handshake { plugin, capabilities })
 }
 

@@ -18,6 +18,9 @@ pub mod span {
     pub const RECONCILE_SYNC: &str = "VolumeAttachment.reconcile_sync";
     pub const CONTROLLER_PUBLISH_VOLUME: &str = "csi.v1.Controller/ControllerPublishVolume";
     pub const CONTROLLER_UNPUBLISH_VOLUME: &str = "csi.v1.Controller/ControllerUnpublishVolume";
+    pub const PROVISION: &str = "PersistentVolumeClaim.provision";
+    pub const PROVISION_ATTEMPT: &str = "PersistentVolumeClaim.provision.attempt";
+    pub const CREATE_VOLUME: &str = "csi.v1.Controller/CreateVolume";
 }
 
 /// Names of events on spans.
@@ -45,6 +48,7 @@ pub mod attr {
     pub const NODE_NAME: &str = "k8s.node.name";
     pub const PERSISTENT_VOLUME_NAME: &str = "k8s.persistentvolume.name";
     pub const PERSISTENT_VOLUME_CLAIM_NAME: &str = "k8s.persistentvolumeclaim.name";
+    pub const PERSISTENT_VOLUME_CLAIM_UID: &str = "k8s.persistentvolumeclaim.uid";
     pub const NAMESPACE_NAME: &str = "k8s.namespace.name";
     pub const STORAGE_CLASS_NAME: &str = "k8s.storageclass.name";
     pub const POD_NAME: &str = "k8s.pod.name";
@@ -77,6 +81,9 @@ pub mod attr {
     pub const VOLUME_FS_TYPE: &str = "attacher.volume.fs_type";
     pub const VOLUME_INLINE: &str = "attacher.volume.inline";
     pub const MIGRATED: &str = "attacher.migrated";
+    pub const VOLUME_REQUESTED_BYTES: &str = "attacher.volume.requested_bytes";
+    pub const VOLUME_CAPACITY_BYTES: &str = "attacher.volume.capacity_bytes";
+    pub const CREATION: &str = "attacher.creation";
     pub const PUBLISH_CONTEXT_KEYS: &str = "attacher.publish_context.keys";
     pub const SECRETS_COUNT: &str = "attacher.secrets.count";
     pub const K8S_VERB: &str = "attacher.k8s.verb";
@@ -105,6 +112,20 @@ pub mod error_type {
     pub const VOLUME_SHARED: &str = "volume_shared";
     pub const CAPABILITY_LOST: &str = "capability_lost";
     pub const CONFIG_DELETING: &str = "config_deleting";
+    pub const CLASS_MISSING: &str = "class_missing";
+    pub const CLASS_MISMATCH: &str = "class_mismatch";
+    pub const CLASS_REPLACED: &str = "class_replaced";
+    pub const INVALID_CLASS: &str = "invalid_class";
+    pub const INVALID_CLAIM: &str = "invalid_claim";
+    pub const NOT_SUPPORTED: &str = "not_supported";
+    pub const CAPABILITY_MISSING: &str = "capability_missing";
+    pub const TOPOLOGY_MISSING: &str = "topology_missing";
+    pub const NAME_TAKEN: &str = "name_taken";
+    pub const HANDLE_SHARED: &str = "handle_shared";
+    pub const MARKER_OF_ANOTHER_DRIVER: &str = "marker_of_another_driver";
+    pub const DELETION_HELD: &str = "deletion_held";
+    pub const PV_REFUSED: &str = "pv_refused";
+    pub const INVALID_ANSWER: &str = "invalid_answer";
     pub const CONFLICT: &str = "conflict";
     pub const INVALID_SPEC: &str = "invalid_spec";
     pub const DRIVER_UNAVAILABLE: &str = "driver_unavailable";

@@ -1,5 +1,7 @@
 //! Making, changing, listing and removing volumes.
 
+use std::collections::BTreeMap;
+
 use tonic::Status;
 
 use super::{Backend, DEFAULT_VOLUME_BYTES, MockVolume, check_capabilities, page, required};
@@ -81,6 +83,12 @@ impl Backend {
         Ok(v1::CreateVolumeResponse {
             volume: Some(described),
         })
+    }
+
+    /// The volumes that were made, by ID, with the names that they were made under.
+    pub fn made(&self) -> BTreeMap<String, String> {
+        let made = self.volumes.iter().filter(|(_, volume)| !volume.name.is_empty());
+        made.map(|(id, volume)| (id.clone(), volume.name.clone())).collect()
     }
 
     /// How many bytes a volume from that source needs at least.

@@ -238,7 +238,7 @@ fn record_traced(shell: &Shell<'_>, snapshot: &Snapshot, event: AttemptEvent) {
 fn record_event(work: &DriverContext, snapshot: &Snapshot, event: AttemptEvent, traceparent: Option<String>) {
     work.context.events.record(NewEvent {
         driver: work.facts.name.clone(),
-        reason: event.reason,
+        reason: event.reason.as_str(),
         level: event.level,
         cause: event.cause.into(),
         note: event.note,

@@ -4,20 +4,20 @@ use jiff::Timestamp;
 use std::time::Duration;
 
 use super::super::context::DriverContext;
-use super::super::queue_metrics::queue_name;
 use super::events;
 use super::shell::Shell;
 use crate::apiserver::{ApiError, ApiErrorKind};
-use crate::cache::{self, AttacherKey, Snapshot};
+use crate::cache::{self, AttacherKey, LANE_NAMES, Snapshot};
 use crate::clock;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{Failure, ReleaseRefusal, ReleaseWithoutCall, VolumeOnNode};
 use crate::objects::Operation;
 use crate::queue::{Run, Trigger};
-use crate::telemetry::Span;
 use crate::telemetry::names::{self, attr, error_type};
+use crate::telemetry::{Span, traced};
 use crate::traces::{AttemptResult, attributes};
 use csi_attacher_model::attempt::{Attempt, FailureCause, LeaseLost, Note, Publish, Undone, Vanished};
+use csi_attacher_runtime::queue_metrics::queue_name;
 use csi_attacher_runtime::state::FailureRecord;
 
 /// What the span of an attempt has from its start.
@@ -249,7 +249,7 @@ fn prepared_write(shell: &mut Shell<'_>, snapshot: &Snapshot, target: &WriteTarg
 /// Attributes of the queue's part in an attempt.
 pub(in crate::driver) fn set_run_attributes(span: &mut Span, work: &DriverContext, run: &Run<AttacherKey>) {
     span.set(attr::ATTEMPT, i64::from(run.attempt()));
-    span.set(attr::QUEUE_NAME, queue_name(run.lane()));
+    span.set(attr::QUEUE_NAME, queue_name(LANE_NAMES, run.lane()));
     span.set(attr::TRIGGER, trigger(run));
     span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
     span.set(attr::QUEUE_RETRIES, i64::from(run.failures()));

@@ -32,6 +32,7 @@ use crate::objects::{
 use crate::queue::{Place, Run, RunResult};
 use crate::telemetry::names::attr;
 use crate::telemetry::trace::Span;
+use crate::telemetry::traced;
 use crate::telemetry::w3c;
 use crate::traces::{AttemptResult, PublishParameters, SharedLifecycle};
 use csi_attacher_runtime::fence::{CallFailure, FencedClient};

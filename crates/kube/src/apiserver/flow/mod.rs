@@ -169,7 +169,12 @@ impl Flow {
         span.set(attr::URL_FULL, url.as_str());
         span.set(attr::SERVER_ADDRESS, self.server.0.as_str());
         span.set(attr::SERVER_PORT, i64::from(self.server.1));
-        span.set(attr::K8S_VERB, if method == Method::GET { "get" } else { "patch" });
+        let verb = match *method {
+            Method::GET => "get",
+            Method::POST => "create",
+            _ => "patch",
+        };
+        span.set(attr::K8S_VERB, verb);
         span.set(attr::K8S_RESOURCE, about.resource().as_str());
         if self.resends > 0 {
             span.set(attr::HTTP_REQUEST_RESEND_COUNT, i64::from(self.resends));

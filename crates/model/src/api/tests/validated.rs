@@ -83,6 +83,7 @@ fn the_defaults_become_these_settings() {
             former_lease: None,
             deletion_policy: crate::api::DeletionPolicy::Orphan,
             tracing: Tracing::default(),
+            provisioning: None,
             capability_lost: crate::api::validated::CapabilityLost::default(),
             leaving: false,
         }

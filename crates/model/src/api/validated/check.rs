@@ -40,14 +40,15 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
         }
         let endpoint = checker.endpoint(&spec.endpoint);
         let timeouts = checker.timeouts(&spec.timeouts);
-        let backoff = checker.backoff(&spec.backoff);
+        let backoff = checker.backoff("backoff", &spec.backoff);
         let concurrency = checker.concurrency(&spec.concurrency);
         let reconcile_sync = checker.reconcile_sync(&spec.reconcile_sync);
         let tls = checker.tls(spec, endpoint.as_ref());
-        let publish_secrets = checker.publish_secrets(&spec.publish_secrets);
+        let publish_secrets = checker.publish_secrets("publishSecrets", &spec.publish_secrets);
         let kubernetes_api = checker.kubernetes_api(&spec.kubernetes_api);
         let leader_election = checker.leader_election(&spec.leader_election);
         let tracing = checker.tracing(&spec.tracing);
+        let provisioning = checker.provisioning(spec);
         checker.text("defaultFsType", &spec.default_fs_type, &rules::FS_TYPE);
         match endpoint {
             Some(endpoint) if checker.errors.is_empty() => Ok(Self {
@@ -67,6 +68,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
                 former_lease: None,
                 deletion_policy: spec.deletion_policy,
                 tracing,
+                provisioning,
                 capability_lost: CapabilityLost::default(),
                 leaving: false,
             }),
@@ -78,23 +80,23 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
 /// Converts field by field and collects the problems. A bad field gives a harmless value that is never used, because
 /// its problem makes the whole conversion fail.
 #[derive(Default)]
-struct Checker {
+pub(super) struct Checker {
     errors: Vec<FieldError>,
 }
 
 impl Checker {
-    fn report(&mut self, path_in_spec: &str, problem: SpecProblem) {
+    pub(super) fn report(&mut self, path_in_spec: &str, problem: SpecProblem) {
         let field = format!("spec.{path_in_spec}");
         self.errors.push(FieldError { field, problem });
     }
 
-    fn text(&mut self, path_in_spec: &str, text: &str, rule: &TextRule) {
+    pub(super) fn text(&mut self, path_in_spec: &str, text: &str, rule: &TextRule) {
         if let Err(problem) = rule.check(text) {
             self.report(path_in_spec, problem);
         }
     }
 
-    fn duration(&mut self, path_in_spec: &str, value: GoDuration) -> Duration {
+    pub(super) fn duration(&mut self, path_in_spec: &str, value: GoDuration) -> Duration {
         self.duration_of(path_in_spec, value, &rules::DURATION)
     }
 
@@ -105,7 +107,13 @@ impl Checker {
         })
     }
 
-    fn number<N>(&mut self, path_in_spec: &str, value: i64, range: RangeInclusive<i64>, problem: SpecProblem) -> N
+    pub(super) fn number<N>(
+        &mut self,
+        path_in_spec: &str,
+        value: i64,
+        range: RangeInclusive<i64>,
+        problem: SpecProblem,
+    ) -> N
     where
         N: TryFrom<i64> + Default,
     {
@@ -116,7 +124,7 @@ impl Checker {
         })
     }
 
-    fn calls(&mut self, path_in_spec: &str, value: i64) -> u32 {
+    pub(super) fn calls(&mut self, path_in_spec: &str, value: i64) -> u32 {
         self.number(path_in_spec, value, 0..=rules::MAX_CALLS, SpecProblem::Calls)
     }
 
@@ -134,20 +142,20 @@ impl Checker {
         }
     }
 
-    fn backoff(&mut self, spec: &BackoffSpec) -> BackoffSettings {
-        let initial = self.duration("backoff.initial", spec.initial);
-        let max = self.duration("backoff.max", spec.max);
+    pub(super) fn backoff(&mut self, path: &str, spec: &BackoffSpec) -> BackoffSettings {
+        let initial = self.duration(&format!("{path}.initial"), spec.initial);
+        let max = self.duration(&format!("{path}.max"), spec.max);
         if spec.initial > spec.max {
-            self.report("backoff.initial", SpecProblem::BackoffOrder);
+            self.report(&format!("{path}.initial"), SpecProblem::BackoffOrder);
         }
         let factor: u32 = self.number(
-            "backoff.factorPercent",
+            &format!("{path}.factorPercent"),
             spec.factor_percent,
             100..=1000,
             SpecProblem::Factor,
         );
         let jitter: u32 = self.number(
-            "backoff.jitterPercent",
+            &format!("{path}.jitterPercent"),
             spec.jitter_percent,
             0..=100,
             SpecProblem::Jitter,
@@ -260,14 +268,14 @@ impl Checker {
         }
     }
 
-    fn publish_secrets(&mut self, spec: &[PublishSecretsSpec]) -> PublishSecrets {
+    pub(super) fn publish_secrets(&mut self, field: &str, spec: &[PublishSecretsSpec]) -> PublishSecrets {
         if spec.len() > rules::MAX_PUBLISH_SECRETS {
-            self.report("publishSecrets", SpecProblem::PublishSecrets);
+            self.report(field, SpecProblem::PublishSecrets);
             return PublishSecrets::default();
         }
         let mut namespaces: BTreeMap<Box<str>, SecretNames> = BTreeMap::new();
         for (index, entry) in spec.iter().enumerate() {
-            let path = format!("publishSecrets[{index}]");
+            let path = format!("{field}[{index}]");
             self.text(&format!("{path}.namespace"), &entry.namespace, &rules::NAMESPACE);
             let known = namespaces
                 .entry(entry.namespace.as_str().into())

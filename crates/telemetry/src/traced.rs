@@ -1,24 +1,25 @@
-//! Lines of the log about an attachment: each names the trace that it belongs to.
+//! Lines of the log about an object: each names the trace that it belongs to.
 
 /// As the macro of the same level of `tracing`, with the ids of a trace context first. They are in the line whether the
 /// trace is sampled or not, and left out while tracing is off.
 ///
 /// `$context` is anything that [`TraceFields`] can be asked of; it is only asked when the line is written.
+#[macro_export]
 macro_rules! traced {
     ($level:ident, $context:expr, $($rest:tt)+) => {
         tracing::$level!(
-            trace_id = $crate::driver::log::TraceFields::trace_id(&$context),
-            span_id = $crate::driver::log::TraceFields::span_id(&$context),
-            trace_flags = $crate::driver::log::TraceFields::trace_flags(&$context),
+            trace_id = $crate::TraceFields::trace_id(&$context),
+            span_id = $crate::TraceFields::span_id(&$context),
+            trace_flags = $crate::TraceFields::trace_flags(&$context),
             $($rest)+
         )
     };
 }
 
-use crate::telemetry::{Span, SpanContext};
+use crate::{Span, SpanContext};
 
 /// What has a trace context, or has none.
-pub(super) trait TraceFields {
+pub trait TraceFields {
     /// The context, if there is one.
     fn context(&self) -> Option<&SpanContext>;
 

@@ -1,0 +1,227 @@
+//! `spec.provisioning`: the second role of the operator for a driver.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::calls::BackoffSpec;
+use crate::api::duration::GoDuration;
+use crate::api::rules;
+
+/// Provisioning of the volumes of a driver, in the place of kubernetes-csi/external-provisioner.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::volume_names_stay()))]
+pub struct ProvisioningSpec {
+    /// Enabled: volumes are provisioned. Disabled: nothing new is begun, and what is uncertain is finished. A change applies
+    /// immediately, and attaching continues.
+    #[serde(default)]
+    #[schemars(extend("default" = "Enabled"))]
+    pub mode: ProvisioningMode,
+
+    /// What happens to the volumes of released PersistentVolumes. Hold: they stay, and so do their PersistentVolumes. Hold is
+    /// the only value for now.
+    #[serde(default)]
+    #[schemars(extend("default" = "Hold"))]
+    pub deletion: VolumeDeletion,
+
+    /// When a PersistentVolumeClaim gets the finalizer attacher.csi.dev/provisioning. Always: before the first call, so that no
+    /// volume leaks even if the operator crashes. Never: not at all, as with the sidecar; a volume leaks if the operator crashes
+    /// while it is being created and its PersistentVolumeClaim is deleted. A change applies from the next
+    /// PersistentVolumeClaim on.
+    #[serde(default)]
+    #[schemars(extend("default" = "Always"))]
+    pub leak_protection: LeakProtectionMode,
+
+    /// Deadlines of the calls. A change applies from the next call on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub timeouts: ProvisioningTimeoutsSpec,
+
+    /// How long a failed attempt waits before the next one. A change applies from the next failure on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub backoff: BackoffSpec,
+
+    /// Limits of the calls that run in parallel. A change applies from the next call on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub concurrency: ProvisioningConcurrencySpec,
+
+    /// First part of the names of volumes and PersistentVolumes; a dash and the UID of the PersistentVolumeClaim follow. It
+    /// cannot be changed: a PersistentVolumeClaim would have two names for its volume.
+    #[serde(default = "default_prefix")]
+    #[schemars(length(min = 1, max = rules::VOLUME_NAME_PREFIX.max), extend(
+        "default" = "pvc",
+        "x-kubernetes-validations" = [rules::VOLUME_NAME_PREFIX.rule()],
+    ))]
+    pub volume_name_prefix: String,
+
+    /// Number of characters of the UID in the names of volumes, without dashes, from 16 to 32. Omitted: the whole UID with
+    /// dashes. It cannot be changed.
+    #[serde(default, rename = "volumeNameUUIDLength", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 16, max = 32))]
+    pub volume_name_uuid_length: Option<i64>,
+
+    /// File system type of volumes whose StorageClass names none, such as ext4. Empty: none is sent and the driver chooses.
+    #[serde(default)]
+    #[schemars(length(max = rules::FS_TYPE.max), extend("x-kubernetes-validations" = [rules::FS_TYPE.rule()]))]
+    pub default_fs_type: String,
+
+    /// Names: the driver receives the names of PersistentVolumeClaim, namespace and PersistentVolume as parameters. None: it
+    /// does not.
+    #[serde(default)]
+    #[schemars(extend("default" = "None"))]
+    pub create_metadata: CreateMetadata,
+
+    /// ReadOnly: a volume whose only access mode is ReadOnlyMany is attached read-only. AsRequested: it is not.
+    #[serde(default)]
+    #[schemars(extend("default" = "AsRequested"))]
+    pub read_only_many: ReadOnlyMany,
+
+    /// Secrets that the driver may receive in CreateVolume: those that StorageClasses name for the provisioner. A
+    /// PersistentVolumeClaim whose StorageClass names another Secret is not provisioned, and an Event says so. The operator's
+    /// ServiceAccount needs the permission to get the Secrets as well. Omitted or empty: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = rules::MAX_PUBLISH_SECRETS), extend("x-kubernetes-list-type" = "atomic"))]
+    pub secrets: Vec<ProvisionerSecretsSpec>,
+}
+
+fn default_prefix() -> String {
+    "pvc".to_owned()
+}
+
+impl Default for ProvisioningSpec {
+    fn default() -> Self {
+        Self {
+            mode: ProvisioningMode::default(),
+            deletion: VolumeDeletion::default(),
+            leak_protection: LeakProtectionMode::default(),
+            timeouts: ProvisioningTimeoutsSpec::default(),
+            backoff: BackoffSpec::default(),
+            concurrency: ProvisioningConcurrencySpec::default(),
+            volume_name_prefix: default_prefix(),
+            volume_name_uuid_length: None,
+            default_fs_type: String::new(),
+            create_metadata: CreateMetadata::default(),
+            read_only_many: ReadOnlyMany::default(),
+            secrets: Vec::new(),
+        }
+    }
+}
+
+/// Whether volumes are provisioned.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum ProvisioningMode {
+    /// They are.
+    #[default]
+    Enabled,
+    /// Nothing new is begun.
+    Disabled,
+}
+
+/// What happens to the volumes of released PersistentVolumes.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum VolumeDeletion {
+    /// They stay.
+    #[default]
+    Hold,
+}
+
+/// When the marker goes on a PersistentVolumeClaim.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum LeakProtectionMode {
+    /// Before the first call.
+    #[default]
+    Always,
+    /// Not at all.
+    Never,
+}
+
+/// What the driver is told of the objects beside the parameters of the class.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum CreateMetadata {
+    /// Nothing.
+    #[default]
+    None,
+    /// Names.
+    Names,
+}
+
+/// How a volume with ReadOnlyMany alone is attached.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum ReadOnlyMany {
+    /// As any other.
+    #[default]
+    AsRequested,
+    /// Read-only.
+    ReadOnly,
+}
+
+/// Deadlines of the calls to a driver, each from 1ms to 24h.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProvisioningTimeoutsSpec {
+    /// Deadline of one CreateVolume call, from 1ms to 24h, such as 60s.
+    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
+    pub create: GoDuration,
+}
+
+impl Default for ProvisioningTimeoutsSpec {
+    fn default() -> Self {
+        Self {
+            create: GoDuration::from_secs(60),
+        }
+    }
+}
+
+/// Limits of the calls to a driver; 0 means no limit of that kind.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProvisioningConcurrencySpec {
+    /// Maximum number of CreateVolume calls in flight, from 1 to 10000; 0 means no limit.
+    #[schemars(range(min = 0, max = rules::MAX_CALLS))]
+    pub create: i64,
+
+    /// Maximum number of CreateVolume calls in flight for one StorageClass, from 1 to 10000; 0 means no limit. So a slow pool
+    /// behind one StorageClass leaves calls to the others.
+    #[schemars(range(min = 0, max = rules::MAX_CALLS))]
+    pub per_class: i64,
+
+    /// Maximum number of calls started in one second, from 1 to 10000; 0 means no limit.
+    #[schemars(range(min = 0, max = rules::MAX_CALLS))]
+    pub calls_per_second: i64,
+}
+
+impl Default for ProvisioningConcurrencySpec {
+    fn default() -> Self {
+        Self {
+            create: 100,
+            per_class: 0,
+            calls_per_second: 0,
+        }
+    }
+}
+
+/// Secrets of one namespace that a driver may receive.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct ProvisionerSecretsSpec {
+    /// Namespace of the Secrets; "*" is the namespace of each PersistentVolumeClaim itself, and needs names.
+    #[schemars(length(min = 1, max = rules::NAMESPACE_OR_OWN.max), extend("x-kubernetes-validations" = [rules::NAMESPACE_OR_OWN.rule()]))]
+    pub namespace: String,
+
+    /// Names of the Secrets. Omitted: all Secrets of the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = rules::MAX_PUBLISH_SECRETS), extend(
+        "items" = rules::SECRET_NAME.item(),
+        "x-kubernetes-list-type" = "set",
+    ))]
+    pub names: Option<Vec<String>>,
+}

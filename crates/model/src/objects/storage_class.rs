@@ -1,0 +1,173 @@
+//! `storage.k8s.io/v1` StorageClass.
+
+use k8s_openapi::api::storage::v1::StorageClass as StorageClassApi;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_derive::Resource;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::meta::{MAX_VOLUME_FIELD, ResourceVersion, boxed, kept_size, slim};
+use super::string_map::StringMap;
+use super::volume::OversizedField;
+
+/// A StorageClass as it comes over the wire, reduced to what is read.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = StorageClassApi, crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields of the API; metadata is reduced")]
+pub struct StorageClassWire {
+    #[serde(deserialize_with = "slim")]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    provisioner: String,
+    parameters: Option<BTreeMap<String, String>>,
+    reclaim_policy: Option<String>,
+    volume_binding_mode: Option<String>,
+    mount_options: Option<Vec<String>>,
+    allowed_topologies: Option<Vec<TopologyTermWire>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TopologyTermWire {
+    match_label_expressions: Option<Vec<TopologyExpressionWire>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct TopologyExpressionWire {
+    #[serde(default)]
+    key: String,
+    values: Option<Vec<String>>,
+}
+
+/// What becomes of a volume when its claim is gone (`persistentVolumeReclaimPolicy`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the variants are the names of the API")]
+pub enum ReclaimPolicy {
+    Delete,
+    Retain,
+    Recycle,
+    /// One that this version does not know.
+    Other,
+}
+
+impl ReclaimPolicy {
+    /// Reads the API's name.
+    pub fn parse(name: &str) -> Self {
+        match name {
+            "Delete" => Self::Delete,
+            "Retain" => Self::Retain,
+            "Recycle" => Self::Recycle,
+            _ => Self::Other,
+        }
+    }
+
+    /// The name of the API; that of [`Self::Other`] is empty.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Delete => "Delete",
+            Self::Retain => "Retain",
+            Self::Recycle => "Recycle",
+            Self::Other => "",
+        }
+    }
+}
+
+/// `TopologySelectorLabelRequirement`: a key and the values that are allowed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the fields of the API")]
+pub struct TopologyExpression {
+    pub key: Box<str>,
+    pub values: Box<[Box<str>]>,
+}
+
+/// A cached StorageClass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "a field without a comment is the field of the API with this name"
+)]
+pub struct StorageClass {
+    pub name: Arc<str>,
+    pub uid: Box<str>,
+    pub resource_version: ResourceVersion,
+    pub provisioner: Arc<str>,
+    pub parameters: StringMap,
+    pub reclaim_policy: Option<ReclaimPolicy>,
+    /// Whether `volumeBindingMode` is WaitForFirstConsumer. An absent mode is Immediate.
+    pub delayed: bool,
+    pub mount_options: Box<[Box<str>]>,
+    /// The terms of `allowedTopologies`, of which one must hold; all expressions of a term must.
+    pub allowed_topologies: Box<[Box<[TopologyExpression]>]>,
+    /// A field that is larger than [`MAX_VOLUME_FIELD`] and was left out: nothing is provisioned by the class.
+    pub too_large: Option<Box<OversizedField>>,
+}
+
+impl StorageClassWire {
+    /// Empties the fields that are too large; the first of them.
+    fn take_oversized(&mut self) -> Option<OversizedField> {
+        let parameters = self
+            .parameters
+            .iter()
+            .flatten()
+            .map(|(key, value)| key.len() + value.len());
+        let parameters = kept_size(parameters);
+        let options = kept_size(self.mount_options.iter().flatten().map(String::len));
+        let expressions = self
+            .allowed_topologies
+            .iter()
+            .flatten()
+            .flat_map(|term| term.match_label_expressions.iter().flatten());
+        let texts = expressions.flat_map(|expression| {
+            let values = expression.values.iter().flatten().map(String::len);
+            values.chain([expression.key.len()])
+        });
+        let topologies = kept_size(texts);
+        let sizes = [
+            ("parameters", parameters),
+            ("mountOptions", options),
+            ("allowedTopologies", topologies),
+        ];
+        let mut too_large = sizes.into_iter().filter(|(_, bytes)| *bytes > MAX_VOLUME_FIELD);
+        let (field, bytes) = too_large.next()?;
+        self.parameters = None;
+        self.mount_options = None;
+        self.allowed_topologies = None;
+        Some(OversizedField { field, bytes })
+    }
+}
+
+impl From<StorageClassWire> for StorageClass {
+    fn from(mut wire: StorageClassWire) -> Self {
+        let too_large = wire.take_oversized().map(Box::new);
+        let expression = |wire: TopologyExpressionWire| TopologyExpression {
+            key: wire.key.into(),
+            values: wire.values.into_iter().flatten().map(String::into_boxed_str).collect(),
+        };
+        let term = |wire: TopologyTermWire| {
+            wire.match_label_expressions
+                .into_iter()
+                .flatten()
+                .map(expression)
+                .collect()
+        };
+        Self {
+            resource_version: ResourceVersion::of(&wire.metadata),
+            name: boxed(wire.metadata.name).into(),
+            uid: boxed(wire.metadata.uid),
+            provisioner: wire.provisioner.into(),
+            parameters: wire.parameters.unwrap_or_default().into(),
+            reclaim_policy: wire.reclaim_policy.as_deref().map(ReclaimPolicy::parse),
+            delayed: wire.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
+            mount_options: wire
+                .mount_options
+                .into_iter()
+                .flatten()
+                .map(String::into_boxed_str)
+                .collect(),
+            allowed_topologies: wire.allowed_topologies.into_iter().flatten().map(term).collect(),
+            too_large,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What can be decided about a PersistentVolumeClaim and a PersistentVolume, each with its reason.
+
+use serde_json::Value;
+use std::sync::Arc;
+
+use super::patch::ClaimWrite;
+use super::refusal::ProvisionRefusal;
+use super::release_request::ClaimReleaseRefusal;
+use super::request::{CreatePlan, DeletePlan};
+use crate::decide::Write;
+use crate::objects::{ClaimReference, SecretReference};
+
+/// The next step for a claim, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimDecision {
+    /// Which rule decided.
+    pub reason: ClaimReason,
+    /// What is to be done.
+    pub action: ClaimAction,
+}
+
+/// The next step for a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClaimAction {
+    /// Nothing to do.
+    Ignore,
+    /// Nothing can be done now; a change of what is observed wakes it. With a cause, an Event says it.
+    Wait(Option<Box<ProvisionRefusal>>),
+    /// It cannot be done as things are: an Event says it, and it is retried after a change or the longest backoff.
+    Refuse(Box<ProvisionRefusal>),
+    /// Read the claim live.
+    ReadClaim,
+    /// Read the PersistentVolume of this name live.
+    ReadVolume(Box<str>),
+    /// Read the Secret of the call. It comes before the marker: a marked claim cannot be deleted without an answer of the driver, and
+    /// the call would need the very Secret that is missing.
+    LoadCredentials(SecretReference),
+    /// Put the marker on, or write it anew, as one patch.
+    Mark(ClaimWrite),
+    /// Call CreateVolume.
+    Create(Arc<CreatePlan>),
+    /// POST this PersistentVolume.
+    Save(Value),
+    /// Call DeleteVolume for a volume that this process created and no PersistentVolume names.
+    Undo(DeletePlan),
+    /// Take the marker off.
+    Unmark(ClaimWrite),
+    /// Take the selected node off, and the marker with it.
+    Reschedule(ClaimWrite),
+    /// Take the marker off because a person asked for it, in these words.
+    LetGo(ClaimWrite, String),
+    /// Answer such a request on the object.
+    RefuseRelease(ClaimWrite, ClaimReleaseRefusal),
+}
+
+named! {
+    /// Which rule decided about a claim.
+    pub enum ClaimReason {
+        /// The claim is another driver's, and carries no marker of this one.
+        NotOwn,
+        /// The claim is bound, or names a PersistentVolume.
+        NotNeeded,
+        /// The PersistentVolume of the claim is saved, and the marker is not needed any more.
+        Saved,
+        /// The PersistentVolume of the claim is saved, and kube-controller-manager binds it.
+        WaitForBinding,
+        /// The PersistentVolume of the claim has another handle than the volume that was created: the driver made two, and one is lost.
+        TwoVolumes,
+        /// The PersistentVolume of the claim is being deleted.
+        VolumeGoing,
+        /// A PersistentVolume of that name is not the claim's.
+        NameTaken,
+        /// The volume was created.
+        SaveVolume,
+        /// The volume was created, nobody wants it, and the class says to keep it.
+        KeepVolume,
+        /// The ID that the driver answered is that of another PersistentVolume.
+        HandleShared,
+        /// The volume was created, and nobody wants it; or something is wrong with it.
+        UndoVolume,
+        /// The volume is to be deleted, and deletions are held.
+        Held,
+        /// Nobody wants a volume, and there is none.
+        Cancelled,
+        /// A person lets the claim go.
+        LetGo,
+        /// Nobody wants a volume, and there may be one.
+        FindOut,
+        /// The role ends.
+        Draining,
+        /// The class of the claim is missing.
+        ClassMissing,
+        /// The class of the claim is another provisioner's.
+        ClassMismatch,
+        /// The class was replaced while the outcome of a call was unknown, and nobody wants the volume.
+        ClassReplaced,
+        /// No node is selected yet.
+        WaitForConsumer,
+        /// A volume populator provisions the claim.
+        Populator,
+        /// Claim or class ask for something that cannot be done.
+        Invalid,
+        /// The Secret of the call is missing.
+        SecretMissing,
+        /// The Secret of the call cannot be read.
+        SecretForbidden,
+        /// The Secret of the call is not read yet.
+        LoadSecret,
+        /// The selected node is gone.
+        NodeGone,
+        /// The topology of the volume is not known.
+        TopologyMissing,
+        /// The claim gets a marker.
+        Mark,
+        /// The claim carries a marker of another driver.
+        MarkerOfAnotherDriver,
+        /// The volume is created.
+        Create,
+        /// The lists are not complete yet.
+        Syncing,
+    }
+}
+
+/// The next step for a PersistentVolume, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VolumeDecision {
+    /// Which rule decided.
+    pub reason: VolumeReason,
+    /// What is to be done.
+    pub action: ProvisionedVolumeAction,
+}
+
+/// The next step for a PersistentVolume.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProvisionedVolumeAction {
+    /// Nothing to do.
+    Ignore,
+    /// Nothing can be done now; a change of what is observed wakes it.
+    Wait(Option<Box<ProvisionRefusal>>),
+    /// Put our finalizer on.
+    Protect(Write),
+    /// Read the claim of `spec.claimRef` live.
+    ReadClaim(ClaimReference),
+    /// Read the PersistentVolume live.
+    ReadVolume,
+    /// Read the Secret of the call.
+    LoadCredentials(SecretReference),
+    /// Call DeleteVolume.
+    Delete(DeletePlan),
+    /// DELETE the PersistentVolume, on condition that it has this UID.
+    Remove {
+        /// `metadata.uid`.
+        uid: Box<str>,
+    },
+    /// Take our finalizer off, and that of the attacher where it may go.
+    Release(Write),
+}
+
+named! {
+    /// Which rule decided about a PersistentVolume.
+    pub enum VolumeReason {
+        /// It is another driver's.
+        NotOwn,
+        /// The policy keeps the volume.
+        Retained,
+        /// It is bound, and has no finalizer of ours.
+        Protect,
+        /// It is being deleted and was never bound: a person has to decide.
+        NeedsDecision,
+        /// It is in use, or not ours to delete.
+        NotReleased,
+        /// Deletions are held.
+        Held,
+        /// Another PersistentVolume has the same handle.
+        HandleShared,
+        /// A VolumeAttachment names it.
+        StillAttached,
+        /// Its claim is there.
+        ReleasedWhileBound,
+        /// It is read live before its volume is deleted.
+        Confirm,
+        /// The Secret of the call may not be given, or cannot be read.
+        SecretForbidden,
+        /// The Secret of the call is not read yet.
+        LoadSecret,
+        /// Its volume is deleted.
+        Delete,
+        /// Its volume is gone, and it goes.
+        RemoveVolume,
+        /// Its volume is gone, and our finalizer is the last thing of ours.
+        Release,
+        /// It has no handle that DeleteVolume could be called for.
+        NotCsi,
+        /// The lists are not complete yet.
+        Syncing,
+    }
+}

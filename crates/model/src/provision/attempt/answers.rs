@@ -1,0 +1,309 @@
+//! What an answer changes, and whether the attempt is over.
+
+use std::sync::Arc;
+
+use super::memory::{Infeasible, MAX_SAVE_PAUSE};
+use super::step::Pending;
+use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimVerdict, ClaimView, MAX_STALE, seen};
+use crate::answer::{ApiError, ApiErrorKind};
+use crate::attempt::{CallEnd, LeaseLost};
+use crate::decide::{Failure, grpc_code};
+use crate::provision::action::ClaimReason;
+use crate::provision::creation::Creation;
+use crate::provision::observed::ProvisionerSecretState;
+use crate::provision::persistent_volume::{SavedComparison, compare_saved};
+use crate::provision::request::CreatePlan;
+use crate::provision::response::AnsweredVolume;
+use crate::provision::settle::{CreateOutcome, SettledCreate, created, undone};
+
+/// The HTTP status of an object that exists already.
+const CONFLICT: u16 = 409;
+
+impl ClaimAttempt {
+    /// Takes in an answer; the end of the attempt, if it ends by it.
+    pub(super) fn take(&mut self, view: &impl ClaimView, event: ClaimEvent) -> Option<ClaimVerdict> {
+        match (self.pending.take(), event) {
+            (_, ClaimEvent::Begin) => self.begin(view),
+            (Some(Pending::ReadClaim), ClaimEvent::Read(read)) => match read {
+                Ok(()) => {
+                    self.claim_is_live = true;
+                    None
+                }
+                Err(error) if error.kind == ApiErrorKind::NotFound => None,
+                Err(error) => Some(self.request_failed(view, error)),
+            },
+            (Some(Pending::ReadVolume(unsaved)), ClaimEvent::Read(read)) => self.volume_was_read(view, unsaved, read),
+            (Some(Pending::Secret(secret)), ClaimEvent::Read(read)) => {
+                self.secret = match read {
+                    Ok(()) => ProvisionerSecretState::Loaded,
+                    Err(error) => {
+                        self.needed = Some(secret);
+                        if error.kind == ApiErrorKind::NotFound {
+                            ProvisionerSecretState::Missing
+                        } else {
+                            ProvisionerSecretState::Unreadable
+                        }
+                    }
+                };
+                None
+            }
+            (Some(Pending::Create(plan, before)), ClaimEvent::Created(answer)) => {
+                self.was_called(view, &plan, *before, answer)
+            }
+            (Some(Pending::Delete), ClaimEvent::Deleted(answer)) => self.was_undone(view, answer),
+            (Some(Pending::Save(name)), ClaimEvent::Saved(answer)) => match answer {
+                Ok(()) => {
+                    self.tell_saved(&name);
+                    None
+                }
+                Err(error) => self.was_not_saved(view, name, error),
+            },
+            (Some(pending), ClaimEvent::Patched(answer)) => self.was_patched(view, pending, answer),
+            // An answer to something that was not asked.
+            _ => Some(self.failed(view)),
+        }
+    }
+
+    /// A call that cannot succeed is not made again before its time, unless an input has changed.
+    fn begin(&mut self, view: &impl ClaimView) -> Option<ClaimVerdict> {
+        let held = self.memory.infeasible?;
+        // Where the claim is not known, the decision says what to do.
+        let claim = view.claim().here()?;
+        let left = held.until.duration_since(view.now());
+        if held.fingerprint == super::fingerprint(view, &claim) && left.is_positive() {
+            return Some(ClaimVerdict::Rest(left.unsigned_abs()));
+        }
+        self.memory.infeasible = None;
+        None
+    }
+
+    fn request_failed(&mut self, view: &impl ClaimView, error: ApiError) -> ClaimVerdict {
+        self.notes.push(ClaimNote::RequestFailed(error));
+        self.failed(view)
+    }
+
+    fn was_patched(
+        &mut self,
+        view: &impl ClaimView,
+        pending: Pending,
+        answer: Result<(), ApiError>,
+    ) -> Option<ClaimVerdict> {
+        let error = match answer {
+            Ok(()) => return self.patched(pending),
+            Err(error) => error,
+        };
+        let takes_off = matches!(pending, Pending::Unmark(_) | Pending::Reschedule | Pending::LetGo(..));
+        match error.kind {
+            // The claim went; whose last copy it was says no more.
+            ApiErrorKind::NotFound => {
+                if let Pending::Unmark(_) = pending {
+                    self.memory.creation = Some(Creation::Never);
+                }
+                None
+            }
+            ApiErrorKind::Stale if self.stale < MAX_STALE => {
+                self.stale += 1;
+                self.first = None;
+                self.reread = true;
+                None
+            }
+            _ => {
+                self.memory.unmark_lost |= takes_off && error.may_have_happened();
+                Some(self.request_failed(view, error))
+            }
+        }
+    }
+
+    /// A patch of the claim was carried out.
+    fn patched(&mut self, pending: Pending) -> Option<ClaimVerdict> {
+        match pending {
+            Pending::Mark => {
+                self.memory.unmark_lost = false;
+                return None;
+            }
+            Pending::RefuseRelease(refusal) => {
+                self.notes.push(ClaimNote::ReleaseRefused(refusal));
+                return None;
+            }
+            Pending::Unmark(ClaimReason::TwoVolumes) => {
+                let name = self.plan_name();
+                let cause = "the PersistentVolume of the claim has the handle of another one, as the driver made two";
+                self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
+            }
+            Pending::LetGo(words, name) => self.notes.push(ClaimNote::LetGo(words, name)),
+            Pending::Reschedule => self.notes.push(ClaimNote::Rescheduled),
+            _ => {}
+        }
+        // The marker is off: nothing is left over.
+        self.memory.unmark_lost = false;
+        self.memory.creation = Some(Creation::Never);
+        None
+    }
+
+    fn plan_name(&self) -> Box<str> {
+        match &self.memory.creation {
+            Some(Creation::Created(volume)) => volume.plan.name.clone(),
+            _ => Box::default(),
+        }
+    }
+
+    fn was_called(
+        &mut self,
+        view: &impl ClaimView,
+        plan: &Arc<CreatePlan>,
+        before: Creation,
+        answer: Result<Option<AnsweredVolume>, CallEnd>,
+    ) -> Option<ClaimVerdict> {
+        let claim = self.memory.last.clone()?;
+        let (answer, failure) = match answer {
+            Ok(answer) => (Ok(answer), None),
+            Err(CallEnd::Failed(failure)) => (Err(()), Some(failure)),
+            Err(CallEnd::LeaseLost(lost)) => {
+                if lost == LeaseLost::NotStarted {
+                    self.memory.creation = Some(before);
+                }
+                self.notes.push(ClaimNote::LeaseLost(lost));
+                return Some(ClaimVerdict::LeaseLost);
+            }
+        };
+        let unknown = Failure::plain("");
+        let told = failure.as_ref().unwrap_or(&unknown);
+        let SettledCreate { creation, outcome } = created(&before, plan, answer.map_err(|()| told), &claim);
+        self.memory.creation = Some(creation);
+        match outcome {
+            CreateOutcome::Created => None,
+            CreateOutcome::Faulty(fault) => {
+                self.notes.push(ClaimNote::Faulty(fault));
+                None
+            }
+            CreateOutcome::InvalidAnswer(invalid) => {
+                self.notes.push(ClaimNote::InvalidAnswer(invalid));
+                Some(self.failed(view))
+            }
+            outcome => {
+                let first = match &outcome {
+                    CreateOutcome::Rescheduled(write) => Some(write.clone()),
+                    _ => None,
+                };
+                let is_infeasible = outcome == CreateOutcome::Infeasible;
+                self.notes
+                    .push(ClaimNote::CallFailed(Box::new(outcome), failure.unwrap_or(unknown)));
+                if first.is_some() {
+                    self.first = first;
+                    return None;
+                }
+                if is_infeasible {
+                    return Some(self.hold_infeasible(view));
+                }
+                // A claim that nobody wants any more is let go at once.
+                let is_wanted = view.claim().here().is_some_and(|claim| claim.deleting.is_none());
+                let is_over = matches!(self.memory.creation, Some(Creation::Refused));
+                if is_over && !is_wanted {
+                    return None;
+                }
+                Some(self.failed(view))
+            }
+        }
+    }
+
+    fn hold_infeasible(&mut self, view: &impl ClaimView) -> ClaimVerdict {
+        let rest = Self::infeasible_rest(view);
+        let until = view.now().saturating_add(rest);
+        self.memory.infeasible = until.ok().map(|until| Infeasible {
+            until,
+            fingerprint: self.fingerprint(view),
+        });
+        ClaimVerdict::Rest(rest)
+    }
+
+    fn was_undone(&mut self, view: &impl ClaimView, answer: Result<(), CallEnd>) -> Option<ClaimVerdict> {
+        let Some(Creation::Created(volume)) = self.memory.creation.take() else {
+            return Some(self.failed(view));
+        };
+        let failure = match answer {
+            Ok(()) => None,
+            Err(CallEnd::Failed(failure)) => Some(failure),
+            Err(CallEnd::LeaseLost(lost)) => {
+                self.memory.creation = Some(Creation::Created(volume));
+                self.notes.push(ClaimNote::LeaseLost(lost));
+                return Some(ClaimVerdict::LeaseLost);
+            }
+        };
+        let code = failure.as_ref().map_or(Some(grpc_code::OK), |failure| failure.code);
+        let known = undone(&volume, code, view.policy().orphans);
+        let is_there = matches!(known, Creation::Created(_));
+        self.memory.creation = Some(known);
+        match failure {
+            Some(failure) if is_there => {
+                self.notes.push(ClaimNote::UndoFailed(failure));
+                Some(self.failed(view))
+            }
+            _ => {
+                self.notes.push(ClaimNote::Undone);
+                None
+            }
+        }
+    }
+
+    /// The PersistentVolume is saved: told once.
+    fn tell_saved(&mut self, name: &str) {
+        self.memory.save_failures = 0;
+        let handle = match &self.memory.creation {
+            Some(Creation::Created(volume)) => volume.handle.clone(),
+            _ => Box::default(),
+        };
+        if !std::mem::replace(&mut self.memory.is_told, true) {
+            self.saved = Some((name.into(), handle.clone()));
+            self.notes.push(ClaimNote::Saved(name.into(), handle));
+        }
+    }
+
+    /// A PersistentVolume that may be there is read; one that the API server refuses is told at once, and saved again.
+    fn was_not_saved(&mut self, view: &impl ClaimView, name: Box<str>, error: ApiError) -> Option<ClaimVerdict> {
+        if error.status == Some(CONFLICT) || error.may_have_happened() {
+            self.first_read = Some((name, error));
+            return None;
+        }
+        Some(self.save_later(view, error))
+    }
+
+    fn save_later(&mut self, view: &impl ClaimView, error: ApiError) -> ClaimVerdict {
+        let is_refused = !error.is_transient();
+        self.notes.push(ClaimNote::SaveFailed(error, is_refused));
+        if view.claim().here().is_none() && is_refused {
+            let name = self.plan_name();
+            let cause = "its PersistentVolumeClaim is gone, and its PersistentVolume cannot be saved";
+            self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
+        }
+        let pause = self.memory.save_pause();
+        ClaimVerdict::Rest(if is_refused { MAX_SAVE_PAUSE } else { pause })
+    }
+
+    fn volume_was_read(
+        &mut self,
+        view: &impl ClaimView,
+        unsaved: Option<ApiError>,
+        read: Result<(), ApiError>,
+    ) -> Option<ClaimVerdict> {
+        match read {
+            Ok(()) => self.saved_is_live = true,
+            Err(error) if error.kind == ApiErrorKind::NotFound => self.saved_is_live = true,
+            Err(error) => return Some(self.request_failed(view, error)),
+        }
+        let error = unsaved?;
+        let Some(Creation::Created(new)) = &self.memory.creation else {
+            return None;
+        };
+        let claim = self.memory.last.as_ref()?;
+        let there = view.volume(&new.plan.name);
+        let Some(there) = seen(&there).here() else {
+            // It is not there: that was no answer to believe, or it went since.
+            return Some(self.save_later(view, error));
+        };
+        if compare_saved(there, claim, &view.driver().name, &new.handle) == SavedComparison::Same {
+            let name = new.plan.name.clone();
+            self.tell_saved(&name);
+        }
+        None
+    }
+}

@@ -1,0 +1,411 @@
+//! One attempt for a PersistentVolumeClaim as a value: which step comes after which answer.
+//!
+//! An attempt observes, decides ([`claim`](super::claim)) and asks for one step; the shell performs it, puts the object that the API
+//! server returned into the cache, and hands in what came of it, until there is nothing to do. Only the answer of a call, or a person's
+//! release, changes what is known of the volume ([`Creation`]). While a call is made, that is [`Creation::Uncertain`]: an attempt that is
+//! dropped then has forgotten nothing.
+
+mod answers;
+mod memory;
+mod step;
+
+use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use memory::{ClaimMemory, MAX_SAVE_PAUSE};
+pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimVerdict, ClaimView};
+
+use super::action::{ClaimAction, ClaimDecision, ClaimReason};
+use super::claim::{decide, volume_name};
+use super::creation::{Creation, UncertainCall};
+use super::fingerprint::claim_fingerprint;
+use super::marker::MarkerState;
+use super::observed::{ObservedClaim, ProvisionerSecretState, Seen, Waited};
+use super::ownership::is_own_class;
+use super::patch::ClaimWrite;
+use super::persistent_volume::is_of_claim;
+use super::refusal::ProvisionRefusal;
+use super::request::CreatePlan;
+use super::topology::{SelectedNode, TopologyFacts};
+use crate::answer::ApiError;
+use crate::api::names::TRACEPARENT_ANNOTATION;
+use crate::objects::{Claim, SecretReference, StorageClass, Volume};
+use step::Pending;
+
+/// How long an attempt rests that waits for lists.
+pub const LIST_REST: Duration = Duration::from_millis(200);
+/// How long a class may be missing, or that of another provisioner, before it is told: kube-controller-manager may be about to correct it.
+pub const CLASS_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a PersistentVolume may be saved and not bound before the marker goes all the same.
+pub const BINDING_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a claim rests that only a change can wake.
+const LONG_REST: Duration = Duration::from_mins(10);
+/// How long a call that cannot succeed with its arguments is not made again, unless an input changes; as external-provisioner.
+const INFEASIBLE_REST: Duration = Duration::from_mins(5);
+/// So many steps of one attempt are enough; more are a circle, which is left with a backoff.
+const MAX_STEPS: u32 = 32;
+/// So many writes of one attempt from a stale copy are followed by a live read.
+const MAX_STALE: u32 = 3;
+
+/// One attempt for one claim.
+#[derive(Debug)]
+pub struct ClaimAttempt {
+    memory: ClaimMemory,
+    /// What was asked for last.
+    pending: Option<Pending>,
+    /// A patch that comes before the next decision.
+    first: Option<ClaimWrite>,
+    /// Whether the claim is read before the next decision: the last write was made from a stale copy.
+    reread: bool,
+    /// The PersistentVolume that is read before the next decision, and the failure to save it.
+    first_read: Option<(Box<str>, ApiError)>,
+    claim_is_live: bool,
+    saved_is_live: bool,
+    secret: ProvisionerSecretState,
+    /// The Secret that is missing or cannot be read.
+    needed: Option<SecretReference>,
+    saved: Option<(Box<str>, Box<str>)>,
+    steps: u32,
+    stale: u32,
+    notes: Vec<ClaimNote>,
+    topology: TopologyFacts,
+}
+
+impl ClaimAttempt {
+    /// An attempt with what is remembered of the claim from the one before.
+    pub fn new(memory: ClaimMemory) -> Self {
+        Self {
+            memory,
+            pending: None,
+            first: None,
+            reread: false,
+            first_read: None,
+            claim_is_live: false,
+            saved_is_live: false,
+            secret: ProvisionerSecretState::NotLoaded,
+            needed: None,
+            saved: None,
+            steps: 0,
+            stale: 0,
+            notes: Vec::new(),
+            topology: TopologyFacts::default(),
+        }
+    }
+
+    /// What the next attempt has to know.
+    pub fn into_memory(self) -> ClaimMemory {
+        self.memory
+    }
+
+    /// What happened since this was asked last.
+    pub fn take_notes(&mut self) -> Vec<ClaimNote> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// The claim as it was seen last; none when it was not seen at all.
+    pub fn claim(&self) -> Option<&Arc<Claim>> {
+        self.memory.last.as_ref()
+    }
+
+    /// What is known of the volume; none before the first look.
+    pub fn creation(&self) -> Option<&Creation> {
+        self.memory.creation.as_ref()
+    }
+
+    /// Name and handle of the PersistentVolume that was saved in this attempt.
+    pub fn saved(&self) -> Option<(&str, &str)> {
+        self.saved.as_ref().map(|(name, handle)| (&**name, &**handle))
+    }
+
+    /// The Secret that the claim waits for.
+    pub fn needed_secret(&self) -> Option<&SecretReference> {
+        self.needed.as_ref()
+    }
+
+    /// The next step, after what came of the last one; the first one after [`ClaimEvent::Begin`].
+    pub fn next(&mut self, view: &impl ClaimView, event: ClaimEvent) -> ClaimStep {
+        if let Some(verdict) = self.take(view, event) {
+            return ClaimStep::End(verdict);
+        }
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            return ClaimStep::End(self.failed(view));
+        }
+        if let Some(write) = self.first.take() {
+            self.pending = Some(Pending::Reschedule);
+            return ClaimStep::Patch(write);
+        }
+        if std::mem::take(&mut self.reread) {
+            self.pending = Some(Pending::ReadClaim);
+            return ClaimStep::ReadClaim;
+        }
+        if let Some((name, error)) = self.first_read.take() {
+            self.pending = Some(Pending::ReadVolume(Some(error)));
+            return ClaimStep::ReadVolume(name);
+        }
+        self.decide(view)
+    }
+
+    /// How long a call that cannot succeed with its arguments is not made again, unless an input changes.
+    pub fn infeasible_rest(view: &impl ClaimView) -> Duration {
+        INFEASIBLE_REST.max(view.longest_backoff())
+    }
+
+    /// Failed, with the inputs as they are now: an echo of our own writes does not shorten the backoff.
+    fn failed(&self, view: &impl ClaimView) -> ClaimVerdict {
+        ClaimVerdict::Failed {
+            fingerprint: self.fingerprint(view),
+        }
+    }
+
+    fn fingerprint(&self, view: &impl ClaimView) -> u64 {
+        self.memory.last.as_ref().map_or(0, |claim| fingerprint(view, claim))
+    }
+
+    /// The claim as it is, and whether it is gone; the end where nothing can be said of it.
+    fn look(&mut self, view: &impl ClaimView) -> Result<(Arc<Claim>, bool), ClaimVerdict> {
+        match view.claim() {
+            Seen::Here(claim) => {
+                self.memory.last = Some(claim.clone());
+                Ok((claim, false))
+            }
+            Seen::Unknown => Err(ClaimVerdict::Rest(LIST_REST)),
+            Seen::Gone => self
+                .memory
+                .last
+                .clone()
+                .map(|last| (last, true))
+                .ok_or(ClaimVerdict::Done),
+        }
+    }
+
+    fn decide(&mut self, view: &impl ClaimView) -> ClaimStep {
+        let (claim, gone) = match self.look(view) {
+            Ok(looked) => looked,
+            Err(verdict) => return ClaimStep::End(verdict),
+        };
+        let (driver, policy, now) = (view.driver(), view.policy(), view.now());
+        let marker = MarkerState::of(&claim, &driver.name);
+        let at_start = || Creation::of_marker(marker.is_own() && !gone);
+        let creation = self.memory.creation.take().unwrap_or_else(at_start);
+        // Where there is no name, nothing is called, and why is decided below.
+        let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
+        let saved = view.volume(&name);
+        let owner = match &creation {
+            Creation::Created(volume) => view.handle_owner(&volume.handle, &name),
+            _ => Seen::Gone,
+        };
+        let creation = creation.revised(&claim, gone, seen(&saved).here(), seen_text(&owner).here());
+        let class = view.class(&claim.class);
+        let waited = self.waited(view, &claim, &marker, seen(&class), seen(&saved));
+        let written = marker
+            .recorded()
+            .is_some_and(|marker| *marker.writer == *policy.identity);
+        let decision = decide(&ObservedClaim {
+            gone,
+            claim_is_live: self.claim_is_live,
+            // One that was perhaps taken off is written anew: the write that takes it off may arrive late.
+            marker_is_own: written && !self.memory.unmark_lost,
+            class: seen(&class),
+            saved: seen(&saved),
+            saved_is_live: self.saved_is_live,
+            handle_owner: seen_text(&owner),
+            secret: self.secret,
+            creation: &creation,
+            waited,
+            now,
+            ..neutral(view, &claim, &self.topology, &creation)
+        });
+        self.memory.creation = Some(creation);
+        self.step(view, decision, &name)
+    }
+
+    /// Which waits are over.
+    fn waited(
+        &mut self,
+        view: &impl ClaimView,
+        claim: &Claim,
+        marker: &MarkerState,
+        class: Seen<&StorageClass>,
+        saved: Seen<&Volume>,
+    ) -> Waited {
+        let now = view.now();
+        let is_missing = match class {
+            Seen::Here(class) => !is_own_class(&class.provisioner, view.driver()),
+            Seen::Gone => true,
+            Seen::Unknown => false,
+        };
+        let is_saved = saved.here().is_some_and(|volume| is_of_claim(volume, claim));
+        let since = |since: &mut Option<Timestamp>, holds: bool| {
+            *since = if holds { since.or(Some(now)) } else { None };
+            since.map_or(Duration::ZERO, |since| elapsed(since, now))
+        };
+        let for_class = since(&mut self.memory.class_missing_since, is_missing) >= CLASS_PATIENCE;
+        let for_binding = since(&mut self.memory.saved_since, is_saved) >= BINDING_PATIENCE;
+        let marked = marker.recorded().map(|marker| marker.since);
+        Waited {
+            for_class,
+            for_binding,
+            stuck: marked.is_some_and(|since| elapsed(since, now) >= view.stuck_after()),
+        }
+    }
+
+    /// From a decision to the step that performs it.
+    fn step(&mut self, view: &impl ClaimView, decision: ClaimDecision, name: &str) -> ClaimStep {
+        let ClaimDecision { reason, action } = decision;
+        let (pending, step) = match action {
+            ClaimAction::Ignore => return ClaimStep::End(ClaimVerdict::Done),
+            ClaimAction::Wait(cause) => return ClaimStep::End(self.wait(view, reason, cause)),
+            ClaimAction::Refuse(cause) => {
+                self.notes.push(ClaimNote::Waits(reason, cause));
+                return ClaimStep::End(self.failed(view));
+            }
+            ClaimAction::ReadClaim => (Pending::ReadClaim, ClaimStep::ReadClaim),
+            ClaimAction::ReadVolume(name) => (Pending::ReadVolume(None), ClaimStep::ReadVolume(name)),
+            ClaimAction::LoadCredentials(secret) => (Pending::Secret(secret.clone()), ClaimStep::Secret(secret)),
+            ClaimAction::Mark(write) => (Pending::Mark, ClaimStep::Patch(write)),
+            ClaimAction::Unmark(write) => (Pending::Unmark(reason), ClaimStep::Patch(write)),
+            ClaimAction::Reschedule(write) => (Pending::Reschedule, ClaimStep::Patch(write)),
+            ClaimAction::LetGo(write, words) => (Pending::LetGo(words, name.into()), ClaimStep::Patch(write)),
+            ClaimAction::RefuseRelease(write, refusal) => (Pending::RefuseRelease(refusal), ClaimStep::Patch(write)),
+            ClaimAction::Create(plan) => return self.create(view, &plan, reason),
+            ClaimAction::Save(mut body) => {
+                if let Some(context) = view.traceparent() {
+                    body["metadata"]["annotations"][TRACEPARENT_ANNOTATION] = context.into();
+                }
+                (Pending::Save(name.into()), ClaimStep::Save(body))
+            }
+            ClaimAction::Undo(plan) => {
+                if !view.may_start() {
+                    return ClaimStep::End(ClaimVerdict::LeaseLost);
+                }
+                (Pending::Delete, ClaimStep::Delete(plan))
+            }
+        };
+        self.pending = Some(pending);
+        step
+    }
+
+    /// Asks for the call. From here on nobody knows whether there is a volume, until it is answered.
+    fn create(&mut self, view: &impl ClaimView, plan: &Arc<CreatePlan>, reason: ClaimReason) -> ClaimStep {
+        if !view.may_start() {
+            return ClaimStep::End(ClaimVerdict::LeaseLost);
+        }
+        let before = self.memory.creation.take().unwrap_or(Creation::Never);
+        let doubtful = matches!(&before, Creation::Uncertain(call) if call.doubtful);
+        self.memory.creation = Some(Creation::Uncertain(UncertainCall {
+            plan: Some(plan.clone()),
+            doubtful,
+        }));
+        self.saved_is_live = false;
+        self.notes.push(ClaimNote::Calls(reason, plan.clone()));
+        self.pending = Some(Pending::Create(plan.clone(), Box::new(before)));
+        ClaimStep::Create(plan.clone())
+    }
+
+    /// Nothing can be done now: until when, and what is told.
+    fn wait(
+        &mut self,
+        view: &impl ClaimView,
+        reason: ClaimReason,
+        cause: Option<Box<ProvisionRefusal>>,
+    ) -> ClaimVerdict {
+        if let Some(cause) = cause {
+            if let ProvisionRefusal::SecretMissing { secret } | ProvisionRefusal::SecretUnreadable { secret } = &*cause
+            {
+                self.needed = Some(secret.clone());
+            }
+            self.notes.push(ClaimNote::Waits(reason, cause));
+            return self.failed(view);
+        }
+        let now = view.now();
+        let rest = |since: Option<Timestamp>, patience: Duration| {
+            let waited = since.map_or(Duration::ZERO, |since| elapsed(since, now));
+            ClaimVerdict::Rest(patience.saturating_sub(waited).max(Duration::from_secs(1)))
+        };
+        match reason {
+            ClaimReason::Syncing => ClaimVerdict::Rest(LIST_REST),
+            ClaimReason::WaitForBinding => rest(self.memory.saved_since, BINDING_PATIENCE),
+            ClaimReason::ClassMissing | ClaimReason::ClassMismatch => {
+                rest(self.memory.class_missing_since, CLASS_PATIENCE)
+            }
+            // Nothing is remembered of a claim that was never called for: the event that ends the wait is enough.
+            ClaimReason::WaitForConsumer => ClaimVerdict::Done,
+            ClaimReason::Populator => {
+                if !std::mem::replace(&mut self.memory.is_populated, true) {
+                    self.notes.push(ClaimNote::Populator);
+                }
+                ClaimVerdict::Rest(LONG_REST)
+            }
+            ClaimReason::VolumeGoing => ClaimVerdict::Rest(BINDING_PATIENCE),
+            _ => ClaimVerdict::Rest(LONG_REST),
+        }
+    }
+}
+
+/// Fingerprint of what decides about a claim, as far as others change it: what the queue compares after a failure.
+pub fn fingerprint(view: &impl ClaimView, claim: &Claim) -> u64 {
+    let (creation, topology) = (Creation::Never, TopologyFacts::default());
+    let class = view.class(&claim.class);
+    let marker = MarkerState::of(claim, &view.driver().name);
+    let name = volume_name(claim, &creation, &marker, view.policy()).unwrap_or_default();
+    let saved = view.volume(&name);
+    claim_fingerprint(&ObservedClaim {
+        class: seen(&class),
+        saved: seen(&saved),
+        ..neutral(view, claim, &topology, &creation)
+    })
+}
+
+/// A claim of which nothing else is known.
+fn neutral<'a>(
+    view: &'a impl ClaimView,
+    claim: &'a Claim,
+    topology: &'a TopologyFacts,
+    creation: &'a Creation,
+) -> ObservedClaim<'a> {
+    ObservedClaim {
+        claim,
+        gone: false,
+        claim_is_live: false,
+        marker_is_own: false,
+        class: Seen::Gone,
+        saved: Seen::Gone,
+        saved_is_live: false,
+        handle_owner: Seen::Gone,
+        node: SelectedNode {
+            labels: Seen::Gone,
+            keys: Seen::Gone,
+        },
+        topology,
+        secret: ProvisionerSecretState::NotLoaded,
+        creation,
+        driver: view.driver(),
+        policy: view.policy(),
+        role: view.role(),
+        waited: Waited::default(),
+        now: view.now(),
+    }
+}
+
+fn seen<T>(object: &Seen<Arc<T>>) -> Seen<&T> {
+    match object {
+        Seen::Here(object) => Seen::Here(object),
+        Seen::Gone => Seen::Gone,
+        Seen::Unknown => Seen::Unknown,
+    }
+}
+
+fn seen_text(text: &Seen<Arc<str>>) -> Seen<&str> {
+    match text {
+        Seen::Here(text) => Seen::Here(text),
+        Seen::Gone => Seen::Gone,
+        Seen::Unknown => Seen::Unknown,
+    }
+}
+
+/// A clock that was set back has waited no time.
+fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or_default()
+}

@@ -1,0 +1,158 @@
+//! What an attempt asks of the shell, and what the shell answers.
+
+use jiff::Timestamp;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::action::ClaimReason;
+use super::super::creation::Creation;
+use super::super::observed::{ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
+use super::super::patch::ClaimWrite;
+use super::super::refusal::ProvisionRefusal;
+use super::super::release_request::ClaimReleaseRefusal;
+use super::super::request::{CreatePlan, DeletePlan};
+use super::super::response::{AnsweredVolume, InvalidAnswer, VolumeFault};
+use super::super::settle::CreateOutcome;
+use crate::answer::ApiError;
+use crate::attempt::{CallEnd, LeaseLost};
+use crate::decide::Failure;
+use crate::objects::{Claim, SecretReference, StorageClass, Volume};
+
+/// What an attempt sees at a moment: the cache, the Lease, the settings. To read it changes nothing.
+pub trait ClaimView {
+    /// The driver.
+    fn driver(&self) -> &ProvisionerFacts;
+    /// Settings.
+    fn policy(&self) -> &ProvisionPolicy;
+    /// What the role is about to do.
+    fn role(&self) -> RolePhase;
+    /// The time, for what is written on objects.
+    fn now(&self) -> Timestamp;
+    /// Whether a call may be begun: the Lease is held.
+    fn may_start(&self) -> bool;
+    /// How long the outcome of a call has to be unknown before a person may let a claim go.
+    fn stuck_after(&self) -> Duration;
+    /// The longest wait after failures.
+    fn longest_backoff(&self) -> Duration;
+    /// The claim that the attempt is for.
+    fn claim(&self) -> Seen<Arc<Claim>>;
+    /// A class.
+    fn class(&self, name: &str) -> Seen<Arc<StorageClass>>;
+    /// The PersistentVolume of a name.
+    fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
+    /// The name of another PersistentVolume of the driver than `except` that has this handle.
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
+    /// `traceparent` for the PersistentVolume.
+    fn traceparent(&self) -> Option<String>;
+}
+
+/// What the shell does next. Each but the last is answered by a [`ClaimEvent`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClaimStep {
+    /// Patch the claim; by [`ClaimEvent::Patched`].
+    Patch(ClaimWrite),
+    /// Read the claim live into the cache; by [`ClaimEvent::Read`].
+    ReadClaim,
+    /// Read the PersistentVolume of this name live into the cache; by [`ClaimEvent::Read`].
+    ReadVolume(Box<str>),
+    /// Read a Secret and keep its contents for the calls of this attempt; by [`ClaimEvent::Read`].
+    Secret(SecretReference),
+    /// Call CreateVolume; by [`ClaimEvent::Created`].
+    Create(Arc<CreatePlan>),
+    /// Call DeleteVolume; by [`ClaimEvent::Deleted`].
+    Delete(DeletePlan),
+    /// Create this PersistentVolume, and take what the API server made of it into the cache; by [`ClaimEvent::Saved`].
+    Save(Value),
+    /// The attempt is over.
+    End(ClaimVerdict),
+}
+
+/// What came of a step.
+#[derive(Clone, Debug)]
+pub enum ClaimEvent {
+    /// Nothing was asked for yet.
+    Begin,
+    /// A patch of the claim.
+    Patched(Result<(), ApiError>),
+    /// A read.
+    Read(Result<(), ApiError>),
+    /// A CreateVolume: what the driver says of the volume, if anything.
+    Created(Result<Option<AnsweredVolume>, CallEnd>),
+    /// A DeleteVolume.
+    Deleted(Result<(), CallEnd>),
+    /// A PersistentVolume that was created.
+    Saved(Result<(), ApiError>),
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimVerdict {
+    /// There is nothing to do, and nothing to remember.
+    Done,
+    /// A change wakes it, or so much time.
+    Rest(Duration),
+    /// It is tried again after its backoff, or after a change of the inputs, which have this fingerprint now.
+    Failed {
+        /// See [`fingerprint`](super::fingerprint).
+        fingerprint: u64,
+    },
+    /// The Lease was lost.
+    LeaseLost,
+}
+
+/// What happened, for Events, logs, metrics and spans.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClaimNote {
+    /// CreateVolume is called, by this rule.
+    Calls(ClaimReason, Arc<CreatePlan>),
+    /// It ended without a volume that can be used.
+    CallFailed(Box<CreateOutcome>, Failure),
+    /// There is a volume, and no PersistentVolume can be made of the answer.
+    InvalidAnswer(InvalidAnswer),
+    /// There is a volume, and something is wrong with it.
+    Faulty(VolumeFault),
+    /// DeleteVolume of a volume that nobody wants was answered with OK.
+    Undone,
+    /// It was not.
+    UndoFailed(Failure),
+    /// The PersistentVolume of this name is saved, with this handle.
+    Saved(Box<str>, Box<str>),
+    /// It is not. Whether the API server refuses it for good.
+    SaveFailed(ApiError, bool),
+    /// Nothing can be done, for this cause.
+    Waits(ClaimReason, Box<ProvisionRefusal>),
+    /// A volume populator provisions the claim.
+    Populator,
+    /// The selected node was taken off.
+    Rescheduled,
+    /// A person let the claim go, in these words; the volume of this name may be left.
+    LetGo(String, Box<str>),
+    /// A person asked for that, and it was refused.
+    ReleaseRefused(ClaimReleaseRefusal),
+    /// A volume of this name may be left in the storage system, because of this.
+    PossiblyLeaked(Box<str>, &'static str),
+    /// The API server did not do what was asked.
+    RequestFailed(ApiError),
+    /// A call was not made, or was cut off.
+    LeaseLost(LeaseLost),
+}
+
+/// What was asked for.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Mark,
+    Unmark(ClaimReason),
+    Reschedule,
+    LetGo(String, Box<str>),
+    RefuseRelease(ClaimReleaseRefusal),
+    ReadClaim,
+    /// With the failure to save that it is read for, if it is.
+    ReadVolume(Option<ApiError>),
+    Secret(SecretReference),
+    /// With what was known before.
+    Create(Arc<CreatePlan>, Box<Creation>),
+    Delete,
+    /// The name.
+    Save(Box<str>),
+}

@@ -1,0 +1,272 @@
+//! What to do next about a PersistentVolumeClaim: the first rule that fits.
+
+mod call;
+mod created;
+
+use super::action::{ClaimAction, ClaimDecision, ClaimReason};
+use super::creation::Creation;
+use super::marker::{self, Marker, MarkerState};
+use super::observed::{ObservedClaim, ProvisionPolicy, RolePhase, Seen};
+use super::ownership::{is_own_claim, is_own_class};
+use super::patch;
+use super::persistent_volume::is_of_claim;
+use super::refusal::ProvisionRefusal;
+use super::release_request::{ClaimRelease, judge};
+use crate::objects::{Claim, ClaimPhase, StorageClass, Volume};
+
+/// A claim with what several rules ask of it.
+struct Subject<'a, 's> {
+    observed: &'s ObservedClaim<'a>,
+    marker: &'s MarkerState,
+    /// The name of its volume.
+    name: &'s str,
+    /// Whether somebody wants a volume.
+    wanted: bool,
+}
+
+fn decided(reason: ClaimReason, action: ClaimAction) -> ClaimDecision {
+    ClaimDecision { reason, action }
+}
+
+fn wait(reason: ClaimReason) -> ClaimDecision {
+    decided(reason, ClaimAction::Wait(None))
+}
+
+fn wait_for(reason: ClaimReason, cause: ProvisionRefusal) -> ClaimDecision {
+    decided(reason, ClaimAction::Wait(Some(Box::new(cause))))
+}
+
+/// Decides about a claim.
+pub(super) fn decide(observed: &ObservedClaim<'_>) -> ClaimDecision {
+    let (claim, driver) = (observed.claim, observed.driver);
+    let marker = MarkerState::of(claim, &driver.name);
+    let is_own = is_own_claim(claim, driver);
+    // What this process called for is finished, whoever the claim is given to meanwhile.
+    let was_called = is_created(observed) || observed.creation.uncertain_plan().is_some();
+    // A marker that does not say whose it is, is that of the driver whose the claim is.
+    if !is_own && !marker.is_recorded() && !was_called {
+        return decided(ClaimReason::NotOwn, ClaimAction::Ignore);
+    }
+    if let MarkerState::OfAnotherDriver(other) = &marker {
+        return wait_for(
+            ClaimReason::MarkerOfAnotherDriver,
+            ProvisionRefusal::MarkerOfAnotherDriver(crate::decide::cut(other, 128).into()),
+        );
+    }
+    let name = match volume_name(claim, observed.creation, &marker, observed.policy) {
+        Ok(name) => name,
+        Err(refusal) => return decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
+    };
+    let names_other = claim.volume_name.as_deref().is_some_and(|volume| *volume != *name);
+    let subject = Subject {
+        observed,
+        marker: &marker,
+        name: &name,
+        wanted: is_own && !observed.gone && claim.deleting.is_none() && !names_other,
+    };
+    subject.decide()
+}
+
+fn is_created(observed: &ObservedClaim<'_>) -> bool {
+    matches!(observed.creation, Creation::Created(_))
+}
+
+/// The name of the volume of a claim: that of the plan that was used, else made from the UID.
+pub(super) fn volume_name(
+    claim: &Claim,
+    creation: &Creation,
+    marker: &MarkerState,
+    policy: &ProvisionPolicy,
+) -> Result<Box<str>, ProvisionRefusal> {
+    match creation {
+        Creation::Created(volume) => return Ok(volume.plan.name.clone()),
+        creation => {
+            if let Some(plan) = creation.uncertain_plan() {
+                return Ok(plan.name.clone());
+            }
+        }
+    }
+    policy.volume_name(marker::prefix(marker, policy), &claim.uid)
+}
+
+impl Subject<'_, '_> {
+    fn decide(&self) -> ClaimDecision {
+        let saved = match self.observed.saved {
+            Seen::Unknown => return wait(ClaimReason::Syncing),
+            Seen::Here(volume) => Some(volume),
+            Seen::Gone => None,
+        };
+        if let Some(decision) = self.saved(saved) {
+            return decision;
+        }
+        if let Creation::Created(volume) = self.observed.creation {
+            return self.created(volume, saved.is_some());
+        }
+        if !self.wanted {
+            return self.unwanted();
+        }
+        self.ending().unwrap_or_else(|| self.provision())
+    }
+
+    /// Rows 2 to 5: there is a PersistentVolume of the name.
+    fn saved(&self, saved: Option<&Volume>) -> Option<ClaimDecision> {
+        let claim = self.observed.claim;
+        let Some(volume) = saved else {
+            // A claim that was bound to the PersistentVolume had it, whatever became of it since.
+            let was_bound = claim.phase != ClaimPhase::Pending && claim.volume_name.as_deref() == Some(self.name);
+            return (was_bound && !is_created(self.observed)).then(|| self.without_marker(ClaimReason::Saved));
+        };
+        let is_driver = volume
+            .spec
+            .csi()
+            .is_some_and(|source| source.driver == self.observed.driver.name);
+        if !is_of_claim(volume, claim) || !is_driver {
+            return self.wanted.then(|| {
+                let volume = self.name.into();
+                wait_for(ClaimReason::NameTaken, ProvisionRefusal::NameTaken { volume })
+            });
+        }
+        if let Creation::Created(new) = self.observed.creation
+            && volume.spec.csi().is_some_and(|source| source.handle != new.handle)
+        {
+            // Which of the two is in use is not known here: nothing is deleted.
+            return Some(self.without_marker(ClaimReason::TwoVolumes));
+        }
+        if volume.deleting && self.wanted && claim.phase == ClaimPhase::Pending {
+            // It does not bind any more. Its deletion knows the volume; after that the claim is provisioned anew.
+            return Some(wait(ClaimReason::VolumeGoing));
+        }
+        // One in deletion is a record of its volume as well, and is held until the claim is gone: a marker would hold both for ever.
+        let is_done = !self.wanted || claim.phase != ClaimPhase::Pending || self.observed.waited.for_binding;
+        Some(if is_done {
+            self.without_marker(ClaimReason::Saved)
+        } else {
+            wait(ClaimReason::WaitForBinding)
+        })
+    }
+
+    /// Takes the marker off, where there is one.
+    fn without_marker(&self, reason: ClaimReason) -> ClaimDecision {
+        let write = patch::unmark(self.observed.claim).filter(|_| !self.observed.gone);
+        decided(reason, write.map_or(ClaimAction::Ignore, ClaimAction::Unmark))
+    }
+
+    /// Rows 9 to 10: nobody wants a volume.
+    fn unwanted(&self) -> ClaimDecision {
+        let observed = self.observed;
+        if !observed.creation.is_uncertain() {
+            return self.without_marker(ClaimReason::Cancelled);
+        }
+        match judge(observed.claim, observed.waited.stuck, observed.now) {
+            ClaimRelease::Granted(words) => {
+                if let Some(write) = patch::let_go(observed.claim) {
+                    return decided(ClaimReason::LetGo, ClaimAction::LetGo(write, words));
+                }
+            }
+            ClaimRelease::Refused(refusal, answer) => {
+                if let Some(write) = patch::refuse_release(observed.claim, &answer).filter(|_| !observed.gone) {
+                    return decided(ClaimReason::LetGo, ClaimAction::RefuseRelease(write, refusal));
+                }
+            }
+            ClaimRelease::None => {}
+        }
+        if observed.role == RolePhase::Stopping {
+            return wait(ClaimReason::Draining);
+        }
+        if let Some(plan) = observed.creation.uncertain_plan() {
+            return self.call(plan.clone(), ClaimReason::FindOut);
+        }
+        match self.class() {
+            Ok(class) => self.planned(class, ClaimReason::FindOut),
+            Err(decision) => decision,
+        }
+    }
+
+    /// Row 11: the role is switched off or ends.
+    fn ending(&self) -> Option<ClaimDecision> {
+        let is_uncertain = self.observed.creation.is_uncertain();
+        match self.observed.role {
+            RolePhase::Serving => None,
+            // What is uncertain is finished first.
+            RolePhase::Disabled if is_uncertain => None,
+            RolePhase::Stopping if is_uncertain => Some(wait(ClaimReason::Draining)),
+            RolePhase::Disabled | RolePhase::Stopping => Some(self.without_marker(ClaimReason::Draining)),
+        }
+    }
+
+    /// Rows 12 to 20: somebody wants a volume.
+    fn provision(&self) -> ClaimDecision {
+        let (claim, creation) = (self.observed.claim, self.observed.creation);
+        let is_uncertain = creation.is_uncertain();
+        if claim.volume_name.is_some() && !is_uncertain {
+            return self.without_marker(ClaimReason::NotNeeded);
+        }
+        if let Some(plan) = creation.uncertain_plan() {
+            return self.call(plan.clone(), ClaimReason::Create);
+        }
+        let class = match self.class() {
+            Ok(class) => class,
+            Err(decision) => return decision,
+        };
+        if class.delayed && claim.selected_node.is_none() && !is_uncertain {
+            return wait(ClaimReason::WaitForConsumer);
+        }
+        if claim
+            .data_source
+            .as_ref()
+            .is_some_and(|source| !is_known_source(&source.group, &source.kind))
+        {
+            return wait(ClaimReason::Populator);
+        }
+        self.planned(class, ClaimReason::Create)
+    }
+
+    /// Row 12: the class, if it is this driver's and may be used.
+    fn class(&self) -> Result<&StorageClass, ClaimDecision> {
+        let (claim, driver) = (self.observed.claim, self.observed.driver);
+        let told = |reason, cause| {
+            if self.observed.waited.for_class {
+                wait_for(reason, cause)
+            } else {
+                wait(reason)
+            }
+        };
+        let class = match self.observed.class {
+            Seen::Here(class) => class,
+            Seen::Unknown => return Err(wait(ClaimReason::Syncing)),
+            Seen::Gone => {
+                let class = claim.class.clone();
+                return Err(told(
+                    ClaimReason::ClassMissing,
+                    ProvisionRefusal::ClassMissing { class },
+                ));
+            }
+        };
+        if !is_own_class(&class.provisioner, driver) {
+            let cause = ProvisionRefusal::ClassMismatch {
+                class: class.name.clone(),
+                named: class.provisioner.clone(),
+                driver: driver.name.clone(),
+            };
+            return Err(told(ClaimReason::ClassMismatch, cause));
+        }
+        let is_other = |marker: &Marker| !marker.is_of_class(class);
+        if !self.wanted && self.marker.recorded().is_some_and(is_other) {
+            // With other parameters another volume may be found, and the one that was created is lost.
+            let cause = ProvisionRefusal::ClassReplaced {
+                class: class.name.clone(),
+                volume: self.name.into(),
+            };
+            return Err(told(ClaimReason::ClassReplaced, cause));
+        }
+        Ok(class)
+    }
+}
+
+/// The kinds of data sources that a provisioner serves itself; others are a volume populator's.
+fn is_known_source(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    )
+}

@@ -1,0 +1,106 @@
+//! What comes before CreateVolume, and the call itself.
+
+use std::sync::Arc;
+
+use super::{Subject, decided, wait, wait_for};
+use crate::objects::StorageClass;
+use crate::provision::action::{ClaimAction, ClaimDecision, ClaimReason};
+use crate::provision::marker::{self, Marker, RecordedArguments};
+use crate::provision::observed::{LeakProtection, ProvisionerSecretState, RolePhase};
+use crate::provision::patch;
+use crate::provision::refusal::ProvisionRefusal;
+use crate::provision::request::{self, CreatePlan};
+
+impl Subject<'_, '_> {
+    /// Rows 14, 16 and 17: what the volume is created with.
+    pub(super) fn planned(&self, class: &StorageClass, reason: ClaimReason) -> ClaimDecision {
+        let observed = self.observed;
+        let is_uncertain = observed.creation.is_uncertain();
+        let has_topology = observed.driver.capabilities.accessibility_constraints;
+        if has_topology && !observed.topology.complete {
+            return wait(ClaimReason::Syncing);
+        }
+        if has_topology && class.delayed && !is_uncertain && observed.claim.selected_node.is_some() {
+            if observed.node.is_unknown() {
+                return wait(ClaimReason::Syncing);
+            }
+            if observed.node.is_gone()
+                && let Some(write) = patch::reschedule(observed.claim)
+            {
+                return decided(ClaimReason::NodeGone, ClaimAction::Reschedule(write));
+            }
+        }
+        let recorded = match self.marker.recorded() {
+            Some(marker) if is_uncertain => marker.arguments(class, observed.topology),
+            _ => RecordedArguments::default(),
+        };
+        match request::plan(observed, class, self.name, recorded) {
+            Ok(plan) => self.call(Arc::new(plan), reason),
+            Err(refusal) if refusal.is_missing_topology() => wait_for(ClaimReason::TopologyMissing, refusal),
+            Err(refusal) => decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
+        }
+    }
+
+    /// Rows 15 and 18 to 20: the Secret, the marker, the call.
+    pub(super) fn call(&self, plan: Arc<CreatePlan>, reason: ClaimReason) -> ClaimDecision {
+        if self.observed.role == RolePhase::Stopping {
+            return wait(ClaimReason::Draining);
+        }
+        if let Some(decision) = self.secret(&plan).or_else(|| self.mark(&plan)) {
+            return decision;
+        }
+        decided(reason, ClaimAction::Create(plan))
+    }
+
+    pub(super) fn secret(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
+        let secret = plan.secret.clone()?;
+        match self.observed.secret {
+            ProvisionerSecretState::Loaded => None,
+            ProvisionerSecretState::NotLoaded => {
+                Some(decided(ClaimReason::LoadSecret, ClaimAction::LoadCredentials(secret)))
+            }
+            ProvisionerSecretState::Missing => Some(wait_for(
+                ClaimReason::SecretMissing,
+                ProvisionRefusal::SecretMissing { secret },
+            )),
+            ProvisionerSecretState::Unreadable => Some(wait_for(
+                ClaimReason::SecretForbidden,
+                ProvisionRefusal::SecretUnreadable { secret },
+            )),
+        }
+    }
+
+    /// The marker that must be on the claim before a call, or the look at the claim in its place.
+    fn mark(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
+        let observed = self.observed;
+        if observed.gone {
+            return None;
+        }
+        let is_uncertain = observed.creation.is_uncertain();
+        let is_marked = self.marker.is_own();
+        let needs_marker = match observed.policy.leak_protection {
+            _ if is_marked => !observed.marker_is_own,
+            // A claim in deletion takes no finalizer any more.
+            _ if !self.wanted => false,
+            LeakProtection::Always => true,
+            LeakProtection::WhenUncertain if is_uncertain => true,
+            LeakProtection::WhenUncertain if !observed.claim_is_live => {
+                return Some(decided(ClaimReason::Mark, ClaimAction::ReadClaim));
+            }
+            LeakProtection::WhenUncertain | LeakProtection::Never => false,
+        };
+        if !needs_marker {
+            return None;
+        }
+        let prefix = self.marked_prefix();
+        Some(match Marker::text(observed, prefix, plan) {
+            Ok(text) => decided(ClaimReason::Mark, ClaimAction::Mark(patch::mark(observed.claim, &text))),
+            Err(refusal) => decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
+        })
+    }
+
+    fn marked_prefix(&self) -> &str {
+        let recorded = marker::prefix(self.marker, self.observed.policy);
+        recorded.unwrap_or(&self.observed.policy.volume_name_prefix)
+    }
+}

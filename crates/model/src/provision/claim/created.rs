@@ -1,0 +1,86 @@
+//! A volume that is there, and that no PersistentVolume of the claim is known to name.
+
+use super::{Subject, decided, wait, wait_for};
+use crate::objects::ReclaimPolicy;
+use crate::provision::action::{ClaimAction, ClaimDecision, ClaimReason};
+use crate::provision::observed::{RolePhase, Seen};
+use crate::provision::persistent_volume::persistent_volume;
+use crate::provision::refusal::ProvisionRefusal;
+use crate::provision::request::DeletePlan;
+use crate::provision::response::{NewVolume, UndoState};
+
+impl Subject<'_, '_> {
+    /// Rows 6 to 8: the volume is there, and no PersistentVolume of this claim is known.
+    pub(super) fn created(&self, volume: &NewVolume, name_taken: bool) -> ClaimDecision {
+        let save = |reason| {
+            let observed = self.observed;
+            let body = persistent_volume(observed.claim, volume, observed.driver, &observed.policy.identity, None);
+            decided(reason, ClaimAction::Save(body))
+        };
+        let is_faulty = volume.fault.is_some();
+        if self.wanted && !is_faulty {
+            return save(ClaimReason::SaveVolume);
+        }
+        if !self.wanted && volume.plan.volume.reclaim_policy != Some(ReclaimPolicy::Delete) {
+            // A person decides what becomes of it.
+            return if name_taken {
+                self.name_taken()
+            } else {
+                save(ClaimReason::KeepVolume)
+            };
+        }
+        if let Some(owner) = &volume.owner {
+            return self.shared(volume, owner);
+        }
+        match self.observed.handle_owner {
+            Seen::Unknown => return wait(ClaimReason::Syncing),
+            Seen::Here(owner) => return self.shared(volume, owner),
+            Seen::Gone => {}
+        }
+        if !self.observed.saved_is_live {
+            // A PersistentVolume whose answer was lost may be there, and in use.
+            return decided(ClaimReason::UndoVolume, ClaimAction::ReadVolume(self.name.into()));
+        }
+        let held = self.observed.policy.hold_deletions;
+        if !self.wanted && (volume.undo == UndoState::Failed || held) && !name_taken {
+            // So that the deletion of PersistentVolumes has a record of it.
+            return save(ClaimReason::UndoVolume);
+        }
+        if held {
+            let handle = crate::decide::cut(&volume.handle, 256).into();
+            return wait_for(ClaimReason::Held, ProvisionRefusal::DeletionHeld { handle });
+        }
+        self.undo(volume)
+    }
+
+    pub(super) fn undo(&self, volume: &NewVolume) -> ClaimDecision {
+        if self.observed.role == RolePhase::Stopping {
+            return wait(ClaimReason::Draining);
+        }
+        if let Some(decision) = self.secret(&volume.plan) {
+            return decision;
+        }
+        let plan = DeletePlan {
+            handle: volume.handle.clone(),
+            secret: volume.plan.secret.clone(),
+        };
+        decided(ClaimReason::UndoVolume, ClaimAction::Undo(plan))
+    }
+
+    fn name_taken(&self) -> ClaimDecision {
+        let volume = self.name.into();
+        wait_for(ClaimReason::NameTaken, ProvisionRefusal::NameTaken { volume })
+    }
+
+    /// Row 8a: it is somebody's volume. Nothing is deleted.
+    fn shared(&self, volume: &NewVolume, owner: &str) -> ClaimDecision {
+        if !self.wanted {
+            return self.without_marker(ClaimReason::HandleShared);
+        }
+        let cause = ProvisionRefusal::HandleShared {
+            handle: crate::decide::cut(&volume.handle, 256).into(),
+            owner: owner.into(),
+        };
+        wait_for(ClaimReason::HandleShared, cause)
+    }
+}

@@ -1,0 +1,68 @@
+//! What the status codes of CreateVolume and DeleteVolume mean.
+//!
+//! The rules of attaching do not hold here: RESOURCE_EXHAUSTED and ALREADY_EXISTS mean other things, so that there is no common table.
+
+use super::creation::Deletion;
+use super::observed::OrphanVolumePolicy;
+use crate::decide::grpc_code;
+
+/// `INVALID_ARGUMENT` of gRPC.
+const INVALID_ARGUMENT: i32 = 3;
+/// `UNKNOWN` of gRPC.
+const UNKNOWN: i32 = 2;
+/// `ALREADY_EXISTS` of gRPC.
+const ALREADY_EXISTS: i32 = 6;
+/// `INTERNAL` of gRPC.
+const INTERNAL: i32 = 13;
+/// The greatest status code of gRPC.
+const LAST_CODE: i32 = 16;
+
+/// What an error that CreateVolume was answered with means (CSI spec, "CreateVolume Errors").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateErrorClass {
+    /// The driver may still work on it, or may have done it.
+    Uncertain,
+    /// There is no room: another node may have some, else it is retried.
+    Exhausted,
+    /// It cannot succeed with these arguments.
+    Infeasible,
+    /// A volume of this name with other arguments exists. It says nothing of an earlier call whose outcome is not known.
+    NameInUse,
+    /// There is no volume, unless an earlier call may have made one: some drivers answer so while they work on it.
+    Doubtful,
+    /// There is no volume.
+    Final,
+}
+
+/// The class of an error of CreateVolume; `None` is an answer without a status: the transport failed, or the answer was unreadable.
+pub const fn create_error(code: Option<i32>) -> CreateErrorClass {
+    match code {
+        None
+        | Some(grpc_code::CANCELLED | grpc_code::DEADLINE_EXCEEDED | grpc_code::UNAVAILABLE | grpc_code::ABORTED) => {
+            CreateErrorClass::Uncertain
+        }
+        Some(grpc_code::RESOURCE_EXHAUSTED) => CreateErrorClass::Exhausted,
+        Some(INVALID_ARGUMENT) => CreateErrorClass::Infeasible,
+        Some(ALREADY_EXISTS) => CreateErrorClass::NameInUse,
+        Some(INTERNAL | UNKNOWN) => CreateErrorClass::Doubtful,
+        // OK is no error, and what is beyond the codes of gRPC says nothing.
+        Some(code) if code <= grpc_code::OK || code > LAST_CODE => CreateErrorClass::Uncertain,
+        Some(_) => CreateErrorClass::Final,
+    }
+}
+
+/// What an answer to DeleteVolume says (CSI spec, "DeleteVolume Errors"); `None` is an answer without a status.
+pub const fn delete_answer(code: Option<i32>, orphans: OrphanVolumePolicy) -> Deletion {
+    match (code, orphans) {
+        (Some(grpc_code::OK), _) | (Some(grpc_code::NOT_FOUND), OrphanVolumePolicy::TreatNotFoundAsDeleted) => {
+            Deletion::Deleted
+        }
+        (
+            None
+            | Some(grpc_code::CANCELLED | grpc_code::DEADLINE_EXCEEDED | grpc_code::UNAVAILABLE | grpc_code::ABORTED),
+            _,
+        ) => Deletion::Uncertain,
+        (Some(code), _) if code < grpc_code::OK || code > LAST_CODE => Deletion::Uncertain,
+        (Some(_), _) => Deletion::NotDeleted,
+    }
+}

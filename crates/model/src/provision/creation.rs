@@ -1,0 +1,109 @@
+//! What is known of the volume of a claim, and of the deletion of a volume.
+
+use std::sync::Arc;
+
+use super::persistent_volume::is_of_claim;
+use super::request::CreatePlan;
+use super::response::NewVolume;
+use crate::objects::{Claim, Volume};
+
+/// What is known of the volume of one claim. Only the answer of a call changes it, or a person's release.
+///
+/// It is read from the object at each start ([`Creation::of_marker`]). `Refused` and `Created` live in memory only: CreateVolume is
+/// idempotent by name (CSI spec, "CreateVolume"), so that a repeated call finds out what was forgotten.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Creation {
+    /// No call was made.
+    Never,
+    /// The last call was answered with an error that says: there is no volume. Or the volume was deleted with OK.
+    Refused,
+    /// A call may have created it, and nobody knows.
+    Uncertain(UncertainCall),
+    /// It is there, and no PersistentVolume is known to name it.
+    Created(Box<NewVolume>),
+}
+
+/// A call of which nobody knows whether it created a volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UncertainCall {
+    /// What it was called with; none when a process that has ended made it. Then the marker says what matters.
+    pub plan: Option<Arc<CreatePlan>>,
+    /// Whether the last answer was INTERNAL or UNKNOWN: only the second such answer in a row is final.
+    pub doubtful: bool,
+}
+
+impl Creation {
+    /// What is known at the start, from whether the claim carries a marker of the driver.
+    pub fn of_marker(has_marker: bool) -> Self {
+        if has_marker {
+            Self::Uncertain(UncertainCall::default())
+        } else {
+            Self::Never
+        }
+    }
+
+    /// What is known after a look at the PersistentVolumes, to be asked before each decision.
+    ///
+    /// A PersistentVolume of the claim that names the volume takes it over: from then on its deletion is that of the PersistentVolume.
+    /// Should that be gone one day while the claim is there and carries the marker, only a call says what there is. `owner` is another
+    /// PersistentVolume of the driver with the handle of the volume: it was somebody's, and is never deleted here, also after that
+    /// PersistentVolume is gone.
+    #[must_use]
+    pub fn revised(self, claim: &Claim, gone: bool, saved: Option<&Volume>, owner: Option<&str>) -> Self {
+        let saved = saved.filter(|saved| is_of_claim(saved, claim));
+        let has_handle = |volume: &NewVolume| {
+            saved.is_some_and(|saved| saved.spec.csi().is_some_and(|source| source.handle == volume.handle))
+        };
+        // The copy of a claim that is gone says nothing: the answer to taking its marker off may be lost.
+        let is_marked = claim.marker_at.is_some() && !gone;
+        match self {
+            Self::Uncertain(_) if saved.is_some() && !is_marked => Self::Never,
+            Self::Created(volume) if has_handle(&volume) && !is_marked => Self::Never,
+            Self::Created(volume) if has_handle(&volume) => Self::Uncertain(UncertainCall {
+                plan: Some(volume.plan),
+                doubtful: false,
+            }),
+            Self::Created(mut volume) => {
+                volume.owner = volume.owner.or_else(|| owner.map(Box::from));
+                Self::Created(volume)
+            }
+            known => known,
+        }
+    }
+
+    /// Whether a call may have created a volume, and nobody knows.
+    pub const fn is_uncertain(&self) -> bool {
+        matches!(self, Self::Uncertain(_))
+    }
+
+    /// The plan of an uncertain call of this process.
+    pub(super) fn uncertain_plan(&self) -> Option<&Arc<CreatePlan>> {
+        match self {
+            Self::Uncertain(call) => call.plan.as_ref(),
+            Self::Never | Self::Refused | Self::Created(_) => None,
+        }
+    }
+
+    /// Stable name, for spans.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Refused => "refused",
+            Self::Uncertain(_) => "uncertain",
+            Self::Created(_) => "created",
+        }
+    }
+}
+
+/// What is known of the deletion of the volume of a PersistentVolume. It lives in memory only: DeleteVolume of a volume that is not
+/// there is answered with OK (CSI spec, "DeleteVolume").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Deletion {
+    /// No call was made, or the last one was answered with an error that says: nothing is deleted.
+    #[default]
+    NotDeleted,
+    /// A call may have deleted it, and nobody knows.
+    Uncertain,
+    /// The driver answered OK, or what the settings take for it.
+    Deleted,
+}

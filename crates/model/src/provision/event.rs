@@ -1,0 +1,138 @@
+//! The Events about PersistentVolumeClaims and PersistentVolumes: reasons and notes. Reasons are part of the interface, and those of
+//! external-provisioner keep their names and the beginning of their texts.
+
+use std::time::Duration;
+
+use super::action::ClaimReason;
+use crate::api::EventType;
+use crate::decide::{cut, plain};
+
+/// The API server's limit on the note of an Event, in bytes.
+pub const MAX_NOTE: usize = 1024;
+
+named! {
+    /// Why an Event was written (`Event.reason`).
+    pub enum ProvisionEventReason {
+        /// The first attempt has not ended after a second.
+        Provisioning,
+        /// The volume is there, and its PersistentVolume is saved.
+        ProvisioningSucceeded,
+        /// An attempt failed; there is no volume.
+        ProvisioningFailed,
+        /// A call ended without saying whether there is a volume.
+        ProvisioningUncertain,
+        /// The selected node was taken off.
+        ProvisioningRescheduled,
+        /// The claim is being deleted while it is not known whether there is a volume.
+        ProvisioningCancelled,
+        /// A PersistentVolume of the name is another claim's.
+        ProvisioningNameTaken,
+        /// A person let the claim go.
+        ProvisioningReleased,
+        /// A person asked for that, and it was refused.
+        ProvisioningReleaseRefused,
+        /// DeleteVolume was not answered with OK.
+        VolumeFailedDelete,
+        /// The deletion waits.
+        VolumeDelete,
+        /// The volume is deleted.
+        VolumeDeleted,
+        /// A PersistentVolume is Released, and its claim is there.
+        ReleasedWhileBound,
+        /// A volume may be left in the storage system.
+        VolumePossiblyLeaked,
+    }
+}
+
+impl ProvisionEventReason {
+    /// `Event.type` of an Event with this reason.
+    pub const fn level(self) -> EventType {
+        match self {
+            Self::Provisioning
+            | Self::ProvisioningSucceeded
+            | Self::ProvisioningRescheduled
+            | Self::ProvisioningCancelled
+            | Self::VolumeDelete
+            | Self::VolumeDeleted => EventType::Normal,
+            _ => EventType::Warning,
+        }
+    }
+
+    /// The reason of the Event about a claim that waits or is refused.
+    pub const fn of_claim(reason: ClaimReason) -> Self {
+        match reason {
+            ClaimReason::NameTaken => Self::ProvisioningNameTaken,
+            ClaimReason::TwoVolumes => Self::VolumePossiblyLeaked,
+            ClaimReason::NodeGone => Self::ProvisioningRescheduled,
+            ClaimReason::FindOut => Self::ProvisioningCancelled,
+            ClaimReason::Populator => Self::Provisioning,
+            _ => Self::ProvisioningFailed,
+        }
+    }
+}
+
+/// What is said of a claim that a volume populator provisions.
+pub const POPULATOR_NOTE: &str = "Assuming an external populator will provision the volume";
+
+/// A note within the limit of the API server, on one line.
+pub fn note(text: &str) -> String {
+    plain(cut(text, MAX_NOTE)).into_owned()
+}
+
+/// That an attempt has begun.
+pub fn provisioning(namespace: &str, name: &str) -> String {
+    note(&format!(
+        "External provisioner is provisioning volume for claim \"{namespace}/{name}\""
+    ))
+}
+
+/// That the volume is there.
+pub fn succeeded(volume: &str, elapsed: Duration, attempts: u32) -> String {
+    note(&format!(
+        "Successfully provisioned volume {volume} in {:.1} s, attempts: {attempts}",
+        elapsed.as_secs_f64()
+    ))
+}
+
+/// That an attempt failed.
+pub fn failed(error: &str, is_infeasible: bool, attempt: u32, retry_after: Duration) -> String {
+    let lead = if is_infeasible {
+        "Volume provisioning failed with infeasible error. Retries will be delayed. "
+    } else {
+        ""
+    };
+    let next = format!(" (attempt {attempt}, next retry in {} s)", whole_seconds(retry_after));
+    before(lead, error, &next)
+}
+
+/// That an attempt waits for something, whose change ends the wait.
+pub fn waits(cause: &str, attempt: u32, retry_after: Duration) -> String {
+    let seconds = whole_seconds(retry_after);
+    let next = format!(" (attempt {attempt}, next retry in {seconds} s, or when what it waits for changes)");
+    before("", cause, &next)
+}
+
+/// The error is kept as it is, and what is said of the next attempt comes after it, however long the error is.
+fn before(lead: &str, error: &str, next: &str) -> String {
+    let room = MAX_NOTE.saturating_sub(lead.len() + next.len());
+    note(&format!("{lead}{}{next}", cut(error, room)))
+}
+
+/// Rounded up: 0 would say that it is retried at once.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
+/// That a PersistentVolume waits for its detach.
+pub fn still_attached(volume: &str, node: &str) -> String {
+    note(&format!(
+        "persistentvolume {volume} is still attached to node {node}, waiting for detach"
+    ))
+}
+
+/// That a volume may be left in the storage system, and how it is found there.
+pub fn possibly_leaked(volume: &str, cause: &str) -> String {
+    note(&format!(
+        "volume {volume} may be left in the storage system: {cause}; look for it there and delete it"
+    ))
+}

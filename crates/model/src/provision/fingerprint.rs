@@ -1,0 +1,84 @@
+//! A hash of what a decision reads: it differs after a change that may help, and not after an echo of our own writes.
+//!
+//! The marker, our finalizers and our answers to requests are therefore not part of it, nor is the version of an object.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::observed::{ObservedClaim, ObservedVolume, Seen};
+use super::request::class_hash;
+use crate::objects::StorageClass;
+
+/// Fingerprint of everything that decides about a claim.
+pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let claim = observed.claim;
+    claim.uid.hash(&mut hasher);
+    claim.deleting.is_some().hash(&mut hasher);
+    claim.volume_name.hash(&mut hasher);
+    claim.phase.hash(&mut hasher);
+    claim.provisioner.hash(&mut hasher);
+    claim.migrated_to.hash(&mut hasher);
+    claim.class.hash(&mut hasher);
+    claim.selected_node.hash(&mut hasher);
+    claim.retry_now.hash(&mut hasher);
+    claim.release.hash(&mut hasher);
+    // Templates of the class may read any of them.
+    claim.annotations.hash(&mut hasher);
+    claim.annotations_left_out.hash(&mut hasher);
+    observed.gone.hash(&mut hasher);
+    hash_class(observed.class, &mut hasher);
+    std::mem::discriminant(&observed.saved).hash(&mut hasher);
+    if let Seen::Here(volume) = observed.saved {
+        volume.uid.hash(&mut hasher);
+        volume.deleting.hash(&mut hasher);
+    }
+    hash_seen(observed.handle_owner, &mut hasher);
+    if observed.driver.capabilities.accessibility_constraints {
+        hash_seen(observed.node.labels, &mut hasher);
+        hash_seen(observed.node.keys, &mut hasher);
+        // Where no node is selected, any node may bring what is missing.
+        if claim.selected_node.is_none() {
+            for node in &observed.topology.nodes {
+                node.keys.hash(&mut hasher);
+                node.labels.hash(&mut hasher);
+            }
+        }
+    }
+    observed.driver.capabilities.create_delete_volume.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Fingerprint of everything that decides about a PersistentVolume.
+pub fn volume_fingerprint(observed: &ObservedVolume<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let (volume, lifecycle) = (observed.volume, observed.lifecycle);
+    volume.uid.hash(&mut hasher);
+    volume.deleting.hash(&mut hasher);
+    volume.claim.as_ref().map(|claim| &claim.uid).hash(&mut hasher);
+    lifecycle.phase.hash(&mut hasher);
+    lifecycle.reclaim_policy.hash(&mut hasher);
+    lifecycle.reclaim_requested.hash(&mut hasher);
+    lifecycle.retry_now.hash(&mut hasher);
+    lifecycle.deletion_secret.hash(&mut hasher);
+    hash_class(observed.class, &mut hasher);
+    hash_seen(observed.sharer, &mut hasher);
+    hash_seen(observed.attached_to, &mut hasher);
+    observed.policy.hold_deletions.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn hash_seen<T: Hash>(seen: Seen<T>, hasher: &mut DefaultHasher) {
+    std::mem::discriminant(&seen).hash(hasher);
+    if let Seen::Here(object) = seen {
+        object.hash(hasher);
+    }
+}
+
+fn hash_class(class: Seen<&StorageClass>, hasher: &mut DefaultHasher) {
+    std::mem::discriminant(&class).hash(hasher);
+    if let Seen::Here(class) = class {
+        class.uid.hash(hasher);
+        class_hash(class).hash(hasher);
+        class.allowed_topologies.hash(hasher);
+    }
+}

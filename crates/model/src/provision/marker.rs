@@ -1,0 +1,179 @@
+//! The marker on a PersistentVolumeClaim: a volume may have been created for it that no PersistentVolume names yet.
+//!
+//! It is a finalizer, so that the claim, and with it the arguments of the call, stays until that is known; and an annotation with what the
+//! claim itself does not say of the arguments. Users of a namespace may write both. So the annotation names no volume and no size, the name
+//! of the volume is made from the UID of the claim, and what it says of topology is checked.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::observed::{ObservedClaim, ProvisionPolicy};
+use super::refusal::ProvisionRefusal;
+use super::request::CreatePlan;
+use super::topology::{Segment, TopologyFacts, allowed_terms};
+use crate::objects::{Claim, MAX_ANNOTATION_VALUE, StorageClass};
+
+/// What the annotation `attacher.csi.dev/provisioning` holds as JSON; at most [`MAX_ANNOTATION_VALUE`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Marker {
+    /// Name of the driver that is called.
+    pub driver: Box<str>,
+    /// `metadata.uid` of the claim: a copy of its manifest records nothing.
+    pub uid: Box<str>,
+    /// What the name of the volume begins with.
+    pub prefix: Box<str>,
+    /// `metadata.uid` of the class.
+    #[serde(rename = "classUID", default)]
+    pub class_uid: Box<str>,
+    /// Hash of what the driver is told of the class: the same class that was created again is recognised by it.
+    #[serde(default)]
+    pub class_hash: Box<str>,
+    /// Name of the selected node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Box<str>>,
+    /// Topology of the selected node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment: Option<Segment>,
+    /// First preferred term of the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<Segment>,
+    /// Hash of the requisite terms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requisite: Option<Box<str>>,
+    /// When it was written.
+    pub since: Timestamp,
+    /// Which process wrote it: a marker of a process that has ended is written anew before the first call of the next one. So a late
+    /// write of the former one, which takes its own marker off, is refused.
+    #[serde(default)]
+    pub writer: Box<str>,
+}
+
+/// What a claim carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MarkerState {
+    /// No finalizer of ours. An annotation alone is no marker.
+    Absent,
+    /// A marker of this driver; none where its annotation is missing, cannot be read, or is of another claim.
+    Own(Option<Box<Marker>>),
+    /// A marker of this other driver.
+    OfAnotherDriver(Box<str>),
+}
+
+#[derive(Deserialize)]
+struct DriverOnly {
+    driver: Box<str>,
+}
+
+impl MarkerState {
+    /// Reads the marker of a claim for a driver.
+    pub fn of(claim: &Claim, driver: &str) -> Self {
+        if claim.marker_at.is_none() {
+            return Self::Absent;
+        }
+        let text = claim.marker.as_deref().unwrap_or_default();
+        if let Ok(DriverOnly { driver: named }) = serde_json::from_str(text)
+            && *named != *driver
+        {
+            return Self::OfAnotherDriver(named);
+        }
+        let marker = serde_json::from_str::<Marker>(text).ok();
+        Self::Own(marker.filter(|marker| marker.uid == claim.uid).map(Box::new))
+    }
+
+    /// Whether it is one of this driver, be it without an annotation that can be read.
+    pub const fn is_own(&self) -> bool {
+        matches!(self, Self::Own(_))
+    }
+
+    /// Whether its annotation says that it is of this driver.
+    pub const fn is_recorded(&self) -> bool {
+        matches!(self, Self::Own(Some(_)))
+    }
+
+    /// What it records.
+    pub fn recorded(&self) -> Option<&Marker> {
+        match self {
+            Self::Own(marker) => marker.as_deref(),
+            Self::Absent | Self::OfAnotherDriver(_) => None,
+        }
+    }
+}
+
+/// What of a marker counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordedArguments<'a> {
+    /// Topology of the node that was selected.
+    pub segment: Option<&'a Segment>,
+    /// First preferred term.
+    pub first: Option<&'a Segment>,
+    /// Whether something that it says was ignored: it is told.
+    pub ignored: bool,
+}
+
+impl Marker {
+    /// What counts of the topology that it records: only topologies of keys that the driver registered, within what the class allows.
+    pub fn arguments(&self, class: &StorageClass, facts: &TopologyFacts) -> RecordedArguments<'_> {
+        let Ok(allowed) = allowed_terms(class) else {
+            // Nothing can be checked, and nothing is called: the plan is refused for the same reason.
+            return RecordedArguments {
+                ignored: true,
+                ..RecordedArguments::default()
+            };
+        };
+        // A term of allowedTopologies may have fewer keys than the topology of a node.
+        let is_allowed =
+            |segment: &Segment| allowed.is_empty() || allowed.iter().any(|term| term.is_subset_of(segment));
+        let is_trusted = |segment: &&Segment| {
+            !segment.is_empty() && segment.iter().all(|(key, _)| facts.has_key(key)) && is_allowed(segment)
+        };
+        let segment = self.segment.as_ref().filter(is_trusted);
+        let first = self.first.as_ref().filter(is_trusted);
+        RecordedArguments {
+            ignored: segment.is_some() != self.segment.is_some() || first.is_some() != self.first.is_some(),
+            segment,
+            first,
+        }
+    }
+
+    /// Whether the driver would be told the same of this class as of the one that it was begun with.
+    pub fn is_of_class(&self, class: &StorageClass) -> bool {
+        self.class_uid == class.uid || *self.class_hash == *super::request::class_hash(class)
+    }
+
+    /// The annotation for a call with these arguments.
+    pub(super) fn text(
+        observed: &ObservedClaim<'_>,
+        prefix: &str,
+        plan: &CreatePlan,
+    ) -> Result<String, ProvisionRefusal> {
+        let requirement = plan.accessibility.as_ref();
+        let terms = requirement.map(|requirement| &requirement.requisite);
+        let marker = Self {
+            driver: Box::from(&*observed.driver.name),
+            uid: observed.claim.uid.clone(),
+            prefix: prefix.into(),
+            class_uid: plan.volume.class_uid.clone(),
+            class_hash: plan.volume.class_hash.clone(),
+            node: plan.node.as_deref().map(Box::from),
+            segment: plan.segment.clone(),
+            first: requirement.and_then(|requirement| requirement.first()).cloned(),
+            requisite: terms.map(|terms| super::request::terms_hash(terms)),
+            since: observed.now,
+            writer: Box::from(&*observed.policy.identity),
+        };
+        let text = serde_json::to_string(&marker).unwrap_or_default();
+        if text.len() > MAX_ANNOTATION_VALUE {
+            return Err(ProvisionRefusal::MarkerTooLarge(text.len()));
+        }
+        Ok(text)
+    }
+}
+
+/// The prefix that counts for the name of the volume of a claim: the recorded one, if it may be one, else that of the settings.
+pub(super) fn prefix<'a>(state: &'a MarkerState, policy: &'a ProvisionPolicy) -> Option<&'a str> {
+    state
+        .recorded()
+        .map(|marker| &*marker.prefix)
+        .filter(|prefix| super::volume_name::is_prefix(prefix) && policy.volume_name_uuid_length.is_none())
+}

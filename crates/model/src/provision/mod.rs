@@ -1,0 +1,84 @@
+//! The decision core of the provisioner: what to do next about one PersistentVolumeClaim or PersistentVolume, and why. A sibling of
+//! [`decide`](crate::decide), which knows nothing of claims.
+//!
+//! It is pure: no async, no client, no clock. [`claim`] and [`volume`] take what was observed and return one action with its reason; the
+//! effect layer performs it, puts the object that the API server returned into the cache, and asks again, until there is nothing to do.
+//! [`created`], [`undone`] and [`delete_answer`] turn the answers of a driver into what is known then. What must survive a crash is the
+//! marker on the claim alone.
+//!
+//! Invariants, each held by a property in `tests/properties.rs`:
+//! * CreateVolume is asked for only for a claim that carries a marker of this process (`leakProtection: Always`), under a name made from the
+//!   UID of the claim.
+//! * A marker leaves a claim only when its PersistentVolume is saved, no call was made, the last answer was final, the volume was deleted
+//!   with OK, or a person let it go.
+//! * DeleteVolume is asked for the handle of a PersistentVolume only when that is Released with policy Delete and was read live, no
+//!   VolumeAttachment names it, no other PersistentVolume has the handle, and its claim is not there. The one other handle is that of a
+//!   volume which CreateVolume answered in this process, nobody wants, and no PersistentVolume names.
+//! * While it is not known whether a call created a volume, each call has the same name, and the selected node stays.
+//! * What is not known ([`Seen::Unknown`]) leads to no call and no write.
+//! * Finalizers and annotations of others survive every patch.
+//!
+//! Places that are left for later slices: data sources and VolumeAttributesClasses (`request::check_claim`, [`AnsweredVolume::has_source`],
+//! [`VolumeFault::SourceMissing`]), translated classes and volumes of in-tree plug-ins ([`ProvisionerFacts::in_tree`]), capacity.
+
+mod action;
+pub mod attempt;
+mod claim;
+mod classify;
+mod creation;
+pub mod event;
+mod fingerprint;
+mod marker;
+mod observed;
+mod ownership;
+mod parameters;
+pub mod patch;
+mod persistent_volume;
+mod quantity;
+mod refusal;
+mod release_request;
+mod request;
+mod response;
+mod secrets;
+mod settle;
+mod stable_hash;
+pub mod topology;
+mod volume;
+mod volume_name;
+
+pub use action::{ClaimAction, ClaimDecision, ClaimReason, ProvisionedVolumeAction, VolumeDecision, VolumeReason};
+pub use classify::{CreateErrorClass, create_error, delete_answer};
+pub use creation::{Creation, Deletion, UncertainCall};
+pub use fingerprint::{claim_fingerprint, volume_fingerprint};
+pub use marker::{Marker, MarkerState, RecordedArguments};
+pub use observed::{
+    LeakProtection, ObservedClaim, ObservedVolume, OrphanVolumePolicy, OwningClaim, ProvisionPolicy,
+    ProvisionerCapabilities, ProvisionerFacts, ProvisionerSecretState, ProvisionerSecrets, RolePhase, Seen, Waited,
+};
+pub use ownership::{is_own_claim, is_own_class, is_own_volume, needs_claim_work, needs_volume_work};
+pub use parameters::{ClassParameters, MAX_PARAMETERS};
+pub use patch::ClaimWrite;
+pub use persistent_volume::{SavedComparison, compare_saved, node_affinity, persistent_volume};
+pub use quantity::{format_bytes, parse_bytes};
+pub use refusal::ProvisionRefusal;
+pub use release_request::ClaimReleaseRefusal;
+pub use request::{
+    ClaimAccessType, CreatePlan, DeletePlan, VolumeCapability, VolumeSecrets, VolumeTemplate, class_hash,
+};
+pub use response::{AnsweredVolume, InvalidAnswer, MAX_ANSWERED_TERMS, MAX_HANDLE, NewVolume, UndoState, VolumeFault};
+pub use secrets::{SecretFamily, SecretTemplates, TemplateContext};
+pub use settle::{CreateOutcome, SettledCreate, call_failure, created, undone};
+pub use volume_name::{MAX_PREFIX, MAX_VOLUME_NAME, is_prefix, volume_name};
+
+#[cfg(test)]
+mod tests;
+
+/// The next step for a PersistentVolumeClaim.
+pub fn claim(observed: &ObservedClaim<'_>) -> ClaimDecision {
+    claim::decide(observed)
+}
+
+/// The next step for a PersistentVolume.
+pub fn volume(observed: &ObservedVolume<'_>) -> VolumeDecision {
+    volume::decide(observed)
+}

@@ -1,0 +1,56 @@
+//! Whose a PersistentVolumeClaim or a PersistentVolume is, and which of them need work at all.
+
+use super::marker::MarkerState;
+use super::observed::ProvisionerFacts;
+use crate::objects::{Claim, ReclaimPolicy, Volume, VolumeLifecycle, VolumePhase};
+
+/// Whether a claim is to be provisioned by a driver: its annotation names the driver, or the in-tree plug-in that the driver took over
+/// together with the driver.
+pub fn is_own_claim(claim: &Claim, driver: &ProvisionerFacts) -> bool {
+    let name = &*driver.name;
+    let provisioner = claim.provisioner.as_deref();
+    let by_in_tree = driver.in_tree.is_some() && provisioner == driver.in_tree.as_deref();
+    provisioner == Some(name) || (by_in_tree && claim.migrated_to.as_deref() == Some(name))
+}
+
+/// Whether a class is one of a driver.
+pub fn is_own_class(provisioner: &str, driver: &ProvisionerFacts) -> bool {
+    *provisioner == *driver.name || driver.in_tree.as_deref() == Some(provisioner)
+}
+
+/// Whether the volume of a PersistentVolume is deleted by a driver.
+///
+/// The annotation `pv.kubernetes.io/provisioned-by` says it. Without it a CSI volume is its driver's: one that a person made, and gave the
+/// policy Delete.
+pub fn is_own_volume(volume: &Volume, lifecycle: &VolumeLifecycle, driver: &ProvisionerFacts) -> bool {
+    let is_migrated = lifecycle.migrated_to.as_deref() == Some(&*driver.name);
+    if let Some(provisioner) = lifecycle.provisioned_by.as_deref() {
+        return is_migrated || is_own_class(provisioner, driver);
+    }
+    let is_of_driver = volume.spec.csi().is_some_and(|source| source.driver == driver.name);
+    is_migrated || (is_of_driver && volume.in_tree.is_none())
+}
+
+/// Whether a claim may need work, as it alone says. A start with 50,000 bound claims queues none of them.
+pub fn needs_claim_work(claim: &Claim, driver: &ProvisionerFacts) -> bool {
+    if claim.marker_at.is_some() {
+        let marker = MarkerState::of(claim, &driver.name);
+        return marker.is_recorded() || (marker.is_own() && is_own_claim(claim, driver));
+    }
+    claim.volume_name.is_none() && claim.deleting.is_none() && is_own_claim(claim, driver)
+}
+
+/// Whether a PersistentVolume may need work, as it alone says.
+pub fn needs_volume_work(volume: &Volume, lifecycle: &VolumeLifecycle, driver: &ProvisionerFacts) -> bool {
+    let has_finalizer = lifecycle.finalizer_at.is_some();
+    let may_need = match lifecycle.reclaim_policy {
+        Some(ReclaimPolicy::Delete) => match lifecycle.phase {
+            VolumePhase::Released | VolumePhase::Failed => !volume.deleting || has_finalizer,
+            VolumePhase::Bound => !volume.deleting && !has_finalizer,
+            VolumePhase::Pending | VolumePhase::Available => volume.deleting && has_finalizer,
+        },
+        Some(ReclaimPolicy::Retain | ReclaimPolicy::Recycle) => has_finalizer,
+        Some(ReclaimPolicy::Other) | None => false,
+    };
+    may_need && is_own_volume(volume, lifecycle, driver)
+}

@@ -1,0 +1,98 @@
+//! The parameters of a StorageClass: which are read here, and which go to the driver.
+//!
+//! Keys with the prefix `csi.storage.k8s.io/` are not sent to the driver, and one that is not known is an error. Deprecated keys mean the
+//! same as those that took their place, and are sent on, as external-provisioner does.
+
+use std::collections::BTreeMap;
+
+use super::refusal::ProvisionRefusal;
+use super::secrets::{SecretFamily, SecretTemplates};
+use crate::api::names::RESERVED_PARAMETER_PREFIX;
+use crate::objects::{StorageClass, StringMap};
+
+/// So many parameters of a class are accepted. The API server accepts 512; no driver has so many.
+pub const MAX_PARAMETERS: usize = 256;
+
+/// The key of the file system type, after the prefix and as the deprecated key.
+const FS_TYPE: &str = "fstype";
+
+/// What the parameters of a class say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassParameters<'a> {
+    /// File system type, if the class names one; may be empty.
+    pub fs_type: Option<&'a str>,
+    /// The templates of the Secrets, by family.
+    pub secrets: SecretTemplates<'a>,
+    /// What is sent to the driver.
+    pub sent: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> ClassParameters<'a> {
+    /// Reads the parameters of a class.
+    pub fn of(class: &'a StorageClass) -> Result<Self, ProvisionRefusal> {
+        if let Some(too_large) = &class.too_large {
+            return Err(ProvisionRefusal::ClassTooLarge {
+                class: class.name.clone(),
+                field: too_large.field,
+                bytes: too_large.bytes,
+            });
+        }
+        let count = class.parameters.iter().count();
+        if count > MAX_PARAMETERS {
+            return Err(ProvisionRefusal::TooManyParameters {
+                class: class.name.clone(),
+                count,
+            });
+        }
+        let sent = sent(class)?;
+        Ok(Self {
+            fs_type: fs_type(class)?,
+            secrets: SecretTemplates::of(class)?,
+            sent,
+        })
+    }
+
+    /// What is sent to the driver, with these entries more.
+    pub fn sent_with(&self, more: &[(&str, &str)]) -> StringMap {
+        let all = self
+            .sent
+            .iter()
+            .map(|(key, value)| (*key, *value))
+            .chain(more.iter().copied());
+        let all: BTreeMap<String, String> = all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        all.into()
+    }
+}
+
+fn sent(class: &StorageClass) -> Result<BTreeMap<&str, &str>, ProvisionRefusal> {
+    let mut sent = BTreeMap::new();
+    for (key, value) in class.parameters.iter() {
+        match key.strip_prefix(RESERVED_PARAMETER_PREFIX) {
+            None => {
+                sent.insert(key, value);
+            }
+            Some(name) if name == FS_TYPE || SecretFamily::is_key(key) => {}
+            Some(_) => {
+                return Err(ProvisionRefusal::UnknownReservedKey {
+                    class: class.name.clone(),
+                    key: key.into(),
+                });
+            }
+        }
+    }
+    Ok(sent)
+}
+
+/// The deprecated key counts whatever its case is.
+fn fs_type(class: &StorageClass) -> Result<Option<&str>, ProvisionRefusal> {
+    let is_fs_type =
+        |key: &str| key.eq_ignore_ascii_case(FS_TYPE) || key.strip_prefix(RESERVED_PARAMETER_PREFIX) == Some(FS_TYPE);
+    let mut named = class.parameters.iter().filter(|(key, _)| is_fs_type(key));
+    let first = named.next();
+    if named.next().is_some() {
+        return Err(ProvisionRefusal::FsTypeTwice {
+            class: class.name.clone(),
+        });
+    }
+    Ok(first.map(|(_, value)| value))
+}

@@ -1,0 +1,170 @@
+//! Patches of PersistentVolumeClaims and PersistentVolumes as values.
+//!
+//! All are JSON patches (RFC 6902) that test the UID and what they take away or add to, so that a write from a stale copy is refused (422).
+//! kube-controller-manager writes claims with PUT from its cache: a patch of ours between its read and its write costs it one conflict,
+//! and no field.
+
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+use crate::api::names::{
+    PROVISIONER_FINALIZER, PROVISIONING_MARKER, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+};
+use crate::decide::patch::{PatchType, Write, WriteTarget};
+use crate::objects::{Claim, ResourceVersion, Volume, VolumeLifecycle};
+
+const ANNOTATIONS: &str = "/metadata/annotations";
+const FINALIZERS: &str = "/metadata/finalizers";
+
+/// A JSON patch of a PersistentVolumeClaim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimWrite {
+    /// Namespace of the claim.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The patch.
+    pub body: Value,
+}
+
+/// Puts the marker on a claim, before the first call. The patch is at the same time the live look at the claim: it is refused where the
+/// claim is gone, was made again, is bound or is being deleted.
+///
+/// A marker that is there is written anew, on condition that nobody changed it: then a claim in deletion is fine.
+pub fn mark(claim: &Claim, marker: &str) -> ClaimWrite {
+    let mut operations = Vec::new();
+    if let Some(at) = claim.marker_at {
+        operations.push(test(&format!("{FINALIZERS}/{at}"), PROVISIONING_MARKER));
+        operations.push(test_annotation(claim, PROVISIONING_MARKER, claim.marker.as_deref()));
+    } else {
+        // Unbound, or named by a person for the volume that an uncertain call may have created.
+        operations.push(test("/spec/volumeName", claim.volume_name.as_deref()));
+        operations.push(test("/metadata/deletionTimestamp", Value::Null));
+        operations.extend(add_finalizer(claim));
+    }
+    if claim.has_annotations {
+        operations.push(json!({"op": "add", "path": annotation_path(PROVISIONING_MARKER), "value": marker}));
+    } else {
+        let all = Map::from_iter([(PROVISIONING_MARKER.to_owned(), marker.into())]);
+        operations.push(test(ANNOTATIONS, Value::Null));
+        operations.push(json!({"op": "add", "path": ANNOTATIONS, "value": all}));
+    }
+    on_claim(claim, operations)
+}
+
+/// Takes the marker off a claim; none when it is not there. On condition that it is the one that was read.
+pub fn unmark(claim: &Claim) -> Option<ClaimWrite> {
+    claim.marker_at?;
+    Some(on_claim(claim, remove_marker(claim)))
+}
+
+/// Takes the selected node off a claim, and the marker if there is one: kube-scheduler selects again. None when no node is selected.
+pub fn reschedule(claim: &Claim) -> Option<ClaimWrite> {
+    let node = claim.selected_node.as_deref()?;
+    let mut operations = remove_marker(claim);
+    operations.push(test(&annotation_path(SELECTED_NODE_ANNOTATION), node));
+    operations.push(json!({"op": "remove", "path": annotation_path(SELECTED_NODE_ANNOTATION)}));
+    Some(on_claim(claim, operations))
+}
+
+/// Takes the marker off because a person asked for it: on condition that the request still stands.
+pub fn let_go(claim: &Claim) -> Option<ClaimWrite> {
+    claim.marker_at?;
+    let mut operations = vec![requested(claim)?];
+    operations.extend(remove_marker(claim));
+    Some(on_claim(claim, operations))
+}
+
+/// Answers a request to let a claim go; none when there is no request.
+pub fn refuse_release(claim: &Claim, answer: &str) -> Option<ClaimWrite> {
+    let add = json!({"op": "add", "path": annotation_path(RELEASE_REFUSED_ANNOTATION), "value": answer});
+    Some(on_claim(claim, vec![requested(claim)?, add]))
+}
+
+/// Takes the finalizer of the provisioner off a PersistentVolume, and with it that of the attacher where it may go as well; none when
+/// the first is not there.
+pub fn release_volume(volume: &Volume, lifecycle: &VolumeLifecycle, attach_finalizer: Option<&str>) -> Option<Write> {
+    let own = (lifecycle.finalizer_at?, PROVISIONER_FINALIZER);
+    let attacher = attach_finalizer.and_then(|name| Some((volume.finalizers.position(name)?, name)));
+    let mut all: Vec<(usize, &str)> = attacher.into_iter().chain([own]).collect();
+    // The last one first, so that the positions of the others hold.
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    let tests = all.iter().map(|(at, name)| test(&format!("{FINALIZERS}/{at}"), *name));
+    let removals = all
+        .iter()
+        .map(|(at, _)| json!({"op": "remove", "path": format!("{FINALIZERS}/{at}")}));
+    let operations = std::iter::once(test("/metadata/uid", &*volume.uid))
+        .chain(tests)
+        .chain(removals);
+    Some(Write {
+        target: WriteTarget::Volume(volume.name.clone()),
+        form: PatchType::Json,
+        body: operations.collect(),
+    })
+}
+
+/// The operations, on condition that the claim is still the one with this UID; and unchanged, where its list of finalizers is not known
+/// as a whole.
+fn on_claim(claim: &Claim, operations: Vec<Value>) -> ClaimWrite {
+    let ResourceVersion(version) = claim.resource_version;
+    let unchanged = (claim.finalizers.left_out() > 0 && version > 0)
+        .then(|| test("/metadata/resourceVersion", version.to_string()));
+    let same = std::iter::once(test("/metadata/uid", &*claim.uid));
+    ClaimWrite {
+        namespace: claim.namespace.clone(),
+        name: claim.name.clone(),
+        body: same.chain(unchanged).chain(operations).collect(),
+    }
+}
+
+fn add_finalizer(claim: &Claim) -> Vec<Value> {
+    if claim.finalizers.is_empty() {
+        return vec![
+            test(FINALIZERS, Value::Null),
+            json!({"op": "add", "path": FINALIZERS, "value": [PROVISIONING_MARKER]}),
+        ];
+    }
+    let add = json!({"op": "add", "path": format!("{FINALIZERS}/-"), "value": PROVISIONING_MARKER});
+    if claim.finalizers.left_out() > 0 {
+        return vec![add];
+    }
+    let all: Vec<&str> = claim.finalizers.iter().collect();
+    vec![test(FINALIZERS, all), add]
+}
+
+fn remove_marker(claim: &Claim) -> Vec<Value> {
+    let mut operations = Vec::new();
+    if let Some(at) = claim.marker_at {
+        let path = format!("{FINALIZERS}/{at}");
+        operations.push(test(&path, PROVISIONING_MARKER));
+        operations.push(test_annotation(claim, PROVISIONING_MARKER, claim.marker.as_deref()));
+        operations.push(json!({"op": "remove", "path": path}));
+        if claim.marker.is_some() {
+            operations.push(json!({"op": "remove", "path": annotation_path(PROVISIONING_MARKER)}));
+        }
+    }
+    operations
+}
+
+/// That the annotation has this value. Of one that may have been left out nothing can be said.
+fn test_annotation(claim: &Claim, key: &str, value: Option<&str>) -> Value {
+    match value {
+        Some(value) => test(&annotation_path(key), value),
+        None if claim.annotations_left_out > 0 => test("/metadata/uid", &*claim.uid),
+        None => test(&annotation_path(key), Value::Null),
+    }
+}
+
+/// That the request on the claim is the one that was read.
+fn requested(claim: &Claim) -> Option<Value> {
+    Some(test(&annotation_path(RELEASE_ANNOTATION), claim.release.as_deref()?))
+}
+
+fn test(path: &str, value: impl Into<Value>) -> Value {
+    json!({"op": "test", "path": path, "value": value.into()})
+}
+
+fn annotation_path(key: &str) -> String {
+    format!("{ANNOTATIONS}/{}", key.replace('~', "~0").replace('/', "~1"))
+}

@@ -1,0 +1,173 @@
+//! The PersistentVolume that is written for a new volume, field by field as external-provisioner writes it.
+
+use serde_json::{Map, Value, json};
+
+use super::observed::ProvisionerFacts;
+use super::quantity::format_bytes;
+use super::response::NewVolume;
+use super::topology::Segment;
+use crate::api::names::{
+    DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, MODIFY_SECRET_NAME_ANNOTATION,
+    MODIFY_SECRET_NAMESPACE_ANNOTATION, PROVISIONED_BY_ANNOTATION, PROVISIONER_FINALIZER,
+    PROVISIONER_IDENTITY_ATTRIBUTE, TRACEPARENT_ANNOTATION,
+};
+use crate::objects::{Claim, ReclaimPolicy, ResourceVersion, SecretReference, Volume, VolumeMode};
+
+/// The PersistentVolume of a new volume, for a POST. `identity` says which process created it, `traceparent` in which trace.
+pub fn persistent_volume(
+    claim: &Claim,
+    volume: &NewVolume,
+    driver: &ProvisionerFacts,
+    identity: &str,
+    traceparent: Option<&str>,
+) -> Value {
+    let template = &volume.plan.volume;
+    let mut metadata = json!({"name": &*volume.plan.name, "annotations": annotations(volume, traceparent)});
+    if template.reclaim_policy == Some(ReclaimPolicy::Delete) {
+        // The sidecar sets it always, and takes it off again for another policy: one write more.
+        metadata["finalizers"] = json!([PROVISIONER_FINALIZER]);
+    }
+    let modes: Vec<&str> = template.access_modes.iter().map(|mode| mode.as_str()).collect();
+    let mut spec = json!({
+        "capacity": {"storage": format_bytes(volume.capacity_bytes)},
+        "accessModes": modes,
+        "storageClassName": &*template.class,
+        "claimRef": claim_reference(claim),
+        "csi": csi_source(volume, driver, identity),
+    });
+    if !template.mount_options.is_empty() {
+        spec["mountOptions"] = template.mount_options.iter().map(|option| &**option).collect();
+    }
+    if let Some(mode) = template.volume_mode {
+        let is_block = mode == VolumeMode::Block;
+        spec["volumeMode"] = if is_block { "Block" } else { "Filesystem" }.into();
+    }
+    if let Some(policy) = template.reclaim_policy.filter(|policy| !policy.as_str().is_empty()) {
+        spec["persistentVolumeReclaimPolicy"] = policy.as_str().into();
+    }
+    if let Some(affinity) = node_affinity(&volume.topology) {
+        spec["nodeAffinity"] = affinity;
+    }
+    json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec})
+}
+
+fn annotations(volume: &NewVolume, traceparent: Option<&str>) -> Map<String, Value> {
+    let mut annotations = Map::new();
+    let mut add = |key: &str, value: &str| annotations.insert(key.to_owned(), value.into());
+    add(PROVISIONED_BY_ANNOTATION, &volume.plan.volume.provisioner);
+    // Both are empty where there is none: DeleteVolume then needs no class to know.
+    let secret = volume.plan.secret.as_ref();
+    add(
+        DELETION_SECRET_NAME_ANNOTATION,
+        secret.map_or("", |secret| &secret.name),
+    );
+    add(
+        DELETION_SECRET_NAMESPACE_ANNOTATION,
+        secret.map_or("", |secret| &secret.namespace),
+    );
+    if let Some(secret) = &volume.plan.volume.secrets.controller_modify {
+        add(MODIFY_SECRET_NAME_ANNOTATION, &secret.name);
+        add(MODIFY_SECRET_NAMESPACE_ANNOTATION, &secret.namespace);
+    }
+    if let Some(traceparent) = traceparent {
+        add(TRACEPARENT_ANNOTATION, traceparent);
+    }
+    annotations
+}
+
+fn claim_reference(claim: &Claim) -> Value {
+    let mut reference = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": &*claim.namespace,
+        "name": &*claim.name,
+        "uid": &*claim.uid,
+    });
+    let ResourceVersion(version) = claim.resource_version;
+    if version > 0 {
+        reference["resourceVersion"] = version.to_string().into();
+    }
+    reference
+}
+
+fn csi_source(volume: &NewVolume, driver: &ProvisionerFacts, identity: &str) -> Value {
+    let template = &volume.plan.volume;
+    let mut attributes = Map::from_iter([(PROVISIONER_IDENTITY_ATTRIBUTE.to_owned(), identity.into())]);
+    // What the driver says wins.
+    attributes.extend(volume.context.iter().map(|(key, value)| (key.to_owned(), value.into())));
+    let mut source = json!({
+        "driver": &*driver.name,
+        "volumeHandle": &*volume.handle,
+        "volumeAttributes": attributes,
+    });
+    if !template.fs_type.is_empty() {
+        source["fsType"] = (*template.fs_type).into();
+    }
+    if template.read_only {
+        source["readOnly"] = true.into();
+    }
+    let secrets = &template.secrets;
+    let references = [
+        ("controllerPublishSecretRef", &secrets.controller_publish),
+        ("nodeStageSecretRef", &secrets.node_stage),
+        ("nodePublishSecretRef", &secrets.node_publish),
+        ("controllerExpandSecretRef", &secrets.controller_expand),
+        ("nodeExpandSecretRef", &secrets.node_expand),
+    ];
+    for (field, secret) in references {
+        if let Some(SecretReference { namespace, name }) = secret {
+            source[field] = json!({"name": &**name, "namespace": &**namespace});
+        }
+    }
+    source
+}
+
+/// One term for each topology, one expression for each entry of it, sorted by key; none when the volume is reachable from everywhere.
+pub fn node_affinity(topology: &[Segment]) -> Option<Value> {
+    let expression = |(key, value): (&str, &str)| json!({"key": key, "operator": "In", "values": [value]});
+    let term = |segment: &Segment| json!({"matchExpressions": segment.iter().map(expression).collect::<Vec<_>>()});
+    let terms: Vec<Value> = topology
+        .iter()
+        .filter(|segment| !segment.is_empty())
+        .map(term)
+        .collect();
+    (!terms.is_empty()).then(|| json!({"required": {"nodeSelectorTerms": terms}}))
+}
+
+/// Whose PersistentVolume it is that has the name already, after a POST was answered with 409.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SavedComparison {
+    /// It is the one that was to be written: saved.
+    Same,
+    /// It is that of this claim, and is being deleted.
+    Going,
+    /// It is that of this claim, with this other handle: the driver made two volumes. Nothing is deleted, and it is told.
+    OtherHandle(Box<str>),
+    /// It is that of another claim or driver.
+    NameTaken,
+}
+
+/// Compares a PersistentVolume that is there with the volume that was to be saved.
+pub fn compare_saved(there: &Volume, claim: &Claim, driver: &str, handle: &str) -> SavedComparison {
+    let source = there.spec.csi().filter(|source| *source.driver == *driver);
+    match source {
+        Some(source) if is_of_claim(there, claim) => {
+            if there.deleting {
+                SavedComparison::Going
+            } else if *source.handle == *handle {
+                SavedComparison::Same
+            } else {
+                SavedComparison::OtherHandle(source.handle.clone())
+            }
+        }
+        _ => SavedComparison::NameTaken,
+    }
+}
+
+/// Whether a PersistentVolume was made for a claim.
+pub(super) fn is_of_claim(volume: &Volume, claim: &Claim) -> bool {
+    volume
+        .claim
+        .as_ref()
+        .is_some_and(|reference| reference.uid == claim.uid)
+}

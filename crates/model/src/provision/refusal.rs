@@ -1,0 +1,241 @@
+//! Why a volume cannot be provisioned or deleted as things are: each reason becomes an Event, a log field and the name of a test.
+
+use std::sync::Arc;
+use thiserror::Error;
+
+use super::parameters::MAX_PARAMETERS;
+use super::topology::{MAX_SEGMENT_KEYS, Segment};
+use crate::objects::{MAX_ANNOTATION_VALUE, MAX_VOLUME_FIELD, SecretReference};
+
+/// Why a volume cannot be provisioned or deleted as things are. The texts that users of external-provisioner search for are kept as far
+/// as they name the cause.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
+pub enum ProvisionRefusal {
+    #[error(
+        "claim Selector is not supported: remove spec.selector, or bind the PersistentVolumeClaim to a PersistentVolume by hand"
+    )]
+    Selector,
+    #[error(
+        "CSI driver {0} does not announce CREATE_DELETE_VOLUME, so that no volume can be provisioned; use a class of another driver"
+    )]
+    NotSupported(Arc<str>),
+    #[error(
+        "storageclass.storage.k8s.io {class:?} not found: create StorageClass {class}, or create the PersistentVolumeClaim for another one"
+    )]
+    ClassMissing { class: Arc<str> },
+    #[error(
+        "StorageClass {class} names provisioner {named}, and the PersistentVolumeClaim is annotated for {driver}: \
+         kube-controller-manager corrects the annotation, else create the PersistentVolumeClaim anew"
+    )]
+    ClassMismatch {
+        class: Arc<str>,
+        named: Arc<str>,
+        driver: Arc<str>,
+    },
+    /// The volume of a claim that nobody wants was begun with the parameters of a class that was replaced.
+    #[error(
+        "StorageClass {class} was replaced by one with other parameters while the outcome of CreateVolume for {volume} was unknown: with \
+         the new parameters that volume is not found; restore the class, or look for {volume} in the storage system and release the \
+         PersistentVolumeClaim"
+    )]
+    ClassReplaced { class: Arc<str>, volume: Box<str> },
+    #[error(
+        "{field} of StorageClass {class} needs {bytes} bytes of memory, and at most {MAX_VOLUME_FIELD} are accepted: make it shorter"
+    )]
+    ClassTooLarge {
+        class: Arc<str>,
+        field: &'static str,
+        bytes: usize,
+    },
+    #[error("StorageClass {class} has {count} parameters, and at most {MAX_PARAMETERS} are accepted: remove some")]
+    TooManyParameters { class: Arc<str>, count: usize },
+    #[error(
+        "found unknown parameter key {key:?} with reserved namespace csi.storage.k8s.io/: remove it from StorageClass {class}"
+    )]
+    UnknownReservedKey { class: Arc<str>, key: Box<str> },
+    #[error(
+        "fstype specified in parameters with both \"fstype\" and \"csi.storage.k8s.io/fstype\" keys: remove one of them from StorageClass \
+         {class}"
+    )]
+    FsTypeTwice { class: Arc<str> },
+    #[error(
+        "Secret reference of {family} in StorageClass {class} is specified with a deprecated key and with csi.storage.k8s.io/: remove one \
+         of them"
+    )]
+    SecretKeysTwice { class: Arc<str>, family: &'static str },
+    #[error(
+        "only name or namespace for secret found, both must be specified: {key:?} is missing in StorageClass {class}"
+    )]
+    SecretKeyMissing { class: Arc<str>, key: &'static str },
+    #[error(
+        "the value of {key:?} in StorageClass {class} is empty: set it, or remove it together with its name or namespace"
+    )]
+    SecretKeyEmpty { class: Arc<str>, key: &'static str },
+    #[error("{template:?} of {key:?} in StorageClass {class} has an unknown token {token:?}; the tokens are {allowed}")]
+    UnknownToken {
+        class: Arc<str>,
+        key: &'static str,
+        template: Box<str>,
+        token: Box<str>,
+        allowed: &'static str,
+    },
+    #[error(
+        "{template:?} of {key:?} in StorageClass {class} resolved to {resolved:?}, which is not the name of a {what}"
+    )]
+    InvalidSecretName {
+        class: Arc<str>,
+        key: &'static str,
+        template: Box<str>,
+        resolved: Box<str>,
+        what: &'static str,
+    },
+    /// A template reads an annotation, and it may be among those that were left out.
+    #[error(
+        "{template:?} of {key:?} in StorageClass {class} reads an annotation, and {left_out} annotations of the PersistentVolumeClaim were \
+         left out as they are too large: make them shorter"
+    )]
+    AnnotationsTooLarge {
+        class: Arc<str>,
+        key: &'static str,
+        template: Box<str>,
+        left_out: usize,
+    },
+    #[error(
+        "the class names Secret {}/{}, which spec.provisioning.secrets of AttacherConfig {config} does not list; if driver {driver} may \
+         receive this Secret, add {{namespace: {}, names: [{}]}}",
+        secret.namespace, secret.name, secret.namespace, secret.name
+    )]
+    SecretNotAllowed {
+        secret: SecretReference,
+        config: Arc<str>,
+        driver: Arc<str>,
+    },
+    #[error("secrets {:?} not found in namespace {:?}: create it", secret.name, secret.namespace)]
+    SecretMissing { secret: SecretReference },
+    #[error("Secret {}/{} cannot be read: let the operator get it", secret.namespace, secret.name)]
+    SecretUnreadable { secret: SecretReference },
+    #[error(
+        "spec.accessModes of the PersistentVolumeClaim is empty or has a mode that is not known: use ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany"
+    )]
+    AccessModes,
+    #[error(
+        "spec.resources.requests.storage of the PersistentVolumeClaim is {0:?}, which is not a size from 1 byte to 8Ei: set it to one such as 10Gi"
+    )]
+    Size(Box<str>),
+    #[error("{0} bytes are too many for the name of a volume (CSI specification: 128): use a shorter volumeNamePrefix")]
+    VolumeNameTooLong(usize),
+    #[error("the UID {0:?} of the PersistentVolumeClaim is too short for volumeNameUUIDLength")]
+    ShortUid(Box<str>),
+    /// The place of slice P3.
+    #[error(
+        "spec.dataSource of kind {kind} is not supported by this version: use external-provisioner for this driver"
+    )]
+    DataSourceNotSupported { kind: Box<str> },
+    /// The place of slice P3.
+    #[error("VolumeAttributesClass {0} is not supported by this version: use external-provisioner for this driver")]
+    AttributesClassNotSupported(Box<str>),
+    #[error(
+        "no available topology found: driver {0} is registered with topology keys on no node; check that its node plugin runs"
+    )]
+    NoTopology(Arc<str>),
+    #[error(
+        "no topology key found on CSINode {node} for driver {driver}: check that the node plugin runs there and reports its topology"
+    )]
+    NoTopologyKeys { node: Arc<str>, driver: Arc<str> },
+    #[error(
+        "Node {node} has no label {key:?}, which driver {driver} registered as a topology key: restart the node plugin, or set the label"
+    )]
+    NodeLabelMissing {
+        node: Arc<str>,
+        key: Box<str>,
+        driver: Arc<str>,
+    },
+    #[error("no Node has the topology keys {keys} of driver {driver} as labels: restart the node plugins")]
+    TopologyLabelsMissing { keys: Box<str>, driver: Arc<str> },
+    #[error("topology {segment} of selected node {node} is not in allowedTopologies of StorageClass {class}")]
+    NodeNotAllowed {
+        node: Arc<str>,
+        segment: Segment,
+        class: Arc<str>,
+    },
+    #[error("{what} has {count} topology segments, and at most {limit} are accepted")]
+    TooManySegments {
+        what: &'static str,
+        count: usize,
+        limit: usize,
+    },
+    #[error("{what} has a topology with {count} keys, and at most {MAX_SEGMENT_KEYS} are accepted")]
+    SegmentTooLarge { what: &'static str, count: usize },
+    #[error(
+        "PersistentVolume {volume} exists, and is not that of this PersistentVolumeClaim: delete it, or create the PersistentVolumeClaim anew"
+    )]
+    NameTaken { volume: Box<str> },
+    #[error("volume {handle} is that of PersistentVolume {owner} as well, and is not deleted: find out whose it is")]
+    HandleShared { handle: Box<str>, owner: Box<str> },
+    #[error(
+        "volume {handle} cannot be used as it is, and spec.provisioning.deletion of the AttacherConfig is Hold: delete it in the storage \
+         system, or wait until deletions are enabled"
+    )]
+    DeletionHeld { handle: Box<str> },
+    #[error(
+        "the annotation attacher.csi.dev/provisioning would have {0} bytes, and at most {MAX_ANNOTATION_VALUE} are accepted: use shorter topology labels"
+    )]
+    MarkerTooLarge(usize),
+    #[error(
+        "the annotation attacher.csi.dev/provisioning is of driver {0}, which may have created a volume: wait until that driver takes it off"
+    )]
+    MarkerOfAnotherDriver(Box<str>),
+}
+
+impl ProvisionRefusal {
+    /// Whether topology is missing that may still come.
+    pub const fn is_missing_topology(&self) -> bool {
+        matches!(
+            self,
+            Self::NoTopology(_)
+                | Self::NoTopologyKeys { .. }
+                | Self::NodeLabelMissing { .. }
+                | Self::TopologyLabelsMissing { .. }
+                | Self::NodeNotAllowed { .. }
+        )
+    }
+
+    /// Stable name for metrics and `error.type` on spans.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotSupported(_) => "capability_missing",
+            Self::ClassMissing { .. } => "class_missing",
+            Self::ClassMismatch { .. } => "class_mismatch",
+            Self::ClassReplaced { .. } => "class_replaced",
+            Self::SecretMissing { .. } => "secret_missing",
+            Self::SecretUnreadable { .. } => "secret_forbidden",
+            Self::SecretNotAllowed { .. } => "secret_not_allowed",
+            Self::NameTaken { .. } => "name_taken",
+            Self::HandleShared { .. } => "handle_shared",
+            Self::DeletionHeld { .. } => "deletion_held",
+            Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",
+            Self::DataSourceNotSupported { .. } | Self::AttributesClassNotSupported(_) => "not_supported",
+            Self::Selector | Self::AccessModes | Self::Size(_) | Self::ShortUid(_) => "invalid_claim",
+            Self::ClassTooLarge { .. }
+            | Self::TooManyParameters { .. }
+            | Self::UnknownReservedKey { .. }
+            | Self::FsTypeTwice { .. }
+            | Self::SecretKeysTwice { .. }
+            | Self::SecretKeyMissing { .. }
+            | Self::SecretKeyEmpty { .. }
+            | Self::UnknownToken { .. }
+            | Self::InvalidSecretName { .. }
+            | Self::AnnotationsTooLarge { .. }
+            | Self::VolumeNameTooLong(_)
+            | Self::TooManySegments { .. }
+            | Self::SegmentTooLarge { .. }
+            | Self::MarkerTooLarge(_) => "invalid_class",
+            Self::NoTopology(_)
+            | Self::NoTopologyKeys { .. }
+            | Self::NodeLabelMissing { .. }
+            | Self::TopologyLabelsMissing { .. }
+            | Self::NodeNotAllowed { .. } => "topology_missing",
+        }
+    }
+}

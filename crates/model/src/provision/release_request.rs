@@ -1,0 +1,106 @@
+//! A person asks to let a PersistentVolumeClaim go, though nobody knows whether a volume was created for it.
+//!
+//! A driver that never gives a final answer would hold the claim, and its namespace, for ever. The request is that of VolumeAttachments:
+//! it counts for the object and the deletion that it names only. The volume may be left in the storage system then, and that is told.
+
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::decide::{MAX_REQUEST_AGE, ReleaseAnswer, ReleaseRequest, cut, plain};
+use crate::objects::Claim;
+
+/// Longest part of a request that is repeated, in bytes.
+const MAX_TEXT: usize = 200;
+
+/// Why a request is not granted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
+pub enum ClaimReleaseRefusal {
+    #[error("the annotation attacher.csi.dev/release cannot be read: {0}")]
+    Unreadable(Box<str>),
+    #[error("the PersistentVolumeClaim is not being deleted: delete it first")]
+    NotDeleted,
+    #[error("the request is for an object with UID {0}, which is not that of this PersistentVolumeClaim")]
+    OtherObject(Box<str>),
+    #[error("the request is for a deletion at {0}, which is not that of this PersistentVolumeClaim")]
+    OtherDeletion(Timestamp),
+    #[error("the request of {0} is more than 15 minutes from the time of the operator; ask again")]
+    Expired(Timestamp),
+    #[error("the outcome of CreateVolume has not been unknown for long: ask again after the time of --stuck-after")]
+    TooEarly,
+}
+
+impl ClaimReleaseRefusal {
+    /// Stable name, for the answer on the object.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unreadable(_) => "Unreadable",
+            Self::NotDeleted => "NotDeleted",
+            Self::OtherObject(_) => "OtherObject",
+            Self::OtherDeletion(_) => "OtherDeletion",
+            Self::Expired(_) => "Expired",
+            Self::TooEarly => "TooEarly",
+        }
+    }
+}
+
+/// What becomes of the request on a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClaimRelease {
+    /// There is none, or it was answered.
+    None,
+    /// It is granted: in whose words.
+    Granted(String),
+    /// It is refused: the answer as JSON, for the object.
+    Refused(ClaimReleaseRefusal, String),
+}
+
+/// Judges the request on a claim. `stuck` says whether its marker is old enough.
+pub fn judge(claim: &Claim, stuck: bool, now: Timestamp) -> ClaimRelease {
+    let Some(text) = claim.release.as_deref() else {
+        return ClaimRelease::None;
+    };
+    let (request, refusal) = match serde_json::from_str::<ReleaseRequest>(text) {
+        Ok(request) => match refused(&request, claim, stuck, now) {
+            None => return ClaimRelease::Granted(request.words()),
+            Some(refusal) => (request.at.to_string(), refusal),
+        },
+        Err(error) => {
+            let beginning = plain(cut(text, MAX_TEXT)).into_owned();
+            let error = error.to_string();
+            (
+                beginning,
+                ClaimReleaseRefusal::Unreadable(plain(cut(&error, MAX_TEXT)).into()),
+            )
+        }
+    };
+    let answer = ReleaseAnswer {
+        request,
+        reason: refusal.reason().to_owned(),
+        message: refusal.to_string(),
+    };
+    let given = claim.release_refused.as_deref();
+    let given = given.and_then(|given| serde_json::from_str::<ReleaseAnswer>(given).ok());
+    if given.is_some_and(|given| given.request == answer.request) {
+        return ClaimRelease::None;
+    }
+    ClaimRelease::Refused(refusal, serde_json::to_string(&answer).unwrap_or_default())
+}
+
+fn refused(request: &ReleaseRequest, claim: &Claim, stuck: bool, now: Timestamp) -> Option<ClaimReleaseRefusal> {
+    let Some(deleted) = claim.deleting else {
+        return Some(ClaimReleaseRefusal::NotDeleted);
+    };
+    if *request.uid != *claim.uid {
+        return Some(ClaimReleaseRefusal::OtherObject(
+            plain(cut(&request.uid, MAX_TEXT)).into(),
+        ));
+    }
+    if request.deleted != deleted {
+        return Some(ClaimReleaseRefusal::OtherDeletion(request.deleted));
+    }
+    if now.duration_since(request.at).abs() > MAX_REQUEST_AGE {
+        return Some(ClaimReleaseRefusal::Expired(request.at));
+    }
+    (!stuck).then_some(ClaimReleaseRefusal::TooEarly)
+}

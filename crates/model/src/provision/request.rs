@@ -1,0 +1,295 @@
+//! What CreateVolume and DeleteVolume are called with, as plain data (CSI spec, "CreateVolumeRequest" and "DeleteVolumeRequest").
+
+use std::sync::Arc;
+
+use super::marker::RecordedArguments;
+use super::observed::ObservedClaim;
+use super::parameters::ClassParameters;
+use super::quantity::parse_bytes;
+use super::refusal::ProvisionRefusal;
+use super::secrets::{SecretFamily, TemplateContext};
+use super::stable_hash::stable_hash;
+use super::topology::{Segment, TopologyQuery, TopologyRequirement, requirement};
+use crate::decide::AccessMode;
+use crate::objects::{ClaimAccessMode, ReclaimPolicy, SecretReference, StorageClass, StringMap, VolumeMode};
+
+/// What CreateVolume is called with, but for the contents of the Secret; and what of the class and the claim the PersistentVolume will
+/// say. An uncertain call is repeated with the plan that it was made with.
+///
+/// Slice P3 adds the content source and the mutable parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreatePlan {
+    /// `name`, which is that of the PersistentVolume as well.
+    pub name: Box<str>,
+    /// `capacity_range.required_bytes`; no limit is sent.
+    pub required_bytes: i64,
+    /// `volume_capabilities`: one for each access mode of the claim, in their order.
+    pub capabilities: Vec<VolumeCapability>,
+    /// `parameters`.
+    pub parameters: StringMap,
+    /// The Secret whose contents are sent.
+    pub secret: Option<SecretReference>,
+    /// `accessibility_requirements`.
+    pub accessibility: Option<TopologyRequirement>,
+    /// Topology of the selected node.
+    pub segment: Option<Segment>,
+    /// Name of the selected node.
+    pub node: Option<Arc<str>>,
+    /// What the PersistentVolume will say.
+    pub volume: VolumeTemplate,
+}
+
+/// `VolumeCapability` of the CSI spec, as far as a claim can express it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeCapability {
+    /// How the volume is accessed on the node.
+    pub access: ClaimAccessType,
+    /// By how many, and how.
+    pub mode: AccessMode,
+}
+
+/// How a volume is accessed on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimAccessType {
+    /// As a block device.
+    Block,
+    /// As a file system.
+    Mount {
+        /// File system type, may be empty.
+        fs_type: Box<str>,
+        /// Mount options of the class.
+        flags: Box<[Box<str>]>,
+    },
+}
+
+/// What the PersistentVolume of a claim says, beside what the driver answers and who the claim is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeTemplate {
+    /// The class's provisioner.
+    pub provisioner: Arc<str>,
+    /// Name of the class.
+    pub class: Arc<str>,
+    /// `metadata.uid` of the class.
+    pub class_uid: Box<str>,
+    /// [`class_hash`] of the class.
+    pub class_hash: Box<str>,
+    /// Policy of the class.
+    pub reclaim_policy: Option<ReclaimPolicy>,
+    /// Access modes of the claim.
+    pub access_modes: Box<[ClaimAccessMode]>,
+    /// Volume mode of the claim.
+    pub volume_mode: Option<VolumeMode>,
+    /// Mount options of the class.
+    pub mount_options: Box<[Box<str>]>,
+    /// File system type as it was sent; empty for a block device.
+    pub fs_type: Box<str>,
+    /// Whether it is published read-only.
+    pub read_only: bool,
+    /// References of the other Secrets.
+    pub secrets: VolumeSecrets,
+}
+
+/// The references to Secrets that a PersistentVolume carries; the provisioner's own stands in [`CreatePlan::secret`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are the families of Secrets")]
+pub struct VolumeSecrets {
+    pub controller_publish: Option<SecretReference>,
+    pub node_stage: Option<SecretReference>,
+    pub node_publish: Option<SecretReference>,
+    pub controller_expand: Option<SecretReference>,
+    pub node_expand: Option<SecretReference>,
+    pub controller_modify: Option<SecretReference>,
+}
+
+/// What DeleteVolume is called with, but for the contents of the Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeletePlan {
+    /// `volume_id`.
+    pub handle: Box<str>,
+    /// The Secret whose contents are sent.
+    pub secret: Option<SecretReference>,
+}
+
+/// Hash of what a driver is told of a class.
+pub fn class_hash(class: &StorageClass) -> Box<str> {
+    let parameters = class.parameters.iter().flat_map(|(key, value)| [key, value]);
+    let options = class.mount_options.iter().map(|option| &**option);
+    stable_hash(
+        std::iter::once(&*class.provisioner)
+            .chain(parameters)
+            .chain(["mountOptions"])
+            .chain(options),
+    )
+}
+
+/// Hash of a list of topologies.
+pub(super) fn terms_hash(terms: &[Segment]) -> Box<str> {
+    let entries = terms.iter().flat_map(|term| {
+        let entries = term.iter().flat_map(|(key, value)| [key, value]);
+        std::iter::once("term").chain(entries)
+    });
+    stable_hash(entries)
+}
+
+/// What the volume of a claim is created with, by this class.
+///
+/// # Errors
+///
+/// What the class or the claim says cannot be sent, or the topology is not known.
+pub(super) fn plan(
+    observed: &ObservedClaim<'_>,
+    class: &StorageClass,
+    name: &str,
+    recorded: RecordedArguments<'_>,
+) -> Result<CreatePlan, ProvisionRefusal> {
+    let (claim, driver, policy) = (observed.claim, observed.driver, observed.policy);
+    check_claim(observed)?;
+    let parameters = ClassParameters::of(class)?;
+    let is_block = claim.volume_mode == Some(VolumeMode::Block);
+    let named = parameters.fs_type.filter(|fs_type| !fs_type.is_empty());
+    let fs_type: &str = if is_block {
+        ""
+    } else {
+        named.unwrap_or(&policy.default_fs_type)
+    };
+    let capabilities = capabilities(observed, class, is_block, fs_type)?;
+    let (secret, secrets) = secrets(observed, &parameters, name)?;
+    let metadata = [
+        ("csi.storage.k8s.io/pvc/name", &*claim.name),
+        ("csi.storage.k8s.io/pvc/namespace", &*claim.namespace),
+        ("csi.storage.k8s.io/pv/name", name),
+    ];
+    let (accessibility, segment) = if driver.capabilities.accessibility_constraints {
+        requirement(&TopologyQuery {
+            driver: &driver.name,
+            class,
+            claim: &claim.name,
+            selected: claim.selected_node.as_ref().map(|node| (node, observed.node)),
+            recorded_segment: recorded.segment,
+            recorded_first: recorded.first,
+            facts: observed.topology,
+            policy,
+        })?
+    } else {
+        (None, None)
+    };
+    let read_only = policy.read_only_many && *claim.access_modes == [ClaimAccessMode::ReadOnlyMany];
+    Ok(CreatePlan {
+        name: name.into(),
+        required_bytes: size(observed)?,
+        capabilities,
+        parameters: parameters.sent_with(if policy.create_metadata { &metadata } else { &[] }),
+        secret,
+        accessibility,
+        segment,
+        node: claim.selected_node.clone(),
+        volume: VolumeTemplate {
+            provisioner: class.provisioner.clone(),
+            class: claim.class.clone(),
+            class_uid: class.uid.clone(),
+            class_hash: class_hash(class),
+            reclaim_policy: class.reclaim_policy,
+            access_modes: claim.access_modes.clone(),
+            volume_mode: claim.volume_mode,
+            mount_options: class.mount_options.clone(),
+            fs_type: fs_type.into(),
+            read_only,
+            secrets,
+        },
+    })
+}
+
+fn check_claim(observed: &ObservedClaim<'_>) -> Result<(), ProvisionRefusal> {
+    let (claim, driver) = (observed.claim, observed.driver);
+    if !driver.capabilities.create_delete_volume {
+        return Err(ProvisionRefusal::NotSupported(driver.name.clone()));
+    }
+    if claim.has_selector {
+        return Err(ProvisionRefusal::Selector);
+    }
+    if let Some(source) = &claim.data_source {
+        return Err(ProvisionRefusal::DataSourceNotSupported {
+            kind: source.kind.clone(),
+        });
+    }
+    match &claim.attributes_class {
+        Some(class) => Err(ProvisionRefusal::AttributesClassNotSupported(class.clone())),
+        None => Ok(()),
+    }
+}
+
+fn size(observed: &ObservedClaim<'_>) -> Result<i64, ProvisionRefusal> {
+    let text = observed.claim.requested.as_deref().unwrap_or_default();
+    let bytes = parse_bytes(text).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| ProvisionRefusal::Size(crate::decide::cut(text, 64).into()))
+}
+
+/// Each access mode is mapped alone.
+fn capabilities(
+    observed: &ObservedClaim<'_>,
+    class: &StorageClass,
+    is_block: bool,
+    fs_type: &str,
+) -> Result<Vec<VolumeCapability>, ProvisionRefusal> {
+    let finer = observed.driver.capabilities.single_node_multi_writer;
+    let mode = |mode: &ClaimAccessMode| match mode {
+        ClaimAccessMode::ReadWriteOnce if finer => Ok(AccessMode::SingleNodeMultiWriter),
+        ClaimAccessMode::ReadWriteOncePod if finer => Ok(AccessMode::SingleNodeSingleWriter),
+        ClaimAccessMode::ReadWriteOnce | ClaimAccessMode::ReadWriteOncePod => Ok(AccessMode::SingleNodeWriter),
+        ClaimAccessMode::ReadOnlyMany => Ok(AccessMode::MultiNodeReaderOnly),
+        ClaimAccessMode::ReadWriteMany => Ok(AccessMode::MultiNodeMultiWriter),
+        ClaimAccessMode::Other => Err(ProvisionRefusal::AccessModes),
+    };
+    if observed.claim.access_modes.is_empty() {
+        return Err(ProvisionRefusal::AccessModes);
+    }
+    let access = || {
+        if is_block {
+            return ClaimAccessType::Block;
+        }
+        ClaimAccessType::Mount {
+            fs_type: fs_type.into(),
+            flags: class.mount_options.clone(),
+        }
+    };
+    let modes = observed.claim.access_modes.iter();
+    modes
+        .map(|one| {
+            Ok(VolumeCapability {
+                access: access(),
+                mode: mode(one)?,
+            })
+        })
+        .collect()
+}
+
+/// The Secret of the calls, which the driver must be allowed to have, and the references for the PersistentVolume.
+fn secrets(
+    observed: &ObservedClaim<'_>,
+    parameters: &ClassParameters<'_>,
+    name: &str,
+) -> Result<(Option<SecretReference>, VolumeSecrets), ProvisionRefusal> {
+    let claim = observed.claim;
+    let context = TemplateContext {
+        volume: name,
+        namespace: &claim.namespace,
+        name: &claim.name,
+        claim: Some(claim),
+    };
+    let of = |family| parameters.secrets.resolve(family, &context);
+    let secret = of(SecretFamily::Provisioner)?;
+    if let Some(secret) = &secret {
+        observed
+            .policy
+            .check_secret(secret, &claim.namespace, &observed.driver.name)?;
+    }
+    let references = VolumeSecrets {
+        controller_publish: of(SecretFamily::ControllerPublish)?,
+        node_stage: of(SecretFamily::NodeStage)?,
+        node_publish: of(SecretFamily::NodePublish)?,
+        controller_expand: of(SecretFamily::ControllerExpand)?,
+        node_expand: of(SecretFamily::NodeExpand)?,
+        controller_modify: of(SecretFamily::ControllerModify)?,
+    };
+    Ok((secret, references))
+}

@@ -1,0 +1,148 @@
+//! What CreateVolume answered (CSI spec, "CreateVolumeResponse"), and what is wrong with it.
+
+use std::sync::Arc;
+use thiserror::Error;
+
+use super::request::CreatePlan;
+use super::topology::{MAX_SEGMENT_KEYS, Segment};
+use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, StringMap, is_blank};
+
+/// Longest volume ID that is accepted, in bytes. The CSI specification allows 128; drivers that put a server and a path into it need more.
+pub const MAX_HANDLE: usize = 4 << 10;
+/// So many topologies an answer may have: each becomes a term of the PersistentVolume's node affinity.
+pub const MAX_ANSWERED_TERMS: usize = 512;
+
+/// The volume of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnsweredVolume {
+    /// `volume_id`.
+    pub handle: Box<str>,
+    /// `capacity_bytes`; 0 is not known.
+    pub capacity_bytes: i64,
+    /// `volume_context`.
+    pub context: StringMap,
+    /// `accessible_topology`.
+    pub topology: Vec<Segment>,
+    /// Whether it has a `content_source`. Slice P3 reads it.
+    pub has_source: bool,
+}
+
+/// An answer that no PersistentVolume can be made of. There is a volume, and nobody can say which: the call stays uncertain.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
+pub enum InvalidAnswer {
+    #[error("the driver answered CreateVolume with OK and without a volume: report it to the vendor of the driver")]
+    NoVolume,
+    #[error(
+        "the driver answered CreateVolume with OK and with an empty volume ID: report it to the vendor of the driver"
+    )]
+    EmptyHandle,
+    #[error(
+        "the driver answered CreateVolume with a volume ID of {0} bytes, and at most {MAX_HANDLE} are accepted: report it to the vendor of the driver"
+    )]
+    LongHandle(usize),
+    #[error("the driver answered CreateVolume with a capacity of {0} bytes: report it to the vendor of the driver")]
+    Capacity(i64),
+    #[error(
+        "the driver answered CreateVolume with a volume context that needs {0} bytes of memory, and at most {MAX_VOLUME_FIELD} are accepted: report it to the vendor of the driver"
+    )]
+    ContextTooLarge(usize),
+    #[error(
+        "the driver answered CreateVolume with {0} topologies, and at most {MAX_ANSWERED_TERMS} are accepted: report it to the vendor of the driver"
+    )]
+    TooManyTopologies(usize),
+    #[error(
+        "the driver answered CreateVolume with a topology of {0} keys, and at most {MAX_SEGMENT_KEYS} are accepted: report it to the vendor of the driver"
+    )]
+    TopologyTooLarge(usize),
+}
+
+/// Why a volume that was created is deleted and created again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
+pub enum VolumeFault {
+    #[error(
+        "the driver created a volume of {answered} bytes, and {asked} bytes were asked for; it is deleted and created again"
+    )]
+    Undersized { asked: i64, answered: i64 },
+    /// The place of slice P3.
+    #[error(
+        "the driver created a volume without the content source that was asked for; it is deleted and created again"
+    )]
+    SourceMissing,
+}
+
+/// How far the deletion of a volume that nobody wants has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UndoState {
+    /// DeleteVolume was not called.
+    #[default]
+    NotTried,
+    /// It was, and not answered with OK.
+    Failed,
+}
+
+/// A volume that CreateVolume answered in this process, and no PersistentVolume is known to name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewVolume {
+    /// What it was created with.
+    pub plan: Arc<CreatePlan>,
+    /// Its ID for the driver.
+    pub handle: Box<str>,
+    /// Its size; the requested one where the driver does not say it.
+    pub capacity_bytes: i64,
+    /// Its context.
+    pub context: StringMap,
+    /// Where it is reachable from.
+    pub topology: Vec<Segment>,
+    /// What is wrong with it.
+    pub fault: Option<VolumeFault>,
+    /// Its deletion, where nobody wants it.
+    pub undo: UndoState,
+    /// Another PersistentVolume of the driver that was seen with its handle.
+    pub owner: Option<Box<str>>,
+}
+
+impl NewVolume {
+    /// The volume of an answer.
+    ///
+    /// # Errors
+    ///
+    /// No PersistentVolume can be made of it.
+    pub fn of_answer(plan: &Arc<CreatePlan>, answer: Option<AnsweredVolume>) -> Result<Self, InvalidAnswer> {
+        let answer = answer.ok_or(InvalidAnswer::NoVolume)?;
+        if is_blank(&answer.handle) {
+            return Err(InvalidAnswer::EmptyHandle);
+        }
+        if answer.handle.len() > MAX_HANDLE {
+            return Err(InvalidAnswer::LongHandle(answer.handle.len()));
+        }
+        if answer.capacity_bytes < 0 {
+            return Err(InvalidAnswer::Capacity(answer.capacity_bytes));
+        }
+        let entries = answer.context.iter();
+        let bytes = entries.map(|(key, value)| key.len() + value.len() + ENTRY_SIZE).sum();
+        if bytes > MAX_VOLUME_FIELD {
+            return Err(InvalidAnswer::ContextTooLarge(bytes));
+        }
+        if answer.topology.len() > MAX_ANSWERED_TERMS {
+            return Err(InvalidAnswer::TooManyTopologies(answer.topology.len()));
+        }
+        if let Some(large) = answer.topology.iter().find(|segment| segment.len() > MAX_SEGMENT_KEYS) {
+            return Err(InvalidAnswer::TopologyTooLarge(large.len()));
+        }
+        let asked = plan.required_bytes;
+        let answered = answer.capacity_bytes;
+        let fault = (answered > 0 && answered < asked).then_some(VolumeFault::Undersized { asked, answered });
+        Ok(Self {
+            plan: plan.clone(),
+            handle: answer.handle,
+            capacity_bytes: if answered == 0 { asked } else { answered },
+            context: answer.context,
+            topology: answer.topology,
+            fault,
+            undo: UndoState::NotTried,
+            owner: None,
+        })
+    }
+}

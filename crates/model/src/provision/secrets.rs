@@ -1,0 +1,319 @@
+//! The Secrets that a StorageClass names for the calls about its volumes, as templates.
+
+use std::sync::Arc;
+
+use super::refusal::ProvisionRefusal;
+use crate::objects::{Claim, SecretReference, StorageClass};
+
+/// Which calls a Secret is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the variants are the names of the calls")]
+pub enum SecretFamily {
+    /// For every family that has no keys of its own.
+    Default,
+    /// CreateVolume and DeleteVolume.
+    Provisioner,
+    ControllerPublish,
+    NodeStage,
+    NodePublish,
+    ControllerExpand,
+    NodeExpand,
+    ControllerModify,
+}
+
+/// The keys of a family: name and namespace.
+type Keys = (&'static str, &'static str);
+
+macro_rules! keys {
+    ($family:literal) => {
+        (
+            concat!("csi.storage.k8s.io/", $family, "secret-name"),
+            concat!("csi.storage.k8s.io/", $family, "secret-namespace"),
+        )
+    };
+}
+
+impl SecretFamily {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Default,
+        Self::Provisioner,
+        Self::ControllerPublish,
+        Self::NodeStage,
+        Self::NodePublish,
+        Self::ControllerExpand,
+        Self::NodeExpand,
+        Self::ControllerModify,
+    ];
+
+    /// For messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "all calls",
+            Self::Provisioner => "provisioner",
+            Self::ControllerPublish => "controller publish",
+            Self::NodeStage => "node stage",
+            Self::NodePublish => "node publish",
+            Self::ControllerExpand => "controller expand",
+            Self::NodeExpand => "node expand",
+            Self::ControllerModify => "controller modify",
+        }
+    }
+
+    /// Whether a parameter of a class is one of the reserved keys of Secrets.
+    pub fn is_key(parameter: &str) -> bool {
+        let is_one = |family: &Self| [family.keys().0, family.keys().1].contains(&parameter);
+        Self::ALL.iter().any(is_one)
+    }
+
+    const fn keys(self) -> Keys {
+        match self {
+            Self::Default => keys!(""),
+            Self::Provisioner => keys!("provisioner-"),
+            Self::ControllerPublish => keys!("controller-publish-"),
+            Self::NodeStage => keys!("node-stage-"),
+            Self::NodePublish => keys!("node-publish-"),
+            Self::ControllerExpand => keys!("controller-expand-"),
+            Self::NodeExpand => keys!("node-expand-"),
+            Self::ControllerModify => keys!("controller-modify-"),
+        }
+    }
+
+    /// The keys from before the prefix, which are still in use.
+    const fn deprecated_keys(self) -> Option<Keys> {
+        match self {
+            Self::Provisioner => Some(("csiProvisionerSecretName", "csiProvisionerSecretNamespace")),
+            Self::ControllerPublish => Some(("csiControllerPublishSecretName", "csiControllerPublishSecretNamespace")),
+            Self::NodeStage => Some(("csiNodeStageSecretName", "csiNodeStageSecretNamespace")),
+            Self::NodePublish => Some(("csiNodePublishSecretName", "csiNodePublishSecretNamespace")),
+            _ => None,
+        }
+    }
+}
+
+/// Name and namespace of a Secret as a class has them, with the keys that they stand under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SecretTemplate<'a> {
+    keys: Keys,
+    name: &'a str,
+    namespace: &'a str,
+}
+
+/// The templates of a class, by family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretTemplates<'a> {
+    class: &'a Arc<str>,
+    templates: [Option<SecretTemplate<'a>>; 8],
+    /// Whether a deprecated key is used: it is told once for each class.
+    pub deprecated: bool,
+}
+
+/// What the tokens of a template stand for.
+#[derive(Clone, Copy, Debug)]
+pub struct TemplateContext<'a> {
+    /// `${pv.name}`.
+    pub volume: &'a str,
+    /// `${pvc.namespace}`.
+    pub namespace: &'a str,
+    /// `${pvc.name}`.
+    pub name: &'a str,
+    /// Where annotations are looked up; none once the claim is gone.
+    pub claim: Option<&'a Claim>,
+}
+
+impl<'a> SecretTemplates<'a> {
+    /// Reads the templates of a class.
+    pub fn of(class: &'a StorageClass) -> Result<Self, ProvisionRefusal> {
+        let mut templates = [None; SecretFamily::ALL.len()];
+        let mut deprecated = false;
+        for (slot, family) in templates.iter_mut().zip(SecretFamily::ALL) {
+            *slot = template(class, family)?;
+            let old = family.deprecated_keys();
+            deprecated |= slot
+                .is_some_and(|template| old.is_some_and(|old| template.keys.0 == old.0 || template.keys.1 == old.1));
+        }
+        Ok(Self {
+            class: &class.name,
+            templates,
+            deprecated,
+        })
+    }
+
+    /// The Secret of a family: its own keys, else the default keys, else none.
+    pub fn resolve(
+        &self,
+        family: SecretFamily,
+        context: &TemplateContext<'_>,
+    ) -> Result<Option<SecretReference>, ProvisionRefusal> {
+        let of = |wanted: SecretFamily| {
+            let at = SecretFamily::ALL.iter().position(|family| *family == wanted);
+            at.and_then(|at| self.templates.get(at).copied().flatten())
+        };
+        let Some(template) = of(family).or_else(|| of(SecretFamily::Default)) else {
+            return Ok(None);
+        };
+        let namespace = self.expand(template.keys.1, template.namespace, context, Tokens::Namespace)?;
+        let name = self.expand(template.keys.0, template.name, context, Tokens::Name)?;
+        Ok(Some(SecretReference { namespace, name }))
+    }
+
+    fn expand(
+        &self,
+        key: &'static str,
+        template: &str,
+        context: &TemplateContext<'_>,
+        tokens: Tokens,
+    ) -> Result<Box<str>, ProvisionRefusal> {
+        let mut resolved = String::with_capacity(template.len());
+        let mut rest = template;
+        while let Some(at) = rest.find('$') {
+            resolved.push_str(rest.get(..at).unwrap_or_default());
+            let tail = rest.get(at..).unwrap_or_default();
+            let unknown = |token: &str| ProvisionRefusal::UnknownToken {
+                class: self.class.clone(),
+                key,
+                template: template.into(),
+                token: token.into(),
+                allowed: tokens.words(),
+            };
+            let Some((token, after)) = tail.strip_prefix("${").and_then(|tail| tail.split_once('}')) else {
+                return Err(unknown(tail));
+            };
+            let value = tokens.value(token, context);
+            if value.is_none() && tokens.annotation(token).is_some() {
+                let left_out = context.claim.map_or(0, |claim| claim.annotations_left_out);
+                if left_out > 0 {
+                    return Err(ProvisionRefusal::AnnotationsTooLarge {
+                        class: self.class.clone(),
+                        key,
+                        template: template.into(),
+                        left_out,
+                    });
+                }
+            }
+            resolved.push_str(value.ok_or_else(|| unknown(token))?);
+            // Each token adds at most one annotation, and a name has 253 bytes.
+            if resolved.len() > MAX_RESOLVED {
+                break;
+            }
+            rest = after;
+        }
+        resolved.push_str(rest);
+        if tokens.is_valid(&resolved) {
+            return Ok(resolved.into());
+        }
+        resolved.truncate(resolved.floor_char_boundary(MAX_RESOLVED));
+        Err(ProvisionRefusal::InvalidSecretName {
+            class: self.class.clone(),
+            key,
+            template: template.into(),
+            resolved: resolved.into(),
+            what: tokens.what(),
+        })
+    }
+}
+
+/// So much of a resolved template is kept, in bytes.
+const MAX_RESOLVED: usize = 300;
+
+/// Which tokens a template may have, and what it must resolve to.
+#[derive(Clone, Copy, Debug)]
+enum Tokens {
+    Name,
+    Namespace,
+}
+
+impl Tokens {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Name => "${pv.name}, ${pvc.namespace}, ${pvc.name} and ${pvc.annotations['KEY']}",
+            Self::Namespace => "${pv.name} and ${pvc.namespace}",
+        }
+    }
+
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Name => "Secret",
+            Self::Namespace => "namespace",
+        }
+    }
+
+    fn value<'a>(self, token: &str, context: &TemplateContext<'a>) -> Option<&'a str> {
+        match (token, self) {
+            ("pv.name", _) => Some(context.volume),
+            ("pvc.namespace", _) => Some(context.namespace),
+            ("pvc.name", Self::Name) => Some(context.name),
+            (token, _) => context.claim?.annotations.get(self.annotation(token)?),
+        }
+    }
+
+    fn annotation(self, token: &str) -> Option<&str> {
+        match self {
+            Self::Name => token.strip_prefix("pvc.annotations['")?.strip_suffix("']"),
+            Self::Namespace => None,
+        }
+    }
+
+    /// Names are DNS subdomains and namespaces DNS labels (RFC 1123).
+    fn is_valid(self, text: &str) -> bool {
+        match self {
+            Self::Name => text.len() <= 253 && text.split('.').all(is_label),
+            Self::Namespace => text.len() <= 63 && is_label(text),
+        }
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    let is_end = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let bytes = text.as_bytes();
+    is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(|byte| is_end(Some(byte)) || *byte == b'-')
+}
+
+/// The template of a family. A deprecated name may stand beside a current namespace, and the other way round.
+fn template(class: &StorageClass, family: SecretFamily) -> Result<Option<SecretTemplate<'_>>, ProvisionRefusal> {
+    let keys = family.keys();
+    let old = family.deprecated_keys();
+    let name = parameter(class, family, keys.0, old.map(|old| old.0))?;
+    let namespace = parameter(class, family, keys.1, old.map(|old| old.1))?;
+    let missing = |key| ProvisionRefusal::SecretKeyMissing {
+        class: class.name.clone(),
+        key,
+    };
+    let (name, namespace) = match (name, namespace) {
+        (None, None) => return Ok(None),
+        (Some(_), None) => return Err(missing(keys.1)),
+        (None, Some(_)) => return Err(missing(keys.0)),
+        (Some(name), Some(namespace)) => (name, namespace),
+    };
+    Ok(Some(SecretTemplate {
+        keys: (name.0, namespace.0),
+        name: name.1,
+        namespace: namespace.1,
+    }))
+}
+
+/// The value of a parameter with the key that it stands under.
+fn parameter<'a>(
+    class: &'a StorageClass,
+    family: SecretFamily,
+    key: &'static str,
+    old: Option<&'static str>,
+) -> Result<Option<(&'static str, &'a str)>, ProvisionRefusal> {
+    let of = |key: &'static str| class.parameters.get(key).map(|value| (key, value));
+    let found = match (of(key), old.and_then(of)) {
+        (Some(_), Some(_)) => {
+            return Err(ProvisionRefusal::SecretKeysTwice {
+                class: class.name.clone(),
+                family: family.as_str(),
+            });
+        }
+        (current, old) => current.or(old),
+    };
+    match found {
+        Some((key, "")) => Err(ProvisionRefusal::SecretKeyEmpty {
+            class: class.name.clone(),
+            key,
+        }),
+        found => Ok(found),
+    }
+}

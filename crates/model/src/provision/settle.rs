@@ -1,0 +1,125 @@
+//! From the answer of a call to what is known of the volume then. Nothing else changes that.
+
+use std::sync::Arc;
+
+use super::classify::{CreateErrorClass, create_error, delete_answer};
+use super::creation::{Creation, Deletion, UncertainCall};
+use super::observed::OrphanVolumePolicy;
+use super::patch::{self, ClaimWrite};
+use super::request::CreatePlan;
+use super::response::{AnsweredVolume, InvalidAnswer, NewVolume, UndoState, VolumeFault};
+use crate::decide::{Failure, grpc_code, plain, scrub};
+use crate::objects::Claim;
+
+/// What became of a CreateVolume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SettledCreate {
+    /// What is known of the volume.
+    pub creation: Creation,
+    /// How the attempt ended.
+    pub outcome: CreateOutcome,
+}
+
+/// How a CreateVolume ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CreateOutcome {
+    /// The volume is there.
+    Created,
+    /// It is there, and something is wrong with it: it is deleted and created again.
+    Faulty(VolumeFault),
+    /// There is a volume, and no PersistentVolume can be made of the answer.
+    InvalidAnswer(InvalidAnswer),
+    /// Nobody knows whether there is one: the same call is made again after its backoff.
+    Uncertain,
+    /// There is none, and it is retried after its backoff.
+    Failed,
+    /// As [`Self::Failed`]: a volume of this name with other arguments exists.
+    NameInUse,
+    /// There is none, and it cannot succeed with these arguments: retried after 5 minutes, or the longest backoff when that is longer,
+    /// unless an input changes.
+    Infeasible,
+    /// There is no room where the selected node is: this patch takes the node off the claim, and kube-scheduler selects again.
+    Rescheduled(ClaimWrite),
+}
+
+/// What an answer to CreateVolume says. `answer` has the volume, or the failure.
+pub fn created(
+    before: &Creation,
+    plan: &Arc<CreatePlan>,
+    answer: Result<Option<AnsweredVolume>, &Failure>,
+    claim: &Claim,
+) -> SettledCreate {
+    let uncertain = |doubtful| {
+        Creation::Uncertain(UncertainCall {
+            plan: Some(plan.clone()),
+            doubtful,
+        })
+    };
+    let was_doubtful = match before {
+        Creation::Uncertain(call) => Some(call.doubtful),
+        Creation::Never | Creation::Refused | Creation::Created(_) => None,
+    };
+    let failure = match answer {
+        Ok(answer) => return answered(plan, answer, uncertain(false)),
+        Err(failure) => failure,
+    };
+    let (creation, outcome) = match create_error(failure.code) {
+        CreateErrorClass::Uncertain => (uncertain(false), CreateOutcome::Uncertain),
+        // It says nothing of an earlier call: the volume that exists may be the one which that call created.
+        CreateErrorClass::NameInUse if was_doubtful.is_some() => (uncertain(false), CreateOutcome::NameInUse),
+        CreateErrorClass::NameInUse => (Creation::Refused, CreateOutcome::NameInUse),
+        CreateErrorClass::Doubtful if was_doubtful == Some(false) => (uncertain(true), CreateOutcome::Uncertain),
+        CreateErrorClass::Doubtful | CreateErrorClass::Final => (Creation::Refused, CreateOutcome::Failed),
+        CreateErrorClass::Infeasible => (Creation::Refused, CreateOutcome::Infeasible),
+        CreateErrorClass::Exhausted => (Creation::Refused, exhausted(plan, claim)),
+    };
+    SettledCreate { creation, outcome }
+}
+
+fn answered(plan: &Arc<CreatePlan>, answer: Option<AnsweredVolume>, uncertain: Creation) -> SettledCreate {
+    match NewVolume::of_answer(plan, answer) {
+        Ok(volume) => SettledCreate {
+            outcome: volume.fault.map_or(CreateOutcome::Created, CreateOutcome::Faulty),
+            creation: Creation::Created(Box::new(volume)),
+        },
+        Err(invalid) => SettledCreate {
+            creation: uncertain,
+            outcome: CreateOutcome::InvalidAnswer(invalid),
+        },
+    }
+}
+
+/// Only a claim that still wants the volume on the node that the call was made for is scheduled again.
+fn exhausted(plan: &CreatePlan, claim: &Claim) -> CreateOutcome {
+    let is_placed = plan.accessibility.is_some() && plan.node.is_some() && plan.node == claim.selected_node;
+    let write = if is_placed && claim.deleting.is_none() && claim.volume_name.is_none() {
+        patch::reschedule(claim)
+    } else {
+        None
+    };
+    write.map_or(CreateOutcome::Failed, CreateOutcome::Rescheduled)
+}
+
+/// What an answer to the DeleteVolume of a volume that nobody wants says; `code` is none where there was no status. After OK there is
+/// none, as after a refusal.
+pub fn undone(volume: &NewVolume, code: Option<i32>, orphans: OrphanVolumePolicy) -> Creation {
+    if delete_answer(code, orphans) == Deletion::Deleted {
+        return Creation::Refused;
+    }
+    Creation::Created(Box::new(NewVolume {
+        undo: UndoState::Failed,
+        ..volume.clone()
+    }))
+}
+
+/// The failure of a call in words that may be shown: as grpc-go prints a status, on one line, bounded, and without the values of the
+/// Secret that it was made with.
+pub fn call_failure<'s>(text: &str, code: Option<i32>, secrets: impl IntoIterator<Item = &'s str>) -> Failure {
+    let text = scrub(text, secrets);
+    let text = plain(crate::decide::cut(&text, crate::decide::MAX_ERROR_BYTES));
+    let message = match code.and_then(grpc_code::name) {
+        Some(name) => format!("rpc error: code = {name} desc = {text}"),
+        None => text.into_owned(),
+    };
+    Failure { message, code }
+}

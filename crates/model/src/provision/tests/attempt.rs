@@ -1,0 +1,479 @@
+//! Attempts as values, played against objects: which step comes after which answer.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::builders::{MARKER, NAME, claim_of, class_json, class_of, driver, now, policy, volume_of, world};
+use super::patches::apply;
+use crate::answer::{ApiError, ApiErrorKind};
+use crate::attempt::{CallEnd, LeaseLost};
+use crate::decide::Failure;
+use crate::objects::{Claim, StorageClass, Volume};
+use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimVerdict, ClaimView};
+use crate::provision::{
+    AnsweredVolume, ClaimReason, CreateOutcome, Creation, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen,
+};
+
+/// Objects, and what may be done.
+struct Cluster {
+    claim: Option<Value>,
+    class: Option<Value>,
+    volume: Option<Value>,
+    owner: Option<Arc<str>>,
+    driver: ProvisionerFacts,
+    policy: ProvisionPolicy,
+    now: Timestamp,
+    leads: bool,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        Self {
+            claim: Some(world().claim),
+            class: Some(class_json()),
+            volume: None,
+            owner: None,
+            driver: driver(),
+            policy: ProvisionPolicy {
+                hold_deletions: true,
+                ..policy()
+            },
+            now: now(),
+            leads: true,
+        }
+    }
+
+    fn set(&mut self, pointer: &str, value: Value) {
+        super::builders::put(self.claim.as_mut().unwrap(), pointer, value);
+    }
+
+    fn patch(&mut self, body: &Value) -> Result<(), ApiError> {
+        let claim = self.claim.as_mut().ok_or_else(|| error(ApiErrorKind::NotFound))?;
+        apply(claim, body).map_err(|_| error(ApiErrorKind::Stale))?;
+        let metadata = &claim["metadata"];
+        let is_held = metadata["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+        if !metadata["deletionTimestamp"].is_null() && !is_held {
+            self.claim = None;
+        }
+        Ok(())
+    }
+
+    fn post(&mut self, body: &Value) {
+        let mut volume = body.clone();
+        volume["metadata"]["uid"] = json!("pv-uid");
+        self.volume = Some(volume);
+    }
+
+    fn carries_marker(&self) -> bool {
+        let list = self.claim.as_ref().map(|claim| claim["metadata"]["finalizers"].clone());
+        list.is_some_and(|list| list.as_array().is_some_and(|list| list.contains(&json!(MARKER))))
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now = self.now.saturating_add(time).unwrap();
+    }
+}
+
+impl ClaimView for Cluster {
+    fn driver(&self) -> &ProvisionerFacts {
+        &self.driver
+    }
+    fn policy(&self) -> &ProvisionPolicy {
+        &self.policy
+    }
+    fn role(&self) -> RolePhase {
+        RolePhase::Serving
+    }
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+    fn may_start(&self) -> bool {
+        self.leads
+    }
+    fn stuck_after(&self) -> Duration {
+        Duration::from_mins(10)
+    }
+    fn longest_backoff(&self) -> Duration {
+        Duration::from_mins(1)
+    }
+    fn claim(&self) -> Seen<Arc<Claim>> {
+        self.claim
+            .as_ref()
+            .map_or(Seen::Gone, |claim| Seen::Here(Arc::new(claim_of(claim))))
+    }
+    fn class(&self, _: &str) -> Seen<Arc<StorageClass>> {
+        self.class
+            .as_ref()
+            .map_or(Seen::Gone, |class| Seen::Here(Arc::new(class_of(class))))
+    }
+    fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
+        let volume = self.volume.as_ref().filter(|volume| volume["metadata"]["name"] == name);
+        volume.map_or(Seen::Gone, |volume| Seen::Here(Arc::new(volume_of(volume).0)))
+    }
+    fn handle_owner(&self, _: &str, _: &str) -> Seen<Arc<str>> {
+        self.owner.clone().map_or(Seen::Gone, Seen::Here)
+    }
+    fn traceparent(&self) -> Option<String> {
+        Some("00-1-2-01".to_owned())
+    }
+}
+
+fn error(kind: ApiErrorKind) -> ApiError {
+    ApiError::without_answer(kind, "no")
+}
+
+fn status(status: u16) -> ApiError {
+    ApiError {
+        status: Some(status),
+        ..error(ApiErrorKind::of_status(status))
+    }
+}
+
+fn answered(handle: &str) -> ClaimEvent {
+    ClaimEvent::Created(Ok(Some(AnsweredVolume {
+        handle: handle.into(),
+        ..AnsweredVolume::default()
+    })))
+}
+
+fn failed(code: i32) -> ClaimEvent {
+    let failure = Failure {
+        message: "no".to_owned(),
+        code: Some(code),
+    };
+    ClaimEvent::Created(Err(CallEnd::Failed(failure)))
+}
+
+/// Plays attempts, with the answers to the calls and to the saves; others are carried out.
+struct Play {
+    cluster: Cluster,
+    memory: ClaimMemory,
+    /// What was done, in words.
+    done: Vec<&'static str>,
+    notes: Vec<ClaimNote>,
+}
+
+impl Play {
+    fn of(cluster: Cluster) -> Self {
+        Self {
+            cluster,
+            memory: ClaimMemory::default(),
+            done: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// One attempt. `answer` is asked for each step, and none carries it out as it should be.
+    fn attempt(&mut self, mut answer: impl FnMut(&ClaimStep, &mut Cluster) -> Option<ClaimEvent>) -> ClaimVerdict {
+        let mut attempt = ClaimAttempt::new(std::mem::take(&mut self.memory));
+        let mut event = ClaimEvent::Begin;
+        loop {
+            let step = attempt.next(&self.cluster, event);
+            self.notes.extend(attempt.take_notes());
+            let word = match &step {
+                ClaimStep::End(verdict) => {
+                    let verdict = *verdict;
+                    self.memory = attempt.into_memory();
+                    return verdict;
+                }
+                ClaimStep::Patch(_) => "patch",
+                ClaimStep::ReadClaim => "read claim",
+                ClaimStep::ReadVolume(_) => "read volume",
+                ClaimStep::Secret(_) => "secret",
+                ClaimStep::Create(_) => "create",
+                ClaimStep::Delete(_) => "delete",
+                ClaimStep::Save(_) => "save",
+            };
+            if let ClaimStep::Create(plan) = &step {
+                assert_eq!(&*plan.name, NAME);
+                assert!(self.cluster.carries_marker(), "a call without a marker");
+                assert!(attempt.creation().is_some_and(Creation::is_uncertain));
+            }
+            self.done.push(word);
+            let given = answer(&step, &mut self.cluster);
+            event = given.unwrap_or_else(|| match step {
+                ClaimStep::Patch(write) => ClaimEvent::Patched(self.cluster.patch(&write.body)),
+                ClaimStep::ReadClaim | ClaimStep::ReadVolume(_) | ClaimStep::Secret(_) => ClaimEvent::Read(Ok(())),
+                ClaimStep::Create(_) => answered("vol-1"),
+                ClaimStep::Save(body) => {
+                    self.cluster.post(&body);
+                    ClaimEvent::Saved(Ok(()))
+                }
+                ClaimStep::Delete(_) | ClaimStep::End(_) => panic!("{step:?}"),
+            });
+        }
+    }
+
+    fn take_done(&mut self) -> Vec<&'static str> {
+        std::mem::take(&mut self.done)
+    }
+
+    fn saved(&self) -> usize {
+        self.notes
+            .iter()
+            .filter(|note| matches!(note, ClaimNote::Saved(..)))
+            .count()
+    }
+}
+
+#[test]
+fn a_claim_is_marked_called_for_saved_and_unmarked_when_it_is_bound() {
+    let mut play = Play::of(Cluster::new());
+    let verdict = play.attempt(|_, _| None);
+    assert_eq!(play.take_done(), ["patch", "create", "save"]);
+    assert_eq!(verdict, ClaimVerdict::Rest(Duration::from_secs(30)), "for the binding");
+    assert_eq!(play.saved(), 1);
+    let volume = play.cluster.volume.clone().unwrap();
+    assert_eq!(
+        volume["metadata"]["annotations"]["attacher.csi.dev/traceparent"],
+        "00-1-2-01"
+    );
+    assert!(play.cluster.carries_marker());
+    play.cluster.set("/spec/volumeName", json!(NAME));
+    play.cluster.set("/status/phase", json!("Bound"));
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Done);
+    assert_eq!(play.take_done(), ["patch"]);
+    assert!(!play.cluster.carries_marker());
+    assert_eq!((play.saved(), play.attempt(|_, _| None)), (1, ClaimVerdict::Done));
+    assert!(play.take_done().is_empty());
+}
+
+#[test]
+fn a_claim_that_is_not_bound_keeps_its_marker_for_a_while() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|_, _| None);
+    play.cluster.wait(Duration::from_secs(29));
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Rest(Duration::from_secs(1)));
+    assert!(play.cluster.carries_marker());
+    play.cluster.wait(Duration::from_secs(1));
+    play.attempt(|_, _| None);
+    assert!(!play.cluster.carries_marker());
+}
+
+#[test]
+fn an_uncertain_call_is_repeated_and_its_claim_is_held() {
+    let mut play = Play::of(Cluster::new());
+    let timed_out = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(4));
+    assert!(matches!(play.attempt(timed_out), ClaimVerdict::Failed { .. }));
+    let uncertain =
+        |note: &ClaimNote| matches!(note, ClaimNote::CallFailed(outcome, _) if **outcome == CreateOutcome::Uncertain);
+    assert!(play.notes.iter().any(uncertain));
+    play.take_done();
+    // Another process knows no more than what the claim says, and writes the marker anew.
+    play.memory = ClaimMemory::default();
+    play.cluster.policy.identity = "2-3-csi.test".into();
+    play.attempt(|_, _| None);
+    assert_eq!(play.take_done(), ["patch", "create", "save"]);
+    assert_eq!(play.saved(), 1);
+}
+
+#[test]
+fn a_claim_that_is_deleted_during_the_call_leaves_a_record_while_deletions_are_held() {
+    let mut play = Play::of(Cluster::new());
+    let verdict = play.attempt(|step, cluster| {
+        if matches!(step, ClaimStep::Create(_)) {
+            cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+            cluster.set("/metadata/finalizers", json!([MARKER]));
+        }
+        None
+    });
+    assert_eq!(play.take_done(), ["patch", "create", "read volume", "save", "patch"]);
+    assert_eq!(verdict, ClaimVerdict::Done);
+    assert!(play.cluster.claim.is_none(), "nothing holds it any more");
+    assert_eq!(play.cluster.volume.unwrap()["spec"]["csi"]["volumeHandle"], "vol-1");
+}
+
+#[test]
+fn a_volume_whose_handle_is_somebody_elses_is_not_recorded_twice() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.owner = Some("another".into());
+    play.attempt(|step, cluster| {
+        if matches!(step, ClaimStep::Create(_)) {
+            cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+            cluster.set("/metadata/finalizers", json!([MARKER]));
+        }
+        None
+    });
+    assert_eq!(play.take_done(), ["patch", "create", "patch"]);
+    assert!(play.cluster.claim.is_none() && play.cluster.volume.is_none());
+}
+
+#[test]
+fn an_undersized_volume_waits_while_deletions_are_held() {
+    let mut play = Play::of(Cluster::new());
+    let small = AnsweredVolume {
+        handle: "vol-1".into(),
+        capacity_bytes: 1,
+        ..AnsweredVolume::default()
+    };
+    let verdict = play
+        .attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| ClaimEvent::Created(Ok(Some(small.clone())))));
+    assert!(matches!(verdict, ClaimVerdict::Failed { .. }));
+    assert_eq!(play.take_done(), ["patch", "create", "read volume"]);
+    let is_held = |note: &ClaimNote| matches!(note, ClaimNote::Waits(ClaimReason::Held, _));
+    assert!(play.notes.iter().any(is_held) && play.cluster.carries_marker());
+}
+
+#[test]
+fn a_save_that_was_carried_out_without_an_answer_is_found() {
+    for lost in [status(409), error(ApiErrorKind::Unknown), status(504)] {
+        let mut play = Play::of(Cluster::new());
+        let verdict = play.attempt(|step, cluster| {
+            let ClaimStep::Save(body) = step else { return None };
+            cluster.post(body);
+            Some(ClaimEvent::Saved(Err(lost.clone())))
+        });
+        assert_eq!(play.take_done(), ["patch", "create", "save", "read volume"], "{lost:?}");
+        assert_eq!(
+            (verdict, play.saved()),
+            (ClaimVerdict::Rest(Duration::from_secs(30)), 1)
+        );
+    }
+}
+
+#[test]
+fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() {
+    let mut play = Play::of(Cluster::new());
+    let refused = |step: &ClaimStep, _: &mut Cluster| match step {
+        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(500)))),
+        _ => None,
+    };
+    for (pause, words) in [
+        (100, ["patch", "create", "save", "read volume"].as_slice()),
+        (200, ["save", "read volume"].as_slice()),
+        (400, ["save", "read volume"].as_slice()),
+    ] {
+        assert_eq!(play.attempt(refused), ClaimVerdict::Rest(Duration::from_millis(pause)));
+        assert_eq!(play.take_done(), words);
+    }
+    let forbidden = |step: &ClaimStep, _: &mut Cluster| match step {
+        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(403)))),
+        _ => None,
+    };
+    assert_eq!(play.attempt(forbidden), ClaimVerdict::Rest(Duration::from_secs(30)));
+    assert!(matches!(play.notes.last(), Some(ClaimNote::SaveFailed(_, true))));
+    play.take_done();
+    play.attempt(|_, _| None);
+    assert_eq!((play.take_done(), play.saved()), (vec!["save"], 1));
+}
+
+#[test]
+fn a_name_that_another_has_is_told_and_no_volume_is_deleted() {
+    let mut play = Play::of(Cluster::new());
+    let verdict = play.attempt(|step, cluster| {
+        let ClaimStep::Save(body) = step else { return None };
+        cluster.post(body);
+        cluster.volume.as_mut().unwrap()["spec"]["claimRef"]["uid"] = json!("another");
+        Some(ClaimEvent::Saved(Err(status(409))))
+    });
+    assert!(matches!(verdict, ClaimVerdict::Failed { .. }));
+    let is_taken = |note: &ClaimNote| matches!(note, ClaimNote::Waits(ClaimReason::NameTaken, _));
+    assert!(play.notes.iter().any(is_taken) && play.saved() == 0 && play.cluster.carries_marker());
+}
+
+#[test]
+fn a_call_that_was_cut_off_may_have_made_a_volume_and_one_that_was_not_begun_has_not() {
+    for (lost, is_uncertain) in [(LeaseLost::Cancelled, true), (LeaseLost::NotStarted, false)] {
+        let mut play = Play::of(Cluster::new());
+        let verdict = play.attempt(|step, _| {
+            matches!(step, ClaimStep::Create(_)).then(|| ClaimEvent::Created(Err(CallEnd::LeaseLost(lost))))
+        });
+        assert_eq!(verdict, ClaimVerdict::LeaseLost);
+        assert_eq!(play.memory.holds_volume(), is_uncertain, "{lost:?}");
+    }
+    let mut play = Play::of(Cluster::new());
+    play.cluster.leads = false;
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::LeaseLost);
+    assert_eq!(play.take_done(), ["patch"]);
+}
+
+#[test]
+fn a_call_that_cannot_succeed_is_not_made_again_before_its_time() {
+    let mut play = Play::of(Cluster::new());
+    let invalid = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(3));
+    assert_eq!(play.attempt(invalid), ClaimVerdict::Rest(Duration::from_mins(5)));
+    assert_eq!(play.take_done(), ["patch", "create"]);
+    play.cluster.wait(Duration::from_mins(1));
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Rest(Duration::from_mins(4)));
+    assert!(play.take_done().is_empty());
+    // The class is another one: it may succeed now.
+    play.cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("another-class");
+    play.attempt(|_, _| None);
+    assert_eq!(play.take_done(), ["create", "save"]);
+}
+
+#[test]
+fn a_refused_claim_that_is_deleted_goes_at_once() {
+    let mut play = Play::of(Cluster::new());
+    let verdict = play.attempt(|step, cluster| {
+        let is_call = matches!(step, ClaimStep::Create(_));
+        if is_call {
+            cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+            cluster.set("/metadata/finalizers", json!([MARKER]));
+        }
+        is_call.then(|| failed(11))
+    });
+    assert_eq!(
+        (verdict, play.take_done()),
+        (ClaimVerdict::Done, vec!["patch", "create", "patch"])
+    );
+    assert!(play.cluster.claim.is_none());
+}
+
+#[test]
+fn a_marker_from_a_stale_copy_is_written_after_a_live_read() {
+    let mut play = Play::of(Cluster::new());
+    let mut refusals = 1;
+    play.attempt(|step, _| {
+        let ClaimStep::Patch(_) = step else { return None };
+        (std::mem::take(&mut refusals) > 0).then(|| ClaimEvent::Patched(Err(error(ApiErrorKind::Stale))))
+    });
+    assert_eq!(play.take_done(), ["patch", "read claim", "patch", "create", "save"]);
+    let mut play = Play::of(Cluster::new());
+    let stale = |step: &ClaimStep, _: &mut Cluster| match step {
+        ClaimStep::Patch(_) => Some(ClaimEvent::Patched(Err(error(ApiErrorKind::Stale)))),
+        _ => None,
+    };
+    assert!(matches!(play.attempt(stale), ClaimVerdict::Failed { .. }));
+    assert!(play.take_done().len() <= 8);
+}
+
+#[test]
+fn a_claim_that_is_gone_before_its_first_attempt_is_forgotten() {
+    let mut cluster = Cluster::new();
+    cluster.claim = None;
+    let mut play = Play::of(cluster);
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Done);
+    assert!(play.take_done().is_empty());
+}
+
+#[test]
+fn a_class_that_is_missing_is_told_after_a_while() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.class = None;
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Rest(Duration::from_secs(10)));
+    assert!(play.notes.is_empty());
+    play.cluster.wait(Duration::from_secs(10));
+    assert!(matches!(play.attempt(|_, _| None), ClaimVerdict::Failed { .. }));
+    assert!(matches!(
+        play.notes.last(),
+        Some(ClaimNote::Waits(ClaimReason::ClassMissing, _))
+    ));
+    play.cluster.class = Some(class_json());
+    play.attempt(|_, _| None);
+    assert_eq!(play.saved(), 1);
+}
+
+#[test]
+fn a_node_without_room_is_taken_off_the_claim() {
+    let mut cluster = Cluster::new();
+    cluster.driver.capabilities.accessibility_constraints = false;
+    cluster.set("/metadata/annotations/volume.kubernetes.io~1selected-node", json!("n1"));
+    let mut play = Play::of(cluster);
+    // Without topology another node has no more room.
+    let full = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(8));
+    assert!(matches!(play.attempt(full), ClaimVerdict::Failed { .. }));
+    assert!(play.cluster.carries_marker());
+}

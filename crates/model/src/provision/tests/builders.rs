@@ -1,0 +1,438 @@
+//! Objects as the API server sends them, and what is observed of them.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::decide::PublishSecrets;
+use crate::objects::{
+    Claim, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire, PersistentVolumeWire, StorageClass, StorageClassWire,
+    TopologyKeys, TopologyKeysWire, Volume, VolumeLifecycle, VolumeLifecycleWire,
+};
+use crate::provision::topology::{SelectedNode, TopologyFacts, TopologyNode};
+use crate::provision::{
+    ClaimDecision, Creation, Deletion, LeakProtection, MarkerState, ObservedClaim, ObservedVolume, OrphanVolumePolicy,
+    OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, ProvisionerSecretState,
+    ProvisionerSecrets, RolePhase, Seen, VolumeDecision, Waited,
+};
+
+pub const DRIVER: &str = "csi.test";
+pub const UID: &str = "aaaaaaaa-1111-2222-3333-bbbbbbbbbbbb";
+pub const NAME: &str = "pvc-aaaaaaaa-1111-2222-3333-bbbbbbbbbbbb";
+pub const MARKER: &str = "attacher.csi.dev/provisioning";
+pub const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+pub const NOW: &str = "2026-01-02T03:04:05Z";
+pub const DELETED_AT: &str = "2026-01-02T03:00:00Z";
+pub const IDENTITY: &str = "1-2-csi.test";
+
+pub fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+/// Sets a value, making the objects on the way to it.
+pub fn put(target: &mut Value, pointer: &str, value: Value) {
+    let mut place = target;
+    for part in pointer.split('/').skip(1) {
+        place = &mut place[part.replace("~1", "/").replace("~0", "~").as_str()];
+    }
+    *place = value;
+}
+
+pub fn claim_json() -> Value {
+    json!({
+        "metadata": {
+            "name": "data", "namespace": "web", "uid": UID, "resourceVersion": "7",
+            "annotations": {"volume.kubernetes.io/storage-provisioner": DRIVER},
+            "finalizers": ["kubernetes.io/pvc-protection"],
+        },
+        "spec": {
+            "storageClassName": "fast", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+        "status": {"phase": "Pending"},
+    })
+}
+
+pub fn class_json() -> Value {
+    json!({
+        "metadata": {"name": "fast", "uid": "class-uid", "resourceVersion": "1"},
+        "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
+    })
+}
+
+/// The PersistentVolume of the claim, as it is after the claim was deleted.
+pub fn volume_json() -> Value {
+    json!({
+        "metadata": {
+            "name": NAME, "uid": "pv-uid", "resourceVersion": "9",
+            "annotations": {
+                "pv.kubernetes.io/provisioned-by": DRIVER,
+                "volume.kubernetes.io/provisioner-deletion-secret-name": "",
+                "volume.kubernetes.io/provisioner-deletion-secret-namespace": "",
+            },
+            "finalizers": ["kubernetes.io/pv-protection", FINALIZER],
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+            "persistentVolumeReclaimPolicy": "Delete",
+            "claimRef": {"namespace": "web", "name": "data", "uid": UID},
+            "csi": {"driver": DRIVER, "volumeHandle": "vol-1"},
+        },
+        "status": {"phase": "Released"},
+    })
+}
+
+pub fn claim_of(json: &Value) -> Claim {
+    serde_json::from_value::<PersistentVolumeClaimWire>(json.clone())
+        .unwrap()
+        .into()
+}
+
+pub fn class_of(json: &Value) -> StorageClass {
+    serde_json::from_value::<StorageClassWire>(json.clone()).unwrap().into()
+}
+
+pub fn volume_of(json: &Value) -> (Volume, VolumeLifecycle) {
+    let volume = serde_json::from_value::<PersistentVolumeWire>(json.clone()).unwrap();
+    let lifecycle = serde_json::from_value::<VolumeLifecycleWire>(json.clone()).unwrap();
+    (volume.into(), lifecycle.into())
+}
+
+pub fn class_with(parameters: &[(&str, &str)]) -> StorageClass {
+    let parameters: BTreeMap<_, _> = parameters.iter().copied().collect();
+    let mut class = class_json();
+    class["parameters"] = json!(parameters);
+    class_of(&class)
+}
+
+pub fn driver() -> ProvisionerFacts {
+    ProvisionerFacts {
+        name: DRIVER.into(),
+        in_tree: None,
+        capabilities: ProvisionerCapabilities {
+            create_delete_volume: true,
+            ..ProvisionerCapabilities::default()
+        },
+    }
+}
+
+pub fn policy() -> ProvisionPolicy {
+    ProvisionPolicy {
+        config: "config".into(),
+        volume_name_prefix: "pvc".into(),
+        volume_name_uuid_length: None,
+        default_fs_type: "".into(),
+        create_metadata: false,
+        strict_topology: false,
+        aggregate_topology: true,
+        read_only_many: false,
+        leak_protection: LeakProtection::Always,
+        hold_deletions: false,
+        orphans: OrphanVolumePolicy::Retry,
+        secrets: ProvisionerSecrets {
+            listed: PublishSecrets::Any,
+            ..ProvisionerSecrets::default()
+        },
+        identity: IDENTITY.into(),
+    }
+}
+
+/// A node on which the driver is registered with the keys of these labels.
+pub fn node(name: &str, labels: &[(&str, &str)]) -> TopologyNode {
+    let keys: Vec<&str> = labels.iter().map(|(key, _)| *key).collect();
+    node_with_keys(name, &keys, labels)
+}
+
+pub fn node_with_keys(name: &str, keys: &[&str], labels: &[(&str, &str)]) -> TopologyNode {
+    let csi_node: TopologyKeysWire = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"drivers": [{"name": "other", "topologyKeys": ["other"]}, {"name": DRIVER, "topologyKeys": keys}]},
+    }))
+    .unwrap();
+    let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+    let node: NodeLabelsWire = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap();
+    TopologyNode {
+        name: name.into(),
+        keys: TopologyKeys::from(csi_node).of_driver(DRIVER).unwrap().clone(),
+        labels: NodeLabels::from(node).labels,
+    }
+}
+
+/// Everything that is observed of a claim, as objects.
+#[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that may be so")]
+pub struct ClaimWorld {
+    pub claim: Value,
+    pub class: Option<Value>,
+    pub saved: Option<Value>,
+    pub handle_owner: Option<String>,
+    pub nodes: Vec<TopologyNode>,
+    /// The selected node has no Node.
+    pub node_gone: bool,
+    pub gone: bool,
+    pub claim_is_live: bool,
+    pub marker_is_own: bool,
+    pub saved_is_live: bool,
+    pub secret: ProvisionerSecretState,
+    /// None is what the marker says.
+    pub creation: Option<Creation>,
+    pub driver: ProvisionerFacts,
+    pub policy: ProvisionPolicy,
+    pub role: RolePhase,
+    pub waited: Waited,
+    /// What is not known.
+    pub unknown: &'static str,
+}
+
+pub fn world() -> ClaimWorld {
+    ClaimWorld {
+        claim: claim_json(),
+        class: Some(class_json()),
+        saved: None,
+        handle_owner: None,
+        nodes: Vec::new(),
+        node_gone: false,
+        gone: false,
+        claim_is_live: false,
+        marker_is_own: true,
+        saved_is_live: true,
+        secret: ProvisionerSecretState::NotLoaded,
+        creation: None,
+        driver: driver(),
+        policy: policy(),
+        role: RolePhase::Serving,
+        waited: Waited::default(),
+        unknown: "",
+    }
+}
+
+/// The annotation of a marker.
+pub fn marker_json() -> Value {
+    json!({
+        "driver": DRIVER, "uid": UID, "prefix": "pvc", "classUID": "class-uid",
+        "since": "2026-01-01T00:00:00Z", "writer": IDENTITY,
+    })
+}
+
+impl ClaimWorld {
+    pub fn set(mut self, pointer: &str, value: impl Into<Value>) -> Self {
+        put(&mut self.claim, pointer, value.into());
+        self
+    }
+
+    pub fn annotate(mut self, key: &str, value: &str) -> Self {
+        self.claim["metadata"]["annotations"][key] = value.into();
+        self
+    }
+
+    pub fn class(mut self, pointer: &str, value: impl Into<Value>) -> Self {
+        put(self.class.as_mut().unwrap(), pointer, value.into());
+        self
+    }
+
+    pub fn without_class(mut self) -> Self {
+        self.class = None;
+        self
+    }
+
+    pub fn marked(self) -> Self {
+        self.marked_with(&marker_json())
+    }
+
+    pub fn marked_with(mut self, marker: &Value) -> Self {
+        self.claim["metadata"]["finalizers"] = json!(["kubernetes.io/pvc-protection", MARKER]);
+        self.annotate(MARKER, &marker.to_string())
+    }
+
+    pub fn deleting(self) -> Self {
+        self.set("/metadata/deletionTimestamp", DELETED_AT)
+    }
+
+    pub fn bound(self, volume: &str) -> Self {
+        self.set("/spec/volumeName", volume).set("/status/phase", "Bound")
+    }
+
+    pub fn saved(mut self) -> Self {
+        self.saved = Some(volume_json());
+        self
+    }
+
+    pub fn saved_with(mut self, pointer: &str, value: impl Into<Value>) -> Self {
+        let mut volume = volume_json();
+        put(&mut volume, pointer, value.into());
+        self.saved = Some(volume);
+        self
+    }
+
+    pub fn creation(mut self, creation: Creation) -> Self {
+        self.creation = Some(creation);
+        self
+    }
+
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// Delayed binding on a node in a zone, for a driver with topology.
+    pub fn delayed(mut self) -> Self {
+        self.driver.capabilities.accessibility_constraints = true;
+        self.nodes = vec![node("n1", &[("zone", "a")]), node("n2", &[("zone", "b")])];
+        self.class("/volumeBindingMode", "WaitForFirstConsumer")
+            .annotate("volume.kubernetes.io/selected-node", "n1")
+    }
+
+    /// Calls `look` with what is observed.
+    pub fn observe<T>(&self, look: impl FnOnce(&ObservedClaim<'_>) -> T) -> T {
+        let claim = claim_of(&self.claim);
+        let class = self.class.as_ref().map(class_of);
+        let saved = self.saved.as_ref().map(|volume| volume_of(volume).0);
+        let facts = TopologyFacts {
+            complete: self.unknown != "topology",
+            nodes: self.nodes.clone(),
+        };
+        let selected = self
+            .nodes
+            .iter()
+            .find(|node| Some(&node.name) == claim.selected_node.as_ref());
+        let unknown = |what| self.unknown == what;
+        let node = SelectedNode {
+            labels: seen(
+                selected.map(|node| &node.labels).filter(|_| !self.node_gone),
+                unknown("node"),
+            ),
+            keys: seen(selected.map(|node| &*node.keys), unknown("node")),
+        };
+        let has_marker = MarkerState::of(&claim, DRIVER).is_own();
+        let creation = self.creation.clone().unwrap_or_else(|| Creation::of_marker(has_marker));
+        look(&ObservedClaim {
+            claim: &claim,
+            gone: self.gone,
+            claim_is_live: self.claim_is_live,
+            marker_is_own: self.marker_is_own,
+            class: seen(class.as_ref(), unknown("class")),
+            saved: seen(saved.as_ref(), unknown("saved")),
+            saved_is_live: self.saved_is_live,
+            handle_owner: seen(self.handle_owner.as_deref(), unknown("handle")),
+            node,
+            topology: &facts,
+            secret: self.secret,
+            creation: &creation,
+            driver: &self.driver,
+            policy: &self.policy,
+            role: self.role,
+            waited: self.waited,
+            now: now(),
+        })
+    }
+
+    pub fn decide(&self) -> ClaimDecision {
+        self.observe(crate::provision::claim)
+    }
+}
+
+pub fn seen<T>(object: Option<T>, is_unknown: bool) -> Seen<T> {
+    match object {
+        _ if is_unknown => Seen::Unknown,
+        Some(object) => Seen::Here(object),
+        None => Seen::Gone,
+    }
+}
+
+/// Everything that is observed of a PersistentVolume, as objects.
+#[derive(Clone, Debug)]
+pub struct VolumeWorld {
+    pub volume: Value,
+    pub class: Option<Value>,
+    pub sharer: Option<String>,
+    pub attached_to: Option<String>,
+    pub claim: OwningClaim,
+    pub is_live: bool,
+    pub deletion: Deletion,
+    pub secret: ProvisionerSecretState,
+    pub attach_finalizer: Option<String>,
+    pub driver: ProvisionerFacts,
+    pub policy: ProvisionPolicy,
+    pub unknown: &'static str,
+}
+
+pub fn volume_world() -> VolumeWorld {
+    VolumeWorld {
+        volume: volume_json(),
+        class: Some(class_json()),
+        sharer: None,
+        attached_to: None,
+        claim: OwningClaim::NotCached,
+        is_live: true,
+        deletion: Deletion::NotDeleted,
+        secret: ProvisionerSecretState::NotLoaded,
+        attach_finalizer: None,
+        driver: driver(),
+        policy: policy(),
+        unknown: "",
+    }
+}
+
+impl VolumeWorld {
+    pub fn set(mut self, pointer: &str, value: impl Into<Value>) -> Self {
+        put(&mut self.volume, pointer, value.into());
+        self
+    }
+
+    pub fn annotate(mut self, key: &str, value: &str) -> Self {
+        self.volume["metadata"]["annotations"][key] = value.into();
+        self
+    }
+
+    pub fn deleting(self) -> Self {
+        self.set("/metadata/deletionTimestamp", DELETED_AT)
+    }
+
+    pub fn phase(self, phase: &str) -> Self {
+        self.set("/status/phase", phase)
+    }
+
+    pub fn unprotected(self) -> Self {
+        self.set("/metadata/finalizers", json!(["kubernetes.io/pv-protection"]))
+    }
+
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    pub fn observe<T>(&self, look: impl FnOnce(&ObservedVolume<'_>) -> T) -> T {
+        let (volume, lifecycle) = volume_of(&self.volume);
+        let class = self.class.as_ref().map(class_of);
+        let unknown = |what| self.unknown == what;
+        look(&ObservedVolume {
+            volume: &volume,
+            lifecycle: &lifecycle,
+            sharer: seen(self.sharer.as_deref(), unknown("sharer")),
+            attached_to: seen(self.attached_to.as_deref(), unknown("attached")),
+            claim: self.claim,
+            is_live: self.is_live,
+            deletion: self.deletion,
+            class: seen(class.as_ref(), unknown("class")),
+            secret: self.secret,
+            attach_finalizer: self.attach_finalizer.as_deref(),
+            driver: &self.driver,
+            policy: &self.policy,
+        })
+    }
+
+    pub fn decide(&self) -> VolumeDecision {
+        self.observe(crate::provision::volume)
+    }
+}
+
+/// What a world's first call would be made with.
+pub fn plan_of(world: &ClaimWorld) -> Arc<crate::provision::CreatePlan> {
+    let mut marked = world.clone().marked().creation(Creation::Never);
+    marked.secret = ProvisionerSecretState::Loaded;
+    match marked.decide().action {
+        crate::provision::ClaimAction::Create(plan) => plan,
+        other => panic!("no call: {other:?}"),
+    }
+}

@@ -1,0 +1,778 @@
+//! The rules about a claim, in their order: a row or more for each.
+
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::builders::{
+    ClaimWorld, DRIVER, NAME, UID, claim_of, marker_json, node, plan_of, volume_json, volume_of, world,
+};
+use crate::provision::{
+    AnsweredVolume, ClaimAction, Creation, LeakProtection, NewVolume, ProvisionerSecretState, RolePhase, UncertainCall,
+    UndoState, VolumeFault, Waited,
+};
+
+/// One line of the table: which rule decides, and what is done.
+struct Row(&'static str, ClaimWorld, &'static str);
+
+/// The action in a word.
+pub fn word(action: &ClaimAction) -> String {
+    match action {
+        ClaimAction::Ignore => "ignore".into(),
+        ClaimAction::Wait(None) => "wait".into(),
+        ClaimAction::Wait(Some(cause)) => format!("tell {}", cause.reason()),
+        ClaimAction::Refuse(cause) => format!("refuse {}", cause.reason()),
+        ClaimAction::ReadClaim => "read claim".into(),
+        ClaimAction::ReadVolume(name) => {
+            assert_eq!(&**name, NAME);
+            "read volume".into()
+        }
+        ClaimAction::LoadCredentials(secret) => format!("secret {}/{}", secret.namespace, secret.name),
+        ClaimAction::Mark(_) => "mark".into(),
+        ClaimAction::Create(plan) => {
+            assert_eq!(&*plan.name, NAME);
+            "create".into()
+        }
+        ClaimAction::Save(_) => "save".into(),
+        ClaimAction::Undo(plan) => format!("delete {}", plan.handle),
+        ClaimAction::Unmark(_) => "unmark".into(),
+        ClaimAction::Reschedule(_) => "reschedule".into(),
+        ClaimAction::LetGo(..) => "let go".into(),
+        ClaimAction::RefuseRelease(..) => "refuse release".into(),
+    }
+}
+
+fn play(rows: Vec<Row>) {
+    let names: BTreeSet<_> = rows.iter().map(|row| row.0).collect();
+    assert_eq!(names.len(), rows.len(), "a name is used twice");
+    for Row(name, world, wanted) in rows {
+        let decision = world.decide();
+        let found = format!("{}: {}", decision.reason.as_str(), word(&decision.action));
+        assert_eq!(found, wanted, "{name}");
+    }
+}
+
+pub fn new_volume(world: &ClaimWorld) -> NewVolume {
+    let answer = AnsweredVolume {
+        handle: "vol-1".into(),
+        ..AnsweredVolume::default()
+    };
+    NewVolume::of_answer(&plan_of(world), Some(answer)).unwrap()
+}
+
+/// A marked claim whose volume was created.
+fn created(world: &ClaimWorld, change: impl FnOnce(&mut NewVolume)) -> ClaimWorld {
+    let mut volume = new_volume(world);
+    change(&mut volume);
+    world.clone().marked().creation(Creation::Created(Box::new(volume)))
+}
+
+pub fn uncertain(world: &ClaimWorld) -> Creation {
+    Creation::Uncertain(UncertainCall {
+        plan: Some(plan_of(world)),
+        doubtful: false,
+    })
+}
+
+fn unnoticed(_: &mut NewVolume) {}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
+    let other = || world().annotate("volume.kubernetes.io/storage-provisioner", "other.test");
+    let foreign = json!({"driver": "other.test", "uid": UID});
+    let unreadable = json!("{");
+    play(vec![
+        Row("1 another driver's", other(), "NotOwn: ignore"),
+        Row(
+            "1 another driver's, with its marker",
+            other().marked_with(&foreign),
+            "NotOwn: ignore",
+        ),
+        Row(
+            "1 another driver's, with a marker that says nothing",
+            other().marked_with(&unreadable),
+            "NotOwn: ignore",
+        ),
+        Row(
+            "1 ours, with a marker of another driver",
+            world().marked_with(&foreign),
+            "MarkerOfAnotherDriver: tell marker_of_another_driver",
+        ),
+        Row(
+            "1 another driver's by now, with our marker",
+            other().marked(),
+            "FindOut: create",
+        ),
+        Row(
+            "2 saved and bound",
+            world().marked().bound(NAME).saved(),
+            "Saved: unmark",
+        ),
+        Row(
+            "2 saved, in deletion",
+            world().marked().deleting().saved(),
+            "Saved: unmark",
+        ),
+        Row(
+            "2 saved, bound to another",
+            world().marked().bound("other").saved(),
+            "Saved: unmark",
+        ),
+        Row(
+            "2 saved for 30 s",
+            world().marked().saved().with(|world| world.waited.for_binding = true),
+            "Saved: unmark",
+        ),
+        Row(
+            "2 saved and bound, without a marker",
+            world().bound(NAME).saved(),
+            "Saved: ignore",
+        ),
+        Row(
+            "2 bound, its PersistentVolume gone since",
+            world().marked().bound(NAME),
+            "Saved: unmark",
+        ),
+        Row(
+            "2 lost",
+            world()
+                .marked()
+                .set("/spec/volumeName", NAME)
+                .set("/status/phase", "Lost"),
+            "Saved: unmark",
+        ),
+        Row(
+            "2 the driver made two volumes",
+            created(&world(), |new| new.handle = "vol-2".into()).saved(),
+            "TwoVolumes: unmark",
+        ),
+        Row("3 saved just now", world().marked().saved(), "WaitForBinding: wait"),
+        Row(
+            "4 its PersistentVolume goes",
+            world()
+                .marked()
+                .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z"),
+            "VolumeGoing: wait",
+        ),
+        Row(
+            "4 its PersistentVolume goes, in deletion as well",
+            world()
+                .marked()
+                .deleting()
+                .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z"),
+            "Saved: unmark",
+        ),
+        Row(
+            "4 its PersistentVolume goes, bound to it",
+            world()
+                .marked()
+                .bound(NAME)
+                .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z"),
+            "Saved: unmark",
+        ),
+        Row(
+            "5 of another claim",
+            world().saved_with("/spec/claimRef/uid", "other"),
+            "NameTaken: tell name_taken",
+        ),
+        Row(
+            "5 of no claim",
+            world().saved_with("/spec/claimRef", json!(null)),
+            "NameTaken: tell name_taken",
+        ),
+        Row(
+            "5 of another driver",
+            world().saved_with("/spec/csi/driver", "other.test"),
+            "NameTaken: tell name_taken",
+        ),
+        Row(
+            "5 of another claim, uncertain",
+            world().marked().saved_with("/spec/claimRef/uid", "other"),
+            "NameTaken: tell name_taken",
+        ),
+        Row(
+            "not known whether it is saved",
+            world().with(|world| world.unknown = "saved"),
+            "Syncing: wait",
+        ),
+    ]);
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn rows_6_to_8_the_volume_is_there() {
+    let retain = world().class("/reclaimPolicy", "Retain");
+    let faulty = |new: &mut NewVolume| new.fault = Some(VolumeFault::Undersized { asked: 2, answered: 1 });
+    let failed = |new: &mut NewVolume| new.undo = UndoState::Failed;
+    let unwanted = || created(&world(), unnoticed).deleting();
+    play(vec![
+        Row("6 wanted", created(&world(), unnoticed), "SaveVolume: save"),
+        Row(
+            "6 wanted, the class gone",
+            created(&world(), unnoticed).without_class(),
+            "SaveVolume: save",
+        ),
+        Row(
+            "6 wanted, switched off",
+            created(&world(), unnoticed).with(|world| world.role = RolePhase::Disabled),
+            "SaveVolume: save",
+        ),
+        Row(
+            "7 unwanted, Retain",
+            created(&retain, unnoticed).deleting(),
+            "KeepVolume: save",
+        ),
+        Row(
+            "7 unwanted, no policy",
+            created(&world().class("/reclaimPolicy", json!(null)), unnoticed).deleting(),
+            "KeepVolume: save",
+        ),
+        Row(
+            "7 unwanted, Retain, the name taken",
+            created(&retain, unnoticed)
+                .deleting()
+                .saved_with("/spec/claimRef/uid", "other"),
+            "NameTaken: tell name_taken",
+        ),
+        Row(
+            "8a somebody's handle",
+            unwanted().with(|world| world.handle_owner = Some("pv-2".into())),
+            "HandleShared: unmark",
+        ),
+        Row(
+            "8a not known whose",
+            unwanted().with(|world| world.unknown = "handle"),
+            "Syncing: wait",
+        ),
+        Row(
+            "8a undersized, somebody's handle",
+            created(&world(), faulty).with(|world| world.handle_owner = Some("pv-2".into())),
+            "HandleShared: tell handle_shared",
+        ),
+        Row(
+            "8 unwanted, not looked at",
+            unwanted().with(|world| world.saved_is_live = false),
+            "UndoVolume: read volume",
+        ),
+        Row("8 unwanted", unwanted(), "UndoVolume: delete vol-1"),
+        Row(
+            "8 bound elsewhere",
+            created(&world(), unnoticed).bound("static"),
+            "UndoVolume: delete vol-1",
+        ),
+        Row(
+            "8 another driver's by now",
+            created(&world(), unnoticed).annotate("volume.kubernetes.io/storage-provisioner", "other"),
+            "UndoVolume: delete vol-1",
+        ),
+        Row(
+            "8 not deleted with OK",
+            created(&world(), failed).deleting(),
+            "UndoVolume: save",
+        ),
+        Row(
+            "8 not deleted with OK, the name taken",
+            created(&world(), failed)
+                .deleting()
+                .saved_with("/spec/claimRef/uid", "other"),
+            "UndoVolume: delete vol-1",
+        ),
+        Row(
+            "8 its claim removed by force",
+            unwanted().with(|world| world.gone = true),
+            "UndoVolume: delete vol-1",
+        ),
+        Row(
+            "8 the process ends",
+            unwanted().with(|world| world.role = RolePhase::Stopping),
+            "Draining: wait",
+        ),
+        Row(
+            "8 undersized and wanted",
+            created(&world(), faulty),
+            "UndoVolume: delete vol-1",
+        ),
+        Row(
+            "8 undersized and wanted, not deleted with OK",
+            created(&world(), |new| {
+                faulty(new);
+                failed(new);
+            }),
+            "UndoVolume: delete vol-1",
+        ),
+    ]);
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
+    let ask = |at: &str| {
+        json!({"uid": UID, "deleted": super::builders::DELETED_AT, "at": at, "by": "ann", "reason": "stuck"})
+            .to_string()
+    };
+    let asked = |at: &str| {
+        world()
+            .marked()
+            .deleting()
+            .annotate("attacher.csi.dev/release", &ask(at))
+    };
+    let stuck = |world: &mut ClaimWorld| world.waited.stuck = true;
+    let ends = |role| move |world: &mut ClaimWorld| world.role = role;
+    let refused = || world().marked().creation(Creation::Refused);
+    play(vec![
+        Row("9 nothing was called", world().deleting(), "Cancelled: ignore"),
+        Row(
+            "9 marked, nothing was called",
+            world().marked().deleting().creation(Creation::Never),
+            "Cancelled: unmark",
+        ),
+        Row("9 refused", refused().deleting(), "Cancelled: unmark"),
+        Row(
+            "9 refused, bound elsewhere",
+            refused().bound("static"),
+            "Cancelled: unmark",
+        ),
+        Row("10a asked", asked("2026-01-02T03:04:00Z").with(stuck), "LetGo: let go"),
+        Row(
+            "10a asked early",
+            asked("2026-01-02T03:04:00Z"),
+            "LetGo: refuse release",
+        ),
+        Row(
+            "10a asked long ago",
+            asked("2026-01-01T03:04:00Z").with(stuck),
+            "LetGo: refuse release",
+        ),
+        Row("10 uncertain", world().marked().deleting(), "FindOut: create"),
+        Row(
+            "10 uncertain, of this process",
+            world()
+                .marked()
+                .deleting()
+                .creation(uncertain(&world()))
+                .without_class(),
+            "FindOut: create",
+        ),
+        Row(
+            "10 uncertain, removed by force",
+            world()
+                .deleting()
+                .creation(uncertain(&world()))
+                .with(|world| world.gone = true),
+            "FindOut: create",
+        ),
+        Row(
+            "10 uncertain, bound elsewhere",
+            world().marked().bound("static"),
+            "FindOut: create",
+        ),
+        Row(
+            "10 of a process that has ended",
+            world().marked().deleting().with(|world| world.marker_is_own = false),
+            "Mark: mark",
+        ),
+        Row(
+            "10 the class is gone",
+            world().marked().deleting().without_class(),
+            "ClassMissing: wait",
+        ),
+        Row(
+            "10 the class is another one",
+            world()
+                .marked()
+                .deleting()
+                .class("/metadata/uid", "new")
+                .with(|world| world.waited.for_class = true),
+            "ClassReplaced: tell class_replaced",
+        ),
+        Row(
+            "10 the process ends",
+            world().marked().deleting().with(ends(RolePhase::Stopping)),
+            "Draining: wait",
+        ),
+        Row(
+            "10 switched off",
+            world().marked().deleting().with(ends(RolePhase::Disabled)),
+            "FindOut: create",
+        ),
+        Row(
+            "11 switched off, nothing was called",
+            world().with(ends(RolePhase::Disabled)),
+            "Draining: ignore",
+        ),
+        Row(
+            "11 switched off, refused",
+            refused().with(ends(RolePhase::Disabled)),
+            "Draining: unmark",
+        ),
+        Row(
+            "11 switched off, uncertain: it is finished",
+            world().marked().with(ends(RolePhase::Disabled)),
+            "Create: create",
+        ),
+        Row(
+            "11 the process ends, uncertain",
+            world().marked().with(ends(RolePhase::Stopping)),
+            "Draining: wait",
+        ),
+        Row(
+            "11 the process ends, refused",
+            refused().with(ends(RolePhase::Stopping)),
+            "Draining: unmark",
+        ),
+    ]);
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn rows_12_to_15_what_is_missing_or_wrong() {
+    let told = |world: &mut ClaimWorld| {
+        world.waited = Waited {
+            for_class: true,
+            ..Waited::default()
+        }
+    };
+    let source = |group: &str, kind: &str| json!({"apiGroup": group, "kind": kind, "name": "s"});
+    let secret = || {
+        world().class("/parameters", json!({"csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns"}))
+    };
+    let state = |state| move |world: &mut ClaimWorld| world.secret = state;
+    play(vec![
+        Row("12 no class", world().without_class(), "ClassMissing: wait"),
+        Row(
+            "12 no class for 10 s",
+            world().without_class().with(told),
+            "ClassMissing: tell class_missing",
+        ),
+        Row(
+            "12 no class, uncertain: the marker stays",
+            world().marked().without_class(),
+            "ClassMissing: wait",
+        ),
+        Row(
+            "12 not known",
+            world().with(|world| world.unknown = "class"),
+            "Syncing: wait",
+        ),
+        Row(
+            "12 another provisioner's",
+            world().class("/provisioner", "other").with(told),
+            "ClassMismatch: tell class_mismatch",
+        ),
+        Row(
+            "12 no class, with the plan of the call",
+            world().marked().without_class().creation(uncertain(&world())),
+            "Create: create",
+        ),
+        Row(
+            "12 no node selected",
+            world().class("/volumeBindingMode", "WaitForFirstConsumer"),
+            "WaitForConsumer: wait",
+        ),
+        Row(
+            "12 no node selected any more, uncertain",
+            world().marked().class("/volumeBindingMode", "WaitForFirstConsumer"),
+            "Create: create",
+        ),
+        Row(
+            "names a volume",
+            world().set("/spec/volumeName", NAME),
+            "NotNeeded: ignore",
+        ),
+        Row(
+            "13 a populator's",
+            world().set("/spec/dataSource", source("x.io", "Foo")),
+            "Populator: wait",
+        ),
+        Row(
+            "13 a claim of another group",
+            world().set("/spec/dataSourceRef", source("x.io", "PersistentVolumeClaim")),
+            "Populator: wait",
+        ),
+        Row(
+            "14 selector",
+            world().set("/spec/selector", json!({})),
+            "Invalid: refuse invalid_claim",
+        ),
+        Row(
+            "14 reserved key",
+            world().class("/parameters", json!({"csi.storage.k8s.io/foo": "x"})),
+            "Invalid: refuse invalid_class",
+        ),
+        Row(
+            "14 template",
+            world().class(
+                "/parameters",
+                json!({"csi.storage.k8s.io/secret-name": "${x}", "csi.storage.k8s.io/secret-namespace": "x"}),
+            ),
+            "Invalid: refuse invalid_class",
+        ),
+        Row(
+            "14 fstype twice",
+            world().class(
+                "/parameters",
+                json!({"fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs"}),
+            ),
+            "Invalid: refuse invalid_class",
+        ),
+        Row(
+            "14 the driver creates nothing",
+            world().with(|world| world.driver.capabilities.create_delete_volume = false),
+            "Invalid: refuse capability_missing",
+        ),
+        Row(
+            "14 a snapshot (P3)",
+            world().set("/spec/dataSource", source("snapshot.storage.k8s.io", "VolumeSnapshot")),
+            "Invalid: refuse not_supported",
+        ),
+        Row(
+            "14 an attributes class (P3)",
+            world().set("/spec/volumeAttributesClassName", "gold"),
+            "Invalid: refuse not_supported",
+        ),
+        Row(
+            "14 a Secret that is not listed",
+            secret().with(|world| world.policy.secrets = crate::provision::ProvisionerSecrets::default()),
+            "Invalid: refuse secret_not_allowed",
+        ),
+        Row(
+            "14 uncertain: the marker stays",
+            world().marked().set("/spec/selector", json!({})),
+            "Invalid: refuse invalid_claim",
+        ),
+        Row("15 Secret, not read", secret(), "LoadSecret: secret ns/s"),
+        Row(
+            "15 Secret missing",
+            secret().with(state(ProvisionerSecretState::Missing)),
+            "SecretMissing: tell secret_missing",
+        ),
+        Row(
+            "15 Secret not readable",
+            secret().with(state(ProvisionerSecretState::Unreadable)),
+            "SecretForbidden: tell secret_forbidden",
+        ),
+        Row(
+            "15 Secret read",
+            secret().with(state(ProvisionerSecretState::Loaded)),
+            "Mark: mark",
+        ),
+    ]);
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn rows_16_to_20_topology_the_marker_and_the_call() {
+    let unlabelled = |world: &mut ClaimWorld| world.nodes[0].labels = crate::objects::StringMap::default();
+    let gone = |world: &mut ClaimWorld| world.node_gone = true;
+    let protection = |value| move |world: &mut ClaimWorld| world.policy.leak_protection = value;
+    let marked = || world().marked().creation(Creation::Never);
+    let mut recorded = marker_json();
+    recorded["segment"] = json!({"zone": "a"});
+    recorded["first"] = json!({"zone": "a"});
+    play(vec![
+        Row("16 no Node", world().delayed().with(gone), "NodeGone: reschedule"),
+        Row(
+            "16 no CSINode",
+            world().delayed().with(|world| world.nodes.clear()),
+            "NodeGone: reschedule",
+        ),
+        Row(
+            "16 no Node, refused",
+            world().delayed().marked().creation(Creation::Refused).with(gone),
+            "NodeGone: reschedule",
+        ),
+        Row(
+            "16 no Node, uncertain",
+            world().delayed().marked_with(&recorded).with(gone),
+            "Create: create",
+        ),
+        Row(
+            "16 not known",
+            world().delayed().with(|world| world.unknown = "node"),
+            "Syncing: wait",
+        ),
+        Row(
+            "16 no Node, a driver without topology",
+            world()
+                .delayed()
+                .with(|world| world.driver.capabilities.accessibility_constraints = false)
+                .with(gone),
+            "Mark: mark",
+        ),
+        Row(
+            "17 no label",
+            world().delayed().with(unlabelled),
+            "TopologyMissing: tell topology_missing",
+        ),
+        Row(
+            "17 no label, recorded",
+            world().delayed().marked_with(&recorded).with(unlabelled),
+            "Create: create",
+        ),
+        Row(
+            "17 nodes not known",
+            world().delayed().with(|world| world.unknown = "topology"),
+            "Syncing: wait",
+        ),
+        Row(
+            "17 immediate, no nodes",
+            world().with(|world| world.driver.capabilities.accessibility_constraints = true),
+            "TopologyMissing: tell topology_missing",
+        ),
+        Row(
+            "17 immediate, none sent",
+            world().with(|world| {
+                world.driver.capabilities.accessibility_constraints = true;
+                world.policy.aggregate_topology = false;
+            }),
+            "Mark: mark",
+        ),
+        Row(
+            "17 immediate, nodes",
+            world().with(|world| {
+                world.driver.capabilities.accessibility_constraints = true;
+                world.nodes = vec![node("n", &[("z", "a")])];
+            }),
+            "Mark: mark",
+        ),
+        Row("18 no marker", world(), "Mark: mark"),
+        Row("18 delayed", world().delayed(), "Mark: mark"),
+        Row(
+            "18 refused, the marker removed by force",
+            world().creation(Creation::Refused),
+            "Mark: mark",
+        ),
+        Row(
+            "18 marked by a process that has ended",
+            world().marked().with(|world| world.marker_is_own = false),
+            "Mark: mark",
+        ),
+        Row(
+            "18 only when uncertain, not looked at",
+            world().with(protection(LeakProtection::WhenUncertain)),
+            "Mark: read claim",
+        ),
+        Row(
+            "18 only when uncertain, looked at",
+            world()
+                .with(protection(LeakProtection::WhenUncertain))
+                .with(|world| world.claim_is_live = true),
+            "Create: create",
+        ),
+        Row(
+            "18 only when uncertain, and it is",
+            world()
+                .creation(uncertain(&world()))
+                .with(protection(LeakProtection::WhenUncertain)),
+            "Mark: mark",
+        ),
+        Row(
+            "18 never",
+            world().with(protection(LeakProtection::Never)),
+            "Create: create",
+        ),
+        Row("20 first call", marked(), "Create: create"),
+        Row(
+            "20 after a refusal",
+            world().marked().creation(Creation::Refused),
+            "Create: create",
+        ),
+        Row("20 after a restart", world().marked(), "Create: create"),
+        Row(
+            "20 after a restart, the class another one",
+            world().marked().class("/metadata/uid", "new"),
+            "Create: create",
+        ),
+        Row(
+            "20 beta annotation",
+            marked()
+                .set("/metadata/annotations", json!({}))
+                .marked()
+                .annotate("volume.beta.kubernetes.io/storage-provisioner", DRIVER),
+            "Create: create",
+        ),
+    ]);
+}
+
+/// An uncertain call of this process is repeated to the letter, whatever class, node and claim say by now.
+#[test]
+fn an_uncertain_call_is_repeated_with_its_own_arguments() {
+    let before = world().delayed();
+    let plan = plan_of(&before);
+    let call = Creation::Uncertain(UncertainCall {
+        plan: Some(plan.clone()),
+        doubtful: true,
+    });
+    let after = before
+        .marked()
+        .creation(call)
+        .class("/mountOptions", json!(["ro"]))
+        .class("/parameters", json!({"pool": "other"}))
+        .annotate("volume.kubernetes.io/selected-node", "n2")
+        .with(|world| world.policy.default_fs_type = "xfs".into());
+    for world in [after.clone(), after.deleting()] {
+        match world.decide().action {
+            ClaimAction::Create(repeated) => assert!(Arc::ptr_eq(&repeated, &plan)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The class that was created again under its name is known by what the driver is told of it.
+#[test]
+fn a_class_that_is_the_same_again_is_used_for_a_claim_that_nobody_wants() {
+    let mut marker = marker_json();
+    marker["classHash"] = json!(&*crate::provision::class_hash(&super::builders::class_of(
+        &super::builders::class_json()
+    )));
+    let again = world().marked_with(&marker).deleting().class("/metadata/uid", "new");
+    assert_eq!(word(&again.decide().action), "create");
+    let other = again.class("/parameters", json!({"pool": "other"}));
+    assert_eq!(word(&other.decide().action), "wait");
+}
+
+/// What was somebody's is not deleted after its PersistentVolume is gone: that may have been retained.
+#[test]
+fn a_volume_that_was_shared_is_never_undone() {
+    let claim = claim_of(&world().marked().deleting().claim);
+    let known = Creation::Created(Box::new(new_volume(&world())));
+    let shared = known
+        .revised(&claim, false, None, Some("pv-2"))
+        .revised(&claim, false, None, None);
+    let world = world().marked().deleting().creation(shared);
+    assert_eq!(word(&world.decide().action), "unmark");
+}
+
+/// A PersistentVolume of the claim takes the volume over.
+#[test]
+fn what_is_known_after_the_volume_is_saved() {
+    let saved = volume_of(&volume_json()).0;
+    let created = || Creation::Created(Box::new(new_volume(&world())));
+    let revise =
+        |known: Creation, world: ClaimWorld| known.revised(&claim_of(&world.claim), world.gone, Some(&saved), None);
+    assert!(revise(created(), world().marked()).is_uncertain());
+    assert_eq!(revise(created(), world()), Creation::Never);
+    assert_eq!(
+        revise(uncertain(&world()), world()),
+        Creation::Never,
+        "the answer to taking the marker off was lost"
+    );
+    assert!(revise(uncertain(&world()), world().marked()).is_uncertain());
+    let gone = world().marked().deleting().with(|world| world.gone = true);
+    assert_eq!(
+        revise(uncertain(&world()), gone),
+        Creation::Never,
+        "its last copy may be old"
+    );
+    assert_eq!(revise(Creation::Refused, world()), Creation::Refused);
+    let mut second = new_volume(&world());
+    second.handle = "vol-2".into();
+    let second = Creation::Created(Box::new(second));
+    assert_eq!(revise(second.clone(), world().marked()), second, "the driver made two");
+    let other = world().set("/metadata/uid", "other");
+    assert_eq!(
+        revise(created(), other.clone()),
+        created().revised(&claim_of(&other.claim), false, None, None)
+    );
+}

@@ -1,0 +1,245 @@
+//! What the answers of the driver mean: each code of CreateVolume in each state, and each code of DeleteVolume.
+
+use std::sync::Arc;
+
+use super::builders::{ClaimWorld, claim_of, plan_of, world};
+use super::claim_rows::{new_volume, uncertain};
+use super::tally;
+use crate::decide::Failure;
+use crate::provision::{
+    AnsweredVolume, CreateErrorClass, CreateOutcome, Creation, Deletion, InvalidAnswer, OrphanVolumePolicy,
+    SettledCreate, UncertainCall, UndoState, VolumeFault, create_error, created, delete_answer, undone,
+};
+
+/// The codes of gRPC but OK, with what external-provisioner makes of them: `b` goes on in the background, `r` is rescheduled when it may
+/// be, `f` is final.
+const CODES: [(i32, char); 16] = [
+    (1, 'b'),
+    (2, 'f'),
+    (3, 'f'),
+    (4, 'b'),
+    (5, 'f'),
+    (6, 'f'),
+    (7, 'f'),
+    (8, 'r'),
+    (9, 'f'),
+    (10, 'b'),
+    (11, 'f'),
+    (12, 'f'),
+    (13, 'f'),
+    (14, 'b'),
+    (15, 'f'),
+    (16, 'f'),
+];
+
+fn failure(code: Option<i32>) -> Failure {
+    Failure {
+        message: "fake error".to_owned(),
+        code,
+    }
+}
+
+fn settle(world: &ClaimWorld, before: &Creation, code: Option<i32>) -> SettledCreate {
+    created(before, &plan_of(world), Err(&failure(code)), &claim_of(&world.claim))
+}
+
+/// TestProvisionErrorHandling: 16 codes, with and without topology, with and without a selected node.
+#[test]
+fn each_code_of_a_first_call() {
+    let mut rows = 0;
+    for (code, wanted) in CODES {
+        for (topology, selected) in [(false, false), (false, true), (true, false), (true, true)] {
+            rows += 1;
+            let mut world = if topology || selected {
+                world().delayed()
+            } else {
+                world()
+            };
+            world.driver.capabilities.accessibility_constraints = topology;
+            if topology && !selected {
+                world = world
+                    .class("/volumeBindingMode", "Immediate")
+                    .annotate("volume.kubernetes.io/selected-node", "");
+            }
+            let settled = settle(&world.marked(), &Creation::Never, Some(code));
+            let is_rescheduled = matches!(settled.outcome, CreateOutcome::Rescheduled(_));
+            assert_eq!(
+                is_rescheduled,
+                wanted == 'r' && topology && selected,
+                "{code} {topology} {selected}"
+            );
+            let is_uncertain = settled.creation.is_uncertain();
+            assert_eq!(is_uncertain, wanted == 'b', "{code} {topology} {selected}");
+            assert!(is_uncertain || settled.creation == Creation::Refused);
+        }
+    }
+    tally("TestProvisionErrorHandling", rows);
+}
+
+#[test]
+fn the_class_of_each_code() {
+    use CreateErrorClass::{Doubtful, Exhausted, Final, Infeasible, NameInUse, Uncertain};
+    let classes = [
+        (None, Uncertain),
+        (Some(-1), Uncertain),
+        (Some(0), Uncertain),
+        (Some(1), Uncertain),
+        (Some(2), Doubtful),
+        (Some(3), Infeasible),
+        (Some(4), Uncertain),
+        (Some(5), Final),
+        (Some(6), NameInUse),
+        (Some(7), Final),
+        (Some(8), Exhausted),
+        (Some(9), Final),
+        (Some(10), Uncertain),
+        (Some(11), Final),
+        (Some(12), Final),
+        (Some(13), Doubtful),
+        (Some(14), Uncertain),
+        (Some(15), Final),
+        (Some(16), Final),
+        (Some(17), Uncertain),
+    ];
+    for (code, class) in classes {
+        assert_eq!(create_error(code), class, "{code:?}");
+    }
+}
+
+/// What is held is told apart from what is retried soon.
+#[test]
+fn an_invalid_argument_is_held() {
+    let rows = [
+        (3, CreateOutcome::Infeasible),
+        (9, CreateOutcome::Failed),
+        (4, CreateOutcome::Uncertain),
+    ];
+    for (code, outcome) in &rows {
+        assert_eq!(settle(&world(), &Creation::Never, Some(*code)).outcome, *outcome);
+    }
+}
+
+/// After a call whose outcome is not known, INTERNAL and UNKNOWN count only at the second time in a row, and ALREADY_EXISTS never.
+#[test]
+fn what_an_answer_says_of_an_earlier_call() {
+    let first = uncertain(&world());
+    for code in [2, 13] {
+        let once = settle(&world(), &first, Some(code));
+        assert_eq!(once.outcome, CreateOutcome::Uncertain);
+        let Creation::Uncertain(UncertainCall { doubtful: true, .. }) = &once.creation else {
+            panic!("{:?}", once.creation)
+        };
+        assert_eq!(settle(&world(), &once.creation, Some(2)).creation, Creation::Refused);
+        let between = settle(&world(), &once.creation, Some(4));
+        assert!(settle(&world(), &between.creation, Some(13)).creation.is_uncertain());
+    }
+    let named = settle(&world(), &first, Some(6));
+    assert!(named.creation.is_uncertain() && named.outcome == CreateOutcome::NameInUse);
+    assert_eq!(settle(&world(), &Creation::Never, Some(6)).creation, Creation::Refused);
+    for code in [3, 5, 8, 9, 16] {
+        assert_eq!(
+            settle(&world(), &first, Some(code)).creation,
+            Creation::Refused,
+            "{code}"
+        );
+    }
+    assert!(settle(&world(), &Creation::Refused, None).creation.is_uncertain());
+}
+
+/// A claim that is in deletion, or was put on another node meanwhile, is not scheduled again.
+#[test]
+fn only_the_node_of_the_call_is_taken_off() {
+    let world = world().delayed().marked();
+    let plan = plan_of(&world);
+    let exhausted =
+        |world: &ClaimWorld| created(&Creation::Never, &plan, Err(&failure(Some(8))), &claim_of(&world.claim));
+    assert!(matches!(exhausted(&world).outcome, CreateOutcome::Rescheduled(_)));
+    for other in [
+        world.clone().deleting(),
+        world.clone().bound("static"),
+        world.annotate("volume.kubernetes.io/selected-node", "n2"),
+    ] {
+        let settled = exhausted(&other);
+        assert_eq!(
+            (settled.creation, settled.outcome),
+            (Creation::Refused, CreateOutcome::Failed)
+        );
+    }
+}
+
+fn answer(change: impl FnOnce(&mut AnsweredVolume)) -> SettledCreate {
+    let mut volume = AnsweredVolume {
+        handle: "vol-1".into(),
+        ..AnsweredVolume::default()
+    };
+    change(&mut volume);
+    let claim = claim_of(&world().claim);
+    created(&Creation::Never, &plan_of(&world()), Ok(Some(volume)), &claim)
+}
+
+#[test]
+fn answers_with_ok() {
+    const GI: i64 = 1 << 30;
+    let size = |settled: SettledCreate| match settled.creation {
+        Creation::Created(volume) => (volume.capacity_bytes, volume.fault),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(size(answer(|_| {})), (GI, None), "0 is not known");
+    assert_eq!(size(answer(|volume| volume.capacity_bytes = GI)), (GI, None));
+    assert_eq!(size(answer(|volume| volume.capacity_bytes = 2 * GI)), (2 * GI, None));
+    let fault = VolumeFault::Undersized { asked: GI, answered: 1 };
+    assert_eq!(size(answer(|volume| volume.capacity_bytes = 1)), (1, Some(fault)));
+    assert_eq!(
+        answer(|volume| volume.capacity_bytes = 1).outcome,
+        CreateOutcome::Faulty(fault)
+    );
+
+    let invalid = |settled: SettledCreate| {
+        assert!(settled.creation.is_uncertain());
+        match settled.outcome {
+            CreateOutcome::InvalidAnswer(invalid) => invalid,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(
+        invalid(answer(|volume| volume.handle = " ".into())),
+        InvalidAnswer::EmptyHandle
+    );
+    assert_eq!(
+        invalid(answer(|volume| volume.capacity_bytes = -1)),
+        InvalidAnswer::Capacity(-1)
+    );
+    let claim = claim_of(&world().claim);
+    let none = created(&Creation::Never, &plan_of(&world()), Ok(None), &claim);
+    assert_eq!(invalid(none), InvalidAnswer::NoVolume);
+}
+
+#[test]
+fn each_code_of_a_deletion() {
+    use Deletion::{Deleted, NotDeleted, Uncertain};
+    use OrphanVolumePolicy::{Retry, TreatNotFoundAsDeleted};
+    assert_eq!(delete_answer(Some(0), Retry), Deleted);
+    assert_eq!(delete_answer(None, Retry), Uncertain);
+    assert_eq!(delete_answer(Some(17), Retry), Uncertain);
+    for (code, kind) in CODES {
+        let wanted = if kind == 'b' { Uncertain } else { NotDeleted };
+        assert_eq!(delete_answer(Some(code), Retry), wanted, "{code}");
+        let lenient = if code == 5 { Deleted } else { wanted };
+        assert_eq!(delete_answer(Some(code), TreatNotFoundAsDeleted), lenient, "{code}");
+    }
+}
+
+#[test]
+fn only_ok_undoes_a_volume() {
+    let volume = new_volume(&world());
+    assert_eq!(undone(&volume, Some(0), OrphanVolumePolicy::Retry), Creation::Refused);
+    for code in [None, Some(4), Some(5), Some(9), Some(13)] {
+        match undone(&volume, code, OrphanVolumePolicy::Retry) {
+            Creation::Created(after) => {
+                assert_eq!((after.undo, after.handle), (UndoState::Failed, volume.handle.clone()));
+                assert!(Arc::ptr_eq(&after.plan, &volume.plan));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

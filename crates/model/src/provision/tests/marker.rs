@@ -1,0 +1,154 @@
+//! The marker: what is recorded, and what of it counts.
+
+use serde_json::{Value, json};
+
+use super::builders::{ClaimWorld, DRIVER, MARKER, NAME, UID, claim_of, marker_json, plan_of, world};
+use crate::provision::{ClaimAction, MarkerState};
+
+/// The annotation that the next step writes.
+fn written(world: &ClaimWorld) -> Value {
+    let ClaimAction::Mark(write) = world.decide().action else {
+        panic!("no marker: {:?}", world.decide())
+    };
+    let mut claim = world.claim.clone();
+    super::patches::apply(&mut claim, &write.body).unwrap();
+    serde_json::from_str(claim["metadata"]["annotations"][MARKER].as_str().unwrap()).unwrap()
+}
+
+#[test]
+fn what_is_recorded() {
+    let plain = written(&world());
+    let hash = plain["classHash"].clone();
+    assert_eq!(
+        plain,
+        json!({
+            "driver": DRIVER, "uid": UID, "prefix": "pvc", "classUID": "class-uid", "classHash": hash,
+            "since": super::builders::NOW, "writer": super::builders::IDENTITY,
+        })
+    );
+    let delayed = written(&world().delayed());
+    assert_eq!(delayed["node"], "n1");
+    assert_eq!(
+        (&delayed["segment"], &delayed["first"]),
+        (&json!({"zone": "a"}), &json!({"zone": "a"}))
+    );
+    assert_eq!(delayed["requisite"].as_str().map(str::len), Some(32));
+}
+
+/// After a restart the call is the same one, whatever node, labels and settings say.
+#[test]
+fn a_restart_repeats_the_recorded_arguments() {
+    let first = world().delayed();
+    let plan = plan_of(&first);
+    let marked = first.marked_with(&written(&world().delayed()));
+    let changes: [fn(&mut ClaimWorld); 5] = [
+        |world| world.claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = json!("n2"),
+        |world| world.claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = json!(""),
+        |world| world.node_gone = true,
+        |world| world.policy.volume_name_prefix = "other".into(),
+        |world| world.claim["metadata"]["deletionTimestamp"] = json!(super::builders::DELETED_AT),
+    ];
+    for change in changes {
+        let world = marked.clone().with(change);
+        let ClaimAction::Create(again) = world.decide().action else {
+            panic!("{:?}", world.decide())
+        };
+        assert_eq!((&again.name, again.required_bytes), (&plan.name, plan.required_bytes));
+        let requirement = |plan: &crate::provision::CreatePlan| plan.accessibility.clone().unwrap();
+        assert_eq!(requirement(&again).first(), requirement(&plan).first());
+        assert_eq!(again.segment, plan.segment);
+    }
+}
+
+#[test]
+fn whose_it_is() {
+    let state = |world: ClaimWorld| MarkerState::of(&claim_of(&world.claim), DRIVER);
+    let with = |pointer: &str, value: Value| {
+        let mut marker = marker_json();
+        super::builders::put(&mut marker, pointer, value);
+        state(world().marked_with(&marker))
+    };
+    assert_eq!(state(world()), MarkerState::Absent);
+    assert_eq!(
+        state(world().annotate(MARKER, &marker_json().to_string())),
+        MarkerState::Absent,
+        "the annotation alone"
+    );
+    assert!(state(world().marked()).is_recorded());
+    assert_eq!(
+        with("/driver", json!("other")),
+        MarkerState::OfAnotherDriver("other".into())
+    );
+    for unread in [
+        with("/uid", json!("of a copy")),
+        with("/since", json!("yesterday")),
+        with("/segment", json!(["zone"])),
+        with("/prefix", json!(null)),
+        state(world().marked().annotate(MARKER, "")),
+        state(world().marked().annotate(MARKER, &"[".repeat(9000))),
+    ] {
+        assert_eq!(unread, MarkerState::Own(None));
+    }
+}
+
+/// Users of a namespace can write all of it, and gain nothing.
+#[test]
+fn what_is_forged_is_ignored() {
+    let forged = |pointer: &str, value: Value| {
+        let mut marker = marker_json();
+        super::builders::put(&mut marker, pointer, value);
+        world().delayed().marked_with(&marker)
+    };
+    let name = |world: &ClaimWorld| match world.decide().action {
+        ClaimAction::Create(plan) => (
+            plan.name.to_string(),
+            plan.accessibility.clone().unwrap().preferred[0].clone(),
+        ),
+        other => panic!("{other:?}"),
+    };
+    let (own, zone) = name(&world().delayed().marked());
+    assert_eq!(own, NAME);
+    for prefix in ["../x", "", "A", "-a", &"p".repeat(64)] {
+        assert_eq!(name(&forged("/prefix", json!(prefix))).0, NAME, "{prefix}");
+    }
+    // Another prefix is one of an AttacherConfig from before: still made from the claim's own UID.
+    assert_eq!(name(&forged("/prefix", json!("old"))).0, format!("old-{UID}"));
+    let short = forged("/prefix", json!("old")).with(|world| world.policy.volume_name_uuid_length = Some(8));
+    assert_eq!(name(&short).0, "pvc-aaaaaaaa");
+    for first in [json!({"rack": "x"}), json!({})] {
+        assert_eq!(
+            name(&forged("/first", first)).1,
+            zone,
+            "a key that the driver does not register"
+        );
+    }
+    let restricted = forged("/first", json!({"zone": "secret"}));
+    let restricted = restricted.class(
+        "/allowedTopologies",
+        json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}]),
+    );
+    assert_eq!(name(&restricted).1, zone, "what the class does not allow");
+    let ignored = restricted.observe(|observed| {
+        let state = MarkerState::of(observed.claim, DRIVER);
+        let class = observed.class.here().unwrap();
+        state.recorded().unwrap().arguments(class, observed.topology).ignored
+    });
+    assert!(ignored, "and that is told");
+}
+
+#[test]
+fn a_topology_that_does_not_fit_is_refused_before_any_call() {
+    let labels: Vec<(String, String)> = (0..64)
+        .map(|at| (format!("{}{at}", "k".repeat(60)), "v".repeat(63)))
+        .collect();
+    let labels: Vec<(&str, &str)> = labels
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    let mut world = world().delayed();
+    world.nodes = vec![super::builders::node("n1", &labels)];
+    let ClaimAction::Refuse(cause) = world.decide().action else {
+        panic!("{:?}", world.decide())
+    };
+    assert!(cause.to_string().contains("at most 8192"), "{cause}");
+}

@@ -1,0 +1,199 @@
+//! What the API server makes of the patches.
+
+use serde_json::{Value, json};
+
+use super::builders::{ClaimWorld, FINALIZER, MARKER, claim_of, volume_of, volume_world, world};
+use crate::provision::patch::{let_go, mark, refuse_release, release_volume, reschedule, unmark};
+
+/// Applies a JSON patch by the rules of the API server: a `test` for null holds where there is nothing, and what is being deleted takes no
+/// finalizer.
+pub fn apply(object: &mut Value, body: &Value) -> Result<(), String> {
+    let mut patched = object.clone();
+    for operation in body.as_array().unwrap() {
+        let path = operation["path"].as_str().unwrap();
+        let missing = patched.pointer(path).is_none_or(Value::is_null);
+        if operation["op"] == "test" && operation["value"].is_null() && missing {
+            continue;
+        }
+        // An empty list is stored as none.
+        if operation["op"] == "test" && operation["value"].is_null() && patched.pointer(path) == Some(&json!([])) {
+            continue;
+        }
+        let single: json_patch::Patch = serde_json::from_value(json!([operation])).unwrap();
+        json_patch::patch(&mut patched, &single).map_err(|error| error.to_string())?;
+    }
+    let count = |object: &Value| object["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
+    if !object["metadata"]["deletionTimestamp"].is_null() && count(&patched) > count(object) {
+        return Err("no new finalizers can be added if the object is being deleted".to_owned());
+    }
+    *object = patched;
+    Ok(())
+}
+
+fn finalizers(claim: &Value) -> Vec<&str> {
+    let list = claim["metadata"]["finalizers"].as_array();
+    list.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// A claim with finalizers and annotations of others around ours.
+fn crowded() -> ClaimWorld {
+    let mut world = world().marked().annotate("a~b/c", "kept");
+    world.claim["metadata"]["finalizers"] = json!(["a/first", MARKER, "z/last"]);
+    world
+}
+
+#[test]
+fn the_marker_goes_on_and_off_and_nothing_else_changes() {
+    for before in [
+        world().claim,
+        world().set("/metadata/finalizers", json!(null)).claim,
+        world().set("/metadata/annotations", json!(null)).claim,
+        world().annotate(MARKER, "stale").claim,
+    ] {
+        let mut claim = before.clone();
+        let on = mark(&claim_of(&claim), "text");
+        apply(&mut claim, &on.body).unwrap();
+        assert_eq!(claim["metadata"]["annotations"][MARKER], "text");
+        assert_eq!(finalizers(&claim).last(), Some(&MARKER));
+        assert!(finalizers(&claim).starts_with(&finalizers(&before)));
+        let twice = mark(&claim_of(&before), "again");
+        assert!(apply(&mut claim, &twice.body).is_err(), "a copy from before");
+        let off = unmark(&claim_of(&claim)).unwrap();
+        apply(&mut claim, &off.body).unwrap();
+        assert_eq!(finalizers(&claim), finalizers(&before));
+        assert!(claim["metadata"]["annotations"][MARKER].is_null());
+    }
+    let mut claim = crowded().claim;
+    let off = unmark(&claim_of(&claim)).unwrap();
+    apply(&mut claim, &off.body).unwrap();
+    assert_eq!(finalizers(&claim), ["a/first", "z/last"]);
+    assert_eq!(claim["metadata"]["annotations"]["a~b/c"], "kept");
+    assert_eq!(unmark(&claim_of(&claim)), None);
+}
+
+/// The patch that puts the marker on is the look at the claim.
+#[test]
+fn the_first_marker_is_refused_where_the_claim_is_not_as_it_was() {
+    let write = mark(&claim_of(&world().claim), "text");
+    for changed in [
+        world().set("/metadata/uid", "other"),
+        world().set("/spec/volumeName", "static"),
+        world().deleting(),
+        world().set("/metadata/finalizers", json!(["other/one"])),
+    ] {
+        let mut claim = changed.claim;
+        assert!(apply(&mut claim, &write.body).is_err(), "{claim}");
+    }
+}
+
+/// The next process writes the marker anew, and a late write of the former one is refused.
+#[test]
+fn a_late_write_of_a_process_that_has_ended_is_refused() {
+    for before in [crowded(), crowded().deleting(), crowded().bound("x")] {
+        let mut claim = before.claim;
+        let late = unmark(&claim_of(&claim)).unwrap();
+        let renewed = mark(&claim_of(&claim), "{\"writer\":\"second\"}");
+        apply(&mut claim, &renewed.body).unwrap();
+        assert_eq!(finalizers(&claim), ["a/first", MARKER, "z/last"]);
+        assert!(apply(&mut claim, &late.body).is_err());
+        assert!(apply(&mut claim, &renewed.body).is_err(), "its own answer was lost");
+    }
+    // Gone from the object means gone: nothing is marked by a copy from before.
+    let mut claim = crowded().claim;
+    let renewed = mark(&claim_of(&claim), "new");
+    let off = unmark(&claim_of(&claim)).unwrap();
+    apply(&mut claim, &off.body).unwrap();
+    assert!(apply(&mut claim, &renewed.body).is_err());
+}
+
+#[test]
+fn an_annotation_that_is_missing_or_too_long_does_not_hold_the_marker() {
+    let mut missing = crowded().claim;
+    missing["metadata"]["annotations"]
+        .as_object_mut()
+        .unwrap()
+        .remove(MARKER);
+    let long = crowded().annotate(MARKER, &"x".repeat(9 << 10)).claim;
+    for mut claim in [missing, long] {
+        let renewed = mark(&claim_of(&claim), "new");
+        let mut other = claim.clone();
+        apply(&mut other, &renewed.body).unwrap();
+        let off = unmark(&claim_of(&claim)).unwrap();
+        apply(&mut claim, &off.body).unwrap();
+        assert_eq!(finalizers(&claim), ["a/first", "z/last"]);
+    }
+}
+
+#[test]
+fn a_node_is_taken_off_together_with_the_marker() {
+    const NODE: &str = "volume.kubernetes.io/selected-node";
+    let world = crowded().annotate(NODE, "n1");
+    let write = reschedule(&claim_of(&world.claim)).unwrap();
+    let mut claim = world.claim.clone();
+    apply(&mut claim, &write.body).unwrap();
+    assert!(claim["metadata"]["annotations"][NODE].is_null() && !finalizers(&claim).contains(&MARKER));
+    let mut other = world.annotate(NODE, "n2").claim;
+    assert!(apply(&mut other, &write.body).is_err(), "the scheduler chose again");
+    assert_eq!(reschedule(&claim_of(&crowded().claim)), None);
+}
+
+#[test]
+fn a_request_counts_as_long_as_it_stands() {
+    const KEY: &str = "attacher.csi.dev/release";
+    let asked = crowded().deleting().annotate(KEY, "please");
+    let (granted, refused) = {
+        let claim = claim_of(&asked.claim);
+        (let_go(&claim).unwrap(), refuse_release(&claim, "no").unwrap())
+    };
+    let mut claim = asked.claim.clone();
+    apply(&mut claim, &refused.body).unwrap();
+    assert_eq!(
+        claim["metadata"]["annotations"]["attacher.csi.dev/release-refused"],
+        "no"
+    );
+    apply(&mut claim, &granted.body).unwrap();
+    assert_eq!(finalizers(&claim), ["a/first", "z/last"]);
+    let mut changed = asked.annotate(KEY, "another").claim;
+    assert!(apply(&mut changed, &granted.body).is_err() && apply(&mut changed, &refused.body).is_err());
+    assert!(let_go(&claim_of(&crowded().claim)).is_none() && refuse_release(&claim_of(&crowded().claim), "").is_none());
+}
+
+#[test]
+fn both_finalizers_of_a_volume_go_in_one_patch_wherever_they_stand() {
+    const ATTACHER: &str = "external-attacher/csi-test";
+    for list in [
+        [ATTACHER, "x/y", FINALIZER],
+        [FINALIZER, "x/y", ATTACHER],
+        ["x/y", ATTACHER, FINALIZER],
+    ] {
+        let mut volume = volume_world().set("/metadata/finalizers", json!(list)).volume;
+        let (record, lifecycle) = volume_of(&volume);
+        let alone = release_volume(&record, &lifecycle, None).unwrap();
+        let both = release_volume(&record, &lifecycle, Some(ATTACHER)).unwrap();
+        let mut one = volume.clone();
+        apply(&mut one, &alone.body).unwrap();
+        assert!(!finalizers(&one).contains(&FINALIZER) && finalizers(&one).len() == 2);
+        apply(&mut volume, &both.body).unwrap();
+        assert_eq!(finalizers(&volume), ["x/y"]);
+        assert!(apply(&mut one, &both.body).is_err(), "a stale copy");
+    }
+}
+
+/// Of a list that is not kept as a whole the version is tested.
+#[test]
+fn a_long_list_of_finalizers_is_added_to_by_its_version() {
+    let list: Vec<String> = (0..2000).map(|at| format!("finalizer/{at}")).collect();
+    let claim = claim_of(&world().set("/metadata/finalizers", json!(list)).claim);
+    let body = mark(&claim, "text").body;
+    assert!(
+        body.as_array()
+            .unwrap()
+            .contains(&json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"}))
+    );
+    let marked: Vec<&str> = list.iter().map(String::as_str).chain([MARKER]).collect();
+    let mut object = world().set("/metadata/finalizers", json!(marked)).claim;
+    let claim = claim_of(&object);
+    assert_eq!(claim.marker_at, Some(2000));
+    apply(&mut object, &unmark(&claim).unwrap().body).unwrap();
+    assert_eq!(finalizers(&object).len(), 2000);
+}

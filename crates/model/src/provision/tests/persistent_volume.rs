@@ -1,0 +1,181 @@
+//! The PersistentVolume, field by field.
+
+use serde_json::{Value, json};
+
+use super::builders::{
+    ClaimWorld, DRIVER, FINALIZER, IDENTITY, NAME, UID, claim_of, driver, plan_of, volume_of, world,
+};
+use crate::provision::topology::Segment;
+use crate::provision::{AnsweredVolume, NewVolume, SavedComparison, compare_saved, persistent_volume};
+
+fn saved(world: &ClaimWorld, change: impl FnOnce(&mut AnsweredVolume)) -> Value {
+    let mut answer = AnsweredVolume {
+        handle: "vol-1".into(),
+        ..AnsweredVolume::default()
+    };
+    change(&mut answer);
+    let volume = NewVolume::of_answer(&plan_of(world), Some(answer)).unwrap();
+    persistent_volume(&claim_of(&world.claim), &volume, &driver(), IDENTITY, Some("00-trace"))
+}
+
+#[test]
+fn the_plain_one() {
+    let wanted = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {
+            "name": NAME,
+            "finalizers": [FINALIZER],
+            "annotations": {
+                "pv.kubernetes.io/provisioned-by": DRIVER,
+                "volume.kubernetes.io/provisioner-deletion-secret-name": "",
+                "volume.kubernetes.io/provisioner-deletion-secret-namespace": "",
+                "attacher.csi.dev/traceparent": "00-trace",
+            },
+        },
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "fast",
+            "persistentVolumeReclaimPolicy": "Delete",
+            "claimRef": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "namespace": "web", "name": "data", "uid": UID, "resourceVersion": "7",
+            },
+            "csi": {
+                "driver": DRIVER, "volumeHandle": "vol-1",
+                "volumeAttributes": {"storage.kubernetes.io/csiProvisionerIdentity": IDENTITY},
+            },
+        },
+    });
+    assert_eq!(saved(&world(), |_| {}), wanted);
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn all_that_may_be_said() {
+    let key = |family: &str, part: &str| format!("csi.storage.k8s.io/{family}-secret-{part}");
+    let families = [
+        "provisioner",
+        "controller-publish",
+        "node-stage",
+        "node-publish",
+        "controller-expand",
+        "node-expand",
+        "controller-modify",
+    ];
+    let mut parameters = json!({"csi.storage.k8s.io/fstype": "xfs", "pool": "a"});
+    for family in families {
+        parameters[key(family, "name")] = format!("{family}-${{pvc.name}}").into();
+        parameters[key(family, "namespace")] = "${pvc.namespace}".into();
+    }
+    let world = world()
+        .class("/parameters", parameters)
+        .class("/mountOptions", json!(["noatime", "ro"]))
+        .class("/reclaimPolicy", "Retain")
+        .set("/spec/volumeMode", "Filesystem")
+        .set("/spec/accessModes", json!(["ReadOnlyMany"]))
+        .with(|world| world.policy.read_only_many = true);
+    let volume = saved(&world, |answer| {
+        answer.capacity_bytes = 3 << 30;
+        answer.topology = vec![Segment::from([("zone", "a")])];
+        answer.context = std::collections::BTreeMap::from([
+            ("k".to_owned(), "v".to_owned()),
+            (
+                "storage.kubernetes.io/csiProvisionerIdentity".to_owned(),
+                "driver wins".to_owned(),
+            ),
+        ])
+        .into();
+    });
+    let secret = |family: &str| json!({"name": format!("{family}-data"), "namespace": "web"});
+    assert_eq!(
+        volume["spec"]["csi"],
+        json!({
+            "driver": DRIVER, "volumeHandle": "vol-1", "fsType": "xfs", "readOnly": true,
+            "volumeAttributes": {"k": "v", "storage.kubernetes.io/csiProvisionerIdentity": "driver wins"},
+            "controllerPublishSecretRef": secret("controller-publish"),
+            "nodeStageSecretRef": secret("node-stage"),
+            "nodePublishSecretRef": secret("node-publish"),
+            "controllerExpandSecretRef": secret("controller-expand"),
+            "nodeExpandSecretRef": secret("node-expand"),
+        })
+    );
+    let annotations = &volume["metadata"]["annotations"];
+    assert_eq!(
+        annotations["volume.kubernetes.io/provisioner-deletion-secret-name"],
+        "provisioner-data"
+    );
+    assert_eq!(
+        annotations["volume.kubernetes.io/provisioner-deletion-secret-namespace"],
+        "web"
+    );
+    assert_eq!(
+        annotations["volume.kubernetes.io/controller-modify-secret-name"],
+        "controller-modify-data"
+    );
+    assert_eq!(
+        annotations["volume.kubernetes.io/controller-modify-secret-namespace"],
+        "web"
+    );
+    assert!(
+        volume["metadata"].get("finalizers").is_none(),
+        "Retain: one write less than the sidecar"
+    );
+    let spec = &volume["spec"];
+    assert_eq!(spec["capacity"]["storage"], "3Gi");
+    assert_eq!(
+        (&spec["volumeMode"], &spec["mountOptions"]),
+        (&json!("Filesystem"), &json!(["noatime", "ro"]))
+    );
+    assert_eq!(
+        spec["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"],
+        json!(["a"])
+    );
+    // What was written is read back, and needs nothing.
+    let (record, lifecycle) = volume_of(&volume);
+    assert_eq!(record.spec.csi().map(|csi| &*csi.handle), Some("vol-1"));
+    assert!(!crate::provision::needs_volume_work(&record, &lifecycle, &driver()));
+}
+
+#[test]
+fn what_is_left_out() {
+    let block = world()
+        .set("/spec/volumeMode", "Block")
+        .class("/parameters", json!({"fstype": "xfs"}))
+        .class("/reclaimPolicy", json!(null));
+    let volume = saved(&block, |_| {});
+    assert_eq!(volume["spec"]["volumeMode"], "Block");
+    assert!(volume["spec"]["csi"].get("fsType").is_none());
+    assert!(volume["spec"].get("persistentVolumeReclaimPolicy").is_none());
+    let two = world()
+        .set("/spec/accessModes", json!(["ReadOnlyMany", "ReadWriteOnce"]))
+        .with(|world| world.policy.read_only_many = true);
+    assert!(saved(&two, |_| {})["spec"]["csi"].get("readOnly").is_none());
+}
+
+/// What a 409 means.
+#[test]
+fn whose_the_one_is_that_is_there() {
+    let claim = claim_of(&world().claim);
+    let compare = |change: &dyn Fn(&mut Value)| {
+        let mut volume = super::builders::volume_json();
+        change(&mut volume);
+        compare_saved(&volume_of(&volume).0, &claim, DRIVER, "vol-1")
+    };
+    let set = |pointer: &'static str, value: Value| {
+        move |volume: &mut Value| super::builders::put(volume, pointer, value.clone())
+    };
+    assert_eq!(compare(&|_| {}), SavedComparison::Same);
+    let deleted = set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    assert_eq!(compare(&deleted), SavedComparison::Going);
+    let other = set("/spec/csi/volumeHandle", json!("vol-2"));
+    assert_eq!(compare(&other), SavedComparison::OtherHandle("vol-2".into()));
+    for taken in [
+        set("/spec/claimRef/uid", json!("x")),
+        set("/spec/claimRef", json!(null)),
+        set("/spec/csi/driver", json!("x")),
+    ] {
+        assert_eq!(compare(&taken), SavedComparison::NameTaken);
+    }
+}

@@ -1,0 +1,128 @@
+//! What is read of objects, and what decides about a hold.
+
+use serde_json::json;
+use std::mem::size_of_val;
+
+use super::builders::{ClaimWorld, VolumeWorld, claim_of, node, volume_of, volume_world, world};
+use crate::objects::{Claim, ClaimAccessMode, ClaimPhase, DeletionSecret, VolumePhase};
+use crate::provision::{claim_fingerprint, volume_fingerprint};
+
+#[test]
+fn a_claim_keeps_what_is_read() {
+    let claim = claim_of(
+        &world()
+            .annotate("volume.beta.kubernetes.io/storage-class", "old")
+            .annotate("volume.kubernetes.io/selected-node", "")
+            .annotate("x/y", "z")
+            .set("/metadata/managedFields", json!([{"manager": "kubectl"}]))
+            .claim,
+    );
+    assert_eq!((&*claim.namespace, &*claim.name, &*claim.class), ("web", "data", "old"));
+    assert_eq!(
+        (claim.phase, &*claim.access_modes),
+        (ClaimPhase::Pending, &[ClaimAccessMode::ReadWriteOnce][..])
+    );
+    assert_eq!((claim.selected_node, claim.requested.as_deref()), (None, Some("1Gi")));
+    assert_eq!(claim.annotations.get("x/y"), Some("z"));
+    assert!(claim.has_annotations && claim.annotations_left_out == 0 && !claim.has_selector);
+    let both = claim_of(
+        &world()
+            .annotate("volume.beta.kubernetes.io/storage-provisioner", "beta")
+            .claim,
+    );
+    assert_eq!(
+        both.provisioner.as_deref(),
+        Some(super::builders::DRIVER),
+        "the current key counts"
+    );
+    let source = json!({"kind": "PersistentVolumeClaim", "name": "other", "namespace": "x"});
+    let source = claim_of(&world().set("/spec/dataSourceRef", source).claim)
+        .data_source
+        .unwrap();
+    assert_eq!((&*source.group, source.namespace.as_deref()), ("", Some("x")));
+}
+
+/// Under 1 KiB for a claim: the record and what it points to, but for names that are shared.
+#[test]
+fn a_bound_claim_is_small() {
+    let claim = claim_of(&world().annotate("noise", &"x".repeat(8000)).bound("pvc-1").claim);
+    let texts = claim.uid.len() + claim.namespace.len() + claim.name.len() + 200;
+    assert!(
+        size_of_val::<Claim>(&claim) + texts < 800,
+        "{}",
+        size_of_val::<Claim>(&claim)
+    );
+}
+
+#[test]
+fn a_volume_keeps_what_is_read() {
+    let read = |world: VolumeWorld| volume_of(&world.volume).1;
+    let lifecycle = read(volume_world());
+    assert_eq!(
+        (lifecycle.phase, lifecycle.finalizer_at),
+        (VolumePhase::Released, Some(1))
+    );
+    assert_eq!(lifecycle.deletion_secret, DeletionSecret::None);
+    assert_eq!(
+        read(volume_world().set("/metadata/annotations", json!({"a": "b"}))).deletion_secret,
+        DeletionSecret::Unrecorded
+    );
+    let half = volume_world().annotate("volume.kubernetes.io/provisioner-deletion-secret-name", "s");
+    assert!(matches!(read(half).deletion_secret, DeletionSecret::Named(secret) if secret.namespace.is_empty()));
+    let many: Vec<String> = (0..3000)
+        .map(|at| format!("finalizer/{at}"))
+        .chain([super::builders::FINALIZER.to_owned()])
+        .collect();
+    assert_eq!(
+        read(volume_world().set("/metadata/finalizers", json!(many))).finalizer_at,
+        Some(3000)
+    );
+}
+
+/// A hold ends early only when something changed that may help.
+#[test]
+fn echoes_of_our_own_writes_do_not_end_a_hold() {
+    let of = |world: &ClaimWorld| world.observe(claim_fingerprint);
+    let before = world().delayed();
+    for echo in [
+        before.clone().marked(),
+        before.clone().set("/metadata/resourceVersion", "99"),
+        before.clone().annotate("attacher.csi.dev/release-refused", "x"),
+        before
+            .clone()
+            .with(|world| world.nodes[1].labels = node("x", &[("zone", "c")]).labels),
+    ] {
+        assert_eq!(of(&echo), of(&before));
+    }
+    for change in [
+        before.clone().deleting(),
+        before.clone().bound("x"),
+        before.clone().annotate("volume.kubernetes.io/selected-node", "n2"),
+        before.clone().annotate("attacher.csi.dev/retry-now", "1"),
+        before.clone().annotate("used/in-template", "1"),
+        before.clone().class("/metadata/uid", "new"),
+        before.clone().class("/mountOptions", json!(["ro"])),
+        before.clone().without_class(),
+        before.clone().saved(),
+        before.clone().with(|world| world.node_gone = true),
+        before
+            .clone()
+            .with(|world| world.nodes[0].labels = node("x", &[("zone", "c")]).labels),
+    ] {
+        assert_ne!(of(&change), of(&before), "{change:?}");
+    }
+    let of = |world: &VolumeWorld| world.observe(volume_fingerprint);
+    let before = volume_world();
+    assert_eq!(of(&before.clone().unprotected()), of(&before));
+    for change in [
+        before.clone().deleting(),
+        before.clone().phase("Bound"),
+        before.clone().set("/spec/persistentVolumeReclaimPolicy", "Retain"),
+        before.clone().annotate("attacher.csi.dev/reclaim", "Delete"),
+        before.clone().with(|world| world.attached_to = Some("n".into())),
+        before.clone().with(|world| world.sharer = Some("pv".into())),
+        before.clone().with(|world| world.policy.hold_deletions = true),
+    ] {
+        assert_ne!(of(&change), of(&before), "{change:?}");
+    }
+}

@@ -1,0 +1,313 @@
+//! Secrets of a class: keys, templates, and which may be given.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::builders::{claim_of, class_with, world};
+use super::tally;
+use crate::api::validated::SecretNames;
+use crate::decide::PublishSecrets;
+use crate::objects::SecretReference;
+use crate::provision::{ProvisionerSecrets, SecretFamily, SecretTemplates, TemplateContext};
+
+/// A name, the parameters, and the Secret as namespace and name; none where there is none, `!` and a word of the text where it is an
+/// error.
+type Row = (
+    &'static str,
+    SecretFamily,
+    &'static [(&'static str, &'static str)],
+    &'static str,
+);
+
+const OLD_NAME: &str = "csiNodePublishSecretName";
+const OLD_NAMESPACE: &str = "csiNodePublishSecretNamespace";
+const NAME: &str = "csi.storage.k8s.io/node-publish-secret-name";
+const NAMESPACE: &str = "csi.storage.k8s.io/node-publish-secret-namespace";
+const PROVISIONER_NAME: &str = "csi.storage.k8s.io/provisioner-secret-name";
+const PROVISIONER_NAMESPACE: &str = "csi.storage.k8s.io/provisioner-secret-namespace";
+const OLD_PROVISIONER_NAME: &str = "csiProvisionerSecretName";
+const OLD_PROVISIONER_NAMESPACE: &str = "csiProvisionerSecretNamespace";
+const ANNOTATED: &str = "static-${pvc.name}-${pvc.annotations['akey']}";
+const ALL_TOKENS: &str = "static-${pv.name}-${pvc.namespace}-${pvc.name}-${pvc.annotations['akey']}";
+
+fn resolve(family: SecretFamily, parameters: &[(&str, &str)]) -> String {
+    let class = class_with(parameters);
+    let claim = claim_of(&world().annotate("akey", "avalue").claim);
+    let context = TemplateContext {
+        volume: "pvname",
+        namespace: "pvcnamespace",
+        name: "pvcname",
+        claim: Some(&claim),
+    };
+    let templates = SecretTemplates::of(&class);
+    match templates.and_then(|templates| templates.resolve(family, &context)) {
+        Ok(None) => String::new(),
+        Ok(Some(secret)) => format!("{}/{}", secret.namespace, secret.name),
+        Err(error) => format!("!{error}"),
+    }
+}
+
+fn check(rows: &[Row]) {
+    for (name, family, parameters, wanted) in rows {
+        let found = resolve(*family, parameters);
+        match wanted.strip_prefix('!') {
+            Some(part) => assert!(found.starts_with('!') && found.contains(part), "{name}: {found}"),
+            None => assert_eq!(found, *wanted, "{name}"),
+        }
+    }
+}
+
+/// TestGetSecretReference.
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn keys_and_templates_as_in_the_sidecar() {
+    use SecretFamily::{NodePublish, Provisioner};
+    let rows: [Row; 25] = [
+        ("none", NodePublish, &[], ""),
+        (
+            "empty",
+            NodePublish,
+            &[(OLD_NAME, ""), (OLD_NAMESPACE, "")],
+            "!is empty",
+        ),
+        (
+            "deprecated name alone",
+            NodePublish,
+            &[(OLD_NAME, "foo")],
+            "!both must be specified",
+        ),
+        (
+            "name alone",
+            NodePublish,
+            &[(NAME, "foo")],
+            "!node-publish-secret-namespace",
+        ),
+        (
+            "deprecated namespace alone",
+            NodePublish,
+            &[(OLD_NAMESPACE, "foo")],
+            "!both must be specified",
+        ),
+        (
+            "namespace alone",
+            NodePublish,
+            &[(NAMESPACE, "foo")],
+            "!node-publish-secret-name",
+        ),
+        (
+            "deprecated",
+            NodePublish,
+            &[(OLD_NAME, "name"), (OLD_NAMESPACE, "ns")],
+            "ns/name",
+        ),
+        (
+            "both",
+            NodePublish,
+            &[
+                (OLD_NAME, "name"),
+                (OLD_NAMESPACE, "ns"),
+                (NAME, "name"),
+                (NAMESPACE, "ns"),
+            ],
+            "!deprecated",
+        ),
+        (
+            "both names",
+            NodePublish,
+            &[(OLD_NAME, "name"), (OLD_NAMESPACE, "ns"), (NAME, "name")],
+            "!deprecated",
+        ),
+        (
+            "both namespaces",
+            NodePublish,
+            &[(OLD_NAME, "name"), (OLD_NAMESPACE, "ns"), (NAMESPACE, "ns")],
+            "!deprecated",
+        ),
+        (
+            "a deprecated name and a namespace",
+            NodePublish,
+            &[(OLD_NAME, "name"), (NAMESPACE, "ns")],
+            "ns/name",
+        ),
+        ("simple", NodePublish, &[(NAME, "name"), (NAMESPACE, "ns")], "ns/name"),
+        (
+            "deprecated, provisioner",
+            Provisioner,
+            &[(OLD_PROVISIONER_NAME, "name"), (OLD_PROVISIONER_NAMESPACE, "ns")],
+            "ns/name",
+        ),
+        (
+            "the claim does not matter",
+            Provisioner,
+            &[
+                (OLD_PROVISIONER_NAME, "param-name"),
+                (OLD_PROVISIONER_NAMESPACE, "param-ns"),
+            ],
+            "param-ns/param-name",
+        ),
+        (
+            "no name of a Secret",
+            NodePublish,
+            &[(OLD_NAME, "bad name"), (OLD_NAMESPACE, "ns")],
+            "!\"bad name\"",
+        ),
+        (
+            "no namespace",
+            NodePublish,
+            &[(OLD_NAME, "name"), (OLD_NAMESPACE, "bad ns")],
+            "!\"bad ns\"",
+        ),
+        (
+            "template of a name alone",
+            Provisioner,
+            &[(PROVISIONER_NAME, ALL_TOKENS)],
+            "!both must be specified",
+        ),
+        (
+            "annotation, provisioner",
+            Provisioner,
+            &[
+                (PROVISIONER_NAMESPACE, "static-${pvc.namespace}"),
+                (PROVISIONER_NAME, ANNOTATED),
+            ],
+            "static-pvcnamespace/static-pvcname-avalue",
+        ),
+        (
+            "all tokens",
+            NodePublish,
+            &[
+                (OLD_NAME, ALL_TOKENS),
+                (OLD_NAMESPACE, "static-${pv.name}-${pvc.namespace}"),
+            ],
+            "static-pvname-pvcnamespace/static-pvname-pvcnamespace-pvcname-avalue",
+        ),
+        (
+            "three tokens, provisioner",
+            Provisioner,
+            &[
+                (OLD_PROVISIONER_NAME, "p-${pv.name}-${pvc.namespace}-${pvc.name}"),
+                (OLD_PROVISIONER_NAMESPACE, "p-${pv.name}-${pvc.namespace}"),
+            ],
+            "p-pvname-pvcnamespace/p-pvname-pvcnamespace-pvcname",
+        ),
+        (
+            "name of the claim",
+            Provisioner,
+            &[(OLD_PROVISIONER_NAME, "${pvc.name}"), (OLD_PROVISIONER_NAMESPACE, "ns")],
+            "ns/pvcname",
+        ),
+        (
+            "name and namespace of the claim",
+            Provisioner,
+            &[
+                (OLD_PROVISIONER_NAME, "${pvc.name}"),
+                (OLD_PROVISIONER_NAMESPACE, "${pvc.namespace}"),
+            ],
+            "pvcnamespace/pvcname",
+        ),
+        (
+            "namespace of the claim",
+            Provisioner,
+            &[
+                (OLD_PROVISIONER_NAME, "static-name-1"),
+                (OLD_PROVISIONER_NAMESPACE, "${pvc.namespace}"),
+            ],
+            "pvcnamespace/static-name-1",
+        ),
+        (
+            "unknown token in a namespace",
+            NodePublish,
+            &[(OLD_NAME, "myname"), (OLD_NAMESPACE, "mynamespace${bar}")],
+            "!\"bar\"",
+        ),
+        (
+            "unknown token in a name",
+            NodePublish,
+            &[(OLD_NAME, "myname${foo}"), (OLD_NAMESPACE, "mynamespace")],
+            "!\"foo\"",
+        ),
+    ];
+    check(&rows);
+    tally("TestGetSecretReference", rows.len());
+}
+
+#[test]
+fn other_templates() {
+    use SecretFamily::{Default, NodeExpand, NodePublish};
+    const DEFAULT: (&str, &str) = ("csi.storage.k8s.io/secret-name", "d");
+    const DEFAULT_NAMESPACE: (&str, &str) = ("csi.storage.k8s.io/secret-namespace", "ns");
+    let rows: [Row; 10] = [
+        ("the default", NodeExpand, &[DEFAULT, DEFAULT_NAMESPACE], "ns/d"),
+        (
+            "its own before the default",
+            NodePublish,
+            &[DEFAULT, DEFAULT_NAMESPACE, (NAME, "n"), (NAMESPACE, "x")],
+            "x/n",
+        ),
+        ("the default itself", Default, &[DEFAULT, DEFAULT_NAMESPACE], "ns/d"),
+        (
+            "claim in a namespace",
+            NodePublish,
+            &[(NAME, "n"), (NAMESPACE, "${pvc.name}")],
+            "!\"pvc.name\"",
+        ),
+        (
+            "annotation in a namespace",
+            NodePublish,
+            &[(NAME, "n"), (NAMESPACE, "${pvc.annotations['akey']}")],
+            "!pvc.annotations",
+        ),
+        (
+            "annotation that is missing",
+            NodePublish,
+            &[(NAME, "${pvc.annotations['other']}"), (NAMESPACE, "x")],
+            "!unknown token",
+        ),
+        (
+            "without an end",
+            NodePublish,
+            &[(NAME, "${pv.name"), (NAMESPACE, "x")],
+            "!unknown token",
+        ),
+        (
+            "without braces",
+            NodePublish,
+            &[(NAME, "$pv.name"), (NAMESPACE, "x")],
+            "!unknown token",
+        ),
+        (
+            "dollar alone",
+            NodePublish,
+            &[(NAME, "a$"), (NAMESPACE, "x")],
+            "!unknown token",
+        ),
+        (
+            "upper case",
+            NodePublish,
+            &[(NAME, "Name"), (NAMESPACE, "x")],
+            "!not the name of a Secret",
+        ),
+    ];
+    check(&rows);
+}
+
+#[test]
+fn the_list_bounds_what_a_driver_is_given() {
+    let secret = |namespace: &str, name: &str| SecretReference {
+        namespace: namespace.into(),
+        name: name.into(),
+    };
+    let listed = [("storage".into(), SecretNames::Only(BTreeSet::from(["ebs".into()])))];
+    let secrets = ProvisionerSecrets {
+        listed: PublishSecrets::Listed(Arc::new(listed.into())),
+        in_claim_namespace: Arc::new(BTreeSet::from(["tenant".into()])),
+    };
+    assert!(secrets.allows(&secret("storage", "ebs"), "web"));
+    assert!(!secrets.allows(&secret("storage", "other"), "web"));
+    assert!(secrets.allows(&secret("web", "tenant"), "web"));
+    assert!(
+        !secrets.allows(&secret("other", "tenant"), "web"),
+        "another claim's namespace"
+    );
+    assert!(!ProvisionerSecrets::default().allows(&secret("web", "tenant"), "web"));
+}

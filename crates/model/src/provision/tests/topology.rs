@@ -1,0 +1,610 @@
+//! Topology: the tables of external-provisioner, and what is ours.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use super::builders::{DRIVER, class_json, class_of, node, node_with_keys, policy};
+use super::tally;
+use crate::provision::topology::{
+    MAX_ALLOWED_TERMS, Segment, SelectedNode, TopologyFacts, TopologyNode, TopologyQuery, TopologyRequirement,
+    allowed_terms, requirement, spread_position,
+};
+use crate::provision::{ProvisionRefusal, Seen, node_affinity};
+
+/// `zone=1 rack=A` as a segment.
+fn segment(text: &str) -> Segment {
+    let entries = text.split_whitespace().filter_map(|entry| entry.split_once('='));
+    let entries: BTreeMap<Box<str>, Box<str>> = entries.map(|(key, value)| (key.into(), value.into())).collect();
+    Segment::from(entries)
+}
+
+/// Segments separated by bars.
+fn segments(text: &str) -> Vec<Segment> {
+    text.split('|')
+        .filter(|part| !part.trim().is_empty())
+        .map(segment)
+        .collect()
+}
+
+/// `zone=1,2 rack=A | zone=3` as allowedTopologies.
+fn allowed(text: &str) -> Value {
+    let expression = |entry: &str| {
+        let (key, values) = entry.split_once('=').unwrap();
+        json!({"key": key, "values": values.split(',').collect::<Vec<_>>()})
+    };
+    let term =
+        |part: &str| json!({"matchLabelExpressions": part.split_whitespace().map(expression).collect::<Vec<_>>()});
+    text.split('|')
+        .filter(|part| !part.trim().is_empty())
+        .map(term)
+        .collect()
+}
+
+/// Nodes from labels, each with its keys.
+fn nodes(labels: &[&str], keys: &[&str]) -> Vec<TopologyNode> {
+    let all = labels.iter().zip(keys).enumerate();
+    all.map(|(at, (labels, keys))| {
+        let labels: Vec<(&str, &str)> = labels
+            .split_whitespace()
+            .filter_map(|label| label.split_once('='))
+            .collect();
+        let keys: Vec<&str> = keys.split_whitespace().collect();
+        node_with_keys(&format!("node-{at}"), &keys, &labels)
+    })
+    .collect()
+}
+
+struct Query {
+    nodes: Vec<TopologyNode>,
+    allowed: &'static str,
+    selected: bool,
+    strict: bool,
+    aggregate: bool,
+    claim: &'static str,
+    recorded: (Option<Segment>, Option<Segment>),
+}
+
+impl Query {
+    fn new(labels: &[&str], keys: &[&str]) -> Self {
+        Self {
+            nodes: nodes(labels, keys),
+            allowed: "",
+            selected: false,
+            strict: false,
+            aggregate: true,
+            claim: "testpvc",
+            recorded: (None, None),
+        }
+    }
+
+    fn ask(&self) -> Result<Option<TopologyRequirement>, ProvisionRefusal> {
+        let mut class = class_json();
+        class["allowedTopologies"] = allowed(self.allowed);
+        if self.selected {
+            class["volumeBindingMode"] = json!("WaitForFirstConsumer");
+        }
+        let mut policy = policy();
+        policy.strict_topology = self.strict;
+        policy.aggregate_topology = self.aggregate;
+        let facts = TopologyFacts {
+            complete: true,
+            nodes: self
+                .nodes
+                .iter()
+                .filter(|node| !node.keys.is_empty())
+                .cloned()
+                .collect(),
+        };
+        let first = self.nodes.first();
+        let name = "node-0".into();
+        let selected = SelectedNode {
+            labels: first.map_or(Seen::Gone, |node| Seen::Here(&node.labels)),
+            keys: first.map_or(Seen::Gone, |node| Seen::Here(&*node.keys)),
+        };
+        let query = TopologyQuery {
+            driver: &DRIVER.into(),
+            class: &class_of(&class),
+            claim: self.claim,
+            selected: self.selected.then_some((&name, selected)),
+            recorded_segment: self.recorded.0.as_ref(),
+            recorded_first: self.recorded.1.as_ref(),
+            facts: &facts,
+            policy: &policy,
+        };
+        requirement(&query).map(|(requirement, _)| requirement)
+    }
+}
+
+/// TestAllowedTopologies.
+#[test]
+fn allowed_topologies_are_multiplied_out() {
+    let rows = [
+        ("zone=1", "zone=1"),
+        ("zone=1,2", "zone=1|zone=2"),
+        ("zone=1 rack=A", "rack=A zone=1"),
+        ("zone=1 rack=A,B", "rack=A zone=1|rack=B zone=1"),
+        (
+            "zone=1,2 rack=A,B",
+            "rack=A zone=1|rack=A zone=2|rack=B zone=1|rack=B zone=2",
+        ),
+        ("zone=1|rack=A", "rack=A|zone=1"),
+        ("zone=1|zone=2", "zone=1|zone=2"),
+        ("zone=1,2|zone=2,3", "zone=1|zone=2|zone=3"),
+        (
+            "zone=1|zone=1,2 rack=A,B",
+            "zone=1|rack=A zone=1|rack=A zone=2|rack=B zone=1|rack=B zone=2",
+        ),
+        (
+            "zone=1 rack=B|zone=1,2 rack=A,B",
+            "rack=A zone=1|rack=A zone=2|rack=B zone=1|rack=B zone=2",
+        ),
+    ];
+    for (text, wanted) in rows {
+        let query = Query {
+            allowed: text,
+            ..Query::new(&[], &[])
+        };
+        assert_eq!(query.ask().unwrap().unwrap().requisite, segments(wanted), "{text}");
+    }
+    tally("TestAllowedTopologies", rows.len());
+}
+
+/// A name, labels and keys of the nodes, whether the first is selected, what is requisite (`!` for an error), and what is when it is strict.
+type AggregationRow = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+    bool,
+    &'static str,
+    &'static str,
+);
+
+/// TestTopologyAggregation, as far as it was there before v6.4.0.
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn the_topology_of_nodes_is_aggregated() {
+    const ZONE: &[&str] = &["zone", "zone", "zone"];
+    let rows: [AggregationRow; 14] = [
+        ("same", &["zone=1", "zone=1", "zone=1"], ZONE, false, "zone=1", "zone=1"),
+        (
+            "same, selected",
+            &["zone=1", "zone=1", "zone=1"],
+            ZONE,
+            true,
+            "zone=1",
+            "zone=1",
+        ),
+        (
+            "different",
+            &["zone=1", "zone=2", "zone=2"],
+            ZONE,
+            false,
+            "zone=1|zone=2",
+            "zone=1|zone=2",
+        ),
+        (
+            "different, selected",
+            &["zone=1", "zone=2", "zone=2"],
+            ZONE,
+            true,
+            "zone=1|zone=2",
+            "zone=1",
+        ),
+        (
+            "different keys, selected",
+            &["zone=1", "zone=1 rack=A", "zone=1 rack=A"],
+            &["zone", "zone rack", "zone rack"],
+            true,
+            "zone=1",
+            "zone=1",
+        ),
+        ("no nodes", &[], ZONE, false, "!", "!"),
+        ("other labels", &["foo=bar"], ZONE, false, "!", "!"),
+        ("no CSINodes", &["zone=1", "zone=2", "zone=2"], &[], false, "!", "!"),
+        (
+            "no keys",
+            &["zone=1", "zone=2", "zone=2"],
+            &["", "", ""],
+            false,
+            "!",
+            "!",
+        ),
+        (
+            "one is upgraded",
+            &["other=1", "other=2", "zone=3"],
+            &["", "", "zone"],
+            false,
+            "zone=3",
+            "zone=3",
+        ),
+        // Since v6.4.0 a node that has the labels and is not registered does not count.
+        (
+            "labels without a registration",
+            &["zone=1", "zone=2", "zone=3"],
+            &["", "", "zone"],
+            false,
+            "zone=3",
+            "zone=3",
+        ),
+        ("other labels, selected", &["foo=bar"], ZONE, true, "!", "!"),
+        (
+            "no CSINode, selected",
+            &["zone=1", "zone=2", "zone=2"],
+            &[],
+            true,
+            "!",
+            "!",
+        ),
+        (
+            "no keys, selected",
+            &["zone=1", "zone=2", "zone=2"],
+            &["", "", ""],
+            true,
+            "!",
+            "!",
+        ),
+    ];
+    for (name, labels, keys, selected, wanted, when_strict) in rows {
+        for (strict, aggregate) in [(false, false), (false, true), (true, false), (true, true)] {
+            let query = Query {
+                selected,
+                strict,
+                aggregate,
+                ..Query::new(labels, keys)
+            };
+            let found = query.ask().map(|found| found.map(|found| found.requisite));
+            match if strict { when_strict } else { wanted } {
+                _ if !selected && !aggregate => assert_eq!(found, Ok(None), "{name}"),
+                "!" => assert!(found.unwrap_err().is_missing_topology(), "{name}"),
+                wanted => assert_eq!(found, Ok(Some(segments(wanted))), "{name} {strict}"),
+            }
+        }
+    }
+    tally("TestTopologyAggregation", rows.len());
+}
+
+/// What v6.4.0 changed: each distinct key set counts, with the nodes whose registration covers it.
+#[test]
+fn each_key_set_counts() {
+    let mixed = || {
+        Query::new(
+            &["zone=1", "zone=2 rack=A", "zone=3 rack=B"],
+            &["zone", "rack zone", "zone"],
+        )
+    };
+    let wanted = segments("zone=1|zone=2|zone=3|rack=A zone=2");
+    assert_eq!(mixed().ask().unwrap().unwrap().requisite, wanted);
+    let selected = Query {
+        selected: true,
+        ..mixed()
+    };
+    assert_eq!(
+        selected.ask().unwrap().unwrap().requisite,
+        segments("zone=1|zone=2|zone=3")
+    );
+    let incomplete = Query::new(&["zone=1", "zone=2"], &["rack zone", "zone"]);
+    let found = incomplete.ask().unwrap().unwrap().requisite;
+    assert_eq!(
+        found,
+        segments("zone=1|zone=2"),
+        "a node counts for the key set that it has"
+    );
+}
+
+/// A name, what is allowed, labels and keys of the nodes, what is preferred (`!` for an error), and what is when it is strict.
+type PreferredRow = (
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+    &'static str,
+    &'static str,
+);
+
+/// TestPreferredTopologies.
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn the_selected_node_comes_first() {
+    const BOTH: &[&str] = &["zone rack", "zone rack", "zone rack"];
+    const RACKS: &[&str] = &["zone=2 rack=A", "zone=1 rack=A", "zone=1 rack=B"];
+    const DISKS: &[&str] = &[
+        "zone=1 rack=1 disk=ssd",
+        "zone=2 rack=2 disk=ssd",
+        "zone=2 rack=1 disk=nvme",
+    ];
+    const ALL: &[&str] = &["zone rack disk", "zone rack disk", "zone rack disk"];
+    let rows: [PreferredRow; 8] = [
+        (
+            "allowed",
+            "zone=1,2 rack=A,B",
+            RACKS,
+            BOTH,
+            "rack=A zone=2|rack=B zone=1|rack=B zone=2|rack=A zone=1",
+            "rack=A zone=2",
+        ),
+        ("allowed, no CSINode", "zone=1,2 rack=A,B", RACKS, &[], "!", "!"),
+        (
+            "allowed, another key",
+            "zone=1,2 rack=A,B",
+            RACKS,
+            &["foo rack", "foo rack", "foo rack"],
+            "!",
+            "!",
+        ),
+        (
+            "aggregated",
+            "",
+            RACKS,
+            BOTH,
+            "rack=A zone=2|rack=B zone=1|rack=A zone=1",
+            "rack=A zone=2",
+        ),
+        ("nothing", "", &["", "", ""], &["", "", ""], "!", "!"),
+        (
+            "not allowed",
+            "zone=1",
+            &["zone=2", "zone=1", "zone=1"],
+            &["zone", "zone", "zone"],
+            "!",
+            "!",
+        ),
+        (
+            "allowed by a part",
+            "disk=ssd zone=1",
+            DISKS,
+            ALL,
+            "disk=ssd zone=1",
+            "disk=ssd rack=1 zone=1",
+        ),
+        (
+            "not allowed by a part",
+            "zone=1",
+            &["zone=10 rack=1", "zone=11 rack=2", "zone=12 rack=1"],
+            BOTH,
+            "!",
+            "!",
+        ),
+    ];
+    for (name, allowed, labels, keys, wanted, when_strict) in rows {
+        for strict in [false, true] {
+            let query = Query {
+                selected: true,
+                strict,
+                allowed,
+                ..Query::new(labels, keys)
+            };
+            let found = query.ask().map(|found| found.unwrap().preferred);
+            match if strict { when_strict } else { wanted } {
+                "!" => assert!(found.unwrap_err().is_missing_topology(), "{name}"),
+                wanted => assert_eq!(found, Ok(segments(wanted)), "{name} {strict}"),
+            }
+        }
+    }
+    tally("TestPreferredTopologies", rows.len());
+}
+
+/// TestStatefulSetSpreading.
+#[test]
+fn the_volumes_of_a_set_are_spread() {
+    const LABELS: &[&str] = &["zone=1 rack=A", "zone=2 rack=B", "zone=3 rack=C", "zone=4 rack=D"];
+    let all = ["rack=A zone=1", "rack=B zone=2", "rack=C zone=3", "rack=D zone=4"];
+    let rows: [(&str, &str, usize); 7] = [
+        ("testpvcA-testset-1", "", 0),
+        ("testpvcB-testset-1", "", 0),
+        ("testpvcC-testset-1", "zone=1 rack=A", 0),
+        ("testset-2", "", 1),
+        ("testpvcB-testset-2", "zone=2 rack=B|zone=1 rack=A", 1),
+        ("testpvc-testset-3", "", 2),
+        ("testpvc-testset-4", "", 3),
+    ];
+    for (claim, allowed, first) in rows {
+        let query = Query {
+            allowed,
+            claim,
+            ..Query::new(LABELS, &["zone rack"; 4])
+        };
+        let preferred = query.ask().unwrap().unwrap().preferred;
+        assert_eq!(preferred[0], segment(all[first]), "{claim}");
+        let mut sorted = preferred.clone();
+        sorted.sort_unstable();
+        sorted.rotate_left(first);
+        assert_eq!(preferred, sorted, "{claim}");
+    }
+    tally("TestStatefulSetSpreading", rows.len());
+    assert_eq!(
+        spread_position("a-b-5"),
+        spread_position("c-b-5"),
+        "the claims of one pod"
+    );
+    assert_eq!(spread_position("web").index, 0);
+    assert_eq!(spread_position("web-+1").index, 0, "no number of a pod");
+    assert_eq!(spread_position("web-99999999999").index, 0);
+    assert_eq!(spread_position("").of(0), 0);
+}
+
+/// TestGenerateVolumeNodeAffinity.
+#[test]
+fn node_affinity_from_the_answer() {
+    let expression = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
+    let affinity = |terms: Value| Some(json!({"required": {"nodeSelectorTerms": terms}}));
+    let rows = [
+        ("", None),
+        (" ", None),
+        (
+            "zone=1",
+            affinity(json!([{"matchExpressions": [expression("zone", "1")]}])),
+        ),
+        (
+            "zone=1 rack=2",
+            affinity(json!([{"matchExpressions": [expression("rack", "2"), expression("zone", "1")]}])),
+        ),
+        (
+            "zone=1|zone=2",
+            affinity(
+                json!([{"matchExpressions": [expression("zone", "1")]}, {"matchExpressions": [expression("zone", "2")]}]),
+            ),
+        ),
+    ];
+    for (text, wanted) in &rows {
+        assert_eq!(node_affinity(&segments(text)), *wanted, "{text}");
+    }
+    tally("TestGenerateVolumeNodeAffinity", rows.len());
+    assert_eq!(node_affinity(&[Segment::default()]), None);
+}
+
+/// TestTopologyTermSort, TestTopologyTermCompare and TestTopologyTermSubset.
+#[test]
+fn terms_are_sorted_and_compared() {
+    // Two values of one key, as in the fourth row there, cannot be expressed here.
+    let sorted = [
+        ("", ""),
+        ("zone=a", "zone=a"),
+        ("zone=a instance=i", "instance=i zone=a"),
+    ];
+    for (text, wanted) in sorted {
+        let found: Vec<String> = segment(text)
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        assert_eq!(found.join(" "), wanted);
+    }
+    tally("TestTopologyTermSort", sorted.len());
+    let compared = [
+        ("", "zone=a"),
+        ("instance=i", "zone=a"),
+        ("instance=i zone=a", "instance=i zone=b"),
+    ];
+    for (less, more) in compared {
+        assert!(segment(less) < segment(more) && segment(more) > segment(less));
+    }
+    tally("TestTopologyTermCompare", compared.len());
+    let subsets = [
+        ("", "", true),
+        ("", "zone=a", true),
+        ("zone=a", "", false),
+        ("zone=a", "zone=a", true),
+        ("instance=i", "instance=i zone=a", true),
+        ("instance=i zone=a", "instance=i", false),
+        ("zone=a", "instance=i zone=a", true),
+        ("instance=i zone=a", "zone=a", false),
+        ("instance=i", "zone=a", false),
+    ];
+    for (part, whole, is_subset) in subsets {
+        assert_eq!(
+            segment(part).is_subset_of(&segment(whole)),
+            is_subset,
+            "{part} in {whole}"
+        );
+    }
+    tally("TestTopologyTermSubset", subsets.len());
+}
+
+/// TestProvisionWithDeletedNodeFromCache: the arguments are the same after the node is gone. There they are kept in memory; here the
+/// marker has them, and they hold after a restart.
+#[test]
+fn what_was_recorded_comes_first_after_the_node_is_gone() {
+    const LABELS: &[&str] = &["zone=1 rack=A", "zone=2 rack=B", "zone=3 rack=C"];
+    const ALLOWED: &str = "zone=1 rack=A|zone=2 rack=B";
+    let rows = [
+        (false, true, ""),
+        (false, true, ALLOWED),
+        (true, true, ""),
+        (true, true, ALLOWED),
+        (false, false, ""),
+        (false, false, ALLOWED),
+        (true, false, ""),
+        (true, false, ALLOWED),
+    ];
+    for (strict, selected, allowed) in rows {
+        let before = Query {
+            allowed,
+            selected,
+            strict,
+            ..Query::new(LABELS, &["zone rack"; 3])
+        };
+        let first = before.ask().unwrap().unwrap();
+        let recorded = selected.then(|| segment("rack=A zone=1"));
+        let after = Query {
+            nodes: before.nodes[1..].to_vec(),
+            recorded: (recorded, first.first().cloned()),
+            ..before
+        };
+        let again = after.ask().unwrap().unwrap();
+        assert_eq!(
+            again.preferred.first(),
+            first.preferred.first(),
+            "{strict} {selected} {allowed}"
+        );
+        assert!(again.requisite.contains(&again.preferred[0]));
+        assert!(!strict || !selected || again == first);
+        // With no nodes at all it is still the same first term.
+        let none = Query {
+            nodes: Vec::new(),
+            ..after
+        };
+        assert_eq!(none.ask().unwrap().unwrap().preferred.first(), first.preferred.first());
+    }
+    tally("TestProvisionWithDeletedNodeFromCache", rows.len());
+}
+
+#[test]
+fn what_is_multiplied_out_is_bounded() {
+    let many: Vec<String> = (0..1000).map(|at| at.to_string()).collect();
+    let class = |topologies: Value| {
+        let mut class = class_json();
+        class["allowedTopologies"] = topologies;
+        class_of(&class)
+    };
+    let values = |key: &str, count: usize| json!({"key": key, "values": &many[..count]});
+    let one = class(json!([{"matchLabelExpressions": [values("zone", MAX_ALLOWED_TERMS)]}]));
+    assert_eq!(allowed_terms(&one).unwrap().len(), MAX_ALLOWED_TERMS);
+    for topologies in [
+        json!([{"matchLabelExpressions": [values("zone", 600)]}]),
+        json!([{"matchLabelExpressions": [values("a", 100), values("b", 100), values("c", 100), values("d", 100)]}]),
+        json!([{"matchLabelExpressions": [values("a", 500)]}, {"matchLabelExpressions": [values("b", 500)]}]),
+        many[..600]
+            .iter()
+            .map(|zone| json!({"matchLabelExpressions": [{"key": "zone", "values": [zone]}]}))
+            .collect(),
+    ] {
+        let refusal = allowed_terms(&class(topologies)).unwrap_err();
+        assert!(matches!(refusal, ProvisionRefusal::TooManySegments { .. }), "{refusal}");
+    }
+    let wide: Vec<Value> = many[..100]
+        .iter()
+        .map(|key| json!({"key": key, "values": ["x"]}))
+        .collect();
+    let refusal = allowed_terms(&class(json!([{"matchLabelExpressions": wide}]))).unwrap_err();
+    assert!(
+        matches!(refusal, ProvisionRefusal::SegmentTooLarge { count: 100, .. }),
+        "{refusal}"
+    );
+    // The API server accepts no key without a value; such a term says nothing, as with the sidecar.
+    assert!(
+        allowed_terms(&class(
+            json!([{"matchLabelExpressions": [{"key": "zone", "values": []}]}])
+        ))
+        .unwrap()
+        .is_empty()
+    );
+    assert!(allowed_terms(&class(json!(null))).unwrap().is_empty());
+}
+
+/// A driver of local volumes has a topology for each node.
+#[test]
+fn large_clusters_are_served_up_to_a_bound() {
+    let local = |count: usize| {
+        let names: Vec<String> = (0..count).map(|at| format!("n{at}")).collect();
+        let nodes = names.iter().map(|name| node(name, &[("host", name)])).collect();
+        let query = Query {
+            nodes,
+            ..Query::new(&[], &[])
+        };
+        query.ask().map(|found| found.unwrap().requisite.len())
+    };
+    assert_eq!(local(2000), Ok(2000));
+    assert!(matches!(
+        local(10_001),
+        Err(ProvisionRefusal::TooManySegments { count: 10_001, .. })
+    ));
+}

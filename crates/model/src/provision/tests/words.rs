@@ -1,0 +1,97 @@
+//! What is told: reasons, notes and messages.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::api::EventType;
+use crate::provision::event::{self, MAX_NOTE, ProvisionEventReason};
+use crate::provision::{ClaimReason, VolumeReason, call_failure};
+
+#[test]
+fn the_notes_that_users_of_the_sidecar_search_for() {
+    assert_eq!(
+        event::provisioning("web", "data"),
+        "External provisioner is provisioning volume for claim \"web/data\""
+    );
+    assert_eq!(
+        event::succeeded("pvc-1", Duration::from_millis(1250), 2),
+        "Successfully provisioned volume pvc-1 in 1.2 s, attempts: 2"
+    );
+    let held = event::failed(
+        "rpc error: code = InvalidArgument desc = no",
+        true,
+        1,
+        Duration::from_mins(5),
+    );
+    assert_eq!(
+        held,
+        "Volume provisioning failed with infeasible error. Retries will be delayed. rpc error: code = InvalidArgument desc = no (attempt 1, next retry in 300 s)"
+    );
+    assert_eq!(
+        event::failed("x", false, 3, Duration::from_millis(100)),
+        "x (attempt 3, next retry in 1 s)"
+    );
+    assert_eq!(
+        event::waits("x", 3, Duration::from_secs(8)),
+        "x (attempt 3, next retry in 8 s, or when what it waits for changes)"
+    );
+    assert_eq!(
+        event::still_attached("pv", "n1"),
+        "persistentvolume pv is still attached to node n1, waiting for detach"
+    );
+    assert!(event::possibly_leaked("pvc-1", "it was released").contains("pvc-1"));
+}
+
+#[test]
+fn notes_keep_within_the_limit_and_say_when_the_next_try_is() {
+    let note = event::failed(&"é\n".repeat(5000), true, 7, Duration::from_secs(1));
+    assert!(note.len() <= MAX_NOTE && note.ends_with("next retry in 1 s)") && !note.contains('\n'));
+}
+
+#[test]
+fn no_secret_is_in_what_a_driver_says() {
+    let secret = "s3cr3t-value";
+    let text = format!("cannot log in with {secret} ({:?}) or {}", secret, "czNjcjN0LXZhbHVl");
+    let failure = call_failure(&text, Some(16), [secret]);
+    assert!(
+        failure
+            .message
+            .starts_with("rpc error: code = Unauthenticated desc = cannot log in with ***stripped***")
+    );
+    for form in [secret, "czNjcjN0LXZhbHVl"] {
+        assert!(!failure.message.contains(form), "{}", failure.message);
+    }
+    assert!(call_failure(&"x".repeat(100_000), None, []).message.len() <= crate::decide::MAX_ERROR_BYTES);
+    assert_eq!(call_failure("lost", None, []).message, "lost");
+}
+
+#[test]
+fn reasons_are_words_and_none_stands_twice() {
+    let words = ClaimReason::ALL.iter().map(|reason| reason.as_str());
+    assert_eq!(words.collect::<BTreeSet<_>>().len(), ClaimReason::ALL.len());
+    let words = VolumeReason::ALL.iter().map(|reason| reason.as_str());
+    assert_eq!(words.collect::<BTreeSet<_>>().len(), VolumeReason::ALL.len());
+    for reason in ProvisionEventReason::ALL {
+        assert!(reason.as_str().chars().all(char::is_alphanumeric));
+    }
+    let level = |reason: ClaimReason| ProvisionEventReason::of_claim(reason).level();
+    assert_eq!(level(ClaimReason::ClassMissing), EventType::Warning);
+    assert_eq!(level(ClaimReason::NodeGone), EventType::Normal);
+    assert_eq!(
+        ProvisionEventReason::of_claim(ClaimReason::NameTaken),
+        ProvisionEventReason::ProvisioningNameTaken
+    );
+}
+
+/// The Lease of the sidecar has the driver's name alone.
+#[test]
+fn the_lease_of_a_driver() {
+    use crate::api::names::provisioner_lease_name;
+    for (driver, lease) in [
+        ("ebs.csi.aws.com", "ebs-csi-aws-com"),
+        ("a_b/C", "a-b-c"),
+        ("x.", "x-X"),
+    ] {
+        assert_eq!(provisioner_lease_name(driver), lease);
+    }
+}

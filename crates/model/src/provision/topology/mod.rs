@@ -1,0 +1,67 @@
+//! Where a volume must or should be reachable from (CSI spec, "TopologyRequirement").
+//!
+//! A node *counts for a key set* when the driver registered it with all of these keys and its labels have them.
+
+mod requirement;
+mod segment;
+mod spread;
+mod terms;
+
+use std::sync::Arc;
+
+pub use requirement::{TopologyQuery, TopologyRequirement, requirement};
+pub use segment::{MAX_SEGMENT_KEYS, Segment};
+pub use spread::{SpreadPosition, fnv1, spread_position};
+pub use terms::{MAX_ALLOWED_TERMS, MAX_NODE_TERMS, allowed_terms};
+
+use super::observed::Seen;
+use crate::objects::StringMap;
+
+/// A node on which the driver is registered, and of which there is a Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopologyNode {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The topology keys of the driver in its CSINode, sorted.
+    pub keys: Arc<[Box<str>]>,
+    /// The labels of the Node; those that are no topology key may be missing.
+    pub labels: StringMap,
+}
+
+/// The nodes of a driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopologyFacts {
+    /// Whether the lists of CSINodes and Nodes are complete.
+    pub complete: bool,
+    /// Those on which the driver is registered with at least one topology key.
+    pub nodes: Vec<TopologyNode>,
+}
+
+impl TopologyFacts {
+    /// Whether the driver registered this key on some node; any key, where nothing is registered at all and nothing can be checked.
+    pub fn has_key(&self, key: &str) -> bool {
+        let registers = |node: &TopologyNode| node.keys.iter().any(|known| **known == *key);
+        self.nodes.is_empty() || self.nodes.iter().any(registers)
+    }
+}
+
+/// What is known of the node that kube-scheduler selected. Both are `Gone` where none is selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelectedNode<'a> {
+    /// Labels of the Node.
+    pub labels: Seen<&'a StringMap>,
+    /// Topology keys of the driver in the CSINode, sorted; empty where the CSINode does not name the driver.
+    pub keys: Seen<&'a [Box<str>]>,
+}
+
+impl SelectedNode<'_> {
+    /// Whether the node is gone: no Node or no CSINode of its name.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.labels, Seen::Gone) || matches!(self.keys, Seen::Gone)
+    }
+
+    /// Whether it is not known if the node is there.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.labels, Seen::Unknown) || matches!(self.keys, Seen::Unknown)
+    }
+}

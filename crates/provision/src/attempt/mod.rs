@@ -1,0 +1,42 @@
+//! One attempt for a claim: the effects of [`ClaimAttempt`], which decides what is done next.
+
+mod report;
+mod shell;
+
+use std::time::Duration;
+
+use crate::context::DriverContext;
+use crate::key::ClaimKey;
+use crate::provision::attempt::{ClaimAttempt, ClaimVerdict};
+use crate::queue::{Run, RunResult};
+use shell::Shell;
+
+/// How long a claim is left alone after the Lease was lost. Its queue ends long before that.
+const LEASE_LOST_REST: Duration = Duration::from_mins(1);
+
+/// Runs an attempt with what is remembered of the claim, and remembers what the next one has to know.
+pub(crate) async fn run(work: &DriverContext, run: &Run<ClaimKey>) -> RunResult {
+    let Some(look) = work.look(run.key()) else {
+        // The section was removed, and the task is about to be stopped.
+        return RunResult::RequeueAfter(LEASE_LOST_REST);
+    };
+    let memory = work.queue.remember(run.key(), std::mem::take).unwrap_or_default();
+    let mut attempt = ClaimAttempt::new(memory.claim);
+    let mut shell = Shell::new(look, run, memory.lifecycle);
+    let verdict = shell.perform(&mut attempt).await;
+    if let Some(secret) = attempt.needed_secret() {
+        work.secrets.wait(&work.context.requests, secret, run.key());
+    }
+    work.queue.settle_rate(run, shell.calls());
+    let (lifecycle, claim) = (shell.end(&attempt), attempt.into_memory());
+    work.queue.remember(run.key(), |memory| {
+        memory.claim = claim;
+        memory.lifecycle = lifecycle;
+    });
+    match verdict {
+        ClaimVerdict::Done => RunResult::Done,
+        ClaimVerdict::Rest(rest) => RunResult::RequeueAfter(rest),
+        ClaimVerdict::Failed { fingerprint } => RunResult::FailedWith { fingerprint },
+        ClaimVerdict::LeaseLost => RunResult::RequeueAfter(LEASE_LOST_REST),
+    }
+}

@@ -1,0 +1,264 @@
+//! What happened in an attempt, as Events, log lines, metrics, and in the state of the driver.
+
+use std::time::Duration;
+
+use super::shell::Shell;
+use crate::clock;
+use crate::decide::Failure;
+use crate::events::{EventType, InvolvedObject, NewEvent};
+use crate::objects::Claim;
+use crate::provision::attempt::{ClaimAttempt, ClaimNote, MAX_SAVE_PAUSE};
+use crate::provision::event::{self, POPULATOR_NOTE, ProvisionEventReason};
+use crate::provision::{ClaimReason, CreateOutcome};
+use crate::runtime::FailureRecord;
+use crate::telemetry::names::{self, attr, error_type};
+use crate::telemetry::traced;
+use crate::traces::{LifecycleOutcome, PROVISION};
+use csi_attacher_model::attempt::LeaseLost;
+
+/// Reports one thing that happened.
+pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimNote) {
+    let Some(claim) = attempt.claim().cloned() else { return };
+    let claim = &*claim;
+    match note {
+        ClaimNote::Calls(ClaimReason::FindOut, plan) => {
+            let note = event::note(&format!(
+                "the PersistentVolumeClaim is being deleted while it is not known whether volume {} was created; asking the driver",
+                plan.name
+            ));
+            record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
+        }
+        ClaimNote::Calls(..) | ClaimNote::Undone => {}
+        ClaimNote::CallFailed(outcome, failure) => call_failed(shell, claim, &outcome, &failure),
+        ClaimNote::InvalidAnswer(invalid) => failed(shell, claim, error_type::INVALID_ANSWER, &invalid.to_string()),
+        ClaimNote::Faulty(fault) => failed(shell, claim, error_type::INVALID_ANSWER, &fault.to_string()),
+        ClaimNote::UndoFailed(failure) => failed(shell, claim, kind_of(&failure), &failure.message),
+        ClaimNote::Saved(name, handle) => saved(shell, claim, &name, &handle),
+        ClaimNote::SaveFailed(error, is_refused) => save_failed(shell, claim, &error.message, is_refused),
+        ClaimNote::Waits(reason, cause) => {
+            let kind = cause.reason();
+            let event = ProvisionEventReason::of_claim(reason);
+            waits(shell, claim, event, kind, &cause.to_string());
+        }
+        ClaimNote::Populator => {
+            let note = POPULATOR_NOTE.to_owned();
+            record(shell, claim, ProvisionEventReason::Provisioning, "populator", note);
+        }
+        ClaimNote::Rescheduled => {
+            let node = claim.selected_node.as_deref().unwrap_or_default();
+            let note = event::note(&format!(
+                "no volume was made for node {node}, and there is none left over; kube-scheduler selects a node again"
+            ));
+            record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
+        }
+        ClaimNote::LetGo(words, volume) => {
+            let note = event::note(&format!(
+                "let go on request, though volume {volume} may be left in the storage system: {words}"
+            ));
+            record(shell, claim, ProvisionEventReason::ProvisioningReleased, "", note);
+            shell.ended = Some(LifecycleOutcome::Aborted);
+        }
+        ClaimNote::ReleaseRefused(refusal) => {
+            let (cause, note) = (
+                refusal.reason(),
+                event::note(&format!("not let go on request: {refusal}")),
+            );
+            record(
+                shell,
+                claim,
+                ProvisionEventReason::ProvisioningReleaseRefused,
+                cause,
+                note,
+            );
+        }
+        ClaimNote::PossiblyLeaked(volume, cause) => leaked(shell, claim, &volume, cause),
+        ClaimNote::RequestFailed(error) => {
+            shell.span.fail(&error.error_type(), &error.message);
+            traced!(
+                warn,
+                shell.span,
+                driver = &*shell.look.work.facts.name,
+                PersistentVolumeClaim = &*claim.key,
+                %error,
+                next_try_seconds = shell.run.retry_delay().as_secs_f64(),
+                "a request about the PersistentVolumeClaim failed"
+            );
+        }
+        ClaimNote::LeaseLost(lost) => lease_lost(shell, claim, lost),
+    }
+}
+
+fn kind_of(failure: &Failure) -> &'static str {
+    failure.code.map_or(error_type::DRIVER_UNAVAILABLE, |code| {
+        names::code_upper_snake(code.into())
+    })
+}
+
+/// A call ended without a volume that can be used.
+fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, failure: &Failure) {
+    let kind = kind_of(failure);
+    let delay = match outcome {
+        CreateOutcome::Infeasible => ClaimAttempt::infeasible_rest(&shell.look),
+        _ => shell.run.retry_delay(),
+    };
+    let reason = match outcome {
+        CreateOutcome::Uncertain => ProvisionEventReason::ProvisioningUncertain,
+        _ => ProvisionEventReason::ProvisioningFailed,
+    };
+    let is_infeasible = *outcome == CreateOutcome::Infeasible;
+    let note = event::failed(&failure.message, is_infeasible, shell.run.attempt(), delay);
+    record(shell, claim, reason, kind, note);
+    tell_failure(shell, claim, kind, failure.code, &failure.message, delay);
+}
+
+/// An attempt failed for another reason than an error of the driver.
+fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &str) {
+    let delay = shell.run.retry_delay();
+    let note = event::failed(message, false, shell.run.attempt(), delay);
+    record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
+    tell_failure(shell, claim, kind, None, message, delay);
+}
+
+/// Nothing can be done until something changes.
+fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ProvisionEventReason, kind: &'static str, message: &str) {
+    let delay = shell.run.retry_delay();
+    let note = event::waits(message, shell.run.attempt(), delay);
+    record(shell, claim, reason, kind, note);
+    tell_failure(shell, claim, kind, None, message, delay);
+}
+
+fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, is_refused: bool) {
+    if is_refused {
+        let message = format!("the PersistentVolume cannot be saved, and its volume is kept: {message}");
+        let note = event::failed(&message, false, shell.run.attempt(), MAX_SAVE_PAUSE);
+        let kind = error_type::PV_REFUSED;
+        record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
+        tell_failure(shell, claim, kind, None, &message, MAX_SAVE_PAUSE);
+        return;
+    }
+    traced!(
+        warn,
+        shell.span,
+        driver = &*shell.look.work.facts.name,
+        PersistentVolumeClaim = &*claim.key,
+        error = message,
+        "the PersistentVolume cannot be saved now; saving it again"
+    );
+}
+
+/// The span, the log, the metrics and the state of the driver.
+fn tell_failure(
+    shell: &mut Shell<'_>,
+    claim: &Claim,
+    kind: &'static str,
+    code: Option<i32>,
+    message: &str,
+    delay: Duration,
+) {
+    let work = shell.look.work;
+    let code = code.map(tonic::Code::from);
+    let reason = code.map_or(kind, names::code_camel_case);
+    work.context.metrics.attempt_failed(&work.facts.name, PROVISION, reason);
+    shell.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
+    shell.span.fail(kind, words(message));
+    traced!(
+        warn,
+        shell.span,
+        driver = &*work.facts.name,
+        PersistentVolumeClaim = &*claim.key,
+        StorageClass = &*claim.class,
+        attempt = shell.run.attempt(),
+        code = reason,
+        error = message,
+        next_try_seconds = delay.as_secs_f64(),
+        "provision failed"
+    );
+    work.publisher.failure(FailureRecord {
+        at: clock::now(),
+        attachment: claim.key.to_string(),
+        operation: PROVISION,
+        code: reason.to_owned(),
+        message: message.to_owned(),
+        trace_id: shell.span.trace_id(),
+    });
+}
+
+/// The driver's words alone: on a span the code stands beside them.
+fn words(message: &str) -> &str {
+    message.split_once(" desc = ").map_or(message, |(_, words)| words)
+}
+
+/// The PersistentVolume is saved.
+fn saved(shell: &mut Shell<'_>, claim: &Claim, name: &str, handle: &str) {
+    let (work, took, attempts) = (shell.look.work, shell.waited(claim), shell.run.attempt());
+    let driver = &*work.facts.name;
+    let ids = shell.span.ids();
+    work.context
+        .metrics
+        .operation_ended(driver, PROVISION, "succeeded", took, attempts, ids);
+    shell.span.set(attr::PERSISTENT_VOLUME_NAME, name);
+    shell.span.set(attr::CSI_VOLUME_ID, handle);
+    let note = event::succeeded(name, took, attempts);
+    record(shell, claim, ProvisionEventReason::ProvisioningSucceeded, "", note);
+    shell.ended = Some(LifecycleOutcome::Succeeded);
+    traced!(
+        info,
+        shell.span,
+        driver,
+        PersistentVolumeClaim = &*claim.key,
+        PersistentVolume = name,
+        volumeHandle = handle,
+        attempt = attempts,
+        "provisioned"
+    );
+}
+
+/// A volume may be left in the storage system.
+fn leaked(shell: &mut Shell<'_>, claim: &Claim, volume: &str, cause: &str) {
+    let note = event::possibly_leaked(volume, cause);
+    record(shell, claim, ProvisionEventReason::VolumePossiblyLeaked, "", note);
+    traced!(
+        error,
+        shell.span,
+        driver = &*shell.look.work.facts.name,
+        PersistentVolumeClaim = &*claim.key,
+        volume,
+        cause,
+        "a volume may be left in the storage system"
+    );
+}
+
+/// Nothing failed: others may work for the driver by now.
+fn lease_lost(shell: &mut Shell<'_>, claim: &Claim, lost: LeaseLost) {
+    let (driver, name) = (&*shell.look.work.facts.name, &*claim.key);
+    match lost {
+        LeaseLost::NotStarted => {
+            traced!(debug, shell.span, driver, PersistentVolumeClaim = name, "{lost}");
+        }
+        LeaseLost::Cancelled => {
+            traced!(warn, shell.span, driver, PersistentVolumeClaim = name, "{lost}");
+            shell.span.fail(error_type::OTHER, &lost.to_string());
+        }
+    }
+}
+
+/// Records an Event on the claim. No text here has a value of a Secret: those of the driver were scrubbed when they came in.
+fn record(shell: &Shell<'_>, claim: &Claim, reason: ProvisionEventReason, cause: &'static str, note: String) {
+    let level: EventType = reason.level();
+    shell.look.work.context.events.record(NewEvent {
+        driver: shell.look.work.facts.name.clone(),
+        reason: reason.as_str(),
+        level,
+        cause: cause.into(),
+        note,
+        traceparent: shell.span.traceparent(),
+        at: clock::now(),
+        subjects: vec![InvolvedObject {
+            api_version: "v1",
+            kind: "PersistentVolumeClaim",
+            namespace: Box::from(&*claim.namespace),
+            name: Box::from(&*claim.name),
+            uid: claim.uid.clone(),
+        }],
+    });
+}

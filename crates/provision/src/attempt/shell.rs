@@ -1,0 +1,284 @@
+//! Performs the steps of one attempt: requests, calls behind the fence; and reports what happened.
+
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::report;
+use crate::apiserver::{ApiError, ApiErrorKind, SecretData, SecretWire};
+use crate::clock;
+use crate::context::Look;
+use crate::csi::{CreateVolume, DeleteVolume};
+use crate::decide::Failure;
+use crate::decide::patch::PatchType;
+use crate::key::ClaimKey;
+use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, SecretReference, Volume};
+use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimVerdict, ClaimView as _};
+use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen};
+use crate::queue::Run;
+use crate::runtime::fence::CallFailure;
+use crate::telemetry::names::attr;
+use crate::telemetry::{Span, traced, w3c};
+use crate::traces::{Lifecycle, LifecycleOutcome, describe};
+use csi_attacher_model::attempt::CallEnd;
+
+/// The effects of one attempt.
+pub(crate) struct Shell<'w> {
+    pub look: Look<'w>,
+    pub run: &'w Run<ClaimKey>,
+    /// Opened by the first step that does something.
+    pub span: Span,
+    /// The life cycle that the attempt is a part of, when it is traced.
+    pub lifecycle: Option<Lifecycle>,
+    /// That the life cycle has ended in this attempt.
+    pub ended: Option<LifecycleOutcome>,
+    secret: Option<(SecretReference, SecretData)>,
+    calls: u32,
+}
+
+impl<'w> Shell<'w> {
+    /// For an attempt in a run of the queue.
+    pub fn new(look: Look<'w>, run: &'w Run<ClaimKey>, lifecycle: Option<Lifecycle>) -> Self {
+        Self {
+            look,
+            run,
+            span: Span::disabled(),
+            lifecycle,
+            ended: None,
+            secret: None,
+            calls: 0,
+        }
+    }
+
+    /// Calls to the driver that were made: `callsPerSecond` is about these, while the queue counts starts.
+    pub fn calls(&self) -> u32 {
+        self.calls
+    }
+
+    /// Performs an attempt to its end.
+    pub async fn perform(&mut self, attempt: &mut ClaimAttempt) -> ClaimVerdict {
+        let mut event = ClaimEvent::Begin;
+        loop {
+            let step = attempt.next(&self.look, event);
+            if !matches!(step, ClaimStep::End(_)) {
+                self.open(attempt);
+            }
+            for note in attempt.take_notes() {
+                report::report(self, attempt, note);
+            }
+            event = match step {
+                ClaimStep::End(verdict) => return verdict,
+                ClaimStep::Patch(write) => ClaimEvent::Patched(self.patch(&write).await),
+                ClaimStep::ReadClaim => ClaimEvent::Read(self.read_claim().await),
+                ClaimStep::ReadVolume(name) => ClaimEvent::Read(self.read_volume(&name).await),
+                ClaimStep::Secret(secret) => ClaimEvent::Read(self.read_secret(secret).await),
+                ClaimStep::Create(plan) => ClaimEvent::Created(self.create(&plan).await),
+                ClaimStep::Delete(plan) => ClaimEvent::Deleted(self.delete(&plan).await),
+                ClaimStep::Save(body) => ClaimEvent::Saved(self.save(&body).await),
+            };
+        }
+    }
+
+    /// Opens the span, and tells the attempt which trace it is a part of.
+    fn open(&mut self, attempt: &ClaimAttempt) {
+        let Some(claim) = attempt.claim().filter(|_| self.span.is_disabled()) else {
+            return;
+        };
+        let tracer = self.look.work.tracer();
+        if !tracer.is_enabled() {
+            return;
+        }
+        let lifecycle = self.lifecycle.get_or_insert_with(|| Lifecycle::new(&tracer, claim));
+        self.span = lifecycle.attempt(&tracer, self.run);
+        self.look.traceparent = Some(w3c::traceparent(&lifecycle.context()));
+        if self.span.is_recording() {
+            describe(&mut self.span, &self.look.work.facts.name, claim);
+        }
+    }
+
+    /// Ends the span; the life cycle that goes on, if it does.
+    pub fn end(&mut self, attempt: &ClaimAttempt) -> Option<Lifecycle> {
+        let mut span = std::mem::take(&mut self.span);
+        if let Some(creation) = attempt.creation().filter(|_| span.is_recording()) {
+            span.set(attr::CREATION, creation.as_str());
+        }
+        span.end();
+        let lifecycle = self.lifecycle.take()?;
+        let (Some(outcome), Some(claim)) = (self.ended, attempt.claim()) else {
+            return Some(lifecycle);
+        };
+        let (work, tracer) = (self.look.work, self.look.work.tracer());
+        let saved = match outcome {
+            LifecycleOutcome::Succeeded => attempt.saved(),
+            LifecycleOutcome::Aborted => None,
+        };
+        lifecycle.end(&tracer, &work.facts.name, claim, saved, outcome);
+        None
+    }
+
+    /// Since when the volume is wanted.
+    pub fn waited(&self, claim: &Claim) -> Duration {
+        let started = self.lifecycle.as_ref().map(Lifecycle::started).or(claim.created);
+        started.map(clock::since).unwrap_or_default()
+    }
+
+    /// Patches the claim, and takes the answer into the cache.
+    async fn patch(&self, write: &ClaimWrite) -> Result<(), ApiError> {
+        let (store, requests, key) = (
+            &self.look.work.context.store,
+            &self.look.work.context.requests,
+            self.look.key,
+        );
+        let name = (&*write.namespace, &*write.name);
+        let answer = requests
+            .patch::<PersistentVolumeClaimWire>(name, PatchType::Json, &write.body, None, &self.span)
+            .await;
+        match answer.map(Claim::from) {
+            // Each patch tests the UID.
+            Ok(claim) if *claim.uid != *key.uid => Err(ApiError::garbled("the answer is about another claim")),
+            Ok(claim) => {
+                if store.take_answer(claim) {
+                    return Ok(());
+                }
+                let why = "the API server answered with an older copy of an object than it had shown before";
+                store.lists().doubt(why);
+                Err(ApiError::garbled(
+                    "the API server's answer is older than the object that the request was about",
+                ))
+            }
+            Err(error) => {
+                if error.kind == ApiErrorKind::NotFound {
+                    store.mark_gone(key);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn read_claim(&self) -> Result<(), ApiError> {
+        let (store, requests, key) = (
+            &self.look.work.context.store,
+            &self.look.work.context.requests,
+            self.look.key,
+        );
+        let name = key.name.split_once('/').unwrap_or_default();
+        let read = store.start_read(key);
+        let answer = requests.get::<PersistentVolumeClaimWire>(name, None, &self.span).await;
+        match answer.map(Claim::from) {
+            Ok(claim) => {
+                store.finish_read(read, Some(claim));
+                Ok(())
+            }
+            Err(error) => {
+                store.finish_read(read, None);
+                if error.kind == ApiErrorKind::NotFound {
+                    store.mark_gone(key);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn read_volume(&self, name: &str) -> Result<(), ApiError> {
+        let (volumes, requests) = (&self.look.work.context.volumes, &self.look.work.context.requests);
+        let take = volumes.reading(&Arc::from(name));
+        match requests.get::<PersistentVolumeWire>(name, None, &self.span).await {
+            Ok(wire) => {
+                take(wire.into());
+                Ok(())
+            }
+            Err(error) => {
+                drop(take);
+                if error.kind == ApiErrorKind::NotFound {
+                    volumes.is_gone(name);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn read_secret(&mut self, reference: SecretReference) -> Result<(), ApiError> {
+        let requests = &self.look.work.context.requests;
+        let secret = requests.get::<SecretWire>(&reference, None, &self.span).await?;
+        self.secret = Some((reference, secret.into()));
+        Ok(())
+    }
+
+    fn secret_for(&self, reference: Option<&SecretReference>) -> Option<SecretData> {
+        let (of, data) = self.secret.as_ref()?;
+        (Some(of) == reference).then(|| data.clone())
+    }
+
+    async fn create(&mut self, plan: &CreatePlan) -> Result<Option<AnsweredVolume>, CallEnd> {
+        let deadline = self.look.provisioning.create_timeout;
+        self.begin_call("CreateVolume", &plan.name, deadline);
+        let secrets = self.secret_for(plan.secret.as_ref());
+        let call = CreateVolume {
+            plan,
+            secrets: secrets.as_ref(),
+        };
+        let answer = self.look.work.client().call(&call, deadline, &self.span).await;
+        answer.map_err(ended)
+    }
+
+    async fn delete(&mut self, plan: &DeletePlan) -> Result<(), CallEnd> {
+        let deadline = self.look.provisioning.create_timeout;
+        self.begin_call("DeleteVolume", &plan.handle, deadline);
+        let secrets = self.secret_for(plan.secret.as_ref());
+        let call = DeleteVolume {
+            plan,
+            secrets: secrets.as_ref(),
+        };
+        let answer = self.look.work.client().call(&call, deadline, &self.span).await;
+        answer.map_err(ended)
+    }
+
+    fn begin_call(&mut self, method: &str, volume: &str, deadline: Duration) {
+        self.calls += 1;
+        self.span.set(attr::TIMEOUT, deadline);
+        traced!(
+            debug,
+            self.span,
+            driver = &*self.look.work.facts.name,
+            PersistentVolumeClaim = &*self.look.key.name,
+            volume,
+            attempt = self.run.attempt(),
+            timeout_seconds = deadline.as_secs_f64(),
+            "calling {method}"
+        );
+    }
+
+    /// Creates a PersistentVolume, and takes what the API server made of it into the cache. It counts only if that is what was sent: a
+    /// webhook may have changed it.
+    async fn save(&self, body: &Value) -> Result<(), ApiError> {
+        let (volumes, requests) = (&self.look.work.context.volumes, &self.look.work.context.requests);
+        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let name = text("/metadata/name");
+        let take = volumes.reading(&Arc::from(name));
+        let made = requests
+            .create_for::<PersistentVolumeWire>(None, body, &self.span)
+            .await?;
+        let made = Volume::from(made);
+        let uid = made.claim.as_ref().map(|claim| &*claim.uid);
+        let handle = made.spec.csi().map(|source| &*source.handle);
+        if *made.name != *name || uid != Some(&*self.look.key.uid) || handle != Some(text("/spec/csi/volumeHandle")) {
+            return Err(ApiError::not_kept(format!(
+                "the API server answered with PersistentVolume {} and not with what was written; check mutating webhooks",
+                made.name
+            )));
+        }
+        take(made);
+        match self.look.volume(name) {
+            Seen::Here(_) => Ok(()),
+            // It went before its answer came.
+            Seen::Gone | Seen::Unknown => Err(ApiError::garbled("the PersistentVolume is gone again")),
+        }
+    }
+}
+
+fn ended(failure: CallFailure) -> CallEnd {
+    match failure {
+        CallFailure::Driver(error) => CallEnd::Failed(Failure::from(&error)),
+        CallFailure::Lease(lost) => CallEnd::LeaseLost(lost),
+    }
+}

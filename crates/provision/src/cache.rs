@@ -1,0 +1,393 @@
+//! The observed claims and classes, shared by all drivers: one watch for each kind, slim records, and what has to be enqueued when something
+//! changes.
+//!
+//! Reads see our own writes: the object that the API server returned goes straight into the cache, and older copies that the watch still
+//! delivers are dropped by their version. Must not decide anything and must not call anything but the watches.
+
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+use crate::key::{ClaimCause, ClaimKey};
+use crate::objects::{Claim, PersistentVolumeClaimWire, ResourceVersion, StorageClass, StorageClassWire};
+use crate::provision::Seen;
+use crate::reflect::{
+    CacheRecord, Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink, TableChange, WatchedKind,
+};
+use crate::volumes::VolumeListener;
+
+/// What works for one driver, as the cache knows it.
+pub(crate) trait ClaimRoute: Send + Sync {
+    /// Name of the driver.
+    fn driver(&self) -> &Arc<str>;
+    /// A claim changed, or something that it depends on.
+    fn changed(&self, claim: &Claim, cause: ClaimCause);
+    /// A claim is gone.
+    fn gone(&self, claim: &Claim);
+}
+
+/// Handle to the cache. Clones share it.
+#[derive(Clone)]
+pub struct Store(Arc<StoreInner>);
+
+struct StoreInner {
+    index: RwLock<Index>,
+    routes: RwLock<BTreeMap<Arc<str>, Arc<dyn ClaimRoute>>>,
+    lists: Lists,
+    removed: watch::Sender<()>,
+}
+
+/// The tables, and the ways between their records.
+#[derive(Default)]
+pub struct Index {
+    claims: ObjectTable<Claim>,
+    classes: ObjectTable<StorageClass>,
+    /// The claims that may need work, by UID.
+    open: HashMap<Arc<str>, Arc<str>>,
+    /// The same, by the name of their class.
+    open_of_class: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+}
+
+/// Whether a claim may still need work: it names no volume, or carries the marker of a provisioner.
+fn is_open(claim: &Claim) -> bool {
+    claim.volume_name.is_none() || claim.marker_at.is_some()
+}
+
+impl Index {
+    fn relink(&mut self, previous: Option<&Arc<Claim>>, current: Option<&Arc<Claim>>) {
+        if let Some(previous) = previous.filter(|previous| is_open(previous)) {
+            self.open.remove(&*previous.uid);
+            if let Some(claims) = self.open_of_class.get_mut(&previous.class) {
+                claims.remove(&previous.key);
+                if claims.is_empty() {
+                    self.open_of_class.remove(&previous.class);
+                }
+            }
+        }
+        if let Some(current) = current.filter(|current| is_open(current)) {
+            self.open.insert(Arc::from(&*current.uid), current.key.clone());
+            let of_class = self.open_of_class.entry(current.class.clone());
+            of_class.or_default().insert(current.key.clone());
+        }
+    }
+}
+
+/// What a change of the cache concerns.
+pub struct Change {
+    /// The claim that changed or is gone, if it is one.
+    gone: Option<Arc<Claim>>,
+    /// The claims that may need work.
+    claims: Vec<Arc<Claim>>,
+    cause: ClaimCause,
+}
+
+/// A kind that the cache keeps.
+pub trait CachedKind: CacheRecord + PartialEq + Sized {
+    /// The records of the kind.
+    fn table(index: &mut Index) -> &mut ObjectTable<Self>;
+
+    /// Updates the ways after a change: `previous` was known under a name, and `current` is known now.
+    fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> Change;
+}
+
+impl CachedKind for Claim {
+    fn table(index: &mut Index) -> &mut ObjectTable<Self> {
+        &mut index.claims
+    }
+
+    fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> Change {
+        index.relink(previous, current);
+        let same = previous.filter(|previous| current.is_some_and(|current| current.uid == previous.uid));
+        let cause = match (same, current) {
+            (Some(previous), Some(current)) if previous.deleting.is_none() && current.deleting.is_some() => {
+                ClaimCause::Delete
+            }
+            (Some(_), _) => ClaimCause::Update,
+            (None, _) => ClaimCause::Add,
+        };
+        Change {
+            gone: previous.filter(|_| same.is_none()).cloned(),
+            claims: current.into_iter().cloned().collect(),
+            cause,
+        }
+    }
+}
+
+impl CachedKind for StorageClass {
+    fn table(index: &mut Index) -> &mut ObjectTable<Self> {
+        &mut index.classes
+    }
+
+    fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> Change {
+        let name = current.or(previous).map(|class| &class.name);
+        let claims = name.and_then(|name| index.open_of_class.get(name));
+        let claims = claims.into_iter().flatten();
+        Change {
+            gone: None,
+            claims: claims.filter_map(|claim| index.claims.get(claim).cloned()).collect(),
+            cause: ClaimCause::Class,
+        }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self(Arc::new(StoreInner {
+            index: RwLock::default(),
+            routes: RwLock::default(),
+            lists: Lists::new(&[PersistentVolumeClaimWire::PLURAL, StorageClassWire::PLURAL], true),
+            removed: watch::Sender::default(),
+        }))
+    }
+}
+
+impl<K: WatchedKind> Sink<K> for Store
+where
+    K::Record: CachedKind,
+{
+    const CONSEQUENCE: &'static str = "until then no volume is provisioned";
+
+    fn lists(&self) -> &Lists {
+        &self.0.lists
+    }
+
+    fn start_list(&self) {
+        K::Record::table(&mut self.0.index.write()).start_list();
+    }
+
+    fn take_copy(&self, record: K::Record, origin: Origin) {
+        self.take(record, origin);
+    }
+
+    fn finish_list(&self, seen: &SeenNames) {
+        let changes: Vec<Change> = {
+            let mut index = self.0.index.write();
+            let unseen = K::Record::table(&mut index).finish_list(seen);
+            let gone = unseen.iter();
+            gone.filter_map(|record| remove::<K::Record>(&mut index, record.name(), record.uid()))
+                .collect()
+        };
+        for change in &changes {
+            self.dispatch(change);
+        }
+    }
+
+    fn take_deletion(&self, record: &K::Record) {
+        let change = {
+            let mut index = self.0.index.write();
+            K::Record::table(&mut index).count_deletion(record.version());
+            remove::<K::Record>(&mut index, record.name(), record.uid())
+        };
+        if let Some(change) = change {
+            self.dispatch(&change);
+        }
+    }
+
+    fn newest(&self) -> ResourceVersion {
+        K::Record::table(&mut self.0.index.write()).newest()
+    }
+}
+
+fn remove<R: CachedKind>(index: &mut Index, name: &str, uid: &str) -> Option<Change> {
+    let gone = R::table(index).remove(name, uid)?;
+    Some(R::relink(index, Some(&gone), None))
+}
+
+fn take_copy<R: CachedKind>(index: &mut Index, record: R, origin: Origin) -> Option<Change> {
+    let TableChange { previous, current } = R::table(index).take_copy(record, origin)?;
+    Some(R::relink(index, previous.as_ref(), Some(&current)))
+}
+
+impl Store {
+    /// Which lists of claims and classes are complete.
+    pub fn lists(&self) -> &Lists {
+        &self.0.lists
+    }
+
+    fn take<R: CachedKind>(&self, record: R, origin: Origin) {
+        let (change, shows_deleted, went_back) = {
+            let mut index = self.0.index.write();
+            let change = take_copy(&mut index, record, origin);
+            let table = R::table(&mut index);
+            (change, table.shows_deleted(), table.went_back())
+        };
+        if went_back {
+            self.0.lists.distrust();
+        }
+        if let Some(change) = change {
+            self.dispatch(&change);
+        }
+        if shows_deleted {
+            self.0.lists.doubt("the watch shows an object that is said to be gone");
+        }
+    }
+
+    fn dispatch(&self, change: &Change) {
+        let routes: Vec<Arc<dyn ClaimRoute>> = self.0.routes.read().values().cloned().collect();
+        for route in &routes {
+            if let Some(gone) = &change.gone {
+                route.gone(gone);
+            }
+            for claim in &change.claims {
+                route.changed(claim, change.cause);
+            }
+        }
+    }
+
+    /// The claim of a key.
+    pub(crate) fn claim(&self, key: &ClaimKey) -> Seen<Arc<Claim>> {
+        let known = self.0.index.read().claims.get(&key.name).cloned();
+        match known.filter(|claim| *claim.uid == *key.uid) {
+            Some(claim) => Seen::Here(claim),
+            None if self.0.lists.is_synced() => Seen::Gone,
+            None => Seen::Unknown,
+        }
+    }
+
+    /// The class of a name.
+    pub(crate) fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
+        match self.0.index.read().classes.get(name).cloned() {
+            Some(class) => Seen::Here(class),
+            None if self.0.lists.is_synced() => Seen::Gone,
+            None => Seen::Unknown,
+        }
+    }
+
+    /// The claim of a UID, if it may need work.
+    fn open(&self, uid: &str) -> Option<Arc<Claim>> {
+        let index = self.0.index.read();
+        index.claims.get(index.open.get(uid)?).cloned()
+    }
+
+    /// A claim that a patch of ours was answered with. One that is not known any more stays unknown: the watch was faster, and does not
+    /// report its end again. Whether the answer is older than what is known of the claim: then it says nothing.
+    pub(crate) fn take_answer(&self, claim: Claim) -> bool {
+        let change = {
+            let mut index = self.0.index.write();
+            let Some(known) = index.claims.get(&claim.key) else {
+                return true;
+            };
+            if known.uid == claim.uid && claim.resource_version < known.resource_version {
+                return false;
+            }
+            if claim.is_gone() {
+                gone(&mut index, &claim.key, &claim.uid)
+            } else {
+                take_copy(&mut index, claim, Origin::Answer)
+            }
+        };
+        if let Some(change) = change {
+            self.dispatch(&change);
+        }
+        true
+    }
+
+    /// The API server says that the claim is not there.
+    pub(crate) fn mark_gone(&self, key: &ClaimKey) {
+        let change = gone(&mut self.0.index.write(), &key.name, &key.uid);
+        if let Some(change) = change {
+            self.dispatch(&change);
+        }
+    }
+
+    /// A claim is going to be read; a number for [`Store::finish_read`].
+    pub(crate) fn start_read(&self, key: &ClaimKey) -> u64 {
+        self.0.index.write().claims.start_read(&key.name)
+    }
+
+    /// The read has ended, with the claim that it brought, if any.
+    pub(crate) fn finish_read(&self, read: u64, claim: Option<Claim>) {
+        let change = {
+            let mut index = self.0.index.write();
+            let is_current = index.claims.finish_read(read);
+            claim
+                .filter(|_| is_current)
+                .and_then(|claim| take_copy(&mut index, claim, Origin::Answer))
+        };
+        if let Some(change) = change {
+            self.dispatch(&change);
+        }
+    }
+
+    /// A driver is worked for from now on, until the guard is dropped; none when it is already. What is there is enqueued.
+    pub(crate) fn register(&self, route: Arc<dyn ClaimRoute>) -> Option<Registration> {
+        let driver = route.driver().clone();
+        {
+            let mut routes = self.0.routes.write();
+            if routes.contains_key(&driver) {
+                return None;
+            }
+            routes.insert(driver.clone(), route.clone());
+        }
+        self.enqueue_open(&*route, ClaimCause::Resync);
+        Some(Registration {
+            store: self.clone(),
+            driver,
+        })
+    }
+
+    /// Enqueues every claim that a driver may have to work on.
+    pub(crate) fn enqueue_open(&self, route: &dyn ClaimRoute, cause: ClaimCause) {
+        let mut open: Vec<Arc<Claim>> = {
+            let index = self.0.index.read();
+            let open = index.open.values();
+            open.filter_map(|name| index.claims.get(name).cloned()).collect()
+        };
+        // The oldest first, so that two starts over the same objects do the same.
+        open.sort_by(|one, other| (one.created, &one.key).cmp(&(other.created, &other.key)));
+        for claim in &open {
+            route.changed(claim, cause);
+        }
+    }
+
+    /// Wakes the claim that waited for a PersistentVolume, by the name of that. It does not keep the cache alive.
+    pub fn volume_listener(&self) -> VolumeListener {
+        let inner = Arc::downgrade(&self.0);
+        Arc::new(move |name: &Arc<str>| {
+            if let (Some(inner), Some(uid)) = (inner.upgrade(), uid_in(name)) {
+                Self(inner).volume_changed(uid);
+            }
+        })
+    }
+
+    fn volume_changed(&self, uid: &str) {
+        let Some(claim) = self.open(uid) else { return };
+        self.dispatch(&Change {
+            gone: None,
+            claims: vec![claim],
+            cause: ClaimCause::Volume,
+        });
+    }
+
+    /// Told when a driver is not worked for any more.
+    pub(crate) fn vacancies(&self) -> watch::Receiver<()> {
+        self.0.removed.subscribe()
+    }
+}
+
+/// The UID that the name of a volume ends in. One with a shortened UID names none: what waits for it waits for the end of its backoff.
+fn uid_in(volume: &str) -> Option<&str> {
+    const UID_LENGTH: usize = 36;
+    let at = volume.len().checked_sub(UID_LENGTH)?;
+    let (prefix, uid) = volume.split_at_checked(at)?;
+    prefix.ends_with('-').then_some(uid)
+}
+
+fn gone(index: &mut Index, name: &str, uid: &str) -> Option<Change> {
+    let gone = index.claims.mark_deleted(name, uid)?;
+    Some(Claim::relink(index, Some(&gone), None))
+}
+
+/// A driver's place among the routes, given up on drop.
+pub(crate) struct Registration {
+    store: Store,
+    driver: Arc<str>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.store.0.routes.write().remove(&self.driver);
+        self.store.0.removed.send_replace(());
+    }
+}

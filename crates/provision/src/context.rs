@@ -1,0 +1,197 @@
+//! What all drivers share, and what every attempt of one driver shares.
+
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+use crate::api::validated::{DriverConfig, Provisioning};
+use crate::apiserver::Requests;
+use crate::cache::{ClaimRoute, Store};
+use crate::clock;
+use crate::decide::DriverFacts;
+use crate::engine::CREATE;
+use crate::events::EventRecorder;
+use crate::key::{ClaimCause, ClaimKey};
+use crate::objects::{Claim, StorageClass, Volume};
+use crate::provision::attempt::{ClaimView, fingerprint};
+use crate::provision::{ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, needs_claim_work};
+use crate::queue::{Item, Queue};
+use crate::runtime::DriverStateSender;
+use crate::runtime::fence::FencedClient;
+use crate::secret_waits::SecretWaits;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::{Redaction, Tracer};
+use crate::volumes::VolumeCache;
+
+/// What all drivers share.
+#[derive(Clone)]
+pub struct SharedContext {
+    /// The observed claims and classes.
+    pub store: Store,
+    /// The observed PersistentVolumes.
+    pub volumes: Arc<dyn VolumeCache>,
+    /// Requests to the API server.
+    pub requests: Requests,
+    /// Events.
+    pub events: EventRecorder,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Traces.
+    pub tracer: Tracer,
+    /// How long the outcome of a call has to be unknown before a person may let a claim go.
+    pub stuck_after: Duration,
+}
+
+/// What a provisioner has to know of a driver.
+pub(crate) fn provisioner_facts(facts: &DriverFacts) -> ProvisionerFacts {
+    ProvisionerFacts {
+        name: facts.name.clone(),
+        // Slice P5.
+        in_tree: None,
+        capabilities: ProvisionerCapabilities {
+            create_delete_volume: facts.capabilities.create_delete_volume,
+            accessibility_constraints: facts.capabilities.accessibility_constraints,
+            single_node_multi_writer: facts.capabilities.single_node_multi_writer,
+        },
+    }
+}
+
+/// The parts of a driver that outlive an attempt, and the settings in use.
+pub(crate) struct DriverContext {
+    pub context: SharedContext,
+    pub facts: DriverFacts,
+    pub driver: ProvisionerFacts,
+    pub config_name: Arc<str>,
+    /// Which engine writes: its markers and volumes name it.
+    pub identity: Arc<str>,
+    /// The settings in use; each attempt reads them again.
+    pub config: watch::Receiver<Arc<DriverConfig>>,
+    pub queue: Queue<ClaimKey>,
+    pub publisher: DriverStateSender,
+    pub secrets: SecretWaits,
+    pub stopping: AtomicBool,
+    pub client: RwLock<FencedClient>,
+}
+
+impl DriverContext {
+    /// The client for the connection that stands now.
+    pub fn client(&self) -> FencedClient {
+        self.client.read().clone()
+    }
+
+    /// The settings of provisioning; none when the section was removed.
+    pub fn provisioning(&self) -> Option<Provisioning> {
+        self.config.borrow().provisioning.clone()
+    }
+
+    /// The tracer with the driver's own settings, as they are now.
+    pub fn tracer(&self) -> Tracer {
+        let config = self.config.borrow();
+        let redact = config.tracing.redact;
+        let tracer = self.context.tracer.sampling(config.tracing.sampling_rate_per_million);
+        tracer.redacting(Redaction::new(redact.volume_id, redact.names))
+    }
+
+    /// What an attempt for a claim sees, by the settings as they are now; none when the section was removed.
+    pub fn look<'c>(&'c self, key: &'c ClaimKey) -> Option<Look<'c>> {
+        let provisioning = self.provisioning()?;
+        Some(Look {
+            work: self,
+            key,
+            policy: provisioning.policy(&self.config_name, &self.identity),
+            provisioning,
+            traceparent: None,
+        })
+    }
+}
+
+impl ClaimRoute for DriverContext {
+    fn driver(&self) -> &Arc<str> {
+        &self.facts.name
+    }
+
+    fn changed(&self, claim: &Claim, cause: ClaimCause) {
+        let key = ClaimKey::of(claim);
+        if !needs_claim_work(claim, &self.driver) && self.queue.remember(&key, |_| ()).is_none() {
+            return;
+        }
+        let Some(look) = self.look(&key) else { return };
+        let item = Item::new(key.clone(), CREATE, fingerprint(&look, claim));
+        self.queue.add(item.in_group(claim.class.clone()).because(cause.into()));
+    }
+
+    /// Whatever was begun for it is finished.
+    fn gone(&self, claim: &Claim) {
+        let key = ClaimKey::of(claim);
+        self.queue.wake(&key, ClaimCause::Delete.into());
+    }
+}
+
+/// What an attempt for one claim sees: the cache, the Lease, the settings as they were when it began.
+pub(crate) struct Look<'c> {
+    pub work: &'c DriverContext,
+    pub key: &'c ClaimKey,
+    pub provisioning: Provisioning,
+    policy: ProvisionPolicy,
+    /// Of the trace that the attempt is a part of.
+    pub traceparent: Option<String>,
+}
+
+impl ClaimView for Look<'_> {
+    fn driver(&self) -> &ProvisionerFacts {
+        &self.work.driver
+    }
+
+    fn policy(&self) -> &ProvisionPolicy {
+        &self.policy
+    }
+
+    fn role(&self) -> RolePhase {
+        if self.work.stopping.load(Ordering::Relaxed) {
+            RolePhase::Stopping
+        } else if self.provisioning.enabled {
+            RolePhase::Serving
+        } else {
+            RolePhase::Disabled
+        }
+    }
+
+    fn now(&self) -> jiff::Timestamp {
+        clock::now()
+    }
+
+    fn may_start(&self) -> bool {
+        self.work.client().may_start()
+    }
+
+    fn stuck_after(&self) -> Duration {
+        self.work.context.stuck_after
+    }
+
+    fn longest_backoff(&self) -> Duration {
+        self.provisioning.backoff.max
+    }
+
+    fn claim(&self) -> Seen<Arc<Claim>> {
+        self.work.context.store.claim(self.key)
+    }
+
+    fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
+        self.work.context.store.class(name)
+    }
+
+    fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
+        self.work.context.volumes.volume(name)
+    }
+
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
+        let volumes = &self.work.context.volumes;
+        volumes.handle_owner(&self.work.facts.name, handle, except)
+    }
+
+    fn traceparent(&self) -> Option<String> {
+        self.traceparent.clone()
+    }
+}

@@ -1,0 +1,186 @@
+//! The queue of a driver and the task that works it off, from the first handshake to the end of the driver.
+
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::api::validated::{DriverConfig, Provisioning};
+use crate::apiserver::Throttle;
+use crate::attempt;
+use crate::cache::Registration;
+use crate::clock;
+use crate::context::{DriverContext, SharedContext, provisioner_facts};
+use crate::decide::DriverFacts;
+use crate::key::{ClaimCause, ClaimKey};
+use crate::lease::Term;
+use crate::queue::{Builder, Lane, LaneLimits, Queue, QueueLimits, Rate};
+use crate::runtime::fence::FencedClient;
+use crate::runtime::queue_metrics::{LaneNames, QueueMetrics};
+use crate::runtime::queue_settings::{api_limit, backoff, failures_per_second};
+use crate::runtime::{self, Start, runner};
+use crate::schedule;
+use crate::secret_waits::SecretWaits;
+
+/// The lane of claims.
+pub(crate) const CREATE: Lane = Lane::new(0);
+/// The queue of external-provisioner that the lane counts for.
+pub const LANE_NAMES: LaneNames = &["claims"];
+
+/// A queue at work. Dropped without [`runtime::Engine::drain`], as when the driver's task panics, its runs are cancelled: a second engine
+/// for the same driver must not find the first one still calling.
+pub struct Engine {
+    work: Arc<DriverContext>,
+    runner: AbortOnDropHandle<()>,
+    /// That of the requests to the API server.
+    api_limit: Throttle,
+    _registration: Registration,
+}
+
+impl Engine {
+    /// Takes over the work of a driver; none when another engine already does.
+    pub(crate) fn start(context: SharedContext, start: Start, settings: &Provisioning) -> Option<Self> {
+        let Start {
+            name,
+            config,
+            facts,
+            client,
+            publisher,
+        } = start;
+        let observer = QueueMetrics::new(facts.name.clone(), LANE_NAMES, &context.metrics);
+        let queue = Builder::new(backoff(&settings.backoff))
+            .limits(limits(settings))
+            .failures_per_second(failures_per_second())
+            .observer(Arc::new(observer))
+            .build();
+        let api_limit = Throttle::new(api_limit(&config.borrow()));
+        // Where the API server asks this driver to wait, the others go on.
+        let requests = context.requests.for_driver(facts.name.clone(), api_limit.clone());
+        let context = SharedContext { requests, ..context };
+        let work = Arc::new(DriverContext {
+            driver: provisioner_facts(&facts),
+            // Of the engine and not of the process: a late write of an engine that has ended must not meet a marker of the next one.
+            identity: identity(&facts.name).into(),
+            config_name: name,
+            config,
+            secrets: SecretWaits::new(queue.clone()),
+            queue,
+            publisher,
+            stopping: false.into(),
+            client: RwLock::new(client),
+            facts,
+            context,
+        });
+        let registration = work.context.store.register(work.clone())?;
+        let runner = AbortOnDropHandle::new(schedule::spawn(run_queue(work.clone())));
+        Some(Self {
+            work,
+            runner,
+            api_limit,
+            _registration: registration,
+        })
+    }
+
+    /// The queue, for counts.
+    pub fn queue(&self) -> &Queue<ClaimKey> {
+        &self.work.queue
+    }
+}
+
+/// As external-provisioner has it: the start in milliseconds, a random number, the driver.
+fn identity(driver: &str) -> String {
+    let (started, random) = (clock::now().as_millisecond(), fastrand::u32(..));
+    format!("{started}-{random}-{driver}")
+}
+
+impl runtime::Engine for Engine {
+    fn facts(&self) -> &DriverFacts {
+        &self.work.facts
+    }
+
+    fn term(&self) -> Option<Term> {
+        self.work.client().term().cloned()
+    }
+
+    fn pause(&self) {
+        self.work.queue.pause();
+    }
+
+    fn resume(&self, client: FencedClient, restores: bool) {
+        *self.work.client.write() = client;
+        if restores {
+            self.work.queue.wake_all(ClaimCause::Retry.into());
+        }
+        self.work.queue.resume();
+    }
+
+    /// Calls that run keep their settings. What failed is tried at once: the change may be the cure.
+    fn reconfigure(&self, config: &DriverConfig) {
+        self.api_limit.set(api_limit(config));
+        let Some(settings) = &config.provisioning else {
+            // The task is about to be stopped.
+            return;
+        };
+        self.work.queue.set_limits(limits(settings));
+        self.work.queue.set_backoff(backoff(&settings.backoff));
+        self.work.queue.wake_all(ClaimCause::Config.into());
+        // Nothing is remembered of claims that were looked at while the role was off.
+        self.work.context.store.enqueue_open(&*self.work, ClaimCause::Config);
+    }
+
+    async fn doubts_admission(&self) {
+        std::future::pending::<()>().await;
+    }
+
+    fn is_admitted_otherwise(&self, _: &DriverConfig) -> bool {
+        false
+    }
+
+    /// Calls in flight end and are recorded, without waiting for the driver's own limit of requests: there is a deadline for this.
+    async fn drain(self) {
+        self.work.stopping.store(true, Ordering::Relaxed);
+        self.work.queue.close();
+        self.api_limit.set(None);
+        if let Err(error) = self.runner.await {
+            tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");
+        }
+    }
+
+    fn drained(&self) -> impl Future<Output = ()> + Send + 'static {
+        let queue = self.work.queue.clone();
+        async move { queue.drained().await }
+    }
+
+    fn end_pending(&self) -> Box<dyn FnOnce() + Send> {
+        Box::new(|| {})
+    }
+}
+
+/// Works the queue off, until it is closed and what ran has ended.
+async fn run_queue(work: Arc<DriverContext>) {
+    let queue = work.queue.clone();
+    runner::run(queue, move |run| {
+        let work = work.clone();
+        async move {
+            let result = attempt::run(&work, &run).await;
+            work.publisher.attempt_ended();
+            result
+        }
+    })
+    .await;
+}
+
+/// The limits of the queue. A run keeps its slot until its end: the call together with the writes before and after it.
+fn limits(settings: &Provisioning) -> QueueLimits {
+    let count = |limit: Option<std::num::NonZeroUsize>| limit.map_or(0, std::num::NonZeroUsize::get);
+    let rate = settings.calls_per_second.map_or(0.0, |rate| f64::from(rate.get()));
+    QueueLimits {
+        lanes: vec![LaneLimits {
+            max_running: count(settings.create),
+            rate_limited: true,
+        }],
+        per_group: count(settings.per_class),
+        max_running: 0,
+        starts_per_second: Rate::per_second(rate).unwrap_or_default(),
+    }
+}

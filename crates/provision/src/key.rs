@@ -1,0 +1,104 @@
+//! What a driver works on, and why.
+
+use std::sync::Arc;
+
+use crate::objects::Claim;
+use crate::provision::attempt::ClaimMemory;
+use crate::queue::{CauseCode, Remembered};
+use crate::traces::Lifecycle;
+
+/// A PersistentVolumeClaim. The name of its volume follows from the UID, so that there is never more than one call for a volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimKey {
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// Namespace and name with a slash between, as in [`Claim::key`].
+    pub name: Arc<str>,
+}
+
+impl ClaimKey {
+    /// The key of a claim.
+    pub fn of(claim: &Claim) -> Self {
+        Self {
+            uid: Arc::from(&*claim.uid),
+            name: claim.key.clone(),
+        }
+    }
+}
+
+/// What is remembered of a claim while it is in the queue.
+#[derive(Debug, Default)]
+pub struct KeyMemory {
+    /// What the next attempt has to know.
+    pub(crate) claim: ClaimMemory,
+    /// The trace that its attempts are a part of.
+    pub(crate) lifecycle: Option<Lifecycle>,
+}
+
+impl Remembered for ClaimKey {
+    type Memory = KeyMemory;
+}
+
+/// Why a key was queued or woken; kept in the queue as a code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClaimCause {
+    /// All work of a driver is enqueued, as when it starts.
+    #[default]
+    Resync,
+    /// The claim is new to the cache.
+    Add,
+    /// The claim changed.
+    Update,
+    /// The claim is to be deleted.
+    Delete,
+    /// Its class changed.
+    Class,
+    /// Its PersistentVolume changed.
+    Volume,
+    /// The Secret that it waits for changed.
+    Secret,
+    /// The settings of the driver changed.
+    Config,
+    /// What failed before is retried, earlier than its backoff says.
+    Retry,
+}
+
+impl ClaimCause {
+    const ALL: [Self; 9] = [
+        Self::Resync,
+        Self::Add,
+        Self::Update,
+        Self::Delete,
+        Self::Class,
+        Self::Volume,
+        Self::Secret,
+        Self::Config,
+        Self::Retry,
+    ];
+
+    /// The cause that a run has.
+    pub fn of(cause: CauseCode) -> Self {
+        Self::ALL.get(usize::from(cause.code())).copied().unwrap_or_default()
+    }
+
+    /// The value of the attribute `attacher.trigger`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Resync => "resync",
+            Self::Add => "add",
+            Self::Update => "update",
+            Self::Delete => "delete",
+            Self::Class => "class",
+            Self::Volume => "pv",
+            Self::Secret => "secret",
+            Self::Config => "config",
+            Self::Retry => "retry",
+        }
+    }
+}
+
+impl From<ClaimCause> for CauseCode {
+    fn from(cause: ClaimCause) -> Self {
+        Self::new(cause as u8)
+    }
+}

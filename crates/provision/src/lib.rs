@@ -1,0 +1,36 @@
+//! Provisioning: what is known of the PersistentVolumeClaims and StorageClasses of a cluster, and one running driver whose volumes are made.
+//!
+//! ```text
+//!  PersistentVolumeClaim, StorageClass watches -> cache (slim records) -> the driver's queue, by the UID of the claim
+//!  queue -> attempt: observe -> decide (pure) -> one effect -> take in the answer -> decide again
+//!  effects: apiserver::Requests (patch of the claim, POST of the PersistentVolume), csi::CsiClient (CreateVolume)
+//! ```
+//!
+//! PersistentVolumes are watched once for all roles: [`VolumeCache`] is what another part of the process knows of them.
+//!
+//! Must not know which drivers there are, nor of attaching.
+
+mod attempt;
+mod cache;
+mod context;
+mod engine;
+mod key;
+mod role;
+mod secret_waits;
+mod traces;
+mod volumes;
+
+pub use cache::Store;
+pub use context::SharedContext;
+pub use engine::{Engine, LANE_NAMES};
+pub use key::{ClaimCause, ClaimKey};
+pub use role::ProvisionRole;
+pub use volumes::{TakeVolume, VolumeCache, VolumeListener};
+
+use csi_attacher_base::{clock, schedule};
+use csi_attacher_csi as csi;
+use csi_attacher_kube::{apiserver, events, lease, reflect};
+use csi_attacher_model::{api, decide, objects, provision};
+use csi_attacher_runtime as runtime;
+use csi_attacher_telemetry as telemetry;
+use csi_attacher_workqueue as queue;

@@ -1,0 +1,102 @@
+//! Provisioning as a role of a driver's task.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+use crate::api::condition::ConditionReason;
+use crate::api::names::provisioner_lease_name;
+use crate::api::validated::DriverConfig;
+use crate::apiserver::Requests;
+use crate::context::SharedContext;
+use crate::decide::DriverFacts;
+use crate::engine::Engine;
+use crate::key::ClaimKey;
+use crate::queue::Queue;
+use crate::reflect::Lists;
+use crate::runtime::{DriverStateSender, Refusal, Role, Start};
+use crate::telemetry::Metrics;
+
+/// Provisions for one driver.
+#[derive(Clone)]
+pub struct ProvisionRole {
+    /// What all drivers share.
+    pub context: SharedContext,
+    /// Where the supervisor finds the queue while there is one.
+    pub queue: Arc<Mutex<Option<Queue<ClaimKey>>>>,
+}
+
+impl Role for ProvisionRole {
+    type Engine = Engine;
+
+    fn lists(&self) -> &Lists {
+        self.context.store.lists()
+    }
+
+    fn requests(&self) -> &Requests {
+        &self.context.requests
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.context.metrics
+    }
+
+    /// Attaching shows the driver.
+    fn driver_metrics(&self) -> Option<&Metrics> {
+        None
+    }
+
+    /// That of external-provisioner, so that a sidecar and this role never both work.
+    fn lease(&self, driver: &str) -> String {
+        provisioner_lease_name(driver)
+    }
+
+    fn needs_lists_first(&self, _: &DriverFacts) -> bool {
+        false
+    }
+
+    async fn admit(&self, facts: &DriverFacts, _: &DriverConfig, _: &str) -> Result<DriverFacts, Refusal> {
+        let refused = |message: String| {
+            Err(Refusal {
+                reason: ConditionReason::NotSupported,
+                message,
+            })
+        };
+        let driver = &facts.name;
+        if !facts.capabilities.create_delete_volume {
+            return refused(format!(
+                "driver {driver} does not announce CREATE_DELETE_VOLUME, so that no volume can be provisioned; remove spec.provisioning"
+            ));
+        }
+        // Slice P2. Without its topology a volume would be made in a zone that no node of its pod is in.
+        if facts.capabilities.accessibility_constraints {
+            return refused(format!(
+                "driver {driver} announces VOLUME_ACCESSIBILITY_CONSTRAINTS, which this version does not support; remove \
+                 spec.provisioning and use external-provisioner for this driver"
+            ));
+        }
+        Ok(facts.clone())
+    }
+
+    fn start(&self, start: Start) -> Result<Engine, Refusal> {
+        let settings = start.config.borrow().provisioning.clone();
+        let driver = start.facts.name.clone();
+        let engine = settings.and_then(|settings| Engine::start(self.context.clone(), start, &settings));
+        let engine = engine.ok_or_else(|| Refusal {
+            reason: ConditionReason::EndpointConflict,
+            message: format!(
+                "driver {driver} is already provisioned for by another AttacherConfig; delete one of the two"
+            ),
+        })?;
+        *self.queue.lock() = Some(engine.queue().clone());
+        Ok(engine)
+    }
+
+    fn vacancies(&self) -> watch::Receiver<()> {
+        self.context.store.vacancies()
+    }
+
+    fn ended(&self, _: &DriverStateSender) {
+        *self.queue.lock() = None;
+    }
+}

@@ -1,0 +1,334 @@
+//! The tasks that provision: one for each AttacherConfig that has the section, beside the task that attaches for it. Each has a connection and
+//! a Lease of its own, so that neither role holds up, restarts or ends the other.
+//!
+//! Claims and classes are watched while there is such a task, and not before.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{error, info};
+
+use csi_attacher_provision::{self as provision, ClaimKey, ProvisionRole};
+use kube::Client;
+
+use super::attach_volumes::AttachVolumes;
+use super::drivers::Name;
+use super::election::LeaderElectionMode;
+use crate::api::DriverConfig;
+use crate::driver::SharedContext;
+use crate::health::Health;
+use crate::lease::{LeaderElectionConfig, LeaseTimings};
+use crate::objects::{PersistentVolumeClaimWire, StorageClassWire};
+use crate::queue::Queue;
+use crate::reflect::reflect;
+use crate::runtime::reservation::Reservations;
+use crate::runtime::{DriverState, DriverStateSender, DriverTask};
+
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_mins(1);
+
+/// What provisioning needs besides what attaching has.
+#[derive(Clone)]
+pub struct ProvisionSetup {
+    /// For the watches.
+    pub client: Client,
+    /// How long the outcome of a call has to be unknown before a person may let a claim go.
+    pub stuck_after: Duration,
+}
+
+/// The task of one driver.
+struct RunningProvisioner {
+    task: AbortHandle,
+    config: Arc<DriverConfig>,
+    settings: watch::Sender<Arc<DriverConfig>>,
+    status: watch::Receiver<DriverState>,
+    queue: Arc<Mutex<Option<Queue<ClaimKey>>>>,
+    stop: CancellationToken,
+    removed: Arc<AtomicBool>,
+    /// When it is started again after a fault.
+    restart_at: Option<Instant>,
+    /// Whether it is to end for good, or with other settings.
+    is_ending: bool,
+    faults: u32,
+}
+
+/// The watches, and what they feed.
+struct Watched {
+    context: provision::SharedContext,
+    _watches: [AbortOnDropHandle<()>; 2],
+}
+
+/// All tasks that provision, by the name of their AttacherConfig.
+pub(super) struct Provisioners {
+    context: SharedContext,
+    /// None in place of the sidecar, where there is no section.
+    pub setup: Option<ProvisionSetup>,
+    watched: Option<Watched>,
+    wanted: BTreeMap<String, Arc<DriverConfig>>,
+    running: BTreeMap<String, RunningProvisioner>,
+    tasks: JoinSet<()>,
+    reservations: Reservations,
+    /// Cancels the calls that still run when there is no more time for them to finish.
+    pub cut_off: CancellationToken,
+}
+
+impl Provisioners {
+    pub fn new(context: SharedContext) -> Self {
+        Self {
+            context,
+            setup: None,
+            watched: None,
+            wanted: BTreeMap::new(),
+            running: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            reservations: Reservations::default(),
+            cut_off: CancellationToken::new(),
+        }
+    }
+
+    /// Whether no task runs.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// When each AttacherConfig was created: of two for the same driver the older one is served.
+    pub fn set_creation_times(&self, ages: BTreeMap<Name, Option<jiff::Timestamp>>) {
+        self.reservations.set_ages(ages);
+    }
+
+    /// Starts, changes and stops tasks so that those run whose settings have the section.
+    pub fn apply(&mut self, configs: &BTreeMap<String, Arc<DriverConfig>>, elections: &LeaderElectionMode) {
+        let wanted = configs.iter().filter(|(_, config)| config.provisioning.is_some());
+        self.wanted = wanted.map(|(name, config)| (name.clone(), config.clone())).collect();
+        for (name, running) in &mut self.running {
+            match self.wanted.get(name) {
+                Some(config) if !requires_restart(&running.config, config) => {
+                    if running.config != *config {
+                        running.config = config.clone();
+                        running.settings.send_replace(config.clone());
+                    }
+                }
+                other => {
+                    running.removed.store(other.is_none(), Ordering::Relaxed);
+                    running.is_ending = true;
+                    running.stop.cancel();
+                }
+            }
+        }
+        self.start_missing(elections);
+    }
+
+    /// Starts the tasks that are wanted and do not run: new ones, and those whose pause after a fault is over.
+    pub fn start_missing(&mut self, elections: &LeaderElectionMode) {
+        let now = Instant::now();
+        self.running
+            .retain(|name, running| running.restart_at.is_none() || self.wanted.contains_key(name));
+        let due = |running: &RunningProvisioner| running.restart_at.is_some_and(|at| at <= now);
+        let missing: Vec<(String, Arc<DriverConfig>)> = self
+            .wanted
+            .iter()
+            .filter(|(name, _)| self.running.get(*name).is_none_or(due))
+            .map(|(name, config)| (name.clone(), config.clone()))
+            .collect();
+        for (name, config) in missing {
+            let faults = self.running.remove(&name).map_or(0, |running| running.faults);
+            self.spawn(&name, config, faults, elections);
+        }
+        if self.running.is_empty() {
+            // Nobody reads what is watched.
+            self.watched = None;
+        }
+    }
+
+    fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32, elections: &LeaderElectionMode) {
+        let Some(setup) = self.setup.clone() else { return };
+        let context = &self.context;
+        let watched = self.watched.get_or_insert_with(|| Watched::start(context, &setup));
+        let (settings, settings_seen) = watch::channel(config.clone());
+        let (status, mut status_seen) = watch::channel(DriverState::default());
+        // The status is written anew, as the task is another one.
+        status_seen.mark_changed();
+        let queue = Arc::new(Mutex::new(None));
+        let (stop, removed) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let task = DriverTask {
+            role: ProvisionRole {
+                context: watched.context.clone(),
+                queue: queue.clone(),
+            },
+            name: Name::from(name),
+            config: settings_seen,
+            election: election_for(elections, &config),
+            reservations: self.reservations.clone(),
+            known_as: Arc::default(),
+            lease_state: Arc::default(),
+            stop: stop.clone(),
+            cut_off: self.cut_off.clone(),
+            removed: removed.clone(),
+            status: DriverStateSender::new(status),
+        };
+        let task = self.tasks.spawn(task.run());
+        info!(config = name, endpoint = %config.endpoint, "task that provisions started");
+        let running = RunningProvisioner {
+            task,
+            config,
+            settings,
+            status: status_seen,
+            queue,
+            stop,
+            removed,
+            restart_at: None,
+            is_ending: false,
+            faults,
+        };
+        self.running.insert(name.to_owned(), running);
+    }
+
+    /// Lets all end.
+    pub fn stop_all(&mut self) {
+        self.wanted.clear();
+        for running in self.running.values_mut() {
+            running.is_ending = true;
+            running.stop.cancel();
+        }
+    }
+
+    /// Waits for a task to end, and does what is meant to happen then.
+    pub async fn ended(&mut self, elections: &LeaderElectionMode) {
+        let (id, fault) = match self.tasks.join_next_with_id().await {
+            Some(Ok((id, ()))) => (id, None),
+            Some(Err(error)) => (error.id(), Some(error)),
+            None => return std::future::pending().await,
+        };
+        let name = self.running.iter().find(|(_, running)| running.task.id() == id);
+        let Some(name) = name.map(|(name, _)| name.clone()) else {
+            return;
+        };
+        if let Some(fault) = &fault {
+            error!(config = name, %fault, "the task that provisions failed");
+        }
+        if let Some(running) = self.running.get_mut(&name) {
+            *running.queue.lock() = None;
+            if running.is_ending {
+                self.running.remove(&name);
+            } else {
+                let pause = INITIAL_BACKOFF
+                    .saturating_mul(1 << running.faults.min(6))
+                    .min(MAX_BACKOFF);
+                running.restart_at = Some(Instant::now() + pause);
+                running.faults = running.faults.saturating_add(1);
+            }
+        }
+        self.start_missing(elections);
+    }
+
+    /// What the task of an AttacherConfig is at, and why what it reads cannot be watched; none when it has none.
+    pub fn state(&self, name: &str) -> Option<(DriverState, Option<String>)> {
+        let state = self.running.get(name)?.status.borrow().clone();
+        let failure = self
+            .watched
+            .as_ref()
+            .and_then(|watched| watched.context.store.lists().failure());
+        Some((state, failure))
+    }
+
+    /// The AttacherConfigs whose tasks have changed since this was asked last.
+    pub fn take_changed(&mut self) -> impl Iterator<Item = String> {
+        let changed = self.running.iter_mut().filter_map(|(name, running)| {
+            let is_new = running.status.has_changed().unwrap_or(true);
+            running.status.mark_unchanged();
+            is_new.then(|| name.clone())
+        });
+        changed.collect::<Vec<_>>().into_iter()
+    }
+
+    /// Sets the gauges from the queues.
+    pub fn update_gauges(&self) {
+        for running in self.running.values() {
+            // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
+            let queue = running.queue.lock();
+            let Some(queue) = &*queue else { continue };
+            let Some(driver) = running
+                .status
+                .borrow()
+                .plugin
+                .as_ref()
+                .map(|plugin| plugin.name.clone())
+            else {
+                continue;
+            };
+            let metrics = &self.context.metrics;
+            let stats = queue.stats();
+            let Some(lane) = stats.lanes.first() else { continue };
+            metrics.claims(&driver, "waiting", lane.ready);
+            metrics.claims(&driver, "provisioning", lane.running);
+            metrics.claims(&driver, "failing", lane.failing);
+        }
+    }
+}
+
+impl Watched {
+    fn start(context: &SharedContext, setup: &ProvisionSetup) -> Self {
+        let store = provision::Store::default();
+        let volumes = Arc::new(AttachVolumes(context.store.clone()));
+        provision::VolumeCache::listen(&*volumes, store.volume_listener());
+        // The status of the AttacherConfigs says what cannot be watched. Readiness does not: attaching goes on.
+        let health = Health::new();
+        let watches = [
+            tokio::spawn(reflect::<PersistentVolumeClaimWire, _>(
+                setup.client.clone(),
+                store.clone(),
+                health.check("watch/persistentvolumeclaims"),
+            )),
+            tokio::spawn(reflect::<StorageClassWire, _>(
+                setup.client.clone(),
+                store.clone(),
+                health.check("watch/storageclasses"),
+            )),
+        ];
+        Self {
+            context: provision::SharedContext {
+                store,
+                volumes,
+                requests: context.requests.clone(),
+                events: context.events.clone(),
+                metrics: context.metrics.clone(),
+                tracer: context.tracer.clone(),
+                stuck_after: setup.stuck_after,
+            },
+            _watches: watches.map(AbortOnDropHandle::new),
+        }
+    }
+}
+
+/// Whether a change needs another connection, or another election.
+fn requires_restart(known: &DriverConfig, wanted: &DriverConfig) -> bool {
+    known.endpoint != wanted.endpoint
+        || known.tls != wanted.tls
+        || known.driver_name != wanted.driver_name
+        || known.leader_election != wanted.leader_election
+}
+
+/// How the Lease of the role is competed for: as that of attaching, by a name of its own. Where it is, is not recorded in the status.
+fn election_for(elections: &LeaderElectionMode, config: &DriverConfig) -> Option<LeaderElectionConfig> {
+    let LeaderElectionMode::Each(elections) = elections else {
+        return None;
+    };
+    let asked = &config.leader_election;
+    if !asked.enabled {
+        return None;
+    }
+    // Times were checked when the AttacherConfig was read, so that the fall-back is never taken.
+    let timing = LeaseTimings::new(asked.lease_duration, asked.renew_deadline, asked.retry_period).unwrap_or_default();
+    Some(LeaderElectionConfig {
+        enabled: true,
+        sidecar_namespaces: asked.sidecar_namespaces.clone(),
+        ..elections.config_for(&asked.namespace, timing)
+    })
+}

@@ -1,0 +1,560 @@
+//! The second role: PersistentVolumeClaims become volumes and PersistentVolumes, whatever happens meanwhile.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use csi_mock_driver::{CallResult, Method, Rule, ScriptAction, ScriptedFailure};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, TypedLocalObjectReference};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use csi_attacher_model::api::AttacherConfig;
+
+use crate::events::event;
+use crate::rig::{Driver, LIMIT, World, operator_options, within};
+use crate::support::operator::account;
+use crate::support::wait::wait_for;
+use crate::support::{Error, Result};
+
+const NAMESPACE: &str = "default";
+const MARKER: &str = "attacher.csi.dev/provisioning";
+const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
+/// What provisioning needs beside what the chart grants without any values.
+async fn grant(world: &World) -> Result<()> {
+    let account = account();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": "provisions" },
+        "rules": [
+            { "apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch", "patch"] },
+            { "apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["create"] },
+            { "apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["list", "watch"] },
+        ],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": "provisions" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "provisions" },
+        "subjects": [{ "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name }],
+    });
+    world.cluster.apply_yaml(&role.to_string()).await?;
+    world.cluster.apply_yaml(&binding.to_string()).await.map(drop)
+}
+
+fn settings(driver: &Driver<'_>, backoff: &Value) -> Value {
+    json!({
+        "driverName": driver.name,
+        "provisioning": { "backoff": backoff, "defaultFsType": "ext4", "timeouts": { "create": "10s" } },
+    })
+}
+
+fn soon() -> Value {
+    json!({ "initial": "100ms", "max": "500ms", "jitterPercent": 0 })
+}
+
+impl Driver<'_> {
+    /// A class of the driver that is called after it.
+    async fn class(&self, reclaim: &str) -> Result<()> {
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": self.short },
+            "provisioner": self.name, "reclaimPolicy": reclaim, "volumeBindingMode": "Immediate",
+            "mountOptions": ["noatime"], "parameters": { "tier": "gold", "csi.storage.k8s.io/fstype": "xfs" },
+        });
+        self.world.cluster.apply_yaml(&class.to_string()).await.map(drop)
+    }
+
+    /// Makes a claim of that class.
+    async fn ask_for(&self, name: &str) -> Result<PersistentVolumeClaim> {
+        let made = self.claims().create(&PostParams::default(), &self.wanted(name)).await;
+        made.map_err(|error| Error::Other(error.to_string()))
+    }
+
+    /// A claim of that class.
+    fn wanted(&self, name: &str) -> PersistentVolumeClaim {
+        serde_json::from_value(json!({
+            "metadata": { "name": name },
+            "spec": {
+                "storageClassName": self.short, "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": "1Gi" } },
+            },
+        }))
+        .unwrap()
+    }
+
+    async fn without_marker(&self, name: &str) -> Result<()> {
+        let is_off = |claim: Option<&PersistentVolumeClaim>| !carries_marker(claim);
+        wait_for(self.claims(), name, "without the marker", LIMIT, is_off)
+            .await
+            .map(drop)
+    }
+
+    fn claims(&self) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.world.client.clone(), NAMESPACE)
+    }
+
+    fn volumes(&self) -> Api<PersistentVolume> {
+        Api::all(self.world.client.clone())
+    }
+
+    async fn bound(&self, name: &str) -> Result<PersistentVolumeClaim> {
+        let is_bound = |claim: Option<&PersistentVolumeClaim>| {
+            let status = claim.and_then(|claim| claim.status.as_ref());
+            status.and_then(|status| status.phase.as_deref()) == Some("Bound")
+        };
+        let bound = wait_for(self.claims(), name, "bound", LIMIT, is_bound).await?;
+        bound.ok_or_else(|| Error::Other("it is there".to_owned()))
+    }
+
+    async fn saved(&self, claim: &PersistentVolumeClaim) -> Result<PersistentVolume> {
+        let name = format!("pvc-{}", claim.uid().unwrap_or_default());
+        let saved = wait_for(self.volumes(), &name, "saved", LIMIT, |volume| volume.is_some()).await?;
+        saved.ok_or_else(|| Error::Other("it is there".to_owned()))
+    }
+}
+
+/// A driver that provisions, and an operator that works for it.
+async fn provisioning<'w>(world: &'w World, short: &str, backoff: &Value) -> Result<Driver<'w>> {
+    let driver = world.unconfigured_driver(short, |builder| builder).await?;
+    driver.configure(&settings(&driver, backoff)).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    Ok(driver)
+}
+
+fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
+    claim.is_some_and(|claim| {
+        claim.finalizers().iter().any(|finalizer| finalizer == MARKER) || claim.annotations().contains_key(MARKER)
+    })
+}
+
+#[tokio::test]
+async fn a_claim_becomes_a_volume_and_is_bound() -> Result<()> {
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let operator = world.operator(operator_options()).await?;
+    let driver = provisioning(&world, "p-bound", &soon()).await?;
+    driver.class("Delete").await?;
+    let claim = driver.ask_for("data").await?;
+    let uid = claim.uid().unwrap_or_default();
+    let bound = driver.bound("data").await?;
+    let volume = driver.saved(&claim).await?;
+    assert_eq!(bound.spec.and_then(|spec| spec.volume_name), volume.metadata.name);
+
+    let made = driver.mock.volumes();
+    let (handle, name) = made.first_key_value().unwrap();
+    assert_eq!((made.len(), name.as_str()), (1, format!("pvc-{uid}").as_str()));
+    let spec = serde_json::to_value(volume.spec.clone().unwrap()).unwrap();
+    assert_eq!(spec["capacity"]["storage"], "1Gi");
+    assert_eq!(spec["accessModes"], json!(["ReadWriteOnce"]));
+    assert_eq!(spec["mountOptions"], json!(["noatime"]));
+    assert_eq!(spec["persistentVolumeReclaimPolicy"], "Delete");
+    assert_eq!(spec["storageClassName"], driver.short);
+    assert_eq!(spec["volumeMode"], "Filesystem");
+    assert_eq!(spec["claimRef"]["uid"], uid);
+    assert_eq!(spec["claimRef"]["name"], "data");
+    assert_eq!(spec["csi"]["driver"], driver.name);
+    assert_eq!(spec["csi"]["volumeHandle"], **handle);
+    assert_eq!(spec["csi"]["fsType"], "xfs");
+    assert_eq!(spec["csi"]["volumeAttributes"]["mock/name"], format!("pvc-{uid}"));
+    let identity = spec["csi"]["volumeAttributes"]["storage.kubernetes.io/csiProvisionerIdentity"].as_str();
+    assert!(identity.is_some_and(|identity| identity.ends_with(&format!("-{}", driver.name))));
+    assert!(spec.get("nodeAffinity").is_none());
+    assert!(volume.finalizers().iter().any(|finalizer| finalizer == FINALIZER));
+    let annotations = volume.annotations();
+    assert_eq!(annotations["pv.kubernetes.io/provisioned-by"], driver.name);
+    assert_eq!(annotations["volume.kubernetes.io/provisioner-deletion-secret-name"], "");
+    assert_eq!(
+        annotations["volume.kubernetes.io/provisioner-deletion-secret-namespace"],
+        ""
+    );
+
+    // The marker was there during the call, and is not left.
+    driver.without_marker("data").await?;
+    let calls = driver.mock.calls_of(Method::CreateVolume);
+    assert_eq!(calls.len(), 1);
+    let asked = calls[0].creation.clone().unwrap();
+    assert_eq!((asked.required_bytes, asked.limit_bytes), (1 << 30, 0));
+    assert_eq!(asked.parameters, [("tier".to_owned(), "gold".to_owned())].into());
+    assert_eq!(asked.capabilities.len(), 1);
+    assert_eq!(asked.capabilities[0].access_mode, "SINGLE_NODE_MULTI_WRITER");
+    assert_eq!(asked.capabilities[0].fs_type.as_deref(), Some("xfs"));
+    event(
+        &world,
+        "PersistentVolumeClaim",
+        "data",
+        "ProvisioningSucceeded",
+        &format!("pvc-{uid}"),
+    )
+    .await?;
+
+    let metrics = operator.metrics().await?;
+    let succeeded = format!(
+        "csi_attacher_operation_e2e_seconds_count{{driver_name=\"{}\",operation=\"provision\",outcome=\"succeeded\"}} 1",
+        driver.name
+    );
+    assert!(metrics.contains(&succeeded), "{succeeded} is not in {metrics}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn after_a_crash_between_the_call_and_the_save_there_is_one_volume() -> Result<()> {
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let mut operator = world.operator(operator_options()).await?;
+    let late = json!({ "initial": "10m", "max": "10m" });
+    let driver = provisioning(&world, "p-crash", &late).await?;
+    driver.class("Delete").await?;
+    // The work is done when nobody waits for its answer any more.
+    driver
+        .mock
+        .script(Rule::on(Method::CreateVolume).times(1).late_success());
+    let claim = driver.ask_for("data").await?;
+    event(&world, "PersistentVolumeClaim", "data", "ProvisioningUncertain", "").await?;
+    let marked = wait_for(driver.claims(), "data", "marked", LIMIT, carries_marker).await?;
+    assert!(carries_marker(marked.as_ref()));
+    driver.mock.wait_for_call(|call| call.outcome == CallResult::Late).await;
+    operator.signal("KILL")?;
+    operator.wait_ended(LIMIT).await?;
+    let before = driver.mock.volumes();
+    assert_eq!(before.len(), 1);
+
+    let _next = world.operator(operator_options()).await?;
+    driver.bound("data").await?;
+    let volume = driver.saved(&claim).await?;
+    let handle = volume.spec.and_then(|spec| spec.csi).map(|csi| csi.volume_handle);
+    assert_eq!(driver.mock.volumes(), before, "no other volume was made");
+    assert_eq!(handle.as_ref(), before.keys().next());
+    let calls = driver.mock.calls_of(Method::CreateVolume);
+    assert!(calls.len() >= 2 && calls.iter().all(|call| call.volume == calls[0].volume));
+    driver.without_marker("data").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_that_is_deleted_during_the_call_leaves_no_volume_that_nothing_names() -> Result<()> {
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let _operator = world.operator(operator_options()).await?;
+    let driver = provisioning(&world, "p-gone", &soon()).await?;
+    driver.class("Delete").await?;
+    let slow = Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(3));
+    driver.mock.script(slow);
+    let claim = driver.ask_for("data").await?;
+    driver
+        .mock
+        .wait_for_call(|call| call.method == Method::CreateVolume)
+        .await;
+    let deleted = driver.claims().delete("data", &DeleteParams::default()).await;
+    deleted.map_err(|error| Error::Other(error.to_string()))?;
+
+    // Deletions are held: the PersistentVolume is the record of the volume.
+    let volume = driver.saved(&claim).await?;
+    wait_for(driver.claims(), "data", "gone", LIMIT, |claim| claim.is_none()).await?;
+    let handle = volume.spec.and_then(|spec| spec.csi).map(|csi| csi.volume_handle);
+    let made = driver.mock.volumes();
+    assert_eq!((made.len(), handle.as_ref()), (1, made.keys().next()));
+    let name = volume.metadata.name.unwrap_or_default();
+    wait_for(driver.volumes(), &name, "released", LIMIT, |volume| {
+        let status = volume.and_then(|volume| volume.status.as_ref());
+        status.and_then(|status| status.phase.as_deref()) == Some("Released")
+    })
+    .await?;
+    assert!(driver.mock.calls_of(Method::DeleteVolume).is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_waits_for_its_secret_and_says_so() -> Result<()> {
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let _operator = world.operator(operator_options()).await?;
+    let driver = world.unconfigured_driver("p-secret", |builder| builder).await?;
+    let late = json!({ "initial": "10m", "max": "10m" });
+    let mut asked = settings(&driver, &late);
+    asked["provisioning"]["secrets"] = json!([{ "namespace": "default", "names": ["provisioner"] }]);
+    driver.configure(&asked).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
+        "provisioner": driver.name,
+        "parameters": {
+            "csi.storage.k8s.io/provisioner-secret-name": "provisioner",
+            "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}",
+        },
+    });
+    world.cluster.apply_yaml(&class.to_string()).await?;
+    crate::support::operator::grant_secret(&world.cluster, "default", "provisioner").await?;
+    driver.ask_for("data").await?;
+    event(
+        &world,
+        "PersistentVolumeClaim",
+        "data",
+        "ProvisioningFailed",
+        "not found in namespace",
+    )
+    .await?;
+    assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
+    world
+        .fixtures
+        .secret("default", "provisioner", &[("password", "s3cr3t-word")])
+        .await?;
+    driver.bound("data").await?;
+    let calls = driver.mock.calls_of(Method::CreateVolume);
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].secret_keys, ["password"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn many_claims_at_a_time_get_a_volume_each() -> Result<()> {
+    const CLAIMS: usize = 30;
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let _operator = world.operator(operator_options()).await?;
+    let driver = provisioning(&world, "p-many", &soon()).await?;
+    driver.class("Delete").await?;
+    // Every call takes its time, and some fail on the way.
+    driver.mock.script(
+        Rule::on(Method::CreateVolume)
+            .times(3)
+            .fail(Code::ResourceExhausted, "the pool is full"),
+    );
+    let lost = Rule::on(Method::CreateVolume).times(2);
+    driver.mock.script(lost.action(ScriptAction::DropConnectionAfterWork));
+    let names: Vec<String> = (0..CLAIMS).map(|number| format!("data-{number}")).collect();
+    let mut claims = Vec::new();
+    for name in &names {
+        claims.push(driver.ask_for(name).await?);
+    }
+    let mut handles = BTreeSet::new();
+    for (name, claim) in names.iter().zip(&claims) {
+        driver.bound(name).await?;
+        let volume = driver.saved(claim).await?;
+        handles.extend(volume.spec.and_then(|spec| spec.csi).map(|csi| csi.volume_handle));
+    }
+    let made = driver.mock.volumes();
+    assert_eq!(made.len(), CLAIMS, "one volume for each claim: {made:?}");
+    assert_eq!(made.into_keys().collect::<BTreeSet<_>>(), handles);
+    for name in &names {
+        driver.without_marker(name).await?;
+    }
+    let calls = driver.mock.calls_of(Method::CreateVolume).len();
+    assert!(calls >= CLAIMS + 5, "{calls} calls");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_waits_for_its_consumer() -> Result<()> {
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let _operator = world.operator(operator_options()).await?;
+    let driver = provisioning(&world, "p-delayed", &soon()).await?;
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
+        "provisioner": driver.name, "reclaimPolicy": "Retain", "volumeBindingMode": "WaitForFirstConsumer",
+        "allowVolumeExpansion": true,
+    });
+    world.cluster.apply_yaml(&class.to_string()).await?;
+    let claim = driver.ask_for("data").await?;
+    event(&world, "PersistentVolumeClaim", "data", "WaitForFirstConsumer", "").await?;
+    assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
+    let current = driver.claims().get("data").await;
+    let current = current.map_err(|error| Error::Other(error.to_string()))?;
+    assert!(!carries_marker(Some(&current)));
+
+    // As kube-scheduler does.
+    let selected = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": driver.node() } } });
+    let patched = driver
+        .claims()
+        .patch("data", &PatchParams::default(), &Patch::Merge(&selected))
+        .await;
+    patched.map_err(|error| Error::Other(error.to_string()))?;
+    driver.bound("data").await?;
+    let volume = driver.saved(&claim).await?;
+    // It is deleted with nothing behind it: there is nothing to wait for.
+    assert!(!volume.finalizers().iter().any(|finalizer| finalizer == FINALIZER));
+    assert_eq!(driver.mock.calls_of(Method::CreateVolume).len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let _operator = world.operator(operator_options()).await?;
+    let driver = provisioning(&world, "p-source", &soon()).await?;
+    driver.class("Delete").await?;
+    let mut wanted = driver.wanted("copy");
+    let spec = wanted.spec.get_or_insert_default();
+    spec.data_source = Some(TypedLocalObjectReference {
+        kind: "PersistentVolumeClaim".to_owned(),
+        name: "data".to_owned(),
+        api_group: None,
+    });
+    let made = driver.claims().create(&PostParams::default(), &wanted).await;
+    made.map_err(|error| Error::Other(error.to_string()))?;
+    let part = "spec.dataSource of kind PersistentVolumeClaim is not supported by this version";
+    let told = event(&world, "PersistentVolumeClaim", "copy", "ProvisioningFailed", part).await?;
+    let message = told.message.unwrap_or_default();
+    assert!(message.contains("next retry in "), "{message}");
+
+    // It is retried, and the Event is written no more often than twice a minute all the same.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let events = Api::<Event>::namespaced(world.client.clone(), NAMESPACE).list(&ListParams::default());
+    let events = events.await.map_err(|error| Error::Other(error.to_string()))?;
+    let is_about = |event: &&Event| event.involved_object.name.as_deref() == Some("copy");
+    let own = events
+        .items
+        .iter()
+        .filter(is_about)
+        .filter(|event| event.reason.as_deref() == Some("ProvisioningFailed"));
+    assert_eq!(own.count(), 1);
+    assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
+    let current = driver.claims().get("copy").await;
+    let current = current.map_err(|error| Error::Other(error.to_string()))?;
+    assert!(!carries_marker(Some(&current)));
+    Ok(())
+}
+
+/// The API server does not take the PersistentVolume, and the operator ends before it does.
+#[tokio::test]
+async fn a_volume_that_was_not_saved_is_saved_by_the_next_process() -> Result<()> {
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let mut operator = world.operator(operator_options()).await?;
+    let driver = provisioning(&world, "p-unsaved", &soon()).await?;
+    driver.class("Delete").await?;
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": "no-volumes" },
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": { "resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["persistentvolumes"],
+            }] },
+            "validations": [{ "expression": "false", "message": "no more volumes today" }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": "no-volumes" },
+        "spec": { "policyName": "no-volumes", "validationActions": ["Deny"] },
+    });
+    world.cluster.apply_yaml(&policy.to_string()).await?;
+    world.cluster.apply_yaml(&binding.to_string()).await?;
+    within("the policy is in use", is_refused(&driver)).await?;
+
+    let claim = driver.ask_for("data").await?;
+    let part = "the PersistentVolume cannot be saved, and its volume is kept";
+    let told = event(&world, "PersistentVolumeClaim", "data", "ProvisioningFailed", part).await?;
+    let message = told.message.unwrap_or_default();
+    assert!(
+        message.contains("no more volumes today") && message.contains("next retry in 30 s"),
+        "{message}"
+    );
+    let before = driver.mock.volumes();
+    assert_eq!(before.len(), 1);
+    operator.signal("KILL")?;
+    operator.wait_ended(LIMIT).await?;
+
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(world.client.clone());
+    let deleted = bindings.delete("no-volumes", &DeleteParams::default()).await;
+    deleted.map_err(|error| Error::Other(error.to_string()))?;
+    let _next = world.operator(operator_options()).await?;
+    driver.bound("data").await?;
+    let volume = driver.saved(&claim).await?;
+    let handle = volume.spec.and_then(|spec| spec.csi).map(|csi| csi.volume_handle);
+    assert_eq!(driver.mock.volumes(), before, "no other volume was made");
+    assert_eq!(handle.as_ref(), before.keys().next());
+    driver.without_marker("data").await
+}
+
+/// Resolves when the API server refuses PersistentVolumes: a policy takes a moment.
+async fn is_refused(driver: &Driver<'_>) {
+    let volume: PersistentVolume = serde_json::from_value(json!({
+        "metadata": { "name": "probe" },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "csi": { "driver": "probe.csi.test", "volumeHandle": "probe" },
+        },
+    }))
+    .unwrap();
+    let asked = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    while driver.volumes().create(&asked, &volume).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// A driver that writes the Secret into its errors.
+#[tokio::test]
+async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
+    const VALUE: &str = "s3cr3t-word-of-this-test";
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let operator = world.operator(operator_options().argument("--log-level=trace")).await?;
+    let driver = world.unconfigured_driver("p-quiet", |builder| builder).await?;
+    let mut asked = settings(&driver, &soon());
+    asked["provisioning"]["secrets"] = json!([{ "namespace": "default", "names": ["provisioner"] }]);
+    driver.configure(&asked).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    crate::support::operator::grant_secret(&world.cluster, "default", "provisioner").await?;
+    world
+        .fixtures
+        .secret("default", "provisioner", &[("password", VALUE)])
+        .await?;
+    let echo = ScriptedFailure {
+        code: Code::Internal,
+        message: "cannot log in with".to_owned(),
+        echo_secrets: true,
+        pad_bytes: 0,
+    };
+    driver
+        .mock
+        .script(Rule::on(Method::CreateVolume).times(2).action(ScriptAction::Fail(echo)));
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
+        "provisioner": driver.name,
+        "parameters": {
+            "csi.storage.k8s.io/provisioner-secret-name": "provisioner",
+            "csi.storage.k8s.io/provisioner-secret-namespace": "default",
+        },
+    });
+    world.cluster.apply_yaml(&class.to_string()).await?;
+    let claim = driver.ask_for("data").await?;
+    let bound = driver.bound("data").await?;
+    let volume = driver.saved(&claim).await?;
+    let calls = driver.mock.calls_of(Method::CreateVolume);
+    assert!(calls.len() >= 3 && calls.iter().all(|call| call.secret_keys == ["password"]));
+
+    event(
+        &world,
+        "PersistentVolumeClaim",
+        "data",
+        "ProvisioningFailed",
+        "***stripped***",
+    )
+    .await?;
+    let events = Api::<Event>::namespaced(world.client.clone(), NAMESPACE).list(&ListParams::default());
+    let events = events.await.map_err(|error| Error::Other(error.to_string()))?;
+    let configs = Api::<AttacherConfig>::all(world.client.clone());
+    let config = configs.get(&driver.short).await;
+    let config = config.map_err(|error| Error::Other(error.to_string()))?;
+    let json = |value: serde_json::Result<String>| value.map_err(|error| Error::Other(error.to_string()));
+    for (what, text) in [
+        ("Events", json(serde_json::to_string(&events.items))?),
+        ("claim", json(serde_json::to_string(&bound))?),
+        ("PersistentVolume", json(serde_json::to_string(&volume))?),
+        ("AttacherConfig", json(serde_json::to_string(&config))?),
+        ("metrics", operator.metrics().await?),
+        ("log", operator.log_text()),
+    ] {
+        assert!(!text.contains(VALUE), "the value is in {what}");
+    }
+    Ok(())
+}
