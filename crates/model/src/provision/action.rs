@@ -92,7 +92,7 @@ named! {
         ClassMissing,
         /// The class of the claim is another provisioner's.
         ClassMismatch,
-        /// The class was replaced while the outcome of a call was unknown, and nobody wants the volume.
+        /// The class was replaced while the outcome of a call was unknown.
         ClassReplaced,
         /// No node is selected yet.
         WaitForConsumer,

@@ -222,6 +222,10 @@ impl Subject<'_, '_> {
     }
 
     /// Row 12: the class, if it is this driver's and may be used.
+    ///
+    /// While nobody knows what a call did whose arguments this process does not have, only the class that it was made with may be used,
+    /// whether the volume is wanted or not: with other parameters the driver may make a second volume, and a refusal of theirs says
+    /// nothing of the first one. The specification lets a wanted claim go on; a volume that nothing names would be lost by that.
     fn class(&self) -> Result<&StorageClass, ClaimDecision> {
         let (claim, driver) = (self.observed.claim, self.observed.driver);
         let told = |reason, cause| {
@@ -231,33 +235,38 @@ impl Subject<'_, '_> {
                 wait(reason)
             }
         };
+        let is_uncertain = self.observed.creation.is_uncertain();
         let class = match self.observed.class {
             Seen::Here(class) => class,
             Seen::Unknown => return Err(wait(ClaimReason::Syncing)),
             Seen::Gone => {
                 let class = claim.class.clone();
-                return Err(told(
-                    ClaimReason::ClassMissing,
-                    ProvisionRefusal::ClassMissing { class },
-                ));
+                let cause = if is_uncertain {
+                    let volume = self.name.into();
+                    ProvisionRefusal::ClassNeeded { class, volume }
+                } else {
+                    ProvisionRefusal::ClassMissing { class }
+                };
+                return Err(told(ClaimReason::ClassMissing, cause));
             }
         };
-        if !is_own_class(&class.provisioner, driver) {
+        let is_own = is_own_class(&class.provisioner, driver);
+        let is_other = |marker: &Marker| !marker.is_of_class(class);
+        if is_uncertain && (!is_own || self.marker.recorded().is_some_and(is_other)) {
+            // Nobody corrects that by himself: it is told at once.
+            let cause = ProvisionRefusal::ClassReplaced {
+                class: class.name.clone(),
+                volume: self.name.into(),
+            };
+            return Err(wait_for(ClaimReason::ClassReplaced, cause));
+        }
+        if !is_own {
             let cause = ProvisionRefusal::ClassMismatch {
                 class: class.name.clone(),
                 named: class.provisioner.clone(),
                 driver: driver.name.clone(),
             };
             return Err(told(ClaimReason::ClassMismatch, cause));
-        }
-        let is_other = |marker: &Marker| !marker.is_of_class(class);
-        if !self.wanted && self.marker.recorded().is_some_and(is_other) {
-            // With other parameters another volume may be found, and the one that was created is lost.
-            let cause = ProvisionRefusal::ClassReplaced {
-                class: class.name.clone(),
-                volume: self.name.into(),
-            };
-            return Err(told(ClaimReason::ClassReplaced, cause));
         }
         Ok(class)
     }

@@ -33,11 +33,18 @@ pub enum ProvisionRefusal {
         named: Arc<str>,
         driver: Arc<str>,
     },
-    /// The volume of a claim that nobody wants was begun with the parameters of a class that was replaced.
+    /// What would find out whether there is a volume, needs the class.
     #[error(
-        "StorageClass {class} was replaced by one with other parameters while the outcome of CreateVolume for {volume} was unknown: with \
-         the new parameters that volume is not found; restore the class, or look for {volume} in the storage system and release the \
-         PersistentVolumeClaim"
+        "storageclass.storage.k8s.io {class:?} not found, and it is not known whether CreateVolume for {volume} made a volume: create \
+         StorageClass {class} as it was; or look for {volume} in the storage system, delete the PersistentVolumeClaim, and let it go with \
+         the annotation attacher.csi.dev/release"
+    )]
+    ClassNeeded { class: Arc<str>, volume: Box<str> },
+    /// The volume of a claim was begun with the parameters of a class that was replaced.
+    #[error(
+        "StorageClass {class} was replaced by one of another provisioner or with other parameters while the outcome of CreateVolume for \
+         {volume} was unknown: with the new ones that volume is not found; create the class as it was; or look for {volume} in the \
+         storage system, delete the PersistentVolumeClaim, and let it go with the annotation attacher.csi.dev/release"
     )]
     ClassReplaced { class: Arc<str>, volume: Box<str> },
     #[error(
@@ -205,7 +212,7 @@ impl ProvisionRefusal {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotSupported(_) => "capability_missing",
-            Self::ClassMissing { .. } => "class_missing",
+            Self::ClassMissing { .. } | Self::ClassNeeded { .. } => "class_missing",
             Self::ClassMismatch { .. } => "class_mismatch",
             Self::ClassReplaced { .. } => "class_replaced",
             Self::SecretMissing { .. } => "secret_missing",

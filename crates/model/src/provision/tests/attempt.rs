@@ -269,6 +269,30 @@ fn an_uncertain_call_is_repeated_and_its_claim_is_held() {
     assert_eq!(play.saved(), 1);
 }
 
+/// With another class the driver would make a second volume, and its refusal would say nothing of the first one.
+#[test]
+fn a_class_that_was_replaced_is_not_used_while_it_is_not_known_what_a_call_did() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
+    play.take_done();
+    play.memory = ClaimMemory::default();
+    play.cluster.policy.identity = "2-3-csi.test".into();
+    let before = play.cluster.class.clone();
+    let class = play.cluster.class.as_mut().unwrap();
+    class["metadata"]["uid"] = json!("another-class");
+    class["parameters"] = json!({"pool": "other"});
+    let marker = play.cluster.claim.clone();
+    assert!(matches!(play.attempt(|_, _| None), ClaimVerdict::Failed { .. }));
+    assert!(play.take_done().is_empty() && play.cluster.claim == marker);
+    assert!(matches!(
+        play.notes.last(),
+        Some(ClaimNote::Waits(ClaimReason::ClassReplaced, _))
+    ));
+    play.cluster.class = before;
+    play.attempt(|_, _| None);
+    assert_eq!(play.take_done(), ["patch", "create", "save"]);
+}
+
 #[test]
 fn a_claim_that_is_deleted_during_the_call_leaves_a_record_while_deletions_are_held() {
     let mut play = Play::of(Cluster::new());

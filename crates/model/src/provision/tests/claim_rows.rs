@@ -379,12 +379,22 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
         ),
         Row(
             "10 the class is another one",
+            world().marked().deleting().class("/metadata/uid", "new"),
+            "ClassReplaced: tell class_replaced",
+        ),
+        Row(
+            "10 the class is another provisioner's by now",
+            world().marked().deleting().class("/provisioner", "other.test"),
+            "ClassReplaced: tell class_replaced",
+        ),
+        Row(
+            "10 the class is gone for 10 s",
             world()
                 .marked()
                 .deleting()
-                .class("/metadata/uid", "new")
+                .without_class()
                 .with(|world| world.waited.for_class = true),
-            "ClassReplaced: tell class_replaced",
+            "ClassMissing: tell class_missing",
         ),
         Row(
             "10 the process ends",
@@ -682,6 +692,19 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
         Row(
             "20 after a restart, the class another one",
             world().marked().class("/metadata/uid", "new"),
+            "ClassReplaced: tell class_replaced",
+        ),
+        Row(
+            "20 after a restart by another process, the class another one",
+            world()
+                .marked()
+                .class("/metadata/uid", "new")
+                .with(|world| world.marker_is_own = false),
+            "ClassReplaced: tell class_replaced",
+        ),
+        Row(
+            "20 after a restart, without the plan and the annotation",
+            world().marked().annotate(super::builders::MARKER, ""),
             "Create: create",
         ),
         Row(
@@ -721,15 +744,17 @@ fn an_uncertain_call_is_repeated_with_its_own_arguments() {
 
 /// The class that was created again under its name is known by what the driver is told of it.
 #[test]
-fn a_class_that_is_the_same_again_is_used_for_a_claim_that_nobody_wants() {
+fn a_class_that_is_the_same_again_is_used_while_it_is_not_known_what_a_call_did() {
     let mut marker = marker_json();
     marker["classHash"] = json!(&*crate::provision::class_hash(&super::builders::class_of(
         &super::builders::class_json()
     )));
-    let again = world().marked_with(&marker).deleting().class("/metadata/uid", "new");
-    assert_eq!(word(&again.decide().action), "create");
-    let other = again.class("/parameters", json!({"pool": "other"}));
-    assert_eq!(word(&other.decide().action), "wait");
+    let wanted = world().marked_with(&marker).class("/metadata/uid", "new");
+    for again in [wanted.clone(), wanted.deleting()] {
+        assert_eq!(word(&again.decide().action), "create");
+        let other = again.class("/parameters", json!({"pool": "other"}));
+        assert_eq!(word(&other.decide().action), "tell class_replaced");
+    }
 }
 
 /// What was somebody's is not deleted after its PersistentVolume is gone: that may have been retained.
