@@ -86,7 +86,7 @@ pub(super) fn volume_name(
             }
         }
     }
-    policy.volume_name(marker::prefix(marker, policy), &claim.uid)
+    marker::naming(marker, policy).volume_name(&claim.uid)
 }
 
 impl Subject<'_, '_> {

@@ -71,15 +71,19 @@ impl Subject<'_, '_> {
     }
 
     /// The marker that must be on the claim before a call, or the look at the claim in its place.
+    ///
+    /// What it records is what the next process repeats. So before a call that is not one of an open one, it is written anew where it
+    /// records other arguments; while a call is open, what that was made with stays.
     fn mark(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
         let observed = self.observed;
         if observed.gone {
             return None;
         }
         let is_uncertain = observed.creation.is_uncertain();
-        let is_marked = self.marker.is_own();
+        let marker = Marker::of_call(observed, marker::naming(self.marker, observed.policy), plan);
+        let is_recorded = || is_uncertain || self.marker.recorded().is_some_and(|known| known.is_of_call(&marker));
         let needs_marker = match observed.policy.leak_protection {
-            _ if is_marked => !observed.marker_is_own,
+            _ if self.marker.is_own() => !observed.marker_is_own || !is_recorded(),
             // A claim in deletion takes no finalizer any more.
             _ if !self.wanted => false,
             LeakProtection::Always => true,
@@ -92,15 +96,9 @@ impl Subject<'_, '_> {
         if !needs_marker {
             return None;
         }
-        let prefix = self.marked_prefix();
-        Some(match Marker::text(observed, prefix, plan) {
+        Some(match marker.text() {
             Ok(text) => decided(ClaimReason::Mark, ClaimAction::Mark(patch::mark(observed.claim, &text))),
             Err(refusal) => decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
         })
-    }
-
-    fn marked_prefix(&self) -> &str {
-        let recorded = marker::prefix(self.marker, self.observed.policy);
-        recorded.unwrap_or(&self.observed.policy.volume_name_prefix)
     }
 }

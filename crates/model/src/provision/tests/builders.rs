@@ -14,7 +14,7 @@ use crate::provision::topology::{SelectedNode, TopologyFacts, TopologyNode};
 use crate::provision::{
     ClaimDecision, Creation, Deletion, LeakProtection, MarkerState, ObservedClaim, ObservedVolume, OrphanVolumePolicy,
     OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, ProvisionerSecretState,
-    ProvisionerSecrets, RolePhase, Seen, VolumeDecision, Waited,
+    ProvisionerSecrets, RolePhase, Seen, UncertainCall, VolumeDecision, Waited, class_hash,
 };
 
 pub const DRIVER: &str = "csi.test";
@@ -236,8 +236,19 @@ impl ClaimWorld {
         self
     }
 
+    /// Marked for a call with its class as it is now.
     pub fn marked(self) -> Self {
-        self.marked_with(&marker_json())
+        let mut marker = marker_json();
+        if let Some(class) = &self.class {
+            marker["classHash"] = json!(&*class_hash(&class_of(class)));
+        }
+        self.marked_with(&marker)
+    }
+
+    /// With a class of the same name that is made anew with other parameters.
+    pub fn replaced_class(self) -> Self {
+        let replaced = self.class("/metadata/uid", "new");
+        replaced.class("/parameters", json!({"pool": "other"}))
     }
 
     pub fn marked_with(mut self, marker: &Value) -> Self {
@@ -429,7 +440,10 @@ impl VolumeWorld {
 
 /// What a world's first call would be made with.
 pub fn plan_of(world: &ClaimWorld) -> Arc<crate::provision::CreatePlan> {
-    let mut marked = world.clone().marked().creation(Creation::Never);
+    let mut marked = world
+        .clone()
+        .marked()
+        .creation(Creation::Uncertain(UncertainCall::default()));
     marked.secret = ProvisionerSecretState::Loaded;
     match marked.decide().action {
         crate::provision::ClaimAction::Create(plan) => plan,

@@ -379,7 +379,7 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
         ),
         Row(
             "10 the class is another one",
-            world().marked().deleting().class("/metadata/uid", "new"),
+            world().marked().deleting().replaced_class(),
             "ClassReplaced: tell class_replaced",
         ),
         Row(
@@ -682,6 +682,24 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
             world().with(protection(LeakProtection::Never)),
             "Create: create",
         ),
+        Row(
+            "18 refused, the class made anew with other parameters",
+            world().marked().creation(Creation::Refused).replaced_class(),
+            "Mark: mark",
+        ),
+        Row(
+            "18 refused, another node selected since",
+            world().delayed().marked().creation(Creation::Refused),
+            "Mark: mark",
+        ),
+        Row(
+            "18 refused, marked by another prefix: the name stays",
+            world()
+                .marked()
+                .creation(Creation::Refused)
+                .with(|world| world.policy.volume_name_prefix = "other".into()),
+            "Create: create",
+        ),
         Row("20 first call", marked(), "Create: create"),
         Row(
             "20 after a refusal",
@@ -691,14 +709,14 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
         Row("20 after a restart", world().marked(), "Create: create"),
         Row(
             "20 after a restart, the class another one",
-            world().marked().class("/metadata/uid", "new"),
+            world().marked().replaced_class(),
             "ClassReplaced: tell class_replaced",
         ),
         Row(
             "20 after a restart by another process, the class another one",
             world()
                 .marked()
-                .class("/metadata/uid", "new")
+                .replaced_class()
                 .with(|world| world.marker_is_own = false),
             "ClassReplaced: tell class_replaced",
         ),
@@ -745,11 +763,7 @@ fn an_uncertain_call_is_repeated_with_its_own_arguments() {
 /// The class that was created again under its name is known by what the driver is told of it.
 #[test]
 fn a_class_that_is_the_same_again_is_used_while_it_is_not_known_what_a_call_did() {
-    let mut marker = marker_json();
-    marker["classHash"] = json!(&*crate::provision::class_hash(&super::builders::class_of(
-        &super::builders::class_json()
-    )));
-    let wanted = world().marked_with(&marker).class("/metadata/uid", "new");
+    let wanted = world().marked().class("/metadata/uid", "new");
     for again in [wanted.clone(), wanted.deleting()] {
         assert_eq!(word(&again.decide().action), "create");
         let other = again.class("/parameters", json!({"pool": "other"}));
