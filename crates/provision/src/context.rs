@@ -2,7 +2,7 @@
 
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -72,6 +72,8 @@ pub(crate) struct DriverContext {
     pub publisher: DriverStateSender,
     pub secrets: SecretWaits,
     pub stopping: AtomicBool,
+    /// Counts changes of the settings and of the connection.
+    pub epoch: AtomicU64,
     pub client: RwLock<FencedClient>,
 }
 
@@ -168,6 +170,10 @@ impl ClaimView for Look<'_> {
 
     fn stuck_after(&self) -> Duration {
         self.work.context.stuck_after
+    }
+
+    fn epoch(&self) -> u64 {
+        self.work.epoch.load(Ordering::Relaxed)
     }
 
     fn longest_backoff(&self) -> Duration {

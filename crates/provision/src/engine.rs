@@ -67,6 +67,7 @@ impl Engine {
             queue,
             publisher,
             stopping: false.into(),
+            epoch: 0.into(),
             client: RwLock::new(client),
             facts,
             context,
@@ -109,6 +110,7 @@ impl runtime::Engine for Engine {
     fn resume(&self, client: FencedClient, restores: bool) {
         *self.work.client.write() = client;
         if restores {
+            self.work.epoch.fetch_add(1, Ordering::Relaxed);
             self.work.queue.wake_all(ClaimCause::Retry.into());
         }
         self.work.queue.resume();
@@ -123,6 +125,7 @@ impl runtime::Engine for Engine {
         };
         self.work.queue.set_limits(limits(settings));
         self.work.queue.set_backoff(backoff(&settings.backoff));
+        self.work.epoch.fetch_add(1, Ordering::Relaxed);
         self.work.queue.wake_all(ClaimCause::Config.into());
         // Nothing is remembered of claims that were looked at while the role was off.
         self.work.context.store.enqueue_open(&*self.work, ClaimCause::Config);

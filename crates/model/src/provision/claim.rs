@@ -105,7 +105,21 @@ impl Subject<'_, '_> {
         if !self.wanted {
             return self.unwanted();
         }
-        self.ending().unwrap_or_else(|| self.provision())
+        self.ending()
+            .unwrap_or_else(|| self.without_idle_marker(self.provision()))
+    }
+
+    /// A marker stays only while a call may have made a volume, or is about to be made: where no call is open and the claim has to wait, it
+    /// goes. For the next process it would be that of a call whose outcome nobody knows; and should what that has to be repeated with be
+    /// gone by then, the claim could not be deleted. Rows 12 to 17 of the specification leave the marker alone: that is for open calls.
+    fn without_idle_marker(&self, decision: ClaimDecision) -> ClaimDecision {
+        let is_idle = matches!(decision.action, ClaimAction::Wait(_) | ClaimAction::Refuse(_))
+            && decision.reason != ClaimReason::Syncing
+            && !self.observed.creation.is_uncertain();
+        if is_idle && self.marker.is_own() {
+            return self.without_marker(decision.reason);
+        }
+        decision
     }
 
     /// Rows 2 to 5: there is a PersistentVolume of the name.
@@ -203,6 +217,9 @@ impl Subject<'_, '_> {
         }
         if let Some(plan) = creation.uncertain_plan() {
             return self.call(plan.clone(), ClaimReason::Create);
+        }
+        if self.observed.infeasible && !is_uncertain {
+            return wait(ClaimReason::Infeasible);
         }
         let class = match self.class() {
             Ok(class) => class,

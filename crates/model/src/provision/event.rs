@@ -112,6 +112,15 @@ pub fn failed(error: &str, is_infeasible: bool, attempt: u32, retry_after: Optio
     note(&format!("{lead}{}{next}", cut(error, room)))
 }
 
+/// That the driver is asked what became of the volume of a claim that nobody wants; and what to do should it never say.
+pub fn finding_out(volume: &str) -> String {
+    note(&format!(
+        "the PersistentVolumeClaim is not wanted any more while it is not known whether volume {volume} was created; asking the driver. \
+         If it never answers: look for {volume} in the storage system, and let the PersistentVolumeClaim go with the annotation \
+         attacher.csi.dev/release"
+    ))
+}
+
 /// That a PersistentVolume waits for its detach.
 pub fn still_attached(volume: &str, node: &str) -> String {
     note(&format!(

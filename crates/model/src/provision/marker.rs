@@ -45,7 +45,7 @@ pub struct Marker {
     /// Hash of the requisite terms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requisite: Option<Box<str>>,
-    /// When it was written.
+    /// Since when the outcome of a call may be unknown: when the first marker of that call was written.
     pub since: Timestamp,
     /// Which process wrote it: a marker of a process that has ended is written anew before the first call of the next one. So a late
     /// write of the former one, which takes its own marker off, is refused.
@@ -146,7 +146,12 @@ impl Marker {
     }
 
     /// The marker for a call with these arguments.
-    pub(super) fn of_call(observed: &ObservedClaim<'_>, naming: VolumeNaming<'_>, plan: &CreatePlan) -> Self {
+    pub(super) fn of_call(
+        observed: &ObservedClaim<'_>,
+        naming: VolumeNaming<'_>,
+        plan: &CreatePlan,
+        since: Timestamp,
+    ) -> Self {
         let requirement = plan.accessibility.as_ref();
         let terms = requirement.map(|requirement| &requirement.requisite);
         Self {
@@ -160,7 +165,7 @@ impl Marker {
             segment: plan.segment.clone(),
             first: requirement.and_then(|requirement| requirement.first()).cloned(),
             requisite: terms.map(|terms| super::request::terms_hash(terms)),
-            since: observed.now,
+            since,
             writer: Box::from(&*observed.policy.identity),
         }
     }

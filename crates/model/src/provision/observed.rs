@@ -211,6 +211,8 @@ pub struct ObservedClaim<'a> {
     pub secret: ProvisionerSecretState,
     /// What is known of the volume.
     pub creation: &'a Creation,
+    /// Whether the driver said that a call with these inputs cannot succeed, so that it is not made again for a while.
+    pub infeasible: bool,
     /// The driver.
     pub driver: &'a ProvisionerFacts,
     /// Settings.

@@ -22,10 +22,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
     let claim = &*claim;
     match note {
         ClaimNote::Calls(ClaimReason::FindOut, plan) => {
-            let note = event::note(&format!(
-                "the PersistentVolumeClaim is being deleted while it is not known whether volume {} was created; asking the driver",
-                plan.name
-            ));
+            let note = event::finding_out(&plan.name);
             record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
         }
         ClaimNote::Calls(..) | ClaimNote::Undone => {}

@@ -23,7 +23,10 @@ impl ClaimAttempt {
     /// Takes in an answer; the end of the attempt, if it ends by it.
     pub(super) fn take(&mut self, view: &impl ClaimView, event: ClaimEvent) -> Option<ClaimVerdict> {
         match (self.pending.take(), event) {
-            (_, ClaimEvent::Begin) => self.begin(view),
+            (_, ClaimEvent::Begin) => {
+                self.begin(view);
+                None
+            }
             (Some(Pending::ReadClaim), ClaimEvent::Read(read)) => match read {
                 Ok(()) => {
                     self.claim_is_live = true;
@@ -64,17 +67,17 @@ impl ClaimAttempt {
         }
     }
 
-    /// A call that cannot succeed is not made again before its time, unless an input has changed.
-    fn begin(&mut self, view: &impl ClaimView) -> Option<ClaimVerdict> {
-        let held = self.memory.infeasible?;
-        // Where the claim is not known, the decision says what to do.
-        let claim = view.claim().here()?;
-        let left = held.until.duration_since(view.now());
-        if held.fingerprint == super::fingerprint(view, &claim) && left.is_positive() {
-            return Some(ClaimVerdict::Rest(left.unsigned_abs()));
+    /// A call that cannot succeed is not made again before its time, unless an input, the settings or the connection have changed.
+    fn begin(&mut self, view: &impl ClaimView) {
+        self.epoch = view.epoch();
+        let Some(held) = self.memory.infeasible else { return };
+        // Where the claim is not known, nothing is called.
+        let Some(claim) = view.claim().here() else { return };
+        let holds =
+            held.epoch == self.epoch && held.until > view.now() && held.fingerprint == super::fingerprint(view, &claim);
+        if !holds {
+            self.memory.infeasible = None;
         }
-        self.memory.infeasible = None;
-        None
     }
 
     fn request_failed(&mut self, view: &impl ClaimView, error: ApiError) -> ClaimVerdict {
@@ -193,7 +196,8 @@ impl ClaimAttempt {
                     return None;
                 }
                 if is_infeasible {
-                    return Some(self.hold_infeasible(view));
+                    self.hold_infeasible(view);
+                    return None;
                 }
                 // A claim that nobody wants any more is let go at once.
                 let is_wanted = view.claim().here().is_some_and(|claim| claim.deleting.is_none());
@@ -206,14 +210,14 @@ impl ClaimAttempt {
         }
     }
 
-    fn hold_infeasible(&mut self, view: &impl ClaimView) -> ClaimVerdict {
+    fn hold_infeasible(&mut self, view: &impl ClaimView) {
         let rest = INFEASIBLE_REST.max(view.longest_backoff());
         let until = view.now().saturating_add(rest);
         self.memory.infeasible = until.ok().map(|until| Infeasible {
             until,
             fingerprint: self.fingerprint(view),
+            epoch: self.epoch,
         });
-        ClaimVerdict::Rest(rest)
     }
 
     fn was_undone(&mut self, view: &impl ClaimView, answer: Result<(), CallEnd>) -> Option<ClaimVerdict> {

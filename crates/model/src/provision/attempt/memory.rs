@@ -31,11 +31,12 @@ pub struct ClaimMemory {
     pub(super) is_told: bool,
 }
 
-/// Until when a call is not made again that cannot succeed, and for which inputs.
+/// Until when a call is not made again that cannot succeed, and for which inputs, settings and connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Infeasible {
     pub until: Timestamp,
     pub fingerprint: u64,
+    pub epoch: u64,
 }
 
 /// The pause after a failure to save, before the first doubling.

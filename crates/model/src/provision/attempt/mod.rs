@@ -39,6 +39,8 @@ pub const LIST_REST: Duration = Duration::from_millis(200);
 pub const CLASS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a PersistentVolume may be saved and not bound before the marker goes all the same.
 pub const BINDING_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a claim rests at least whose time is about to be over.
+const MIN_REST: Duration = Duration::from_millis(1);
 /// How long a claim rests that only a change can wake.
 const LONG_REST: Duration = Duration::from_mins(10);
 /// How long a call that cannot succeed with its arguments is not made again, unless an input changes; as external-provisioner.
@@ -60,6 +62,8 @@ pub struct ClaimAttempt {
     reread: bool,
     /// The PersistentVolume that is read before the next decision, and the failure to save it.
     first_read: Option<(Box<str>, ApiError)>,
+    /// Of the settings and the connection that it began with.
+    epoch: u64,
     claim_is_live: bool,
     saved_is_live: bool,
     secret: ProvisionerSecretState,
@@ -81,6 +85,7 @@ impl ClaimAttempt {
             first: None,
             reread: false,
             first_read: None,
+            epoch: 0,
             claim_is_live: false,
             saved_is_live: false,
             secret: ProvisionerSecretState::NotLoaded,
@@ -208,6 +213,7 @@ impl ClaimAttempt {
             handle_owner: seen_text(&owner),
             secret: self.secret,
             creation: &creation,
+            infeasible: self.memory.infeasible.is_some(),
             waited,
             now,
             ..neutral(view, &claim, &self.topology, &creation)
@@ -334,6 +340,10 @@ impl ClaimAttempt {
                 ClaimVerdict::Rest(LONG_REST)
             }
             ClaimReason::VolumeGoing => ClaimVerdict::Rest(BINDING_PATIENCE),
+            ClaimReason::Infeasible => {
+                let until = self.memory.infeasible.map_or(now, |held| held.until);
+                ClaimVerdict::Rest(elapsed(now, until).max(MIN_REST))
+            }
             _ => ClaimVerdict::Rest(LONG_REST),
         }
     }
@@ -376,6 +386,7 @@ fn neutral<'a>(
         topology,
         secret: ProvisionerSecretState::NotLoaded,
         creation,
+        infeasible: false,
         driver: view.driver(),
         policy: view.policy(),
         role: view.role(),

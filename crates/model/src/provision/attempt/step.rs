@@ -33,6 +33,8 @@ pub trait ClaimView {
     fn may_start(&self) -> bool;
     /// How long the outcome of a call has to be unknown before a person may let a claim go.
     fn stuck_after(&self) -> Duration;
+    /// Counts changes of the settings and of the connection: after one, what the driver refused may succeed.
+    fn epoch(&self) -> u64;
     /// The longest wait after failures.
     fn longest_backoff(&self) -> Duration;
     /// The claim that the attempt is for.

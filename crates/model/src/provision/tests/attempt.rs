@@ -26,6 +26,7 @@ struct Cluster {
     policy: ProvisionPolicy,
     now: Timestamp,
     leads: bool,
+    epoch: u64,
 }
 
 impl Cluster {
@@ -42,6 +43,7 @@ impl Cluster {
             },
             now: now(),
             leads: true,
+            epoch: 0,
         }
     }
 
@@ -94,6 +96,9 @@ impl ClaimView for Cluster {
     }
     fn stuck_after(&self) -> Duration {
         Duration::from_mins(10)
+    }
+    fn epoch(&self) -> u64 {
+        self.epoch
     }
     fn longest_backoff(&self) -> Duration {
         Duration::from_mins(1)
@@ -418,14 +423,69 @@ fn a_call_that_cannot_succeed_is_not_made_again_before_its_time() {
     let mut play = Play::of(Cluster::new());
     let invalid = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(3));
     assert_eq!(play.attempt(invalid), ClaimVerdict::Rest(Duration::from_mins(5)));
-    assert_eq!(play.take_done(), ["patch", "create"]);
+    assert_eq!(play.take_done(), ["patch", "create", "patch"]);
+    assert!(
+        !play.cluster.carries_marker(),
+        "the next process would take it for an open call"
+    );
     play.cluster.wait(Duration::from_mins(1));
     assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Rest(Duration::from_mins(4)));
     assert!(play.take_done().is_empty());
-    // The class is another one: it may succeed now.
-    play.cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("another-class");
+    let changes: [fn(&mut Cluster); 3] = [
+        |cluster| cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("another-class"),
+        |cluster| cluster.epoch += 1,
+        |cluster| cluster.wait(Duration::from_mins(5)),
+    ];
+    for change in changes {
+        // It may succeed now.
+        change(&mut play.cluster);
+        play.attempt(invalid);
+        assert_eq!(play.take_done(), ["patch", "create", "patch"]);
+    }
+    play.cluster.epoch += 1;
     play.attempt(|_, _| None);
-    assert_eq!(play.take_done(), ["create", "save"]);
+    assert_eq!(play.take_done(), ["patch", "create", "save"]);
+}
+
+/// What was begun with the former settings is not held against the new ones.
+#[test]
+fn settings_that_change_during_a_call_end_its_hold() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, cluster| {
+        let is_call = matches!(step, ClaimStep::Create(_));
+        cluster.epoch += u64::from(is_call);
+        is_call.then(|| failed(3))
+    });
+    play.take_done();
+    play.attempt(|_, _| None);
+    assert_eq!(play.take_done(), ["patch", "create", "save"]);
+}
+
+/// Bad class, refused; the driver and its provisioner start anew; the class is deleted, and then the claim.
+#[test]
+fn a_refused_claim_can_be_deleted_after_a_restart_without_its_class() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(3)));
+    play.memory = ClaimMemory::default();
+    play.cluster.class = None;
+    play.cluster
+        .set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Done);
+    assert!(!play.cluster.carries_marker());
+}
+
+#[test]
+fn a_selected_node_that_is_taken_away_leaves_no_marker() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.class.as_mut().unwrap()["volumeBindingMode"] = json!("WaitForFirstConsumer");
+    let node = "/metadata/annotations/volume.kubernetes.io~1selected-node";
+    play.cluster.set(node, json!("n1"));
+    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(11)));
+    assert!(play.cluster.carries_marker());
+    play.cluster.set(node, json!(""));
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Done);
+    assert_eq!(play.take_done(), ["patch", "create", "patch"]);
+    assert!(!play.cluster.carries_marker());
 }
 
 #[test]

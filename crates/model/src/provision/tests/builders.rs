@@ -177,6 +177,7 @@ pub struct ClaimWorld {
     pub secret: ProvisionerSecretState,
     /// None is what the marker says.
     pub creation: Option<Creation>,
+    pub infeasible: bool,
     pub driver: ProvisionerFacts,
     pub policy: ProvisionPolicy,
     pub role: RolePhase,
@@ -199,6 +200,7 @@ pub fn world() -> ClaimWorld {
         saved_is_live: true,
         secret: ProvisionerSecretState::NotLoaded,
         creation: None,
+        infeasible: false,
         driver: driver(),
         policy: policy(),
         role: RolePhase::Serving,
@@ -330,6 +332,7 @@ impl ClaimWorld {
             topology: &facts,
             secret: self.secret,
             creation: &creation,
+            infeasible: self.infeasible,
             driver: &self.driver,
             policy: &self.policy,
             role: self.role,

@@ -448,6 +448,8 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
         world().class("/parameters", json!({"csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns"}))
     };
     let state = |state| move |world: &mut ClaimWorld| world.secret = state;
+    let refused = || world().marked().creation(Creation::Refused);
+    let infeasible = |world: &mut ClaimWorld| world.infeasible = true;
     play(vec![
         Row("12 no class", world().without_class(), "ClassMissing: wait"),
         Row(
@@ -479,6 +481,21 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
             "12 no node selected",
             world().class("/volumeBindingMode", "WaitForFirstConsumer"),
             "WaitForConsumer: wait",
+        ),
+        Row(
+            "12 no node selected any more, refused",
+            refused().class("/volumeBindingMode", "WaitForFirstConsumer"),
+            "WaitForConsumer: unmark",
+        ),
+        Row(
+            "12 no class, refused",
+            refused().without_class(),
+            "ClassMissing: unmark",
+        ),
+        Row(
+            "12 not known, refused",
+            refused().with(|world| world.unknown = "class"),
+            "Syncing: wait",
         ),
         Row(
             "12 no node selected any more, uncertain",
@@ -550,6 +567,35 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
             "14 uncertain: the marker stays",
             world().marked().set("/spec/selector", json!({})),
             "Invalid: refuse invalid_claim",
+        ),
+        Row(
+            "14 selector, refused",
+            refused().set("/spec/selector", json!({})),
+            "Invalid: unmark",
+        ),
+        Row("14 cannot succeed", world().with(infeasible), "Infeasible: wait"),
+        Row(
+            "14 cannot succeed, marked",
+            refused().with(infeasible),
+            "Infeasible: unmark",
+        ),
+        Row(
+            "14 cannot succeed, in deletion",
+            refused().deleting().with(infeasible),
+            "Cancelled: unmark",
+        ),
+        Row(
+            "14 cannot succeed, and uncertain since",
+            world().marked().with(infeasible),
+            "Create: create",
+        ),
+        Row(
+            "15 Secret missing, refused",
+            secret()
+                .marked()
+                .creation(Creation::Refused)
+                .with(state(ProvisionerSecretState::Missing)),
+            "SecretMissing: unmark",
         ),
         Row("15 Secret, not read", secret(), "LoadSecret: secret ns/s"),
         Row(

@@ -60,6 +60,18 @@ fn what_is_recorded_is_what_the_next_call_is_made_with() {
     );
 }
 
+/// A person may let a claim go some time after the outcome of its call became unknown, however many processes tried since.
+#[test]
+fn since_when_it_is_not_known() {
+    let of_another = |world: ClaimWorld| written(&world.with(|world| world.marker_is_own = false))["since"].clone();
+    assert_eq!(of_another(world().marked()), "2026-01-01T00:00:00Z");
+    let mut late = marker_json();
+    late["since"] = json!("2036-01-01T00:00:00Z");
+    assert_eq!(of_another(world().marked_with(&late)), super::builders::NOW);
+    let refused = world().marked().creation(crate::provision::Creation::Refused);
+    assert_eq!(of_another(refused), super::builders::NOW, "of the next call");
+}
+
 /// A section that was removed and added again with other settings of names does not make a second volume.
 #[test]
 fn the_name_is_made_as_it_was_begun() {
