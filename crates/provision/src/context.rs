@@ -153,7 +153,7 @@ impl ClaimView for Look<'_> {
     fn role(&self) -> RolePhase {
         if self.work.stopping.load(Ordering::Relaxed) {
             RolePhase::Stopping
-        } else if self.provisioning.enabled {
+        } else if self.provisioning.enabled && !self.work.config.borrow().leaving {
             RolePhase::Serving
         } else {
             RolePhase::Disabled

@@ -151,7 +151,9 @@ impl Subject<'_, '_> {
             return Some(wait(ClaimReason::VolumeGoing));
         }
         // One in deletion is a record of its volume as well, and is held until the claim is gone: a marker would hold both for ever.
-        let is_done = !self.wanted || claim.phase != ClaimPhase::Pending || self.observed.waited.for_binding;
+        // Where the role ends nobody may take the marker off later.
+        let ends = self.observed.role == RolePhase::Stopping;
+        let is_done = !self.wanted || ends || claim.phase != ClaimPhase::Pending || self.observed.waited.for_binding;
         Some(if is_done {
             self.without_marker(ClaimReason::Saved)
         } else {

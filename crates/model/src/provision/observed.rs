@@ -163,9 +163,9 @@ pub enum ProvisionerSecretState {
 pub enum RolePhase {
     /// It serves.
     Serving,
-    /// It is switched off (`mode: Disabled`): what is uncertain is finished, and nothing is begun.
+    /// It is switched off (`mode: Disabled`), or its AttacherConfig is being deleted: what is uncertain is finished, and nothing is begun.
     Disabled,
-    /// The process or its Lease ends: no call is begun; the next leader continues.
+    /// The role or its process ends: no call is begun, and markers go that nobody needs; the next leader continues.
     Stopping,
 }
 

@@ -10,7 +10,7 @@ use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
 use crate::provision::action::ClaimReason;
 use crate::provision::creation::Creation;
-use crate::provision::observed::ProvisionerSecretState;
+use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::persistent_volume::{SavedComparison, compare_saved};
 use crate::provision::request::CreatePlan;
 use crate::provision::response::AnsweredVolume;
@@ -199,8 +199,9 @@ impl ClaimAttempt {
                     self.hold_infeasible(view);
                     return None;
                 }
-                // A claim that nobody wants any more is let go at once.
-                let is_wanted = view.claim().here().is_some_and(|claim| claim.deleting.is_none());
+                // A claim that nobody wants any more is let go at once, and any claim by a role that ends.
+                let is_served = view.role() == RolePhase::Serving;
+                let is_wanted = is_served && view.claim().here().is_some_and(|claim| claim.deleting.is_none());
                 let is_over = matches!(self.memory.creation, Some(Creation::Refused));
                 if is_over && !is_wanted {
                     return None;

@@ -27,6 +27,7 @@ struct Cluster {
     now: Timestamp,
     leads: bool,
     epoch: u64,
+    role: RolePhase,
 }
 
 impl Cluster {
@@ -44,6 +45,7 @@ impl Cluster {
             now: now(),
             leads: true,
             epoch: 0,
+            role: RolePhase::Serving,
         }
     }
 
@@ -86,7 +88,7 @@ impl ClaimView for Cluster {
         &self.policy
     }
     fn role(&self) -> RolePhase {
-        RolePhase::Serving
+        self.role
     }
     fn now(&self) -> Timestamp {
         self.now
@@ -504,6 +506,32 @@ fn a_refused_claim_that_is_deleted_goes_at_once() {
         (ClaimVerdict::Done, vec!["patch", "create", "patch"])
     );
     assert!(play.cluster.claim.is_none());
+}
+
+/// What is held rests no longer than the role: what is not uncertain carries no marker then.
+#[test]
+fn a_role_that_ends_leaves_the_markers_of_open_calls_alone() {
+    for (code, is_marked) in [(11, false), (4, true)] {
+        for role in [RolePhase::Stopping, RolePhase::Disabled] {
+            // It ends while the call runs, or while the claim is held.
+            for ends_during_the_call in [true, false] {
+                let mut play = Play::of(Cluster::new());
+                let verdict = play.attempt(|step, cluster| {
+                    let is_call = matches!(step, ClaimStep::Create(_));
+                    if is_call && ends_during_the_call {
+                        cluster.role = role;
+                    }
+                    is_call.then(|| failed(code))
+                });
+                play.cluster.role = role;
+                if !ends_during_the_call {
+                    assert!(matches!(verdict, ClaimVerdict::Failed { .. }) && play.cluster.carries_marker());
+                    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(code)));
+                }
+                assert_eq!(play.cluster.carries_marker(), is_marked, "{code} {role:?}");
+            }
+        }
+    }
 }
 
 #[test]

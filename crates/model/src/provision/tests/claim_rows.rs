@@ -149,6 +149,11 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
         ),
         Row("3 saved just now", world().marked().saved(), "WaitForBinding: wait"),
         Row(
+            "3 saved just now, and the role ends",
+            world().marked().saved().with(|world| world.role = RolePhase::Stopping),
+            "Saved: unmark",
+        ),
+        Row(
             "4 its PersistentVolume goes",
             world()
                 .marked()
