@@ -48,6 +48,9 @@ pub(super) fn decide(observed: &ObservedClaim<'_>) -> ClaimDecision {
         return decided(ClaimReason::NotOwn, ClaimAction::Ignore);
     }
     if let MarkerState::OfAnotherDriver(other) = &marker {
+        if claim.volume_name.is_some() && !was_called {
+            return decided(ClaimReason::NotNeeded, ClaimAction::Ignore);
+        }
         return wait_for(
             ClaimReason::MarkerOfAnotherDriver,
             ProvisionRefusal::MarkerOfAnotherDriver(crate::decide::cut(other, 128).into()),
@@ -148,7 +151,12 @@ impl Subject<'_, '_> {
         }
         if volume.deleting && self.wanted && claim.phase == ClaimPhase::Pending {
             // It does not bind any more. Its deletion knows the volume; after that the claim is provisioned anew.
-            return Some(wait(ClaimReason::VolumeGoing));
+            if !self.observed.policy.hold_deletions {
+                return Some(wait(ClaimReason::VolumeGoing));
+            }
+            let volume = self.name.into();
+            let cause = ProvisionRefusal::VolumeGoing { volume };
+            return Some(wait_for(ClaimReason::VolumeGoing, cause));
         }
         // One in deletion is a record of its volume as well, and is held until the claim is gone: a marker would hold both for ever.
         // Where the role ends nobody may take the marker off later.
@@ -173,18 +181,8 @@ impl Subject<'_, '_> {
         if !observed.creation.is_uncertain() {
             return self.without_marker(ClaimReason::Cancelled);
         }
-        match judge(observed.claim, observed.waited.stuck, observed.now) {
-            ClaimRelease::Granted(words) => {
-                if let Some(write) = patch::let_go(observed.claim) {
-                    return decided(ClaimReason::LetGo, ClaimAction::LetGo(write, words));
-                }
-            }
-            ClaimRelease::Refused(refusal, answer) => {
-                if let Some(write) = patch::refuse_release(observed.claim, &answer).filter(|_| !observed.gone) {
-                    return decided(ClaimReason::LetGo, ClaimAction::RefuseRelease(write, refusal));
-                }
-            }
-            ClaimRelease::None => {}
+        if let Some(decision) = self.released() {
+            return decision;
         }
         if observed.role == RolePhase::Stopping {
             return wait(ClaimReason::Draining);
@@ -196,6 +194,22 @@ impl Subject<'_, '_> {
             Ok(class) => self.planned(class, ClaimReason::FindOut),
             Err(decision) => decision,
         }
+    }
+
+    /// Row 10a: a person lets the claim go, or asked for that in vain.
+    fn released(&self) -> Option<ClaimDecision> {
+        let observed = self.observed;
+        if observed.gone {
+            return None;
+        }
+        let action = match judge(observed.claim, observed.waited.stuck, observed.now) {
+            ClaimRelease::Granted(words) => ClaimAction::LetGo(patch::let_go(observed.claim)?, words),
+            ClaimRelease::Refused(refusal, answer) => {
+                ClaimAction::RefuseRelease(patch::refuse_release(observed.claim, &answer)?, refusal)
+            }
+            ClaimRelease::None => return None,
+        };
+        Some(decided(ClaimReason::LetGo, action))
     }
 
     /// Row 11: the role is switched off or ends.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::action::ClaimReason;
+use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::EventType;
 use crate::decide::{cut, plain};
 
@@ -125,6 +126,33 @@ pub fn finding_out(volume: &str) -> String {
 pub fn still_attached(volume: &str, node: &str) -> String {
     note(&format!(
         "persistentvolume {volume} is still attached to node {node}, waiting for detach"
+    ))
+}
+
+/// That the API server refuses what is needed, and what to do; none for what may succeed a moment later.
+pub fn request_refused(error: &ApiError) -> Option<String> {
+    let help = match error.kind {
+        _ if error.is_transient() => return None,
+        ApiErrorKind::Forbidden => {
+            "grant the operator the verbs get and patch on PersistentVolumeClaims, and get and create on PersistentVolumes"
+        }
+        _ => {
+            "check admission webhooks and policies, and whether something else changes the PersistentVolumeClaim all the time"
+        }
+    };
+    let error = error.to_string();
+    Some(format!(
+        "the API server refuses a request about the PersistentVolumeClaim: {}; {help}",
+        cut(&error, MAX_NOTE / 2)
+    ))
+}
+
+/// That the driver made two volumes for a claim, and what may be left of them.
+pub fn two_volumes(volume: &str, saved: &str, lost: &str) -> String {
+    let (saved, lost) = (cut(saved, MAX_NOTE / 4), cut(lost, MAX_NOTE / 4));
+    note(&format!(
+        "the driver made two volumes: PersistentVolume {volume} names volume {saved}, and CreateVolume was answered with volume {lost}, \
+         which may be left in the storage system; nothing is deleted; find out which of them is in use, and delete the other one there"
     ))
 }
 

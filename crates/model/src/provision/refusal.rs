@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use super::parameters::MAX_PARAMETERS;
 use super::topology::{MAX_SEGMENT_KEYS, Segment};
+use crate::api::names::PROVISIONER_FINALIZER;
 use crate::objects::{MAX_ANNOTATION_VALUE, MAX_VOLUME_FIELD, SecretReference};
 
 /// Why a volume cannot be provisioned or deleted as things are. The texts that users of external-provisioner search for are kept as far
@@ -178,11 +179,19 @@ pub enum ProvisionRefusal {
         "PersistentVolume {volume} exists, and is not that of this PersistentVolumeClaim: delete it, or create the PersistentVolumeClaim anew"
     )]
     NameTaken { volume: Box<str> },
+    /// It binds no more, and nobody takes its finalizer off while deletions are held.
+    #[error(
+        "PersistentVolume {volume} was deleted before it was bound, and spec.provisioning.deletion of the AttacherConfig is Hold, so that \
+         it stays: remove the finalizer {PROVISIONER_FINALIZER} from PersistentVolume {volume}, and the volume is found again by its name; \
+         or delete the PersistentVolumeClaim as well"
+    )]
+    VolumeGoing { volume: Box<str> },
     #[error("volume {handle} is that of PersistentVolume {owner} as well, and is not deleted: find out whose it is")]
     HandleShared { handle: Box<str>, owner: Box<str> },
     #[error(
         "volume {handle} cannot be used as it is, and spec.provisioning.deletion of the AttacherConfig is Hold: delete it in the storage \
-         system, or wait until deletions are enabled"
+         system and let a PersistentVolumeClaim that is being deleted go with the annotation attacher.csi.dev/release, or wait until \
+         deletions are enabled"
     )]
     DeletionHeld { handle: Box<str> },
     #[error(
@@ -190,7 +199,8 @@ pub enum ProvisionRefusal {
     )]
     MarkerTooLarge(usize),
     #[error(
-        "the annotation attacher.csi.dev/provisioning is of driver {0}, which may have created a volume: wait until that driver takes it off"
+        "the annotation attacher.csi.dev/provisioning is of driver {0}, which may have created a volume: wait until its provisioner takes it \
+         off; if that is gone, look for the volume in its storage system and remove the finalizer attacher.csi.dev/provisioning"
     )]
     MarkerOfAnotherDriver(Box<str>),
 }
@@ -219,6 +229,7 @@ impl ProvisionRefusal {
             Self::SecretUnreadable { .. } => "secret_forbidden",
             Self::SecretNotAllowed { .. } => "secret_not_allowed",
             Self::NameTaken { .. } => "name_taken",
+            Self::VolumeGoing { .. } => "pv_deleting",
             Self::HandleShared { .. } => "handle_shared",
             Self::DeletionHeld { .. } => "deletion_held",
             Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",

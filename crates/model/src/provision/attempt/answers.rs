@@ -8,7 +8,7 @@ use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimVerdict, ClaimView, INFEAS
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
-use crate::provision::action::ClaimReason;
+use crate::objects::Volume;
 use crate::provision::creation::Creation;
 use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::persistent_volume::{SavedComparison, compare_saved};
@@ -128,11 +128,6 @@ impl ClaimAttempt {
                 self.notes.push(ClaimNote::ReleaseRefused(refusal));
                 return None;
             }
-            Pending::Unmark(ClaimReason::TwoVolumes) => {
-                let name = self.plan_name();
-                let cause = "the PersistentVolume of the claim has the handle of another one, as the driver made two";
-                self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
-            }
             Pending::LetGo(words, name) => self.notes.push(ClaimNote::LetGo(words, name)),
             Pending::Reschedule => self.notes.push(ClaimNote::Rescheduled),
             _ => {}
@@ -247,6 +242,23 @@ impl ClaimAttempt {
                 self.notes.push(ClaimNote::Undone);
                 None
             }
+        }
+    }
+
+    /// The driver made two volumes. Told once at the decision, as the claim may be gone, or carry no marker that could be taken off.
+    pub(super) fn tell_two_volumes(&mut self, creation: &Creation, saved: Option<&Volume>) {
+        let (Creation::Created(new), Some(saved)) = (creation, saved) else {
+            return;
+        };
+        if !std::mem::replace(&mut self.memory.two_are_told, true) {
+            self.notes.push(ClaimNote::TwoVolumes {
+                volume: new.plan.name.clone(),
+                saved: saved
+                    .spec
+                    .csi()
+                    .map_or_else(Box::default, |source| source.handle.clone()),
+                lost: new.handle.clone(),
+            });
         }
     }
 

@@ -10,6 +10,10 @@ use crate::objects::Claim;
 /// What is remembered of a claim while it is worked on. It is read from the object at each start; what is here besides is safe to forget
 /// ([`Creation`]).
 #[derive(Debug, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is one thing that was told, or was lost"
+)]
 pub struct ClaimMemory {
     /// The last copy: the claim may be gone, and its volume there.
     pub(super) last: Option<Arc<Claim>>,
@@ -29,6 +33,8 @@ pub struct ClaimMemory {
     pub(super) is_populated: bool,
     /// Whether it was told that the PersistentVolume is saved.
     pub(super) is_told: bool,
+    /// Whether it was told that the driver made two volumes.
+    pub(super) two_are_told: bool,
 }
 
 /// Until when a call is not made again that cannot succeed, and for which inputs, settings and connection.

@@ -218,6 +218,9 @@ impl ClaimAttempt {
             now,
             ..neutral(view, &claim, &self.topology, &creation)
         });
+        if decision.reason == ClaimReason::TwoVolumes {
+            self.tell_two_volumes(&creation, seen(&saved).here());
+        }
         self.memory.creation = Some(creation);
         self.step(view, decision, &name)
     }

@@ -134,6 +134,15 @@ pub enum ClaimNote {
     ReleaseRefused(ClaimReleaseRefusal),
     /// A volume of this name may be left in the storage system, because of this.
     PossiblyLeaked(Box<str>, &'static str),
+    /// The driver made two volumes: the PersistentVolume of this name, the handle that it has, and the one that was answered.
+    TwoVolumes {
+        /// Name of the PersistentVolume.
+        volume: Box<str>,
+        /// Its handle.
+        saved: Box<str>,
+        /// The handle that no PersistentVolume names.
+        lost: Box<str>,
+    },
     /// The API server did not do what was asked.
     RequestFailed(ApiError),
     /// A call was not made, or was cut off.

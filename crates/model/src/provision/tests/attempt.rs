@@ -405,6 +405,45 @@ fn a_name_that_another_has_is_told_and_no_volume_is_deleted() {
 }
 
 #[test]
+fn two_volumes_are_told_once_whatever_became_of_the_claim() {
+    for is_gone in [false, true] {
+        let mut play = Play::of(Cluster::new());
+        play.attempt(|step, cluster| {
+            let ClaimStep::Save(body) = step else { return None };
+            cluster.post(body);
+            cluster.volume.as_mut().unwrap()["spec"]["csi"]["volumeHandle"] = json!("vol-0");
+            if is_gone {
+                cluster.claim = None;
+            }
+            Some(ClaimEvent::Saved(Err(status(409))))
+        });
+        play.attempt(|_, _| None);
+        let two = ClaimNote::TwoVolumes {
+            volume: NAME.into(),
+            saved: "vol-0".into(),
+            lost: "vol-1".into(),
+        };
+        assert_eq!(play.notes.iter().filter(|note| **note == two).count(), 1, "{is_gone}");
+        assert!(!play.cluster.carries_marker());
+    }
+}
+
+#[test]
+fn a_marker_that_the_api_server_does_not_take_is_told() {
+    for refused in [403, 400, 422] {
+        let mut play = Play::of(Cluster::new());
+        let verdict = play
+            .attempt(|step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Err(status(refused)))));
+        assert!(matches!(verdict, ClaimVerdict::Failed { .. }));
+        let told = play.notes.iter().find_map(|note| match note {
+            ClaimNote::RequestFailed(error) => crate::provision::event::request_refused(error),
+            _ => None,
+        });
+        assert!(told.is_some(), "{refused}");
+    }
+}
+
+#[test]
 fn a_call_that_was_cut_off_may_have_made_a_volume_and_one_that_was_not_begun_has_not() {
     for (lost, is_uncertain) in [(LeaseLost::Cancelled, true), (LeaseLost::NotStarted, false)] {
         let mut play = Play::of(Cluster::new());

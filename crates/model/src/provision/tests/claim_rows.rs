@@ -100,6 +100,11 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
             "MarkerOfAnotherDriver: tell marker_of_another_driver",
         ),
         Row(
+            "1 ours, with a marker of another driver, bound",
+            world().marked_with(&foreign).bound(NAME),
+            "NotNeeded: ignore",
+        ),
+        Row(
             "1 another driver's by now, with our marker",
             other().marked(),
             "FindOut: create",
@@ -161,6 +166,14 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
             "VolumeGoing: wait",
         ),
         Row(
+            "4 its PersistentVolume goes, and deletions are held",
+            world()
+                .marked()
+                .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z")
+                .with(|world| world.policy.hold_deletions = true),
+            "VolumeGoing: tell pv_deleting",
+        ),
+        Row(
             "4 its PersistentVolume goes, in deletion as well",
             world()
                 .marked()
@@ -211,6 +224,12 @@ fn rows_6_to_8_the_volume_is_there() {
     let faulty = |new: &mut NewVolume| new.fault = Some(VolumeFault::Undersized { asked: 2, answered: 1 });
     let failed = |new: &mut NewVolume| new.undo = UndoState::Failed;
     let unwanted = || created(&world(), unnoticed).deleting();
+    let held = |world: &mut ClaimWorld| world.policy.hold_deletions = true;
+    let stuck = |world: ClaimWorld| world.with(|world| world.waited.stuck = true);
+    let ask = |world: ClaimWorld| {
+        let request = json!({"uid": UID, "deleted": super::builders::DELETED_AT, "at": super::builders::NOW});
+        world.annotate("attacher.csi.dev/release", &request.to_string())
+    };
     play(vec![
         Row("6 wanted", created(&world(), unnoticed), "SaveVolume: save"),
         Row(
@@ -282,6 +301,28 @@ fn rows_6_to_8_the_volume_is_there() {
                 .deleting()
                 .saved_with("/spec/claimRef/uid", "other"),
             "UndoVolume: delete vol-1",
+        ),
+        Row(
+            "8 held, the name taken",
+            stuck(unwanted().saved_with("/spec/claimRef/uid", "other").with(held)),
+            "Held: tell deletion_held",
+        ),
+        Row(
+            "8 held, the name taken, let go",
+            stuck(ask(unwanted().saved_with("/spec/claimRef/uid", "other").with(held))),
+            "LetGo: let go",
+        ),
+        Row(
+            "7 unwanted, Retain, the name taken, let go",
+            stuck(ask(created(&retain, unnoticed)
+                .deleting()
+                .saved_with("/spec/claimRef/uid", "other"))),
+            "LetGo: let go",
+        ),
+        Row(
+            "8 held, and saved all the same",
+            stuck(ask(unwanted().with(held))),
+            "UndoVolume: save",
         ),
         Row(
             "8 its claim removed by force",
@@ -364,6 +405,13 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
             world()
                 .deleting()
                 .creation(uncertain(&world()))
+                .with(|world| world.gone = true),
+            "FindOut: create",
+        ),
+        Row(
+            "10a asked, removed by force: nothing is left to let go",
+            asked("2026-01-02T03:04:00Z")
+                .with(stuck)
                 .with(|world| world.gone = true),
             "FindOut: create",
         ),
