@@ -120,8 +120,19 @@ impl ClaimRoute for DriverContext {
             return;
         }
         let Some(look) = self.look(&key) else { return };
+        let now = look.now();
+        // A person who asks for a retry is heard whatever the claim waits for.
+        let asked = self.queue.remember(&key, |memory| memory.retries.is_asked(claim, now));
+        let is_asked = asked == Some(true);
+        let cause = if is_asked { ClaimCause::Retry } else { cause };
         let item = Item::new(key.clone(), CREATE, fingerprint(&look, claim));
-        self.queue.add(item.in_group(claim.class.clone()).because(cause.into()));
+        let item = item.in_group(claim.class.clone()).because(cause.into());
+        self.queue.add_and_remember(item, |memory| {
+            memory.retries.is_asked(claim, now);
+        });
+        if is_asked {
+            self.queue.wake(&key, cause.into());
+        }
     }
 
     /// Whatever was begun for it is finished.

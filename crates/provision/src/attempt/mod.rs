@@ -6,7 +6,7 @@ mod shell;
 use std::time::Duration;
 
 use crate::context::DriverContext;
-use crate::key::ClaimKey;
+use crate::key::{ClaimCause, ClaimKey};
 use crate::provision::attempt::{ClaimAttempt, ClaimVerdict};
 use crate::queue::{Run, RunResult};
 use shell::Shell;
@@ -20,7 +20,10 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<ClaimKey>) -> RunResult 
         // The section was removed, and the task is about to be stopped.
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
-    let memory = work.queue.remember(run.key(), std::mem::take).unwrap_or_default();
+    let mut memory = work.queue.remember(run.key(), std::mem::take).unwrap_or_default();
+    if ClaimCause::of(run.cause()) == ClaimCause::Retry {
+        memory.claim.end_holds();
+    }
     let mut attempt = ClaimAttempt::new(memory.claim);
     let mut shell = Shell::new(look, run, memory.lifecycle);
     let verdict = shell.perform(&mut attempt).await;

@@ -45,6 +45,41 @@ pub(super) struct Infeasible {
     pub epoch: u64,
 }
 
+/// How long after a request for a retry the next one counts: users of a namespace can write them.
+const RETRY_NOW_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The requests of people to try a claim now (`attacher.csi.dev/retry-now`).
+#[derive(Clone, Debug, Default)]
+pub struct RetryRequests {
+    /// The value that was seen last; none before the first look, which asks for nothing.
+    seen: Option<Option<Box<str>>>,
+    /// When one was heard last.
+    heard_at: Option<Timestamp>,
+}
+
+impl RetryRequests {
+    /// Whether the claim asks for a retry that it did not ask for before. Of several within 10 seconds the last one is heard after that
+    /// time, when the claim is looked at for another reason.
+    pub fn is_asked(&mut self, claim: &Claim, now: Timestamp) -> bool {
+        let Some(seen) = &mut self.seen else {
+            self.seen = Some(claim.retry_now.clone());
+            return false;
+        };
+        let is_early = self
+            .heard_at
+            .is_some_and(|at| now >= at && super::elapsed(at, now) < RETRY_NOW_INTERVAL);
+        if *seen == claim.retry_now || is_early {
+            return false;
+        }
+        seen.clone_from(&claim.retry_now);
+        let is_asked = claim.retry_now.is_some();
+        if is_asked {
+            self.heard_at = Some(now);
+        }
+        is_asked
+    }
+}
+
 /// The pause after a failure to save, before the first doubling.
 const INITIAL_SAVE_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause.
@@ -56,6 +91,11 @@ impl ClaimMemory {
         let pause = INITIAL_SAVE_PAUSE.saturating_mul(1 << self.save_failures.min(16));
         self.save_failures = self.save_failures.saturating_add(1);
         pause.min(MAX_SAVE_PAUSE)
+    }
+
+    /// What was held against the claim counts no more: somebody asks for a retry, or what stood in the way may be gone.
+    pub fn end_holds(&mut self) {
+        self.infeasible = None;
     }
 
     /// Whether a volume may be there of which no object tells: the claim has to be worked on though it is gone.

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use memory::ClaimMemory;
+pub use memory::{ClaimMemory, RetryRequests};
 pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimVerdict, ClaimView};
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
