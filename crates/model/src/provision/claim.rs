@@ -6,7 +6,7 @@ mod created;
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
 use super::creation::Creation;
 use super::marker::{self, Marker, MarkerState};
-use super::observed::{ObservedClaim, ProvisionPolicy, RolePhase, Seen};
+use super::observed::{ObservedClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
 use super::ownership::{is_own_claim, is_own_class};
 use super::patch;
 use super::persistent_volume::is_of_claim;
@@ -60,14 +60,19 @@ pub(super) fn decide(observed: &ObservedClaim<'_>) -> ClaimDecision {
         Ok(name) => name,
         Err(refusal) => return decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
     };
-    let names_other = claim.volume_name.as_deref().is_some_and(|volume| *volume != *name);
     let subject = Subject {
         observed,
         marker: &marker,
         name: &name,
-        wanted: is_own && !observed.gone && claim.deleting.is_none() && !names_other,
+        wanted: is_wanted(claim, driver, observed.gone, &name),
     };
     subject.decide()
+}
+
+/// Whether somebody wants the volume of this name for a claim.
+pub(super) fn is_wanted(claim: &Claim, driver: &ProvisionerFacts, gone: bool, name: &str) -> bool {
+    let names_other = claim.volume_name.as_deref().is_some_and(|volume| *volume != *name);
+    is_own_claim(claim, driver) && !gone && claim.deleting.is_none() && !names_other
 }
 
 fn is_created(observed: &ObservedClaim<'_>) -> bool {

@@ -207,8 +207,10 @@ pub struct ObservedClaim<'a> {
     pub node: SelectedNode<'a>,
     /// The nodes on which the driver is registered.
     pub topology: &'a TopologyFacts,
-    /// The Secret of the call.
+    /// The Secret that was read last.
     pub secret: ProvisionerSecretState,
+    /// Which one that is: a class or an annotation may name another one since.
+    pub secret_of: Option<&'a SecretReference>,
     /// What is known of the volume.
     pub creation: &'a Creation,
     /// Whether the driver said that a call with these inputs cannot succeed, so that it is not made again for a while.

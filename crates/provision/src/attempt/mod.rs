@@ -14,18 +14,22 @@ use shell::Shell;
 /// How long a claim is left alone after the Lease was lost. Its queue ends long before that.
 const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 
-/// Runs an attempt with what is remembered of the claim, and remembers what the next one has to know.
+/// Runs an attempt with what is remembered of the claim, and remembers what the next one has to know. That stays with the queue meanwhile,
+/// as of the last step: a run that panics has forgotten nothing.
 pub(crate) async fn run(work: &DriverContext, run: &Run<ClaimKey>) -> RunResult {
     let Some(look) = work.look(run.key()) else {
         // The section was removed, and the task is about to be stopped.
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
-    let mut memory = work.queue.remember(run.key(), std::mem::take).unwrap_or_default();
+    let known = work
+        .queue
+        .remember(run.key(), |memory| (memory.claim.clone(), memory.lifecycle));
+    let (mut known, lifecycle) = known.unwrap_or_default();
     if ClaimCause::of(run.cause()) == ClaimCause::Retry {
-        memory.claim.end_holds();
+        known.end_holds();
     }
-    let mut attempt = ClaimAttempt::new(memory.claim);
-    let mut shell = Shell::new(look, run, memory.lifecycle);
+    let mut attempt = ClaimAttempt::new(known);
+    let mut shell = Shell::new(look, run, lifecycle);
     let verdict = shell.perform(&mut attempt).await;
     if let Some(secret) = attempt.needed_secret() {
         work.secrets.wait(&work.context.requests, secret, run.key());

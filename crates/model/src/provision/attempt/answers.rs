@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::memory::{Infeasible, MAX_SAVE_PAUSE};
+use super::memory::Infeasible;
 use super::step::Pending;
 use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimVerdict, ClaimView, INFEASIBLE_REST, MAX_STALE, seen};
 use crate::answer::{ApiError, ApiErrorKind};
@@ -37,10 +37,11 @@ impl ClaimAttempt {
             },
             (Some(Pending::ReadVolume(unsaved)), ClaimEvent::Read(read)) => self.volume_was_read(view, unsaved, read),
             (Some(Pending::Secret(secret)), ClaimEvent::Read(read)) => {
+                self.needed = read.is_err().then(|| secret.clone());
+                self.secret_of = Some(secret);
                 self.secret = match read {
                     Ok(()) => ProvisionerSecretState::Loaded,
                     Err(error) => {
-                        self.needed = Some(secret);
                         if error.kind == ApiErrorKind::NotFound {
                             ProvisionerSecretState::Missing
                         } else {
@@ -264,7 +265,7 @@ impl ClaimAttempt {
 
     /// The PersistentVolume is saved: told once.
     fn tell_saved(&mut self, name: &str) {
-        self.memory.save_failures = 0;
+        (self.memory.save_failures, self.memory.save_at) = (0, None);
         let handle = match &self.memory.creation {
             Some(Creation::Created(volume)) => volume.handle.clone(),
             _ => Box::default(),
@@ -292,8 +293,7 @@ impl ClaimAttempt {
             let cause = "its PersistentVolumeClaim is gone, and its PersistentVolume cannot be saved";
             self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
         }
-        let pause = self.memory.save_pause();
-        ClaimVerdict::Rest(if is_refused { MAX_SAVE_PAUSE } else { pause })
+        ClaimVerdict::Rest(self.memory.save_pause(is_refused, view.now()))
     }
 
     fn volume_was_read(

@@ -9,7 +9,7 @@ use crate::objects::Claim;
 
 /// What is remembered of a claim while it is worked on. It is read from the object at each start; what is here besides is safe to forget
 /// ([`Creation`]).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is one thing that was told, or was lost"
@@ -29,6 +29,8 @@ pub struct ClaimMemory {
     pub(super) infeasible: Option<Infeasible>,
     /// Failures in a row to save the PersistentVolume.
     pub(super) save_failures: u32,
+    /// Until when it is not saved again, whatever happens to the claim.
+    pub(super) save_at: Option<Timestamp>,
     /// Whether it was told that a volume populator provisions the claim.
     pub(super) is_populated: bool,
     /// Whether it was told that the PersistentVolume is saved.
@@ -83,19 +85,33 @@ impl RetryRequests {
 /// The pause after a failure to save, before the first doubling.
 const INITIAL_SAVE_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause.
-pub(super) const MAX_SAVE_PAUSE: Duration = Duration::from_secs(30);
+const MAX_SAVE_PAUSE: Duration = Duration::from_secs(30);
 
 impl ClaimMemory {
-    /// How long until the PersistentVolume is saved again, after one more failure.
-    pub(super) fn save_pause(&mut self) -> Duration {
+    /// How long until the PersistentVolume is saved again, after one more failure; the longest time where it was refused.
+    pub(super) fn save_pause(&mut self, is_refused: bool, now: Timestamp) -> Duration {
         let pause = INITIAL_SAVE_PAUSE.saturating_mul(1 << self.save_failures.min(16));
         self.save_failures = self.save_failures.saturating_add(1);
-        pause.min(MAX_SAVE_PAUSE)
+        let pause = if is_refused {
+            MAX_SAVE_PAUSE
+        } else {
+            pause.min(MAX_SAVE_PAUSE)
+        };
+        self.save_at = now.saturating_add(pause).ok();
+        pause
+    }
+
+    /// How long it is not to be saved yet.
+    pub(super) fn save_rest(&self, now: Timestamp) -> Option<Duration> {
+        let rest = super::elapsed(now, self.save_at?);
+        // The clock may have been set back.
+        (!rest.is_zero()).then(|| rest.min(MAX_SAVE_PAUSE))
     }
 
     /// What was held against the claim counts no more: somebody asks for a retry, or what stood in the way may be gone.
     pub fn end_holds(&mut self) {
         self.infeasible = None;
+        self.save_at = None;
     }
 
     /// Whether a volume may be there of which no object tells: the claim has to be worked on though it is gone.

@@ -17,11 +17,11 @@ pub use memory::{ClaimMemory, RetryRequests};
 pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimVerdict, ClaimView};
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
-use super::claim::{decide, volume_name};
+use super::claim::{decide, is_wanted, volume_name};
 use super::creation::{Creation, UncertainCall};
 use super::fingerprint::claim_fingerprint;
 use super::marker::MarkerState;
-use super::observed::{ObservedClaim, ProvisionerSecretState, Seen, Waited};
+use super::observed::{ObservedClaim, ProvisionerSecretState, RolePhase, Seen, Waited};
 use super::ownership::is_own_class;
 use super::patch::ClaimWrite;
 use super::persistent_volume::is_of_claim;
@@ -67,6 +67,8 @@ pub struct ClaimAttempt {
     claim_is_live: bool,
     saved_is_live: bool,
     secret: ProvisionerSecretState,
+    /// The Secret that this is about.
+    secret_of: Option<SecretReference>,
     /// The Secret that is missing or cannot be read.
     needed: Option<SecretReference>,
     saved: Option<(Box<str>, Box<str>)>,
@@ -89,6 +91,7 @@ impl ClaimAttempt {
             claim_is_live: false,
             saved_is_live: false,
             secret: ProvisionerSecretState::NotLoaded,
+            secret_of: None,
             needed: None,
             saved: None,
             steps: 0,
@@ -101,6 +104,11 @@ impl ClaimAttempt {
     /// What the next attempt has to know.
     pub fn into_memory(self) -> ClaimMemory {
         self.memory
+    }
+
+    /// What the next attempt has to know should this one end here.
+    pub fn memory(&self) -> &ClaimMemory {
+        &self.memory
     }
 
     /// What happened since this was asked last.
@@ -192,10 +200,7 @@ impl ClaimAttempt {
         // Where there is no name, nothing is called, and why is decided below.
         let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
         let saved = view.volume(&name);
-        let owner = match &creation {
-            Creation::Created(volume) => view.handle_owner(&volume.handle, &name),
-            _ => Seen::Gone,
-        };
+        let owner = self.handle_owner(view, &creation, is_wanted(&claim, driver, gone, &name));
         let creation = creation.revised(&claim, gone, seen(&saved).here(), seen_text(&owner).here());
         let class = view.class(&claim.class);
         let waited = self.waited(view, &claim, &marker, seen(&class), seen(&saved));
@@ -212,6 +217,7 @@ impl ClaimAttempt {
             saved_is_live: self.saved_is_live,
             handle_owner: seen_text(&owner),
             secret: self.secret,
+            secret_of: self.secret_of.as_ref(),
             creation: &creation,
             infeasible: self.memory.infeasible.is_some(),
             waited,
@@ -223,6 +229,18 @@ impl ClaimAttempt {
         }
         self.memory.creation = Some(creation);
         self.step(view, decision, &name)
+    }
+
+    /// Another PersistentVolume with the handle of a volume that was created. To look for it costs time for every PersistentVolume, and only
+    /// a deletion asks for it: a volume that is about to be saved is not looked for, as long as that succeeds.
+    fn handle_owner(&self, view: &impl ClaimView, creation: &Creation, is_wanted: bool) -> Seen<Arc<str>> {
+        match creation {
+            Creation::Created(volume) if is_wanted && volume.fault.is_none() && self.memory.save_failures == 0 => {
+                Seen::Unknown
+            }
+            Creation::Created(volume) => view.handle_owner(&volume.handle, &volume.plan.name),
+            _ => Seen::Gone,
+        }
     }
 
     /// Which waits are over.
@@ -275,6 +293,11 @@ impl ClaimAttempt {
             ClaimAction::RefuseRelease(write, refusal) => (Pending::RefuseRelease(refusal), ClaimStep::Patch(write)),
             ClaimAction::Create(plan) => return self.create(view, &plan, reason),
             ClaimAction::Save(mut body) => {
+                // Who ends has no other time.
+                let rest = self.memory.save_rest(view.now());
+                if let Some(rest) = rest.filter(|_| view.role() != RolePhase::Stopping) {
+                    return ClaimStep::End(ClaimVerdict::Rest(rest));
+                }
                 if let Some(context) = view.traceparent() {
                     body["metadata"]["annotations"][TRACEPARENT_ANNOTATION] = context.into();
                 }
@@ -388,6 +411,7 @@ fn neutral<'a>(
         },
         topology,
         secret: ProvisionerSecretState::NotLoaded,
+        secret_of: None,
         creation,
         infeasible: false,
         driver: view.driver(),

@@ -55,6 +55,9 @@ impl Subject<'_, '_> {
     pub(super) fn secret(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
         let secret = plan.secret.clone()?;
         match self.observed.secret {
+            _ if self.observed.secret_of != Some(&secret) => {
+                Some(decided(ClaimReason::LoadSecret, ClaimAction::LoadCredentials(secret)))
+            }
             ProvisionerSecretState::Loaded => None,
             ProvisionerSecretState::NotLoaded => {
                 Some(decided(ClaimReason::LoadSecret, ClaimAction::LoadCredentials(secret)))

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ struct Cluster {
     leads: bool,
     epoch: u64,
     role: RolePhase,
+    /// Searches for the owner of a handle.
+    looks: Cell<usize>,
 }
 
 impl Cluster {
@@ -46,6 +49,7 @@ impl Cluster {
             leads: true,
             epoch: 0,
             role: RolePhase::Serving,
+            looks: Cell::new(0),
         }
     }
 
@@ -120,6 +124,7 @@ impl ClaimView for Cluster {
         volume.map_or(Seen::Gone, |volume| Seen::Here(Arc::new(volume_of(volume).0)))
     }
     fn handle_owner(&self, _: &str, _: &str) -> Seen<Arc<str>> {
+        self.looks.set(self.looks.get() + 1);
         self.owner.clone().map_or(Seen::Gone, Seen::Here)
     }
     fn traceparent(&self) -> Option<String> {
@@ -245,6 +250,30 @@ fn a_claim_is_marked_called_for_saved_and_unmarked_when_it_is_bound() {
     assert!(!play.cluster.carries_marker());
     assert_eq!((play.saved(), play.attempt(|_, _| None)), (1, ClaimVerdict::Done));
     assert!(play.take_done().is_empty());
+    assert_eq!(play.cluster.looks.get(), 0, "each walks over all PersistentVolumes");
+}
+
+/// An attempt that panics at a step leaves what it knew at that step.
+#[test]
+fn what_is_known_at_a_call_is_known_after_a_fault() {
+    let mut cluster = Cluster::new();
+    let mut attempt = ClaimAttempt::new(ClaimMemory::default());
+    let mut step = attempt.next(&cluster, ClaimEvent::Begin);
+    while let ClaimStep::Patch(write) = &step {
+        let patched = cluster.patch(&write.body);
+        step = attempt.next(&cluster, ClaimEvent::Patched(patched));
+    }
+    assert!(matches!(step, ClaimStep::Create(_)), "{step:?}");
+    let mut play = Play::of(cluster);
+    play.memory = attempt.memory().clone();
+    drop(attempt);
+    play.cluster.claim = None;
+    assert!(play.memory.holds_volume());
+    let mut attempt = ClaimAttempt::new(play.memory.clone());
+    assert!(matches!(
+        attempt.next(&play.cluster, ClaimEvent::Begin),
+        ClaimStep::Create(_)
+    ));
 }
 
 #[test]
@@ -329,6 +358,7 @@ fn a_volume_whose_handle_is_somebody_elses_is_not_recorded_twice() {
     });
     assert_eq!(play.take_done(), ["patch", "create", "patch"]);
     assert!(play.cluster.claim.is_none() && play.cluster.volume.is_none());
+    assert!(play.cluster.looks.get() > 0);
 }
 
 #[test]
@@ -378,6 +408,13 @@ fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() 
     ] {
         assert_eq!(play.attempt(refused), ClaimVerdict::Rest(Duration::from_millis(pause)));
         assert_eq!(play.take_done(), words);
+        // Whatever happens to the claim, and be it deleted.
+        assert_eq!(
+            play.attempt(|_, _| None),
+            ClaimVerdict::Rest(Duration::from_millis(pause))
+        );
+        assert!(play.take_done().is_empty());
+        play.cluster.wait(Duration::from_millis(pause));
     }
     let forbidden = |step: &ClaimStep, _: &mut Cluster| match step {
         ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(403)))),
@@ -386,6 +423,14 @@ fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() 
     assert_eq!(play.attempt(forbidden), ClaimVerdict::Rest(Duration::from_secs(30)));
     assert!(matches!(play.notes.last(), Some(ClaimNote::SaveFailed(_, true))));
     play.take_done();
+    play.cluster.wait(Duration::from_secs(10));
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Rest(Duration::from_secs(20)));
+    assert!(play.take_done().is_empty());
+    play.cluster.role = RolePhase::Stopping;
+    play.attempt(forbidden);
+    assert_eq!(play.take_done(), ["save"], "who ends has no other time");
+    play.cluster.role = RolePhase::Serving;
+    play.memory.end_holds();
     play.attempt(|_, _| None);
     assert_eq!((play.take_done(), play.saved()), (vec!["save"], 1));
 }

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use crate::decide::PublishSecrets;
 use crate::objects::{
-    Claim, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire, PersistentVolumeWire, StorageClass, StorageClassWire,
-    TopologyKeys, TopologyKeysWire, Volume, VolumeLifecycle, VolumeLifecycleWire,
+    Claim, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire, PersistentVolumeWire, SecretReference, StorageClass,
+    StorageClassWire, TopologyKeys, TopologyKeysWire, Volume, VolumeLifecycle, VolumeLifecycleWire,
 };
 use crate::provision::topology::{SelectedNode, TopologyFacts, TopologyNode};
 use crate::provision::{
     ClaimDecision, Creation, Deletion, LeakProtection, MarkerState, ObservedClaim, ObservedVolume, OrphanVolumePolicy,
     OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, ProvisionerSecretState,
-    ProvisionerSecrets, RolePhase, Seen, UncertainCall, VolumeDecision, Waited, class_hash,
+    ProvisionerSecrets, RolePhase, SecretFamily, SecretTemplates, Seen, TemplateContext, UncertainCall, VolumeDecision,
+    Waited, class_hash,
 };
 
 pub const DRIVER: &str = "csi.test";
@@ -175,6 +176,8 @@ pub struct ClaimWorld {
     pub marker_is_own: bool,
     pub saved_is_live: bool,
     pub secret: ProvisionerSecretState,
+    /// None is the one that the class names.
+    pub secret_of: Option<SecretReference>,
     /// None is what the marker says.
     pub creation: Option<Creation>,
     pub infeasible: bool,
@@ -199,6 +202,7 @@ pub fn world() -> ClaimWorld {
         marker_is_own: true,
         saved_is_live: true,
         secret: ProvisionerSecretState::NotLoaded,
+        secret_of: None,
         creation: None,
         infeasible: false,
         driver: driver(),
@@ -317,6 +321,7 @@ impl ClaimWorld {
             ),
             keys: seen(selected.map(|node| &*node.keys), unknown("node")),
         };
+        let named = class.as_ref().and_then(|class| named_secret(class, &claim));
         let has_marker = MarkerState::of(&claim, DRIVER).is_own();
         let creation = self.creation.clone().unwrap_or_else(|| Creation::of_marker(has_marker));
         look(&ObservedClaim {
@@ -331,6 +336,7 @@ impl ClaimWorld {
             node,
             topology: &facts,
             secret: self.secret,
+            secret_of: self.secret_of.as_ref().or(named.as_ref()),
             creation: &creation,
             infeasible: self.infeasible,
             driver: &self.driver,
@@ -344,6 +350,18 @@ impl ClaimWorld {
     pub fn decide(&self) -> ClaimDecision {
         self.observe(crate::provision::claim)
     }
+}
+
+/// The Secret of the calls for a claim.
+fn named_secret(class: &StorageClass, claim: &Claim) -> Option<SecretReference> {
+    let context = TemplateContext {
+        volume: NAME,
+        namespace: &claim.namespace,
+        name: &claim.name,
+        claim: Some(claim),
+    };
+    let templates = SecretTemplates::of(class).ok()?;
+    templates.resolve(SecretFamily::Provisioner, &context).ok()?
 }
 
 pub fn seen<T>(object: Option<T>, is_unknown: bool) -> Seen<T> {

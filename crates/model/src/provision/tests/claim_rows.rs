@@ -503,6 +503,12 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
     let state = |state| move |world: &mut ClaimWorld| world.secret = state;
     let refused = || world().marked().creation(Creation::Refused);
     let infeasible = |world: &mut ClaimWorld| world.infeasible = true;
+    let another = |world: &mut ClaimWorld| {
+        world.secret_of = Some(crate::objects::SecretReference {
+            namespace: "ns".into(),
+            name: "another".into(),
+        });
+    };
     play(vec![
         Row("12 no class", world().without_class(), "ClassMissing: wait"),
         Row(
@@ -655,6 +661,16 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
             "15 Secret missing",
             secret().with(state(ProvisionerSecretState::Missing)),
             "SecretMissing: tell secret_missing",
+        ),
+        Row(
+            "15 another Secret was read",
+            secret().with(state(ProvisionerSecretState::Loaded)).with(another),
+            "LoadSecret: secret ns/s",
+        ),
+        Row(
+            "15 another Secret was missing",
+            secret().with(state(ProvisionerSecretState::Missing)).with(another),
+            "LoadSecret: secret ns/s",
         ),
         Row(
             "15 Secret not readable",
