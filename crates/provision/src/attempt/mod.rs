@@ -31,9 +31,8 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<ClaimKey>) -> RunResult 
     let mut attempt = ClaimAttempt::new(known);
     let mut shell = Shell::new(look, run, lifecycle);
     let verdict = shell.perform(&mut attempt).await;
-    if let Some(secret) = attempt.needed_secret() {
-        work.secrets.wait(&work.context.requests, secret, run.key());
-    }
+    work.secrets
+        .set(&work.context.requests, run.key(), attempt.needed_secret());
     work.queue.settle_rate(run, shell.calls());
     let (lifecycle, claim) = (shell.end(&attempt), attempt.into_memory());
     work.queue.remember(run.key(), |memory| {
