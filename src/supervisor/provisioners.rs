@@ -238,6 +238,15 @@ impl Provisioners {
         Some((state, failure))
     }
 
+    /// Whether no claim carries a marker of the driver of an AttacherConfig: what may have been created is known.
+    pub fn markers_are_off(&self, name: &str) -> bool {
+        let (Some(running), Some(watched)) = (self.running.get(name), &self.watched) else {
+            return true;
+        };
+        let driver = running.config.driver_name.as_deref().unwrap_or_default();
+        watched.context.store.marked(driver) == Some(0)
+    }
+
     /// The AttacherConfigs whose tasks have changed since this was asked last.
     pub fn take_changed(&mut self) -> impl Iterator<Item = String> {
         let changed = self.running.iter_mut().filter_map(|(name, running)| {
