@@ -490,11 +490,13 @@ impl Drivers {
     }
 
     /// Whether nothing is claimed any more for an AttacherConfig that is being deleted: its settings say so, and no claim that was
-    /// decided before is being written.
+    /// decided before is being written. Nor does a PersistentVolumeClaim carry a marker: nobody else would take it off.
     pub fn claims_ended(&self, name: &str) -> bool {
-        self.running
+        let ended = self
+            .running
             .get(name)
-            .is_none_or(|running| running.settings.borrow().leaving && running.status.borrow().claims == 0)
+            .is_none_or(|running| running.settings.borrow().leaving && running.status.borrow().claims == 0);
+        ended && self.provisioners.markers_are_off(name)
     }
 
     /// Whether the driver of an AttacherConfig is served, and publishes.

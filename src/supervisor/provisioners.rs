@@ -24,7 +24,7 @@ use super::election::LeaderElectionMode;
 use crate::api::DriverConfig;
 use crate::driver::SharedContext;
 use crate::health::Health;
-use crate::lease::{LeaderElectionConfig, LeaseTimings};
+use crate::lease::LeaderElectionConfig;
 use crate::objects::{PersistentVolumeClaimWire, StorageClassWire};
 use crate::queue::Queue;
 use crate::reflect::reflect;
@@ -238,6 +238,15 @@ impl Provisioners {
         Some((state, failure))
     }
 
+    /// Whether no claim carries a marker of the driver of an AttacherConfig: what may have been created is known.
+    pub fn markers_are_off(&self, name: &str) -> bool {
+        let (Some(running), Some(watched)) = (self.running.get(name), &self.watched) else {
+            return true;
+        };
+        let driver = running.config.driver_name.as_deref().unwrap_or_default();
+        watched.context.store.marked(driver) == Some(0)
+    }
+
     /// The AttacherConfigs whose tasks have changed since this was asked last.
     pub fn take_changed(&mut self) -> impl Iterator<Item = String> {
         let changed = self.running.iter_mut().filter_map(|(name, running)| {
@@ -315,20 +324,7 @@ fn requires_restart(known: &DriverConfig, wanted: &DriverConfig) -> bool {
         || known.leader_election != wanted.leader_election
 }
 
-/// How the Lease of the role is competed for: as that of attaching, by a name of its own. Where it is, is not recorded in the status.
+/// How the Leases of the role are competed for: as those of attaching, by a name of their own. No former release has held one.
 fn election_for(elections: &LeaderElectionMode, config: &DriverConfig) -> Option<LeaderElectionConfig> {
-    let LeaderElectionMode::Each(elections) = elections else {
-        return None;
-    };
-    let asked = &config.leader_election;
-    if !asked.enabled {
-        return None;
-    }
-    // Times were checked when the AttacherConfig was read, so that the fall-back is never taken.
-    let timing = LeaseTimings::new(asked.lease_duration, asked.renew_deadline, asked.retry_period).unwrap_or_default();
-    Some(LeaderElectionConfig {
-        enabled: true,
-        sidecar_namespaces: asked.sidecar_namespaces.clone(),
-        ..elections.config_for(&asked.namespace, timing)
-    })
+    elections.config_for(config).map(|election| election.after(None))
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::key::{ClaimCause, ClaimKey};
 use crate::objects::{Claim, PersistentVolumeClaimWire, ResourceVersion, StorageClass, StorageClassWire};
-use crate::provision::Seen;
+use crate::provision::{MarkerState, Seen};
 use crate::reflect::{
     CacheRecord, Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink, TableChange, WatchedKind,
 };
@@ -55,6 +55,12 @@ fn is_open(claim: &Claim) -> bool {
 }
 
 impl Index {
+    fn marked(&self, driver: &str) -> usize {
+        let open = self.open.values().filter_map(|name| self.claims.get(name));
+        open.filter(|claim| MarkerState::of(claim, driver).is_recorded())
+            .count()
+    }
+
     fn relink(&mut self, previous: Option<&Arc<Claim>>, current: Option<&Arc<Claim>>) {
         if let Some(previous) = previous.filter(|previous| is_open(previous)) {
             self.open.remove(&*previous.uid);
@@ -341,6 +347,12 @@ impl Store {
         }
     }
 
+    /// How many claims carry a marker that says it is of a driver; not known before the first complete lists.
+    pub fn marked(&self, driver: &str) -> Option<usize> {
+        let marked = self.0.index.read().marked(driver);
+        self.0.lists.is_synced().then_some(marked)
+    }
+
     /// Wakes the claim that waited for a PersistentVolume, by the name of that. It does not keep the cache alive.
     pub fn volume_listener(&self) -> VolumeListener {
         let inner = Arc::downgrade(&self.0);
@@ -389,5 +401,39 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.store.0.routes.write().remove(&self.driver);
         self.store.0.removed.send_replace(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn claim(name: &str, driver: Option<&str>) -> Claim {
+        let marker = driver
+            .map(|driver| json!({"driver": driver, "uid": name, "prefix": "pvc", "since": "2026-01-01T00:00:00Z"}));
+        let object = json!({
+            "metadata": {
+                "name": name, "namespace": "web", "uid": name, "resourceVersion": "7",
+                "annotations": {"attacher.csi.dev/provisioning": marker.as_ref().map(Value::to_string)},
+                "finalizers": marker.iter().map(|_| "attacher.csi.dev/provisioning").collect::<Vec<_>>(),
+            },
+            "spec": {},
+        });
+        serde_json::from_value::<PersistentVolumeClaimWire>(object)
+            .unwrap()
+            .into()
+    }
+
+    /// The deletion of an AttacherConfig waits for them.
+    #[test]
+    fn markers_are_counted_by_their_driver() {
+        let store = Store::default();
+        for (name, driver) in [("a", Some("csi.test")), ("b", Some("other")), ("c", None)] {
+            store.take(claim(name, driver), Origin::Watch);
+        }
+        assert_eq!(store.marked("csi.test"), None, "the lists are not complete");
+        let index = store.0.index.read();
+        assert_eq!((index.marked("csi.test"), index.marked("none")), (1, 0));
     }
 }

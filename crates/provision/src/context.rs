@@ -2,7 +2,7 @@
 
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -72,6 +72,8 @@ pub(crate) struct DriverContext {
     pub publisher: DriverStateSender,
     pub secrets: SecretWaits,
     pub stopping: AtomicBool,
+    /// Counts changes of the settings and of the connection.
+    pub epoch: AtomicU64,
     pub client: RwLock<FencedClient>,
 }
 
@@ -118,8 +120,19 @@ impl ClaimRoute for DriverContext {
             return;
         }
         let Some(look) = self.look(&key) else { return };
+        let now = look.now();
+        // A person who asks for a retry is heard whatever the claim waits for.
+        let asked = self.queue.remember(&key, |memory| memory.retries.is_asked(claim, now));
+        let is_asked = asked == Some(true);
+        let cause = if is_asked { ClaimCause::Retry } else { cause };
         let item = Item::new(key.clone(), CREATE, fingerprint(&look, claim));
-        self.queue.add(item.in_group(claim.class.clone()).because(cause.into()));
+        let item = item.in_group(claim.class.clone()).because(cause.into());
+        self.queue.add_and_remember(item, |memory| {
+            memory.retries.is_asked(claim, now);
+        });
+        if is_asked {
+            self.queue.wake(&key, cause.into());
+        }
     }
 
     /// Whatever was begun for it is finished.
@@ -151,7 +164,7 @@ impl ClaimView for Look<'_> {
     fn role(&self) -> RolePhase {
         if self.work.stopping.load(Ordering::Relaxed) {
             RolePhase::Stopping
-        } else if self.provisioning.enabled {
+        } else if self.provisioning.enabled && !self.work.config.borrow().leaving {
             RolePhase::Serving
         } else {
             RolePhase::Disabled
@@ -168,6 +181,10 @@ impl ClaimView for Look<'_> {
 
     fn stuck_after(&self) -> Duration {
         self.work.context.stuck_after
+    }
+
+    fn epoch(&self) -> u64 {
+        self.work.epoch.load(Ordering::Relaxed)
     }
 
     fn longest_backoff(&self) -> Duration {

@@ -3,6 +3,7 @@
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::api::validated::{DriverConfig, Provisioning};
@@ -26,6 +27,11 @@ use crate::secret_waits::SecretWaits;
 pub(crate) const CREATE: Lane = Lane::new(0);
 /// The queue of external-provisioner that the lane counts for.
 pub const LANE_NAMES: LaneNames = &["claims"];
+
+/// How long the end of a role waits for markers that go.
+const MARKERS_OFF_WITHIN: Duration = Duration::from_secs(5);
+/// How often it is looked whether all keys were handed out.
+const HANDED_OUT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A queue at work. Dropped without [`runtime::Engine::drain`], as when the driver's task panics, its runs are cancelled: a second engine
 /// for the same driver must not find the first one still calling.
@@ -67,6 +73,7 @@ impl Engine {
             queue,
             publisher,
             stopping: false.into(),
+            epoch: 0.into(),
             client: RwLock::new(client),
             facts,
             context,
@@ -109,6 +116,7 @@ impl runtime::Engine for Engine {
     fn resume(&self, client: FencedClient, restores: bool) {
         *self.work.client.write() = client;
         if restores {
+            self.work.epoch.fetch_add(1, Ordering::Relaxed);
             self.work.queue.wake_all(ClaimCause::Retry.into());
         }
         self.work.queue.resume();
@@ -123,6 +131,7 @@ impl runtime::Engine for Engine {
         };
         self.work.queue.set_limits(limits(settings));
         self.work.queue.set_backoff(backoff(&settings.backoff));
+        self.work.epoch.fetch_add(1, Ordering::Relaxed);
         self.work.queue.wake_all(ClaimCause::Config.into());
         // Nothing is remembered of claims that were looked at while the role was off.
         self.work.context.store.enqueue_open(&*self.work, ClaimCause::Config);
@@ -137,10 +146,18 @@ impl runtime::Engine for Engine {
     }
 
     /// Calls in flight end and are recorded, without waiting for the driver's own limit of requests: there is a deadline for this.
+    ///
+    /// Before that, every claim has its turn once more, without a call: the markers that no open call needs go. Whether the role ends for
+    /// good is not known here: the section may be removed, or the process be the last one of the operator. For the next leader a claim
+    /// without a marker is one less that it has to call for. It waits for that no longer than [`MARKERS_OFF_WITHIN`], and what arrives
+    /// late is refused, as its own marker is another one. Who lost the Lease writes nothing.
     async fn drain(self) {
         self.work.stopping.store(true, Ordering::Relaxed);
-        self.work.queue.close();
         self.api_limit.set(None);
+        if self.work.client().may_start() {
+            run_all_once(&self.work.queue).await;
+        }
+        self.work.queue.close();
         if let Err(error) = self.runner.await {
             tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");
         }
@@ -153,6 +170,22 @@ impl runtime::Engine for Engine {
 
     fn end_pending(&self) -> Box<dyn FnOnce() + Send> {
         Box::new(|| {})
+    }
+}
+
+/// Hands out every key that waits, whatever it waits for, and returns when that is done or takes too long.
+async fn run_all_once(queue: &Queue<ClaimKey>) {
+    // None of these runs makes a call, and none of them waits for one.
+    queue.set_limits(QueueLimits::default());
+    queue.wake_all(ClaimCause::Resync.into());
+    queue.resume();
+    let handed_out = async {
+        while queue.stats().lanes.iter().any(|lane| lane.ready > 0) {
+            tokio::time::sleep(HANDED_OUT_INTERVAL).await;
+        }
+    };
+    if tokio::time::timeout(MARKERS_OFF_WITHIN, handed_out).await.is_err() {
+        tracing::warn!("markers are left on PersistentVolumeClaims, as there was no time to take all of them off");
     }
 }
 
@@ -182,5 +215,67 @@ fn limits(settings: &Provisioning) -> QueueLimits {
         per_group: count(settings.per_class),
         max_running: 0,
         starts_per_second: Rate::per_second(rate).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{Backoff, Item, RunResult};
+    use parking_lot::Mutex;
+
+    /// Held keys, those of a paused queue, and those above the limits have their turn; and the end of the role waits for none of them long.
+    #[tokio::test(start_paused = true)]
+    async fn every_key_that_waits_runs_once_more_before_the_end() {
+        let one = LaneLimits {
+            max_running: 1,
+            rate_limited: true,
+        };
+        let limits = QueueLimits {
+            lanes: vec![one],
+            per_group: 1,
+            ..QueueLimits::default()
+        };
+        let queue: Queue<ClaimKey> = Builder::new(Backoff::default()).limits(limits).build();
+        let runs = Arc::new(Mutex::new(Vec::new()));
+        let (seen, ends) = (runs.clone(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+        let is_ending = ends.clone();
+        let runner = schedule::spawn(runner::run(queue.clone(), move |run| {
+            seen.lock().push(run.key().uid.clone());
+            let is_ending = is_ending.load(Ordering::Relaxed);
+            async move {
+                if is_ending {
+                    return RunResult::Done;
+                }
+                if run.key().uid.as_ref() == "calls" {
+                    std::future::pending::<()>().await;
+                }
+                RunResult::RequeueAfter(Duration::from_mins(10))
+            }
+        }));
+        let add = |uid: &str| {
+            let key = ClaimKey {
+                uid: uid.into(),
+                name: "web/data".into(),
+            };
+            queue.add(Item::new(key, CREATE, 0).in_group("fast"));
+        };
+        add("held");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        add("calls");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        add("waits");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(runs.lock().len(), 2);
+        queue.pause();
+        ends.store(true, Ordering::Relaxed);
+        let started = tokio::time::Instant::now();
+        run_all_once(&queue).await;
+        queue.close();
+        assert!(started.elapsed() < MARKERS_OFF_WITHIN);
+        let mut ended = runs.lock().split_off(2);
+        ended.sort();
+        assert_eq!(ended, [Arc::<str>::from("held"), Arc::<str>::from("waits")]);
+        runner.abort();
     }
 }

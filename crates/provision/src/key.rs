@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::objects::Claim;
-use crate::provision::attempt::ClaimMemory;
+use crate::provision::attempt::{ClaimMemory, RetryRequests};
 use crate::queue::{CauseCode, Remembered};
 use crate::traces::Lifecycle;
 
@@ -31,6 +31,8 @@ impl ClaimKey {
 pub struct KeyMemory {
     /// What the next attempt has to know.
     pub(crate) claim: ClaimMemory,
+    /// What people asked for.
+    pub(crate) retries: RetryRequests,
     /// The trace that its attempts are a part of.
     pub(crate) lifecycle: Option<Lifecycle>,
 }

@@ -96,7 +96,11 @@ impl Role for ProvisionRole {
         self.context.store.vacancies()
     }
 
-    fn ended(&self, _: &DriverStateSender) {
+    /// Who reads the queue sets the gauges: they go after it.
+    fn ended(&self, publisher: &DriverStateSender) {
         *self.queue.lock() = None;
+        if let Some(plugin) = &publisher.borrow().plugin {
+            self.context.metrics.forget_claims(&plugin.name);
+        }
     }
 }

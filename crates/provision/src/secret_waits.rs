@@ -41,9 +41,12 @@ impl SecretWaits {
         }))
     }
 
-    /// Wakes a claim when a Secret is there that is not there now, or may be read.
-    pub fn wait(&self, requests: &Requests, secret: &SecretReference, key: &ClaimKey) {
+    /// Wakes a claim when the Secret that it waits for is there or may be read. Each attempt says anew which one that is, if any: so a claim
+    /// waits for one at most, and for none once it has left the queue.
+    pub fn set(&self, requests: &Requests, key: &ClaimKey, secret: Option<&SecretReference>) {
         let mut waiting = self.0.waiting.lock();
+        leave(&mut waiting, key, secret);
+        let Some(secret) = secret else { return };
         if let Some(wait) = waiting.get_mut(secret) {
             wait.keys.insert(key.clone());
             return;
@@ -71,11 +74,56 @@ impl SecretWaits {
     }
 }
 
+/// A claim waits for no Secret but this one any more. What nobody waits for is not asked for.
+fn leave(waiting: &mut HashMap<SecretReference, Wait>, key: &ClaimKey, except: Option<&SecretReference>) {
+    waiting.retain(|secret, wait| {
+        if Some(secret) != except {
+            wait.keys.remove(key);
+        }
+        !wait.keys.is_empty()
+    });
+}
+
 /// The last thing that a poll does: its own handle is dropped here.
 fn wake(inner: &Weak<SecretWaitsInner>, secret: &SecretReference) {
     let Some(inner) = inner.upgrade() else { return };
     let ended = inner.waiting.lock().remove(secret);
     for key in ended.iter().flat_map(|wait| &wait.keys) {
         inner.queue.wake(key, ClaimCause::Secret.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(name: &str) -> SecretReference {
+        SecretReference {
+            namespace: "ns".into(),
+            name: name.into(),
+        }
+    }
+
+    fn key(uid: &str) -> ClaimKey {
+        ClaimKey {
+            uid: uid.into(),
+            name: "web/data".into(),
+        }
+    }
+
+    /// Claims come and go by the thousand while a Secret is missing.
+    #[tokio::test]
+    async fn a_claim_waits_for_one_secret_and_ends_with_its_key() {
+        let wait = |keys: &[&str]| Wait {
+            keys: keys.iter().map(|uid| key(uid)).collect(),
+            _poll: AbortOnDropHandle::new(schedule::spawn(std::future::pending())),
+        };
+        let mut waiting = HashMap::from([(secret("a"), wait(&["1", "2"])), (secret("b"), wait(&["1"]))]);
+        leave(&mut waiting, &key("1"), Some(&secret("a")));
+        assert!(waiting.len() == 1 && waiting[&secret("a")].keys.len() == 2);
+        leave(&mut waiting, &key("1"), None);
+        assert_eq!(waiting[&secret("a")].keys, BTreeSet::from([key("2")]));
+        leave(&mut waiting, &key("2"), None);
+        assert!(waiting.is_empty());
     }
 }

@@ -92,7 +92,7 @@ named! {
         ClassMissing,
         /// The class of the claim is another provisioner's.
         ClassMismatch,
-        /// The class was replaced while the outcome of a call was unknown, and nobody wants the volume.
+        /// The class was replaced while the outcome of a call was unknown.
         ClassReplaced,
         /// No node is selected yet.
         WaitForConsumer,
@@ -100,6 +100,8 @@ named! {
         Populator,
         /// Claim or class ask for something that cannot be done.
         Invalid,
+        /// The driver said that a call with these inputs cannot succeed, and its time is not over.
+        Infeasible,
         /// The Secret of the call is missing.
         SecretMissing,
         /// The Secret of the call cannot be read.

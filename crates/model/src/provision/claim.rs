@@ -6,7 +6,7 @@ mod created;
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
 use super::creation::Creation;
 use super::marker::{self, Marker, MarkerState};
-use super::observed::{ObservedClaim, ProvisionPolicy, RolePhase, Seen};
+use super::observed::{ObservedClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
 use super::ownership::{is_own_claim, is_own_class};
 use super::patch;
 use super::persistent_volume::is_of_claim;
@@ -48,6 +48,9 @@ pub(super) fn decide(observed: &ObservedClaim<'_>) -> ClaimDecision {
         return decided(ClaimReason::NotOwn, ClaimAction::Ignore);
     }
     if let MarkerState::OfAnotherDriver(other) = &marker {
+        if claim.volume_name.is_some() && !was_called {
+            return decided(ClaimReason::NotNeeded, ClaimAction::Ignore);
+        }
         return wait_for(
             ClaimReason::MarkerOfAnotherDriver,
             ProvisionRefusal::MarkerOfAnotherDriver(crate::decide::cut(other, 128).into()),
@@ -57,14 +60,19 @@ pub(super) fn decide(observed: &ObservedClaim<'_>) -> ClaimDecision {
         Ok(name) => name,
         Err(refusal) => return decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
     };
-    let names_other = claim.volume_name.as_deref().is_some_and(|volume| *volume != *name);
     let subject = Subject {
         observed,
         marker: &marker,
         name: &name,
-        wanted: is_own && !observed.gone && claim.deleting.is_none() && !names_other,
+        wanted: is_wanted(claim, driver, observed.gone, &name),
     };
     subject.decide()
+}
+
+/// Whether somebody wants the volume of this name for a claim.
+pub(super) fn is_wanted(claim: &Claim, driver: &ProvisionerFacts, gone: bool, name: &str) -> bool {
+    let names_other = claim.volume_name.as_deref().is_some_and(|volume| *volume != *name);
+    is_own_claim(claim, driver) && !gone && claim.deleting.is_none() && !names_other
 }
 
 fn is_created(observed: &ObservedClaim<'_>) -> bool {
@@ -86,7 +94,7 @@ pub(super) fn volume_name(
             }
         }
     }
-    policy.volume_name(marker::prefix(marker, policy), &claim.uid)
+    marker::naming(marker, policy).volume_name(&claim.uid)
 }
 
 impl Subject<'_, '_> {
@@ -105,7 +113,21 @@ impl Subject<'_, '_> {
         if !self.wanted {
             return self.unwanted();
         }
-        self.ending().unwrap_or_else(|| self.provision())
+        self.ending()
+            .unwrap_or_else(|| self.without_idle_marker(self.provision()))
+    }
+
+    /// A marker stays only while a call may have made a volume, or is about to be made: where no call is open and the claim has to wait, it
+    /// goes. For the next process it would be that of a call whose outcome nobody knows; and should what that has to be repeated with be
+    /// gone by then, the claim could not be deleted. Rows 12 to 17 of the specification leave the marker alone: that is for open calls.
+    fn without_idle_marker(&self, decision: ClaimDecision) -> ClaimDecision {
+        let is_idle = matches!(decision.action, ClaimAction::Wait(_) | ClaimAction::Refuse(_))
+            && decision.reason != ClaimReason::Syncing
+            && !self.observed.creation.is_uncertain();
+        if is_idle && self.marker.is_own() {
+            return self.without_marker(decision.reason);
+        }
+        decision
     }
 
     /// Rows 2 to 5: there is a PersistentVolume of the name.
@@ -134,10 +156,17 @@ impl Subject<'_, '_> {
         }
         if volume.deleting && self.wanted && claim.phase == ClaimPhase::Pending {
             // It does not bind any more. Its deletion knows the volume; after that the claim is provisioned anew.
-            return Some(wait(ClaimReason::VolumeGoing));
+            if !self.observed.policy.hold_deletions {
+                return Some(wait(ClaimReason::VolumeGoing));
+            }
+            let volume = self.name.into();
+            let cause = ProvisionRefusal::VolumeGoing { volume };
+            return Some(wait_for(ClaimReason::VolumeGoing, cause));
         }
         // One in deletion is a record of its volume as well, and is held until the claim is gone: a marker would hold both for ever.
-        let is_done = !self.wanted || claim.phase != ClaimPhase::Pending || self.observed.waited.for_binding;
+        // Where the role ends nobody may take the marker off later.
+        let ends = self.observed.role == RolePhase::Stopping;
+        let is_done = !self.wanted || ends || claim.phase != ClaimPhase::Pending || self.observed.waited.for_binding;
         Some(if is_done {
             self.without_marker(ClaimReason::Saved)
         } else {
@@ -157,18 +186,8 @@ impl Subject<'_, '_> {
         if !observed.creation.is_uncertain() {
             return self.without_marker(ClaimReason::Cancelled);
         }
-        match judge(observed.claim, observed.waited.stuck, observed.now) {
-            ClaimRelease::Granted(words) => {
-                if let Some(write) = patch::let_go(observed.claim) {
-                    return decided(ClaimReason::LetGo, ClaimAction::LetGo(write, words));
-                }
-            }
-            ClaimRelease::Refused(refusal, answer) => {
-                if let Some(write) = patch::refuse_release(observed.claim, &answer).filter(|_| !observed.gone) {
-                    return decided(ClaimReason::LetGo, ClaimAction::RefuseRelease(write, refusal));
-                }
-            }
-            ClaimRelease::None => {}
+        if let Some(decision) = self.released() {
+            return decision;
         }
         if observed.role == RolePhase::Stopping {
             return wait(ClaimReason::Draining);
@@ -180,6 +199,22 @@ impl Subject<'_, '_> {
             Ok(class) => self.planned(class, ClaimReason::FindOut),
             Err(decision) => decision,
         }
+    }
+
+    /// Row 10a: a person lets the claim go, or asked for that in vain.
+    fn released(&self) -> Option<ClaimDecision> {
+        let observed = self.observed;
+        if observed.gone {
+            return None;
+        }
+        let action = match judge(observed.claim, observed.waited.stuck, observed.now) {
+            ClaimRelease::Granted(words) => ClaimAction::LetGo(patch::let_go(observed.claim)?, words),
+            ClaimRelease::Refused(refusal, answer) => {
+                ClaimAction::RefuseRelease(patch::refuse_release(observed.claim, &answer)?, refusal)
+            }
+            ClaimRelease::None => return None,
+        };
+        Some(decided(ClaimReason::LetGo, action))
     }
 
     /// Row 11: the role is switched off or ends.
@@ -204,6 +239,9 @@ impl Subject<'_, '_> {
         if let Some(plan) = creation.uncertain_plan() {
             return self.call(plan.clone(), ClaimReason::Create);
         }
+        if self.observed.infeasible && !is_uncertain {
+            return wait(ClaimReason::Infeasible);
+        }
         let class = match self.class() {
             Ok(class) => class,
             Err(decision) => return decision,
@@ -222,6 +260,10 @@ impl Subject<'_, '_> {
     }
 
     /// Row 12: the class, if it is this driver's and may be used.
+    ///
+    /// While nobody knows what a call did whose arguments this process does not have, only the class that it was made with may be used,
+    /// whether the volume is wanted or not: with other parameters the driver may make a second volume, and a refusal of theirs says
+    /// nothing of the first one. The specification lets a wanted claim go on; a volume that nothing names would be lost by that.
     fn class(&self) -> Result<&StorageClass, ClaimDecision> {
         let (claim, driver) = (self.observed.claim, self.observed.driver);
         let told = |reason, cause| {
@@ -231,33 +273,38 @@ impl Subject<'_, '_> {
                 wait(reason)
             }
         };
+        let is_uncertain = self.observed.creation.is_uncertain();
         let class = match self.observed.class {
             Seen::Here(class) => class,
             Seen::Unknown => return Err(wait(ClaimReason::Syncing)),
             Seen::Gone => {
                 let class = claim.class.clone();
-                return Err(told(
-                    ClaimReason::ClassMissing,
-                    ProvisionRefusal::ClassMissing { class },
-                ));
+                let cause = if is_uncertain {
+                    let volume = self.name.into();
+                    ProvisionRefusal::ClassNeeded { class, volume }
+                } else {
+                    ProvisionRefusal::ClassMissing { class }
+                };
+                return Err(told(ClaimReason::ClassMissing, cause));
             }
         };
-        if !is_own_class(&class.provisioner, driver) {
+        let is_own = is_own_class(&class.provisioner, driver);
+        let is_other = |marker: &Marker| !marker.is_of_class(class);
+        if is_uncertain && (!is_own || self.marker.recorded().is_some_and(is_other)) {
+            // Nobody corrects that by himself: it is told at once.
+            let cause = ProvisionRefusal::ClassReplaced {
+                class: class.name.clone(),
+                volume: self.name.into(),
+            };
+            return Err(wait_for(ClaimReason::ClassReplaced, cause));
+        }
+        if !is_own {
             let cause = ProvisionRefusal::ClassMismatch {
                 class: class.name.clone(),
                 named: class.provisioner.clone(),
                 driver: driver.name.clone(),
             };
             return Err(told(ClaimReason::ClassMismatch, cause));
-        }
-        let is_other = |marker: &Marker| !marker.is_of_class(class);
-        if !self.wanted && self.marker.recorded().is_some_and(is_other) {
-            // With other parameters another volume may be found, and the one that was created is lost.
-            let cause = ProvisionRefusal::ClassReplaced {
-                class: class.name.clone(),
-                volume: self.name.into(),
-            };
-            return Err(told(ClaimReason::ClassReplaced, cause));
         }
         Ok(class)
     }

@@ -12,6 +12,12 @@ const INVALID_ARGUMENT: i32 = 3;
 const UNKNOWN: i32 = 2;
 /// `ALREADY_EXISTS` of gRPC.
 const ALREADY_EXISTS: i32 = 6;
+/// `PERMISSION_DENIED` of gRPC.
+const PERMISSION_DENIED: i32 = 7;
+/// `UNIMPLEMENTED` of gRPC.
+const UNIMPLEMENTED: i32 = 12;
+/// `UNAUTHENTICATED` of gRPC.
+const UNAUTHENTICATED: i32 = 16;
 /// `INTERNAL` of gRPC.
 const INTERNAL: i32 = 13;
 /// The greatest status code of gRPC.
@@ -28,6 +34,8 @@ pub enum CreateErrorClass {
     Infeasible,
     /// A volume of this name with other arguments exists. It says nothing of an earlier call whose outcome is not known.
     NameInUse,
+    /// The call was not let in to what makes volumes: there is none of it. It says nothing of an earlier call whose outcome is not known.
+    NotAdmitted,
     /// There is no volume, unless an earlier call may have made one: some drivers answer so while they work on it.
     Doubtful,
     /// There is no volume.
@@ -44,6 +52,7 @@ pub const fn create_error(code: Option<i32>) -> CreateErrorClass {
         Some(grpc_code::RESOURCE_EXHAUSTED) => CreateErrorClass::Exhausted,
         Some(INVALID_ARGUMENT) => CreateErrorClass::Infeasible,
         Some(ALREADY_EXISTS) => CreateErrorClass::NameInUse,
+        Some(PERMISSION_DENIED | UNIMPLEMENTED | UNAUTHENTICATED) => CreateErrorClass::NotAdmitted,
         Some(INTERNAL | UNKNOWN) => CreateErrorClass::Doubtful,
         // OK is no error, and what is beyond the codes of gRPC says nothing.
         Some(code) if code <= grpc_code::OK || code > LAST_CODE => CreateErrorClass::Uncertain,

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::action::ClaimReason;
+use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::EventType;
 use crate::decide::{cut, plain};
 
@@ -123,10 +124,46 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
+/// That the driver is asked what became of the volume of a claim that nobody wants; and what to do should it never say.
+pub fn finding_out(volume: &str) -> String {
+    note(&format!(
+        "the PersistentVolumeClaim is not wanted any more while it is not known whether volume {volume} was created; asking the driver. \
+         If it never answers: look for {volume} in the storage system, and let the PersistentVolumeClaim go with the annotation \
+         attacher.csi.dev/release"
+    ))
+}
+
 /// That a PersistentVolume waits for its detach.
 pub fn still_attached(volume: &str, node: &str) -> String {
     note(&format!(
         "persistentvolume {volume} is still attached to node {node}, waiting for detach"
+    ))
+}
+
+/// That the API server refuses what is needed, and what to do; none for what may succeed a moment later.
+pub fn request_refused(error: &ApiError) -> Option<String> {
+    let help = match error.kind {
+        _ if error.is_transient() => return None,
+        ApiErrorKind::Forbidden => {
+            "grant the operator the verbs get and patch on PersistentVolumeClaims, and get and create on PersistentVolumes"
+        }
+        _ => {
+            "check admission webhooks and policies, and whether something else changes the PersistentVolumeClaim all the time"
+        }
+    };
+    let error = error.to_string();
+    Some(format!(
+        "the API server refuses a request about the PersistentVolumeClaim: {}; {help}",
+        cut(&error, MAX_NOTE / 2)
+    ))
+}
+
+/// That the driver made two volumes for a claim, and what may be left of them.
+pub fn two_volumes(volume: &str, saved: &str, lost: &str) -> String {
+    let (saved, lost) = (cut(saved, MAX_NOTE / 4), cut(lost, MAX_NOTE / 4));
+    note(&format!(
+        "the driver made two volumes: PersistentVolume {volume} names volume {saved}, and CreateVolume was answered with volume {lost}, \
+         which may be left in the storage system; nothing is deleted; find out which of them is in use, and delete the other one there"
     ))
 }
 

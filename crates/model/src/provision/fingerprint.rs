@@ -1,12 +1,14 @@
 //! A hash of what a decision reads: it differs after a change that may help, and not after an echo of our own writes.
 //!
-//! The marker, our finalizers and our answers to requests are therefore not part of it, nor is the version of an object.
+//! The marker, our finalizers and our answers to requests are therefore not part of it, nor is the version of an object. A person who asks
+//! for a retry of a claim is heard otherwise ([`RetryRequests`](super::attempt::RetryRequests)): not more often than now and then.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::observed::{ObservedClaim, ObservedVolume, Seen};
 use super::request::class_hash;
-use crate::objects::StorageClass;
+use super::secrets::SecretTemplates;
+use crate::objects::{Claim, StorageClass};
 
 /// Fingerprint of everything that decides about a claim.
 pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
@@ -20,11 +22,8 @@ pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
     claim.migrated_to.hash(&mut hasher);
     claim.class.hash(&mut hasher);
     claim.selected_node.hash(&mut hasher);
-    claim.retry_now.hash(&mut hasher);
     claim.release.hash(&mut hasher);
-    // Templates of the class may read any of them.
-    claim.annotations.hash(&mut hasher);
-    claim.annotations_left_out.hash(&mut hasher);
+    hash_annotations(claim, observed.class, &mut hasher);
     observed.gone.hash(&mut hasher);
     hash_class(observed.class, &mut hasher);
     std::mem::discriminant(&observed.saved).hash(&mut hasher);
@@ -71,6 +70,17 @@ fn hash_seen<T: Hash>(seen: Seen<T>, hasher: &mut DefaultHasher) {
     std::mem::discriminant(&seen).hash(hasher);
     if let Seen::Here(object) = seen {
         object.hash(hasher);
+    }
+}
+
+/// Only the annotations count that templates of the class read: many controllers write others, and each would end a hold.
+fn hash_annotations(claim: &Claim, class: Seen<&StorageClass>, hasher: &mut DefaultHasher) {
+    let Some(Ok(templates)) = class.here().map(SecretTemplates::of) else {
+        return;
+    };
+    for key in templates.annotations() {
+        claim.annotations.get(key).hash(hasher);
+        claim.annotations_left_out.hash(hasher);
     }
 }
 

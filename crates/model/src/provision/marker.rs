@@ -11,6 +11,7 @@ use super::observed::{ObservedClaim, ProvisionPolicy};
 use super::refusal::ProvisionRefusal;
 use super::request::CreatePlan;
 use super::topology::{Segment, TopologyFacts, allowed_terms};
+use super::volume_name::VolumeNaming;
 use crate::objects::{Claim, MAX_ANNOTATION_VALUE, StorageClass};
 
 /// What the annotation `attacher.csi.dev/provisioning` holds as JSON; at most [`MAX_ANNOTATION_VALUE`] bytes.
@@ -23,6 +24,9 @@ pub struct Marker {
     pub uid: Box<str>,
     /// What the name of the volume begins with.
     pub prefix: Box<str>,
+    /// So many characters of the UID follow; none is the whole UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid_length: Option<usize>,
     /// `metadata.uid` of the class.
     #[serde(rename = "classUID", default)]
     pub class_uid: Box<str>,
@@ -41,7 +45,7 @@ pub struct Marker {
     /// Hash of the requisite terms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requisite: Option<Box<str>>,
-    /// When it was written.
+    /// Since when the outcome of a call may be unknown: when the first marker of that call was written.
     pub since: Timestamp,
     /// Which process wrote it: a marker of a process that has ended is written anew before the first call of the next one. So a late
     /// write of the former one, which takes its own marker off, is refused.
@@ -141,28 +145,45 @@ impl Marker {
         self.class_uid == class.uid || *self.class_hash == *super::request::class_hash(class)
     }
 
-    /// The annotation for a call with these arguments.
-    pub(super) fn text(
+    /// The marker for a call with these arguments.
+    pub(super) fn of_call(
         observed: &ObservedClaim<'_>,
-        prefix: &str,
+        naming: VolumeNaming<'_>,
         plan: &CreatePlan,
-    ) -> Result<String, ProvisionRefusal> {
+        since: Timestamp,
+    ) -> Self {
         let requirement = plan.accessibility.as_ref();
         let terms = requirement.map(|requirement| &requirement.requisite);
-        let marker = Self {
+        Self {
             driver: Box::from(&*observed.driver.name),
             uid: observed.claim.uid.clone(),
-            prefix: prefix.into(),
+            prefix: naming.prefix.into(),
+            uuid_length: naming.uuid_length,
             class_uid: plan.volume.class_uid.clone(),
             class_hash: plan.volume.class_hash.clone(),
             node: plan.node.as_deref().map(Box::from),
             segment: plan.segment.clone(),
             first: requirement.and_then(|requirement| requirement.first()).cloned(),
             requisite: terms.map(|terms| super::request::terms_hash(terms)),
-            since: observed.now,
+            since,
             writer: Box::from(&*observed.policy.identity),
-        };
-        let text = serde_json::to_string(&marker).unwrap_or_default();
+        }
+    }
+
+    /// Whether it records a call with the arguments of another one, whoever wrote the two, and when.
+    pub(super) fn is_of_call(&self, other: &Self) -> bool {
+        self.prefix == other.prefix
+            && self.uuid_length == other.uuid_length
+            && self.class_hash == other.class_hash
+            && self.node == other.node
+            && self.segment == other.segment
+            && self.first == other.first
+            && self.requisite == other.requisite
+    }
+
+    /// The annotation.
+    pub(super) fn text(&self) -> Result<String, ProvisionRefusal> {
+        let text = serde_json::to_string(self).unwrap_or_default();
         if text.len() > MAX_ANNOTATION_VALUE {
             return Err(ProvisionRefusal::MarkerTooLarge(text.len()));
         }
@@ -170,10 +191,14 @@ impl Marker {
     }
 }
 
-/// The prefix that counts for the name of the volume of a claim: the recorded one, if it may be one, else that of the settings.
-pub(super) fn prefix<'a>(state: &'a MarkerState, policy: &'a ProvisionPolicy) -> Option<&'a str> {
-    state
-        .recorded()
-        .map(|marker| &*marker.prefix)
-        .filter(|prefix| super::volume_name::is_prefix(prefix) && policy.volume_name_uuid_length.is_none())
+/// How the name of the volume of a claim is made: as it is recorded, if that may be, else by the settings. Settings that changed since do
+/// not make another name, and so another volume, for a claim that was begun.
+pub(super) fn naming<'a>(state: &'a MarkerState, policy: &'a ProvisionPolicy) -> VolumeNaming<'a> {
+    let recorded = state.recorded().map(|marker| VolumeNaming {
+        prefix: &marker.prefix,
+        uuid_length: marker.uuid_length,
+    });
+    recorded
+        .filter(VolumeNaming::is_trusted)
+        .unwrap_or_else(|| policy.naming())
 }

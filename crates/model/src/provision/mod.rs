@@ -68,7 +68,7 @@ pub use request::{
 pub use response::{AnsweredVolume, InvalidAnswer, MAX_ANSWERED_TERMS, MAX_HANDLE, NewVolume, UndoState, VolumeFault};
 pub use secrets::{SecretFamily, SecretTemplates, TemplateContext};
 pub use settle::{CreateOutcome, SettledCreate, call_failure, created, undone};
-pub use volume_name::{MAX_PREFIX, MAX_VOLUME_NAME, is_prefix, volume_name};
+pub use volume_name::{MAX_PREFIX, MAX_VOLUME_NAME, VolumeNaming, is_prefix, volume_name};
 
 #[cfg(test)]
 mod tests;

@@ -163,9 +163,9 @@ pub enum ProvisionerSecretState {
 pub enum RolePhase {
     /// It serves.
     Serving,
-    /// It is switched off (`mode: Disabled`): what is uncertain is finished, and nothing is begun.
+    /// It is switched off (`mode: Disabled`), or its AttacherConfig is being deleted: what is uncertain is finished, and nothing is begun.
     Disabled,
-    /// The process or its Lease ends: no call is begun; the next leader continues.
+    /// The role or its process ends: no call is begun, and markers go that nobody needs; the next leader continues.
     Stopping,
 }
 
@@ -207,10 +207,14 @@ pub struct ObservedClaim<'a> {
     pub node: SelectedNode<'a>,
     /// The nodes on which the driver is registered.
     pub topology: &'a TopologyFacts,
-    /// The Secret of the call.
+    /// The Secret that was read last.
     pub secret: ProvisionerSecretState,
+    /// Which one that is: a class or an annotation may name another one since.
+    pub secret_of: Option<&'a SecretReference>,
     /// What is known of the volume.
     pub creation: &'a Creation,
+    /// Whether the driver said that a call with these inputs cannot succeed, so that it is not made again for a while.
+    pub infeasible: bool,
     /// The driver.
     pub driver: &'a ProvisionerFacts,
     /// Settings.

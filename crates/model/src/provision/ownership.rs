@@ -35,7 +35,9 @@ pub fn is_own_volume(volume: &Volume, lifecycle: &VolumeLifecycle, driver: &Prov
 pub fn needs_claim_work(claim: &Claim, driver: &ProvisionerFacts) -> bool {
     if claim.marker_at.is_some() {
         let marker = MarkerState::of(claim, &driver.name);
-        return marker.is_recorded() || (marker.is_own() && is_own_claim(claim, driver));
+        // A claim that waits for the marker of another driver is told why.
+        let may_wait = marker.is_own() || claim.volume_name.is_none();
+        return marker.is_recorded() || (may_wait && is_own_claim(claim, driver));
     }
     claim.volume_name.is_none() && claim.deleting.is_none() && is_own_claim(claim, driver)
 }

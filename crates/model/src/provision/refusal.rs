@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use super::parameters::MAX_PARAMETERS;
 use super::topology::{MAX_SEGMENT_KEYS, Segment};
+use crate::api::names::PROVISIONER_FINALIZER;
 use crate::objects::{MAX_ANNOTATION_VALUE, MAX_VOLUME_FIELD, SecretReference};
 
 /// Why a volume cannot be provisioned or deleted as things are. The texts that users of external-provisioner search for are kept as far
@@ -33,11 +34,18 @@ pub enum ProvisionRefusal {
         named: Arc<str>,
         driver: Arc<str>,
     },
-    /// The volume of a claim that nobody wants was begun with the parameters of a class that was replaced.
+    /// What would find out whether there is a volume, needs the class.
     #[error(
-        "StorageClass {class} was replaced by one with other parameters while the outcome of CreateVolume for {volume} was unknown: with \
-         the new parameters that volume is not found; restore the class, or look for {volume} in the storage system and release the \
-         PersistentVolumeClaim"
+        "storageclass.storage.k8s.io {class:?} not found, and it is not known whether CreateVolume for {volume} made a volume: create \
+         StorageClass {class} as it was; or look for {volume} in the storage system, delete the PersistentVolumeClaim, and let it go with \
+         the annotation attacher.csi.dev/release"
+    )]
+    ClassNeeded { class: Arc<str>, volume: Box<str> },
+    /// The volume of a claim was begun with the parameters of a class that was replaced.
+    #[error(
+        "StorageClass {class} was replaced by one of another provisioner or with other parameters while the outcome of CreateVolume for \
+         {volume} was unknown: with the new ones that volume is not found; create the class as it was; or look for {volume} in the \
+         storage system, delete the PersistentVolumeClaim, and let it go with the annotation attacher.csi.dev/release"
     )]
     ClassReplaced { class: Arc<str>, volume: Box<str> },
     #[error(
@@ -171,11 +179,19 @@ pub enum ProvisionRefusal {
         "PersistentVolume {volume} exists, and is not that of this PersistentVolumeClaim: delete it, or create the PersistentVolumeClaim anew"
     )]
     NameTaken { volume: Box<str> },
+    /// It binds no more, and nobody takes its finalizer off while deletions are held.
+    #[error(
+        "PersistentVolume {volume} was deleted before it was bound, and spec.provisioning.deletion of the AttacherConfig is Hold, so that \
+         it stays: remove the finalizer {PROVISIONER_FINALIZER} from PersistentVolume {volume}, and the volume is found again by its name; \
+         or delete the PersistentVolumeClaim as well"
+    )]
+    VolumeGoing { volume: Box<str> },
     #[error("volume {handle} is that of PersistentVolume {owner} as well, and is not deleted: find out whose it is")]
     HandleShared { handle: Box<str>, owner: Box<str> },
     #[error(
         "volume {handle} cannot be used as it is, and spec.provisioning.deletion of the AttacherConfig is Hold: delete it in the storage \
-         system, or wait until deletions are enabled"
+         system and let a PersistentVolumeClaim that is being deleted go with the annotation attacher.csi.dev/release, or wait until \
+         deletions are enabled"
     )]
     DeletionHeld { handle: Box<str> },
     #[error(
@@ -183,7 +199,8 @@ pub enum ProvisionRefusal {
     )]
     MarkerTooLarge(usize),
     #[error(
-        "the annotation attacher.csi.dev/provisioning is of driver {0}, which may have created a volume: wait until that driver takes it off"
+        "the annotation attacher.csi.dev/provisioning is of driver {0}, which may have created a volume: wait until its provisioner takes it \
+         off; if that is gone, look for the volume in its storage system and remove the finalizer attacher.csi.dev/provisioning"
     )]
     MarkerOfAnotherDriver(Box<str>),
 }
@@ -205,13 +222,14 @@ impl ProvisionRefusal {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotSupported(_) => "capability_missing",
-            Self::ClassMissing { .. } => "class_missing",
+            Self::ClassMissing { .. } | Self::ClassNeeded { .. } => "class_missing",
             Self::ClassMismatch { .. } => "class_mismatch",
             Self::ClassReplaced { .. } => "class_replaced",
             Self::SecretMissing { .. } => "secret_missing",
             Self::SecretUnreadable { .. } => "secret_forbidden",
             Self::SecretNotAllowed { .. } => "secret_not_allowed",
             Self::NameTaken { .. } => "name_taken",
+            Self::VolumeGoing { .. } => "pv_deleting",
             Self::HandleShared { .. } => "handle_shared",
             Self::DeletionHeld { .. } => "deletion_held",
             Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",

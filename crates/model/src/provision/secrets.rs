@@ -139,6 +139,15 @@ impl<'a> SecretTemplates<'a> {
         })
     }
 
+    /// The annotations of the claim that the names of the Secrets read.
+    pub fn annotations(&self) -> impl Iterator<Item = &'a str> {
+        let names = self.templates.iter().flatten().map(|template| template.name);
+        names.flat_map(|name| {
+            let tokens = name.split("${").skip(1).filter_map(|rest| rest.split_once('}'));
+            tokens.filter_map(|(token, _)| Tokens::Name.annotation(token))
+        })
+    }
+
     /// The Secret of a family: its own keys, else the default keys, else none.
     pub fn resolve(
         &self,

@@ -67,9 +67,13 @@ pub fn created(
         CreateErrorClass::Uncertain => (uncertain(false), CreateOutcome::Uncertain),
         // It says nothing of an earlier call: the volume that exists may be the one which that call created.
         CreateErrorClass::NameInUse if was_doubtful.is_some() => (uncertain(false), CreateOutcome::NameInUse),
+        // Nor does this, as when a Secret was changed since. The specification takes it for final; the volume would be lost by that.
+        CreateErrorClass::NotAdmitted if was_doubtful.is_some() => (uncertain(false), CreateOutcome::Uncertain),
         CreateErrorClass::NameInUse => (Creation::Refused, CreateOutcome::NameInUse),
         CreateErrorClass::Doubtful if was_doubtful == Some(false) => (uncertain(true), CreateOutcome::Uncertain),
-        CreateErrorClass::Doubtful | CreateErrorClass::Final => (Creation::Refused, CreateOutcome::Failed),
+        CreateErrorClass::NotAdmitted | CreateErrorClass::Doubtful | CreateErrorClass::Final => {
+            (Creation::Refused, CreateOutcome::Failed)
+        }
         CreateErrorClass::Infeasible => (Creation::Refused, CreateOutcome::Infeasible),
         CreateErrorClass::Exhausted => (Creation::Refused, exhausted(plan, claim)),
     };

@@ -7,6 +7,8 @@ use super::refusal::ProvisionRefusal;
 pub const MAX_VOLUME_NAME: usize = 128;
 /// Longest prefix that a marker may name.
 pub const MAX_PREFIX: usize = 63;
+/// How long a shortened UID may be: what `volumeNameUUIDLength` accepts.
+const UUID_LENGTHS: std::ops::RangeInclusive<usize> = 16..=32;
 
 /// The name of the volume of a claim, which is that of its PersistentVolume as well: prefix, dash and UID; with `uuid_length`, the first
 /// so many characters of the UID without its dashes.
@@ -42,14 +44,36 @@ pub fn is_prefix(prefix: &str) -> bool {
             .all(|byte| is_end(Some(byte)) || matches!(byte, b'.' | b'-'))
 }
 
-impl ProvisionPolicy {
-    /// The name of the volume of the claim with this UID, with the prefix that was recorded for it, if there is one.
+/// How the names of volumes are made: one rule for the prefix and for how much of the UID follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeNaming<'a> {
+    /// What they begin with.
+    pub prefix: &'a str,
+    /// So many characters of the UID without its dashes; none is the whole UID.
+    pub uuid_length: Option<usize>,
+}
+
+impl VolumeNaming<'_> {
+    /// Whether a marker may name it, which users of a namespace can write.
     ///
-    /// With a shortened UID the recorded prefix counts only if it is the one of the settings: another one could give the name of the
-    /// volume of another claim.
-    pub fn volume_name(&self, recorded_prefix: Option<&str>, uid: &str) -> Result<Box<str>, ProvisionRefusal> {
-        let recorded = recorded_prefix.filter(|prefix| is_prefix(prefix) && self.volume_name_uuid_length.is_none());
-        let prefix = recorded.unwrap_or(&self.volume_name_prefix);
-        volume_name(prefix, self.volume_name_uuid_length, uid)
+    /// The name is made from the claim's own UID. After its last dash it has 12 characters of a whole UID, or 16 to 32 of a shortened one:
+    /// whatever the prefix is, it is the name of another claim's volume only where the UIDs begin alike, as by the settings.
+    pub fn is_trusted(&self) -> bool {
+        is_prefix(self.prefix) && self.uuid_length.is_none_or(|length| UUID_LENGTHS.contains(&length))
+    }
+
+    /// The name of the volume of the claim with this UID.
+    pub fn volume_name(&self, uid: &str) -> Result<Box<str>, ProvisionRefusal> {
+        volume_name(self.prefix, self.uuid_length, uid)
+    }
+}
+
+impl ProvisionPolicy {
+    /// How names are made by the settings.
+    pub fn naming(&self) -> VolumeNaming<'_> {
+        VolumeNaming {
+            prefix: &self.volume_name_prefix,
+            uuid_length: self.volume_name_uuid_length,
+        }
     }
 }

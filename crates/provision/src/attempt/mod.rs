@@ -6,7 +6,7 @@ mod shell;
 use std::time::Duration;
 
 use crate::context::DriverContext;
-use crate::key::ClaimKey;
+use crate::key::{ClaimCause, ClaimKey};
 use crate::provision::attempt::{ClaimAttempt, ClaimVerdict};
 use crate::queue::{Run, RunResult};
 use shell::Shell;
@@ -14,19 +14,25 @@ use shell::Shell;
 /// How long a claim is left alone after the Lease was lost. Its queue ends long before that.
 const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 
-/// Runs an attempt with what is remembered of the claim, and remembers what the next one has to know.
+/// Runs an attempt with what is remembered of the claim, and remembers what the next one has to know. That stays with the queue meanwhile,
+/// as of the last step: a run that panics has forgotten nothing.
 pub(crate) async fn run(work: &DriverContext, run: &Run<ClaimKey>) -> RunResult {
     let Some(look) = work.look(run.key()) else {
         // The section was removed, and the task is about to be stopped.
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
-    let memory = work.queue.remember(run.key(), std::mem::take).unwrap_or_default();
-    let mut attempt = ClaimAttempt::new(memory.claim);
-    let mut shell = Shell::new(look, run, memory.lifecycle);
-    let verdict = shell.perform(&mut attempt).await;
-    if let Some(secret) = attempt.needed_secret() {
-        work.secrets.wait(&work.context.requests, secret, run.key());
+    let known = work
+        .queue
+        .remember(run.key(), |memory| (memory.claim.clone(), memory.lifecycle));
+    let (mut known, lifecycle) = known.unwrap_or_default();
+    if ClaimCause::of(run.cause()) == ClaimCause::Retry {
+        known.end_holds();
     }
+    let mut attempt = ClaimAttempt::new(known);
+    let mut shell = Shell::new(look, run, lifecycle);
+    let verdict = shell.perform(&mut attempt).await;
+    work.secrets
+        .set(&work.context.requests, run.key(), attempt.needed_secret());
     work.queue.settle_rate(run, shell.calls());
     let (lifecycle, claim) = (shell.end(&attempt), attempt.into_memory());
     work.queue.remember(run.key(), |memory| {

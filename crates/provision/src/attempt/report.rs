@@ -22,10 +22,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
     let claim = &*claim;
     match note {
         ClaimNote::Calls(ClaimReason::FindOut, plan) => {
-            let note = event::note(&format!(
-                "the PersistentVolumeClaim is being deleted while it is not known whether volume {} was created; asking the driver",
-                plan.name
-            ));
+            let note = event::finding_out(&plan.name);
             record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
         }
         ClaimNote::Calls(..) | ClaimNote::Undone => {}
@@ -71,7 +68,17 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
                 note,
             );
         }
-        ClaimNote::PossiblyLeaked(volume, cause) => leaked(shell, claim, &volume, cause),
+        ClaimNote::PossiblyLeaked(volume, cause) => {
+            leaked(shell, claim, &volume, cause, event::possibly_leaked(&volume, cause));
+        }
+        ClaimNote::TwoVolumes { volume, saved, lost } => {
+            let note = event::two_volumes(&volume, &saved, &lost);
+            leaked(shell, claim, &lost, "the driver made two volumes", note);
+        }
+        ClaimNote::RequestFailed(error) if !error.is_transient() => {
+            let message = event::request_refused(&error).unwrap_or(error.message);
+            failed(shell, claim, error_type::OTHER, &message);
+        }
         ClaimNote::RequestFailed(error) => {
             shell.span.fail(&error.error_type(), &error.message);
             traced!(
@@ -214,8 +221,7 @@ fn saved(shell: &mut Shell<'_>, claim: &Claim, name: &str, handle: &str) {
 }
 
 /// A volume may be left in the storage system.
-fn leaked(shell: &mut Shell<'_>, claim: &Claim, volume: &str, cause: &str) {
-    let note = event::possibly_leaked(volume, cause);
+fn leaked(shell: &mut Shell<'_>, claim: &Claim, volume: &str, cause: &str, note: String) {
     record(shell, claim, ProvisionEventReason::VolumePossiblyLeaked, "", note);
     traced!(
         error,

@@ -62,6 +62,7 @@ impl<'w> Shell<'w> {
             let step = attempt.next(&self.look, event);
             if !matches!(step, ClaimStep::End(_)) {
                 self.open(attempt);
+                self.keep(attempt);
             }
             for note in attempt.take_notes() {
                 report::report(self, attempt, note);
@@ -77,6 +78,15 @@ impl<'w> Shell<'w> {
                 ClaimStep::Save(body) => ClaimEvent::Saved(self.save(&body).await),
             };
         }
+    }
+
+    /// Keeps what is known before a step, should the run end in it.
+    fn keep(&self, attempt: &ClaimAttempt) {
+        let (known, lifecycle) = (attempt.memory().clone(), self.lifecycle);
+        self.look.work.queue.remember(self.run.key(), |memory| {
+            memory.claim = known;
+            memory.lifecycle = lifecycle;
+        });
     }
 
     /// Opens the span, and tells the attempt which trace it is a part of.

@@ -126,6 +126,24 @@ fn a_csi_call_has_the_name_labels_and_buckets_of_the_incumbent() {
 }
 
 #[test]
+fn the_claims_of_a_driver_go_with_its_provisioning() {
+    let metrics = Metrics::default();
+    for driver in ["d", "other"] {
+        metrics.claims(driver, "waiting", 1);
+    }
+    metrics.forget_claims("d");
+    let text = metrics.encode_openmetrics();
+    let series: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("csi_attacher_persistentvolumeclaims{"))
+        .collect();
+    assert!(
+        series.len() == 1 && series[0].contains("driver_name=\"other\""),
+        "{text}"
+    );
+}
+
+#[test]
 fn only_migration_drivers_have_the_migrated_label() {
     let metrics = Metrics::default();
     let drivers = InTreePlugin::ALL.map(InTreePlugin::driver);

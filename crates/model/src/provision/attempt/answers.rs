@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::memory::{Infeasible, MAX_SAVE_PAUSE};
+use super::memory::Infeasible;
 use super::step::Pending;
 use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimVerdict, ClaimView, MAX_STALE, seen};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
-use crate::provision::action::ClaimReason;
+use crate::objects::Volume;
 use crate::provision::creation::Creation;
-use crate::provision::observed::ProvisionerSecretState;
+use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::persistent_volume::{SavedComparison, compare_saved};
 use crate::provision::request::CreatePlan;
 use crate::provision::response::AnsweredVolume;
@@ -23,7 +23,10 @@ impl ClaimAttempt {
     /// Takes in an answer; the end of the attempt, if it ends by it.
     pub(super) fn take(&mut self, view: &impl ClaimView, event: ClaimEvent) -> Option<ClaimVerdict> {
         match (self.pending.take(), event) {
-            (_, ClaimEvent::Begin) => self.begin(view),
+            (_, ClaimEvent::Begin) => {
+                self.begin(view);
+                None
+            }
             (Some(Pending::ReadClaim), ClaimEvent::Read(read)) => match read {
                 Ok(()) => {
                     self.claim_is_live = true;
@@ -34,10 +37,11 @@ impl ClaimAttempt {
             },
             (Some(Pending::ReadVolume(unsaved)), ClaimEvent::Read(read)) => self.volume_was_read(view, unsaved, read),
             (Some(Pending::Secret(secret)), ClaimEvent::Read(read)) => {
+                self.needed = read.is_err().then(|| secret.clone());
+                self.secret_of = Some(secret);
                 self.secret = match read {
                     Ok(()) => ProvisionerSecretState::Loaded,
                     Err(error) => {
-                        self.needed = Some(secret);
                         if error.kind == ApiErrorKind::NotFound {
                             ProvisionerSecretState::Missing
                         } else {
@@ -64,17 +68,17 @@ impl ClaimAttempt {
         }
     }
 
-    /// A call that cannot succeed is not made again before its time, unless an input has changed.
-    fn begin(&mut self, view: &impl ClaimView) -> Option<ClaimVerdict> {
-        let held = self.memory.infeasible?;
-        // Where the claim is not known, the decision says what to do.
-        let claim = view.claim().here()?;
-        let left = held.until.duration_since(view.now());
-        if held.fingerprint == super::fingerprint(view, &claim) && left.is_positive() {
-            return Some(ClaimVerdict::Rest(left.unsigned_abs()));
+    /// A call that cannot succeed is not made again before its time, unless an input, the settings or the connection have changed.
+    fn begin(&mut self, view: &impl ClaimView) {
+        self.epoch = view.epoch();
+        let Some(held) = self.memory.infeasible else { return };
+        // Where the claim is not known, nothing is called.
+        let Some(claim) = view.claim().here() else { return };
+        let holds =
+            held.epoch == self.epoch && held.until > view.now() && held.fingerprint == super::fingerprint(view, &claim);
+        if !holds {
+            self.memory.infeasible = None;
         }
-        self.memory.infeasible = None;
-        None
     }
 
     fn request_failed(&mut self, view: &impl ClaimView, error: ApiError) -> ClaimVerdict {
@@ -124,11 +128,6 @@ impl ClaimAttempt {
             Pending::RefuseRelease(refusal) => {
                 self.notes.push(ClaimNote::ReleaseRefused(refusal));
                 return None;
-            }
-            Pending::Unmark(ClaimReason::TwoVolumes) => {
-                let name = self.plan_name();
-                let cause = "the PersistentVolume of the claim has the handle of another one, as the driver made two";
-                self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
             }
             Pending::LetGo(words, name) => self.notes.push(ClaimNote::LetGo(words, name)),
             Pending::Reschedule => self.notes.push(ClaimNote::Rescheduled),
@@ -193,10 +192,12 @@ impl ClaimAttempt {
                     return None;
                 }
                 if is_infeasible {
-                    return Some(self.hold_infeasible(view));
+                    self.hold_infeasible(view);
+                    return None;
                 }
-                // A claim that nobody wants any more is let go at once.
-                let is_wanted = view.claim().here().is_some_and(|claim| claim.deleting.is_none());
+                // A claim that nobody wants any more is let go at once, and any claim by a role that ends.
+                let is_served = view.role() == RolePhase::Serving;
+                let is_wanted = is_served && view.claim().here().is_some_and(|claim| claim.deleting.is_none());
                 let is_over = matches!(self.memory.creation, Some(Creation::Refused));
                 if is_over && !is_wanted {
                     return None;
@@ -206,14 +207,14 @@ impl ClaimAttempt {
         }
     }
 
-    fn hold_infeasible(&mut self, view: &impl ClaimView) -> ClaimVerdict {
+    fn hold_infeasible(&mut self, view: &impl ClaimView) {
         let rest = Self::infeasible_rest(view);
         let until = view.now().saturating_add(rest);
         self.memory.infeasible = until.ok().map(|until| Infeasible {
             until,
             fingerprint: self.fingerprint(view),
+            epoch: self.epoch,
         });
-        ClaimVerdict::Rest(rest)
     }
 
     fn was_undone(&mut self, view: &impl ClaimView, answer: Result<(), CallEnd>) -> Option<ClaimVerdict> {
@@ -245,9 +246,26 @@ impl ClaimAttempt {
         }
     }
 
+    /// The driver made two volumes. Told once at the decision, as the claim may be gone, or carry no marker that could be taken off.
+    pub(super) fn tell_two_volumes(&mut self, creation: &Creation, saved: Option<&Volume>) {
+        let (Creation::Created(new), Some(saved)) = (creation, saved) else {
+            return;
+        };
+        if !std::mem::replace(&mut self.memory.two_are_told, true) {
+            self.notes.push(ClaimNote::TwoVolumes {
+                volume: new.plan.name.clone(),
+                saved: saved
+                    .spec
+                    .csi()
+                    .map_or_else(Box::default, |source| source.handle.clone()),
+                lost: new.handle.clone(),
+            });
+        }
+    }
+
     /// The PersistentVolume is saved: told once.
     fn tell_saved(&mut self, name: &str) {
-        self.memory.save_failures = 0;
+        (self.memory.save_failures, self.memory.save_at) = (0, None);
         let handle = match &self.memory.creation {
             Some(Creation::Created(volume)) => volume.handle.clone(),
             _ => Box::default(),
@@ -275,8 +293,7 @@ impl ClaimAttempt {
             let cause = "its PersistentVolumeClaim is gone, and its PersistentVolume cannot be saved";
             self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
         }
-        let pause = self.memory.save_pause();
-        ClaimVerdict::Rest(if is_refused { MAX_SAVE_PAUSE } else { pause })
+        ClaimVerdict::Rest(self.memory.save_pause(is_refused, view.now()))
     }
 
     fn volume_was_read(

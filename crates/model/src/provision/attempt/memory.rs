@@ -9,7 +9,11 @@ use crate::objects::Claim;
 
 /// What is remembered of a claim while it is worked on. It is read from the object at each start; what is here besides is safe to forget
 /// ([`Creation`]).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is one thing that was told, or was lost"
+)]
 pub struct ClaimMemory {
     /// The last copy: the claim may be gone, and its volume there.
     pub(super) last: Option<Arc<Claim>>,
@@ -25,17 +29,57 @@ pub struct ClaimMemory {
     pub(super) infeasible: Option<Infeasible>,
     /// Failures in a row to save the PersistentVolume.
     pub(super) save_failures: u32,
+    /// Until when it is not saved again, whatever happens to the claim.
+    pub(super) save_at: Option<Timestamp>,
     /// Whether it was told that a volume populator provisions the claim.
     pub(super) is_populated: bool,
     /// Whether it was told that the PersistentVolume is saved.
     pub(super) is_told: bool,
+    /// Whether it was told that the driver made two volumes.
+    pub(super) two_are_told: bool,
 }
 
-/// Until when a call is not made again that cannot succeed, and for which inputs.
+/// Until when a call is not made again that cannot succeed, and for which inputs, settings and connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Infeasible {
     pub until: Timestamp,
     pub fingerprint: u64,
+    pub epoch: u64,
+}
+
+/// How long after a request for a retry the next one counts: users of a namespace can write them.
+const RETRY_NOW_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The requests of people to try a claim now (`attacher.csi.dev/retry-now`).
+#[derive(Clone, Debug, Default)]
+pub struct RetryRequests {
+    /// The value that was seen last; none before the first look, which asks for nothing.
+    seen: Option<Option<Box<str>>>,
+    /// When one was heard last.
+    heard_at: Option<Timestamp>,
+}
+
+impl RetryRequests {
+    /// Whether the claim asks for a retry that it did not ask for before. Of several within 10 seconds the last one is heard after that
+    /// time, when the claim is looked at for another reason.
+    pub fn is_asked(&mut self, claim: &Claim, now: Timestamp) -> bool {
+        let Some(seen) = &mut self.seen else {
+            self.seen = Some(claim.retry_now.clone());
+            return false;
+        };
+        let is_early = self
+            .heard_at
+            .is_some_and(|at| now >= at && super::elapsed(at, now) < RETRY_NOW_INTERVAL);
+        if *seen == claim.retry_now || is_early {
+            return false;
+        }
+        seen.clone_from(&claim.retry_now);
+        let is_asked = claim.retry_now.is_some();
+        if is_asked {
+            self.heard_at = Some(now);
+        }
+        is_asked
+    }
 }
 
 /// The pause after a failure to save, before the first doubling.
@@ -44,11 +88,30 @@ const INITIAL_SAVE_PAUSE: Duration = Duration::from_millis(100);
 pub const MAX_SAVE_PAUSE: Duration = Duration::from_secs(30);
 
 impl ClaimMemory {
-    /// How long until the PersistentVolume is saved again, after one more failure.
-    pub(super) fn save_pause(&mut self) -> Duration {
+    /// How long until the PersistentVolume is saved again, after one more failure; the longest time where it was refused.
+    pub(super) fn save_pause(&mut self, is_refused: bool, now: Timestamp) -> Duration {
         let pause = INITIAL_SAVE_PAUSE.saturating_mul(1 << self.save_failures.min(16));
         self.save_failures = self.save_failures.saturating_add(1);
-        pause.min(MAX_SAVE_PAUSE)
+        let pause = if is_refused {
+            MAX_SAVE_PAUSE
+        } else {
+            pause.min(MAX_SAVE_PAUSE)
+        };
+        self.save_at = now.saturating_add(pause).ok();
+        pause
+    }
+
+    /// How long it is not to be saved yet.
+    pub(super) fn save_rest(&self, now: Timestamp) -> Option<Duration> {
+        let rest = super::elapsed(now, self.save_at?);
+        // The clock may have been set back.
+        (!rest.is_zero()).then(|| rest.min(MAX_SAVE_PAUSE))
+    }
+
+    /// What was held against the claim counts no more: somebody asks for a retry, or what stood in the way may be gone.
+    pub fn end_holds(&mut self) {
+        self.infeasible = None;
+        self.save_at = None;
     }
 
     /// Whether a volume may be there of which no object tells: the claim has to be worked on though it is gone.

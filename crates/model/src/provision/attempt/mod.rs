@@ -13,15 +13,15 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use memory::{ClaimMemory, MAX_SAVE_PAUSE};
+pub use memory::{ClaimMemory, MAX_SAVE_PAUSE, RetryRequests};
 pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimVerdict, ClaimView};
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
-use super::claim::{decide, volume_name};
+use super::claim::{decide, is_wanted, volume_name};
 use super::creation::{Creation, UncertainCall};
 use super::fingerprint::claim_fingerprint;
 use super::marker::MarkerState;
-use super::observed::{ObservedClaim, ProvisionerSecretState, Seen, Waited};
+use super::observed::{ObservedClaim, ProvisionerSecretState, RolePhase, Seen, Waited};
 use super::ownership::is_own_class;
 use super::patch::ClaimWrite;
 use super::persistent_volume::is_of_claim;
@@ -39,6 +39,8 @@ pub const LIST_REST: Duration = Duration::from_millis(200);
 pub const CLASS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a PersistentVolume may be saved and not bound before the marker goes all the same.
 pub const BINDING_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a claim rests at least whose time is about to be over.
+const MIN_REST: Duration = Duration::from_millis(1);
 /// How long a claim rests that only a change can wake.
 const LONG_REST: Duration = Duration::from_mins(10);
 /// How long a call that cannot succeed with its arguments is not made again, unless an input changes; as external-provisioner.
@@ -60,9 +62,13 @@ pub struct ClaimAttempt {
     reread: bool,
     /// The PersistentVolume that is read before the next decision, and the failure to save it.
     first_read: Option<(Box<str>, ApiError)>,
+    /// Of the settings and the connection that it began with.
+    epoch: u64,
     claim_is_live: bool,
     saved_is_live: bool,
     secret: ProvisionerSecretState,
+    /// The Secret that this is about.
+    secret_of: Option<SecretReference>,
     /// The Secret that is missing or cannot be read.
     needed: Option<SecretReference>,
     saved: Option<(Box<str>, Box<str>)>,
@@ -81,9 +87,11 @@ impl ClaimAttempt {
             first: None,
             reread: false,
             first_read: None,
+            epoch: 0,
             claim_is_live: false,
             saved_is_live: false,
             secret: ProvisionerSecretState::NotLoaded,
+            secret_of: None,
             needed: None,
             saved: None,
             steps: 0,
@@ -96,6 +104,11 @@ impl ClaimAttempt {
     /// What the next attempt has to know.
     pub fn into_memory(self) -> ClaimMemory {
         self.memory
+    }
+
+    /// What the next attempt has to know should this one end here.
+    pub fn memory(&self) -> &ClaimMemory {
+        &self.memory
     }
 
     /// What happened since this was asked last.
@@ -192,10 +205,7 @@ impl ClaimAttempt {
         // Where there is no name, nothing is called, and why is decided below.
         let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
         let saved = view.volume(&name);
-        let owner = match &creation {
-            Creation::Created(volume) => view.handle_owner(&volume.handle, &name),
-            _ => Seen::Gone,
-        };
+        let owner = self.handle_owner(view, &creation, is_wanted(&claim, driver, gone, &name));
         let creation = creation.revised(&claim, gone, seen(&saved).here(), seen_text(&owner).here());
         let class = view.class(&claim.class);
         let waited = self.waited(view, &claim, &marker, seen(&class), seen(&saved));
@@ -212,13 +222,30 @@ impl ClaimAttempt {
             saved_is_live: self.saved_is_live,
             handle_owner: seen_text(&owner),
             secret: self.secret,
+            secret_of: self.secret_of.as_ref(),
             creation: &creation,
+            infeasible: self.memory.infeasible.is_some(),
             waited,
             now,
             ..neutral(view, &claim, &self.topology, &creation)
         });
+        if decision.reason == ClaimReason::TwoVolumes {
+            self.tell_two_volumes(&creation, seen(&saved).here());
+        }
         self.memory.creation = Some(creation);
         self.step(view, decision, &name)
+    }
+
+    /// Another PersistentVolume with the handle of a volume that was created. To look for it costs time for every PersistentVolume, and only
+    /// a deletion asks for it: a volume that is about to be saved is not looked for, as long as that succeeds.
+    fn handle_owner(&self, view: &impl ClaimView, creation: &Creation, is_wanted: bool) -> Seen<Arc<str>> {
+        match creation {
+            Creation::Created(volume) if is_wanted && volume.fault.is_none() && self.memory.save_failures == 0 => {
+                Seen::Unknown
+            }
+            Creation::Created(volume) => view.handle_owner(&volume.handle, &volume.plan.name),
+            _ => Seen::Gone,
+        }
     }
 
     /// Which waits are over.
@@ -271,6 +298,11 @@ impl ClaimAttempt {
             ClaimAction::RefuseRelease(write, refusal) => (Pending::RefuseRelease(refusal), ClaimStep::Patch(write)),
             ClaimAction::Create(plan) => return self.create(view, &plan, reason),
             ClaimAction::Save(mut body) => {
+                // Who ends has no other time.
+                let rest = self.memory.save_rest(view.now());
+                if let Some(rest) = rest.filter(|_| view.role() != RolePhase::Stopping) {
+                    return ClaimStep::End(ClaimVerdict::Rest(rest));
+                }
                 if let Some(context) = view.traceparent() {
                     body["metadata"]["annotations"][TRACEPARENT_ANNOTATION] = context.into();
                 }
@@ -339,6 +371,10 @@ impl ClaimAttempt {
                 ClaimVerdict::Rest(LONG_REST)
             }
             ClaimReason::VolumeGoing => ClaimVerdict::Rest(BINDING_PATIENCE),
+            ClaimReason::Infeasible => {
+                let until = self.memory.infeasible.map_or(now, |held| held.until);
+                ClaimVerdict::Rest(elapsed(now, until).max(MIN_REST))
+            }
             _ => ClaimVerdict::Rest(LONG_REST),
         }
     }
@@ -380,7 +416,9 @@ fn neutral<'a>(
         },
         topology,
         secret: ProvisionerSecretState::NotLoaded,
+        secret_of: None,
         creation,
+        infeasible: false,
         driver: view.driver(),
         policy: view.policy(),
         role: view.role(),

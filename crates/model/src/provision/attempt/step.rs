@@ -33,6 +33,8 @@ pub trait ClaimView {
     fn may_start(&self) -> bool;
     /// How long the outcome of a call has to be unknown before a person may let a claim go.
     fn stuck_after(&self) -> Duration;
+    /// Counts changes of the settings and of the connection: after one, what the driver refused may succeed.
+    fn epoch(&self) -> u64;
     /// The longest wait after failures.
     fn longest_backoff(&self) -> Duration;
     /// The claim that the attempt is for.
@@ -132,6 +134,15 @@ pub enum ClaimNote {
     ReleaseRefused(ClaimReleaseRefusal),
     /// A volume of this name may be left in the storage system, because of this.
     PossiblyLeaked(Box<str>, &'static str),
+    /// The driver made two volumes: the PersistentVolume of this name, the handle that it has, and the one that was answered.
+    TwoVolumes {
+        /// Name of the PersistentVolume.
+        volume: Box<str>,
+        /// Its handle.
+        saved: Box<str>,
+        /// The handle that no PersistentVolume names.
+        lost: Box<str>,
+    },
     /// The API server did not do what was asked.
     RequestFailed(ApiError),
     /// A call was not made, or was cut off.

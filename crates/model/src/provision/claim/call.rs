@@ -55,6 +55,9 @@ impl Subject<'_, '_> {
     pub(super) fn secret(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
         let secret = plan.secret.clone()?;
         match self.observed.secret {
+            _ if self.observed.secret_of != Some(&secret) => {
+                Some(decided(ClaimReason::LoadSecret, ClaimAction::LoadCredentials(secret)))
+            }
             ProvisionerSecretState::Loaded => None,
             ProvisionerSecretState::NotLoaded => {
                 Some(decided(ClaimReason::LoadSecret, ClaimAction::LoadCredentials(secret)))
@@ -71,15 +74,23 @@ impl Subject<'_, '_> {
     }
 
     /// The marker that must be on the claim before a call, or the look at the claim in its place.
+    ///
+    /// What it records is what the next process repeats. So before a call that is not one of an open one, it is written anew where it
+    /// records other arguments; while a call is open, what that was made with stays.
     fn mark(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
         let observed = self.observed;
         if observed.gone {
             return None;
         }
         let is_uncertain = observed.creation.is_uncertain();
-        let is_marked = self.marker.is_own();
+        let naming = marker::naming(self.marker, observed.policy);
+        // While a call is open, its outcome is unknown since the first marker for it.
+        let open = self.marker.recorded().filter(|_| is_uncertain);
+        let since = open.map_or(observed.now, |known| known.since.min(observed.now));
+        let marker = Marker::of_call(observed, naming, plan, since);
+        let is_recorded = || is_uncertain || self.marker.recorded().is_some_and(|known| known.is_of_call(&marker));
         let needs_marker = match observed.policy.leak_protection {
-            _ if is_marked => !observed.marker_is_own,
+            _ if self.marker.is_own() => !observed.marker_is_own || !is_recorded(),
             // A claim in deletion takes no finalizer any more.
             _ if !self.wanted => false,
             LeakProtection::Always => true,
@@ -92,15 +103,9 @@ impl Subject<'_, '_> {
         if !needs_marker {
             return None;
         }
-        let prefix = self.marked_prefix();
-        Some(match Marker::text(observed, prefix, plan) {
+        Some(match marker.text() {
             Ok(text) => decided(ClaimReason::Mark, ClaimAction::Mark(patch::mark(observed.claim, &text))),
             Err(refusal) => decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
         })
-    }
-
-    fn marked_prefix(&self) -> &str {
-        let recorded = marker::prefix(self.marker, self.observed.policy);
-        recorded.unwrap_or(&self.observed.policy.volume_name_prefix)
     }
 }

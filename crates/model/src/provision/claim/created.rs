@@ -12,6 +12,14 @@ use crate::provision::response::{NewVolume, UndoState};
 impl Subject<'_, '_> {
     /// Rows 6 to 8: the volume is there, and no PersistentVolume of this claim is known.
     pub(super) fn created(&self, volume: &NewVolume, name_taken: bool) -> ClaimDecision {
+        let decision = self.next_of_created(volume, name_taken);
+        // Where nothing can be done here for a claim that nobody wants, a person may.
+        let is_stuck = !self.wanted && matches!(decision.action, ClaimAction::Wait(Some(_)));
+        let released = if is_stuck { self.released() } else { None };
+        released.unwrap_or(decision)
+    }
+
+    fn next_of_created(&self, volume: &NewVolume, name_taken: bool) -> ClaimDecision {
         let save = |reason| {
             let observed = self.observed;
             let body = persistent_volume(observed.claim, volume, observed.driver, &observed.policy.identity, None);

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,10 @@ struct Cluster {
     policy: ProvisionPolicy,
     now: Timestamp,
     leads: bool,
+    epoch: u64,
+    role: RolePhase,
+    /// Searches for the owner of a handle.
+    looks: Cell<usize>,
 }
 
 impl Cluster {
@@ -42,6 +47,9 @@ impl Cluster {
             },
             now: now(),
             leads: true,
+            epoch: 0,
+            role: RolePhase::Serving,
+            looks: Cell::new(0),
         }
     }
 
@@ -84,7 +92,7 @@ impl ClaimView for Cluster {
         &self.policy
     }
     fn role(&self) -> RolePhase {
-        RolePhase::Serving
+        self.role
     }
     fn now(&self) -> Timestamp {
         self.now
@@ -94,6 +102,9 @@ impl ClaimView for Cluster {
     }
     fn stuck_after(&self) -> Duration {
         Duration::from_mins(10)
+    }
+    fn epoch(&self) -> u64 {
+        self.epoch
     }
     fn longest_backoff(&self) -> Duration {
         Duration::from_mins(1)
@@ -113,6 +124,7 @@ impl ClaimView for Cluster {
         volume.map_or(Seen::Gone, |volume| Seen::Here(Arc::new(volume_of(volume).0)))
     }
     fn handle_owner(&self, _: &str, _: &str) -> Seen<Arc<str>> {
+        self.looks.set(self.looks.get() + 1);
         self.owner.clone().map_or(Seen::Gone, Seen::Here)
     }
     fn traceparent(&self) -> Option<String> {
@@ -238,6 +250,30 @@ fn a_claim_is_marked_called_for_saved_and_unmarked_when_it_is_bound() {
     assert!(!play.cluster.carries_marker());
     assert_eq!((play.saved(), play.attempt(|_, _| None)), (1, ClaimVerdict::Done));
     assert!(play.take_done().is_empty());
+    assert_eq!(play.cluster.looks.get(), 0, "each walks over all PersistentVolumes");
+}
+
+/// An attempt that panics at a step leaves what it knew at that step.
+#[test]
+fn what_is_known_at_a_call_is_known_after_a_fault() {
+    let mut cluster = Cluster::new();
+    let mut attempt = ClaimAttempt::new(ClaimMemory::default());
+    let mut step = attempt.next(&cluster, ClaimEvent::Begin);
+    while let ClaimStep::Patch(write) = &step {
+        let patched = cluster.patch(&write.body);
+        step = attempt.next(&cluster, ClaimEvent::Patched(patched));
+    }
+    assert!(matches!(step, ClaimStep::Create(_)), "{step:?}");
+    let mut play = Play::of(cluster);
+    play.memory = attempt.memory().clone();
+    drop(attempt);
+    play.cluster.claim = None;
+    assert!(play.memory.holds_volume());
+    let mut attempt = ClaimAttempt::new(play.memory.clone());
+    assert!(matches!(
+        attempt.next(&play.cluster, ClaimEvent::Begin),
+        ClaimStep::Create(_)
+    ));
 }
 
 #[test]
@@ -269,6 +305,30 @@ fn an_uncertain_call_is_repeated_and_its_claim_is_held() {
     assert_eq!(play.saved(), 1);
 }
 
+/// With another class the driver would make a second volume, and its refusal would say nothing of the first one.
+#[test]
+fn a_class_that_was_replaced_is_not_used_while_it_is_not_known_what_a_call_did() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
+    play.take_done();
+    play.memory = ClaimMemory::default();
+    play.cluster.policy.identity = "2-3-csi.test".into();
+    let before = play.cluster.class.clone();
+    let class = play.cluster.class.as_mut().unwrap();
+    class["metadata"]["uid"] = json!("another-class");
+    class["parameters"] = json!({"pool": "other"});
+    let marker = play.cluster.claim.clone();
+    assert!(matches!(play.attempt(|_, _| None), ClaimVerdict::Failed { .. }));
+    assert!(play.take_done().is_empty() && play.cluster.claim == marker);
+    assert!(matches!(
+        play.notes.last(),
+        Some(ClaimNote::Waits(ClaimReason::ClassReplaced, _))
+    ));
+    play.cluster.class = before;
+    play.attempt(|_, _| None);
+    assert_eq!(play.take_done(), ["patch", "create", "save"]);
+}
+
 #[test]
 fn a_claim_that_is_deleted_during_the_call_leaves_a_record_while_deletions_are_held() {
     let mut play = Play::of(Cluster::new());
@@ -298,6 +358,7 @@ fn a_volume_whose_handle_is_somebody_elses_is_not_recorded_twice() {
     });
     assert_eq!(play.take_done(), ["patch", "create", "patch"]);
     assert!(play.cluster.claim.is_none() && play.cluster.volume.is_none());
+    assert!(play.cluster.looks.get() > 0);
 }
 
 #[test]
@@ -347,6 +408,13 @@ fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() 
     ] {
         assert_eq!(play.attempt(refused), ClaimVerdict::Rest(Duration::from_millis(pause)));
         assert_eq!(play.take_done(), words);
+        // Whatever happens to the claim, and be it deleted.
+        assert_eq!(
+            play.attempt(|_, _| None),
+            ClaimVerdict::Rest(Duration::from_millis(pause))
+        );
+        assert!(play.take_done().is_empty());
+        play.cluster.wait(Duration::from_millis(pause));
     }
     let forbidden = |step: &ClaimStep, _: &mut Cluster| match step {
         ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(403)))),
@@ -355,6 +423,14 @@ fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() 
     assert_eq!(play.attempt(forbidden), ClaimVerdict::Rest(Duration::from_secs(30)));
     assert!(matches!(play.notes.last(), Some(ClaimNote::SaveFailed(_, true))));
     play.take_done();
+    play.cluster.wait(Duration::from_secs(10));
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Rest(Duration::from_secs(20)));
+    assert!(play.take_done().is_empty());
+    play.cluster.role = RolePhase::Stopping;
+    play.attempt(forbidden);
+    assert_eq!(play.take_done(), ["save"], "who ends has no other time");
+    play.cluster.role = RolePhase::Serving;
+    play.memory.end_holds();
     play.attempt(|_, _| None);
     assert_eq!((play.take_done(), play.saved()), (vec!["save"], 1));
 }
@@ -371,6 +447,45 @@ fn a_name_that_another_has_is_told_and_no_volume_is_deleted() {
     assert!(matches!(verdict, ClaimVerdict::Failed { .. }));
     let is_taken = |note: &ClaimNote| matches!(note, ClaimNote::Waits(ClaimReason::NameTaken, _));
     assert!(play.notes.iter().any(is_taken) && play.saved() == 0 && play.cluster.carries_marker());
+}
+
+#[test]
+fn two_volumes_are_told_once_whatever_became_of_the_claim() {
+    for is_gone in [false, true] {
+        let mut play = Play::of(Cluster::new());
+        play.attempt(|step, cluster| {
+            let ClaimStep::Save(body) = step else { return None };
+            cluster.post(body);
+            cluster.volume.as_mut().unwrap()["spec"]["csi"]["volumeHandle"] = json!("vol-0");
+            if is_gone {
+                cluster.claim = None;
+            }
+            Some(ClaimEvent::Saved(Err(status(409))))
+        });
+        play.attempt(|_, _| None);
+        let two = ClaimNote::TwoVolumes {
+            volume: NAME.into(),
+            saved: "vol-0".into(),
+            lost: "vol-1".into(),
+        };
+        assert_eq!(play.notes.iter().filter(|note| **note == two).count(), 1, "{is_gone}");
+        assert!(!play.cluster.carries_marker());
+    }
+}
+
+#[test]
+fn a_marker_that_the_api_server_does_not_take_is_told() {
+    for refused in [403, 400, 422] {
+        let mut play = Play::of(Cluster::new());
+        let verdict = play
+            .attempt(|step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Err(status(refused)))));
+        assert!(matches!(verdict, ClaimVerdict::Failed { .. }));
+        let told = play.notes.iter().find_map(|note| match note {
+            ClaimNote::RequestFailed(error) => crate::provision::event::request_refused(error),
+            _ => None,
+        });
+        assert!(told.is_some(), "{refused}");
+    }
 }
 
 #[test]
@@ -394,14 +509,69 @@ fn a_call_that_cannot_succeed_is_not_made_again_before_its_time() {
     let mut play = Play::of(Cluster::new());
     let invalid = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(3));
     assert_eq!(play.attempt(invalid), ClaimVerdict::Rest(Duration::from_mins(5)));
-    assert_eq!(play.take_done(), ["patch", "create"]);
+    assert_eq!(play.take_done(), ["patch", "create", "patch"]);
+    assert!(
+        !play.cluster.carries_marker(),
+        "the next process would take it for an open call"
+    );
     play.cluster.wait(Duration::from_mins(1));
     assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Rest(Duration::from_mins(4)));
     assert!(play.take_done().is_empty());
-    // The class is another one: it may succeed now.
-    play.cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("another-class");
+    let changes: [fn(&mut Cluster); 3] = [
+        |cluster| cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("another-class"),
+        |cluster| cluster.epoch += 1,
+        |cluster| cluster.wait(Duration::from_mins(5)),
+    ];
+    for change in changes {
+        // It may succeed now.
+        change(&mut play.cluster);
+        play.attempt(invalid);
+        assert_eq!(play.take_done(), ["patch", "create", "patch"]);
+    }
+    play.cluster.epoch += 1;
     play.attempt(|_, _| None);
-    assert_eq!(play.take_done(), ["create", "save"]);
+    assert_eq!(play.take_done(), ["patch", "create", "save"]);
+}
+
+/// What was begun with the former settings is not held against the new ones.
+#[test]
+fn settings_that_change_during_a_call_end_its_hold() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, cluster| {
+        let is_call = matches!(step, ClaimStep::Create(_));
+        cluster.epoch += u64::from(is_call);
+        is_call.then(|| failed(3))
+    });
+    play.take_done();
+    play.attempt(|_, _| None);
+    assert_eq!(play.take_done(), ["patch", "create", "save"]);
+}
+
+/// Bad class, refused; the driver and its provisioner start anew; the class is deleted, and then the claim.
+#[test]
+fn a_refused_claim_can_be_deleted_after_a_restart_without_its_class() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(3)));
+    play.memory = ClaimMemory::default();
+    play.cluster.class = None;
+    play.cluster
+        .set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Done);
+    assert!(!play.cluster.carries_marker());
+}
+
+#[test]
+fn a_selected_node_that_is_taken_away_leaves_no_marker() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.class.as_mut().unwrap()["volumeBindingMode"] = json!("WaitForFirstConsumer");
+    let node = "/metadata/annotations/volume.kubernetes.io~1selected-node";
+    play.cluster.set(node, json!("n1"));
+    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(11)));
+    assert!(play.cluster.carries_marker());
+    play.cluster.set(node, json!(""));
+    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Done);
+    assert_eq!(play.take_done(), ["patch", "create", "patch"]);
+    assert!(!play.cluster.carries_marker());
 }
 
 #[test]
@@ -420,6 +590,32 @@ fn a_refused_claim_that_is_deleted_goes_at_once() {
         (ClaimVerdict::Done, vec!["patch", "create", "patch"])
     );
     assert!(play.cluster.claim.is_none());
+}
+
+/// What is held rests no longer than the role: what is not uncertain carries no marker then.
+#[test]
+fn a_role_that_ends_leaves_the_markers_of_open_calls_alone() {
+    for (code, is_marked) in [(11, false), (4, true)] {
+        for role in [RolePhase::Stopping, RolePhase::Disabled] {
+            // It ends while the call runs, or while the claim is held.
+            for ends_during_the_call in [true, false] {
+                let mut play = Play::of(Cluster::new());
+                let verdict = play.attempt(|step, cluster| {
+                    let is_call = matches!(step, ClaimStep::Create(_));
+                    if is_call && ends_during_the_call {
+                        cluster.role = role;
+                    }
+                    is_call.then(|| failed(code))
+                });
+                play.cluster.role = role;
+                if !ends_during_the_call {
+                    assert!(matches!(verdict, ClaimVerdict::Failed { .. }) && play.cluster.carries_marker());
+                    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(code)));
+                }
+                assert_eq!(play.cluster.carries_marker(), is_marked, "{code} {role:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use crate::decide::PublishSecrets;
 use crate::objects::{
-    Claim, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire, PersistentVolumeWire, StorageClass, StorageClassWire,
-    TopologyKeys, TopologyKeysWire, Volume, VolumeLifecycle, VolumeLifecycleWire,
+    Claim, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire, PersistentVolumeWire, SecretReference, StorageClass,
+    StorageClassWire, TopologyKeys, TopologyKeysWire, Volume, VolumeLifecycle, VolumeLifecycleWire,
 };
 use crate::provision::topology::{SelectedNode, TopologyFacts, TopologyNode};
 use crate::provision::{
     ClaimDecision, Creation, Deletion, LeakProtection, MarkerState, ObservedClaim, ObservedVolume, OrphanVolumePolicy,
     OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, ProvisionerSecretState,
-    ProvisionerSecrets, RolePhase, Seen, VolumeDecision, Waited,
+    ProvisionerSecrets, RolePhase, SecretFamily, SecretTemplates, Seen, TemplateContext, UncertainCall, VolumeDecision,
+    Waited, class_hash,
 };
 
 pub const DRIVER: &str = "csi.test";
@@ -175,8 +176,11 @@ pub struct ClaimWorld {
     pub marker_is_own: bool,
     pub saved_is_live: bool,
     pub secret: ProvisionerSecretState,
+    /// None is the one that the class names.
+    pub secret_of: Option<SecretReference>,
     /// None is what the marker says.
     pub creation: Option<Creation>,
+    pub infeasible: bool,
     pub driver: ProvisionerFacts,
     pub policy: ProvisionPolicy,
     pub role: RolePhase,
@@ -198,7 +202,9 @@ pub fn world() -> ClaimWorld {
         marker_is_own: true,
         saved_is_live: true,
         secret: ProvisionerSecretState::NotLoaded,
+        secret_of: None,
         creation: None,
+        infeasible: false,
         driver: driver(),
         policy: policy(),
         role: RolePhase::Serving,
@@ -236,8 +242,19 @@ impl ClaimWorld {
         self
     }
 
+    /// Marked for a call with its class as it is now.
     pub fn marked(self) -> Self {
-        self.marked_with(&marker_json())
+        let mut marker = marker_json();
+        if let Some(class) = &self.class {
+            marker["classHash"] = json!(&*class_hash(&class_of(class)));
+        }
+        self.marked_with(&marker)
+    }
+
+    /// With a class of the same name that is made anew with other parameters.
+    pub fn replaced_class(self) -> Self {
+        let replaced = self.class("/metadata/uid", "new");
+        replaced.class("/parameters", json!({"pool": "other"}))
     }
 
     pub fn marked_with(mut self, marker: &Value) -> Self {
@@ -304,6 +321,7 @@ impl ClaimWorld {
             ),
             keys: seen(selected.map(|node| &*node.keys), unknown("node")),
         };
+        let named = class.as_ref().and_then(|class| named_secret(class, &claim));
         let has_marker = MarkerState::of(&claim, DRIVER).is_own();
         let creation = self.creation.clone().unwrap_or_else(|| Creation::of_marker(has_marker));
         look(&ObservedClaim {
@@ -318,7 +336,9 @@ impl ClaimWorld {
             node,
             topology: &facts,
             secret: self.secret,
+            secret_of: self.secret_of.as_ref().or(named.as_ref()),
             creation: &creation,
+            infeasible: self.infeasible,
             driver: &self.driver,
             policy: &self.policy,
             role: self.role,
@@ -330,6 +350,18 @@ impl ClaimWorld {
     pub fn decide(&self) -> ClaimDecision {
         self.observe(crate::provision::claim)
     }
+}
+
+/// The Secret of the calls for a claim.
+fn named_secret(class: &StorageClass, claim: &Claim) -> Option<SecretReference> {
+    let context = TemplateContext {
+        volume: NAME,
+        namespace: &claim.namespace,
+        name: &claim.name,
+        claim: Some(claim),
+    };
+    let templates = SecretTemplates::of(class).ok()?;
+    templates.resolve(SecretFamily::Provisioner, &context).ok()?
 }
 
 pub fn seen<T>(object: Option<T>, is_unknown: bool) -> Seen<T> {
@@ -429,7 +461,10 @@ impl VolumeWorld {
 
 /// What a world's first call would be made with.
 pub fn plan_of(world: &ClaimWorld) -> Arc<crate::provision::CreatePlan> {
-    let mut marked = world.clone().marked().creation(Creation::Never);
+    let mut marked = world
+        .clone()
+        .marked()
+        .creation(Creation::Uncertain(UncertainCall::default()));
     marked.secret = ProvisionerSecretState::Loaded;
     match marked.decide().action {
         crate::provision::ClaimAction::Create(plan) => plan,

@@ -100,6 +100,11 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
             "MarkerOfAnotherDriver: tell marker_of_another_driver",
         ),
         Row(
+            "1 ours, with a marker of another driver, bound",
+            world().marked_with(&foreign).bound(NAME),
+            "NotNeeded: ignore",
+        ),
+        Row(
             "1 another driver's by now, with our marker",
             other().marked(),
             "FindOut: create",
@@ -149,11 +154,24 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
         ),
         Row("3 saved just now", world().marked().saved(), "WaitForBinding: wait"),
         Row(
+            "3 saved just now, and the role ends",
+            world().marked().saved().with(|world| world.role = RolePhase::Stopping),
+            "Saved: unmark",
+        ),
+        Row(
             "4 its PersistentVolume goes",
             world()
                 .marked()
                 .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z"),
             "VolumeGoing: wait",
+        ),
+        Row(
+            "4 its PersistentVolume goes, and deletions are held",
+            world()
+                .marked()
+                .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z")
+                .with(|world| world.policy.hold_deletions = true),
+            "VolumeGoing: tell pv_deleting",
         ),
         Row(
             "4 its PersistentVolume goes, in deletion as well",
@@ -206,6 +224,12 @@ fn rows_6_to_8_the_volume_is_there() {
     let faulty = |new: &mut NewVolume| new.fault = Some(VolumeFault::Undersized { asked: 2, answered: 1 });
     let failed = |new: &mut NewVolume| new.undo = UndoState::Failed;
     let unwanted = || created(&world(), unnoticed).deleting();
+    let held = |world: &mut ClaimWorld| world.policy.hold_deletions = true;
+    let stuck = |world: ClaimWorld| world.with(|world| world.waited.stuck = true);
+    let ask = |world: ClaimWorld| {
+        let request = json!({"uid": UID, "deleted": super::builders::DELETED_AT, "at": super::builders::NOW});
+        world.annotate("attacher.csi.dev/release", &request.to_string())
+    };
     play(vec![
         Row("6 wanted", created(&world(), unnoticed), "SaveVolume: save"),
         Row(
@@ -277,6 +301,28 @@ fn rows_6_to_8_the_volume_is_there() {
                 .deleting()
                 .saved_with("/spec/claimRef/uid", "other"),
             "UndoVolume: delete vol-1",
+        ),
+        Row(
+            "8 held, the name taken",
+            stuck(unwanted().saved_with("/spec/claimRef/uid", "other").with(held)),
+            "Held: tell deletion_held",
+        ),
+        Row(
+            "8 held, the name taken, let go",
+            stuck(ask(unwanted().saved_with("/spec/claimRef/uid", "other").with(held))),
+            "LetGo: let go",
+        ),
+        Row(
+            "7 unwanted, Retain, the name taken, let go",
+            stuck(ask(created(&retain, unnoticed)
+                .deleting()
+                .saved_with("/spec/claimRef/uid", "other"))),
+            "LetGo: let go",
+        ),
+        Row(
+            "8 held, and saved all the same",
+            stuck(ask(unwanted().with(held))),
+            "UndoVolume: save",
         ),
         Row(
             "8 its claim removed by force",
@@ -363,6 +409,13 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
             "FindOut: create",
         ),
         Row(
+            "10a asked, removed by force: nothing is left to let go",
+            asked("2026-01-02T03:04:00Z")
+                .with(stuck)
+                .with(|world| world.gone = true),
+            "FindOut: create",
+        ),
+        Row(
             "10 uncertain, bound elsewhere",
             world().marked().bound("static"),
             "FindOut: create",
@@ -379,12 +432,22 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
         ),
         Row(
             "10 the class is another one",
+            world().marked().deleting().replaced_class(),
+            "ClassReplaced: tell class_replaced",
+        ),
+        Row(
+            "10 the class is another provisioner's by now",
+            world().marked().deleting().class("/provisioner", "other.test"),
+            "ClassReplaced: tell class_replaced",
+        ),
+        Row(
+            "10 the class is gone for 10 s",
             world()
                 .marked()
                 .deleting()
-                .class("/metadata/uid", "new")
+                .without_class()
                 .with(|world| world.waited.for_class = true),
-            "ClassReplaced: tell class_replaced",
+            "ClassMissing: tell class_missing",
         ),
         Row(
             "10 the process ends",
@@ -438,6 +501,14 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
         world().class("/parameters", json!({"csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns"}))
     };
     let state = |state| move |world: &mut ClaimWorld| world.secret = state;
+    let refused = || world().marked().creation(Creation::Refused);
+    let infeasible = |world: &mut ClaimWorld| world.infeasible = true;
+    let another = |world: &mut ClaimWorld| {
+        world.secret_of = Some(crate::objects::SecretReference {
+            namespace: "ns".into(),
+            name: "another".into(),
+        });
+    };
     play(vec![
         Row("12 no class", world().without_class(), "ClassMissing: wait"),
         Row(
@@ -469,6 +540,21 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
             "12 no node selected",
             world().class("/volumeBindingMode", "WaitForFirstConsumer"),
             "WaitForConsumer: wait",
+        ),
+        Row(
+            "12 no node selected any more, refused",
+            refused().class("/volumeBindingMode", "WaitForFirstConsumer"),
+            "WaitForConsumer: unmark",
+        ),
+        Row(
+            "12 no class, refused",
+            refused().without_class(),
+            "ClassMissing: unmark",
+        ),
+        Row(
+            "12 not known, refused",
+            refused().with(|world| world.unknown = "class"),
+            "Syncing: wait",
         ),
         Row(
             "12 no node selected any more, uncertain",
@@ -541,11 +627,50 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
             world().marked().set("/spec/selector", json!({})),
             "Invalid: refuse invalid_claim",
         ),
+        Row(
+            "14 selector, refused",
+            refused().set("/spec/selector", json!({})),
+            "Invalid: unmark",
+        ),
+        Row("14 cannot succeed", world().with(infeasible), "Infeasible: wait"),
+        Row(
+            "14 cannot succeed, marked",
+            refused().with(infeasible),
+            "Infeasible: unmark",
+        ),
+        Row(
+            "14 cannot succeed, in deletion",
+            refused().deleting().with(infeasible),
+            "Cancelled: unmark",
+        ),
+        Row(
+            "14 cannot succeed, and uncertain since",
+            world().marked().with(infeasible),
+            "Create: create",
+        ),
+        Row(
+            "15 Secret missing, refused",
+            secret()
+                .marked()
+                .creation(Creation::Refused)
+                .with(state(ProvisionerSecretState::Missing)),
+            "SecretMissing: unmark",
+        ),
         Row("15 Secret, not read", secret(), "LoadSecret: secret ns/s"),
         Row(
             "15 Secret missing",
             secret().with(state(ProvisionerSecretState::Missing)),
             "SecretMissing: tell secret_missing",
+        ),
+        Row(
+            "15 another Secret was read",
+            secret().with(state(ProvisionerSecretState::Loaded)).with(another),
+            "LoadSecret: secret ns/s",
+        ),
+        Row(
+            "15 another Secret was missing",
+            secret().with(state(ProvisionerSecretState::Missing)).with(another),
+            "LoadSecret: secret ns/s",
         ),
         Row(
             "15 Secret not readable",
@@ -672,6 +797,24 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
             world().with(protection(LeakProtection::Never)),
             "Create: create",
         ),
+        Row(
+            "18 refused, the class made anew with other parameters",
+            world().marked().creation(Creation::Refused).replaced_class(),
+            "Mark: mark",
+        ),
+        Row(
+            "18 refused, another node selected since",
+            world().delayed().marked().creation(Creation::Refused),
+            "Mark: mark",
+        ),
+        Row(
+            "18 refused, marked by another prefix: the name stays",
+            world()
+                .marked()
+                .creation(Creation::Refused)
+                .with(|world| world.policy.volume_name_prefix = "other".into()),
+            "Create: create",
+        ),
         Row("20 first call", marked(), "Create: create"),
         Row(
             "20 after a refusal",
@@ -681,7 +824,20 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
         Row("20 after a restart", world().marked(), "Create: create"),
         Row(
             "20 after a restart, the class another one",
-            world().marked().class("/metadata/uid", "new"),
+            world().marked().replaced_class(),
+            "ClassReplaced: tell class_replaced",
+        ),
+        Row(
+            "20 after a restart by another process, the class another one",
+            world()
+                .marked()
+                .replaced_class()
+                .with(|world| world.marker_is_own = false),
+            "ClassReplaced: tell class_replaced",
+        ),
+        Row(
+            "20 after a restart, without the plan and the annotation",
+            world().marked().annotate(super::builders::MARKER, ""),
             "Create: create",
         ),
         Row(
@@ -721,15 +877,13 @@ fn an_uncertain_call_is_repeated_with_its_own_arguments() {
 
 /// The class that was created again under its name is known by what the driver is told of it.
 #[test]
-fn a_class_that_is_the_same_again_is_used_for_a_claim_that_nobody_wants() {
-    let mut marker = marker_json();
-    marker["classHash"] = json!(&*crate::provision::class_hash(&super::builders::class_of(
-        &super::builders::class_json()
-    )));
-    let again = world().marked_with(&marker).deleting().class("/metadata/uid", "new");
-    assert_eq!(word(&again.decide().action), "create");
-    let other = again.class("/parameters", json!({"pool": "other"}));
-    assert_eq!(word(&other.decide().action), "wait");
+fn a_class_that_is_the_same_again_is_used_while_it_is_not_known_what_a_call_did() {
+    let wanted = world().marked().class("/metadata/uid", "new");
+    for again in [wanted.clone(), wanted.deleting()] {
+        assert_eq!(word(&again.decide().action), "create");
+        let other = again.class("/parameters", json!({"pool": "other"}));
+        assert_eq!(word(&other.decide().action), "tell class_replaced");
+    }
 }
 
 /// What was somebody's is not deleted after its PersistentVolume is gone: that may have been retained.

@@ -78,7 +78,7 @@ fn each_code_of_a_first_call() {
 
 #[test]
 fn the_class_of_each_code() {
-    use CreateErrorClass::{Doubtful, Exhausted, Final, Infeasible, NameInUse, Uncertain};
+    use CreateErrorClass::{Doubtful, Exhausted, Final, Infeasible, NameInUse, NotAdmitted, Uncertain};
     let classes = [
         (None, Uncertain),
         (Some(-1), Uncertain),
@@ -89,16 +89,16 @@ fn the_class_of_each_code() {
         (Some(4), Uncertain),
         (Some(5), Final),
         (Some(6), NameInUse),
-        (Some(7), Final),
+        (Some(7), NotAdmitted),
         (Some(8), Exhausted),
         (Some(9), Final),
         (Some(10), Uncertain),
         (Some(11), Final),
-        (Some(12), Final),
+        (Some(12), NotAdmitted),
         (Some(13), Doubtful),
         (Some(14), Uncertain),
         (Some(15), Final),
-        (Some(16), Final),
+        (Some(16), NotAdmitted),
         (Some(17), Uncertain),
     ];
     for (code, class) in classes {
@@ -119,7 +119,8 @@ fn an_invalid_argument_is_held() {
     }
 }
 
-/// After a call whose outcome is not known, INTERNAL and UNKNOWN count only at the second time in a row, and ALREADY_EXISTS never.
+/// After a call whose outcome is not known, INTERNAL and UNKNOWN count only at the second time in a row; ALREADY_EXISTS, UNAUTHENTICATED,
+/// PERMISSION_DENIED and UNIMPLEMENTED never.
 #[test]
 fn what_an_answer_says_of_an_earlier_call() {
     let first = uncertain(&world());
@@ -136,7 +137,15 @@ fn what_an_answer_says_of_an_earlier_call() {
     let named = settle(&world(), &first, Some(6));
     assert!(named.creation.is_uncertain() && named.outcome == CreateOutcome::NameInUse);
     assert_eq!(settle(&world(), &Creation::Never, Some(6)).creation, Creation::Refused);
-    for code in [3, 5, 8, 9, 16] {
+    for code in [7, 12, 16] {
+        let shut_out = settle(&world(), &first, Some(code));
+        assert!(shut_out.creation.is_uncertain() && shut_out.outcome == CreateOutcome::Uncertain);
+        assert_eq!(
+            settle(&world(), &Creation::Never, Some(code)).creation,
+            Creation::Refused
+        );
+    }
+    for code in [3, 5, 8, 9] {
         assert_eq!(
             settle(&world(), &first, Some(code)).creation,
             Creation::Refused,

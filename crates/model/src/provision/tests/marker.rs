@@ -33,6 +33,68 @@ fn what_is_recorded() {
         (&json!({"zone": "a"}), &json!({"zone": "a"}))
     );
     assert_eq!(delayed["requisite"].as_str().map(str::len), Some(32));
+    let short = written(&world().with(|world| world.policy.volume_name_uuid_length = Some(16)));
+    assert_eq!(short["uuidLength"], 16);
+}
+
+/// A refused call is followed by one with other arguments: these are what the next process has to repeat.
+#[test]
+fn what_is_recorded_is_what_the_next_call_is_made_with() {
+    let refused = |world: ClaimWorld| world.creation(crate::provision::Creation::Refused);
+    let again = refused(world().marked()).replaced_class();
+    let class = crate::provision::class_hash(&super::builders::class_of(again.class.as_ref().unwrap()));
+    assert_eq!(written(&again)["classHash"], json!(&*class));
+    let moved = world().delayed().marked_with(&written(&world().delayed()));
+    let moved = refused(moved).annotate("volume.kubernetes.io/selected-node", "n2");
+    let marker = written(&moved);
+    assert_eq!(
+        (&marker["node"], &marker["segment"], &marker["first"]),
+        (&json!("n2"), &json!({"zone": "b"}), &json!({"zone": "b"}))
+    );
+    // What was written is enough.
+    let done = moved.marked_with(&marker);
+    assert!(
+        matches!(done.decide().action, ClaimAction::Create(_)),
+        "{:?}",
+        done.decide()
+    );
+}
+
+/// A person may let a claim go some time after the outcome of its call became unknown, however many processes tried since.
+#[test]
+fn since_when_it_is_not_known() {
+    let of_another = |world: ClaimWorld| written(&world.with(|world| world.marker_is_own = false))["since"].clone();
+    assert_eq!(of_another(world().marked()), "2026-01-01T00:00:00Z");
+    let mut late = marker_json();
+    late["since"] = json!("2036-01-01T00:00:00Z");
+    assert_eq!(of_another(world().marked_with(&late)), super::builders::NOW);
+    let refused = world().marked().creation(crate::provision::Creation::Refused);
+    assert_eq!(of_another(refused), super::builders::NOW, "of the next call");
+}
+
+/// A section that was removed and added again with other settings of names does not make a second volume.
+#[test]
+fn the_name_is_made_as_it_was_begun() {
+    let name = |world: ClaimWorld| match world.decide().action {
+        ClaimAction::Create(plan) => plan.name,
+        other => panic!("{other:?}"),
+    };
+    let settings = |prefix: &'static str, length: Option<usize>| {
+        move |world: &mut ClaimWorld| {
+            world.policy.volume_name_prefix = prefix.into();
+            world.policy.volume_name_uuid_length = length;
+        }
+    };
+    for (prefix, length, wanted) in [
+        ("pvc", None, NAME),
+        ("pvc", Some(16), "pvc-aaaaaaaa11112222"),
+        ("old", Some(32), "old-aaaaaaaa111122223333bbbbbbbbbbbb"),
+    ] {
+        let begun = world().marked_with(&written(&world().with(settings(prefix, length))));
+        for (prefix, length) in [("pvc", None), ("pvc", Some(16)), ("new", Some(20))] {
+            assert_eq!(&*name(begun.clone().with(settings(prefix, length))), wanted);
+        }
+    }
 }
 
 /// After a restart the call is the same one, whatever node, labels and settings say.
@@ -113,8 +175,15 @@ fn what_is_forged_is_ignored() {
     }
     // Another prefix is one of an AttacherConfig from before: still made from the claim's own UID.
     assert_eq!(name(&forged("/prefix", json!("old"))).0, format!("old-{UID}"));
-    let short = forged("/prefix", json!("old")).with(|world| world.policy.volume_name_uuid_length = Some(8));
-    assert_eq!(name(&short).0, "pvc-aaaaaaaa");
+    let shortened = |length: Value| {
+        let mut marker = marker_json();
+        (marker["prefix"], marker["uuidLength"]) = (json!("old"), length);
+        world().delayed().marked_with(&marker)
+    };
+    assert_eq!(name(&shortened(json!(16))).0, "old-aaaaaaaa11112222");
+    for length in [json!(0), json!(8), json!(33), json!(-1), json!("16")] {
+        assert_eq!(name(&shortened(length)).0, NAME, "too short to be told from others");
+    }
     for first in [json!({"rack": "x"}), json!({})] {
         assert_eq!(
             name(&forged("/first", first)).1,

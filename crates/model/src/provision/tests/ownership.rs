@@ -201,7 +201,9 @@ fn what_needs_no_work() {
     assert!(!claim(world().bound("x")) && !claim(world().deleting()));
     let other = || world().annotate("volume.kubernetes.io/storage-provisioner", "other");
     assert!(!claim(other()) && !claim(other().marked_with(&json!("{"))) && claim(other().marked()));
-    assert!(!claim(world().marked_with(&json!({"driver": "other"}))));
+    let of_another = || world().marked_with(&json!({"driver": "other"}));
+    assert!(claim(of_another()) && claim(of_another().deleting()), "it is told why");
+    assert!(!claim(of_another().bound("x")));
 
     let volume = |world: VolumeWorld| {
         let (volume, lifecycle) = volume_of(&world.volume);

@@ -6,16 +6,22 @@ use super::builders::{
     ClaimWorld, DRIVER, FINALIZER, IDENTITY, NAME, UID, claim_of, driver, plan_of, volume_of, world,
 };
 use crate::provision::topology::Segment;
-use crate::provision::{AnsweredVolume, NewVolume, SavedComparison, compare_saved, persistent_volume};
+use crate::provision::{
+    AnsweredVolume, NewVolume, ProvisionerFacts, SavedComparison, compare_saved, persistent_volume,
+};
 
 fn saved(world: &ClaimWorld, change: impl FnOnce(&mut AnsweredVolume)) -> Value {
+    saved_by(&driver(), world, change)
+}
+
+fn saved_by(driver: &ProvisionerFacts, world: &ClaimWorld, change: impl FnOnce(&mut AnsweredVolume)) -> Value {
     let mut answer = AnsweredVolume {
         handle: "vol-1".into(),
         ..AnsweredVolume::default()
     };
     change(&mut answer);
     let volume = NewVolume::of_answer(&plan_of(world), Some(answer)).unwrap();
-    persistent_volume(&claim_of(&world.claim), &volume, &driver(), IDENTITY, Some("00-trace"))
+    persistent_volume(&claim_of(&world.claim), &volume, driver, IDENTITY, Some("00-trace"))
 }
 
 #[test]
@@ -76,7 +82,9 @@ fn all_that_may_be_said() {
         .set("/spec/volumeMode", "Filesystem")
         .set("/spec/accessModes", json!(["ReadOnlyMany"]))
         .with(|world| world.policy.read_only_many = true);
-    let volume = saved(&world, |answer| {
+    let mut driver = driver();
+    driver.capabilities.accessibility_constraints = true;
+    let volume = saved_by(&driver, &world, |answer| {
         answer.capacity_bytes = 3 << 30;
         answer.topology = vec![Segment::from([("zone", "a")])];
         answer.context = std::collections::BTreeMap::from([
@@ -135,7 +143,7 @@ fn all_that_may_be_said() {
     // What was written is read back, and needs nothing.
     let (record, lifecycle) = volume_of(&volume);
     assert_eq!(record.spec.csi().map(|csi| &*csi.handle), Some("vol-1"));
-    assert!(!crate::provision::needs_volume_work(&record, &lifecycle, &driver()));
+    assert!(!crate::provision::needs_volume_work(&record, &lifecycle, &driver));
 }
 
 #[test]
@@ -148,6 +156,11 @@ fn what_is_left_out() {
     assert_eq!(volume["spec"]["volumeMode"], "Block");
     assert!(volume["spec"]["csi"].get("fsType").is_none());
     assert!(volume["spec"].get("persistentVolumeReclaimPolicy").is_none());
+    // As the sidecar: a driver that does not announce topology has none.
+    let silent = saved(&world(), |answer| {
+        answer.topology = vec![Segment::from([("zone", "a")])]
+    });
+    assert!(silent["spec"].get("nodeAffinity").is_none());
     let two = world()
         .set("/spec/accessModes", json!(["ReadOnlyMany", "ReadWriteOnce"]))
         .with(|world| world.policy.read_only_many = true);

@@ -230,7 +230,8 @@ fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
             prop_assert!(!creation.is_uncertain() && !matches!(creation, Creation::Created(_)));
         }
         ClaimAction::LetGo(..) => {
-            prop_assert!(creation.is_uncertain() && claim.deleting.is_some() && world.waited.stuck);
+            prop_assert!(creation.is_uncertain() || matches!(creation, Creation::Created(_)));
+            prop_assert!(claim.deleting.is_some() && world.waited.stuck && !world.gone);
         }
         _ => {}
     }

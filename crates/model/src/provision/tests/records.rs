@@ -5,6 +5,7 @@ use std::mem::size_of_val;
 
 use super::builders::{ClaimWorld, VolumeWorld, claim_of, node, volume_of, volume_world, world};
 use crate::objects::{Claim, ClaimAccessMode, ClaimPhase, DeletionSecret, VolumePhase};
+use crate::provision::attempt::RetryRequests;
 use crate::provision::{claim_fingerprint, volume_fingerprint};
 
 #[test]
@@ -79,15 +80,44 @@ fn a_volume_keeps_what_is_read() {
     );
 }
 
+/// Users of a namespace can write the annotation as often as they like.
+#[test]
+fn a_retry_is_asked_for_now_and_then() {
+    let claim = |value: &str| claim_of(&world().annotate("attacher.csi.dev/retry-now", value).claim);
+    let at = |seconds: i64| {
+        super::builders::now()
+            .saturating_add(jiff::SignedDuration::from_secs(seconds))
+            .unwrap()
+    };
+    let mut requests = RetryRequests::default();
+    let mut asks = |value: &str, seconds| requests.is_asked(&claim(value), at(seconds));
+    assert!(!asks("1", 0), "that of before this process");
+    assert!(asks("2", 1) && !asks("2", 2));
+    assert!(!asks("3", 3) && !asks("4", 10), "too often");
+    assert!(asks("4", 11) && !asks("4", 30));
+    assert!(asks("5", 31) && !asks("6", 32));
+    assert!(asks("7", -100), "the clock was set back");
+    let mut requests = RetryRequests::default();
+    let without = claim_of(&world().claim);
+    assert!(!requests.is_asked(&without, at(0)) && requests.is_asked(&claim("1"), at(1)));
+    assert!(!requests.is_asked(&without, at(60)) && requests.is_asked(&claim("1"), at(61)));
+}
+
 /// A hold ends early only when something changed that may help.
 #[test]
 fn echoes_of_our_own_writes_do_not_end_a_hold() {
     let of = |world: &ClaimWorld| world.observe(claim_fingerprint);
-    let before = world().delayed();
+    let templates = json!({
+        "csi.storage.k8s.io/node-stage-secret-name": "s-${pvc.name}-${pvc.annotations['used/in-template']}",
+        "csi.storage.k8s.io/node-stage-secret-namespace": "ns",
+    });
+    let before = world().delayed().class("/parameters", templates);
     for echo in [
         before.clone().marked(),
         before.clone().set("/metadata/resourceVersion", "99"),
         before.clone().annotate("attacher.csi.dev/release-refused", "x"),
+        before.clone().annotate("attacher.csi.dev/retry-now", "1"),
+        before.clone().annotate("of/somebody", "1"),
         before
             .clone()
             .with(|world| world.nodes[1].labels = node("x", &[("zone", "c")]).labels),
@@ -98,7 +128,6 @@ fn echoes_of_our_own_writes_do_not_end_a_hold() {
         before.clone().deleting(),
         before.clone().bound("x"),
         before.clone().annotate("volume.kubernetes.io/selected-node", "n2"),
-        before.clone().annotate("attacher.csi.dev/retry-now", "1"),
         before.clone().annotate("used/in-template", "1"),
         before.clone().class("/metadata/uid", "new"),
         before.clone().class("/mountOptions", json!(["ro"])),

@@ -42,6 +42,34 @@ fn the_notes_that_users_of_the_sidecar_search_for() {
     assert!(event::possibly_leaked("pvc-1", "it was released").contains("pvc-1"));
 }
 
+/// A person has to know which two they are, however long their handles are.
+#[test]
+fn two_volumes_are_told_with_both_handles() {
+    let note = event::two_volumes("pvc-1", "vol-1", "vol-2");
+    assert!(
+        ["pvc-1", "vol-1", "vol-2"].iter().all(|word| note.contains(word)),
+        "{note}"
+    );
+    let long = event::two_volumes("pvc-1", &"a".repeat(5000), &"b".repeat(5000));
+    assert!(long.len() <= MAX_NOTE && long.contains("aaa") && long.contains("bbb") && long.ends_with("there"));
+}
+
+/// A claim that stays as it is because of a missing permission or a webhook says so.
+#[test]
+fn what_the_api_server_refuses_is_told() {
+    use crate::answer::{ApiError, ApiErrorKind};
+    let told = |status: u16| {
+        let kind = ApiErrorKind::of_status(status);
+        event::request_refused(&ApiError::without_answer(kind, "words of the API server"))
+    };
+    for status in [400, 403, 409, 422] {
+        let text = told(status).expect("told");
+        assert!(text.contains("words of the API server"), "{text}");
+        assert_eq!(text.contains("patch"), status == 403, "{text}");
+    }
+    assert_eq!((told(500), told(503), told(429)), (None, None, None));
+}
+
 #[test]
 fn notes_keep_within_the_limit_and_say_when_the_next_try_is() {
     let note = event::failed(&"é\n".repeat(5000), true, 7, Duration::from_secs(1));
