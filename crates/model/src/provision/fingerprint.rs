@@ -4,8 +4,9 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::observed::{ObservedClaim, ObservedVolume, Seen};
+use super::observed::{ObservedClaim, ObservedVolume};
 use super::request::class_hash;
+use super::seen::Seen;
 use crate::objects::StorageClass;
 
 /// Fingerprint of everything that decides about a claim.

@@ -12,7 +12,7 @@ use crate::provision::action::ClaimReason;
 use crate::provision::creation::Creation;
 use crate::provision::observed::ProvisionerSecretState;
 use crate::provision::persistent_volume::{SavedComparison, compare_saved};
-use crate::provision::request::CreatePlan;
+use crate::provision::plan::CreatePlan;
 use crate::provision::response::AnsweredVolume;
 use crate::provision::settle::{CreateOutcome, SettledCreate, created, undone};
 
