@@ -3,7 +3,6 @@
 //!
 //! Claims and classes are watched while there is such a task, and not before.
 
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 
-use csi_attacher_provision::{self as provision, ClaimKey, ProvisionRole};
+use csi_attacher_provision::{self as provision, ProvisionRole, QueueSlot, clear_queue};
 use kube::Client;
 
 use super::attach_volumes::AttachVolumes;
@@ -26,7 +25,6 @@ use crate::driver::SharedContext;
 use crate::health::Health;
 use crate::lease::LeaderElectionConfig;
 use crate::objects::{PersistentVolumeClaimWire, StorageClassWire};
-use crate::queue::Queue;
 use crate::reflect::reflect;
 use crate::runtime::reservation::Reservations;
 use crate::runtime::{DriverState, DriverStateSender, DriverTask};
@@ -49,7 +47,7 @@ struct RunningProvisioner {
     config: Arc<DriverConfig>,
     settings: watch::Sender<Arc<DriverConfig>>,
     status: watch::Receiver<DriverState>,
-    queue: Arc<Mutex<Option<Queue<ClaimKey>>>>,
+    queue: QueueSlot,
     stop: CancellationToken,
     removed: Arc<AtomicBool>,
     /// When it is started again after a fault.
@@ -155,7 +153,7 @@ impl Provisioners {
         let (status, mut status_seen) = watch::channel(DriverState::default());
         // The status is written anew, as the task is another one.
         status_seen.mark_changed();
-        let queue = Arc::new(Mutex::new(None));
+        let queue = QueueSlot::default();
         let (stop, removed) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let task = DriverTask {
             role: ProvisionRole {
@@ -214,7 +212,7 @@ impl Provisioners {
             error!(config = name, %fault, "the task that provisions failed");
         }
         if let Some(running) = self.running.get_mut(&name) {
-            *running.queue.lock() = None;
+            clear_queue(&running.queue, &self.context.metrics);
             if running.is_ending {
                 self.running.remove(&name);
             } else {
@@ -260,24 +258,15 @@ impl Provisioners {
     /// Sets the gauges from the queues.
     pub fn update_gauges(&self) {
         for running in self.running.values() {
-            // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
-            let queue = running.queue.lock();
-            let Some(queue) = &*queue else { continue };
-            let Some(driver) = running
-                .status
-                .borrow()
-                .plugin
-                .as_ref()
-                .map(|plugin| plugin.name.clone())
-            else {
-                continue;
-            };
+            // Locked to the end: see `clear_queue`.
+            let slot = running.queue.lock();
+            let Some((driver, queue)) = &*slot else { continue };
             let metrics = &self.context.metrics;
             let stats = queue.stats();
             let Some(lane) = stats.lanes.first() else { continue };
-            metrics.claims(&driver, "waiting", lane.ready);
-            metrics.claims(&driver, "provisioning", lane.running);
-            metrics.claims(&driver, "failing", lane.failing);
+            metrics.claims(driver, "waiting", lane.ready);
+            metrics.claims(driver, "provisioning", lane.running);
+            metrics.claims(driver, "failing", lane.failing);
         }
     }
 }

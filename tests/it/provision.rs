@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use csi_attacher_model::api::AttacherConfig;
+use csi_attacher_model::api::{AttacherConfig, AttacherConfigStatus};
 
 use crate::events::event;
 use crate::rig::{Driver, LIMIT, World, operator_options, within};
@@ -122,6 +122,12 @@ async fn provisioning<'w>(world: &'w World, short: &str, backoff: &Value) -> Res
     driver.configure(&settings(&driver, backoff)).await?;
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     Ok(driver)
+}
+
+async fn events(world: &World) -> Result<Vec<Event>> {
+    let events = Api::<Event>::namespaced(world.client.clone(), NAMESPACE);
+    let events = events.list(&ListParams::default()).await;
+    Ok(events.map_err(|error| Error::Other(error.to_string()))?.items)
 }
 
 fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
@@ -403,14 +409,10 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
 
     // It is retried, and the Event is written no more often than twice a minute all the same.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let events = Api::<Event>::namespaced(world.client.clone(), NAMESPACE).list(&ListParams::default());
-    let events = events.await.map_err(|error| Error::Other(error.to_string()))?;
+    let events = events(&world).await?;
     let is_about = |event: &&Event| event.involved_object.name.as_deref() == Some("copy");
-    let own = events
-        .items
-        .iter()
-        .filter(is_about)
-        .filter(|event| event.reason.as_deref() == Some("ProvisioningFailed"));
+    let told = events.iter().filter(is_about);
+    let own = told.filter(|event| event.reason.as_deref() == Some("ProvisioningFailed"));
     assert_eq!(own.count(), 1);
     assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
     let current = driver.claims().get("copy").await;
@@ -540,14 +542,13 @@ async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
         "***stripped***",
     )
     .await?;
-    let events = Api::<Event>::namespaced(world.client.clone(), NAMESPACE).list(&ListParams::default());
-    let events = events.await.map_err(|error| Error::Other(error.to_string()))?;
+    let events = events(&world).await?;
     let configs = Api::<AttacherConfig>::all(world.client.clone());
     let config = configs.get(&driver.short).await;
     let config = config.map_err(|error| Error::Other(error.to_string()))?;
     let json = |value: serde_json::Result<String>| value.map_err(|error| Error::Other(error.to_string()));
     for (what, text) in [
-        ("Events", json(serde_json::to_string(&events.items))?),
+        ("Events", json(serde_json::to_string(&events))?),
         ("claim", json(serde_json::to_string(&bound))?),
         ("PersistentVolume", json(serde_json::to_string(&volume))?),
         ("AttacherConfig", json(serde_json::to_string(&config))?),
@@ -556,5 +557,67 @@ async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
     ] {
         assert!(!text.contains(VALUE), "the value is in {what}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_role_is_switched_off_and_on() -> Result<()> {
+    let world = World::own_managed().await?;
+    grant(&world).await?;
+    let operator = world.operator(operator_options()).await?;
+    let driver = provisioning(&world, "p-off", &soon()).await?;
+    driver.class("Delete").await?;
+    driver
+        .mock
+        .script(Rule::on(Method::CreateVolume).fail(Code::FailedPrecondition, "not today"));
+    let claim = driver.ask_for("data").await?;
+    event(
+        &world,
+        "PersistentVolumeClaim",
+        "data",
+        "ProvisioningFailed",
+        "not today",
+    )
+    .await?;
+    wait_for(driver.claims(), "data", "marked", LIMIT, carries_marker).await?;
+    let counted = format!("csi_attacher_persistentvolumeclaims{{driver_name=\"{}\"", driver.name);
+    let shows = |status: u16, text: &str| status == 200 && text.contains(&counted);
+    operator.wait_for_answer("/metrics", shows).await?;
+
+    // Disabled: nobody knows of a volume, so that the marker goes, and nothing is called any more.
+    let mut disabled = settings(&driver, &soon());
+    disabled["provisioning"]["mode"] = json!("Disabled");
+    driver.configure(&disabled).await?;
+    driver.without_marker("data").await?;
+    driver.mock.clear_rules();
+    let calls = driver.mock.calls_of(Method::CreateVolume).len();
+
+    // Removed: attaching goes on, and nothing is shown of the role.
+    driver.configure(&json!({ "driverName": driver.name })).await?;
+    let configs = Api::<AttacherConfig>::all(world.client.clone());
+    wait_for(
+        configs,
+        &driver.short,
+        "no condition of provisioning",
+        LIMIT,
+        |config| {
+            let status = config.and_then(|config| config.status.as_ref());
+            let shown = |status: &AttacherConfigStatus| {
+                let mut conditions = status.conditions.iter();
+                conditions.any(|condition| condition.type_ == "ProvisioningReady")
+            };
+            status.is_some_and(|status| !shown(status))
+        },
+    )
+    .await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
+    let is_gone = |status: u16, text: &str| status == 200 && !text.contains(&counted);
+    operator.wait_for_answer("/metrics", is_gone).await?;
+    assert_eq!(driver.mock.calls_of(Method::CreateVolume).len(), calls);
+
+    driver.configure(&settings(&driver, &soon())).await?;
+    driver.bound("data").await?;
+    driver.saved(&claim).await?;
+    assert_eq!(driver.mock.volumes().len(), 1);
     Ok(())
 }

@@ -24,7 +24,7 @@ pub use cache::Store;
 pub use context::SharedContext;
 pub use engine::{Engine, LANE_NAMES};
 pub use key::{ClaimCause, ClaimKey};
-pub use role::ProvisionRole;
+pub use role::{ProvisionRole, QueueSlot, clear_queue};
 pub use volumes::{TakeVolume, VolumeCache, VolumeListener};
 
 use csi_attacher_base::{clock, schedule};

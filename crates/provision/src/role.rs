@@ -17,13 +17,25 @@ use crate::reflect::Lists;
 use crate::runtime::{DriverStateSender, Refusal, Role, Start};
 use crate::telemetry::Metrics;
 
+/// The name of a driver and its queue, while an engine works for it.
+pub type QueueSlot = Arc<Mutex<Option<(Arc<str>, Queue<ClaimKey>)>>>;
+
+/// Empties the slot of an engine that has ended, and removes what the metrics show of its claims. In this order: whoever counts claims
+/// holds the slot meanwhile, and the series do not come back.
+pub fn clear_queue(slot: &QueueSlot, metrics: &Metrics) {
+    let ended = slot.lock().take();
+    if let Some((driver, _)) = ended {
+        metrics.forget_claims(&driver);
+    }
+}
+
 /// Provisions for one driver.
 #[derive(Clone)]
 pub struct ProvisionRole {
     /// What all drivers share.
     pub context: SharedContext,
     /// Where the supervisor finds the queue while there is one.
-    pub queue: Arc<Mutex<Option<Queue<ClaimKey>>>>,
+    pub queue: QueueSlot,
 }
 
 impl Role for ProvisionRole {
@@ -88,7 +100,7 @@ impl Role for ProvisionRole {
                 "driver {driver} is already provisioned for by another AttacherConfig; delete one of the two"
             ),
         })?;
-        *self.queue.lock() = Some(engine.queue().clone());
+        *self.queue.lock() = Some((driver, engine.queue().clone()));
         Ok(engine)
     }
 
@@ -96,11 +108,7 @@ impl Role for ProvisionRole {
         self.context.store.vacancies()
     }
 
-    /// Who reads the queue sets the gauges: they go after it.
-    fn ended(&self, publisher: &DriverStateSender) {
-        *self.queue.lock() = None;
-        if let Some(plugin) = &publisher.borrow().plugin {
-            self.context.metrics.forget_claims(&plugin.name);
-        }
+    fn ended(&self, _: &DriverStateSender) {
+        clear_queue(&self.queue, &self.context.metrics);
     }
 }

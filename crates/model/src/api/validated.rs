@@ -5,11 +5,10 @@
 
 mod check;
 mod provisioning;
+mod publish_secrets;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use super::attacher_config::TlsSecretReference;
@@ -19,6 +18,7 @@ pub use super::endpoint::{Endpoint, LoopbackHost};
 pub use super::rules::SpecProblem;
 pub use check::is_driver_name;
 pub use provisioning::Provisioning;
+pub use publish_secrets::{PublishSecrets, SecretNames};
 
 /// The checked settings of one driver.
 #[derive(Clone, Debug, PartialEq)]
@@ -190,44 +190,6 @@ pub struct Redact {
     pub volume_id: bool,
     /// Names of nodes, volumes, claims, namespaces and storage classes.
     pub names: bool,
-}
-
-/// The Secrets that a driver may be given. Clones share them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PublishSecrets {
-    /// All that the operator may read, as for the sidecar, which serves one driver with the rights of that driver.
-    Any,
-    /// Those of these namespaces, by name.
-    Listed(Arc<BTreeMap<Box<str>, SecretNames>>),
-}
-
-/// Secrets of one namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SecretNames {
-    /// All of them.
-    All,
-    /// Those of these names.
-    Only(BTreeSet<Box<str>>),
-}
-
-impl Default for PublishSecrets {
-    fn default() -> Self {
-        Self::Listed(Arc::default())
-    }
-}
-
-impl PublishSecrets {
-    /// Whether the driver may be given the Secret of this namespace and name.
-    pub fn allows(&self, namespace: &str, name: &str) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Listed(namespaces) => match namespaces.get(namespace) {
-                Some(SecretNames::All) => true,
-                Some(SecretNames::Only(names)) => names.contains(name),
-                None => false,
-            },
-        }
-    }
 }
 
 /// One problem of a spec: where it is, what it is, how to mend it.

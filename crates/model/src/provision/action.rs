@@ -4,9 +4,9 @@ use serde_json::Value;
 use std::sync::Arc;
 
 use super::patch::ClaimWrite;
+use super::plan::{CreatePlan, DeletePlan};
 use super::refusal::ProvisionRefusal;
 use super::release_request::ClaimReleaseRefusal;
-use super::request::{CreatePlan, DeletePlan};
 use crate::decide::Write;
 use crate::objects::{ClaimReference, SecretReference};
 

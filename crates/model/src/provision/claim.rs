@@ -5,13 +5,16 @@ mod created;
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
 use super::creation::Creation;
+use super::driver::ProvisionerFacts;
 use super::marker::{self, Marker, MarkerState};
-use super::observed::{ObservedClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
+use super::observed::{ObservedClaim, RolePhase};
 use super::ownership::{is_own_claim, is_own_class};
 use super::patch;
 use super::persistent_volume::is_of_claim;
+use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
 use super::release_request::{ClaimRelease, judge};
+use super::seen::Seen;
 use crate::objects::{Claim, ClaimPhase, StorageClass, Volume};
 
 /// A claim with what several rules ask of it.

@@ -3,7 +3,7 @@
 //! The rules of attaching do not hold here: RESOURCE_EXHAUSTED and ALREADY_EXISTS mean other things, so that there is no common table.
 
 use super::creation::Deletion;
-use super::observed::OrphanVolumePolicy;
+use super::policy::OrphanVolumePolicy;
 use crate::decide::grpc_code;
 
 /// `INVALID_ARGUMENT` of gRPC.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::persistent_volume::is_of_claim;
-use super::request::CreatePlan;
+use super::plan::CreatePlan;
 use super::response::NewVolume;
 use crate::objects::{Claim, Volume};
 

@@ -5,9 +5,10 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::observed::{ObservedClaim, ObservedVolume, Seen};
+use super::observed::{ObservedClaim, ObservedVolume};
 use super::request::class_hash;
 use super::secrets::SecretTemplates;
+use super::seen::Seen;
 use crate::objects::{Claim, StorageClass};
 
 /// Fingerprint of everything that decides about a claim.

@@ -7,9 +7,10 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::observed::{ObservedClaim, ProvisionPolicy};
+use super::observed::ObservedClaim;
+use super::plan::CreatePlan;
+use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
-use super::request::CreatePlan;
 use super::topology::{Segment, TopologyFacts, allowed_terms};
 use super::volume_name::VolumeNaming;
 use crate::objects::{Claim, MAX_ANNOTATION_VALUE, StorageClass};

@@ -26,6 +26,7 @@ pub mod attempt;
 mod claim;
 mod classify;
 mod creation;
+mod driver;
 pub mod event;
 mod fingerprint;
 mod marker;
@@ -34,12 +35,15 @@ mod ownership;
 mod parameters;
 pub mod patch;
 mod persistent_volume;
+mod plan;
+mod policy;
 mod quantity;
 mod refusal;
 mod release_request;
 mod request;
 mod response;
 mod secrets;
+mod seen;
 mod settle;
 mod stable_hash;
 pub mod topology;
@@ -49,24 +53,23 @@ mod volume_name;
 pub use action::{ClaimAction, ClaimDecision, ClaimReason, ProvisionedVolumeAction, VolumeDecision, VolumeReason};
 pub use classify::{CreateErrorClass, create_error, delete_answer};
 pub use creation::{Creation, Deletion, UncertainCall};
+pub use driver::{ProvisionerCapabilities, ProvisionerFacts};
 pub use fingerprint::{claim_fingerprint, volume_fingerprint};
 pub use marker::{Marker, MarkerState, RecordedArguments};
-pub use observed::{
-    LeakProtection, ObservedClaim, ObservedVolume, OrphanVolumePolicy, OwningClaim, ProvisionPolicy,
-    ProvisionerCapabilities, ProvisionerFacts, ProvisionerSecretState, ProvisionerSecrets, RolePhase, Seen, Waited,
-};
+pub use observed::{ObservedClaim, ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase, Waited};
 pub use ownership::{is_own_claim, is_own_class, is_own_volume, needs_claim_work, needs_volume_work};
 pub use parameters::{ClassParameters, MAX_PARAMETERS};
 pub use patch::ClaimWrite;
 pub use persistent_volume::{SavedComparison, compare_saved, node_affinity, persistent_volume};
+pub use plan::{ClaimAccessType, CreatePlan, DeletePlan, VolumeCapability, VolumeSecrets, VolumeTemplate};
+pub use policy::{LeakProtection, OrphanVolumePolicy, ProvisionPolicy, ProvisionerSecrets};
 pub use quantity::{format_bytes, parse_bytes};
 pub use refusal::ProvisionRefusal;
 pub use release_request::ClaimReleaseRefusal;
-pub use request::{
-    ClaimAccessType, CreatePlan, DeletePlan, VolumeCapability, VolumeSecrets, VolumeTemplate, class_hash,
-};
+pub use request::class_hash;
 pub use response::{AnsweredVolume, InvalidAnswer, MAX_ANSWERED_TERMS, MAX_HANDLE, NewVolume, UndoState, VolumeFault};
 pub use secrets::{SecretFamily, SecretTemplates, TemplateContext};
+pub use seen::Seen;
 pub use settle::{CreateOutcome, SettledCreate, call_failure, created, undone};
 pub use volume_name::{MAX_PREFIX, MAX_VOLUME_NAME, VolumeNaming, is_prefix, volume_name};
 

@@ -1,7 +1,7 @@
 //! Whose a PersistentVolumeClaim or a PersistentVolume is, and which of them need work at all.
 
+use super::driver::ProvisionerFacts;
 use super::marker::MarkerState;
-use super::observed::ProvisionerFacts;
 use crate::objects::{Claim, ReclaimPolicy, Volume, VolumeLifecycle, VolumePhase};
 
 /// Whether a claim is to be provisioned by a driver: its annotation names the driver, or the in-tree plug-in that the driver took over

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::observed::ProvisionerFacts;
+use super::driver::ProvisionerFacts;
 use super::quantity::format_bytes;
 use super::response::NewVolume;
 use super::topology::Segment;

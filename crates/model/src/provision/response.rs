@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use thiserror::Error;
 
-use super::request::CreatePlan;
+use super::plan::CreatePlan;
 use super::topology::{MAX_SEGMENT_KEYS, Segment};
 use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, StringMap, is_blank};
 

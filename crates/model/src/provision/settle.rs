@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::classify::{CreateErrorClass, create_error, delete_answer};
 use super::creation::{Creation, Deletion, UncertainCall};
-use super::observed::OrphanVolumePolicy;
 use super::patch::{self, ClaimWrite};
-use super::request::CreatePlan;
+use super::plan::CreatePlan;
+use super::policy::OrphanVolumePolicy;
 use super::response::{AnsweredVolume, InvalidAnswer, NewVolume, UndoState, VolumeFault};
 use crate::decide::{Failure, grpc_code, plain, scrub};
 use crate::objects::Claim;

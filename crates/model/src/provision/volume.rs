@@ -3,13 +3,14 @@
 
 use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeReason};
 use super::creation::Deletion;
-use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, Seen};
+use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState};
 use super::ownership::is_own_volume;
 use super::parameters::ClassParameters;
 use super::patch;
+use super::plan::DeletePlan;
 use super::refusal::ProvisionRefusal;
-use super::request::DeletePlan;
 use super::secrets::{SecretFamily, TemplateContext};
+use super::seen::Seen;
 use crate::api::names::PROVISIONER_FINALIZER;
 use crate::decide::patch::protect_volume;
 use crate::objects::{CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, VolumePhase, is_blank};

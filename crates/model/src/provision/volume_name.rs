@@ -1,6 +1,6 @@
 //! Names of volumes. They are derived from the claim's UID as external-provisioner does, so that each finds the volumes of the other.
 
-use super::observed::ProvisionPolicy;
+use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
 
 /// Longest name of a volume in bytes (CSI spec, "Size Limits").

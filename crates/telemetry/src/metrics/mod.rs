@@ -258,6 +258,11 @@ impl Metrics {
         self.0.families.forget(&[Owner::Lease], lease);
     }
 
+    /// Removes the counts of the claims of a driver that is not provisioned for any more.
+    pub fn forget_claims(&self, driver: &str) {
+        self.0.families.claims.forget(Owner::Driver, driver);
+    }
+
     /// Removes the findings about a driver that is not served any more.
     pub fn forget_findings(&self, driver: &str) {
         self.0.families.findings.forget(Owner::Driver, driver);

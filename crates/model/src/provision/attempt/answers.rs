@@ -12,7 +12,7 @@ use crate::objects::Volume;
 use crate::provision::creation::Creation;
 use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::persistent_volume::{SavedComparison, compare_saved};
-use crate::provision::request::CreatePlan;
+use crate::provision::plan::CreatePlan;
 use crate::provision::response::AnsweredVolume;
 use crate::provision::settle::{CreateOutcome, SettledCreate, created, undone};
 

@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use super::super::action::ClaimReason;
 use super::super::creation::Creation;
-use super::super::observed::{ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
+use super::super::driver::ProvisionerFacts;
+use super::super::observed::RolePhase;
 use super::super::patch::ClaimWrite;
+use super::super::plan::{CreatePlan, DeletePlan};
+use super::super::policy::ProvisionPolicy;
 use super::super::refusal::ProvisionRefusal;
 use super::super::release_request::ClaimReleaseRefusal;
-use super::super::request::{CreatePlan, DeletePlan};
 use super::super::response::{AnsweredVolume, InvalidAnswer, VolumeFault};
+use super::super::seen::Seen;
 use super::super::settle::CreateOutcome;
 use crate::answer::ApiError;
 use crate::attempt::{CallEnd, LeaseLost};

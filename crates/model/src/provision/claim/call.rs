@@ -6,10 +6,12 @@ use super::{Subject, decided, wait, wait_for};
 use crate::objects::StorageClass;
 use crate::provision::action::{ClaimAction, ClaimDecision, ClaimReason};
 use crate::provision::marker::{self, Marker, RecordedArguments};
-use crate::provision::observed::{LeakProtection, ProvisionerSecretState, RolePhase};
+use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::patch;
+use crate::provision::plan::CreatePlan;
+use crate::provision::policy::LeakProtection;
 use crate::provision::refusal::ProvisionRefusal;
-use crate::provision::request::{self, CreatePlan};
+use crate::provision::request;
 
 impl Subject<'_, '_> {
     /// Rows 14, 16 and 17: what the volume is created with.

@@ -3,11 +3,12 @@
 use super::{Subject, decided, wait, wait_for};
 use crate::objects::ReclaimPolicy;
 use crate::provision::action::{ClaimAction, ClaimDecision, ClaimReason};
-use crate::provision::observed::{RolePhase, Seen};
+use crate::provision::observed::RolePhase;
 use crate::provision::persistent_volume::persistent_volume;
+use crate::provision::plan::DeletePlan;
 use crate::provision::refusal::ProvisionRefusal;
-use crate::provision::request::DeletePlan;
 use crate::provision::response::{NewVolume, UndoState};
+use crate::provision::seen::Seen;
 
 impl Subject<'_, '_> {
     /// Rows 6 to 8: the volume is there, and no PersistentVolume of this claim is known.

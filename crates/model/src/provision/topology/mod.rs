@@ -14,7 +14,7 @@ pub use segment::{MAX_SEGMENT_KEYS, Segment};
 pub use spread::{SpreadPosition, fnv1, spread_position};
 pub use terms::{MAX_ALLOWED_TERMS, MAX_NODE_TERMS, allowed_terms};
 
-use super::observed::Seen;
+use super::seen::Seen;
 use crate::objects::StringMap;
 
 /// A node on which the driver is registered, and of which there is a Node.

@@ -6,8 +6,9 @@ use super::spread::spread_position;
 use super::terms::{MAX_NODE_TERMS, aggregated, allowed_terms, terms_of};
 use super::{Segment, SelectedNode, TopologyFacts};
 use crate::objects::StorageClass;
-use crate::provision::observed::{ProvisionPolicy, Seen};
+use crate::provision::policy::ProvisionPolicy;
 use crate::provision::refusal::ProvisionRefusal;
+use crate::provision::seen::Seen;
 
 /// `TopologyRequirement` of the CSI spec.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,104 @@
+//! What CreateVolume and DeleteVolume are called with, as plain data (CSI spec, "CreateVolumeRequest" and "DeleteVolumeRequest").
+
+use std::sync::Arc;
+
+use super::topology::{Segment, TopologyRequirement};
+use crate::decide::AccessMode;
+use crate::objects::{ClaimAccessMode, ReclaimPolicy, SecretReference, StringMap, VolumeMode};
+
+/// What CreateVolume is called with, but for the contents of the Secret; and what of the class and the claim the PersistentVolume will
+/// say. An uncertain call is repeated with the plan that it was made with.
+///
+/// Slice P3 adds the content source and the mutable parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreatePlan {
+    /// `name`, which is that of the PersistentVolume as well.
+    pub name: Box<str>,
+    /// `capacity_range.required_bytes`; no limit is sent.
+    pub required_bytes: i64,
+    /// `volume_capabilities`: one for each access mode of the claim, in their order.
+    pub capabilities: Vec<VolumeCapability>,
+    /// `parameters`.
+    pub parameters: StringMap,
+    /// The Secret whose contents are sent.
+    pub secret: Option<SecretReference>,
+    /// `accessibility_requirements`.
+    pub accessibility: Option<TopologyRequirement>,
+    /// Topology of the selected node.
+    pub segment: Option<Segment>,
+    /// Name of the selected node.
+    pub node: Option<Arc<str>>,
+    /// What the PersistentVolume will say.
+    pub volume: VolumeTemplate,
+}
+
+/// `VolumeCapability` of the CSI spec, as far as a claim can express it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeCapability {
+    /// How the volume is accessed on the node.
+    pub access: ClaimAccessType,
+    /// By how many, and how.
+    pub mode: AccessMode,
+}
+
+/// How a volume is accessed on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimAccessType {
+    /// As a block device.
+    Block,
+    /// As a file system.
+    Mount {
+        /// File system type, may be empty.
+        fs_type: Box<str>,
+        /// Mount options of the class.
+        flags: Box<[Box<str>]>,
+    },
+}
+
+/// What the PersistentVolume of a claim says, beside what the driver answers and who the claim is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeTemplate {
+    /// The class's provisioner.
+    pub provisioner: Arc<str>,
+    /// Name of the class.
+    pub class: Arc<str>,
+    /// `metadata.uid` of the class.
+    pub class_uid: Box<str>,
+    /// [`class_hash`](super::class_hash) of the class.
+    pub class_hash: Box<str>,
+    /// Policy of the class.
+    pub reclaim_policy: Option<ReclaimPolicy>,
+    /// Access modes of the claim.
+    pub access_modes: Box<[ClaimAccessMode]>,
+    /// Volume mode of the claim.
+    pub volume_mode: Option<VolumeMode>,
+    /// Mount options of the class.
+    pub mount_options: Box<[Box<str>]>,
+    /// File system type as it was sent; empty for a block device.
+    pub fs_type: Box<str>,
+    /// Whether it is published read-only.
+    pub read_only: bool,
+    /// References of the other Secrets.
+    pub secrets: VolumeSecrets,
+}
+
+/// The references to Secrets that a PersistentVolume carries; the provisioner's own stands in [`CreatePlan::secret`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are the families of Secrets")]
+pub struct VolumeSecrets {
+    pub controller_publish: Option<SecretReference>,
+    pub node_stage: Option<SecretReference>,
+    pub node_publish: Option<SecretReference>,
+    pub controller_expand: Option<SecretReference>,
+    pub node_expand: Option<SecretReference>,
+    pub controller_modify: Option<SecretReference>,
+}
+
+/// What DeleteVolume is called with, but for the contents of the Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeletePlan {
+    /// `volume_id`.
+    pub handle: Box<str>,
+    /// The Secret whose contents are sent.
+    pub secret: Option<SecretReference>,
+}

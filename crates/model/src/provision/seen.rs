@@ -1,0 +1,24 @@
+//! What is known of an object.
+
+/// What is known of an object that a decision looks up.
+///
+/// That an object is gone may lead to a call or a write; that nothing is known of it never does more than wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen<T> {
+    /// It is there.
+    Here(T),
+    /// It is not there: a list that is complete does not have it, or a live 404 names it.
+    Gone,
+    /// The lists are not complete yet, or a live read failed.
+    Unknown,
+}
+
+impl<T> Seen<T> {
+    /// The object, if it is there.
+    pub fn here(self) -> Option<T> {
+        match self {
+            Self::Here(object) => Some(object),
+            Self::Gone | Self::Unknown => None,
+        }
+    }
+}
