@@ -76,7 +76,7 @@ fn since_when_it_is_not_known() {
 #[test]
 fn the_name_is_made_as_it_was_begun() {
     let name = |world: ClaimWorld| match world.decide().action {
-        ClaimAction::Create(plan) => plan.name,
+        ClaimAction::Create(plan) => plan.name.clone(),
         other => panic!("{other:?}"),
     };
     let settings = |prefix: &'static str, length: Option<usize>| {
