@@ -8,9 +8,11 @@ pub(super) fn ready(state: &DriverState, watch_failure: Option<&str>) -> Conditi
     use ConditionStatus::{False, True};
     let (status, reason, message) = match &state.phase {
         DriverPhase::Running => (True, ConditionReason::Running, "provisioning volumes".to_owned()),
-        DriverPhase::Standby { holder } => {
+        DriverPhase::Standby { holder, namespace } => {
             let holder = holder.as_deref().unwrap_or("nobody yet");
-            let text = format!("{holder} holds the Lease of provisioning; this replica is ready to take over");
+            let place = namespace.as_ref();
+            let place = place.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
+            let text = format!("{holder} holds the Lease of provisioning{place}; this replica is ready to take over");
             (True, ConditionReason::Standby, text)
         }
         DriverPhase::Connecting => (

@@ -34,6 +34,10 @@ pub struct Marker {
     /// Hash of what the driver is told of the class: the same class that was created again is recognised by it.
     #[serde(default)]
     pub class_hash: Box<str>,
+    /// Hash of what the driver is told besides. While a call is open it is that of the call which was made first: settings and
+    /// capabilities may have changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Box<str>>,
     /// Name of the selected node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Box<str>>,
@@ -162,6 +166,7 @@ impl Marker {
             uuid_length: naming.uuid_length,
             class_uid: plan.volume.class_uid.clone(),
             class_hash: plan.volume.class_hash.clone(),
+            arguments: Some(super::request::arguments_hash(plan)),
             node: plan.node.as_deref().map(Box::from),
             segment: plan.segment.clone(),
             first: requirement.and_then(|requirement| requirement.first()).cloned(),
@@ -176,6 +181,7 @@ impl Marker {
         self.prefix == other.prefix
             && self.uuid_length == other.uuid_length
             && self.class_hash == other.class_hash
+            && (self.arguments.is_none() || self.arguments == other.arguments)
             && self.node == other.node
             && self.segment == other.segment
             && self.first == other.first
@@ -190,6 +196,14 @@ impl Marker {
         }
         Ok(text)
     }
+}
+
+/// Whether a call has the arguments that the claim records for the open one; also where it records none.
+pub(super) fn is_open_call(claim: &Claim, plan: &CreatePlan) -> bool {
+    let recorded = claim.marker.as_deref().map(serde_json::from_str::<Marker>);
+    let recorded = recorded.and_then(Result::ok).filter(|marker| marker.uid == claim.uid);
+    let arguments = recorded.and_then(|marker| marker.arguments);
+    arguments.is_none_or(|arguments| arguments == super::request::arguments_hash(plan))
 }
 
 /// How the name of the volume of a claim is made: as it is recorded, if that may be, else by the settings. Settings that changed since do

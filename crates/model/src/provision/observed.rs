@@ -7,7 +7,7 @@ use super::driver::ProvisionerFacts;
 use super::policy::ProvisionPolicy;
 use super::seen::Seen;
 use super::topology::{SelectedNode, TopologyFacts};
-use crate::objects::{Claim, StorageClass, Volume, VolumeLifecycle};
+use crate::objects::{Claim, SecretReference, StorageClass, Volume, VolumeLifecycle};
 
 /// Whether the Secret of the next call is at hand; its contents never enter a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,37 @@ pub fn class_hash(class: &StorageClass) -> Box<str> {
     )
 }
 
+/// Hash of what a driver is told of a volume besides its name, its topology and the contents of a Secret.
+pub(super) fn arguments_hash(plan: &CreatePlan) -> Box<str> {
+    let size = plan.required_bytes.to_string();
+    let capabilities = plan.capabilities.iter().flat_map(|capability| {
+        let (access, fs_type, flags): (&str, &str, &[Box<str>]) = match &capability.access {
+            ClaimAccessType::Block => ("block", "", &[][..]),
+            ClaimAccessType::Mount { fs_type, flags } => ("mount", &**fs_type, &**flags),
+        };
+        let words = [mode_word(capability.mode), access, fs_type];
+        words.into_iter().chain(flags.iter().map(|flag| &**flag))
+    });
+    let parameters = plan.parameters.iter().flat_map(|(key, value)| [key, value]);
+    stable_hash(
+        std::iter::once(&*size)
+            .chain(capabilities)
+            .chain(["parameters"])
+            .chain(parameters),
+    )
+}
+
+/// The name of the CSI spec.
+const fn mode_word(mode: AccessMode) -> &'static str {
+    match mode {
+        AccessMode::SingleNodeWriter => "SINGLE_NODE_WRITER",
+        AccessMode::SingleNodeSingleWriter => "SINGLE_NODE_SINGLE_WRITER",
+        AccessMode::SingleNodeMultiWriter => "SINGLE_NODE_MULTI_WRITER",
+        AccessMode::MultiNodeReaderOnly => "MULTI_NODE_READER_ONLY",
+        AccessMode::MultiNodeMultiWriter => "MULTI_NODE_MULTI_WRITER",
+    }
+}
+
 /// Hash of a list of topologies.
 pub(super) fn terms_hash(terms: &[Segment]) -> Box<str> {
     let entries = terms.iter().flat_map(|term| {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::classify::{CreateErrorClass, create_error, delete_answer};
 use super::creation::{Creation, Deletion, UncertainCall};
+use super::marker::is_open_call;
 use super::patch::{self, ClaimWrite};
 use super::plan::CreatePlan;
 use super::policy::OrphanVolumePolicy;
@@ -63,12 +64,15 @@ pub fn created(
         Ok(answer) => return answered(plan, answer, uncertain(false)),
         Err(failure) => failure,
     };
+    let is_of_another_call = was_doubtful.is_some() && !is_open_call(claim, plan);
     let (creation, outcome) = match create_error(failure.code) {
         CreateErrorClass::Uncertain => (uncertain(false), CreateOutcome::Uncertain),
         // It says nothing of an earlier call: the volume that exists may be the one which that call created.
         CreateErrorClass::NameInUse if was_doubtful.is_some() => (uncertain(false), CreateOutcome::NameInUse),
         // Nor does this, as when a Secret was changed since. The specification takes it for final; the volume would be lost by that.
         CreateErrorClass::NotAdmitted if was_doubtful.is_some() => (uncertain(false), CreateOutcome::Uncertain),
+        // Nor does a refusal of other arguments than that call had, as when the settings were changed before a restart.
+        _ if is_of_another_call => (uncertain(false), CreateOutcome::Uncertain),
         CreateErrorClass::NameInUse => (Creation::Refused, CreateOutcome::NameInUse),
         CreateErrorClass::Doubtful if was_doubtful == Some(false) => (uncertain(true), CreateOutcome::Uncertain),
         CreateErrorClass::NotAdmitted | CreateErrorClass::Doubtful | CreateErrorClass::Final => {

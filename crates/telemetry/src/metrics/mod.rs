@@ -268,11 +268,6 @@ impl Metrics {
         self.0.families.findings.forget(Owner::Driver, driver);
     }
 
-    /// Removes the claims of a driver that is not provisioned for any more.
-    pub fn forget_claims(&self, driver: &str) {
-        self.0.families.claims.forget(Owner::Driver, driver);
-    }
-
     /// Removes the generation of a driver that no AttacherConfig is for any more.
     pub fn forget_config(&self, driver: &str) {
         self.0.families.config_observed.forget(Owner::Driver, driver);

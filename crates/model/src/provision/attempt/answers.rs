@@ -96,11 +96,11 @@ impl ClaimAttempt {
             Ok(()) => return self.patched(pending),
             Err(error) => error,
         };
-        let takes_off = matches!(pending, Pending::Unmark(_) | Pending::Reschedule | Pending::LetGo(..));
+        let takes_off = matches!(pending, Pending::Unmark | Pending::Reschedule | Pending::LetGo(..));
         match error.kind {
             // The claim went; whose last copy it was says no more.
             ApiErrorKind::NotFound => {
-                if let Pending::Unmark(_) = pending {
+                if let Pending::Unmark = pending {
                     self.memory.creation = Some(Creation::Never);
                 }
                 None

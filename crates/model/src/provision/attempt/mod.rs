@@ -293,7 +293,7 @@ impl ClaimAttempt {
             ClaimAction::ReadVolume(name) => (Pending::ReadVolume(None), ClaimStep::ReadVolume(name)),
             ClaimAction::LoadCredentials(secret) => (Pending::Secret(secret.clone()), ClaimStep::Secret(secret)),
             ClaimAction::Mark(write) => (Pending::Mark, ClaimStep::Patch(write)),
-            ClaimAction::Unmark(write) => (Pending::Unmark(reason), ClaimStep::Patch(write)),
+            ClaimAction::Unmark(write) => (Pending::Unmark, ClaimStep::Patch(write)),
             ClaimAction::Reschedule(write) => (Pending::Reschedule, ClaimStep::Patch(write)),
             ClaimAction::LetGo(write, words) => (Pending::LetGo(words, name.into()), ClaimStep::Patch(write)),
             ClaimAction::RefuseRelease(write, refusal) => (Pending::RefuseRelease(refusal), ClaimStep::Patch(write)),

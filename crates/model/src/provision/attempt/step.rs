@@ -156,7 +156,7 @@ pub enum ClaimNote {
 #[derive(Debug)]
 pub(super) enum Pending {
     Mark,
-    Unmark(ClaimReason),
+    Unmark,
     Reschedule,
     LetGo(String, Box<str>),
     RefuseRelease(ClaimReleaseRefusal),

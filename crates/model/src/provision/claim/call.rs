@@ -89,7 +89,10 @@ impl Subject<'_, '_> {
         // While a call is open, its outcome is unknown since the first marker for it.
         let open = self.marker.recorded().filter(|_| is_uncertain);
         let since = open.map_or(observed.now, |known| known.since.min(observed.now));
-        let marker = Marker::of_call(observed, naming, plan, since);
+        let mut marker = Marker::of_call(observed, naming, plan, since);
+        if let Some(open) = open {
+            marker.arguments.clone_from(&open.arguments);
+        }
         let is_recorded = || is_uncertain || self.marker.recorded().is_some_and(|known| known.is_of_call(&marker));
         let needs_marker = match observed.policy.leak_protection {
             _ if self.marker.is_own() => !observed.marker_is_own || !is_recorded(),

@@ -305,6 +305,29 @@ fn an_uncertain_call_is_repeated_and_its_claim_is_held() {
     assert_eq!(play.saved(), 1);
 }
 
+/// What the driver says of other arguments says nothing of the call that is open.
+#[test]
+fn a_refusal_of_other_arguments_does_not_end_an_open_call() {
+    let mut play = Play::of(Cluster::new());
+    let answer =
+        |code| move |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(code));
+    play.attempt(answer(4));
+    play.cluster.policy.default_fs_type = "wrong".into();
+    for (process, code) in [("2", 3), ("2", 3), ("3", 11), ("3", 13), ("3", 13), ("4", 8)] {
+        if *play.cluster.policy.identity != *process {
+            play.memory = ClaimMemory::default();
+            play.cluster.policy.identity = process.into();
+        }
+        assert!(matches!(play.attempt(answer(code)), ClaimVerdict::Failed { .. }));
+        assert!(play.memory.holds_volume() && play.cluster.carries_marker(), "{code}");
+    }
+    play.memory = ClaimMemory::default();
+    play.cluster.policy.identity = "5".into();
+    play.cluster.policy.default_fs_type = "".into();
+    play.attempt(answer(3));
+    assert!(!play.cluster.carries_marker(), "the call is made as it was");
+}
+
 /// With another class the driver would make a second volume, and its refusal would say nothing of the first one.
 #[test]
 fn a_class_that_was_replaced_is_not_used_while_it_is_not_known_what_a_call_did() {

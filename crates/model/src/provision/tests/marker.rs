@@ -18,12 +18,13 @@ fn written(world: &ClaimWorld) -> Value {
 #[test]
 fn what_is_recorded() {
     let plain = written(&world());
-    let hash = plain["classHash"].clone();
+    let (hash, arguments) = (plain["classHash"].clone(), plain["arguments"].clone());
+    assert_eq!(arguments.as_str().map(str::len), Some(32));
     assert_eq!(
         plain,
         json!({
             "driver": DRIVER, "uid": UID, "prefix": "pvc", "classUID": "class-uid", "classHash": hash,
-            "since": super::builders::NOW, "writer": super::builders::IDENTITY,
+            "arguments": arguments, "since": super::builders::NOW, "writer": super::builders::IDENTITY,
         })
     );
     let delayed = written(&world().delayed());
@@ -60,6 +61,27 @@ fn what_is_recorded_is_what_the_next_call_is_made_with() {
     );
 }
 
+/// A call with other settings is not the open one, whichever process makes it.
+#[test]
+fn the_arguments_of_the_open_call_stay() {
+    let first = written(&world());
+    let changes: [fn(&mut ClaimWorld); 4] = [
+        |world| world.policy.default_fs_type = "xfs".into(),
+        |world| world.policy.create_metadata = true,
+        |world| world.driver.capabilities.single_node_multi_writer = true,
+        |world| world.claim["spec"]["volumeMode"] = json!("Block"),
+    ];
+    for change in changes {
+        let of_another = world()
+            .marked_with(&first)
+            .with(change)
+            .with(|world| world.marker_is_own = false);
+        assert_eq!(written(&of_another)["arguments"], first["arguments"]);
+        let refused = of_another.creation(crate::provision::Creation::Refused);
+        assert_ne!(written(&refused)["arguments"], first["arguments"], "of the next call");
+    }
+}
+
 /// A person may let a claim go some time after the outcome of its call became unknown, however many processes tried since.
 #[test]
 fn since_when_it_is_not_known() {
@@ -76,7 +98,7 @@ fn since_when_it_is_not_known() {
 #[test]
 fn the_name_is_made_as_it_was_begun() {
     let name = |world: ClaimWorld| match world.decide().action {
-        ClaimAction::Create(plan) => plan.name,
+        ClaimAction::Create(plan) => plan.name.clone(),
         other => panic!("{other:?}"),
     };
     let settings = |prefix: &'static str, length: Option<usize>| {
