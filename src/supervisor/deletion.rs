@@ -33,17 +33,27 @@ pub(super) struct DeletionState {
 }
 
 /// What an AttacherConfig waits for to be deleted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Remaining {
     /// How many VolumeAttachments of the driver carry the operator's finalizer.
     pub attachments: usize,
     /// The PersistentVolumes that are being deleted and carry it.
     pub volumes: Vec<Arc<str>>,
+    /// How many PersistentVolumeClaims carry a marker of the driver, which nobody else would take off; none when that is not known.
+    pub claims: Option<usize>,
 }
 
 impl Remaining {
+    pub const fn nothing() -> Self {
+        Self {
+            attachments: 0,
+            volumes: Vec::new(),
+            claims: Some(0),
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.attachments == 0 && self.volumes.is_empty()
+        *self == Self::nothing()
     }
 
     /// What is waited for, in words.
@@ -60,6 +70,14 @@ impl Remaining {
             [name, ..] => parts.push(format!(
                 "{} PersistentVolumes that are being deleted ({name} for one) are released",
                 self.volumes.len()
+            )),
+        }
+        match self.claims {
+            None => parts.push("the PersistentVolumeClaims can be read".to_owned()),
+            Some(0) => {}
+            Some(1) => parts.push("the volume of 1 PersistentVolumeClaim is created or not".to_owned()),
+            Some(count) => parts.push(format!(
+                "the volumes of {count} PersistentVolumeClaims are created or not"
             )),
         }
         if parts.is_empty() {

@@ -474,13 +474,14 @@ impl Drivers {
         self.provisioners.update_gauges();
     }
 
-    /// What of a driver is to be detached or released; unknown before the first complete list.
-    pub fn remaining(&self, driver: &str) -> Option<Remaining> {
+    /// What of the driver of an AttacherConfig is to be detached, released or found out; unknown before the first complete list.
+    pub fn remaining(&self, name: &str, driver: &str) -> Option<Remaining> {
         let store = &self.context.store;
         let finalizer = finalizer_name(driver);
         store.lists().is_synced().then(|| Remaining {
             attachments: store.claimed(driver, &finalizer),
             volumes: store.protected(&finalizer).0,
+            claims: self.provisioners.markers(name),
         })
     }
 
@@ -490,13 +491,11 @@ impl Drivers {
     }
 
     /// Whether nothing is claimed any more for an AttacherConfig that is being deleted: its settings say so, and no claim that was
-    /// decided before is being written. Nor does a PersistentVolumeClaim carry a marker: nobody else would take it off.
+    /// decided before is being written.
     pub fn claims_ended(&self, name: &str) -> bool {
-        let ended = self
-            .running
+        self.running
             .get(name)
-            .is_none_or(|running| running.settings.borrow().leaving && running.status.borrow().claims == 0);
-        ended && self.provisioners.markers_are_off(name)
+            .is_none_or(|running| running.settings.borrow().leaving && running.status.borrow().claims == 0)
     }
 
     /// Whether the driver of an AttacherConfig is served, and publishes.

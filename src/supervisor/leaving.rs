@@ -80,9 +80,9 @@ fn remaining(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<Rem
         return None;
     }
     match driver_name(drivers, name, entry) {
-        Some(driver) => drivers.remaining(&driver),
+        Some(driver) => drivers.remaining(name, &driver),
         // It never answered, so that nothing was ever claimed in its name.
-        None => Some(Remaining::default()),
+        None => Some(Remaining::nothing()),
     }
 }
 

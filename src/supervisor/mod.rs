@@ -320,7 +320,6 @@ impl Supervisor {
                 Step::Stop => self.drivers.stop(&name),
             }
         }
-        self.drivers.apply_provisioners();
         for (name, entry) in &mut self.objects {
             let problem = match wishes.get(name) {
                 Some(DesiredDriver::Refused(problem)) => Some(problem.clone()),
@@ -335,6 +334,7 @@ impl Supervisor {
                 entry.wake();
             }
         }
+        self.drivers.apply_provisioners();
     }
 
     /// Begins to write each status that differs from what is there, all at once: one that the API server is slow to take must

@@ -236,13 +236,14 @@ impl Provisioners {
         Some((state, failure))
     }
 
-    /// Whether no claim carries a marker of the driver of an AttacherConfig: what may have been created is known.
-    pub fn markers_are_off(&self, name: &str) -> bool {
+    /// How many claims carry a marker of the driver of an AttacherConfig: what was created for them is not known. None before the first
+    /// complete list.
+    pub fn markers(&self, name: &str) -> Option<usize> {
         let (Some(running), Some(watched)) = (self.running.get(name), &self.watched) else {
-            return true;
+            return Some(0);
         };
         let driver = running.config.driver_name.as_deref().unwrap_or_default();
-        watched.context.store.marked(driver) == Some(0)
+        watched.context.store.marked(driver)
     }
 
     /// The AttacherConfigs whose tasks have changed since this was asked last.

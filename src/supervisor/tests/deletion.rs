@@ -84,9 +84,24 @@ fn what_is_waited_for_is_told() {
         ),
     ] {
         let volumes = volumes.into_iter().map(Into::into).collect();
-        let remaining = Remaining { attachments, volumes };
+        let remaining = Remaining {
+            attachments,
+            volumes,
+            ..Remaining::nothing()
+        };
         assert_eq!(remaining.words(), told);
         assert_eq!(remaining.is_empty(), told.starts_with("the operator has verified"));
+    }
+    for (claims, told) in [
+        (None, "the PersistentVolumeClaims can be read"),
+        (Some(1), "the volume of 1 PersistentVolumeClaim is created or not"),
+        (Some(3), "the volumes of 3 PersistentVolumeClaims are created or not"),
+    ] {
+        let remaining = Remaining {
+            claims,
+            ..Remaining::nothing()
+        };
+        assert_eq!((&*remaining.words(), remaining.is_empty()), (told, false));
     }
 }
 

@@ -357,7 +357,7 @@ fn a_config_that_is_being_deleted_says_what_it_waits_for() {
     let running = driver(DriverPhase::Running);
     let remaining = Remaining {
         attachments: 7,
-        volumes: Vec::new(),
+        ..Remaining::nothing()
     };
     let status = fresh(&StatusInput {
         deletion: DeletionState {

@@ -124,6 +124,14 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
+/// That the driver refuses other arguments than those of a call whose outcome is not known.
+pub fn other_call_open(error: &str) -> String {
+    format!(
+        "it is not known what an earlier call did, which was made with other settings: put them back, or delete the PersistentVolumeClaim and let \
+         it go with the annotation attacher.csi.dev/release: {error}"
+    )
+}
+
 /// That the driver is asked what became of the volume of a claim that nobody wants; and what to do should it never say.
 pub fn finding_out(volume: &str) -> String {
     note(&format!(

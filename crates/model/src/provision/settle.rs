@@ -32,6 +32,8 @@ pub enum CreateOutcome {
     InvalidAnswer(InvalidAnswer),
     /// Nobody knows whether there is one: the same call is made again after its backoff.
     Uncertain,
+    /// As [`Self::Uncertain`]: an earlier call with other arguments is open, and these ones were refused.
+    OtherCallOpen,
     /// There is none, and it is retried after its backoff.
     Failed,
     /// As [`Self::Failed`]: a volume of this name with other arguments exists.
@@ -65,14 +67,19 @@ pub fn created(
         Err(failure) => failure,
     };
     let is_of_another_call = was_doubtful.is_some() && !is_open_call(claim, plan);
+    // What other arguments brought is not what the open call is repeated with: it is planned anew, from settings that may be put back.
+    let other_open = || {
+        let open = Creation::Uncertain(UncertainCall::default());
+        (open, CreateOutcome::OtherCallOpen)
+    };
     let (creation, outcome) = match create_error(failure.code) {
         CreateErrorClass::Uncertain => (uncertain(false), CreateOutcome::Uncertain),
-        // It says nothing of an earlier call: the volume that exists may be the one which that call created.
+        // A refusal of other arguments says nothing of the call that is open, as when the settings were changed before a restart.
+        _ if is_of_another_call => other_open(),
+        // Nor does this: the volume that exists may be the one which that call created.
         CreateErrorClass::NameInUse if was_doubtful.is_some() => (uncertain(false), CreateOutcome::NameInUse),
         // Nor does this, as when a Secret was changed since. The specification takes it for final; the volume would be lost by that.
         CreateErrorClass::NotAdmitted if was_doubtful.is_some() => (uncertain(false), CreateOutcome::Uncertain),
-        // Nor does a refusal of other arguments than that call had, as when the settings were changed before a restart.
-        _ if is_of_another_call => (uncertain(false), CreateOutcome::Uncertain),
         CreateErrorClass::NameInUse => (Creation::Refused, CreateOutcome::NameInUse),
         CreateErrorClass::Doubtful if was_doubtful == Some(false) => (uncertain(true), CreateOutcome::Uncertain),
         CreateErrorClass::NotAdmitted | CreateErrorClass::Doubtful | CreateErrorClass::Final => {

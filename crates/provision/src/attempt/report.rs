@@ -109,13 +109,17 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
         _ => shell.run.retry_delay(),
     };
     let reason = match outcome {
-        CreateOutcome::Uncertain => ProvisionEventReason::ProvisioningUncertain,
+        CreateOutcome::Uncertain | CreateOutcome::OtherCallOpen => ProvisionEventReason::ProvisioningUncertain,
         _ => ProvisionEventReason::ProvisioningFailed,
     };
+    let message = match outcome {
+        CreateOutcome::OtherCallOpen => event::other_call_open(&failure.message),
+        _ => failure.message.clone(),
+    };
     let is_infeasible = *outcome == CreateOutcome::Infeasible;
-    let note = event::failed(&failure.message, is_infeasible, shell.run.attempt(), delay);
+    let note = event::failed(&message, is_infeasible, shell.run.attempt(), delay);
     record(shell, claim, reason, kind, note);
-    tell_failure(shell, claim, kind, failure.code, &failure.message, delay);
+    tell_failure(shell, claim, kind, failure.code, &message, delay);
 }
 
 /// An attempt failed for another reason than an error of the driver.

@@ -37,18 +37,15 @@ impl ClaimAttempt {
             },
             (Some(Pending::ReadVolume(unsaved)), ClaimEvent::Read(read)) => self.volume_was_read(view, unsaved, read),
             (Some(Pending::Secret(secret)), ClaimEvent::Read(read)) => {
-                self.needed = read.is_err().then(|| secret.clone());
-                self.secret_of = Some(secret);
                 self.secret = match read {
                     Ok(()) => ProvisionerSecretState::Loaded,
-                    Err(error) => {
-                        if error.kind == ApiErrorKind::NotFound {
-                            ProvisionerSecretState::Missing
-                        } else {
-                            ProvisionerSecretState::Unreadable
-                        }
-                    }
+                    Err(error) if error.kind == ApiErrorKind::NotFound => ProvisionerSecretState::Missing,
+                    Err(error) if error.is_forbidden() => ProvisionerSecretState::Unreadable,
+                    // The Secret may be there as it should: no change of it ends this.
+                    Err(error) => return Some(self.request_failed(view, error)),
                 };
+                self.needed = (self.secret != ProvisionerSecretState::Loaded).then(|| secret.clone());
+                self.secret_of = Some(secret);
                 None
             }
             (Some(Pending::Create(plan, before)), ClaimEvent::Created(answer)) => {
@@ -81,7 +78,7 @@ impl ClaimAttempt {
         }
     }
 
-    fn request_failed(&mut self, view: &impl ClaimView, error: ApiError) -> ClaimVerdict {
+    pub(super) fn request_failed(&mut self, view: &impl ClaimView, error: ApiError) -> ClaimVerdict {
         self.notes.push(ClaimNote::RequestFailed(error));
         self.failed(view)
     }

@@ -144,7 +144,10 @@ impl ClaimAttempt {
         }
         self.steps += 1;
         if self.steps > MAX_STEPS {
-            return ClaimStep::End(self.failed(view));
+            let error = ApiError::not_kept(
+                "the API server accepts writes to the PersistentVolumeClaim and does not keep them; check mutating webhooks",
+            );
+            return ClaimStep::End(self.request_failed(view, error));
         }
         if let Some(write) = self.first.take() {
             self.pending = Some(Pending::Reschedule);
@@ -207,12 +210,16 @@ impl ClaimAttempt {
         let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
         let saved = view.volume(&name);
         let owner = self.handle_owner(view, &creation, is_wanted(&claim, driver, gone, &name));
-        let creation = creation.revised(&claim, gone, seen(&saved).here(), seen_text(&owner).here());
+        let mut creation = creation.revised(&claim, gone, seen(&saved).here(), seen_text(&owner).here());
         let class = view.class(&claim.class);
         let waited = self.waited(view, &claim, &marker, seen(&class), seen(&saved));
         let written = marker
             .recorded()
             .is_some_and(|marker| *marker.writer == *policy.identity);
+        if marker.is_own() && !gone && !written && matches!(creation, Creation::Never | Creation::Refused) {
+            // Somebody else has marked it since, and may have called: what is known here says nothing of that.
+            creation = Creation::Uncertain(UncertainCall::default());
+        }
         let decision = decide(&ObservedClaim {
             gone,
             claim_is_live: self.claim_is_live,
@@ -226,6 +233,7 @@ impl ClaimAttempt {
             secret_of: self.secret_of.as_ref(),
             creation: &creation,
             infeasible: self.memory.infeasible.is_some(),
+            save_failed: self.memory.save_failures > 0,
             waited,
             now,
             ..neutral(view, &claim, &self.topology, &creation)
@@ -271,11 +279,12 @@ impl ClaimAttempt {
         };
         let for_class = since(&mut self.memory.class_missing_since, is_missing) >= CLASS_PATIENCE;
         let for_binding = since(&mut self.memory.saved_since, is_saved) >= BINDING_PATIENCE;
-        let marked = marker.recorded().map(|marker| marker.since);
+        // A marker that cannot be read does not say since when.
+        let marked_at = marker.recorded().map(|recorded| recorded.since).or(claim.deleting);
         Waited {
             for_class,
             for_binding,
-            stuck: marked.is_some_and(|since| elapsed(since, now) >= view.stuck_after()),
+            stuck: marked_at.is_some_and(|since| elapsed(since, now) >= view.stuck_after()),
         }
     }
 
@@ -420,6 +429,7 @@ fn neutral<'a>(
         secret_of: None,
         creation,
         infeasible: false,
+        save_failed: false,
         driver: view.driver(),
         policy: view.policy(),
         role: view.role(),

@@ -15,7 +15,12 @@ impl Subject<'_, '_> {
     pub(super) fn created(&self, volume: &NewVolume, name_taken: bool) -> ClaimDecision {
         let decision = self.next_of_created(volume, name_taken);
         // Where nothing can be done here for a claim that nobody wants, a person may.
-        let is_stuck = !self.wanted && matches!(decision.action, ClaimAction::Wait(Some(_)));
+        let is_stuck = !self.wanted
+            && match decision.action {
+                ClaimAction::Wait(Some(_)) => true,
+                ClaimAction::Save(_) => self.observed.save_failed,
+                _ => false,
+            };
         let released = if is_stuck { self.released() } else { None };
         released.unwrap_or(decision)
     }

@@ -319,7 +319,12 @@ fn a_refusal_of_other_arguments_does_not_end_an_open_call() {
             play.cluster.policy.identity = process.into();
         }
         assert!(matches!(play.attempt(answer(code)), ClaimVerdict::Failed { .. }));
-        assert!(play.memory.holds_volume() && play.cluster.carries_marker(), "{code}");
+        let outcome = play.notes.iter().rev().find_map(|note| match note {
+            ClaimNote::CallFailed(outcome, _) => Some(&**outcome),
+            _ => None,
+        });
+        assert_eq!(outcome, Some(&CreateOutcome::OtherCallOpen), "{code}");
+        assert!(play.cluster.carries_marker(), "{code}");
     }
     play.memory = ClaimMemory::default();
     play.cluster.policy.identity = "5".into();
@@ -329,6 +334,136 @@ fn a_refusal_of_other_arguments_does_not_end_an_open_call() {
 }
 
 /// With another class the driver would make a second volume, and its refusal would say nothing of the first one.
+#[test]
+fn settings_that_are_put_back_repeat_the_open_call() {
+    let mut play = Play::of(Cluster::new());
+    let answer =
+        |code| move |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(code));
+    play.attempt(answer(4));
+    play.memory = ClaimMemory::default();
+    play.cluster.policy.identity = "2".into();
+    play.cluster.policy.default_fs_type = "wrong".into();
+    for code in [6, 3] {
+        assert!(matches!(play.attempt(answer(code)), ClaimVerdict::Failed { .. }));
+        let told = play
+            .notes
+            .iter()
+            .any(|note| matches!(note, ClaimNote::CallFailed(outcome, _) if **outcome == CreateOutcome::OtherCallOpen));
+        assert!(told, "{code}");
+    }
+    play.cluster.policy.default_fs_type = "".into();
+    play.attempt(|_, _| None);
+    assert_eq!(play.saved(), 1);
+}
+
+/// It may have called since: what was refused to this process says nothing of that.
+#[test]
+fn a_marker_that_another_process_has_written_is_not_taken_off_for_a_refusal_of_ours() {
+    let mut play = Play::of(Cluster::new());
+    let mut calls = 0;
+    play.attempt(|step, cluster| match step {
+        ClaimStep::Create(_) => {
+            calls += 1;
+            (calls == 1).then(|| failed(3))
+        }
+        ClaimStep::Patch(_) if calls == 1 && is_marked_by_us(cluster) => {
+            rewrite_marker(cluster, "another");
+            Some(ClaimEvent::Patched(Err(error(ApiErrorKind::Stale))))
+        }
+        _ => None,
+    });
+    assert_eq!(
+        play.take_done(),
+        ["patch", "create", "patch", "read claim", "patch", "create", "save"]
+    );
+}
+
+/// Whether the marker is that of this process.
+fn is_marked_by_us(cluster: &Cluster) -> bool {
+    marker_of(cluster)["writer"] == *cluster.policy.identity
+}
+
+fn marker_of(cluster: &Cluster) -> Value {
+    let text = cluster.claim.as_ref().unwrap()["metadata"]["annotations"][MARKER].as_str();
+    serde_json::from_str(text.unwrap()).unwrap()
+}
+
+fn rewrite_marker(cluster: &mut Cluster, writer: &str) {
+    let mut marker = marker_of(cluster);
+    marker["writer"] = writer.into();
+    cluster.claim.as_mut().unwrap()["metadata"]["annotations"][MARKER] = marker.to_string().into();
+}
+
+/// As a webhook refuses it: a person may let the claim go, and its namespace with it.
+#[test]
+fn a_claim_whose_volume_cannot_be_recorded_is_let_go_on_request() {
+    let mut play = Play::of(Cluster::new());
+    let refused = |step: &ClaimStep, cluster: &mut Cluster| match step {
+        ClaimStep::Create(_) => {
+            cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+            None
+        }
+        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(403)))),
+        _ => None,
+    };
+    play.attempt(refused);
+    assert!(play.cluster.carries_marker());
+    play.cluster.wait(Duration::from_mins(11));
+    let request = json!({"uid": super::builders::UID, "deleted": super::builders::DELETED_AT, "at": play.cluster.now.to_string()});
+    play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"]["attacher.csi.dev/release"] =
+        request.to_string().into();
+    play.attempt(refused);
+    assert!(
+        play.notes.iter().any(|note| matches!(note, ClaimNote::LetGo(..))),
+        "{:?}",
+        play.notes
+    );
+    assert!(
+        !play
+            .cluster
+            .claim
+            .is_some_and(|claim| claim["metadata"]["finalizers"].to_string().contains(MARKER))
+    );
+}
+
+#[test]
+fn writes_that_are_not_kept_are_told() {
+    let mut play = Play::of(Cluster::new());
+    let verdict = play.attempt(|step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Ok(()))));
+    assert!(matches!(verdict, ClaimVerdict::Failed { .. }));
+    let told = |note: &ClaimNote| matches!(note, ClaimNote::RequestFailed(error) if !error.is_transient());
+    assert!(play.notes.iter().any(told), "{:?}", play.notes);
+}
+
+/// A request that was not answered is repeated after its backoff: no change of the Secret would end it.
+#[test]
+fn a_secret_that_could_not_be_read_for_now_is_not_waited_for() {
+    for (answer, waits) in [
+        (error(ApiErrorKind::NotFound), true),
+        (status(403), true),
+        (status(429), false),
+        (error(ApiErrorKind::Unknown), false),
+    ] {
+        let mut cluster = Cluster::new();
+        let class = cluster.class.as_mut().unwrap();
+        class["parameters"] = json!({
+            "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
+        });
+        let mut attempt = ClaimAttempt::new(ClaimMemory::default());
+        let mut step = attempt.next(&cluster, ClaimEvent::Begin);
+        while !matches!(step, ClaimStep::End(_)) {
+            let event = match &step {
+                ClaimStep::Patch(write) => ClaimEvent::Patched(cluster.patch(&write.body)),
+                ClaimStep::Secret(_) => ClaimEvent::Read(Err(answer.clone())),
+                step => panic!("{step:?}"),
+            };
+            step = attempt.next(&cluster, event);
+        }
+        assert_eq!(attempt.needed_secret().is_some(), waits, "{answer:?}");
+        assert!(matches!(step, ClaimStep::End(ClaimVerdict::Failed { .. })), "{step:?}");
+    }
+}
+
 #[test]
 fn a_class_that_was_replaced_is_not_used_while_it_is_not_known_what_a_call_did() {
     let mut play = Play::of(Cluster::new());

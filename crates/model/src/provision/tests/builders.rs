@@ -181,6 +181,7 @@ pub struct ClaimWorld {
     /// None is what the marker says.
     pub creation: Option<Creation>,
     pub infeasible: bool,
+    pub save_failed: bool,
     pub driver: ProvisionerFacts,
     pub policy: ProvisionPolicy,
     pub role: RolePhase,
@@ -205,6 +206,7 @@ pub fn world() -> ClaimWorld {
         secret_of: None,
         creation: None,
         infeasible: false,
+        save_failed: false,
         driver: driver(),
         policy: policy(),
         role: RolePhase::Serving,
@@ -339,6 +341,7 @@ impl ClaimWorld {
             secret_of: self.secret_of.as_ref().or(named.as_ref()),
             creation: &creation,
             infeasible: self.infeasible,
+            save_failed: self.save_failed,
             driver: &self.driver,
             policy: &self.policy,
             role: self.role,
