@@ -415,7 +415,7 @@ mod tests {
         let object = json!({
             "metadata": {
                 "name": name, "namespace": "web", "uid": name, "resourceVersion": "7",
-                "annotations": {"attacher.csi.dev/provisioning": marker.as_ref().map(Value::to_string)},
+                "annotations": {"attacher.csi.dev/provisioning": marker.as_ref().map_or_else(String::new, Value::to_string)},
                 "finalizers": marker.iter().map(|_| "attacher.csi.dev/provisioning").collect::<Vec<_>>(),
             },
             "spec": {},

@@ -158,7 +158,7 @@ fn what_is_left_out() {
     assert!(volume["spec"].get("persistentVolumeReclaimPolicy").is_none());
     // As the sidecar: a driver that does not announce topology has none.
     let silent = saved(&world(), |answer| {
-        answer.topology = vec![Segment::from([("zone", "a")])]
+        answer.topology = vec![Segment::from([("zone", "a")])];
     });
     assert!(silent["spec"].get("nodeAffinity").is_none());
     let two = world()
