@@ -244,11 +244,11 @@ impl ClaimAttempt {
         };
         let for_class = since(&mut self.memory.class_missing_since, is_missing) >= CLASS_PATIENCE;
         let for_binding = since(&mut self.memory.saved_since, is_saved) >= BINDING_PATIENCE;
-        let marked = marker.recorded().map(|marker| marker.since);
+        let written_at = marker.recorded().map(|marker| marker.since);
         Waited {
             for_class,
             for_binding,
-            stuck: marked.is_some_and(|since| elapsed(since, now) >= view.stuck_after()),
+            stuck: written_at.is_some_and(|since| elapsed(since, now) >= view.stuck_after()),
         }
     }
 
