@@ -41,6 +41,6 @@ pub(super) fn ready(state: &DriverState, watch_failure: Option<&str>) -> Conditi
         ConditionType::ProvisioningReady,
         status,
         reason,
-        &shorten_message(&message),
+        shorten_message(&message),
     )
 }

@@ -59,9 +59,14 @@ const MAX_SHOWN: usize = 256;
 /// The status; `known` is the one before, whose transition times are kept where nothing changed.
 pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now: Timestamp) -> AttacherConfigStatus {
     let plugin = facts.driver.and_then(|driver| driver.plugin.as_ref());
+    let mut conditions = condition::merge(&known.conditions, &conditions(facts), facts.generation, now);
+    if facts.provisioning.is_none() {
+        // Of a role that was switched off nothing is said.
+        conditions.retain(|condition| condition.type_ != ConditionType::ProvisioningReady.as_str());
+    }
     AttacherConfigStatus {
         observed_generation: facts.generation,
-        conditions: condition::merge(&known.conditions, &conditions(facts), facts.generation, now),
+        conditions,
         driver: plugin.map(describe).or_else(|| known.driver.clone()),
         holder: facts.driver.and_then(|driver| holder(driver, facts.holder)),
         leader_election: known.leader_election.clone().filter(|_| !facts.holds_former_lease),

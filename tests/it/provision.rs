@@ -130,6 +130,17 @@ async fn events(world: &World) -> Result<Vec<Event>> {
     Ok(events.map_err(|error| Error::Other(error.to_string()))?.items)
 }
 
+/// What the sidecar reads when it deletes the volume.
+fn assert_annotated(volume: &PersistentVolume, driver: &str) {
+    let annotations = volume.annotations();
+    assert_eq!(annotations["pv.kubernetes.io/provisioned-by"], driver);
+    assert_eq!(annotations["volume.kubernetes.io/provisioner-deletion-secret-name"], "");
+    assert_eq!(
+        annotations["volume.kubernetes.io/provisioner-deletion-secret-namespace"],
+        ""
+    );
+}
+
 fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
     claim.is_some_and(|claim| {
         claim.finalizers().iter().any(|finalizer| finalizer == MARKER) || claim.annotations().contains_key(MARKER)
@@ -169,13 +180,7 @@ async fn a_claim_becomes_a_volume_and_is_bound() -> Result<()> {
     assert!(identity.is_some_and(|identity| identity.ends_with(&format!("-{}", driver.name))));
     assert!(spec.get("nodeAffinity").is_none());
     assert!(volume.finalizers().iter().any(|finalizer| finalizer == FINALIZER));
-    let annotations = volume.annotations();
-    assert_eq!(annotations["pv.kubernetes.io/provisioned-by"], driver.name);
-    assert_eq!(annotations["volume.kubernetes.io/provisioner-deletion-secret-name"], "");
-    assert_eq!(
-        annotations["volume.kubernetes.io/provisioner-deletion-secret-namespace"],
-        ""
-    );
+    assert_annotated(&volume, &driver.name);
 
     // The marker was there during the call, and is not left.
     driver.without_marker("data").await?;
@@ -280,7 +285,8 @@ async fn a_claim_waits_for_its_secret_and_says_so() -> Result<()> {
     let driver = world.unconfigured_driver("p-secret", |builder| builder).await?;
     let late = json!({ "initial": "10m", "max": "10m" });
     let mut asked = settings(&driver, &late);
-    asked["provisioning"]["secrets"] = json!([{ "namespace": "default", "names": ["provisioner"] }]);
+    // That in the namespace of each claim.
+    asked["provisioning"]["secrets"] = json!([{ "namespace": "*", "names": ["provisioner"] }]);
     driver.configure(&asked).await?;
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     let class = json!({
@@ -493,7 +499,17 @@ async fn is_refused(driver: &Driver<'_>) {
     }
 }
 
-/// A driver that writes the Secret into its errors.
+/// Two calls fail, and the errors have the values of the Secret.
+fn echoing() -> Rule {
+    let echo = ScriptedFailure {
+        code: Code::Internal,
+        message: "cannot log in with".to_owned(),
+        echo_secrets: true,
+        pad_bytes: 0,
+    };
+    Rule::on(Method::CreateVolume).times(2).action(ScriptAction::Fail(echo))
+}
+
 #[tokio::test]
 async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
     const VALUE: &str = "s3cr3t-word-of-this-test";
@@ -510,15 +526,7 @@ async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
         .fixtures
         .secret("default", "provisioner", &[("password", VALUE)])
         .await?;
-    let echo = ScriptedFailure {
-        code: Code::Internal,
-        message: "cannot log in with".to_owned(),
-        echo_secrets: true,
-        pad_bytes: 0,
-    };
-    driver
-        .mock
-        .script(Rule::on(Method::CreateVolume).times(2).action(ScriptAction::Fail(echo)));
+    driver.mock.script(echoing());
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
         "provisioner": driver.name,
@@ -602,11 +610,11 @@ async fn the_role_is_switched_off_and_on() -> Result<()> {
         LIMIT,
         |config| {
             let status = config.and_then(|config| config.status.as_ref());
-            let shown = |status: &AttacherConfigStatus| {
+            let has_condition = |status: &AttacherConfigStatus| {
                 let mut conditions = status.conditions.iter();
                 conditions.any(|condition| condition.type_ == "ProvisioningReady")
             };
-            status.is_some_and(|status| !shown(status))
+            status.is_some_and(|status| !has_condition(status))
         },
     )
     .await?;

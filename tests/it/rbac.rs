@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use csi_attacher_model::api::AttacherConfig;
 use futures::future::try_join_all;
 use parking_lot::Mutex;
+use serde_json::json;
 
 use crate::rig::World;
 use crate::support::operator::Operator;
@@ -115,7 +116,7 @@ async fn a_rule_that_is_missing_to_list_is_named() -> Result<()> {
     let is_told = |status: u16, body: &str| status != 200 && body.contains(rule);
     operator.wait_for_answer("/readyz", is_told).await?;
     let driver = world.unconfigured_driver("words", |builder| builder).await?;
-    driver.configure(&serde_json::json!({})).await?;
+    driver.configure(&json!({})).await?;
     let is_told = |config: Option<&AttacherConfig>| {
         let status = config.and_then(|config| config.status.as_ref());
         let mut conditions = status.iter().flat_map(|status| &status.conditions);
@@ -127,8 +128,10 @@ async fn a_rule_that_is_missing_to_list_is_named() -> Result<()> {
     driver.wait("Ready", "True", Some("Running")).await
 }
 
-/// Installs what each operator needs besides rights.
+/// Installs what each operator needs besides rights, and the namespace of the Leases in [`PROVISIONING`].
 async fn prepare(world: &World) -> Result<()> {
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "storage-drivers" } });
+    world.cluster.apply_yaml(&namespace.to_string()).await?;
     crate::support::operator::install(&world.cluster).await
 }
 

@@ -153,21 +153,6 @@ Whether rules for provisioning are made: `true`, or nothing.
 {{- end }}
 
 {{/*
-Names of the Secrets that StorageClasses may name in the namespace of each PersistentVolumeClaim, as a YAML list under `names`.
-*/}}
-{{- define "csi-attacher-operator.claimSecrets" -}}
-{{- $names := list }}
-{{- range include "csi-attacher-operator.configs" . | fromYaml }}
-{{- range dig "provisioning" "secrets" list . }}
-{{- if eq .namespace "*" }}
-{{- $names = concat $names .names }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- toYaml (dict "names" ($names | uniq | sortAlpha)) }}
-{{- end }}
-
-{{/*
 The namespaces with Leases as YAML: a map from their names to `any`, whether drivers of any name may have a Lease there, and
 `names` of Leases. The operator's own ones are in the namespace of the release, those of sidecars in the others.
 */}}

@@ -86,6 +86,7 @@ impl WatchedKind for PersistentVolumeClaimWire {
 
 /// Claims of one name are in several namespaces: a table has them by both.
 impl CacheRecord for Claim {
+    #[allow(clippy::misnamed_getters, reason = "the name of a record is what no other one has")]
     fn name(&self) -> &Arc<str> {
         &self.key
     }

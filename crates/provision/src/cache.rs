@@ -318,15 +318,15 @@ impl Store {
 
     /// A driver is worked for from now on, until the guard is dropped; none when it is already. What is there is enqueued.
     pub(crate) fn register(&self, route: Arc<dyn ClaimRoute>) -> Option<Registration> {
-        let driver = route.driver().clone();
+        let (driver, known) = (route.driver().clone(), route.clone());
         {
             let mut routes = self.0.routes.write();
             if routes.contains_key(&driver) {
                 return None;
             }
-            routes.insert(driver.clone(), route.clone());
+            routes.insert(driver.clone(), route);
         }
-        self.enqueue_open(&*route, ClaimCause::Resync);
+        self.enqueue_open(&*known, ClaimCause::Resync);
         Some(Registration {
             store: self.clone(),
             driver,

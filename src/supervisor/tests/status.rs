@@ -387,3 +387,29 @@ fn a_connection_that_stands_may_have_a_problem_of_now_and_one_to_come() {
     let words = "the driver answers; calls get no answer; the new certificates do not work";
     assert_eq!(reachable.message, words);
 }
+
+#[test]
+fn provisioning_has_a_condition_while_it_is_on() {
+    let (driver, provisioner) = (driver(DriverPhase::Running), driver(DriverPhase::Syncing));
+    let provisioning = (provisioner, Some("who may not list is named here".to_owned()));
+    let on = fresh(&StatusInput {
+        provisioning: Some(&provisioning),
+        ..facts(Some(&driver))
+    });
+    let ready = condition(&on, "ProvisioningReady");
+    assert_eq!((&*ready.status, &*ready.reason), ("False", "Syncing"));
+    assert!(
+        ready.message.ends_with("who may not list is named here"),
+        "{}",
+        ready.message
+    );
+    assert_eq!(condition(&on, "Ready").status, "True", "attaching goes on");
+
+    let off = status(&facts(Some(&driver)), &on, at(200));
+    assert!(
+        off.conditions
+            .iter()
+            .all(|condition| condition.type_ != "ProvisioningReady")
+    );
+    assert!(is_urgent(&on, &off));
+}

@@ -26,8 +26,6 @@ use crate::support::{Operator, Result, Volume};
 
 /// The Secret of the scenario that has one, in the namespace of the operator's account.
 pub const SECRET: &str = "publish";
-/// The Secret in the namespace of a claim, which `tests/chart/values/provisioning.yaml` names.
-const CLAIM_SECRET: &str = "tenant";
 
 type Run = for<'s, 'w> fn(&'s Scene<'w>) -> LocalBoxFuture<'s, Result<()>>;
 
@@ -101,8 +99,6 @@ pub const ROWS: &[Row] = rows! {
     "ClusterRole /persistentvolumes:patch", "add the finalizer to a volume that is attached, and remove it" => a_volume_is_attached;
     "ClusterRole /persistentvolumes:watch", "retry when a missing volume appears; release a volume that is deleted"
         => volumes_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
-    "ClusterRole /secrets:get", "read the provisioner's Secret in the namespace of a claim; only for the Secrets that spec.provisioning.secrets names for all namespaces"
-        => a_claim_with_a_secret_of_its_namespace_is_provisioned;
     "ClusterRole attacher.csi.dev/attacherconfigs/status:patch", "report the state of a driver in the status" => a_driver_becomes_ready;
     "ClusterRole attacher.csi.dev/attacherconfigs:list", "read the AttacherConfigs at the start" => a_driver_becomes_ready;
     "ClusterRole attacher.csi.dev/attacherconfigs:patch", "add the finalizer of spec.deletionPolicy WaitForDetach to an AttacherConfig, and remove it; remove a confirmation that was used"
@@ -189,8 +185,7 @@ async fn provisions<'w>(scene: &Scene<'w>) -> Result<Driver<'w>> {
 async fn provision_for(scene: &Scene<'_>, driver: &Driver<'_>) -> Result<()> {
     scene.start()?;
     let never = json!({ "initial": "1h", "max": "1h" });
-    let secrets = json!([{ "namespace": "*", "names": [CLAIM_SECRET] }]);
-    let provisioning = json!({ "backoff": never, "secrets": secrets });
+    let provisioning = json!({ "backoff": never });
     driver
         .configure(&json!({ "driverName": driver.name, "provisioning": provisioning }))
         .await
@@ -293,23 +288,6 @@ async fn a_claim_that_changed_unseen_is_provisioned(scene: &Scene<'_>) -> Result
     scene.point();
     class(scene, &driver, &name, json!({})).await?;
     saved(scene, &made).await
-}
-
-async fn a_claim_with_a_secret_of_its_namespace_is_provisioned(scene: &Scene<'_>) -> Result<()> {
-    let driver = provisions(scene).await?;
-    let name = driver.short.clone();
-    let parameters = json!({
-        "csi.storage.k8s.io/provisioner-secret-name": CLAIM_SECRET,
-        "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}",
-    });
-    class(scene, &driver, &name, parameters).await?;
-    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
-    let fixtures = &scene.world.fixtures;
-    fixtures
-        .secret("default", CLAIM_SECRET, &[("password", "swordfish")])
-        .await?;
-    scene.point();
-    saved(scene, &claim(scene, &driver, &name, &name).await?).await
 }
 
 async fn a_config_that_is_made_and_changed_later_is_served(scene: &Scene<'_>) -> Result<()> {

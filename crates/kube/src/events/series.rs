@@ -78,13 +78,15 @@ impl EventEntry {
     }
 }
 
+/// UID of the object, reason, level and cause: neither an exception nor another cause is to be counted on what is known, where its words
+/// would wait.
+type EventKey = (Box<str>, &'static str, EventType, Box<str>);
+
 /// What was written, and about what.
 #[derive(Debug)]
 pub(super) struct EventSeries {
     instance: String,
-    /// By UID of the object, reason, level and cause: neither an exception nor another cause is to be counted on what is known,
-    /// where its words would wait.
-    pub entries: HashMap<(Box<str>, &'static str, EventType, Box<str>), EventEntry>,
+    pub entries: HashMap<EventKey, EventEntry>,
     budgets: EventBudgets,
     number: u64,
 }
@@ -144,7 +146,7 @@ impl EventSeries {
             let rested = entry.changed && now.saturating_duration_since(entry.written) >= REWRITE_INTERVAL;
             rested && take(budgets, &entry.driver, *level, now)
         });
-        due.map(|((_, reason, ..), entry)| entry.write(*reason, now)).collect()
+        due.map(|((_, reason, ..), entry)| entry.write(reason, now)).collect()
     }
 
     /// Forgets an event that is not there any more.

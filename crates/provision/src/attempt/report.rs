@@ -9,7 +9,7 @@ use crate::events::{EventType, InvolvedObject, NewEvent};
 use crate::objects::Claim;
 use crate::provision::attempt::{ClaimAttempt, ClaimNote, MAX_SAVE_PAUSE};
 use crate::provision::event::{self, POPULATOR_NOTE, ProvisionEventReason};
-use crate::provision::{ClaimReason, CreateOutcome};
+use crate::provision::{ClaimReason, CreateOutcome, ProvisionRefusal};
 use crate::runtime::FailureRecord;
 use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::traced;
@@ -21,10 +21,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
     let Some(claim) = attempt.claim().cloned() else { return };
     let claim = &*claim;
     match note {
-        ClaimNote::Calls(ClaimReason::FindOut, plan) => {
-            let note = event::finding_out(&plan.name);
-            record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
-        }
+        ClaimNote::Calls(ClaimReason::FindOut, plan) => finds_out(shell, claim, &plan.name),
         ClaimNote::Calls(..) | ClaimNote::Undone => {}
         ClaimNote::CallFailed(outcome, failure) => call_failed(shell, claim, &outcome, &failure),
         ClaimNote::InvalidAnswer(invalid) => failed(shell, claim, error_type::INVALID_ANSWER, &invalid.to_string()),
@@ -32,29 +29,13 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         ClaimNote::UndoFailed(failure) => failed(shell, claim, kind_of(&failure), &failure.message),
         ClaimNote::Saved(name, handle) => saved(shell, claim, &name, &handle),
         ClaimNote::SaveFailed(error, is_refused) => save_failed(shell, claim, &error.message, is_refused),
-        ClaimNote::Waits(reason, cause) => {
-            let kind = cause.reason();
-            let event = ProvisionEventReason::of_claim(reason);
-            waits(shell, claim, event, kind, &cause.to_string());
-        }
+        ClaimNote::Waits(reason, cause) => waits(shell, claim, reason, &cause),
         ClaimNote::Populator => {
             let note = POPULATOR_NOTE.to_owned();
             record(shell, claim, ProvisionEventReason::Provisioning, "populator", note);
         }
-        ClaimNote::Rescheduled => {
-            let node = claim.selected_node.as_deref().unwrap_or_default();
-            let note = event::note(&format!(
-                "no volume was made for node {node}, and there is none left over; kube-scheduler selects a node again"
-            ));
-            record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
-        }
-        ClaimNote::LetGo(words, volume) => {
-            let note = event::note(&format!(
-                "let go on request, though volume {volume} may be left in the storage system: {words}"
-            ));
-            record(shell, claim, ProvisionEventReason::ProvisioningReleased, "", note);
-            shell.ended = Some(LifecycleOutcome::Aborted);
-        }
+        ClaimNote::Rescheduled => rescheduled(shell, claim),
+        ClaimNote::LetGo(words, volume) => let_go(shell, claim, &words, &volume),
         ClaimNote::ReleaseRefused(refusal) => {
             let (cause, note) = (
                 refusal.reason(),
@@ -95,6 +76,32 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
     }
 }
 
+/// A call is made for a claim that nobody wants any more.
+fn finds_out(shell: &Shell<'_>, claim: &Claim, volume: &str) {
+    let note = event::note(&format!(
+        "the PersistentVolumeClaim is being deleted while it is not known whether volume {volume} was created; asking the driver"
+    ));
+    record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
+}
+
+/// The selected node was taken off the claim.
+fn rescheduled(shell: &Shell<'_>, claim: &Claim) {
+    let selected = claim.selected_node.as_deref().unwrap_or_default();
+    let note = event::note(&format!(
+        "no volume was made for node {selected}, and there is none left over; kube-scheduler selects a node again"
+    ));
+    record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
+}
+
+/// A person let the claim go.
+fn let_go(shell: &mut Shell<'_>, claim: &Claim, words: &str, volume: &str) {
+    let note = event::note(&format!(
+        "let go on request, though volume {volume} may be left in the storage system: {words}"
+    ));
+    record(shell, claim, ProvisionEventReason::ProvisioningReleased, "", note);
+    shell.ended = Some(LifecycleOutcome::Aborted);
+}
+
 fn kind_of(failure: &Failure) -> &'static str {
     failure.code.map_or(error_type::DRIVER_UNAVAILABLE, |code| {
         names::code_upper_snake(code.into())
@@ -131,11 +138,12 @@ fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &st
 }
 
 /// Nothing can be done until something changes.
-fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ProvisionEventReason, kind: &'static str, message: &str) {
-    let delay = shell.run.retry_delay();
-    let note = event::waits(message, shell.run.attempt(), delay);
+fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &ProvisionRefusal) {
+    let (reason, kind) = (ProvisionEventReason::of_claim(reason), cause.reason());
+    let (message, delay) = (cause.to_string(), shell.run.retry_delay());
+    let note = event::waits(&message, shell.run.attempt(), delay);
     record(shell, claim, reason, kind, note);
-    tell_failure(shell, claim, kind, None, message, delay);
+    tell_failure(shell, claim, kind, None, &message, delay);
 }
 
 fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, is_refused: bool) {
