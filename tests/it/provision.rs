@@ -453,7 +453,7 @@ async fn a_volume_that_was_not_saved_is_saved_by_the_next_process() -> Result<()
     });
     world.cluster.apply_yaml(&policy.to_string()).await?;
     world.cluster.apply_yaml(&binding.to_string()).await?;
-    within("the policy is in use", is_refused(&driver)).await?;
+    within("the policy is in use", is_refused(&driver, true)).await?;
 
     let claim = driver.ask_for("data").await?;
     let part = "the PersistentVolume cannot be saved, and its volume is kept";
@@ -471,6 +471,7 @@ async fn a_volume_that_was_not_saved_is_saved_by_the_next_process() -> Result<()
     let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(world.client.clone());
     let deleted = bindings.delete("no-volumes", &DeleteParams::default()).await;
     deleted.map_err(|error| Error::Other(error.to_string()))?;
+    within("the policy is gone", is_refused(&driver, false)).await?;
     let _next = world.operator(operator_options()).await?;
     driver.bound("data").await?;
     let volume = driver.saved(&claim).await?;
@@ -480,8 +481,8 @@ async fn a_volume_that_was_not_saved_is_saved_by_the_next_process() -> Result<()
     driver.without_marker("data").await
 }
 
-/// Resolves when the API server refuses PersistentVolumes: a policy takes a moment.
-async fn is_refused(driver: &Driver<'_>) {
+/// Resolves when the API server refuses PersistentVolumes, or does not any more: a policy takes a moment, and so does its end.
+async fn is_refused(driver: &Driver<'_>, refused: bool) {
     let volume: PersistentVolume = serde_json::from_value(json!({
         "metadata": { "name": "probe" },
         "spec": {
@@ -494,7 +495,7 @@ async fn is_refused(driver: &Driver<'_>) {
         dry_run: true,
         ..PostParams::default()
     };
-    while driver.volumes().create(&asked, &volume).await.is_ok() {
+    while driver.volumes().create(&asked, &volume).await.is_err() != refused {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

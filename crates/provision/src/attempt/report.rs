@@ -78,9 +78,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
 
 /// A call is made for a claim that nobody wants any more.
 fn finds_out(shell: &Shell<'_>, claim: &Claim, volume: &str) {
-    let note = event::note(&format!(
-        "the PersistentVolumeClaim is being deleted while it is not known whether volume {volume} was created; asking the driver"
-    ));
+    let note = event::finding_out(volume);
     record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
 }
 
