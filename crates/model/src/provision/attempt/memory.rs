@@ -53,8 +53,10 @@ const RETRY_NOW_INTERVAL: Duration = Duration::from_secs(10);
 /// The requests of people to try a claim now (`attacher.csi.dev/retry-now`).
 #[derive(Clone, Debug, Default)]
 pub struct RetryRequests {
-    /// The value that was seen last; none before the first look, which asks for nothing.
-    seen: Option<Option<Box<str>>>,
+    /// The value that was seen last.
+    seen: Option<Box<str>>,
+    /// Whether the claim was looked at: what it asked for before is nothing new.
+    has_looked: bool,
     /// When one was heard last.
     heard_at: Option<Timestamp>,
 }
@@ -63,17 +65,17 @@ impl RetryRequests {
     /// Whether the claim asks for a retry that it did not ask for before. Of several within 10 seconds the last one is heard after that
     /// time, when the claim is looked at for another reason.
     pub fn is_asked(&mut self, claim: &Claim, now: Timestamp) -> bool {
-        let Some(seen) = &mut self.seen else {
-            self.seen = Some(claim.retry_now.clone());
+        if !std::mem::replace(&mut self.has_looked, true) {
+            self.seen.clone_from(&claim.retry_now);
             return false;
-        };
+        }
         let is_early = self
             .heard_at
             .is_some_and(|at| now >= at && super::elapsed(at, now) < RETRY_NOW_INTERVAL);
-        if *seen == claim.retry_now || is_early {
+        if self.seen == claim.retry_now || is_early {
             return false;
         }
-        seen.clone_from(&claim.retry_now);
+        self.seen.clone_from(&claim.retry_now);
         let is_asked = claim.retry_now.is_some();
         if is_asked {
             self.heard_at = Some(now);
