@@ -15,7 +15,8 @@ use csi_attacher_model::api::{AttacherConfig, AttacherConfigStatus};
 
 use crate::events::event;
 use crate::rig::{Driver, LIMIT, World, operator_options, within};
-use crate::support::operator::account;
+use crate::support::controlplane::ControlPlane;
+use crate::support::operator::{IDENTITY, account, release_provisioner_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result};
 
@@ -24,7 +25,7 @@ const MARKER: &str = "attacher.csi.dev/provisioning";
 const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
 /// What provisioning needs beside what the chart grants without any values.
-async fn grant(world: &World) -> Result<()> {
+pub async fn grant(cluster: &ControlPlane) -> Result<()> {
     let account = account();
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -41,8 +42,8 @@ async fn grant(world: &World) -> Result<()> {
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "provisions" },
         "subjects": [{ "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name }],
     });
-    world.cluster.apply_yaml(&role.to_string()).await?;
-    world.cluster.apply_yaml(&binding.to_string()).await.map(drop)
+    cluster.apply_yaml(&role.to_string()).await?;
+    cluster.apply_yaml(&binding.to_string()).await.map(drop)
 }
 
 fn settings(driver: &Driver<'_>, backoff: &Value) -> Value {
@@ -119,6 +120,7 @@ impl Driver<'_> {
 /// A driver that provisions, and an operator that works for it.
 async fn provisioning<'w>(world: &'w World, short: &str, backoff: &Value) -> Result<Driver<'w>> {
     let driver = world.unconfigured_driver(short, |builder| builder).await?;
+    release_provisioner_lease(&world.client, IDENTITY, &driver.name).await?;
     driver.configure(&settings(&driver, backoff)).await?;
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     Ok(driver)
@@ -150,7 +152,7 @@ fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
 #[tokio::test]
 async fn a_claim_becomes_a_volume_and_is_bound() -> Result<()> {
     let world = World::own_managed().await?;
-    grant(&world).await?;
+    grant(&world.cluster).await?;
     let operator = world.operator(operator_options()).await?;
     let driver = provisioning(&world, "p-bound", &soon()).await?;
     driver.class("Delete").await?;
@@ -213,7 +215,7 @@ async fn a_claim_becomes_a_volume_and_is_bound() -> Result<()> {
 #[tokio::test]
 async fn after_a_crash_between_the_call_and_the_save_there_is_one_volume() -> Result<()> {
     let world = World::own_managed().await?;
-    grant(&world).await?;
+    grant(&world.cluster).await?;
     let mut operator = world.operator(operator_options()).await?;
     let late = json!({ "initial": "10m", "max": "10m" });
     let driver = provisioning(&world, "p-crash", &late).await?;
@@ -247,7 +249,7 @@ async fn after_a_crash_between_the_call_and_the_save_there_is_one_volume() -> Re
 #[tokio::test]
 async fn a_claim_that_is_deleted_during_the_call_leaves_no_volume_that_nothing_names() -> Result<()> {
     let world = World::own_managed().await?;
-    grant(&world).await?;
+    grant(&world.cluster).await?;
     let _operator = world.operator(operator_options()).await?;
     let driver = provisioning(&world, "p-gone", &soon()).await?;
     driver.class("Delete").await?;
@@ -280,7 +282,7 @@ async fn a_claim_that_is_deleted_during_the_call_leaves_no_volume_that_nothing_n
 #[tokio::test]
 async fn a_claim_waits_for_its_secret_and_says_so() -> Result<()> {
     let world = World::own_managed().await?;
-    grant(&world).await?;
+    grant(&world.cluster).await?;
     let _operator = world.operator(operator_options()).await?;
     let driver = world.unconfigured_driver("p-secret", |builder| builder).await?;
     let late = json!({ "initial": "10m", "max": "10m" });
@@ -324,7 +326,7 @@ async fn a_claim_waits_for_its_secret_and_says_so() -> Result<()> {
 async fn many_claims_at_a_time_get_a_volume_each() -> Result<()> {
     const CLAIMS: usize = 30;
     let world = World::own_managed().await?;
-    grant(&world).await?;
+    grant(&world.cluster).await?;
     let _operator = world.operator(operator_options()).await?;
     let driver = provisioning(&world, "p-many", &soon()).await?;
     driver.class("Delete").await?;
@@ -361,7 +363,7 @@ async fn many_claims_at_a_time_get_a_volume_each() -> Result<()> {
 #[tokio::test]
 async fn a_claim_waits_for_its_consumer() -> Result<()> {
     let world = World::own_managed().await?;
-    grant(&world).await?;
+    grant(&world.cluster).await?;
     let _operator = world.operator(operator_options()).await?;
     let driver = provisioning(&world, "p-delayed", &soon()).await?;
     let class = json!({
@@ -395,7 +397,7 @@ async fn a_claim_waits_for_its_consumer() -> Result<()> {
 #[tokio::test]
 async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
     let world = World::own_managed().await?;
-    grant(&world).await?;
+    grant(&world.cluster).await?;
     let _operator = world.operator(operator_options()).await?;
     let driver = provisioning(&world, "p-source", &soon()).await?;
     driver.class("Delete").await?;
@@ -431,7 +433,7 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
 #[tokio::test]
 async fn a_volume_that_was_not_saved_is_saved_by_the_next_process() -> Result<()> {
     let world = World::own_managed().await?;
-    grant(&world).await?;
+    grant(&world.cluster).await?;
     let mut operator = world.operator(operator_options()).await?;
     let driver = provisioning(&world, "p-unsaved", &soon()).await?;
     driver.class("Delete").await?;
@@ -515,7 +517,7 @@ fn echoing() -> Rule {
 async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
     const VALUE: &str = "s3cr3t-word-of-this-test";
     let world = World::own_managed().await?;
-    grant(&world).await?;
+    grant(&world.cluster).await?;
     let operator = world.operator(operator_options().argument("--log-level=trace")).await?;
     let driver = world.unconfigured_driver("p-quiet", |builder| builder).await?;
     let mut asked = settings(&driver, &soon());
@@ -572,7 +574,7 @@ async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
 #[tokio::test]
 async fn the_role_is_switched_off_and_on() -> Result<()> {
     let world = World::own_managed().await?;
-    grant(&world).await?;
+    grant(&world.cluster).await?;
     let operator = world.operator(operator_options()).await?;
     let driver = provisioning(&world, "p-off", &soon()).await?;
     driver.class("Delete").await?;

@@ -7,7 +7,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 use tonic::Code;
 
-use crate::support::operator::{IDENTITY, apply_config, release_lease};
+use crate::support::operator::{IDENTITY, apply_config, release_lease, release_provisioner_lease};
 use crate::support::stage::Stage;
 use crate::support::{Error, Result, Volume};
 
@@ -37,8 +37,12 @@ impl<'s> Scene<'s> {
             "backoff": { "initial": "50ms", "max": "200ms", "jitterPercent": 0 },
             "reconcileSync": { "interval": "200ms" },
             "kubernetesAPI": { "qps": 500, "burst": 500 },
+            "driverName": DRIVER,
+            "provisioning": {},
         });
+        crate::provision::grant(stage.cluster).await?;
         release_lease(&stage.client, IDENTITY, DRIVER).await?;
+        release_provisioner_lease(&stage.client, IDENTITY, DRIVER).await?;
         apply_config(&stage.client, "metrics", spec).await?;
         stage.wait_working("metrics").await?;
         stage.fixtures.csi_node(NODE, DRIVER, "metrics-node-id").await?;

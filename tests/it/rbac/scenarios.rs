@@ -20,6 +20,7 @@ use super::scene::{self, Scene};
 use super::{LIMIT, everything, no_refusals, other};
 use crate::events::event;
 use crate::rig::{Driver, World};
+use crate::support::operator::release_provisioner_lease;
 use crate::support::rbac::{Account, Right};
 use crate::support::wait::{wait_for, wait_for_any};
 use crate::support::{Operator, Result, Volume};
@@ -183,6 +184,7 @@ async fn provisions<'w>(scene: &Scene<'w>) -> Result<Driver<'w>> {
 }
 
 async fn provision_for(scene: &Scene<'_>, driver: &Driver<'_>) -> Result<()> {
+    release_provisioner_lease(&scene.world.client, &scene.account.namespace, &driver.name).await?;
     scene.start()?;
     let never = json!({ "initial": "1h", "max": "1h" });
     let provisioning = json!({ "backoff": never });

@@ -6,8 +6,9 @@ use serde_json::json;
 use tonic::Code;
 
 use super::{LIMIT, Names, live, traced};
+use crate::provision::grant;
 use crate::registry::{assert_conform, unseen};
-use crate::support::operator::apply_config;
+use crate::support::operator::{IDENTITY, apply_config, release_provisioner_lease, wait_condition};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use crate::support::stage::{PUBLISH_SECRET, Stage, stop};
 use crate::support::{Result, Volume};
@@ -52,6 +53,11 @@ const NOT_HERE: &[(&str, &str, &str)] = &[
         "a detach that failed looks like an attach that did",
     ),
     ("VolumeAttachment.detach", "attacher.retry.delay", "the same"),
+    (
+        "PersistentVolumeClaim.provision",
+        "error.type",
+        "the life of a claim fails when a person lets it go",
+    ),
 ];
 
 fn is_excused(missing: &str) -> bool {
@@ -63,6 +69,67 @@ fn is_excused(missing: &str) -> bool {
 
 fn named<'s>(spans: &'s [ReceivedSpan], name: &'s str) -> impl Iterator<Item = &'s ReceivedSpan> {
     spans.iter().filter(move |span| span.name == name)
+}
+
+/// A claim whose volume is created at the second try, with a Secret and for a node.
+async fn provisioned(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Result<()> {
+    grant(stage.cluster).await?;
+    release_provisioner_lease(&stage.client, IDENTITY, &names.driver()).await?;
+    let mut operator = stage.operator(traced(receiver, "grpc")).await?;
+    let driver = names.start_driver(stage).await?;
+    let (namespace, secret) = PUBLISH_SECRET;
+    let settings = json!({
+        "endpoint": format!("unix://{}", driver.socket),
+        "driverName": names.driver(),
+        "reconcileSync": { "mode": "Disabled" },
+        "provisioning": {
+            "backoff": { "initial": "100ms", "max": "1s", "jitterPercent": 0 },
+            "secrets": [{ "namespace": namespace, "names": [secret] }],
+        },
+    });
+    apply_config(&stage.client, names.prefix, settings).await?;
+    wait_condition(
+        &stage.client,
+        names.prefix,
+        "ProvisioningReady",
+        "True",
+        Some("Running"),
+    )
+    .await?;
+    let failure = Rule::on(Method::CreateVolume).times(1);
+    driver.handle.script(failure.fail(Code::Internal, "the array restarts"));
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": names.prefix },
+        "provisioner": names.driver(),
+        "parameters": {
+            "csi.storage.k8s.io/provisioner-secret-name": secret,
+            "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
+        },
+    });
+    // As kube-controller-manager and kube-scheduler leave it.
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "namespace": "default", "name": names.of("claim"),
+            "annotations": {
+                "volume.kubernetes.io/storage-provisioner": names.driver(),
+                "volume.kubernetes.io/selected-node": names.of("node"),
+            },
+        },
+        "spec": {
+            "storageClassName": names.prefix, "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    });
+    for object in [class, claim] {
+        stage.cluster.apply_yaml(&object.to_string()).await?;
+    }
+    receiver
+        .wait_until(LIMIT, |spans| {
+            named(spans, "PersistentVolumeClaim.provision").next().is_some()
+        })
+        .await;
+    stop(&mut operator).await
 }
 
 /// Comparisons that find something and that fail, attaches that fail for want of a Secret, settings that cannot be used.
@@ -133,6 +200,8 @@ async fn t1_every_span_and_attribute_of_the_registry_is_seen() -> Result<()> {
         &receiver,
     )
     .await?;
+    let claims = Names { prefix: "trace-claims" };
+    provisioned(&stage, &claims, &receiver).await?;
 
     let spans = receiver.spans();
     assert_conform(&spans);

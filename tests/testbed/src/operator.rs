@@ -12,7 +12,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use csi_attacher_model::api::names::lease_name;
+use csi_attacher_model::api::names::{lease_name, provisioner_lease_name};
 use csi_attacher_model::api::{AttacherConfig, crd};
 
 use super::controlplane::ports;
@@ -254,8 +254,17 @@ impl Operator {
 
 /// Creates the Lease of a driver as one that nobody holds, if there is none: who creates it would wait until it has run out.
 pub async fn release_lease(client: &Client, namespace: &str, driver: &str) -> Result<()> {
+    release_named(client, namespace, &lease_name(driver)).await
+}
+
+/// The same of the Lease under which volumes are provisioned for a driver.
+pub async fn release_provisioner_lease(client: &Client, namespace: &str, driver: &str) -> Result<()> {
+    release_named(client, namespace, &provisioner_lease_name(driver)).await
+}
+
+async fn release_named(client: &Client, namespace: &str, lease: &str) -> Result<()> {
     let lease: Lease = serde_json::from_value(json!({
-        "metadata": {"name": lease_name(driver)}, "spec": {"leaseDurationSeconds": 1, "leaseTransitions": 0},
+        "metadata": {"name": lease}, "spec": {"leaseDurationSeconds": 1, "leaseTransitions": 0},
     }))
     .map_err(|error| Error::Other(error.to_string()))?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
