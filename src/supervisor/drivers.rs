@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -316,10 +316,7 @@ impl Drivers {
                 if running.started.elapsed() >= HEALTHY {
                     running.faults = 0;
                 }
-                let pause = INITIAL_BACKOFF
-                    .saturating_mul(1 << running.faults.min(6))
-                    .min(MAX_BACKOFF);
-                running.then = AfterExit::At(Instant::now() + pause);
+                running.then = AfterExit::At(Instant::now() + pause_after(running.faults));
                 running.faults = running.faults.saturating_add(1);
                 let last = running.status.borrow().clone();
                 running.status = ended(last);
@@ -516,18 +513,31 @@ impl Drivers {
 
 /// Waits for a task that attaches to end; returns the name of its AttacherConfig.
 async fn ended_of(tasks: &mut JoinSet<()>, running: &BTreeMap<String, RunningTask>) -> String {
+    let running = running.iter().map(|(name, running)| (name, &running.task));
+    let (name, fault) = ended_task(tasks, running).await;
+    if let Some(fault) = fault {
+        error!(config = name, %fault, "the driver task failed");
+    }
+    name
+}
+
+/// Waits for one of some tasks to end; returns its name, which is empty where it has none any more, and its fault.
+pub(super) async fn ended_task<'a>(
+    tasks: &mut JoinSet<()>,
+    mut running: impl Iterator<Item = (&'a String, &'a AbortHandle)>,
+) -> (String, Option<JoinError>) {
     let (id, fault) = match tasks.join_next_with_id().await {
         Some(Ok((id, ()))) => (id, None),
         Some(Err(error)) => (error.id(), Some(error)),
         None => return std::future::pending().await,
     };
-    let mut running = running.iter();
-    let name = running.find_map(|(name, running)| (running.task.id() == id).then(|| name.clone()));
-    let name = name.unwrap_or_default();
-    if let Some(fault) = fault {
-        error!(config = name, %fault, "the driver task failed");
-    }
-    name
+    let name = running.find_map(|(name, task)| (task.id() == id).then(|| name.clone()));
+    (name.unwrap_or_default(), fault)
+}
+
+/// How long a task that ended by a fault is away, after so many others.
+pub(super) fn pause_after(faults: u32) -> Duration {
+    INITIAL_BACKOFF.saturating_mul(1 << faults.min(6)).min(MAX_BACKOFF)
 }
 
 /// The state of a driver whose task ended by a fault: what it reported stays known.

@@ -99,7 +99,9 @@ pub(super) fn steps(
         let step = match running.get(name) {
             None => Step::Start(config.clone()),
             Some(known) if known == config => return None,
-            Some(known) if requires_restart(known, config) => Step::Restart(config.clone()),
+            Some(known) if requires_restart(known, config) || differs_in_former_lease(known, config) => {
+                Step::Restart(config.clone())
+            }
             Some(_) => Step::Reload(config.clone()),
         };
         Some((name.clone(), step))
@@ -108,11 +110,14 @@ pub(super) fn steps(
 }
 
 /// Whether a change needs another connection, or another election.
-fn requires_restart(known: &DriverConfig, wanted: &DriverConfig) -> bool {
+pub(super) fn requires_restart(known: &DriverConfig, wanted: &DriverConfig) -> bool {
     known.endpoint != wanted.endpoint
         || known.tls != wanted.tls
         || known.driver_name != wanted.driver_name
         || known.leader_election != wanted.leader_election
-        // Without it a running election goes on with the Lease that it holds as well.
-        || (wanted.former_lease.is_some() && known.former_lease != wanted.former_lease)
+}
+
+/// Whether a Lease of a former release is to be held that is not. Without it a running election goes on with the one that it holds as well.
+fn differs_in_former_lease(known: &DriverConfig, wanted: &DriverConfig) -> bool {
+    wanted.former_lease.is_some() && known.former_lease != wanted.former_lease
 }

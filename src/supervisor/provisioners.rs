@@ -18,8 +18,9 @@ use csi_attacher_provision::{self as provision, ProvisionRole, QueueSlot, clear_
 use kube::Client;
 
 use super::attach_volumes::AttachVolumes;
-use super::drivers::Name;
+use super::drivers::{Name, ended_task, pause_after};
 use super::election::LeaderElectionMode;
+use super::plan::requires_restart;
 use crate::api::DriverConfig;
 use crate::driver::SharedContext;
 use crate::health::Health;
@@ -28,9 +29,6 @@ use crate::objects::{PersistentVolumeClaimWire, StorageClassWire};
 use crate::reflect::reflect;
 use crate::runtime::reservation::Reservations;
 use crate::runtime::{DriverState, DriverStateSender, DriverTask};
-
-const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-const MAX_BACKOFF: Duration = Duration::from_mins(1);
 
 /// What provisioning needs besides what attaching has.
 #[derive(Clone)]
@@ -199,15 +197,8 @@ impl Provisioners {
 
     /// Waits for a task to end, and does what is meant to happen then.
     pub async fn ended(&mut self, elections: &LeaderElectionMode) {
-        let (id, fault) = match self.tasks.join_next_with_id().await {
-            Some(Ok((id, ()))) => (id, None),
-            Some(Err(error)) => (error.id(), Some(error)),
-            None => return std::future::pending().await,
-        };
-        let name = self.running.iter().find(|(_, running)| running.task.id() == id);
-        let Some(name) = name.map(|(name, _)| name.clone()) else {
-            return;
-        };
+        let running = self.running.iter().map(|(name, running)| (name, &running.task));
+        let (name, fault) = ended_task(&mut self.tasks, running).await;
         if let Some(fault) = &fault {
             error!(config = name, %fault, "the task that provisions failed");
         }
@@ -216,10 +207,7 @@ impl Provisioners {
             if running.is_ending {
                 self.running.remove(&name);
             } else {
-                let pause = INITIAL_BACKOFF
-                    .saturating_mul(1 << running.faults.min(6))
-                    .min(MAX_BACKOFF);
-                running.restart_at = Some(Instant::now() + pause);
+                running.restart_at = Some(Instant::now() + pause_after(running.faults));
                 running.faults = running.faults.saturating_add(1);
             }
         }
@@ -304,14 +292,6 @@ impl Watched {
             _watches: watches.map(AbortOnDropHandle::new),
         }
     }
-}
-
-/// Whether a change needs another connection, or another election.
-fn requires_restart(known: &DriverConfig, wanted: &DriverConfig) -> bool {
-    known.endpoint != wanted.endpoint
-        || known.tls != wanted.tls
-        || known.driver_name != wanted.driver_name
-        || known.leader_election != wanted.leader_election
 }
 
 /// How the Leases of the role are competed for: as those of attaching, by a name of their own. No former release has held one.

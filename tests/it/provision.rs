@@ -18,7 +18,7 @@ use crate::rig::{Driver, LIMIT, World, operator_options, within};
 use crate::support::controlplane::ControlPlane;
 use crate::support::operator::{IDENTITY, account, release_provisioner_lease};
 use crate::support::wait::wait_for;
-use crate::support::{Error, Result};
+use crate::support::{Error, Operator, OperatorOptions, Result};
 
 const NAMESPACE: &str = "default";
 const MARKER: &str = "attacher.csi.dev/provisioning";
@@ -117,7 +117,15 @@ impl Driver<'_> {
     }
 }
 
-/// A driver that provisions, and an operator that works for it.
+/// A cluster of its own with kube-controller-manager, and an operator that may provision.
+async fn serving(options: OperatorOptions) -> Result<(World, Operator)> {
+    let world = World::own_managed().await?;
+    grant(&world.cluster).await?;
+    let operator = world.operator(options).await?;
+    Ok((world, operator))
+}
+
+/// A driver that provisions, for which an operator works.
 async fn provisioning<'w>(world: &'w World, short: &str, backoff: &Value) -> Result<Driver<'w>> {
     let driver = world.unconfigured_driver(short, |builder| builder).await?;
     release_provisioner_lease(&world.client, IDENTITY, &driver.name).await?;
@@ -151,9 +159,7 @@ fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
 
 #[tokio::test]
 async fn a_claim_becomes_a_volume_and_is_bound() -> Result<()> {
-    let world = World::own_managed().await?;
-    grant(&world.cluster).await?;
-    let operator = world.operator(operator_options()).await?;
+    let (world, operator) = serving(operator_options()).await?;
     let driver = provisioning(&world, "p-bound", &soon()).await?;
     driver.class("Delete").await?;
     let claim = driver.ask_for("data").await?;
@@ -214,9 +220,7 @@ async fn a_claim_becomes_a_volume_and_is_bound() -> Result<()> {
 
 #[tokio::test]
 async fn after_a_crash_between_the_call_and_the_save_there_is_one_volume() -> Result<()> {
-    let world = World::own_managed().await?;
-    grant(&world.cluster).await?;
-    let mut operator = world.operator(operator_options()).await?;
+    let (world, mut operator) = serving(operator_options()).await?;
     let late = json!({ "initial": "10m", "max": "10m" });
     let driver = provisioning(&world, "p-crash", &late).await?;
     driver.class("Delete").await?;
@@ -248,9 +252,7 @@ async fn after_a_crash_between_the_call_and_the_save_there_is_one_volume() -> Re
 
 #[tokio::test]
 async fn a_claim_that_is_deleted_during_the_call_leaves_no_volume_that_nothing_names() -> Result<()> {
-    let world = World::own_managed().await?;
-    grant(&world.cluster).await?;
-    let _operator = world.operator(operator_options()).await?;
+    let (world, _operator) = serving(operator_options()).await?;
     let driver = provisioning(&world, "p-gone", &soon()).await?;
     driver.class("Delete").await?;
     let slow = Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(3));
@@ -281,9 +283,7 @@ async fn a_claim_that_is_deleted_during_the_call_leaves_no_volume_that_nothing_n
 
 #[tokio::test]
 async fn a_claim_waits_for_its_secret_and_says_so() -> Result<()> {
-    let world = World::own_managed().await?;
-    grant(&world.cluster).await?;
-    let _operator = world.operator(operator_options()).await?;
+    let (world, _operator) = serving(operator_options()).await?;
     let driver = world.unconfigured_driver("p-secret", |builder| builder).await?;
     let late = json!({ "initial": "10m", "max": "10m" });
     let mut asked = settings(&driver, &late);
@@ -325,9 +325,7 @@ async fn a_claim_waits_for_its_secret_and_says_so() -> Result<()> {
 #[tokio::test]
 async fn many_claims_at_a_time_get_a_volume_each() -> Result<()> {
     const CLAIMS: usize = 30;
-    let world = World::own_managed().await?;
-    grant(&world.cluster).await?;
-    let _operator = world.operator(operator_options()).await?;
+    let (world, _operator) = serving(operator_options()).await?;
     let driver = provisioning(&world, "p-many", &soon()).await?;
     driver.class("Delete").await?;
     // Every call takes its time, and some fail on the way.
@@ -362,9 +360,7 @@ async fn many_claims_at_a_time_get_a_volume_each() -> Result<()> {
 
 #[tokio::test]
 async fn a_claim_waits_for_its_consumer() -> Result<()> {
-    let world = World::own_managed().await?;
-    grant(&world.cluster).await?;
-    let _operator = world.operator(operator_options()).await?;
+    let (world, _operator) = serving(operator_options()).await?;
     let driver = provisioning(&world, "p-delayed", &soon()).await?;
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
@@ -396,9 +392,7 @@ async fn a_claim_waits_for_its_consumer() -> Result<()> {
 
 #[tokio::test]
 async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
-    let world = World::own_managed().await?;
-    grant(&world.cluster).await?;
-    let _operator = world.operator(operator_options()).await?;
+    let (world, _operator) = serving(operator_options()).await?;
     let driver = provisioning(&world, "p-source", &soon()).await?;
     driver.class("Delete").await?;
     let mut wanted = driver.wanted("copy");
@@ -432,9 +426,7 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
 /// The API server does not take the PersistentVolume, and the operator ends before it does.
 #[tokio::test]
 async fn a_volume_that_was_not_saved_is_saved_by_the_next_process() -> Result<()> {
-    let world = World::own_managed().await?;
-    grant(&world.cluster).await?;
-    let mut operator = world.operator(operator_options()).await?;
+    let (world, mut operator) = serving(operator_options()).await?;
     let driver = provisioning(&world, "p-unsaved", &soon()).await?;
     driver.class("Delete").await?;
     let policy = json!({
@@ -516,9 +508,7 @@ fn echoing() -> Rule {
 #[tokio::test]
 async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
     const VALUE: &str = "s3cr3t-word-of-this-test";
-    let world = World::own_managed().await?;
-    grant(&world.cluster).await?;
-    let operator = world.operator(operator_options().argument("--log-level=trace")).await?;
+    let (world, operator) = serving(operator_options().argument("--log-level=trace")).await?;
     let driver = world.unconfigured_driver("p-quiet", |builder| builder).await?;
     let mut asked = settings(&driver, &soon());
     asked["provisioning"]["secrets"] = json!([{ "namespace": "default", "names": ["provisioner"] }]);
@@ -573,9 +563,7 @@ async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
 
 #[tokio::test]
 async fn the_role_is_switched_off_and_on() -> Result<()> {
-    let world = World::own_managed().await?;
-    grant(&world.cluster).await?;
-    let operator = world.operator(operator_options()).await?;
+    let (world, operator) = serving(operator_options()).await?;
     let driver = provisioning(&world, "p-off", &soon()).await?;
     driver.class("Delete").await?;
     driver

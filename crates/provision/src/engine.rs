@@ -1,6 +1,7 @@
 //! The queue of a driver and the task that works it off, from the first handshake to the end of the driver.
 
 use parking_lot::RwLock;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::context::{DriverContext, SharedContext, provisioner_facts};
 use crate::decide::DriverFacts;
 use crate::key::{ClaimCause, ClaimKey};
 use crate::lease::Term;
-use crate::queue::{Builder, Lane, LaneLimits, Queue, QueueLimits, Rate};
+use crate::queue::{Builder, Lane, LaneLimits, Queue, QueueLimits};
 use crate::runtime::fence::FencedClient;
 use crate::runtime::queue_metrics::{LaneNames, QueueMetrics};
 use crate::runtime::queue_settings::{api_limit, backoff, failures_per_second};
@@ -205,16 +206,14 @@ async fn run_queue(work: Arc<DriverContext>) {
 
 /// The limits of the queue. A run keeps its slot until its end: the call together with the writes before and after it.
 fn limits(settings: &Provisioning) -> QueueLimits {
-    let count = |limit: Option<std::num::NonZeroUsize>| limit.map_or(0, std::num::NonZeroUsize::get);
-    let rate = settings.calls_per_second.map_or(0.0, |rate| f64::from(rate.get()));
     QueueLimits {
         lanes: vec![LaneLimits {
-            max_running: count(settings.create),
+            max_running: settings.create.map_or(0, NonZeroUsize::get),
             rate_limited: true,
         }],
-        per_group: count(settings.per_class),
+        per_group: settings.per_class.map_or(0, NonZeroUsize::get),
         max_running: 0,
-        starts_per_second: Rate::per_second(rate).unwrap_or_default(),
+        starts_per_second: settings.calls_per_second.map_or(0, NonZeroU32::get).into(),
     }
 }
 

@@ -90,6 +90,24 @@ pub struct LeaseSetting {
     pub flaw: LeaseFlaw,
 }
 
+impl LeaseSetting {
+    /// Two replicas without a sidecar, whose requests take time, with so many faults, of which so many may be deletions.
+    pub fn of_replicas(faults: u8, deletes: u8) -> Self {
+        Self {
+            name: "",
+            faults,
+            deletes,
+            changes: 0,
+            replicas: 2,
+            listed: false,
+            sidecar: false,
+            slow: [true; 2],
+            renews_early: true,
+            flaw: LeaseFlaw::None,
+        }
+    }
+}
+
 /// A stored Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stored {
@@ -371,15 +389,7 @@ impl World for LeaseWorld {
 pub fn settings(large: bool) -> Vec<LeaseSetting> {
     let stays = LeaseSetting {
         name: "the own Lease stays",
-        faults: if large { 4 } else { 2 },
-        deletes: 0,
-        changes: 0,
-        replicas: 2,
-        listed: false,
-        sidecar: false,
-        slow: [true; 2],
-        renews_early: true,
-        flaw: LeaseFlaw::None,
+        ..LeaseSetting::of_replicas(if large { 4 } else { 2 }, 0)
     };
     let deleted = LeaseSetting {
         name: "the own Lease is deleted",
@@ -445,16 +455,8 @@ pub fn mutants() -> Vec<WrongLeader> {
     let own = |what, flaw, faults, deletes| WrongLeader {
         what,
         world: LeaseSetting {
-            name: "",
-            faults,
-            deletes,
-            changes: 0,
-            replicas: 2,
-            listed: false,
-            sidecar: false,
-            slow: [true; 2],
-            renews_early: true,
             flaw,
+            ..LeaseSetting::of_replicas(faults, deletes)
         },
         violates: ONE_AT_WORK,
     };

@@ -1,6 +1,7 @@
 //! The queue of a driver and the task that works it off, from the first handshake to the end of the driver.
 
 use parking_lot::RwLock;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -19,7 +20,7 @@ use crate::cache::{AttacherKey, EnqueueCause, LANE_NAMES, Registration, Route, R
 use crate::decide::DriverFacts;
 use crate::lease::Term;
 use crate::objects::SecretReference;
-use crate::queue::{Builder, LaneLimits, Queue, QueueLimits, Rate};
+use crate::queue::{Builder, LaneLimits, Queue, QueueLimits};
 use crate::schedule;
 use crate::traces::LifecycleTraces;
 use csi_attacher_runtime::fence::FencedClient;
@@ -209,12 +210,11 @@ async fn run_queue(work: Arc<DriverContext>) {
 /// else, as for a backoff, for another node to let go of the volume or for a call to the same volume and node, is no run.
 pub(super) fn limits(config: &DriverConfig, facts: &DriverFacts) -> QueueLimits {
     let limits = &config.concurrency;
-    let lane = |max: Option<std::num::NonZeroUsize>| LaneLimits {
-        max_running: max.map_or(0, std::num::NonZeroUsize::get),
+    let lane = |max: Option<NonZeroUsize>| LaneLimits {
+        max_running: max.map_or(0, NonZeroUsize::get),
         // A driver that is served without calls has no calls to be limited.
         rate_limited: facts.capabilities.publish_unpublish,
     };
-    let rate = limits.calls_per_second.map_or(0.0, |rate| f64::from(rate.get()));
     QueueLimits {
         // The order of the lanes is that of `cache::{ATTACH, DETACH, VOLUME}`. Releasing volumes calls no driver; its
         // bound only keeps a burst from flooding the API server.
@@ -226,8 +226,8 @@ pub(super) fn limits(config: &DriverConfig, facts: &DriverFacts) -> QueueLimits 
                 rate_limited: false,
             },
         ],
-        per_group: limits.per_node.map_or(0, std::num::NonZeroUsize::get),
-        max_running: limits.total.map_or(0, std::num::NonZeroUsize::get),
-        starts_per_second: Rate::per_second(rate).unwrap_or_default(),
+        per_group: limits.per_node.map_or(0, NonZeroUsize::get),
+        max_running: limits.total.map_or(0, NonZeroUsize::get),
+        starts_per_second: limits.calls_per_second.map_or(0, NonZeroU32::get).into(),
     }
 }

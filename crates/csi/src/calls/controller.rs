@@ -170,24 +170,33 @@ pub(super) fn exposed(secrets: Option<&SecretData>) -> BTreeMap<String, String> 
 }
 
 fn volume_capability(capability: &Capability<'_>) -> v1::VolumeCapability {
+    let mount = match &capability.access {
+        VolumeAccessType::Block => None,
+        VolumeAccessType::Mount { fs_type, flags } => Some((*fs_type, *flags)),
+    };
+    capability_of(mount, capability.mode)
+}
+
+/// A block volume has no file system to be mounted.
+pub(super) fn capability_of(mount: Option<(&str, &[Box<str>])>, access: AccessMode) -> v1::VolumeCapability {
     use volume_capability::AccessType;
-    let access_type = match &capability.access {
-        VolumeAccessType::Block => AccessType::Block(volume_capability::BlockVolume {}),
-        VolumeAccessType::Mount { fs_type, flags } => AccessType::Mount(volume_capability::MountVolume {
-            fs_type: (*fs_type).to_owned(),
+    let access_type = match mount {
+        None => AccessType::Block(volume_capability::BlockVolume {}),
+        Some((fs_type, flags)) => AccessType::Mount(volume_capability::MountVolume {
+            fs_type: fs_type.to_owned(),
             mount_flags: flags.iter().map(ToString::to_string).collect(),
             ..Default::default()
         }),
     };
     v1::VolumeCapability {
         access_mode: Some(volume_capability::AccessMode {
-            mode: mode(capability.mode).into(),
+            mode: mode(access).into(),
         }),
         access_type: Some(access_type),
     }
 }
 
-pub(super) fn mode(mode: AccessMode) -> access_mode::Mode {
+fn mode(mode: AccessMode) -> access_mode::Mode {
     use access_mode::Mode;
     match mode {
         AccessMode::SingleNodeWriter => Mode::SingleNodeWriter,

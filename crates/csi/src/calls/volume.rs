@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use csi_attacher_proto::v1::{
-    self,
-    volume_capability::{self, AccessType},
-};
+use csi_attacher_proto::v1;
 
-use super::controller::{MAX_VOLUME_BYTES, exposed, mode};
+use super::controller::{MAX_VOLUME_BYTES, capability_of, exposed};
 use crate::apiserver::SecretData;
 use crate::call::Call;
 use crate::objects::StringMap;
@@ -130,18 +127,9 @@ fn topology(segment: &Segment) -> v1::Topology {
 }
 
 fn capability(capability: &VolumeCapability) -> v1::VolumeCapability {
-    let access_type = match &capability.access {
-        ClaimAccessType::Block => AccessType::Block(volume_capability::BlockVolume {}),
-        ClaimAccessType::Mount { fs_type, flags } => AccessType::Mount(volume_capability::MountVolume {
-            fs_type: fs_type.to_string(),
-            mount_flags: flags.iter().map(ToString::to_string).collect(),
-            ..Default::default()
-        }),
+    let mount = match &capability.access {
+        ClaimAccessType::Block => None,
+        ClaimAccessType::Mount { fs_type, flags } => Some((&**fs_type, &**flags)),
     };
-    v1::VolumeCapability {
-        access_mode: Some(volume_capability::AccessMode {
-            mode: mode(capability.mode).into(),
-        }),
-        access_type: Some(access_type),
-    }
+    capability_of(mount, capability.mode)
 }

@@ -75,17 +75,9 @@ fn the_same_is_reached(setting: LeaseSetting, until: Tick) {
 
 fn own(faults: u8, deletes: u8) -> LeaseSetting {
     LeaseSetting {
-        name: "",
-        faults,
-        deletes,
-        changes: 0,
-        replicas: 2,
-        listed: false,
-        sidecar: false,
-        slow: [true; 2],
         // A Lease that is renewed again and again at one moment has no end of versions without the key.
         renews_early: false,
-        flaw: LeaseFlaw::None,
+        ..LeaseSetting::of_replicas(faults, deletes)
     }
 }
 
@@ -153,16 +145,12 @@ fn what_can_follow_depends_on_the_key_alone() {
         for (sidecar, changes, deletes) in [(false, 0, 0), (false, 0, 2), (true, 0, 1), (true, 2, 2)] {
             for slow in [[true, true], [false, false]] {
                 let setting = LeaseSetting {
-                    name: "",
-                    faults: 2,
-                    deletes,
                     changes,
-                    replicas: 2,
                     listed: sidecar && changes == 0,
                     sidecar,
                     slow,
-                    renews_early: true,
                     flaw,
+                    ..LeaseSetting::of_replicas(2, deletes)
                 };
                 let (keys, again) = states_of_one_key_lead_to_the_same_keys(setting, WAYS);
                 println!("{setting:?}: {keys} keys, {again} compared");

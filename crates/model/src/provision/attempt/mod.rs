@@ -210,7 +210,7 @@ impl ClaimAttempt {
         let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
         let saved = view.volume(&name);
         let owner = self.handle_owner(view, &creation, is_wanted(&claim, driver, gone, &name));
-        let mut creation = creation.revised(&claim, gone, seen(&saved).here(), seen_text(&owner).here());
+        let mut creation = creation.revised(&claim, gone, seen(&saved).here(), seen(&owner).here());
         let class = view.class(&claim.class);
         let waited = self.waited(view, &claim, &marker, seen(&class), seen(&saved));
         let written = marker
@@ -228,7 +228,7 @@ impl ClaimAttempt {
             class: seen(&class),
             saved: seen(&saved),
             saved_is_live: self.saved_is_live,
-            handle_owner: seen_text(&owner),
+            handle_owner: seen(&owner),
             secret: self.secret,
             secret_of: self.secret_of.as_ref(),
             creation: &creation,
@@ -438,17 +438,9 @@ fn neutral<'a>(
     }
 }
 
-fn seen<T>(object: &Seen<Arc<T>>) -> Seen<&T> {
+fn seen<T: ?Sized>(object: &Seen<Arc<T>>) -> Seen<&T> {
     match object {
         Seen::Here(object) => Seen::Here(object),
-        Seen::Gone => Seen::Gone,
-        Seen::Unknown => Seen::Unknown,
-    }
-}
-
-fn seen_text(text: &Seen<Arc<str>>) -> Seen<&str> {
-    match text {
-        Seen::Here(text) => Seen::Here(text),
         Seen::Gone => Seen::Gone,
         Seen::Unknown => Seen::Unknown,
     }
