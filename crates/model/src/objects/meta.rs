@@ -10,14 +10,15 @@ use std::marker::PhantomData;
 
 use super::in_tree::{is_read_annotation, is_read_label};
 use super::string_map::StringMap;
+use super::volume_lifecycle;
 use crate::api::names::{FIELD_MANAGER, NODE_ID_ANNOTATION, finalizer_name};
 
 /// What all annotations of ours begin with.
 const OUR_PREFIX: &str = "attacher.csi.dev/";
 /// What the keys of annotations end in that may carry a trace context.
 const TRACE_CONTEXT: &str = "traceparent";
-/// Longest value of such an annotation that is kept, in bytes.
-const LONGEST_TRACE_CONTEXT: usize = 512;
+/// Longest value of such an annotation that is kept, in bytes; so it is for those that a provisioner reads, which are names.
+pub(super) const LONGEST_TRACE_CONTEXT: usize = 512;
 /// So many such annotations of others are kept.
 const MAX_TRACE_CONTEXTS: usize = 8;
 
@@ -236,6 +237,7 @@ impl KeyFilter for AnnotationFilter {
             || key.starts_with(OUR_PREFIX)
             || carries_trace_context(key)
             || is_read_annotation(key)
+            || volume_lifecycle::is_read_annotation(key)
     }
 
     fn has_room(key: &str, kept: &BTreeMap<String, String>) -> bool {
@@ -244,7 +246,8 @@ impl KeyFilter for AnnotationFilter {
     }
 
     fn fits(key: &str, value: &str) -> bool {
-        value.len() <= LONGEST_TRACE_CONTEXT || !carries_trace_context(key)
+        let is_bounded = carries_trace_context(key) || volume_lifecycle::is_read_annotation(key);
+        value.len() <= LONGEST_TRACE_CONTEXT || !is_bounded
     }
 }
 

@@ -40,7 +40,7 @@ pub use string_map::StringMap;
 pub use volume::{
     ClaimReference, OversizedField, PersistentVolumeWire, Volume, VolumeSource, VolumeSpec, VolumeSpecWire,
 };
-pub use volume_lifecycle::{DeletionSecret, VolumeLifecycle, VolumeLifecycleWire, VolumePhase};
+pub use volume_lifecycle::{DeletionSecret, VolumeLifecycle, VolumePhase};
 
 #[cfg(test)]
 mod tests;

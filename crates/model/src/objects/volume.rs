@@ -16,6 +16,7 @@ use super::in_tree::{
 };
 use super::meta::{Finalizers, MAX_VOLUME_FIELD, ResourceVersion, boxed, kept_size, slim, trace_context};
 use super::string_map::StringMap;
+use super::volume_lifecycle::VolumeLifecycle;
 
 /// A PersistentVolume as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -26,6 +27,13 @@ pub struct PersistentVolumeWire {
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub spec: VolumeSpecWire,
+    #[serde(default)]
+    status: VolumeStatusWire,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct VolumeStatusWire {
+    phase: Option<String>,
 }
 
 /// The part of `PersistentVolumeSpec` that attaching needs.
@@ -38,6 +46,7 @@ pub struct VolumeSpecWire {
     mount_options: Option<Vec<String>>,
     claim_ref: Option<ClaimWire>,
     storage_class_name: Option<String>,
+    persistent_volume_reclaim_policy: Option<String>,
     gce_persistent_disk: Option<PersistentDiskWire>,
     aws_elastic_block_store: Option<ElasticBlockStoreWire>,
     cinder: Option<CinderWire>,
@@ -133,6 +142,8 @@ pub struct Volume {
     pub storage_class: Option<Arc<str>>,
     /// Annotations that may carry a trace context.
     pub trace_context: StringMap,
+    /// What only a provisioner reads. Volumes that say the same share it in a cache.
+    pub lifecycle: Arc<VolumeLifecycle>,
 }
 
 impl Volume {
@@ -239,6 +250,8 @@ impl PersistentVolumeWire {
 
 impl From<PersistentVolumeWire> for Volume {
     fn from(mut wire: PersistentVolumeWire) -> Self {
+        let policy = wire.spec.persistent_volume_reclaim_policy.take();
+        let lifecycle = VolumeLifecycle::of(&wire.metadata, policy.as_deref(), wire.status.phase.as_deref());
         let translated = wire.translate();
         let in_tree = translated.as_ref().map(|(plugin, _)| Box::new(wire.in_tree(*plugin)));
         let claim = wire.spec.claim_ref.take().map(|claim| {
@@ -271,6 +284,7 @@ impl From<PersistentVolumeWire> for Volume {
             in_tree,
             claim,
             spec,
+            lifecycle: lifecycle.into(),
         }
     }
 }

@@ -1,65 +1,27 @@
-//! What a provisioner reads of a PersistentVolume beside the record [`Volume`](super::Volume).
+//! What only a provisioner reads of a PersistentVolume.
 //!
-//! Attaching needs none of it, so that it stands apart: volumes of drivers that only attach need not keep it.
+//! Most PersistentVolumes of a driver say the same of it, so that a cache keeps one copy for all of them.
 
-use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube_derive::Resource;
-use serde::{Deserialize, Deserializer};
 use std::sync::Arc;
 
-use super::bounded_meta::{KeptAnnotations, ReadAnnotations, bounded};
 use super::csi_source::SecretReference;
 use super::in_tree::MIGRATED_TO_ANNOTATION;
+use super::meta::LONGEST_TRACE_CONTEXT as LONGEST_VALUE;
 use super::storage_class::ReclaimPolicy;
 use crate::api::names::{
     DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, PROVISIONED_BY_ANNOTATION,
     PROVISIONER_FINALIZER, RECLAIM_ANNOTATION, RETRY_NOW_ANNOTATION,
 };
 
-/// A PersistentVolume as it comes over the wire, reduced to what only a provisioner reads.
-#[derive(Clone, Debug, Deserialize, Resource)]
-#[resource(inherit = PersistentVolume, crates(kube_core = "::kube_core"))]
-#[allow(missing_docs, reason = "the fields of the API; metadata is reduced")]
-pub struct VolumeLifecycleWire {
-    #[serde(deserialize_with = "volume_meta")]
-    pub metadata: ObjectMeta,
-    #[serde(default)]
-    spec: LifecycleSpecWire,
-    #[serde(default)]
-    status: LifecycleStatusWire,
-}
-
-fn volume_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    bounded::<VolumeAnnotations, D>(deserializer)
-}
-
-struct VolumeAnnotations;
-
-impl ReadAnnotations for VolumeAnnotations {
-    fn is_read(key: &str) -> bool {
-        [
-            PROVISIONED_BY_ANNOTATION,
-            MIGRATED_TO_ANNOTATION,
-            DELETION_SECRET_NAME_ANNOTATION,
-            DELETION_SECRET_NAMESPACE_ANNOTATION,
-            RECLAIM_ANNOTATION,
-            RETRY_NOW_ANNOTATION,
-        ]
-        .contains(&key)
-    }
-    const OTHERS: bool = false;
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct LifecycleSpecWire {
-    persistent_volume_reclaim_policy: Option<String>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct LifecycleStatusWire {
-    phase: Option<String>,
+/// Annotations that a provisioner reads, beside those of ours and of the in-tree plug-ins.
+pub(super) fn is_read_annotation(key: &str) -> bool {
+    [
+        PROVISIONED_BY_ANNOTATION,
+        DELETION_SECRET_NAME_ANNOTATION,
+        DELETION_SECRET_NAMESPACE_ANNOTATION,
+    ]
+    .contains(&key)
 }
 
 /// `status.phase` of a PersistentVolume.
@@ -86,8 +48,8 @@ pub enum DeletionSecret {
     Named(SecretReference),
 }
 
-/// What a provisioner reads of a PersistentVolume beside [`Volume`](super::Volume).
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What only a provisioner reads of a PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VolumeLifecycle {
     /// `status.phase`.
     pub phase: VolumePhase,
@@ -103,36 +65,39 @@ pub struct VolumeLifecycle {
     pub finalizer_at: Option<usize>,
     /// Whether a person decided that the volume of a PersistentVolume that was never bound is deleted.
     pub reclaim_requested: bool,
-    /// Annotation by which a person ends a backoff.
+    /// Annotation by which a person ends a backoff, cut where it is long.
     pub retry_now: Option<Box<str>>,
 }
 
-impl From<VolumeLifecycleWire> for VolumeLifecycle {
-    fn from(mut wire: VolumeLifecycleWire) -> Self {
-        let mut kept = KeptAnnotations::take(&mut wire.metadata);
-        let finalizers = wire.metadata.finalizers.unwrap_or_default();
-        let policy = wire.spec.persistent_volume_reclaim_policy;
-        let name = kept.take_value(DELETION_SECRET_NAME_ANNOTATION);
-        let deletion_secret = match (name, kept.take_value(DELETION_SECRET_NAMESPACE_ANNOTATION)) {
-            (Some(name), Some(namespace)) if name.is_empty() && namespace.is_empty() => DeletionSecret::None,
-            (Some(name), Some(namespace)) => DeletionSecret::Named(SecretReference { namespace, name }),
+impl VolumeLifecycle {
+    /// Reads it from the metadata of the object, whose finalizers are all there, its policy and its phase.
+    pub(super) fn of(meta: &ObjectMeta, policy: Option<&str>, phase: Option<&str>) -> Self {
+        let value = |key: &str| meta.annotations.as_ref()?.get(key).map(String::as_str);
+        let name = value(DELETION_SECRET_NAME_ANNOTATION);
+        let deletion_secret = match (name, value(DELETION_SECRET_NAMESPACE_ANNOTATION)) {
+            (Some(""), Some("")) => DeletionSecret::None,
+            (Some(name), Some(namespace)) => DeletionSecret::Named(SecretReference {
+                namespace: namespace.into(),
+                name: name.into(),
+            }),
             _ => DeletionSecret::Unrecorded,
         };
+        let mut finalizers = meta.finalizers.iter().flatten();
         Self {
-            phase: match wire.status.phase.as_deref() {
+            phase: match phase {
                 Some("Available") => VolumePhase::Available,
                 Some("Bound") => VolumePhase::Bound,
                 Some("Released") => VolumePhase::Released,
                 Some("Failed") => VolumePhase::Failed,
                 _ => VolumePhase::Pending,
             },
-            reclaim_policy: policy.as_deref().map(ReclaimPolicy::parse),
-            provisioned_by: kept.take_value(PROVISIONED_BY_ANNOTATION).map(Arc::from),
-            migrated_to: kept.take_value(MIGRATED_TO_ANNOTATION),
+            reclaim_policy: policy.map(ReclaimPolicy::parse),
+            provisioned_by: value(PROVISIONED_BY_ANNOTATION).map(Arc::from),
+            migrated_to: value(MIGRATED_TO_ANNOTATION).map(Box::from),
             deletion_secret,
-            finalizer_at: finalizers.iter().position(|entry| entry == PROVISIONER_FINALIZER),
-            reclaim_requested: kept.take_value(RECLAIM_ANNOTATION).as_deref() == Some("Delete"),
-            retry_now: kept.take_value(RETRY_NOW_ANNOTATION),
+            finalizer_at: finalizers.position(|entry| entry == PROVISIONER_FINALIZER),
+            reclaim_requested: value(RECLAIM_ANNOTATION) == Some("Delete"),
+            retry_now: value(RETRY_NOW_ANNOTATION).map(|text| text[..text.floor_char_boundary(LONGEST_VALUE)].into()),
         }
     }
 }

@@ -189,6 +189,8 @@ named! {
         Delete,
         /// Its volume is gone, and it goes.
         RemoveVolume,
+        /// The role ends, or begins nothing.
+        Draining,
         /// Its volume is gone, and our finalizer is the last thing of ours.
         Release,
         /// It has no handle that DeleteVolume could be called for.

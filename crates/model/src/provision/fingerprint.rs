@@ -51,7 +51,8 @@ pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
 /// Fingerprint of everything that decides about a PersistentVolume.
 pub fn volume_fingerprint(observed: &ObservedVolume<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let (volume, lifecycle) = (observed.volume, observed.lifecycle);
+    let volume = observed.volume;
+    let lifecycle = &*volume.lifecycle;
     volume.uid.hash(&mut hasher);
     volume.deleting.hash(&mut hasher);
     volume.claim.as_ref().map(|claim| &claim.uid).hash(&mut hasher);
@@ -63,7 +64,7 @@ pub fn volume_fingerprint(observed: &ObservedVolume<'_>) -> u64 {
     hash_class(observed.class, &mut hasher);
     hash_seen(observed.sharer, &mut hasher);
     hash_seen(observed.attached_to, &mut hasher);
-    observed.policy.hold_deletions.hash(&mut hasher);
+    observed.is_held.hash(&mut hasher);
     hasher.finish()
 }
 

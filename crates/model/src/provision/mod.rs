@@ -26,6 +26,7 @@ pub mod attempt;
 mod claim;
 mod classify;
 mod creation;
+pub mod deletion;
 mod driver;
 pub mod event;
 mod fingerprint;

@@ -7,7 +7,7 @@ use super::driver::ProvisionerFacts;
 use super::policy::ProvisionPolicy;
 use super::seen::Seen;
 use super::topology::{SelectedNode, TopologyFacts};
-use crate::objects::{Claim, SecretReference, StorageClass, Volume, VolumeLifecycle};
+use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 
 /// Whether the Secret of the next call is at hand; its contents never enter a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +113,6 @@ pub enum OwningClaim {
 pub struct ObservedVolume<'a> {
     /// The PersistentVolume.
     pub volume: &'a Volume,
-    /// What only a provisioner reads of it.
-    pub lifecycle: &'a VolumeLifecycle,
     /// Another PersistentVolume of the driver with the same handle.
     pub sharer: Seen<&'a str>,
     /// A VolumeAttachment of any driver that names it, attached or not: its node.
@@ -127,12 +125,18 @@ pub struct ObservedVolume<'a> {
     pub deletion: Deletion,
     /// The class that it names, for the Secret of volumes that others made.
     pub class: Seen<&'a StorageClass>,
-    /// The Secret of the call.
+    /// The Secret that was read last.
     pub secret: ProvisionerSecretState,
+    /// Which one that is: the annotations may name another one since.
+    pub secret_of: Option<&'a SecretReference>,
     /// Whether the attach role lets the PersistentVolume go: its finalizer goes in the same write then.
     pub attach_finalizer: Option<&'a str>,
     /// The driver.
     pub driver: &'a ProvisionerFacts,
     /// Settings.
     pub policy: &'a ProvisionPolicy,
+    /// What the role is about to do.
+    pub role: RolePhase,
+    /// Whether deletions are held, as the settings say at this moment.
+    pub is_held: bool,
 }

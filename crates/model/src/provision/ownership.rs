@@ -2,7 +2,7 @@
 
 use super::driver::ProvisionerFacts;
 use super::marker::MarkerState;
-use crate::objects::{Claim, ReclaimPolicy, Volume, VolumeLifecycle, VolumePhase};
+use crate::objects::{Claim, ReclaimPolicy, Volume, VolumePhase};
 
 /// Whether a claim is to be provisioned by a driver: its annotation names the driver, or the in-tree plug-in that the driver took over
 /// together with the driver.
@@ -22,7 +22,8 @@ pub fn is_own_class(provisioner: &str, driver: &ProvisionerFacts) -> bool {
 ///
 /// The annotation `pv.kubernetes.io/provisioned-by` says it. Without it a CSI volume is its driver's: one that a person made, and gave the
 /// policy Delete.
-pub fn is_own_volume(volume: &Volume, lifecycle: &VolumeLifecycle, driver: &ProvisionerFacts) -> bool {
+pub fn is_own_volume(volume: &Volume, driver: &ProvisionerFacts) -> bool {
+    let lifecycle = &*volume.lifecycle;
     let is_migrated = lifecycle.migrated_to.as_deref() == Some(&*driver.name);
     if let Some(provisioner) = lifecycle.provisioned_by.as_deref() {
         return is_migrated || is_own_class(provisioner, driver);
@@ -43,7 +44,8 @@ pub fn needs_claim_work(claim: &Claim, driver: &ProvisionerFacts) -> bool {
 }
 
 /// Whether a PersistentVolume may need work, as it alone says.
-pub fn needs_volume_work(volume: &Volume, lifecycle: &VolumeLifecycle, driver: &ProvisionerFacts) -> bool {
+pub fn needs_volume_work(volume: &Volume, driver: &ProvisionerFacts) -> bool {
+    let lifecycle = &*volume.lifecycle;
     let has_finalizer = lifecycle.finalizer_at.is_some();
     let may_need = match lifecycle.reclaim_policy {
         Some(ReclaimPolicy::Delete) => match lifecycle.phase {
@@ -54,5 +56,5 @@ pub fn needs_volume_work(volume: &Volume, lifecycle: &VolumeLifecycle, driver: &
         Some(ReclaimPolicy::Retain | ReclaimPolicy::Recycle) => has_finalizer,
         Some(ReclaimPolicy::Other) | None => false,
     };
-    may_need && is_own_volume(volume, lifecycle, driver)
+    may_need && is_own_volume(volume, driver)
 }

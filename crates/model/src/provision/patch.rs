@@ -12,7 +12,7 @@ use crate::api::names::{
     SELECTED_NODE_ANNOTATION,
 };
 use crate::decide::patch::{PatchType, Write, WriteTarget};
-use crate::objects::{Claim, ResourceVersion, Volume, VolumeLifecycle};
+use crate::objects::{Claim, ResourceVersion, Volume};
 
 const ANNOTATIONS: &str = "/metadata/annotations";
 const FINALIZERS: &str = "/metadata/finalizers";
@@ -84,8 +84,8 @@ pub fn refuse_release(claim: &Claim, answer: &str) -> Option<ClaimWrite> {
 
 /// Takes the finalizer of the provisioner off a PersistentVolume, and with it that of the attacher where it may go as well; none when
 /// the first is not there.
-pub fn release_volume(volume: &Volume, lifecycle: &VolumeLifecycle, attach_finalizer: Option<&str>) -> Option<Write> {
-    let own = (lifecycle.finalizer_at?, PROVISIONER_FINALIZER);
+pub fn release_volume(volume: &Volume, attach_finalizer: Option<&str>) -> Option<Write> {
+    let own = (volume.lifecycle.finalizer_at?, PROVISIONER_FINALIZER);
     let attacher = attach_finalizer.and_then(|name| Some((volume.finalizers.position(name)?, name)));
     let mut all: Vec<(usize, &str)> = attacher.into_iter().chain([own]).collect();
     // The last one first, so that the positions of the others hold.

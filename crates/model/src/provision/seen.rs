@@ -1,5 +1,7 @@
 //! What is known of an object.
 
+use std::sync::Arc;
+
 /// What is known of an object that a decision looks up.
 ///
 /// That an object is gone may lead to a call or a write; that nothing is known of it never does more than wait.
@@ -20,5 +22,14 @@ impl<T> Seen<T> {
             Self::Here(object) => Some(object),
             Self::Gone | Self::Unknown => None,
         }
+    }
+}
+
+/// What is known, as a decision reads it.
+pub(super) fn seen<T: ?Sized>(object: &Seen<Arc<T>>) -> Seen<&T> {
+    match object {
+        Seen::Here(object) => Seen::Here(object),
+        Seen::Gone => Seen::Gone,
+        Seen::Unknown => Seen::Unknown,
     }
 }

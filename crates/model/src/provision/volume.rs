@@ -3,7 +3,7 @@
 
 use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeReason};
 use super::creation::Deletion;
-use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState};
+use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase};
 use super::ownership::is_own_volume;
 use super::parameters::ClassParameters;
 use super::patch;
@@ -21,18 +21,22 @@ fn decided(reason: VolumeReason, action: Action) -> VolumeDecision {
 
 /// Decides about a PersistentVolume.
 pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
-    let (volume, lifecycle) = (observed.volume, observed.lifecycle);
-    if !is_own_volume(volume, lifecycle, observed.driver) {
+    let volume = observed.volume;
+    let lifecycle = &*volume.lifecycle;
+    if !is_own_volume(volume, observed.driver) {
         return decided(VolumeReason::NotOwn, Action::Ignore);
     }
     if observed.deletion == Deletion::Deleted {
         return deleted(observed);
     }
+    if observed.role != RolePhase::Serving {
+        return decided(VolumeReason::Draining, Action::Ignore);
+    }
     let is_delete = lifecycle.reclaim_policy == Some(ReclaimPolicy::Delete);
     if matches!(
         lifecycle.reclaim_policy,
         Some(ReclaimPolicy::Retain | ReclaimPolicy::Recycle)
-    ) && let Some(write) = patch::release_volume(volume, lifecycle, None)
+    ) && let Some(write) = patch::release_volume(volume, None)
     {
         return decided(VolumeReason::Retained, Action::Release(write));
     }
@@ -51,7 +55,7 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
     if !is_released || !is_delete || (volume.deleting && !has_finalizer) {
         return decided(VolumeReason::NotReleased, Action::Ignore);
     }
-    if observed.policy.hold_deletions {
+    if observed.is_held {
         return decided(VolumeReason::Held, Action::Wait(None));
     }
     unused(observed).unwrap_or_else(|| delete(observed))
@@ -59,12 +63,12 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
 
 /// Rows 12 and 13: the volume is gone, whatever the object says by now.
 fn deleted(observed: &ObservedVolume<'_>) -> VolumeDecision {
-    let (volume, lifecycle) = (observed.volume, observed.lifecycle);
+    let volume = observed.volume;
     if !volume.deleting {
         let uid = volume.uid.clone();
         return decided(VolumeReason::RemoveVolume, Action::Remove { uid });
     }
-    let write = patch::release_volume(volume, lifecycle, observed.attach_finalizer);
+    let write = patch::release_volume(volume, observed.attach_finalizer);
     decided(VolumeReason::Release, write.map_or(Action::Ignore, Action::Release))
 }
 
@@ -97,7 +101,7 @@ fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
 /// Row 9: the claim. A PersistentVolume that failed is deleted only where a live 404 names the claim.
 fn claim_of(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     let reference = observed.volume.claim.as_deref()?;
-    let must_look = observed.lifecycle.phase == VolumePhase::Failed;
+    let must_look = observed.volume.lifecycle.phase == VolumePhase::Failed;
     match observed.claim {
         OwningClaim::LiveGone => None,
         OwningClaim::NotCached if !must_look => None,
@@ -129,7 +133,12 @@ fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
         secret: None,
     };
     if let Some(secret) = secret {
-        match observed.secret {
+        let state = if observed.secret_of == Some(&secret) {
+            observed.secret
+        } else {
+            ProvisionerSecretState::NotLoaded
+        };
+        match state {
             ProvisionerSecretState::NotLoaded => {
                 return decided(VolumeReason::LoadSecret, Action::LoadCredentials(secret));
             }
@@ -154,7 +163,7 @@ fn is_deletable(observed: &ObservedVolume<'_>, source: &CsiSource) -> bool {
 fn secret(observed: &ObservedVolume<'_>) -> Result<Option<SecretReference>, VolumeDecision> {
     let namespace = observed.volume.claim.as_ref().map_or("", |claim| &claim.namespace);
     let refused = |cause: ProvisionRefusal| decided(VolumeReason::SecretForbidden, Action::Wait(Some(Box::new(cause))));
-    let secret = match &observed.lifecycle.deletion_secret {
+    let secret = match &observed.volume.lifecycle.deletion_secret {
         DeletionSecret::None => None,
         DeletionSecret::Named(secret) => Some(secret.clone()),
         DeletionSecret::Unrecorded => match observed.class {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::context::DriverContext;
 use crate::key::{ClaimCause, ClaimKey};
-use crate::provision::attempt::{ClaimAttempt, ClaimVerdict};
+use crate::provision::attempt::{ClaimAttempt, Verdict};
 use crate::queue::{Run, RunResult};
 use shell::Shell;
 
@@ -40,9 +40,9 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<ClaimKey>) -> RunResult 
         memory.lifecycle = lifecycle;
     });
     match verdict {
-        ClaimVerdict::Done => RunResult::Done,
-        ClaimVerdict::Rest(rest) => RunResult::RequeueAfter(rest),
-        ClaimVerdict::Failed { fingerprint } => RunResult::FailedWith { fingerprint },
-        ClaimVerdict::LeaseLost => RunResult::RequeueAfter(LEASE_LOST_REST),
+        Verdict::Done => RunResult::Done,
+        Verdict::Rest(rest) => RunResult::RequeueAfter(rest),
+        Verdict::Failed { fingerprint } => RunResult::FailedWith { fingerprint },
+        Verdict::LeaseLost => RunResult::RequeueAfter(LEASE_LOST_REST),
     }
 }

@@ -13,7 +13,7 @@ use crate::decide::Failure;
 use crate::decide::patch::PatchType;
 use crate::key::ClaimKey;
 use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, SecretReference, Volume};
-use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimVerdict, ClaimView as _};
+use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict};
 use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen};
 use crate::queue::Run;
 use crate::runtime::fence::CallFailure;
@@ -56,7 +56,7 @@ impl<'w> Shell<'w> {
     }
 
     /// Performs an attempt to its end.
-    pub async fn perform(&mut self, attempt: &mut ClaimAttempt) -> ClaimVerdict {
+    pub async fn perform(&mut self, attempt: &mut ClaimAttempt) -> Verdict {
         let mut event = ClaimEvent::Begin;
         loop {
             let step = attempt.next(&self.look, event);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::memory::Infeasible;
 use super::step::Pending;
-use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimVerdict, ClaimView, MAX_STALE, seen};
+use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimView, MAX_STALE, Verdict};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
@@ -14,6 +14,7 @@ use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::persistent_volume::{SavedComparison, compare_saved};
 use crate::provision::plan::CreatePlan;
 use crate::provision::response::AnsweredVolume;
+use crate::provision::seen::seen;
 use crate::provision::settle::{CreateOutcome, SettledCreate, created, undone};
 
 /// The HTTP status of an object that exists already.
@@ -21,7 +22,7 @@ const CONFLICT: u16 = 409;
 
 impl ClaimAttempt {
     /// Takes in an answer; the end of the attempt, if it ends by it.
-    pub(super) fn take(&mut self, view: &impl ClaimView, event: ClaimEvent) -> Option<ClaimVerdict> {
+    pub(super) fn take(&mut self, view: &impl ClaimView, event: ClaimEvent) -> Option<Verdict> {
         match (self.pending.take(), event) {
             (_, ClaimEvent::Begin) => {
                 self.begin(view);
@@ -78,7 +79,7 @@ impl ClaimAttempt {
         }
     }
 
-    pub(super) fn request_failed(&mut self, view: &impl ClaimView, error: ApiError) -> ClaimVerdict {
+    pub(super) fn request_failed(&mut self, view: &impl ClaimView, error: ApiError) -> Verdict {
         self.notes.push(ClaimNote::RequestFailed(error));
         self.failed(view)
     }
@@ -88,7 +89,7 @@ impl ClaimAttempt {
         view: &impl ClaimView,
         pending: Pending,
         answer: Result<(), ApiError>,
-    ) -> Option<ClaimVerdict> {
+    ) -> Option<Verdict> {
         let error = match answer {
             Ok(()) => return self.patched(pending),
             Err(error) => error,
@@ -116,7 +117,7 @@ impl ClaimAttempt {
     }
 
     /// A patch of the claim was carried out.
-    fn patched(&mut self, pending: Pending) -> Option<ClaimVerdict> {
+    fn patched(&mut self, pending: Pending) -> Option<Verdict> {
         match pending {
             Pending::Mark => {
                 self.memory.unmark_lost = false;
@@ -149,7 +150,7 @@ impl ClaimAttempt {
         plan: &Arc<CreatePlan>,
         before: Creation,
         answer: Result<Option<AnsweredVolume>, CallEnd>,
-    ) -> Option<ClaimVerdict> {
+    ) -> Option<Verdict> {
         let claim = self.memory.last.clone()?;
         let (answer, failure) = match answer {
             Ok(answer) => (Ok(answer), None),
@@ -159,7 +160,7 @@ impl ClaimAttempt {
                     self.memory.creation = Some(before);
                 }
                 self.notes.push(ClaimNote::LeaseLost(lost));
-                return Some(ClaimVerdict::LeaseLost);
+                return Some(Verdict::LeaseLost);
             }
         };
         let unknown = Failure::plain("");
@@ -214,7 +215,7 @@ impl ClaimAttempt {
         });
     }
 
-    fn was_undone(&mut self, view: &impl ClaimView, answer: Result<(), CallEnd>) -> Option<ClaimVerdict> {
+    fn was_undone(&mut self, view: &impl ClaimView, answer: Result<(), CallEnd>) -> Option<Verdict> {
         let Some(Creation::Created(volume)) = self.memory.creation.take() else {
             return Some(self.failed(view));
         };
@@ -224,7 +225,7 @@ impl ClaimAttempt {
             Err(CallEnd::LeaseLost(lost)) => {
                 self.memory.creation = Some(Creation::Created(volume));
                 self.notes.push(ClaimNote::LeaseLost(lost));
-                return Some(ClaimVerdict::LeaseLost);
+                return Some(Verdict::LeaseLost);
             }
         };
         let code = failure.as_ref().map_or(Some(grpc_code::OK), |failure| failure.code);
@@ -274,7 +275,7 @@ impl ClaimAttempt {
     }
 
     /// A PersistentVolume that may be there is read; one that the API server refuses is told at once, and saved again.
-    fn was_not_saved(&mut self, view: &impl ClaimView, name: Box<str>, error: ApiError) -> Option<ClaimVerdict> {
+    fn was_not_saved(&mut self, view: &impl ClaimView, name: Box<str>, error: ApiError) -> Option<Verdict> {
         if error.status == Some(CONFLICT) || error.may_have_happened() {
             self.first_read = Some((name, error));
             return None;
@@ -282,7 +283,7 @@ impl ClaimAttempt {
         Some(self.save_later(view, error))
     }
 
-    fn save_later(&mut self, view: &impl ClaimView, error: ApiError) -> ClaimVerdict {
+    fn save_later(&mut self, view: &impl ClaimView, error: ApiError) -> Verdict {
         let is_refused = !error.is_transient();
         self.notes.push(ClaimNote::SaveFailed(error, is_refused));
         if view.claim().here().is_none() && is_refused {
@@ -290,7 +291,7 @@ impl ClaimAttempt {
             let cause = "its PersistentVolumeClaim is gone, and its PersistentVolume cannot be saved";
             self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
         }
-        ClaimVerdict::Rest(self.memory.save_pause(is_refused, view.now()))
+        Verdict::Rest(self.memory.save_pause(is_refused, view.now()))
     }
 
     fn volume_was_read(
@@ -298,7 +299,7 @@ impl ClaimAttempt {
         view: &impl ClaimView,
         unsaved: Option<ApiError>,
         read: Result<(), ApiError>,
-    ) -> Option<ClaimVerdict> {
+    ) -> Option<Verdict> {
         match read {
             Ok(()) => self.saved_is_live = true,
             Err(error) if error.kind == ApiErrorKind::NotFound => self.saved_is_live = true,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use memory::{ClaimMemory, MAX_SAVE_PAUSE, RetryRequests};
-pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimVerdict, ClaimView};
+pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, Verdict};
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
 use super::claim::{decide, is_wanted, volume_name};
@@ -27,7 +27,7 @@ use super::patch::ClaimWrite;
 use super::persistent_volume::is_of_claim;
 use super::plan::CreatePlan;
 use super::refusal::ProvisionRefusal;
-use super::seen::Seen;
+use super::seen::{Seen, seen};
 use super::topology::{SelectedNode, TopologyFacts};
 use crate::answer::ApiError;
 use crate::api::names::TRACEPARENT_ANNOTATION;
@@ -170,8 +170,8 @@ impl ClaimAttempt {
     }
 
     /// Failed, with the inputs as they are now: an echo of our own writes does not shorten the backoff.
-    fn failed(&self, view: &impl ClaimView) -> ClaimVerdict {
-        ClaimVerdict::Failed {
+    fn failed(&self, view: &impl ClaimView) -> Verdict {
+        Verdict::Failed {
             fingerprint: self.fingerprint(view),
         }
     }
@@ -181,19 +181,14 @@ impl ClaimAttempt {
     }
 
     /// The claim as it is, and whether it is gone; the end where nothing can be said of it.
-    fn look(&mut self, view: &impl ClaimView) -> Result<(Arc<Claim>, bool), ClaimVerdict> {
+    fn look(&mut self, view: &impl ClaimView) -> Result<(Arc<Claim>, bool), Verdict> {
         match view.claim() {
             Seen::Here(claim) => {
                 self.memory.last = Some(claim.clone());
                 Ok((claim, false))
             }
-            Seen::Unknown => Err(ClaimVerdict::Rest(LIST_REST)),
-            Seen::Gone => self
-                .memory
-                .last
-                .clone()
-                .map(|last| (last, true))
-                .ok_or(ClaimVerdict::Done),
+            Seen::Unknown => Err(Verdict::Rest(LIST_REST)),
+            Seen::Gone => self.memory.last.clone().map(|last| (last, true)).ok_or(Verdict::Done),
         }
     }
 
@@ -292,7 +287,7 @@ impl ClaimAttempt {
     fn step(&mut self, view: &impl ClaimView, decision: ClaimDecision, name: &str) -> ClaimStep {
         let ClaimDecision { reason, action } = decision;
         let (pending, step) = match action {
-            ClaimAction::Ignore => return ClaimStep::End(ClaimVerdict::Done),
+            ClaimAction::Ignore => return ClaimStep::End(Verdict::Done),
             ClaimAction::Wait(cause) => return ClaimStep::End(self.wait(view, reason, cause)),
             ClaimAction::Refuse(cause) => {
                 self.notes.push(ClaimNote::Waits(reason, cause));
@@ -311,7 +306,7 @@ impl ClaimAttempt {
                 // Who ends has no other time.
                 let rest = self.memory.save_rest(view.now());
                 if let Some(rest) = rest.filter(|_| view.role() != RolePhase::Stopping) {
-                    return ClaimStep::End(ClaimVerdict::Rest(rest));
+                    return ClaimStep::End(Verdict::Rest(rest));
                 }
                 if let Some(context) = view.traceparent() {
                     body["metadata"]["annotations"][TRACEPARENT_ANNOTATION] = context.into();
@@ -320,7 +315,7 @@ impl ClaimAttempt {
             }
             ClaimAction::Undo(plan) => {
                 if !view.may_start() {
-                    return ClaimStep::End(ClaimVerdict::LeaseLost);
+                    return ClaimStep::End(Verdict::LeaseLost);
                 }
                 (Pending::Delete, ClaimStep::Delete(plan))
             }
@@ -332,7 +327,7 @@ impl ClaimAttempt {
     /// Asks for the call. From here on nobody knows whether there is a volume, until it is answered.
     fn create(&mut self, view: &impl ClaimView, plan: &Arc<CreatePlan>, reason: ClaimReason) -> ClaimStep {
         if !view.may_start() {
-            return ClaimStep::End(ClaimVerdict::LeaseLost);
+            return ClaimStep::End(Verdict::LeaseLost);
         }
         let before = self.memory.creation.take().unwrap_or(Creation::Never);
         let doubtful = matches!(&before, Creation::Uncertain(call) if call.doubtful);
@@ -347,12 +342,7 @@ impl ClaimAttempt {
     }
 
     /// Nothing can be done now: until when, and what is told.
-    fn wait(
-        &mut self,
-        view: &impl ClaimView,
-        reason: ClaimReason,
-        cause: Option<Box<ProvisionRefusal>>,
-    ) -> ClaimVerdict {
+    fn wait(&mut self, view: &impl ClaimView, reason: ClaimReason, cause: Option<Box<ProvisionRefusal>>) -> Verdict {
         if let Some(cause) = cause {
             if let ProvisionRefusal::SecretMissing { secret } | ProvisionRefusal::SecretUnreadable { secret } = &*cause
             {
@@ -364,28 +354,28 @@ impl ClaimAttempt {
         let now = view.now();
         let rest = |since: Option<Timestamp>, patience: Duration| {
             let waited = since.map_or(Duration::ZERO, |since| elapsed(since, now));
-            ClaimVerdict::Rest(patience.saturating_sub(waited).max(Duration::from_secs(1)))
+            Verdict::Rest(patience.saturating_sub(waited).max(Duration::from_secs(1)))
         };
         match reason {
-            ClaimReason::Syncing => ClaimVerdict::Rest(LIST_REST),
+            ClaimReason::Syncing => Verdict::Rest(LIST_REST),
             ClaimReason::WaitForBinding => rest(self.memory.saved_since, BINDING_PATIENCE),
             ClaimReason::ClassMissing | ClaimReason::ClassMismatch => {
                 rest(self.memory.class_missing_since, CLASS_PATIENCE)
             }
             // Nothing is remembered of a claim that was never called for: the event that ends the wait is enough.
-            ClaimReason::WaitForConsumer => ClaimVerdict::Done,
+            ClaimReason::WaitForConsumer => Verdict::Done,
             ClaimReason::Populator => {
                 if !std::mem::replace(&mut self.memory.is_populated, true) {
                     self.notes.push(ClaimNote::Populator);
                 }
-                ClaimVerdict::Rest(LONG_REST)
+                Verdict::Rest(LONG_REST)
             }
-            ClaimReason::VolumeGoing => ClaimVerdict::Rest(BINDING_PATIENCE),
+            ClaimReason::VolumeGoing => Verdict::Rest(BINDING_PATIENCE),
             ClaimReason::Infeasible => {
                 let until = self.memory.infeasible.map_or(now, |held| held.until);
-                ClaimVerdict::Rest(elapsed(now, until).max(MIN_REST))
+                Verdict::Rest(elapsed(now, until).max(MIN_REST))
             }
-            _ => ClaimVerdict::Rest(LONG_REST),
+            _ => Verdict::Rest(LONG_REST),
         }
     }
 }
@@ -435,14 +425,6 @@ fn neutral<'a>(
         role: view.role(),
         waited: Waited::default(),
         now: view.now(),
-    }
-}
-
-fn seen<T: ?Sized>(object: &Seen<Arc<T>>) -> Seen<&T> {
-    match object {
-        Seen::Here(object) => Seen::Here(object),
-        Seen::Gone => Seen::Gone,
-        Seen::Unknown => Seen::Unknown,
     }
 }
 

@@ -70,7 +70,7 @@ pub enum ClaimStep {
     /// Create this PersistentVolume, and take what the API server made of it into the cache; by [`ClaimEvent::Saved`].
     Save(Value),
     /// The attempt is over.
-    End(ClaimVerdict),
+    End(Verdict),
 }
 
 /// What came of a step.
@@ -90,9 +90,9 @@ pub enum ClaimEvent {
     Saved(Result<(), ApiError>),
 }
 
-/// How an attempt ended.
+/// How an attempt for a claim or a PersistentVolume ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClaimVerdict {
+pub enum Verdict {
     /// There is nothing to do, and nothing to remember.
     Done,
     /// A change wakes it, or so much time.

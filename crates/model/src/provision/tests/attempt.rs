@@ -12,7 +12,7 @@ use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
 use crate::objects::{Claim, StorageClass, Volume};
-use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimVerdict, ClaimView};
+use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimView, Verdict};
 use crate::provision::{
     AnsweredVolume, ClaimReason, CreateOutcome, Creation, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen,
 };
@@ -121,7 +121,7 @@ impl ClaimView for Cluster {
     }
     fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
         let volume = self.volume.as_ref().filter(|volume| volume["metadata"]["name"] == name);
-        volume.map_or(Seen::Gone, |volume| Seen::Here(Arc::new(volume_of(volume).0)))
+        volume.map_or(Seen::Gone, |volume| Seen::Here(Arc::new(volume_of(volume))))
     }
     fn handle_owner(&self, _: &str, _: &str) -> Seen<Arc<str>> {
         self.looks.set(self.looks.get() + 1);
@@ -178,7 +178,7 @@ impl Play {
     }
 
     /// One attempt. `answer` is asked for each step, and none carries it out as it should be.
-    fn attempt(&mut self, mut answer: impl FnMut(&ClaimStep, &mut Cluster) -> Option<ClaimEvent>) -> ClaimVerdict {
+    fn attempt(&mut self, mut answer: impl FnMut(&ClaimStep, &mut Cluster) -> Option<ClaimEvent>) -> Verdict {
         let mut attempt = ClaimAttempt::new(std::mem::take(&mut self.memory));
         let mut event = ClaimEvent::Begin;
         loop {
@@ -235,7 +235,7 @@ fn a_claim_is_marked_called_for_saved_and_unmarked_when_it_is_bound() {
     let mut play = Play::of(Cluster::new());
     let verdict = play.attempt(|_, _| None);
     assert_eq!(play.take_done(), ["patch", "create", "save"]);
-    assert_eq!(verdict, ClaimVerdict::Rest(Duration::from_secs(30)), "for the binding");
+    assert_eq!(verdict, Verdict::Rest(Duration::from_secs(30)), "for the binding");
     assert_eq!(play.saved(), 1);
     let volume = play.cluster.volume.clone().unwrap();
     assert_eq!(
@@ -245,10 +245,10 @@ fn a_claim_is_marked_called_for_saved_and_unmarked_when_it_is_bound() {
     assert!(play.cluster.carries_marker());
     play.cluster.set("/spec/volumeName", json!(NAME));
     play.cluster.set("/status/phase", json!("Bound"));
-    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Done);
+    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
     assert_eq!(play.take_done(), ["patch"]);
     assert!(!play.cluster.carries_marker());
-    assert_eq!((play.saved(), play.attempt(|_, _| None)), (1, ClaimVerdict::Done));
+    assert_eq!((play.saved(), play.attempt(|_, _| None)), (1, Verdict::Done));
     assert!(play.take_done().is_empty());
     assert_eq!(play.cluster.looks.get(), 0, "each walks over all PersistentVolumes");
 }
@@ -281,7 +281,7 @@ fn a_claim_that_is_not_bound_keeps_its_marker_for_a_while() {
     let mut play = Play::of(Cluster::new());
     play.attempt(|_, _| None);
     play.cluster.wait(Duration::from_secs(29));
-    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Rest(Duration::from_secs(1)));
+    assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_secs(1)));
     assert!(play.cluster.carries_marker());
     play.cluster.wait(Duration::from_secs(1));
     play.attempt(|_, _| None);
@@ -292,7 +292,7 @@ fn a_claim_that_is_not_bound_keeps_its_marker_for_a_while() {
 fn an_uncertain_call_is_repeated_and_its_claim_is_held() {
     let mut play = Play::of(Cluster::new());
     let timed_out = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(4));
-    assert!(matches!(play.attempt(timed_out), ClaimVerdict::Failed { .. }));
+    assert!(matches!(play.attempt(timed_out), Verdict::Failed { .. }));
     let uncertain =
         |note: &ClaimNote| matches!(note, ClaimNote::CallFailed(outcome, _) if **outcome == CreateOutcome::Uncertain);
     assert!(play.notes.iter().any(uncertain));
@@ -318,7 +318,7 @@ fn a_refusal_of_other_arguments_does_not_end_an_open_call() {
             play.memory = ClaimMemory::default();
             play.cluster.policy.identity = process.into();
         }
-        assert!(matches!(play.attempt(answer(code)), ClaimVerdict::Failed { .. }));
+        assert!(matches!(play.attempt(answer(code)), Verdict::Failed { .. }));
         let outcome = play.notes.iter().rev().find_map(|note| match note {
             ClaimNote::CallFailed(outcome, _) => Some(&**outcome),
             _ => None,
@@ -344,7 +344,7 @@ fn settings_that_are_put_back_repeat_the_open_call() {
     play.cluster.policy.identity = "2".into();
     play.cluster.policy.default_fs_type = "wrong".into();
     for code in [6, 3] {
-        assert!(matches!(play.attempt(answer(code)), ClaimVerdict::Failed { .. }));
+        assert!(matches!(play.attempt(answer(code)), Verdict::Failed { .. }));
         let told = play
             .notes
             .iter()
@@ -430,7 +430,7 @@ fn a_claim_whose_volume_cannot_be_recorded_is_let_go_on_request() {
 fn writes_that_are_not_kept_are_told() {
     let mut play = Play::of(Cluster::new());
     let verdict = play.attempt(|step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Ok(()))));
-    assert!(matches!(verdict, ClaimVerdict::Failed { .. }));
+    assert!(matches!(verdict, Verdict::Failed { .. }));
     let told = |note: &ClaimNote| matches!(note, ClaimNote::RequestFailed(error) if !error.is_transient());
     assert!(play.notes.iter().any(told), "{:?}", play.notes);
 }
@@ -460,7 +460,7 @@ fn a_secret_that_could_not_be_read_for_now_is_not_waited_for() {
             step = attempt.next(&cluster, event);
         }
         assert_eq!(attempt.needed_secret().is_some(), waits, "{answer:?}");
-        assert!(matches!(step, ClaimStep::End(ClaimVerdict::Failed { .. })), "{step:?}");
+        assert!(matches!(step, ClaimStep::End(Verdict::Failed { .. })), "{step:?}");
     }
 }
 
@@ -476,7 +476,7 @@ fn a_class_that_was_replaced_is_not_used_while_it_is_not_known_what_a_call_did()
     class["metadata"]["uid"] = json!("another-class");
     class["parameters"] = json!({"pool": "other"});
     let marker = play.cluster.claim.clone();
-    assert!(matches!(play.attempt(|_, _| None), ClaimVerdict::Failed { .. }));
+    assert!(matches!(play.attempt(|_, _| None), Verdict::Failed { .. }));
     assert!(play.take_done().is_empty() && play.cluster.claim == marker);
     assert!(matches!(
         play.notes.last(),
@@ -498,7 +498,7 @@ fn a_claim_that_is_deleted_during_the_call_leaves_a_record_while_deletions_are_h
         None
     });
     assert_eq!(play.take_done(), ["patch", "create", "read volume", "save", "patch"]);
-    assert_eq!(verdict, ClaimVerdict::Done);
+    assert_eq!(verdict, Verdict::Done);
     assert!(play.cluster.claim.is_none(), "nothing holds it any more");
     assert_eq!(play.cluster.volume.unwrap()["spec"]["csi"]["volumeHandle"], "vol-1");
 }
@@ -529,7 +529,7 @@ fn an_undersized_volume_waits_while_deletions_are_held() {
     };
     let verdict = play
         .attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| ClaimEvent::Created(Ok(Some(small.clone())))));
-    assert!(matches!(verdict, ClaimVerdict::Failed { .. }));
+    assert!(matches!(verdict, Verdict::Failed { .. }));
     assert_eq!(play.take_done(), ["patch", "create", "read volume"]);
     let is_held = |note: &ClaimNote| matches!(note, ClaimNote::Waits(ClaimReason::Held, _));
     assert!(play.notes.iter().any(is_held) && play.cluster.carries_marker());
@@ -545,10 +545,7 @@ fn a_save_that_was_carried_out_without_an_answer_is_found() {
             Some(ClaimEvent::Saved(Err(lost.clone())))
         });
         assert_eq!(play.take_done(), ["patch", "create", "save", "read volume"], "{lost:?}");
-        assert_eq!(
-            (verdict, play.saved()),
-            (ClaimVerdict::Rest(Duration::from_secs(30)), 1)
-        );
+        assert_eq!((verdict, play.saved()), (Verdict::Rest(Duration::from_secs(30)), 1));
     }
 }
 
@@ -564,13 +561,10 @@ fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() 
         (200, ["save", "read volume"].as_slice()),
         (400, ["save", "read volume"].as_slice()),
     ] {
-        assert_eq!(play.attempt(refused), ClaimVerdict::Rest(Duration::from_millis(pause)));
+        assert_eq!(play.attempt(refused), Verdict::Rest(Duration::from_millis(pause)));
         assert_eq!(play.take_done(), words);
         // Whatever happens to the claim, and be it deleted.
-        assert_eq!(
-            play.attempt(|_, _| None),
-            ClaimVerdict::Rest(Duration::from_millis(pause))
-        );
+        assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_millis(pause)));
         assert!(play.take_done().is_empty());
         play.cluster.wait(Duration::from_millis(pause));
     }
@@ -578,11 +572,11 @@ fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() 
         ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(403)))),
         _ => None,
     };
-    assert_eq!(play.attempt(forbidden), ClaimVerdict::Rest(Duration::from_secs(30)));
+    assert_eq!(play.attempt(forbidden), Verdict::Rest(Duration::from_secs(30)));
     assert!(matches!(play.notes.last(), Some(ClaimNote::SaveFailed(_, true))));
     play.take_done();
     play.cluster.wait(Duration::from_secs(10));
-    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Rest(Duration::from_secs(20)));
+    assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_secs(20)));
     assert!(play.take_done().is_empty());
     play.cluster.role = RolePhase::Stopping;
     play.attempt(forbidden);
@@ -602,7 +596,7 @@ fn a_name_that_another_has_is_told_and_no_volume_is_deleted() {
         cluster.volume.as_mut().unwrap()["spec"]["claimRef"]["uid"] = json!("another");
         Some(ClaimEvent::Saved(Err(status(409))))
     });
-    assert!(matches!(verdict, ClaimVerdict::Failed { .. }));
+    assert!(matches!(verdict, Verdict::Failed { .. }));
     let is_taken = |note: &ClaimNote| matches!(note, ClaimNote::Waits(ClaimReason::NameTaken, _));
     assert!(play.notes.iter().any(is_taken) && play.saved() == 0 && play.cluster.carries_marker());
 }
@@ -637,7 +631,7 @@ fn a_marker_that_the_api_server_does_not_take_is_told() {
         let mut play = Play::of(Cluster::new());
         let verdict = play
             .attempt(|step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Err(status(refused)))));
-        assert!(matches!(verdict, ClaimVerdict::Failed { .. }));
+        assert!(matches!(verdict, Verdict::Failed { .. }));
         let told = play.notes.iter().find_map(|note| match note {
             ClaimNote::RequestFailed(error) => crate::provision::event::request_refused(error),
             _ => None,
@@ -653,12 +647,12 @@ fn a_call_that_was_cut_off_may_have_made_a_volume_and_one_that_was_not_begun_has
         let verdict = play.attempt(|step, _| {
             matches!(step, ClaimStep::Create(_)).then(|| ClaimEvent::Created(Err(CallEnd::LeaseLost(lost))))
         });
-        assert_eq!(verdict, ClaimVerdict::LeaseLost);
+        assert_eq!(verdict, Verdict::LeaseLost);
         assert_eq!(play.memory.holds_volume(), is_uncertain, "{lost:?}");
     }
     let mut play = Play::of(Cluster::new());
     play.cluster.leads = false;
-    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::LeaseLost);
+    assert_eq!(play.attempt(|_, _| None), Verdict::LeaseLost);
     assert_eq!(play.take_done(), ["patch"]);
 }
 
@@ -666,14 +660,14 @@ fn a_call_that_was_cut_off_may_have_made_a_volume_and_one_that_was_not_begun_has
 fn a_call_that_cannot_succeed_is_not_made_again_before_its_time() {
     let mut play = Play::of(Cluster::new());
     let invalid = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(3));
-    assert_eq!(play.attempt(invalid), ClaimVerdict::Rest(Duration::from_mins(5)));
+    assert_eq!(play.attempt(invalid), Verdict::Rest(Duration::from_mins(5)));
     assert_eq!(play.take_done(), ["patch", "create", "patch"]);
     assert!(
         !play.cluster.carries_marker(),
         "the next process would take it for an open call"
     );
     play.cluster.wait(Duration::from_mins(1));
-    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Rest(Duration::from_mins(4)));
+    assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_mins(4)));
     assert!(play.take_done().is_empty());
     let changes: [fn(&mut Cluster); 3] = [
         |cluster| cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("another-class"),
@@ -714,7 +708,7 @@ fn a_refused_claim_can_be_deleted_after_a_restart_without_its_class() {
     play.cluster.class = None;
     play.cluster
         .set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
-    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Done);
+    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
     assert!(!play.cluster.carries_marker());
 }
 
@@ -727,7 +721,7 @@ fn a_selected_node_that_is_taken_away_leaves_no_marker() {
     play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(11)));
     assert!(play.cluster.carries_marker());
     play.cluster.set(node, json!(""));
-    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Done);
+    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
     assert_eq!(play.take_done(), ["patch", "create", "patch"]);
     assert!(!play.cluster.carries_marker());
 }
@@ -745,7 +739,7 @@ fn a_refused_claim_that_is_deleted_goes_at_once() {
     });
     assert_eq!(
         (verdict, play.take_done()),
-        (ClaimVerdict::Done, vec!["patch", "create", "patch"])
+        (Verdict::Done, vec!["patch", "create", "patch"])
     );
     assert!(play.cluster.claim.is_none());
 }
@@ -767,7 +761,7 @@ fn a_role_that_ends_leaves_the_markers_of_open_calls_alone() {
                 });
                 play.cluster.role = role;
                 if !ends_during_the_call {
-                    assert!(matches!(verdict, ClaimVerdict::Failed { .. }) && play.cluster.carries_marker());
+                    assert!(matches!(verdict, Verdict::Failed { .. }) && play.cluster.carries_marker());
                     play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(code)));
                 }
                 assert_eq!(play.cluster.carries_marker(), is_marked, "{code} {role:?}");
@@ -790,7 +784,7 @@ fn a_marker_from_a_stale_copy_is_written_after_a_live_read() {
         ClaimStep::Patch(_) => Some(ClaimEvent::Patched(Err(error(ApiErrorKind::Stale)))),
         _ => None,
     };
-    assert!(matches!(play.attempt(stale), ClaimVerdict::Failed { .. }));
+    assert!(matches!(play.attempt(stale), Verdict::Failed { .. }));
     assert!(play.take_done().len() <= 8);
 }
 
@@ -799,7 +793,7 @@ fn a_claim_that_is_gone_before_its_first_attempt_is_forgotten() {
     let mut cluster = Cluster::new();
     cluster.claim = None;
     let mut play = Play::of(cluster);
-    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Done);
+    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
     assert!(play.take_done().is_empty());
 }
 
@@ -807,10 +801,10 @@ fn a_claim_that_is_gone_before_its_first_attempt_is_forgotten() {
 fn a_class_that_is_missing_is_told_after_a_while() {
     let mut play = Play::of(Cluster::new());
     play.cluster.class = None;
-    assert_eq!(play.attempt(|_, _| None), ClaimVerdict::Rest(Duration::from_secs(10)));
+    assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_secs(10)));
     assert!(play.notes.is_empty());
     play.cluster.wait(Duration::from_secs(10));
-    assert!(matches!(play.attempt(|_, _| None), ClaimVerdict::Failed { .. }));
+    assert!(matches!(play.attempt(|_, _| None), Verdict::Failed { .. }));
     assert!(matches!(
         play.notes.last(),
         Some(ClaimNote::Waits(ClaimReason::ClassMissing, _))
@@ -828,6 +822,6 @@ fn a_node_without_room_is_taken_off_the_claim() {
     let mut play = Play::of(cluster);
     // Without topology another node has no more room.
     let full = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(8));
-    assert!(matches!(play.attempt(full), ClaimVerdict::Failed { .. }));
+    assert!(matches!(play.attempt(full), Verdict::Failed { .. }));
     assert!(play.cluster.carries_marker());
 }

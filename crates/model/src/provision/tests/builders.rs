@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::decide::PublishSecrets;
 use crate::objects::{
-    Claim, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire, PersistentVolumeWire, SecretReference, StorageClass,
-    StorageClassWire, TopologyKeys, TopologyKeysWire, Volume, VolumeLifecycle, VolumeLifecycleWire,
+    Claim, DeletionSecret, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire, PersistentVolumeWire,
+    SecretReference, StorageClass, StorageClassWire, TopologyKeys, TopologyKeysWire, Volume,
 };
 use crate::provision::topology::{SelectedNode, TopologyFacts, TopologyNode};
 use crate::provision::{
@@ -94,10 +94,10 @@ pub fn class_of(json: &Value) -> StorageClass {
     serde_json::from_value::<StorageClassWire>(json.clone()).unwrap().into()
 }
 
-pub fn volume_of(json: &Value) -> (Volume, VolumeLifecycle) {
-    let volume = serde_json::from_value::<PersistentVolumeWire>(json.clone()).unwrap();
-    let lifecycle = serde_json::from_value::<VolumeLifecycleWire>(json.clone()).unwrap();
-    (volume.into(), lifecycle.into())
+pub fn volume_of(json: &Value) -> Volume {
+    serde_json::from_value::<PersistentVolumeWire>(json.clone())
+        .unwrap()
+        .into()
 }
 
 pub fn class_with(parameters: &[(&str, &str)]) -> StorageClass {
@@ -306,7 +306,7 @@ impl ClaimWorld {
     pub fn observe<T>(&self, look: impl FnOnce(&ObservedClaim<'_>) -> T) -> T {
         let claim = claim_of(&self.claim);
         let class = self.class.as_ref().map(class_of);
-        let saved = self.saved.as_ref().map(|volume| volume_of(volume).0);
+        let saved = self.saved.as_ref().map(volume_of);
         let facts = TopologyFacts {
             complete: self.unknown != "topology",
             nodes: self.nodes.clone(),
@@ -386,6 +386,9 @@ pub struct VolumeWorld {
     pub is_live: bool,
     pub deletion: Deletion,
     pub secret: ProvisionerSecretState,
+    /// None is the one that is named.
+    pub secret_of: Option<SecretReference>,
+    pub role: RolePhase,
     pub attach_finalizer: Option<String>,
     pub driver: ProvisionerFacts,
     pub policy: ProvisionPolicy,
@@ -402,6 +405,8 @@ pub fn volume_world() -> VolumeWorld {
         is_live: true,
         deletion: Deletion::NotDeleted,
         secret: ProvisionerSecretState::NotLoaded,
+        secret_of: None,
+        role: RolePhase::Serving,
         attach_finalizer: None,
         driver: driver(),
         policy: policy(),
@@ -438,12 +443,12 @@ impl VolumeWorld {
     }
 
     pub fn observe<T>(&self, look: impl FnOnce(&ObservedVolume<'_>) -> T) -> T {
-        let (volume, lifecycle) = volume_of(&self.volume);
+        let volume = volume_of(&self.volume);
         let class = self.class.as_ref().map(class_of);
         let unknown = |what| self.unknown == what;
+        let named = deletion_secret(&volume, class.as_ref());
         look(&ObservedVolume {
             volume: &volume,
-            lifecycle: &lifecycle,
             sharer: seen(self.sharer.as_deref(), unknown("sharer")),
             attached_to: seen(self.attached_to.as_deref(), unknown("attached")),
             claim: self.claim,
@@ -451,15 +456,34 @@ impl VolumeWorld {
             deletion: self.deletion,
             class: seen(class.as_ref(), unknown("class")),
             secret: self.secret,
+            secret_of: self.secret_of.as_ref().or(named.as_ref()),
             attach_finalizer: self.attach_finalizer.as_deref(),
             driver: &self.driver,
             policy: &self.policy,
+            role: self.role,
+            is_held: self.policy.hold_deletions,
         })
     }
 
     pub fn decide(&self) -> VolumeDecision {
         self.observe(crate::provision::volume)
     }
+}
+
+/// The Secret of DeleteVolume.
+fn deletion_secret(volume: &Volume, class: Option<&StorageClass>) -> Option<SecretReference> {
+    if let DeletionSecret::Named(secret) = &volume.lifecycle.deletion_secret {
+        return Some(secret.clone());
+    }
+    let claim = volume.claim.as_ref()?;
+    let context = TemplateContext {
+        volume: &volume.name,
+        namespace: &claim.namespace,
+        name: &claim.name,
+        claim: None,
+    };
+    let templates = SecretTemplates::of(class?).ok()?;
+    templates.resolve(SecretFamily::Provisioner, &context).ok()?
 }
 
 /// What a world's first call would be made with.

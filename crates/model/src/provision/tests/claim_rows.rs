@@ -901,7 +901,7 @@ fn a_volume_that_was_shared_is_never_undone() {
 /// A PersistentVolume of the claim takes the volume over.
 #[test]
 fn what_is_known_after_the_volume_is_saved() {
-    let saved = volume_of(&volume_json()).0;
+    let saved = volume_of(&volume_json());
     let created = || Creation::Created(Box::new(new_volume(&world())));
     let revise =
         |known: Creation, world: ClaimWorld| known.revised(&claim_of(&world.claim), world.gone, Some(&saved), None);

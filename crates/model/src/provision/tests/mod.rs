@@ -9,6 +9,7 @@ mod builders;
 mod claim_rows;
 mod class;
 mod codes;
+mod deletion;
 mod marker;
 mod ownership;
 mod patches;

@@ -101,12 +101,12 @@ fn whose_a_volume_is() {
         ("static in-tree, migrated, of another", in_tree(to), "other", false),
     ];
     for (name, world, of, is_own) in &rows {
-        let (volume, lifecycle) = volume_of(&world.volume);
+        let volume = volume_of(&world.volume);
         let driver = ProvisionerFacts {
             name: (*of).into(),
             ..driver()
         };
-        assert_eq!(is_own_volume(&volume, &lifecycle, &driver), *is_own, "{name}");
+        assert_eq!(is_own_volume(&volume, &driver), *is_own, "{name}");
     }
     tally("library TestIsProvisionerForVolume", rows.len());
 }
@@ -165,8 +165,8 @@ fn the_finalizer_of_a_volume() {
     ];
     for (before, after) in &added {
         let mut volume = with(before.clone()).volume;
-        let (record, lifecycle) = volume_of(&volume);
-        if lifecycle.finalizer_at.is_none() {
+        let record = volume_of(&volume);
+        if record.lifecycle.finalizer_at.is_none() {
             super::patches::apply(&mut volume, &protect_volume(&record, FINALIZER).body).unwrap();
         }
         assert_eq!(list(&volume), *after);
@@ -181,8 +181,8 @@ fn the_finalizer_of_a_volume() {
     ];
     for (before, after, is_written) in &removed {
         let mut volume = with(before.clone()).volume;
-        let (record, lifecycle) = volume_of(&volume);
-        let write = patch::release_volume(&record, &lifecycle, None);
+        let record = volume_of(&volume);
+        let write = patch::release_volume(&record, None);
         assert_eq!(write.is_some(), *is_written);
         if let Some(write) = write {
             super::patches::apply(&mut volume, &write.body).unwrap();
@@ -206,8 +206,8 @@ fn what_needs_no_work() {
     assert!(!claim(of_another().bound("x")));
 
     let volume = |world: VolumeWorld| {
-        let (volume, lifecycle) = volume_of(&world.volume);
-        let needed = needs_volume_work(&volume, &lifecycle, &driver());
+        let volume = volume_of(&world.volume);
+        let needed = needs_volume_work(&volume, &driver());
         let action = world.decide().action;
         assert!(needed || action == ProvisionedVolumeAction::Ignore, "{action:?}");
         needed

@@ -167,9 +167,9 @@ fn both_finalizers_of_a_volume_go_in_one_patch_wherever_they_stand() {
         ["x/y", ATTACHER, FINALIZER],
     ] {
         let mut volume = volume_world().set("/metadata/finalizers", json!(list)).volume;
-        let (record, lifecycle) = volume_of(&volume);
-        let alone = release_volume(&record, &lifecycle, None).unwrap();
-        let both = release_volume(&record, &lifecycle, Some(ATTACHER)).unwrap();
+        let record = volume_of(&volume);
+        let alone = release_volume(&record, None).unwrap();
+        let both = release_volume(&record, Some(ATTACHER)).unwrap();
         let mut one = volume.clone();
         apply(&mut one, &alone.body).unwrap();
         assert!(!finalizers(&one).contains(&FINALIZER) && finalizers(&one).len() == 2);

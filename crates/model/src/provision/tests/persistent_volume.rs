@@ -141,9 +141,9 @@ fn all_that_may_be_said() {
         json!(["a"])
     );
     // What was written is read back, and needs nothing.
-    let (record, lifecycle) = volume_of(&volume);
+    let record = volume_of(&volume);
     assert_eq!(record.spec.csi().map(|csi| &*csi.handle), Some("vol-1"));
-    assert!(!crate::provision::needs_volume_work(&record, &lifecycle, &driver));
+    assert!(!crate::provision::needs_volume_work(&record, &driver));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn whose_the_one_is_that_is_there() {
     let compare = |change: &dyn Fn(&mut Value)| {
         let mut volume = super::builders::volume_json();
         change(&mut volume);
-        compare_saved(&volume_of(&volume).0, &claim, DRIVER, "vol-1")
+        compare_saved(&volume_of(&volume), &claim, DRIVER, "vol-1")
     };
     let set = |pointer: &'static str, value: Value| {
         move |volume: &mut Value| super::builders::put(volume, pointer, value.clone())

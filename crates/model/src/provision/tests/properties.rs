@@ -278,7 +278,8 @@ proptest! {
     /// 4, 5: data is destroyed only when all of it holds, and our finalizer goes only after OK or by the policy.
     #[test]
     fn a_volume_is_deleted_last(world in volume_worlds()) {
-        let (volume, lifecycle) = volume_of(&world.volume);
+        let volume = volume_of(&world.volume);
+        let lifecycle = volume.lifecycle.clone();
         let decision = world.decide();
         let is_delete = world.volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete";
         match &decision.action {

@@ -57,7 +57,7 @@ fn a_bound_claim_is_small() {
 
 #[test]
 fn a_volume_keeps_what_is_read() {
-    let read = |world: VolumeWorld| volume_of(&world.volume).1;
+    let read = |world: VolumeWorld| volume_of(&world.volume).lifecycle;
     let lifecycle = read(volume_world());
     assert_eq!(
         (lifecycle.phase, lifecycle.finalizer_at),
@@ -69,7 +69,7 @@ fn a_volume_keeps_what_is_read() {
         DeletionSecret::Unrecorded
     );
     let half = volume_world().annotate("volume.kubernetes.io/provisioner-deletion-secret-name", "s");
-    assert!(matches!(read(half).deletion_secret, DeletionSecret::Named(secret) if secret.namespace.is_empty()));
+    assert!(matches!(&read(half).deletion_secret, DeletionSecret::Named(secret) if secret.namespace.is_empty()));
     let many: Vec<String> = (0..3000)
         .map(|at| format!("finalizer/{at}"))
         .chain([super::builders::FINALIZER.to_owned()])

@@ -234,7 +234,7 @@ impl Simulation {
         let has_marker = MarkerState::of(&claim_of(&observed.claim), super::builders::DRIVER).is_own();
         let is_read = self.mistake != Mistake::ForgetsAtStart;
         let at_start = || Creation::of_marker(has_marker && !observed.gone && is_read);
-        let saved = self.seen_volume.as_ref().map(|volume| volume_of(volume).0);
+        let saved = self.seen_volume.as_ref().map(volume_of);
         let creation = self.creation.take().unwrap_or_else(at_start);
         let creation = creation.revised(&claim_of(&observed.claim), observed.gone, saved.as_ref(), None);
         self.creation = Some(creation.clone());

@@ -1,0 +1,490 @@
+//! One attempt for a PersistentVolume as a value: which step comes after which answer until its volume is deleted and it is gone.
+//!
+//! As [`attempt`](super::attempt) for claims: it observes, decides ([`volume`](super::volume())) and asks for one step; the shell performs
+//! it and hands in what came of it. DeleteVolume is asked for only from a copy of the PersistentVolume that was read live in this very
+//! attempt, and that nothing has changed since. What is known of the deletion is forgotten without harm: DeleteVolume of a volume that is
+//! not there is answered with OK (CSI spec, "DeleteVolume").
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeReason};
+use super::attempt::{LIST_REST, Verdict};
+use super::classify::delete_answer;
+use super::creation::Deletion;
+use super::driver::ProvisionerFacts;
+use super::fingerprint::volume_fingerprint;
+use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase};
+use super::plan::DeletePlan;
+use super::policy::ProvisionPolicy;
+use super::refusal::ProvisionRefusal;
+use super::seen::{Seen, seen};
+use crate::answer::{ApiError, ApiErrorKind};
+use crate::attempt::{CallEnd, LeaseLost};
+use crate::decide::{Failure, Write, grpc_code};
+use crate::objects::{ClaimReference, ResourceVersion, SecretReference, StorageClass, Volume};
+
+/// So many steps of one attempt are enough; more are a circle, which is left with a backoff.
+const MAX_STEPS: u32 = 32;
+/// How long a PersistentVolume rests that only a change can wake.
+const LONG_REST: Duration = Duration::from_mins(10);
+/// How long one rests whose claim is there: it is read again after that.
+const CLAIM_REST: Duration = Duration::from_mins(1);
+/// So many writes of one attempt from a stale copy are followed by a live read.
+const MAX_STALE: u32 = 3;
+
+/// What an attempt sees at a moment: the cache, the Lease, the settings. To read it changes nothing.
+pub trait VolumeView {
+    /// The driver.
+    fn driver(&self) -> &ProvisionerFacts;
+    /// Settings.
+    fn policy(&self) -> &ProvisionPolicy;
+    /// What the role is about to do.
+    fn role(&self) -> RolePhase;
+    /// Whether a call or a write may be begun: the Lease is held.
+    fn may_start(&self) -> bool;
+    /// The PersistentVolume that the attempt is for, by its UID.
+    fn volume(&self) -> Seen<Arc<Volume>>;
+    /// Its claim, as far as the cache knows it.
+    fn claim(&self, claim: &ClaimReference) -> OwningClaim;
+    /// A class.
+    fn class(&self, name: &str) -> Seen<Arc<StorageClass>>;
+    /// The name of another PersistentVolume of the driver than `except` that has this handle.
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
+    /// The nodes of the VolumeAttachments of any driver that name the PersistentVolume, in words.
+    fn attached_to(&self) -> Seen<Arc<str>>;
+    /// Whether deletions are held, as the settings say now.
+    fn is_held(&self) -> bool;
+}
+
+/// What the shell does next. Each but the last is answered by a [`VolumeEvent`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum VolumeStep {
+    /// Patch the PersistentVolume, and take the answer into the cache; by [`VolumeEvent::Written`].
+    Patch(Write),
+    /// Read the PersistentVolume live into the cache; by [`VolumeEvent::VolumeRead`].
+    ReadVolume,
+    /// Read the claim live; by [`VolumeEvent::ClaimRead`].
+    ReadClaim(ClaimReference),
+    /// Read a Secret and keep its contents for the calls of this attempt; by [`VolumeEvent::SecretRead`].
+    Secret(SecretReference),
+    /// Call DeleteVolume; by [`VolumeEvent::Deleted`].
+    Delete(DeletePlan),
+    /// DELETE the PersistentVolume on condition that it has this UID, and take the answer into the cache; by [`VolumeEvent::Written`].
+    Remove(Box<str>),
+    /// The attempt is over.
+    End(Verdict),
+}
+
+/// What came of a step.
+#[derive(Clone, Debug)]
+pub enum VolumeEvent {
+    /// Nothing was asked for yet.
+    Begin,
+    /// A patch or a DELETE of the PersistentVolume.
+    Written(Result<(), ApiError>),
+    /// A read of the PersistentVolume: the version that it has. One that is older than what is known is a failure.
+    VolumeRead(Result<ResourceVersion, ApiError>),
+    /// A read of a Secret.
+    SecretRead(Result<(), ApiError>),
+    /// A read of the claim: the UID that it has.
+    ClaimRead(Result<Box<str>, ApiError>),
+    /// A DeleteVolume.
+    Deleted(Result<(), CallEnd>),
+}
+
+/// What happened, for Events, logs, metrics and spans.
+#[derive(Clone, Debug, PartialEq)]
+pub enum VolumeNote {
+    /// DeleteVolume is called.
+    Calls(DeletePlan),
+    /// The Secret that the PersistentVolume names is not there: the call is made without it.
+    WithoutSecret(SecretReference),
+    /// DeleteVolume was not answered with OK.
+    CallFailed(Failure),
+    /// The volume with this handle is deleted. The failure is one that the settings take for that.
+    Deleted(Box<str>, Option<Failure>),
+    /// The policy keeps the volume, and a call may have deleted it.
+    PerhapsDeleted(Box<str>),
+    /// Nothing of ours holds the PersistentVolume any more.
+    Released,
+    /// The deletion waits, for this reason: told once. The words say of what.
+    Waits(VolumeReason, String),
+    /// It cannot be done, for this cause.
+    Refused(VolumeReason, Box<ProvisionRefusal>),
+    /// The API server did not do what was asked.
+    RequestFailed(ApiError),
+    /// A call was not made, or was cut off.
+    LeaseLost(LeaseLost),
+}
+
+/// What is remembered of a PersistentVolume while it is worked on. It is safe to forget.
+#[derive(Clone, Debug, Default)]
+pub struct VolumeMemory {
+    deletion: Deletion,
+    /// What it waits for, which is told.
+    waits: Option<VolumeReason>,
+}
+
+impl VolumeMemory {
+    /// What the PersistentVolume waits for; none when it does not wait.
+    pub fn waits(&self) -> Option<VolumeReason> {
+        self.waits
+    }
+}
+
+/// What was asked for.
+#[derive(Debug)]
+enum Pending {
+    Write(VolumeReason),
+    ReadVolume,
+    ReadClaim(ClaimReference),
+    Secret(SecretReference),
+    /// With what was known before.
+    Delete(DeletePlan, Deletion),
+}
+
+/// One attempt for one PersistentVolume.
+#[derive(Debug)]
+pub struct VolumeAttempt {
+    memory: VolumeMemory,
+    pending: Option<Pending>,
+    last: Option<Arc<Volume>>,
+    /// Version of the copy that was read in this attempt.
+    live: Option<ResourceVersion>,
+    /// What a live read in this attempt says of the claim.
+    claim: Option<OwningClaim>,
+    secret: ProvisionerSecretState,
+    /// The Secret that this is about.
+    secret_of: Option<SecretReference>,
+    /// The Secret that cannot be read.
+    needed: Option<SecretReference>,
+    /// Whether the PersistentVolume is read before the next decision: the last write was made from a stale copy.
+    reread: bool,
+    steps: u32,
+    stale: u32,
+    notes: Vec<VolumeNote>,
+}
+
+impl VolumeAttempt {
+    /// An attempt with what is remembered of the PersistentVolume from the one before.
+    pub fn new(memory: VolumeMemory) -> Self {
+        Self {
+            memory,
+            pending: None,
+            last: None,
+            live: None,
+            claim: None,
+            secret: ProvisionerSecretState::NotLoaded,
+            secret_of: None,
+            needed: None,
+            reread: false,
+            steps: 0,
+            stale: 0,
+            notes: Vec::new(),
+        }
+    }
+
+    /// What the next attempt has to know should this one end here.
+    pub fn memory(&self) -> &VolumeMemory {
+        &self.memory
+    }
+
+    /// What happened since this was asked last.
+    pub fn take_notes(&mut self) -> Vec<VolumeNote> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// The PersistentVolume as it was seen last; none when it was not seen at all.
+    pub fn volume(&self) -> Option<&Arc<Volume>> {
+        self.last.as_ref()
+    }
+
+    /// What is known of the deletion.
+    pub fn deletion(&self) -> Deletion {
+        self.memory.deletion
+    }
+
+    /// The Secret that the deletion waits for.
+    pub fn needed_secret(&self) -> Option<&SecretReference> {
+        self.needed.as_ref()
+    }
+
+    /// The next step, after what came of the last one; the first one after [`VolumeEvent::Begin`].
+    pub fn next(&mut self, view: &impl VolumeView, event: VolumeEvent) -> VolumeStep {
+        if let Some(verdict) = self.take(view, event) {
+            return VolumeStep::End(verdict);
+        }
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            let error = ApiError::not_kept(
+                "the API server accepts writes to the PersistentVolume and does not keep them; check mutating webhooks",
+            );
+            return VolumeStep::End(self.request_failed(view, error));
+        }
+        let volume = match view.volume() {
+            Seen::Here(volume) => volume,
+            Seen::Unknown => return VolumeStep::End(Verdict::Rest(LIST_REST)),
+            Seen::Gone => return VolumeStep::End(self.gone()),
+        };
+        self.last = Some(volume.clone());
+        if std::mem::take(&mut self.reread) {
+            self.pending = Some(Pending::ReadVolume);
+            return VolumeStep::ReadVolume;
+        }
+        let decision = self.observe(view, &volume, super::volume::decide);
+        self.step(view, decision, &volume)
+    }
+
+    /// What nobody holds any more is released, whoever took the last finalizer off.
+    fn gone(&mut self) -> Verdict {
+        if std::mem::take(&mut self.memory.deletion) == Deletion::Deleted {
+            self.notes.push(VolumeNote::Released);
+        }
+        Verdict::Done
+    }
+
+    fn fingerprint(&self, view: &impl VolumeView) -> u64 {
+        match &self.last {
+            Some(volume) => self.observe(view, volume, volume_fingerprint),
+            None => 0,
+        }
+    }
+
+    fn observe<T>(
+        &self,
+        view: &impl VolumeView,
+        volume: &Arc<Volume>,
+        look: impl FnOnce(&ObservedVolume<'_>) -> T,
+    ) -> T {
+        let handle = volume.spec.csi().map_or("", |source| &source.handle);
+        let sharer = view.handle_owner(handle, &volume.name);
+        let attached_to = view.attached_to();
+        let class = match &volume.storage_class {
+            Some(name) => view.class(name),
+            None => Seen::Gone,
+        };
+        let claim = volume.claim.as_deref();
+        let is_live =
+            self.live == Some(volume.resource_version) && volume.resource_version != ResourceVersion::default();
+        look(&ObservedVolume {
+            volume,
+            sharer: seen(&sharer),
+            attached_to: seen(&attached_to),
+            claim: self
+                .claim
+                .unwrap_or_else(|| claim.map_or(OwningClaim::NotCached, |claim| view.claim(claim))),
+            is_live,
+            deletion: self.memory.deletion,
+            class: seen(&class),
+            secret: self.secret,
+            secret_of: self.secret_of.as_ref(),
+            // Attaching takes its own finalizer off.
+            attach_finalizer: None,
+            driver: view.driver(),
+            policy: view.policy(),
+            role: view.role(),
+            is_held: view.is_held(),
+        })
+    }
+
+    /// From a decision to the step that performs it.
+    fn step(&mut self, view: &impl VolumeView, decision: VolumeDecision, volume: &Volume) -> VolumeStep {
+        let VolumeDecision { reason, action } = decision;
+        let handle = || {
+            volume
+                .spec
+                .csi()
+                .map_or_else(Box::default, |source| source.handle.clone())
+        };
+        if reason == VolumeReason::Retained && self.memory.deletion == Deletion::Uncertain {
+            self.memory.deletion = Deletion::NotDeleted;
+            self.notes.push(VolumeNote::PerhapsDeleted(handle()));
+        }
+        let (pending, step) = match action {
+            Action::Ignore => {
+                if reason == VolumeReason::Release {
+                    self.notes.push(VolumeNote::Released);
+                }
+                return VolumeStep::End(Verdict::Done);
+            }
+            Action::Wait(None) => return VolumeStep::End(self.wait(view, reason, volume)),
+            Action::Wait(Some(cause)) => return VolumeStep::End(self.refused(view, reason, cause)),
+            Action::ReadVolume => (Pending::ReadVolume, VolumeStep::ReadVolume),
+            Action::ReadClaim(claim) => (Pending::ReadClaim(claim.clone()), VolumeStep::ReadClaim(claim)),
+            Action::LoadCredentials(secret) => (Pending::Secret(secret.clone()), VolumeStep::Secret(secret)),
+            // Whoever holds the Lease next looks at it again.
+            _ if !view.may_start() => return VolumeStep::End(Verdict::LeaseLost),
+            Action::Protect(write) | Action::Release(write) => (Pending::Write(reason), VolumeStep::Patch(write)),
+            Action::Remove { uid } => (Pending::Write(reason), VolumeStep::Remove(uid)),
+            Action::Delete(plan) => {
+                if let Some(missing) = self.secret_of.clone().filter(|_| plan.secret.is_none()) {
+                    self.notes.push(VolumeNote::WithoutSecret(missing));
+                }
+                // From here on nobody knows whether it is deleted, until the call is answered.
+                let before = std::mem::replace(&mut self.memory.deletion, Deletion::Uncertain);
+                self.memory.waits = None;
+                self.notes.push(VolumeNote::Calls(plan.clone()));
+                (Pending::Delete(plan.clone(), before), VolumeStep::Delete(plan))
+            }
+        };
+        self.pending = Some(pending);
+        step
+    }
+
+    /// Nothing can be done now: until when, and what is told.
+    fn wait(&mut self, view: &impl VolumeView, reason: VolumeReason, volume: &Volume) -> Verdict {
+        if reason == VolumeReason::Syncing {
+            return Verdict::Rest(LIST_REST);
+        }
+        let of = match (reason, view.attached_to()) {
+            (VolumeReason::StillAttached, Seen::Here(nodes)) => nodes.to_string(),
+            (VolumeReason::ReleasedWhileBound, _) => volume
+                .claim
+                .as_ref()
+                .map_or_else(String::new, |claim| format!("{}/{}", claim.namespace, claim.name)),
+            _ => String::new(),
+        };
+        self.tell_wait(reason, of);
+        Verdict::Rest(match reason {
+            VolumeReason::ReleasedWhileBound => CLAIM_REST,
+            _ => LONG_REST,
+        })
+    }
+
+    fn tell_wait(&mut self, reason: VolumeReason, of: String) {
+        if self.memory.waits.replace(reason) != Some(reason) {
+            self.notes.push(VolumeNote::Waits(reason, of));
+        }
+    }
+
+    fn refused(&mut self, view: &impl VolumeView, reason: VolumeReason, cause: Box<ProvisionRefusal>) -> Verdict {
+        if reason == VolumeReason::HandleShared {
+            self.tell_wait(reason, cause.to_string());
+            return Verdict::Rest(LONG_REST);
+        }
+        self.memory.waits = Some(reason);
+        if let ProvisionRefusal::SecretUnreadable { secret } = &*cause {
+            self.needed = Some(secret.clone());
+        }
+        self.notes.push(VolumeNote::Refused(reason, cause));
+        self.failed(view)
+    }
+
+    /// Failed, with the inputs as they are now: an echo of our own writes does not shorten the backoff.
+    fn failed(&self, view: &impl VolumeView) -> Verdict {
+        Verdict::Failed {
+            fingerprint: self.fingerprint(view),
+        }
+    }
+
+    fn request_failed(&mut self, view: &impl VolumeView, error: ApiError) -> Verdict {
+        self.notes.push(VolumeNote::RequestFailed(error));
+        self.failed(view)
+    }
+
+    /// Takes in an answer; the end of the attempt, if it ends by it.
+    fn take(&mut self, view: &impl VolumeView, event: VolumeEvent) -> Option<Verdict> {
+        match (self.pending.take(), event) {
+            (_, VolumeEvent::Begin) => None,
+            (Some(Pending::Write(reason)), VolumeEvent::Written(answer)) => self.written(view, reason, answer),
+            (Some(Pending::ReadVolume), VolumeEvent::VolumeRead(read)) => match read {
+                Ok(version) => {
+                    self.live = Some(version);
+                    None
+                }
+                // It is gone; the cache says so from now on.
+                Err(error) if error.kind == ApiErrorKind::NotFound => None,
+                Err(error) => Some(self.request_failed(view, error)),
+            },
+            (Some(Pending::ReadClaim(claim)), VolumeEvent::ClaimRead(read)) => {
+                self.claim = Some(match read {
+                    Ok(uid) if uid == claim.uid => OwningClaim::Live,
+                    Ok(_) => OwningClaim::LiveGone,
+                    Err(error) if error.kind == ApiErrorKind::NotFound => OwningClaim::LiveGone,
+                    Err(error) => return Some(self.request_failed(view, error)),
+                });
+                None
+            }
+            (Some(Pending::Secret(secret)), VolumeEvent::SecretRead(read)) => {
+                self.secret = match read {
+                    Ok(()) => ProvisionerSecretState::Loaded,
+                    Err(error) if error.kind == ApiErrorKind::NotFound => ProvisionerSecretState::Missing,
+                    Err(error) if error.is_forbidden() => ProvisionerSecretState::Unreadable,
+                    Err(error) => return Some(self.request_failed(view, error)),
+                };
+                self.secret_of = Some(secret);
+                None
+            }
+            (Some(Pending::Delete(plan, before)), VolumeEvent::Deleted(answer)) => {
+                self.was_called(view, plan, before, answer)
+            }
+            // An answer to something that was not asked.
+            _ => Some(self.failed(view)),
+        }
+    }
+
+    fn written(
+        &mut self,
+        view: &impl VolumeView,
+        reason: VolumeReason,
+        answer: Result<(), ApiError>,
+    ) -> Option<Verdict> {
+        match answer {
+            Ok(()) => {
+                if reason == VolumeReason::Release && view.volume().here().is_some() {
+                    // Somebody else's finalizer is left.
+                    self.notes.push(VolumeNote::Released);
+                    return Some(Verdict::Done);
+                }
+                None
+            }
+            Err(error) if error.kind == ApiErrorKind::NotFound => None,
+            // Made from a stale copy: it is decided again from what is there.
+            Err(error) if error.kind == ApiErrorKind::Stale && self.stale < MAX_STALE => {
+                self.stale += 1;
+                self.reread = true;
+                None
+            }
+            Err(error) => Some(self.request_failed(view, error)),
+        }
+    }
+
+    fn was_called(
+        &mut self,
+        view: &impl VolumeView,
+        plan: DeletePlan,
+        before: Deletion,
+        answer: Result<(), CallEnd>,
+    ) -> Option<Verdict> {
+        let failure = match answer {
+            Ok(()) => None,
+            Err(CallEnd::Failed(failure)) => Some(failure),
+            Err(CallEnd::LeaseLost(lost)) => {
+                if lost == LeaseLost::NotStarted {
+                    self.memory.deletion = before;
+                }
+                self.notes.push(VolumeNote::LeaseLost(lost));
+                return Some(Verdict::LeaseLost);
+            }
+        };
+        let code = failure.as_ref().map_or(Some(grpc_code::OK), |failure| failure.code);
+        let answered = delete_answer(code, view.policy().orphans);
+        if answered == Deletion::Deleted {
+            self.memory.deletion = answered;
+            self.notes.push(VolumeNote::Deleted(plan.handle, failure));
+            return None;
+        }
+        // What a refusal says of this call, it does not say of an earlier one.
+        if before != Deletion::Uncertain {
+            self.memory.deletion = answered;
+        }
+        self.notes.extend(failure.map(VolumeNote::CallFailed));
+        Some(self.failed(view))
+    }
+}
+
+/// Fingerprint of what decides about a PersistentVolume, as far as others change it: what the queue compares after a failure.
+pub fn fingerprint(view: &impl VolumeView, volume: &Arc<Volume>) -> u64 {
+    VolumeAttempt::new(VolumeMemory::default()).observe(view, volume, volume_fingerprint)
+}

@@ -1,0 +1,586 @@
+//! Attempts for PersistentVolumes as values, played against objects: which step comes after which answer.
+
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::builders::{FINALIZER, class_json, class_of, driver, policy, put, volume_json, volume_of};
+use super::patches::apply;
+use crate::answer::{ApiError, ApiErrorKind};
+use crate::attempt::{CallEnd, LeaseLost};
+use crate::decide::Failure;
+use crate::objects::{ClaimReference, StorageClass, Volume};
+use crate::provision::attempt::Verdict;
+use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeMemory, VolumeNote, VolumeStep, VolumeView};
+use crate::provision::{
+    Deletion, OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen, VolumeReason,
+};
+
+struct Cluster {
+    volume: Option<Value>,
+    /// UID of the claim that is there under the name, and whether the cache has the one of the PersistentVolume.
+    claim: Option<&'static str>,
+    cached_claim: OwningClaim,
+    attached_to: Option<&'static str>,
+    sharer: Option<&'static str>,
+    driver: ProvisionerFacts,
+    policy: ProvisionPolicy,
+    role: RolePhase,
+    leads: bool,
+    is_held: bool,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        Self {
+            volume: Some(volume_json()),
+            claim: None,
+            cached_claim: OwningClaim::NotCached,
+            attached_to: None,
+            sharer: None,
+            driver: driver(),
+            policy: policy(),
+            role: RolePhase::Serving,
+            leads: true,
+            is_held: false,
+        }
+    }
+
+    fn set(&mut self, pointer: &str, value: impl Into<Value>) {
+        let volume = self.volume.as_mut().unwrap();
+        put(volume, pointer, value.into());
+        let version: u64 = volume["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        put(volume, "/metadata/resourceVersion", (version + 1).to_string().into());
+    }
+
+    fn write(&mut self, change: impl FnOnce(&mut Value) -> Result<(), ApiError>) -> Result<(), ApiError> {
+        let volume = self.volume.as_mut().ok_or_else(|| error(ApiErrorKind::NotFound))?;
+        change(volume)?;
+        self.set("/status/message", "written");
+        let metadata = &self.volume.as_ref().unwrap()["metadata"];
+        let is_held = metadata["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+        if !metadata["deletionTimestamp"].is_null() && !is_held {
+            self.volume = None;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, step: VolumeStep) -> VolumeEvent {
+        match step {
+            VolumeStep::Patch(write) => VolumeEvent::Written(
+                self.write(|volume| apply(volume, &write.body).map_err(|_| error(ApiErrorKind::Stale))),
+            ),
+            VolumeStep::Remove(uid) => VolumeEvent::Written(self.write(|volume| {
+                assert_eq!(volume["metadata"]["uid"], *uid);
+                put(
+                    volume,
+                    "/metadata/deletionTimestamp",
+                    super::builders::DELETED_AT.into(),
+                );
+                // kube-controller-manager lets it go, as nothing is bound to it.
+                volume["metadata"]["finalizers"]
+                    .as_array_mut()
+                    .unwrap()
+                    .retain(|name| name != "kubernetes.io/pv-protection");
+                Ok(())
+            })),
+            VolumeStep::ReadVolume => VolumeEvent::VolumeRead(match &self.volume {
+                Some(volume) => Ok(volume_of(volume).resource_version),
+                None => Err(error(ApiErrorKind::NotFound)),
+            }),
+            VolumeStep::ReadClaim(_) => {
+                VolumeEvent::ClaimRead(self.claim.map(Box::from).ok_or_else(|| error(ApiErrorKind::NotFound)))
+            }
+            VolumeStep::Secret(_) => VolumeEvent::SecretRead(Ok(())),
+            VolumeStep::Delete(_) => VolumeEvent::Deleted(Ok(())),
+            VolumeStep::End(_) => panic!("{step:?}"),
+        }
+    }
+}
+
+impl VolumeView for Cluster {
+    fn driver(&self) -> &ProvisionerFacts {
+        &self.driver
+    }
+    fn policy(&self) -> &ProvisionPolicy {
+        &self.policy
+    }
+    fn role(&self) -> RolePhase {
+        self.role
+    }
+    fn may_start(&self) -> bool {
+        self.leads
+    }
+    fn volume(&self) -> Seen<Arc<Volume>> {
+        let volume = self.volume.as_ref().map(|volume| Arc::new(volume_of(volume)));
+        volume
+            .filter(|volume| *volume.uid == *"pv-uid")
+            .map_or(Seen::Gone, Seen::Here)
+    }
+    fn claim(&self, claim: &ClaimReference) -> OwningClaim {
+        assert_eq!((&*claim.namespace, &*claim.name), ("web", "data"));
+        self.cached_claim
+    }
+    fn class(&self, _: &str) -> Seen<Arc<StorageClass>> {
+        Seen::Here(Arc::new(class_of(&class_json())))
+    }
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
+        assert_eq!((handle, except), ("vol-1", super::builders::NAME));
+        self.sharer.map_or(Seen::Gone, |name| Seen::Here(name.into()))
+    }
+    fn attached_to(&self) -> Seen<Arc<str>> {
+        self.attached_to.map_or(Seen::Gone, |node| Seen::Here(node.into()))
+    }
+    fn is_held(&self) -> bool {
+        self.is_held
+    }
+}
+
+fn error(kind: ApiErrorKind) -> ApiError {
+    ApiError::without_answer(kind, "no")
+}
+
+fn refused(code: i32) -> VolumeEvent {
+    let failure = Failure {
+        message: "no".to_owned(),
+        code: Some(code),
+    };
+    VolumeEvent::Deleted(Err(CallEnd::Failed(failure)))
+}
+
+/// Plays attempts; an answer that is not given carries the step out.
+struct Play {
+    cluster: Cluster,
+    memory: VolumeMemory,
+    done: Vec<&'static str>,
+    notes: Vec<VolumeNote>,
+}
+
+impl Play {
+    fn of(cluster: Cluster) -> Self {
+        Self {
+            cluster,
+            memory: VolumeMemory::default(),
+            done: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    fn attempt(&mut self, mut answer: impl FnMut(&VolumeStep, &mut Cluster) -> Option<VolumeEvent>) -> Verdict {
+        let mut attempt = VolumeAttempt::new(std::mem::take(&mut self.memory));
+        let mut event = VolumeEvent::Begin;
+        loop {
+            let step = attempt.next(&self.cluster, event);
+            self.notes.extend(attempt.take_notes());
+            self.done.push(match &step {
+                VolumeStep::End(verdict) => {
+                    self.memory = attempt.memory().clone();
+                    return *verdict;
+                }
+                VolumeStep::Patch(_) => "patch",
+                VolumeStep::ReadVolume => "read volume",
+                VolumeStep::ReadClaim(_) => "read claim",
+                VolumeStep::Secret(_) => "secret",
+                VolumeStep::Delete(_) => "delete",
+                VolumeStep::Remove(_) => "remove",
+            });
+            event = match answer(&step, &mut self.cluster) {
+                Some(event) => event,
+                None => self.cluster.answer(step),
+            };
+        }
+    }
+
+    fn plain(&mut self) -> Verdict {
+        self.attempt(|_, _| None)
+    }
+
+    fn take_done(&mut self) -> Vec<&'static str> {
+        std::mem::take(&mut self.done)
+    }
+
+    fn waits(&self) -> Vec<VolumeReason> {
+        let reasons = self.notes.iter().filter_map(|note| match note {
+            VolumeNote::Waits(reason, _) => Some(*reason),
+            _ => None,
+        });
+        reasons.collect()
+    }
+
+    fn is_told(&self, is_wanted: impl Fn(&VolumeNote) -> bool) -> bool {
+        self.notes.iter().any(is_wanted)
+    }
+}
+
+const WHOLE: [&str; 4] = ["read volume", "delete", "remove", "patch"];
+
+#[test]
+fn a_released_volume_is_read_live_deleted_removed_and_released() {
+    let mut play = Play::of(Cluster::new());
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), WHOLE);
+    assert!(play.cluster.volume.is_none());
+    assert!(play.is_told(|note| matches!(note, VolumeNote::Deleted(handle, None) if **handle == *"vol-1")));
+    let released = play.notes.iter().filter(|note| **note == VolumeNote::Released);
+    assert_eq!(released.count(), 1);
+}
+
+#[test]
+fn what_others_hold_is_released_once() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster
+        .set("/metadata/finalizers", json!(["external-attacher/csi-test", FINALIZER]));
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), WHOLE);
+    let left = &play.cluster.volume.as_ref().unwrap()["metadata"]["finalizers"];
+    assert_eq!(*left, json!(["external-attacher/csi-test"]));
+    assert_eq!(
+        play.notes.iter().filter(|note| **note == VolumeNote::Released).count(),
+        1
+    );
+    // A static one without a finalizer of ours.
+    let mut play = Play::of(Cluster::new());
+    play.cluster.set("/metadata/finalizers", json!(["example.com/kept"]));
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), ["read volume", "delete", "remove"]);
+    assert!(play.is_told(|note| *note == VolumeNote::Released));
+}
+
+#[test]
+fn it_waits_for_the_detach_and_says_so_once() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.attached_to = Some("n1");
+    for _ in 0..3 {
+        assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
+    }
+    assert!(play.take_done().is_empty());
+    assert_eq!(
+        play.notes,
+        [VolumeNote::Waits(VolumeReason::StillAttached, "n1".to_owned())]
+    );
+    play.cluster.attached_to = None;
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), WHOLE);
+}
+
+/// A PersistentVolume that was marked Released by mistake.
+#[test]
+fn a_claim_that_is_there_keeps_its_volume() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.cached_claim = OwningClaim::Cached;
+    play.cluster.claim = Some(super::builders::UID);
+    for _ in 0..3 {
+        assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(1)));
+        assert_eq!(play.take_done(), ["read claim"]);
+    }
+    assert_eq!(
+        play.notes,
+        [VolumeNote::Waits(
+            VolumeReason::ReleasedWhileBound,
+            "web/data".to_owned()
+        )]
+    );
+    // Another one has the name, or none.
+    for claim in [Some("another"), None] {
+        let mut play = Play::of(Cluster::new());
+        (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, claim);
+        assert_eq!(play.plain(), Verdict::Done);
+        assert_eq!(
+            play.take_done(),
+            ["read claim", "read volume", "delete", "remove", "patch"]
+        );
+    }
+    // What does not say that it is gone says nothing.
+    let mut play = Play::of(Cluster::new());
+    play.cluster.cached_claim = OwningClaim::Cached;
+    let unclear = |step: &VolumeStep, _: &mut Cluster| {
+        let read = matches!(step, VolumeStep::ReadClaim(_));
+        read.then(|| VolumeEvent::ClaimRead(Err(error(ApiErrorKind::Unknown))))
+    };
+    assert!(matches!(play.attempt(unclear), Verdict::Failed { .. }));
+    assert_eq!(play.take_done(), ["read claim"]);
+}
+
+#[test]
+fn what_the_live_copy_says_counts() {
+    type Change = (&'static str, Value);
+    let changes: [Change; 4] = [
+        ("/status/phase", json!("Bound")),
+        ("/spec/persistentVolumeReclaimPolicy", json!("Retain")),
+        ("/metadata/annotations/pv.kubernetes.io~1provisioned-by", json!("other")),
+        ("/metadata/uid", json!("another")),
+    ];
+    for (pointer, value) in changes {
+        let mut play = Play::of(Cluster::new());
+        play.attempt(|step, cluster| {
+            if matches!(step, VolumeStep::ReadVolume) {
+                cluster.set(pointer, value.clone());
+            }
+            None
+        });
+        assert!(!play.take_done().contains(&"delete"), "{pointer}");
+    }
+}
+
+/// A change between the read and the call, which the watch brings, is read live again.
+#[test]
+fn a_copy_that_was_read_before_a_change_is_read_again() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.set(
+        "/metadata/annotations/volume.kubernetes.io~1provisioner-deletion-secret-name",
+        "s",
+    );
+    play.cluster.set(
+        "/metadata/annotations/volume.kubernetes.io~1provisioner-deletion-secret-namespace",
+        "ns",
+    );
+    play.attempt(|step, cluster| {
+        if matches!(step, VolumeStep::Secret(secret) if *secret.name == *"s") {
+            cluster.set(
+                "/metadata/annotations/volume.kubernetes.io~1provisioner-deletion-secret-name",
+                "other",
+            );
+        }
+        None
+    });
+    // And so is the Secret that is named now.
+    assert_eq!(
+        play.take_done(),
+        [
+            "read volume",
+            "secret",
+            "read volume",
+            "secret",
+            "delete",
+            "remove",
+            "patch"
+        ]
+    );
+}
+
+#[test]
+fn a_live_read_that_fails_deletes_nothing() {
+    for kind in [ApiErrorKind::Unknown, ApiErrorKind::Forbidden, ApiErrorKind::Refused] {
+        let mut play = Play::of(Cluster::new());
+        let verdict = play.attempt(|step, _| {
+            matches!(step, VolumeStep::ReadVolume).then(|| VolumeEvent::VolumeRead(Err(error(kind))))
+        });
+        assert!(matches!(verdict, Verdict::Failed { .. }));
+        assert_eq!(play.take_done(), ["read volume"]);
+    }
+}
+
+#[test]
+fn a_shared_handle_is_kept_until_the_other_is_gone() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.sharer = Some("pv-2");
+    play.plain();
+    assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
+    assert!(play.take_done().is_empty());
+    assert_eq!(play.waits(), [VolumeReason::HandleShared]);
+    play.cluster.sharer = None;
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), WHOLE);
+}
+
+#[test]
+fn deletions_are_held_from_the_moment_at_which_the_settings_say_so() {
+    let mut play = Play::of(Cluster::new());
+    let verdict = play.attempt(|step, cluster| {
+        cluster.is_held |= matches!(step, VolumeStep::ReadVolume);
+        None
+    });
+    assert_eq!(verdict, Verdict::Rest(Duration::from_mins(10)));
+    assert_eq!(
+        (play.take_done(), play.waits()),
+        (vec!["read volume"], vec![VolumeReason::Held])
+    );
+    play.cluster.is_held = false;
+    assert_eq!(play.plain(), Verdict::Done);
+}
+
+#[test]
+fn an_answer_that_is_not_ok_is_asked_for_again() {
+    // DEADLINE_EXCEEDED, FAILED_PRECONDITION, NOT_FOUND, INTERNAL.
+    for (code, known) in [
+        (4, Deletion::Uncertain),
+        (9, Deletion::NotDeleted),
+        (5, Deletion::NotDeleted),
+        (13, Deletion::NotDeleted),
+    ] {
+        let mut play = Play::of(Cluster::new());
+        let answer = |step: &VolumeStep, _: &mut Cluster| matches!(step, VolumeStep::Delete(_)).then(|| refused(code));
+        assert!(matches!(play.attempt(answer), Verdict::Failed { .. }));
+        assert_eq!(VolumeAttempt::new(play.memory.clone()).deletion(), known, "{code}");
+        assert_eq!(play.take_done(), ["read volume", "delete"]);
+        assert!(play.cluster.volume.is_some());
+        assert_eq!(play.plain(), Verdict::Done);
+        assert_eq!(play.take_done(), WHOLE, "the next attempt reads it live again");
+    }
+    let mut play = Play::of(Cluster::new());
+    play.cluster.policy.orphans = OrphanVolumePolicy::TreatNotFoundAsDeleted;
+    let not_found = |step: &VolumeStep, _: &mut Cluster| matches!(step, VolumeStep::Delete(_)).then(|| refused(5));
+    assert_eq!(play.attempt(not_found), Verdict::Done);
+    assert_eq!(play.take_done(), WHOLE);
+    assert!(play.is_told(|note| matches!(note, VolumeNote::Deleted(_, Some(_)))));
+}
+
+#[test]
+fn a_policy_that_keeps_the_volume_ends_the_calls() {
+    let mut play = Play::of(Cluster::new());
+    let timed_out = |step: &VolumeStep, _: &mut Cluster| matches!(step, VolumeStep::Delete(_)).then(|| refused(4));
+    play.attempt(timed_out);
+    // A refusal says nothing of the call that timed out.
+    play.attempt(|step, _| matches!(step, VolumeStep::Delete(_)).then(|| refused(13)));
+    play.take_done();
+    play.cluster.set("/spec/persistentVolumeReclaimPolicy", "Retain");
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), ["patch"]);
+    assert!(play.is_told(|note| matches!(note, VolumeNote::PerhapsDeleted(handle) if **handle == *"vol-1")));
+    let left = &play.cluster.volume.as_ref().unwrap()["metadata"]["finalizers"];
+    assert!(!left.as_array().unwrap().contains(&json!(FINALIZER)));
+}
+
+#[test]
+fn what_is_forgotten_after_ok_is_asked_for_again() {
+    for lost in ["remove", "patch"] {
+        let mut play = Play::of(Cluster::new());
+        let verdict = play.attempt(|step, _| {
+            let is_lost = match step {
+                VolumeStep::Remove(_) => lost == "remove",
+                VolumeStep::Patch(_) => lost == "patch",
+                _ => false,
+            };
+            is_lost.then(|| VolumeEvent::Written(Err(error(ApiErrorKind::Unknown))))
+        });
+        assert!(matches!(verdict, Verdict::Failed { .. }));
+        play.take_done();
+        let forgets = Play {
+            memory: VolumeMemory::default(),
+            cluster: play.cluster,
+            done: Vec::new(),
+            notes: Vec::new(),
+        };
+        let mut play = forgets;
+        assert_eq!(play.plain(), Verdict::Done);
+        assert!(play.take_done().contains(&"delete") && play.cluster.volume.is_none());
+    }
+}
+
+#[test]
+fn what_is_known_to_be_deleted_is_not_called_for_again() {
+    let mut play = Play::of(Cluster::new());
+    let fails = |step: &VolumeStep, _: &mut Cluster| {
+        matches!(step, VolumeStep::Remove(_)).then(|| VolumeEvent::Written(Err(error(ApiErrorKind::Unknown))))
+    };
+    play.attempt(fails);
+    play.take_done();
+    // Also by a role that ends.
+    play.cluster.role = RolePhase::Stopping;
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), ["remove", "patch"]);
+    let mut play = Play::of(Cluster::new());
+    play.cluster.role = RolePhase::Disabled;
+    assert_eq!(play.plain(), Verdict::Done);
+    assert!(play.take_done().is_empty());
+}
+
+#[test]
+fn nothing_is_called_or_written_without_the_lease() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.leads = false;
+    assert_eq!(play.plain(), Verdict::LeaseLost);
+    assert_eq!(play.take_done(), ["read volume"]);
+    play.cluster.leads = true;
+    let lost = |lost| {
+        move |step: &VolumeStep, _: &mut Cluster| {
+            matches!(step, VolumeStep::Delete(_)).then(|| VolumeEvent::Deleted(Err(CallEnd::LeaseLost(lost))))
+        }
+    };
+    for (lease, known) in [
+        (LeaseLost::NotStarted, Deletion::NotDeleted),
+        (LeaseLost::Cancelled, Deletion::Uncertain),
+    ] {
+        assert_eq!(play.attempt(lost(lease)), Verdict::LeaseLost);
+        assert_eq!(VolumeAttempt::new(play.memory.clone()).deletion(), known);
+    }
+}
+
+#[test]
+fn a_missing_secret_is_told_and_one_that_may_not_be_read_is_waited_for() {
+    let with_secret = || {
+        let mut cluster = Cluster::new();
+        for (key, value) in [("name", "s"), ("namespace", "ns")] {
+            let pointer = format!("/metadata/annotations/volume.kubernetes.io~1provisioner-deletion-secret-{key}");
+            cluster.set(&pointer, value);
+        }
+        Play::of(cluster)
+    };
+    let answer = |status: u16| {
+        move |step: &VolumeStep, _: &mut Cluster| {
+            let error = ApiError {
+                status: Some(status),
+                ..error(ApiErrorKind::of_status(status))
+            };
+            matches!(step, VolumeStep::Secret(_)).then(|| VolumeEvent::SecretRead(Err(error)))
+        }
+    };
+    let mut play = with_secret();
+    assert_eq!(play.attempt(answer(404)), Verdict::Done);
+    assert_eq!(play.take_done(), ["read volume", "secret", "delete", "remove", "patch"]);
+    assert!(play.is_told(|note| matches!(note, VolumeNote::WithoutSecret(secret) if *secret.name == *"s")));
+    assert!(play.is_told(|note| matches!(note, VolumeNote::Calls(plan) if plan.secret.is_none())));
+    let mut play = with_secret();
+    assert!(matches!(play.attempt(answer(403)), Verdict::Failed { .. }));
+    assert_eq!(play.take_done(), ["read volume", "secret"]);
+    assert!(play.is_told(|note| matches!(note, VolumeNote::Refused(VolumeReason::SecretForbidden, _))));
+}
+
+#[test]
+fn a_write_from_a_stale_copy_is_followed_by_a_live_read() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.set("/status/phase", "Bound");
+    play.cluster.set("/metadata/finalizers", json!([]));
+    let mut times = 0;
+    let verdict = play.attempt(|step, _| {
+        times += u32::from(matches!(step, VolumeStep::Patch(_)));
+        let is_stale = matches!(step, VolumeStep::Patch(_)) && times < 3;
+        is_stale.then(|| VolumeEvent::Written(Err(error(ApiErrorKind::Stale))))
+    });
+    assert_eq!(verdict, Verdict::Done);
+    assert_eq!(
+        play.take_done(),
+        ["patch", "read volume", "patch", "read volume", "patch"]
+    );
+    let stale = |step: &VolumeStep, _: &mut Cluster| {
+        matches!(step, VolumeStep::Patch(_)).then(|| VolumeEvent::Written(Err(error(ApiErrorKind::Stale))))
+    };
+    play.cluster.set("/metadata/finalizers", json!([]));
+    assert!(matches!(play.attempt(stale), Verdict::Failed { .. }), "it ends");
+}
+
+/// A webhook that undoes what is written.
+#[test]
+fn writes_that_are_not_kept_end_the_attempt() {
+    let mut play = Play::of(Cluster::new());
+    let swallowed = |step: &VolumeStep, _: &mut Cluster| {
+        matches!(step, VolumeStep::Remove(_)).then(|| VolumeEvent::Written(Ok(())))
+    };
+    assert!(matches!(play.attempt(swallowed), Verdict::Failed { .. }));
+    assert!(play.take_done().len() <= 32);
+}
+
+#[test]
+fn a_volume_that_was_never_bound_waits_for_a_person() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.set("/status/phase", "Available");
+    play.cluster
+        .set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+    play.plain();
+    assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
+    assert_eq!(play.waits(), [VolumeReason::NeedsDecision]);
+    play.cluster
+        .set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
+    assert_eq!(play.plain(), Verdict::Done);
+    assert!(play.take_done().contains(&"delete"));
+}
