@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 
-use csi_attacher_provision::{self as provision, ProvisionRole, QueueSlot, clear_queue};
+use csi_attacher_model::provision::VolumeReason;
+use csi_attacher_provision::{self as provision, ProvisionRole, QueueSlot, WorkKey, clear_queue};
 use kube::Client;
 
 use super::attach_volumes::AttachVolumes;
@@ -26,6 +27,7 @@ use crate::driver::SharedContext;
 use crate::health::Health;
 use crate::lease::LeaderElectionConfig;
 use crate::objects::{PersistentVolumeClaimWire, StorageClassWire};
+use crate::queue::Queue;
 use crate::reflect::reflect;
 use crate::runtime::reservation::Reservations;
 use crate::runtime::{DriverState, DriverStateSender, DriverTask};
@@ -53,6 +55,39 @@ struct RunningProvisioner {
     /// Whether it is to end for good, or with other settings.
     is_ending: bool,
     faults: u32,
+}
+
+/// What the task of an AttacherConfig is at.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ProvisioningState {
+    pub task: DriverState,
+    /// Why what it reads cannot be watched, if so.
+    pub watch_failure: Option<String>,
+    pub kept: KeptVolumes,
+}
+
+/// How many volumes of Released PersistentVolumes are not deleted for now, by what they wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeptVolumes {
+    /// `spec.provisioning.deletion` is Hold.
+    pub held: usize,
+    /// A VolumeAttachment names the PersistentVolume.
+    pub attached: usize,
+    /// A person has to find out what is right; an Event on the PersistentVolume says what.
+    pub unclear: usize,
+}
+
+impl KeptVolumes {
+    fn of(queue: &Queue<WorkKey>) -> Self {
+        let mut kept = Self::default();
+        queue.remember_all(|_, memory| match memory.waits() {
+            Some(VolumeReason::Held) => kept.held += 1,
+            Some(VolumeReason::StillAttached) => kept.attached += 1,
+            Some(_) => kept.unclear += 1,
+            None => {}
+        });
+        kept
+    }
 }
 
 /// The watches, and what they feed.
@@ -214,14 +249,16 @@ impl Provisioners {
         self.start_missing(elections);
     }
 
-    /// What the task of an AttacherConfig is at, and why what it reads cannot be watched; none when it has none.
-    pub fn state(&self, name: &str) -> Option<(DriverState, Option<String>)> {
-        let state = self.running.get(name)?.status.borrow().clone();
-        let failure = self
-            .watched
-            .as_ref()
-            .and_then(|watched| watched.context.store.lists().failure());
-        Some((state, failure))
+    /// What the task of an AttacherConfig is at; none when it has none.
+    pub fn state(&self, name: &str) -> Option<ProvisioningState> {
+        let running = self.running.get(name)?;
+        let watched = self.watched.as_ref();
+        let queue = running.queue.lock().clone();
+        Some(ProvisioningState {
+            task: running.status.borrow().clone(),
+            watch_failure: watched.and_then(|watched| watched.context.store.lists().failure()),
+            kept: queue.map(|(_, queue)| KeptVolumes::of(&queue)).unwrap_or_default(),
+        })
     }
 
     /// How many claims carry a marker of the driver of an AttacherConfig: what was created for them is not known. None before the first
@@ -252,17 +289,25 @@ impl Provisioners {
             let Some((driver, queue)) = &*slot else { continue };
             let metrics = &self.context.metrics;
             let stats = queue.stats();
-            let Some(lane) = stats.lanes.first() else { continue };
-            metrics.claims(driver, "waiting", lane.ready);
-            metrics.claims(driver, "provisioning", lane.running);
-            metrics.claims(driver, "failing", lane.failing);
+            if let Some(lane) = stats.lanes.first() {
+                metrics.claims(driver, "waiting", lane.ready);
+                metrics.claims(driver, "provisioning", lane.running);
+                metrics.claims(driver, "failing", lane.failing);
+            }
+            if let Some(lane) = stats.lanes.get(1) {
+                let kept = KeptVolumes::of(queue);
+                metrics.volumes(driver, "waiting", lane.ready + kept.attached + kept.unclear);
+                metrics.volumes(driver, "deleting", lane.running);
+                metrics.volumes(driver, "failing", lane.failing);
+                metrics.volumes(driver, "held", kept.held);
+            }
         }
     }
 }
 
 impl Watched {
     fn start(context: &SharedContext, setup: &ProvisionSetup) -> Self {
-        let store = provision::Store::default();
+        let store = provision::Store::recorded_by(context.store.lists().answers());
         let volumes = Arc::new(AttachVolumes(context.store.clone()));
         provision::VolumeCache::listen(&*volumes, store.volume_listener());
         // The status of the AttacherConfigs says what cannot be watched. Readiness does not: attaching goes on.

@@ -1,5 +1,7 @@
 //! The second role: PersistentVolumeClaims become volumes and PersistentVolumes, whatever happens meanwhile.
 
+mod deletion;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -32,7 +34,7 @@ pub async fn grant(cluster: &ControlPlane) -> Result<()> {
         "metadata": { "name": "provisions" },
         "rules": [
             { "apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch", "patch"] },
-            { "apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["create"] },
+            { "apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["create", "delete"] },
             { "apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["list", "watch"] },
         ],
     });
@@ -254,6 +256,9 @@ async fn after_a_crash_between_the_call_and_the_save_there_is_one_volume() -> Re
 async fn a_claim_that_is_deleted_during_the_call_leaves_no_volume_that_nothing_names() -> Result<()> {
     let (world, _operator) = serving(operator_options()).await?;
     let driver = provisioning(&world, "p-gone", &soon()).await?;
+    let mut held = settings(&driver, &soon());
+    held["provisioning"]["deletion"] = json!("Hold");
+    driver.configure(&held).await?;
     driver.class("Delete").await?;
     let slow = Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(3));
     driver.mock.script(slow);
@@ -277,7 +282,27 @@ async fn a_claim_that_is_deleted_during_the_call_leaves_no_volume_that_nothing_n
         status.and_then(|status| status.phase.as_deref()) == Some("Released")
     })
     .await?;
+    event(
+        &world,
+        "PersistentVolume",
+        &name,
+        "VolumeDelete",
+        "deletion of the AttacherConfig is Hold",
+    )
+    .await?;
     assert!(driver.mock.calls_of(Method::DeleteVolume).is_empty());
+    let shown = "volumes of 1 PersistentVolumes are kept, as spec.provisioning.deletion is Hold";
+    let configs = Api::<AttacherConfig>::all(world.client.clone());
+    wait_for(configs, &driver.short, shown, LIMIT, |config| {
+        let status = config.and_then(|config| config.status.as_ref());
+        let mut conditions = status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|condition| condition.message.contains(shown))
+    })
+    .await?;
+
+    driver.configure(&settings(&driver, &soon())).await?;
+    wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
+    assert!(driver.mock.volumes().is_empty());
     Ok(())
 }
 

@@ -10,12 +10,15 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::key::{ClaimCause, ClaimKey};
-use crate::objects::{Claim, PersistentVolumeClaimWire, ResourceVersion, StorageClass, StorageClassWire};
-use crate::provision::{MarkerState, Seen};
+use crate::objects::{
+    Claim, ClaimReference, PersistentVolumeClaimWire, ResourceVersion, StorageClass, StorageClassWire, Volume,
+};
+use crate::provision::{MarkerState, OwningClaim, Seen};
 use crate::reflect::{
     CacheRecord, Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink, TableChange, WatchedKind,
 };
 use crate::volumes::VolumeListener;
+use csi_attacher_kube::watch_answers::WatchAnswers;
 
 /// What works for one driver, as the cache knows it.
 pub(crate) trait ClaimRoute: Send + Sync {
@@ -25,6 +28,8 @@ pub(crate) trait ClaimRoute: Send + Sync {
     fn changed(&self, claim: &Claim, cause: ClaimCause);
     /// A claim is gone.
     fn gone(&self, claim: &Claim);
+    /// A PersistentVolume changed, came or went, or its VolumeAttachment went.
+    fn volume_changed(&self, volume: &Arc<Volume>);
 }
 
 /// Handle to the cache. Clones share it.
@@ -139,12 +144,7 @@ impl CachedKind for StorageClass {
 
 impl Default for Store {
     fn default() -> Self {
-        Self(Arc::new(StoreInner {
-            index: RwLock::default(),
-            routes: RwLock::default(),
-            lists: Lists::new(&[PersistentVolumeClaimWire::PLURAL, StorageClassWire::PLURAL], true),
-            removed: watch::Sender::default(),
-        }))
+        Self::recorded_by(WatchAnswers::default())
     }
 }
 
@@ -206,6 +206,17 @@ fn take_copy<R: CachedKind>(index: &mut Index, record: R, origin: Origin) -> Opt
 }
 
 impl Store {
+    /// An empty one; `answers` is where the connection of its watches records what the API server has accepted.
+    pub fn recorded_by(answers: WatchAnswers) -> Self {
+        let kinds = [PersistentVolumeClaimWire::PLURAL, StorageClassWire::PLURAL];
+        Self(Arc::new(StoreInner {
+            index: RwLock::default(),
+            routes: RwLock::default(),
+            lists: Lists::recorded_by(&kinds, true, answers),
+            removed: watch::Sender::default(),
+        }))
+    }
+
     /// Which lists of claims and classes are complete.
     pub fn lists(&self) -> &Lists {
         &self.0.lists
@@ -230,8 +241,7 @@ impl Store {
     }
 
     fn dispatch(&self, change: &Change) {
-        let routes: Vec<Arc<dyn ClaimRoute>> = self.0.routes.read().values().cloned().collect();
-        for route in &routes {
+        for route in &self.routes() {
             if let Some(gone) = &change.gone {
                 route.gone(gone);
             }
@@ -248,6 +258,27 @@ impl Store {
             Some(claim) => Seen::Here(claim),
             None if self.0.lists.is_synced() => Seen::Gone,
             None => Seen::Unknown,
+        }
+    }
+
+    /// What is known of the claim that a PersistentVolume names. Where claims are not watched at the moment, the cache proves nothing.
+    pub(crate) fn owning(&self, reference: &ClaimReference) -> OwningClaim {
+        let lists = &self.0.lists;
+        if !lists.is_synced() || !lists.is_of_one_state() {
+            return OwningClaim::Unknown;
+        }
+        let key = format!("{}/{}", reference.namespace, reference.name);
+        let known = self
+            .0
+            .index
+            .read()
+            .claims
+            .get(&key)
+            .is_some_and(|claim| claim.uid == reference.uid);
+        if known || !lists.is_watched::<PersistentVolumeClaimWire>() {
+            OwningClaim::Cached
+        } else {
+            OwningClaim::NotCached
         }
     }
 
@@ -316,9 +347,9 @@ impl Store {
         }
     }
 
-    /// A driver is worked for from now on, until the guard is dropped; none when it is already. What is there is enqueued.
+    /// A driver is told of changes from now on, until the guard is dropped; none when another engine is told already.
     pub(crate) fn register(&self, route: Arc<dyn ClaimRoute>) -> Option<Registration> {
-        let (driver, known) = (route.driver().clone(), route.clone());
+        let driver = route.driver().clone();
         {
             let mut routes = self.0.routes.write();
             if routes.contains_key(&driver) {
@@ -326,7 +357,6 @@ impl Store {
             }
             routes.insert(driver.clone(), route);
         }
-        self.enqueue_open(&*known, ClaimCause::Resync);
         Some(Registration {
             store: self.clone(),
             driver,
@@ -353,23 +383,35 @@ impl Store {
         self.0.lists.is_synced().then_some(marked)
     }
 
-    /// Wakes the claim that waited for a PersistentVolume, by the name of that. It does not keep the cache alive.
+    /// Wakes the claim that waited for a PersistentVolume, and tells the drivers of it. It does not keep the cache alive.
     pub fn volume_listener(&self) -> VolumeListener {
         let inner = Arc::downgrade(&self.0);
-        Arc::new(move |name: &Arc<str>| {
-            if let (Some(inner), Some(uid)) = (inner.upgrade(), uid_in(name)) {
-                Self(inner).volume_changed(uid);
+        Arc::new(move |volume: &Arc<Volume>| {
+            if let Some(inner) = inner.upgrade() {
+                Self(inner).volume_changed(volume);
             }
         })
     }
 
-    fn volume_changed(&self, uid: &str) {
-        let Some(claim) = self.open(uid) else { return };
-        self.dispatch(&Change {
-            gone: None,
-            claims: vec![claim],
-            cause: ClaimCause::Volume,
-        });
+    /// The claim that it was made for may wait for it; and so may the one whose UID its name ends in, where the name is taken.
+    fn volume_changed(&self, volume: &Arc<Volume>) {
+        let of = volume.claim.as_ref().map(|claim| &*claim.uid);
+        let named = uid_in(&volume.name).filter(|uid| Some(*uid) != of);
+        let claims: Vec<Arc<Claim>> = of.into_iter().chain(named).filter_map(|uid| self.open(uid)).collect();
+        if !claims.is_empty() {
+            self.dispatch(&Change {
+                gone: None,
+                claims,
+                cause: ClaimCause::Volume,
+            });
+        }
+        for route in self.routes() {
+            route.volume_changed(volume);
+        }
+    }
+
+    fn routes(&self) -> Vec<Arc<dyn ClaimRoute>> {
+        self.0.routes.read().values().cloned().collect()
     }
 
     /// Told when a driver is not worked for any more.
@@ -378,7 +420,7 @@ impl Store {
     }
 }
 
-/// The UID that the name of a volume ends in. One with a shortened UID names none: what waits for it waits for the end of its backoff.
+/// The UID that the name of a volume ends in. One with a shortened UID names none.
 fn uid_in(volume: &str) -> Option<&str> {
     const UID_LENGTH: usize = 36;
     let at = volume.len().checked_sub(UID_LENGTH)?;

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::objects::Claim;
+use crate::objects::{Claim, Volume};
+use crate::provision::VolumeReason;
 use crate::provision::attempt::{ClaimMemory, RetryRequests};
+use crate::provision::deletion::VolumeMemory;
 use crate::queue::{CauseCode, Remembered};
 use crate::traces::Lifecycle;
 
@@ -26,18 +28,55 @@ impl ClaimKey {
     }
 }
 
-/// What is remembered of a claim while it is in the queue.
+/// A PersistentVolume whose volume may have to be deleted. One that is made again under its name is another one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeKey {
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `metadata.name`.
+    pub name: Arc<str>,
+}
+
+impl VolumeKey {
+    /// The key of a PersistentVolume.
+    pub fn of(volume: &Volume) -> Self {
+        Self {
+            uid: Arc::from(&*volume.uid),
+            name: volume.name.clone(),
+        }
+    }
+}
+
+/// What a driver works on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WorkKey {
+    /// A claim that wants a volume, or wanted one.
+    Claim(ClaimKey),
+    /// A PersistentVolume.
+    Volume(VolumeKey),
+}
+
+/// What is remembered of a key while it is in the queue.
 #[derive(Debug, Default)]
 pub struct KeyMemory {
-    /// What the next attempt has to know.
+    /// Of a claim: what the next attempt has to know.
     pub(crate) claim: ClaimMemory,
+    /// Of a PersistentVolume: the same.
+    pub(crate) volume: VolumeMemory,
     /// What people asked for.
     pub(crate) retries: RetryRequests,
     /// The trace that its attempts are a part of.
     pub(crate) lifecycle: Option<Lifecycle>,
 }
 
-impl Remembered for ClaimKey {
+impl KeyMemory {
+    /// What a PersistentVolume waits for; none when it does not wait.
+    pub fn waits(&self) -> Option<VolumeReason> {
+        self.volume.waits()
+    }
+}
+
+impl Remembered for WorkKey {
     type Memory = KeyMemory;
 }
 
@@ -55,7 +94,7 @@ pub enum ClaimCause {
     Delete,
     /// Its class changed.
     Class,
-    /// Its PersistentVolume changed.
+    /// The PersistentVolume changed, or a VolumeAttachment of it went.
     Volume,
     /// The Secret that it waits for changed.
     Secret,

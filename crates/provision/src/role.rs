@@ -11,14 +11,14 @@ use crate::apiserver::Requests;
 use crate::context::SharedContext;
 use crate::decide::DriverFacts;
 use crate::engine::Engine;
-use crate::key::ClaimKey;
+use crate::key::WorkKey;
 use crate::queue::Queue;
 use crate::reflect::Lists;
 use crate::runtime::{DriverStateSender, Refusal, Role, Start};
 use crate::telemetry::Metrics;
 
 /// The name of a driver and its queue, while an engine works for it.
-pub type QueueSlot = Arc<Mutex<Option<(Arc<str>, Queue<ClaimKey>)>>>;
+pub type QueueSlot = Arc<Mutex<Option<(Arc<str>, Queue<WorkKey>)>>>;
 
 /// Empties the slot of an engine that has ended, and removes what the metrics show of its claims. In this order: whoever counts claims
 /// holds the slot meanwhile, and the series do not come back.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::objects::Volume;
 use crate::provision::Seen;
 
-/// Told the name of a PersistentVolume that changed, came or went. It may read the cache that tells it, and not change it. Must not wait.
-pub type VolumeListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
+/// Told of a PersistentVolume that changed, came or went, or whose VolumeAttachment went: as it is now, or its last copy. It may read the
+/// cache that tells it, and not change it. Must not wait.
+pub type VolumeListener = Arc<dyn Fn(&Arc<Volume>) + Send + Sync>;
 
 /// Takes in a PersistentVolume that a request brought, which began when this was made: when the watch has reported meanwhile that it is
 /// gone, it is not taken in.
@@ -19,6 +20,19 @@ pub trait VolumeCache: Send + Sync + 'static {
 
     /// The name of another PersistentVolume of a driver than `except` that has this handle.
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>>;
+
+    /// The nodes of the VolumeAttachments of any driver that name a PersistentVolume, in words. It is not known while VolumeAttachments may
+    /// be there that the cache does not show.
+    fn attached_to(&self, name: &str) -> Seen<Arc<str>>;
+
+    /// Shows every PersistentVolume that is known.
+    fn for_each(&self, look: &mut dyn FnMut(&Arc<Volume>));
+
+    /// Takes in the answer to a write. False when it is older than what is known, and was not taken in.
+    fn take_answer(&self, volume: Volume) -> bool;
+
+    /// Something shows that the cache may not be what the API server has.
+    fn doubt(&self, why: &str);
 
     /// A request about a PersistentVolume begins.
     fn reading(&self, name: &Arc<str>) -> TakeVolume<'_>;

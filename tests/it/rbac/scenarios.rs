@@ -94,6 +94,8 @@ pub const ROWS: &[Row] = rows! {
         => claims_that_are_made_later_are_provisioned, grace = GRACE_IN_TURN;
     "ClusterRole /persistentvolumes:create", "save the PersistentVolume of a volume that was created; only with spec.provisioning"
         => a_claim_is_provisioned;
+    "ClusterRole /persistentvolumes:delete", "delete a PersistentVolume whose volume was deleted; only with spec.provisioning"
+        => a_released_volume_is_deleted;
     "ClusterRole /persistentvolumes:get", "attach a volume that the watch has not delivered yet; read it again after a write from a stale copy"
         => a_volume_is_attached_that_the_watch_is_late_with, deaf_for = Some("/persistentvolumes");
     "ClusterRole /persistentvolumes:list", "read the volumes at the start" => a_driver_becomes_ready;
@@ -237,6 +239,30 @@ async fn a_claim_is_provisioned(scene: &Scene<'_>) -> Result<()> {
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     scene.point();
     saved(scene, &claim(scene, &driver, &name, &name).await?).await
+}
+
+async fn a_released_volume_is_deleted(scene: &Scene<'_>) -> Result<()> {
+    let driver = provisions(scene).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    let name = driver.short.clone();
+    let volume = driver.volume(&name).claim("default", &name, Some("gone"));
+    scene.world.fixtures.persistent_volume(&volume).await?;
+    let volumes = Api::<PersistentVolume>::all(scene.world.client.clone());
+    let write = PatchParams::default();
+    let policy = Patch::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } }));
+    volumes
+        .patch(&name, &write, &policy)
+        .await
+        .map_err(|error| other(error.to_string()))?;
+    scene.point();
+    let released = Patch::Merge(json!({ "status": { "phase": "Released" } }));
+    let changed = volumes.patch_status(&name, &write, &released).await;
+    changed.map_err(|error| other(error.to_string()))?;
+    let is_going =
+        |volume: Option<&PersistentVolume>| volume.is_none_or(|volume| volume.metadata.deletion_timestamp.is_some());
+    wait_for(volumes, &name, "being deleted", LIMIT, is_going)
+        .await
+        .map(drop)
 }
 
 async fn claims_that_are_made_later_are_provisioned(scene: &Scene<'_>) -> Result<()> {

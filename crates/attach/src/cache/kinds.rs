@@ -75,6 +75,7 @@ impl CachedKind for Attachment {
         let gone = previous.filter(|previous| current.is_none_or(|current| current.uid != previous.uid));
         CacheChange {
             own: own.map(|key| (key, cause(previous, current, |record| record.deleting.is_some()))),
+            volume: None,
             gone: gone.cloned(),
             attachments: waiting_for_change(index, before, current),
             cause: EnqueueCause::Update,
@@ -91,11 +92,18 @@ impl CachedKind for Volume {
         &mut index.volumes
     }
 
+    fn share_names(&mut self, index: &Index) {
+        self.lifecycle = index.lifecycles.shared(&self.lifecycle);
+    }
+
     fn is_gone(&self) -> bool {
         Volume::is_gone(self)
     }
 
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> CacheChange {
+        if let Some(current) = current {
+            index.lifecycles.keep(&current.lifecycle);
+        }
         let links = &mut index.links;
         links.replace_volume(previous.map(|it| &**it), current.map(|it| &**it));
         let name = current.or(previous).map(|record| &record.name);
@@ -106,6 +114,7 @@ impl CachedKind for Volume {
                 let key = AttacherKey::Volume(name.clone());
                 (key, cause(previous, current, |record| record.deleting))
             }),
+            volume: current.or(previous).cloned(),
             gone: None,
             attachments: attachments.collect(),
             cause: EnqueueCause::Volume,

@@ -193,7 +193,15 @@ impl Links {
 
     /// Whether another volume than that of an attachment has a handle.
     pub fn has_other_volumes(&self, record: &Attachment, handle: &str) -> bool {
-        let own = volume_of(record);
+        self.has_volume_beside(volume_of(record), handle)
+    }
+
+    /// Whether something else than this PersistentVolume may have a handle.
+    pub fn has_other_than(&self, volume: &str, handle: &str) -> bool {
+        self.has_volume_beside(hash_of_volume(volume), handle)
+    }
+
+    fn has_volume_beside(&self, own: u64, handle: &str) -> bool {
         self.handles.entries(hash(handle)).any(|(_, volume)| *volume != own)
     }
 

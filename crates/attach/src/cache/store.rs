@@ -65,9 +65,12 @@ impl Default for CacheRules {
     }
 }
 
-/// Told the name of a PersistentVolume that changed, came or went. The store is not locked then: it may be read, and not changed. Must not
-/// wait.
-pub type VolumeListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
+/// Told of a PersistentVolume that changed, came or went, or whose VolumeAttachment went: as it is now, or its last copy. The store is not
+/// locked then: it may be read, and not changed. Must not wait.
+pub type VolumeListener = Arc<dyn Fn(&Arc<Volume>) + Send + Sync>;
+
+/// So many nodes are named of those that a PersistentVolume is attached to.
+const MAX_NODES: usize = 8;
 
 /// What shows that volumes of a driver were published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -258,17 +261,23 @@ impl Store {
             return;
         }
         self.inner.generation.fetch_add(1, Ordering::Relaxed);
-        if let Some((AttacherKey::Volume(name), _)) = &change.own {
-            let listener = self.inner.volume_listener.read().clone();
-            if let Some(tell) = listener {
-                tell(name);
-            }
-        }
+        self.tell_of_volumes(change);
         if let Some(gone) = &change.gone {
             self.forget_gone(gone);
         }
         for (key, cause) in change.keys() {
             self.enqueue_key(&key, cause);
+        }
+    }
+
+    fn tell_of_volumes(&self, change: &CacheChange) {
+        let Some(tell) = self.inner.volume_listener.read().clone() else {
+            return;
+        };
+        let detached = change.gone.as_ref().and_then(|gone| gone.volume_name());
+        let detached = detached.and_then(|name| self.volume(name)).map(|(volume, _)| volume);
+        for volume in change.volume.iter().chain(&detached) {
+            tell(volume);
         }
     }
 
@@ -392,9 +401,36 @@ impl Store {
         *self.inner.volume_listener.write() = Some(listener);
     }
 
-    /// The name of another PersistentVolume of a driver than `except` that has this handle. It goes through all of them.
+    /// The nodes of the VolumeAttachments that name a PersistentVolume, in words; none when there are no such.
+    pub fn nodes_of_volume(&self, name: &str) -> Option<Arc<str>> {
+        let index = self.inner.index.read();
+        let of_volume = index.links.of_volume(name)?;
+        let attachments = of_volume.names().filter_map(|name| index.attachments.get(name));
+        let nodes: Vec<&str> = attachments.map(|record| &*record.node).take(MAX_NODES).collect();
+        let more = of_volume.len().saturating_sub(MAX_NODES);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        Some(format!("{}{more}", nodes.join(", ")).into())
+    }
+
+    /// Shows every PersistentVolume that is known, in no order.
+    pub fn for_each_volume(&self, mut look: impl FnMut(&Arc<Volume>)) {
+        let volumes: Vec<Arc<Volume>> = self.inner.index.read().volumes.values().cloned().collect();
+        for volume in &volumes {
+            look(volume);
+        }
+    }
+
+    /// The name of another PersistentVolume of a driver than `except` that has this handle. It goes through all of them where something
+    /// else has the handle, which almost never happens.
     pub fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Option<Arc<str>> {
         let index = self.inner.index.read();
+        if !index.links.has_other_than(except, handle) {
+            return None;
+        }
         let has_handle = |volume: &&Arc<Volume>| {
             let source = volume.spec.csi();
             *volume.name != *except

@@ -13,8 +13,10 @@ use crate::provision::{ClaimReason, CreateOutcome, ProvisionRefusal};
 use crate::runtime::FailureRecord;
 use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::traced;
-use crate::traces::{LifecycleOutcome, PROVISION};
+use crate::traces::{LifecycleOutcome, Operation};
 use csi_attacher_model::attempt::LeaseLost;
+
+const PROVISION: &str = Operation::Provision.as_str();
 
 /// Reports one thing that happened.
 pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimNote) {
@@ -30,6 +32,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         ClaimNote::Saved(name, handle) => saved(shell, claim, &name, &handle),
         ClaimNote::SaveFailed(error, is_refused) => save_failed(shell, claim, &error.message, is_refused),
         ClaimNote::Waits(reason, cause) => waits(shell, claim, reason, &cause),
+        ClaimNote::Cancelled => shell.ended = Some(LifecycleOutcome::Aborted),
         ClaimNote::Populator => {
             let note = POPULATOR_NOTE.to_owned();
             record(shell, claim, ProvisionEventReason::Provisioning, "populator", note);

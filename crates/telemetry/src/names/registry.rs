@@ -21,6 +21,9 @@ pub mod span {
     pub const PROVISION: &str = "PersistentVolumeClaim.provision";
     pub const PROVISION_ATTEMPT: &str = "PersistentVolumeClaim.provision.attempt";
     pub const CREATE_VOLUME: &str = "csi.v1.Controller/CreateVolume";
+    pub const DELETE: &str = "PersistentVolume.delete";
+    pub const DELETE_ATTEMPT: &str = "PersistentVolume.delete.attempt";
+    pub const DELETE_VOLUME: &str = "csi.v1.Controller/DeleteVolume";
 }
 
 /// Names of events on spans.

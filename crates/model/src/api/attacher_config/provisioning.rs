@@ -19,10 +19,10 @@ pub struct ProvisioningSpec {
     #[schemars(extend("default" = "Enabled"))]
     pub mode: ProvisioningMode,
 
-    /// What happens to the volumes of released PersistentVolumes. Hold: they stay, and so do their PersistentVolumes. Hold is
-    /// the only value for now.
+    /// What happens to the volumes of released PersistentVolumes whose reclaim policy is Delete. Enabled: they are deleted,
+    /// and then their PersistentVolumes. Hold: both stay. A change to Hold applies from the next DeleteVolume call on.
     #[serde(default)]
-    #[schemars(extend("default" = "Hold"))]
+    #[schemars(extend("default" = "Enabled"))]
     pub deletion: VolumeDeletion,
 
     /// When a PersistentVolumeClaim gets the finalizer attacher.csi.dev/provisioning. Always: before the first call, so that no
@@ -32,6 +32,12 @@ pub struct ProvisioningSpec {
     #[serde(default)]
     #[schemars(extend("default" = "Always"))]
     pub leak_protection: LeakProtectionMode,
+
+    /// What NOT_FOUND in answer to DeleteVolume means. Retry: a failure, as the CSI specification asks for OK when there is no
+    /// volume. TreatNotFoundAsDeleted: that the volume is deleted. A change applies from the next answer on.
+    #[serde(default)]
+    #[schemars(extend("default" = "Retry"))]
+    pub orphan_policy: ProvisionerOrphanPolicy,
 
     /// Deadlines of the calls. A change applies from the next call on.
     #[serde(default)]
@@ -79,7 +85,7 @@ pub struct ProvisioningSpec {
     #[schemars(extend("default" = "AsRequested"))]
     pub read_only_many: ReadOnlyMany,
 
-    /// Secrets that the driver may receive in CreateVolume: those that StorageClasses name for the provisioner. A
+    /// Secrets that the driver may receive in CreateVolume and DeleteVolume: those that StorageClasses name for the provisioner. A
     /// PersistentVolumeClaim whose StorageClass names another Secret is not provisioned, and an Event says so. The operator's
     /// ServiceAccount needs the permission to get the Secrets as well. Omitted or empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -97,6 +103,7 @@ impl Default for ProvisioningSpec {
             mode: ProvisioningMode::default(),
             deletion: VolumeDeletion::default(),
             leak_protection: LeakProtectionMode::default(),
+            orphan_policy: ProvisionerOrphanPolicy::default(),
             timeouts: ProvisioningTimeoutsSpec::default(),
             backoff: BackoffSpec::default(),
             concurrency: ProvisioningConcurrencySpec::default(),
@@ -125,9 +132,22 @@ pub enum ProvisioningMode {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum VolumeDeletion {
-    /// They stay.
+    /// They are deleted.
     #[default]
+    Enabled,
+    /// They stay.
     Hold,
+}
+
+/// What NOT_FOUND in answer to DeleteVolume means.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum ProvisionerOrphanPolicy {
+    /// A failure.
+    #[default]
+    Retry,
+    /// That the volume is deleted.
+    TreatNotFoundAsDeleted,
 }
 
 /// When the marker goes on a PersistentVolumeClaim.
@@ -170,12 +190,17 @@ pub struct ProvisioningTimeoutsSpec {
     /// Deadline of one CreateVolume call, from 1ms to 24h, such as 60s.
     #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub create: GoDuration,
+
+    /// Deadline of one DeleteVolume call, from 1ms to 24h, such as 60s.
+    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
+    pub delete: GoDuration,
 }
 
 impl Default for ProvisioningTimeoutsSpec {
     fn default() -> Self {
         Self {
             create: GoDuration::from_secs(60),
+            delete: GoDuration::from_secs(60),
         }
     }
 }
@@ -187,6 +212,10 @@ pub struct ProvisioningConcurrencySpec {
     /// Maximum number of CreateVolume calls in flight, from 1 to 10000; 0 means no limit.
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub create: i64,
+
+    /// Maximum number of DeleteVolume calls in flight, from 1 to 10000; 0 means no limit.
+    #[schemars(range(min = 0, max = rules::MAX_CALLS))]
+    pub delete: i64,
 
     /// Maximum number of CreateVolume calls in flight for one StorageClass, from 1 to 10000; 0 means no limit. So a slow pool
     /// behind one StorageClass leaves calls to the others.
@@ -202,6 +231,7 @@ impl Default for ProvisioningConcurrencySpec {
     fn default() -> Self {
         Self {
             create: 100,
+            delete: 100,
             per_class: 0,
             calls_per_second: 0,
         }

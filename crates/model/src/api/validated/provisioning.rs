@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::check::Checker;
 use super::{BackoffSettings, SpecProblem};
 use crate::api::attacher_config::{
-    AttacherConfigSpec, CreateMetadata, LeakProtectionMode, ProvisionerSecretsSpec, ProvisioningMode,
-    PublishSecretsSpec, ReadOnlyMany,
+    AttacherConfigSpec, CreateMetadata, LeakProtectionMode, ProvisionerOrphanPolicy, ProvisionerSecretsSpec,
+    ProvisioningMode, PublishSecretsSpec, ReadOnlyMany, VolumeDeletion,
 };
 use crate::api::rules;
 use crate::provision::{LeakProtection, OrphanVolumePolicy, ProvisionPolicy, ProvisionerSecrets};
@@ -25,12 +25,20 @@ pub struct Provisioning {
     pub enabled: bool,
     /// When the marker goes on.
     pub leak_protection: LeakProtection,
+    /// Whether volumes of Released PersistentVolumes are kept.
+    pub hold_deletions: bool,
+    /// What NOT_FOUND in answer to DeleteVolume means.
+    pub orphans: OrphanVolumePolicy,
     /// Deadline of CreateVolume, from 1 ms to 24 h.
     pub create_timeout: Duration,
+    /// Deadline of DeleteVolume, from 1 ms to 24 h.
+    pub delete_timeout: Duration,
     /// Waiting time after failures.
     pub backoff: BackoffSettings,
     /// CreateVolume calls in flight; none is no limit.
     pub create: Option<NonZeroUsize>,
+    /// DeleteVolume calls in flight; none is no limit.
+    pub delete: Option<NonZeroUsize>,
     /// CreateVolume calls in flight for one class; none is no limit.
     pub per_class: Option<NonZeroUsize>,
     /// Calls started in one second; none is no limit.
@@ -63,9 +71,8 @@ impl Provisioning {
             aggregate_topology: true,
             read_only_many: self.read_only_many,
             leak_protection: self.leak_protection,
-            // `deletion` has no other value yet.
-            hold_deletions: true,
-            orphans: OrphanVolumePolicy::Retry,
+            hold_deletions: self.hold_deletions,
+            orphans: self.orphans,
             secrets: self.secrets.clone(),
             identity: identity.clone(),
         }
@@ -96,9 +103,16 @@ impl Checker {
                 LeakProtectionMode::Always => LeakProtection::Always,
                 LeakProtectionMode::Never => LeakProtection::Never,
             },
+            hold_deletions: provisioning.deletion == VolumeDeletion::Hold,
+            orphans: match provisioning.orphan_policy {
+                ProvisionerOrphanPolicy::Retry => OrphanVolumePolicy::Retry,
+                ProvisionerOrphanPolicy::TreatNotFoundAsDeleted => OrphanVolumePolicy::TreatNotFoundAsDeleted,
+            },
+            delete_timeout: self.duration("provisioning.timeouts.delete", provisioning.timeouts.delete),
             create_timeout: self.duration("provisioning.timeouts.create", provisioning.timeouts.create),
             backoff: self.backoff("provisioning.backoff", &provisioning.backoff),
             create: in_flight(self.calls("provisioning.concurrency.create", limits.create)),
+            delete: in_flight(self.calls("provisioning.concurrency.delete", limits.delete)),
             per_class: in_flight(self.calls("provisioning.concurrency.perClass", limits.per_class)),
             calls_per_second: NonZeroU32::new(
                 self.calls("provisioning.concurrency.callsPerSecond", limits.calls_per_second),

@@ -286,6 +286,9 @@ impl ClaimAttempt {
     /// From a decision to the step that performs it.
     fn step(&mut self, view: &impl ClaimView, decision: ClaimDecision, name: &str) -> ClaimStep {
         let ClaimDecision { reason, action } = decision;
+        if reason == ClaimReason::Cancelled {
+            self.notes.push(ClaimNote::Cancelled);
+        }
         let (pending, step) = match action {
             ClaimAction::Ignore => return ClaimStep::End(Verdict::Done),
             ClaimAction::Wait(cause) => return ClaimStep::End(self.wait(view, reason, cause)),

@@ -127,6 +127,8 @@ pub enum ClaimNote {
     SaveFailed(ApiError, bool),
     /// Nothing can be done, for this cause.
     Waits(ClaimReason, Box<ProvisionRefusal>),
+    /// Nobody wants a volume any more, and there is none.
+    Cancelled,
     /// A volume populator provisions the claim.
     Populator,
     /// The selected node was taken off.

@@ -529,7 +529,7 @@ fn a_missing_secret_is_told_and_one_that_may_not_be_read_is_waited_for() {
     assert_eq!(play.attempt(answer(404)), Verdict::Done);
     assert_eq!(play.take_done(), ["read volume", "secret", "delete", "remove", "patch"]);
     assert!(play.is_told(|note| matches!(note, VolumeNote::WithoutSecret(secret) if *secret.name == *"s")));
-    assert!(play.is_told(|note| matches!(note, VolumeNote::Calls(plan) if plan.secret.is_none())));
+    assert!(play.is_told(|note| matches!(note, VolumeNote::Calls(call) if call.secret.is_none())));
     let mut play = with_secret();
     assert!(matches!(play.attempt(answer(403)), Verdict::Failed { .. }));
     assert_eq!(play.take_done(), ["read volume", "secret"]);
