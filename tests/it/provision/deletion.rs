@@ -90,7 +90,10 @@ impl Driver<'_> {
 
     fn deletions(&self, handle: &str) -> usize {
         let calls = self.mock.calls_of(Method::DeleteVolume);
-        calls.iter().filter(|call| call.volume == handle).count()
+        calls
+            .iter()
+            .filter(|call| call.volume.as_deref() == Some(handle))
+            .count()
     }
 }
 
@@ -328,7 +331,7 @@ async fn a_deletion_goes_on_until_the_driver_says_ok() -> Result<()> {
     driver.released("d-killed", "vol-3", json!({})).await?;
     driver
         .mock
-        .wait_for_call(|call| call.volume == "vol-3" && call.outcome == CallResult::Late)
+        .wait_for_call(|call| call.volume.as_deref() == Some("vol-3") && call.outcome == CallResult::Late)
         .await;
     operator.signal("KILL")?;
     operator.wait_ended(LIMIT).await?;
@@ -338,7 +341,10 @@ async fn a_deletion_goes_on_until_the_driver_says_ok() -> Result<()> {
     // The policy changes while a call runs: no call follows, and it is told.
     driver.mock.script(Rule::on(Method::DeleteVolume).late_success());
     driver.released("d-late", "vol-4", json!({})).await?;
-    driver.mock.wait_for_call(|call| call.volume == "vol-4").await;
+    driver
+        .mock
+        .wait_for_call(|call| call.volume.as_deref() == Some("vol-4"))
+        .await;
     let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
     driver.change("d-late", retain).await?;
     event(
