@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use csi_mock_driver::{CallResult, Method, Rule, ScriptAction};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -97,6 +98,7 @@ impl Driver<'_> {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 fn other(error: kube::Error) -> Error {
     Error::Other(error.to_string())
 }
@@ -184,71 +186,13 @@ async fn a_volume_that_may_be_in_use_is_kept() -> Result<()> {
     let world = unmanaged().await?;
     let _operator = world.operator(operator_options()).await?;
     let driver = serves(&world, "d-kept", &json!({})).await?;
-    let none = || json!({});
-
-    // A VolumeAttachment of any driver names it.
-    world
-        .fixtures
-        .volume_attachment("d-kept-va", "another.example.com", "d-attached", "n-far")
-        .await?;
-    driver.released("d-attached", "vol-attached", none()).await?;
-    let waits = "persistentvolume d-attached is still attached to node n-far, waiting for detach";
-    event(&world, "PersistentVolume", "d-attached", "VolumeDelete", waits).await?;
-
-    // Two PersistentVolumes with one handle.
-    let retain = || json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
-    driver.saved_as("d-other", "vol-shared", retain()).await?;
-    driver.released("d-shared", "vol-shared", none()).await?;
-    let shared = "volume vol-shared is that of PersistentVolume d-other as well";
-    event(&world, "PersistentVolume", "d-shared", "VolumeDelete", shared).await?;
-
-    // A PersistentVolume that was marked Released while its claim is there.
-    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
-        "metadata": { "name": "d-mistake" },
-        "spec": {
-            "storageClassName": driver.short, "accessModes": ["ReadWriteOnce"], "volumeName": "d-mistake",
-            "resources": { "requests": { "storage": "1Gi" } },
-        },
-    }))
-    .unwrap();
-    let claim = driver
-        .claims()
-        .create(&PostParams::default(), &claim)
-        .await
-        .map_err(other)?;
-    let uid = json!({ "spec": { "claimRef": { "uid": claim.uid() } } });
-    driver.released("d-mistake", "vol-mistake", uid).await?;
-    event(
-        &world,
-        "PersistentVolume",
-        "d-mistake",
-        "ReleasedWhileBound",
-        "default/d-mistake is there",
-    )
-    .await?;
-    event(
-        &world,
-        "PersistentVolumeClaim",
-        "d-mistake",
-        "ReleasedWhileBound",
-        "its volume is not deleted",
-    )
-    .await?;
-
-    // One that is deleted and was never bound; the policy that keeps; another provisioner's.
-    let unbound = json!({ "spec": { "claimRef": null } });
-    driver.saved_as("d-unbound", "vol-unbound", unbound).await?;
-    driver.phase("d-unbound", "Available").await?;
-    driver.delete_volume("d-unbound").await?;
-    event(
-        &world,
-        "PersistentVolume",
-        "d-unbound",
-        "VolumeDelete",
-        "set the annotation attacher.csi.dev/reclaim to Delete",
-    )
-    .await?;
-    driver.released("d-retain", "vol-retain", retain()).await?;
+    is_kept_while_attached(&driver).await?;
+    is_kept_while_another_has_the_handle(&driver).await?;
+    is_kept_while_its_claim_is_there(&driver).await?;
+    is_kept_until_a_person_decides(&driver).await?;
+    // The policy that keeps, and another provisioner's.
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    driver.released("d-retain", "vol-retain", retain).await?;
     let foreign = json!({ "metadata": { "annotations": { "pv.kubernetes.io/provisioned-by": "other.example.com" } } });
     driver.released("d-foreign", "vol-foreign", foreign).await?;
     let unprotected = |volume: Option<&PersistentVolume>| {
@@ -262,31 +206,92 @@ async fn a_volume_that_may_be_in_use_is_kept() -> Result<()> {
         unprotected,
     )
     .await?;
+    // Another one is begun and ended after them.
+    driver.released("d-last", "vol-last", json!({})).await?;
+    assert_eq!(driver.is_deleted("d-last", "vol-last").await?, 1);
+    assert_eq!(driver.deletions("vol-foreign") + driver.deletions("vol-retain"), 0);
+    Ok(())
+}
 
-    let calls = driver.mock.calls_of(Method::DeleteVolume);
-    assert!(calls.is_empty(), "{calls:?}");
-
-    // What they waited for goes.
-    world
-        .fixtures
-        .delete::<k8s_openapi::api::storage::v1::VolumeAttachment>("d-kept-va")
+/// A VolumeAttachment of any driver names it, attached or not.
+async fn is_kept_while_attached(driver: &Driver<'_>) -> Result<()> {
+    let fixtures = &driver.world.fixtures;
+    fixtures
+        .volume_attachment("d-kept-va", "another.example.com", "d-attached", "n-far")
         .await?;
+    driver.released("d-attached", "vol-attached", json!({})).await?;
+    let waits = "persistentvolume d-attached is still attached to node n-far, waiting for detach";
+    event(driver.world, "PersistentVolume", "d-attached", "VolumeDelete", waits).await?;
+    assert_eq!(driver.deletions("vol-attached"), 0);
+    fixtures.delete::<VolumeAttachment>("d-kept-va").await?;
     assert_eq!(driver.is_deleted("d-attached", "vol-attached").await?, 1);
-    let gone = json!({ "metadata": { "finalizers": null } });
+    Ok(())
+}
+
+async fn is_kept_while_another_has_the_handle(driver: &Driver<'_>) -> Result<()> {
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    driver.saved_as("d-other", "vol-shared", retain).await?;
+    driver.released("d-shared", "vol-shared", json!({})).await?;
+    let shared = "volume vol-shared is that of PersistentVolume d-other as well";
+    event(driver.world, "PersistentVolume", "d-shared", "VolumeDelete", shared).await?;
+    assert_eq!(driver.deletions("vol-shared"), 0);
     driver
-        .claims()
-        .patch("d-mistake", &PatchParams::default(), &Patch::Merge(gone.clone()))
+        .change("d-other", json!({ "metadata": { "finalizers": null } }))
+        .await?;
+    driver.delete_volume("d-other").await?;
+    assert_eq!(driver.is_deleted("d-shared", "vol-shared").await?, 1);
+    Ok(())
+}
+
+/// It was marked Released by mistake.
+async fn is_kept_while_its_claim_is_there(driver: &Driver<'_>) -> Result<()> {
+    let mut wanted = driver.wanted("d-mistake");
+    wanted.spec.get_or_insert_default().volume_name = Some("d-mistake".to_owned());
+    let claim = driver.claims().create(&PostParams::default(), &wanted).await;
+    let uid = json!({ "spec": { "claimRef": { "uid": claim.map_err(other)?.uid() } } });
+    driver.released("d-mistake", "vol-mistake", uid).await?;
+    let there = "default/d-mistake is there";
+    event(
+        driver.world,
+        "PersistentVolume",
+        "d-mistake",
+        "ReleasedWhileBound",
+        there,
+    )
+    .await?;
+    let kept = "its volume is not deleted";
+    event(
+        driver.world,
+        "PersistentVolumeClaim",
+        "d-mistake",
+        "ReleasedWhileBound",
+        kept,
+    )
+    .await?;
+    assert_eq!(driver.deletions("vol-mistake"), 0);
+    let gone = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    let claims = driver.claims();
+    claims
+        .patch("d-mistake", &PatchParams::default(), &gone)
         .await
         .map_err(other)?;
     driver.delete_claim("d-mistake").await?;
     assert_eq!(driver.is_deleted("d-mistake", "vol-mistake").await?, 1);
-    driver.change("d-other", gone).await?;
-    driver.delete_volume("d-other").await?;
-    assert_eq!(driver.is_deleted("d-shared", "vol-shared").await?, 1);
+    Ok(())
+}
+
+/// It is deleted and was never bound.
+async fn is_kept_until_a_person_decides(driver: &Driver<'_>) -> Result<()> {
+    let unbound = json!({ "spec": { "claimRef": null } });
+    driver.saved_as("d-unbound", "vol-unbound", unbound).await?;
+    driver.phase("d-unbound", "Available").await?;
+    driver.delete_volume("d-unbound").await?;
+    let asks = "set the annotation attacher.csi.dev/reclaim to Delete";
+    event(driver.world, "PersistentVolume", "d-unbound", "VolumeDelete", asks).await?;
+    assert_eq!(driver.deletions("vol-unbound"), 0);
     let decided = json!({ "metadata": { "annotations": { "attacher.csi.dev/reclaim": "Delete" } } });
     driver.change("d-unbound", decided).await?;
     assert_eq!(driver.is_deleted("d-unbound", "vol-unbound").await?, 1);
-    assert_eq!(driver.deletions("vol-foreign") + driver.deletions("vol-retain"), 0);
     Ok(())
 }
 
@@ -338,7 +343,11 @@ async fn a_deletion_goes_on_until_the_driver_says_ok() -> Result<()> {
     let _next = world.operator(operator_options()).await?;
     assert!((1..=3).contains(&driver.is_deleted("d-killed", "vol-3").await?));
 
-    // The policy changes while a call runs: no call follows, and it is told.
+    is_not_called_for_again_when_the_policy_keeps_it(&driver).await
+}
+
+/// The policy changes while a call runs that is not answered: it is told.
+async fn is_not_called_for_again_when_the_policy_keeps_it(driver: &Driver<'_>) -> Result<()> {
     driver.mock.script(Rule::on(Method::DeleteVolume).late_success());
     driver.released("d-late", "vol-4", json!({})).await?;
     driver
@@ -347,14 +356,8 @@ async fn a_deletion_goes_on_until_the_driver_says_ok() -> Result<()> {
         .await;
     let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
     driver.change("d-late", retain).await?;
-    event(
-        &world,
-        "PersistentVolume",
-        "d-late",
-        "VolumeFailedDelete",
-        "it is not known what an earlier DeleteVolume did",
-    )
-    .await?;
+    let told = "it is not known what an earlier DeleteVolume did";
+    event(driver.world, "PersistentVolume", "d-late", "VolumeFailedDelete", told).await?;
     assert_eq!(driver.deletions("vol-4"), 1);
     let volume = driver.volumes().get("d-late").await.map_err(other)?;
     assert!(volume.metadata.deletion_timestamp.is_none());
@@ -386,10 +389,7 @@ async fn a_persistent_volume_that_is_deleted_first_goes_with_its_volume() -> Res
     let waits = format!("persistentvolume {name} is still attached to node {}", driver.node());
     event(&world, "PersistentVolume", &name, "VolumeDelete", &waits).await?;
     assert_eq!(driver.mock.volumes().len(), 1);
-    world
-        .fixtures
-        .delete::<k8s_openapi::api::storage::v1::VolumeAttachment>("d-first-va")
-        .await?;
+    world.fixtures.delete::<VolumeAttachment>("d-first-va").await?;
     driver.volume_is_gone(&name).await?;
     assert!(driver.mock.volumes().is_empty());
     let calls = driver.mock.calls_of(Method::DeleteVolume);
