@@ -67,6 +67,12 @@ impl Lifecycles {
         self.all.get(lifecycle).unwrap_or(lifecycle).clone()
     }
 
+    /// How many there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// The copy of a PersistentVolume that is known from now on is shared with others.
     pub fn keep(&mut self, lifecycle: &Arc<VolumeLifecycle>) {
         const SMALLEST: usize = 64;

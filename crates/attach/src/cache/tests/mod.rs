@@ -8,6 +8,7 @@ mod index;
 mod marks;
 mod model;
 mod neighbours;
+mod released;
 mod rounds;
 mod routing;
 mod sharing;
