@@ -6,12 +6,14 @@
 use jiff::Timestamp;
 use std::time::SystemTime;
 
+use crate::api::names::TRACEPARENT_ANNOTATION;
 use crate::clock;
 use crate::key::{ClaimCause, WorkKey};
 use crate::objects::{Claim, Volume};
 use crate::queue::{Run, Trigger};
 use crate::runtime::queue_metrics::queue_name;
 use crate::telemetry::names::{attr, error_type, span};
+use crate::telemetry::w3c;
 use crate::telemetry::{Span, SpanContext, SpanKind, SpanOptions, TraceIdentity, Tracer};
 
 /// What is done.
@@ -125,14 +127,21 @@ impl Lifecycle {
         span
     }
 
-    /// Exports the root, if the trace is sampled; `describe` says what it is about.
-    pub fn end(&self, tracer: &Tracer, outcome: LifecycleOutcome, describe: impl FnOnce(&mut Span)) {
+    /// Exports the root, if the trace is sampled; `describe` says what it is about. `links` are the life cycles that it follows.
+    pub fn end(
+        &self,
+        tracer: &Tracer,
+        outcome: LifecycleOutcome,
+        links: &[SpanContext],
+        describe: impl FnOnce(&mut Span),
+    ) {
         if !self.sampled {
             return;
         }
         let mut root = tracer.open(SpanOptions {
             start: Some(SystemTime::from(self.started)),
             identity: Some(self.own),
+            links,
             sampled: Some(true),
             ..SpanOptions::new(self.operation.spans().0, SpanKind::Internal)
         });
@@ -183,6 +192,12 @@ pub(crate) fn describe_volume(span: &mut Span, driver: &str, volume: &Volume) {
     if let Some(class) = &volume.storage_class {
         span.set(attr::STORAGE_CLASS_NAME, &**class);
     }
+}
+
+/// The life cycle in which a volume was made, as its PersistentVolume says; none when it says nothing that can be read.
+pub(crate) fn made_in(volume: &Volume) -> Option<SpanContext> {
+    let said = volume.trace_context.get(TRACEPARENT_ANNOTATION)?;
+    w3c::parse(said).ok()
 }
 
 /// Why an attempt is made, as `attacher.trigger` has it.

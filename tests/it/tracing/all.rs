@@ -154,6 +154,7 @@ async fn deleted(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Resul
             "name": names.of("released"),
             "annotations": {
                 "pv.kubernetes.io/provisioned-by": names.driver(),
+                "attacher.csi.dev/traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
                 "volume.kubernetes.io/provisioner-deletion-secret-name": secret,
                 "volume.kubernetes.io/provisioner-deletion-secret-namespace": namespace,
             },

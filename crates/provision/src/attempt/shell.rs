@@ -128,7 +128,7 @@ impl<'w> Shell<'w> {
             LifecycleOutcome::Succeeded => attempt.saved(),
             LifecycleOutcome::Aborted => None,
         };
-        lifecycle.end(&tracer, outcome, |root| {
+        lifecycle.end(&tracer, outcome, &[], |root| {
             describe(root, &work.facts.name, claim);
             if let Some((name, handle)) = saved {
                 root.set(attr::PERSISTENT_VOLUME_NAME, name);

@@ -18,7 +18,7 @@ use crate::provision::{DeletePlan, Seen};
 use crate::queue::Run;
 use crate::telemetry::names::attr;
 use crate::telemetry::{Span, traced};
-use crate::traces::{Lifecycle, LifecycleOutcome, describe_volume};
+use crate::traces::{Lifecycle, LifecycleOutcome, describe_volume, made_in};
 use csi_attacher_model::attempt::CallEnd;
 
 /// The effects of one attempt.
@@ -123,7 +123,10 @@ impl<'w> Shell<'w> {
             return Some(lifecycle);
         };
         let (work, tracer) = (self.look.work, self.look.work.tracer());
-        lifecycle.end(&tracer, outcome, |root| describe_volume(root, &work.facts.name, volume));
+        let made_in: Vec<_> = made_in(volume).into_iter().collect();
+        lifecycle.end(&tracer, outcome, &made_in, |root| {
+            describe_volume(root, &work.facts.name, volume);
+        });
         None
     }
 
