@@ -1,7 +1,7 @@
 //! The tasks that provision: one for each AttacherConfig that has the section, beside the task that attaches for it. Each has a connection and
 //! a Lease of its own, so that neither role holds up, restarts or ends the other.
 //!
-//! Claims and classes are watched while there is such a task, and not before.
+//! Claims and classes are watched while there is such a task, and not before; Nodes from the first driver with topology on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 
-use csi_attacher_provision::{self as provision, ProvisionRole, QueueSlot, clear_queue};
+use csi_attacher_provision::{self as provision, NodeWatch, Nodes, ProvisionRole, QueueSlot, clear_queue};
 use kube::Client;
 
+use super::attach_nodes::AttachNodes;
 use super::attach_volumes::AttachVolumes;
 use super::drivers::{Name, ended_task, pause_after};
 use super::election::LeaderElectionMode;
@@ -25,7 +26,7 @@ use crate::api::DriverConfig;
 use crate::driver::SharedContext;
 use crate::health::Health;
 use crate::lease::LeaderElectionConfig;
-use crate::objects::{PersistentVolumeClaimWire, StorageClassWire};
+use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
 use crate::reflect::reflect;
 use crate::runtime::reservation::Reservations;
 use crate::runtime::{DriverState, DriverStateSender, DriverTask};
@@ -46,6 +47,8 @@ struct RunningProvisioner {
     settings: watch::Sender<Arc<DriverConfig>>,
     status: watch::Receiver<DriverState>,
     queue: QueueSlot,
+    /// Whether it needs the list of Nodes.
+    needs_nodes: Arc<AtomicBool>,
     stop: CancellationToken,
     removed: Arc<AtomicBool>,
     /// When it is started again after a fault.
@@ -53,6 +56,15 @@ struct RunningProvisioner {
     /// Whether it is to end for good, or with other settings.
     is_ending: bool,
     faults: u32,
+}
+
+/// What a task reads beside PersistentVolumeClaims and StorageClasses, and why it cannot be watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ProvisionReads {
+    /// Whether it reads Nodes: its driver has topology.
+    pub nodes: bool,
+    /// Why something cannot be watched.
+    pub failure: Option<String>,
 }
 
 /// The watches, and what they feed.
@@ -151,12 +163,13 @@ impl Provisioners {
         let (status, mut status_seen) = watch::channel(DriverState::default());
         // The status is written anew, as the task is another one.
         status_seen.mark_changed();
-        let queue = QueueSlot::default();
+        let (queue, needs_nodes) = (QueueSlot::default(), Arc::<AtomicBool>::default());
         let (stop, removed) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let task = DriverTask {
             role: ProvisionRole {
                 context: watched.context.clone(),
                 queue: queue.clone(),
+                needs_nodes: needs_nodes.clone(),
             },
             name: Name::from(name),
             config: settings_seen,
@@ -177,6 +190,7 @@ impl Provisioners {
             settings,
             status: status_seen,
             queue,
+            needs_nodes,
             stop,
             removed,
             restart_at: None,
@@ -214,14 +228,19 @@ impl Provisioners {
         self.start_missing(elections);
     }
 
-    /// What the task of an AttacherConfig is at, and why what it reads cannot be watched; none when it has none.
-    pub fn state(&self, name: &str) -> Option<(DriverState, Option<String>)> {
-        let state = self.running.get(name)?.status.borrow().clone();
-        let failure = self
-            .watched
-            .as_ref()
-            .and_then(|watched| watched.context.store.lists().failure());
-        Some((state, failure))
+    /// What the task of an AttacherConfig is at, and what it reads; none when it has none.
+    pub fn state(&self, name: &str) -> Option<(DriverState, ProvisionReads)> {
+        let running = self.running.get(name)?;
+        let state = running.status.borrow().clone();
+        let nodes = running.needs_nodes.load(Ordering::Relaxed);
+        let failures = self.watched.iter().flat_map(|watched| {
+            let claims = watched.context.store.lists().failure();
+            let of_nodes = watched.context.nodes.nodes().lists().failure().filter(|_| nodes);
+            [claims, of_nodes].into_iter().flatten()
+        });
+        let failures: Vec<String> = failures.collect();
+        let failure = (!failures.is_empty()).then(|| failures.join("; "));
+        Some((state, ProvisionReads { nodes, failure }))
     }
 
     /// How many claims carry a marker of the driver of an AttacherConfig: what was created for them is not known. None before the first
@@ -265,6 +284,8 @@ impl Watched {
         let store = provision::Store::default();
         let volumes = Arc::new(AttachVolumes(context.store.clone()));
         provision::VolumeCache::listen(&*volumes, store.volume_listener());
+        let nodes = Nodes::new(Arc::new(AttachNodes(context.store.clone())));
+        nodes.listen(store.node_listener());
         // The status of the AttacherConfigs says what cannot be watched. Readiness does not: attaching goes on.
         let health = Health::new();
         let watches = [
@@ -279,10 +300,17 @@ impl Watched {
                 health.check("watch/storageclasses"),
             )),
         ];
+        let client = setup.client.clone();
+        let check = health.check("watch/nodes");
+        let start = move |nodes| {
+            let watch = reflect::<NodeLabelsWire, _>(client, nodes, check);
+            AbortOnDropHandle::new(tokio::spawn(watch))
+        };
         Self {
             context: provision::SharedContext {
                 store,
                 volumes,
+                nodes: Arc::new(NodeWatch::new(nodes, Box::new(start))),
                 requests: context.requests.clone(),
                 events: context.events.clone(),
                 metrics: context.metrics.clone(),

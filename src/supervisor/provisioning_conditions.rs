@@ -1,10 +1,11 @@
 //! The condition that says whether volumes are provisioned. Pure.
 
 use crate::api::condition::{ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, shorten_message};
+use super::provisioners::ProvisionReads;
 use crate::runtime::{DriverPhase, DriverState};
 
-/// From what the role is at to its condition; `watch_failure` says why what it reads cannot be watched.
-pub(super) fn ready(state: &DriverState, watch_failure: Option<&str>) -> ConditionUpdate {
+/// From what the role is at, and what it reads, to its condition.
+pub(super) fn ready(state: &DriverState, reads: &ProvisionReads) -> ConditionUpdate {
     use ConditionStatus::{False, True};
     let (status, reason, message) = match &state.phase {
         DriverPhase::Running => (True, ConditionReason::Running, "provisioning volumes".to_owned()),
@@ -24,8 +25,13 @@ pub(super) fn ready(state: &DriverState, watch_failure: Option<&str>) -> Conditi
             (False, *reason, message.clone())
         }
         DriverPhase::Syncing => {
-            let text = "reading PersistentVolumeClaims and StorageClasses";
-            let failure = watch_failure.map(|failure| format!("; {failure}")).unwrap_or_default();
+            let text = if reads.nodes {
+                "reading PersistentVolumeClaims, StorageClasses and Nodes"
+            } else {
+                "reading PersistentVolumeClaims and StorageClasses"
+            };
+            let failure = reads.failure.as_ref();
+            let failure = failure.map(|failure| format!("; {failure}")).unwrap_or_default();
             (False, ConditionReason::Syncing, format!("{text}{failure}"))
         }
         DriverPhase::AwaitingReservation { after } => {

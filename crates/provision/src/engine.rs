@@ -16,6 +16,7 @@ use crate::context::{DriverContext, SharedContext, provisioner_facts};
 use crate::decide::DriverFacts;
 use crate::key::{ClaimCause, ClaimKey};
 use crate::lease::Term;
+use crate::nodes::DriverNodes;
 use crate::queue::{Builder, Lane, LaneLimits, Queue, QueueLimits};
 use crate::runtime::fence::FencedClient;
 use crate::runtime::queue_metrics::{LaneNames, QueueMetrics};
@@ -23,6 +24,7 @@ use crate::runtime::queue_settings::{api_limit, backoff, failures_per_second};
 use crate::runtime::{self, Start, runner};
 use crate::schedule;
 use crate::secret_waits::SecretWaits;
+use crate::topology_waits::TopologyWaits;
 
 /// The lane of claims.
 pub(crate) const CREATE: Lane = Lane::new(0);
@@ -71,6 +73,7 @@ impl Engine {
             config_name: name,
             config,
             secrets: SecretWaits::new(queue.clone()),
+            topology: TopologyWaits::new(DriverNodes::new(facts.name.clone(), context.nodes.nodes().clone())),
             queue,
             publisher,
             stopping: false.into(),

@@ -57,6 +57,8 @@ pub enum ClaimCause {
     Class,
     /// Its PersistentVolume changed.
     Volume,
+    /// The topology of its node changed, or of any node while none is selected.
+    Node,
     /// The Secret that it waits for changed.
     Secret,
     /// The settings of the driver changed.
@@ -66,13 +68,14 @@ pub enum ClaimCause {
 }
 
 impl ClaimCause {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Resync,
         Self::Add,
         Self::Update,
         Self::Delete,
         Self::Class,
         Self::Volume,
+        Self::Node,
         Self::Secret,
         Self::Config,
         Self::Retry,
@@ -92,6 +95,7 @@ impl ClaimCause {
             Self::Delete => "delete",
             Self::Class => "class",
             Self::Volume => "pv",
+            Self::Node => "node",
             Self::Secret => "secret",
             Self::Config => "config",
             Self::Retry => "retry",

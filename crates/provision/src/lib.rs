@@ -6,7 +6,8 @@
 //!  effects: apiserver::Requests (patch of the claim, POST of the PersistentVolume), csi::CsiClient (CreateVolume)
 //! ```
 //!
-//! PersistentVolumes are watched once for all roles: [`VolumeCache`] is what another part of the process knows of them.
+//! PersistentVolumes and CSINodes are watched once for all roles: [`VolumeCache`] and [`CsiNodeCache`] are what another part of the process
+//! knows of them. Nodes are watched from the first driver with topology on ([`NodeWatch`]).
 //!
 //! Must not know which drivers there are, nor of attaching.
 
@@ -15,8 +16,10 @@ mod cache;
 mod context;
 mod engine;
 mod key;
+mod nodes;
 mod role;
 mod secret_waits;
+mod topology_waits;
 mod traces;
 mod volumes;
 
@@ -24,6 +27,7 @@ pub use cache::Store;
 pub use context::SharedContext;
 pub use engine::{Engine, LANE_NAMES};
 pub use key::{ClaimCause, ClaimKey};
+pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};
 pub use role::{ProvisionRole, QueueSlot, clear_queue};
 pub use volumes::{TakeVolume, VolumeCache, VolumeListener};
 

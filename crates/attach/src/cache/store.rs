@@ -37,6 +37,8 @@ pub(super) struct StoreInner {
     pub backlog: Mutex<VecDeque<(Arc<str>, EnqueueCause)>>,
     /// Told of each PersistentVolume that changed, for another role.
     volume_listener: RwLock<Option<VolumeListener>>,
+    /// Told of each CSINode whose topology changed, for another role.
+    pub topology_listener: RwLock<Option<TopologyListener>>,
     removed: watch::Sender<()>,
     added: watch::Sender<()>,
     /// The number of changes so far.
@@ -68,6 +70,9 @@ impl Default for CacheRules {
 /// Told the name of a PersistentVolume that changed, came or went. The store is not locked then: it may be read, and not changed. Must not
 /// wait.
 pub type VolumeListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
+
+/// Told the name of a node whose CSINode came or went, or has other topology keys than before. As [`VolumeListener`].
+pub type TopologyListener = VolumeListener;
 
 /// What shows that volumes of a driver were published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,6 +163,7 @@ impl Store {
             lists: Lists::new(&KINDS, rules.lists_anew),
             backlog: Mutex::default(),
             volume_listener: RwLock::default(),
+            topology_listener: RwLock::default(),
             removed: watch::Sender::default(),
             added: watch::Sender::default(),
             generation: AtomicU64::new(0),
@@ -259,10 +265,10 @@ impl Store {
         }
         self.inner.generation.fetch_add(1, Ordering::Relaxed);
         if let Some((AttacherKey::Volume(name), _)) = &change.own {
-            let listener = self.inner.volume_listener.read().clone();
-            if let Some(tell) = listener {
-                tell(name);
-            }
+            tell(&self.inner.volume_listener, name);
+        }
+        if let Some(node) = &change.topology_of {
+            tell(&self.inner.topology_listener, node);
         }
         if let Some(gone) = &change.gone {
             self.forget_gone(gone);
@@ -510,6 +516,14 @@ impl Store {
         let (deleting, live): (Vec<_>, Vec<_>) = protected.partition(|volume| volume.deleting);
         let names = |volumes: Vec<&Arc<Volume>>| sorted(volumes.into_iter().map(|volume| &volume.name));
         (names(deleting), names(live))
+    }
+}
+
+/// Tells a listener, if there is one. It is not locked meanwhile.
+fn tell(listener: &RwLock<Option<VolumeListener>>, name: &Arc<str>) {
+    let listener = listener.read().clone();
+    if let Some(tell) = listener {
+        tell(name);
     }
 }
 

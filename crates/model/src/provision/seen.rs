@@ -1,5 +1,7 @@
 //! What is known of an object.
 
+use std::ops::Deref;
+
 /// What is known of an object that a decision looks up.
 ///
 /// That an object is gone may lead to a call or a write; that nothing is known of it never does more than wait.
@@ -14,6 +16,27 @@ pub enum Seen<T> {
 }
 
 impl<T> Seen<T> {
+    /// The same, borrowed.
+    pub const fn as_ref(&self) -> Seen<&T> {
+        match self {
+            Self::Here(object) => Seen::Here(object),
+            Self::Gone => Seen::Gone,
+            Self::Unknown => Seen::Unknown,
+        }
+    }
+
+    /// The same, borrowed from what holds it.
+    pub fn as_deref(&self) -> Seen<&T::Target>
+    where
+        T: Deref,
+    {
+        match self {
+            Self::Here(object) => Seen::Here(object),
+            Self::Gone => Seen::Gone,
+            Self::Unknown => Seen::Unknown,
+        }
+    }
+
     /// The object, if it is there.
     pub fn here(self) -> Option<T> {
         match self {

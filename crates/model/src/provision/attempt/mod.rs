@@ -8,6 +8,7 @@
 mod answers;
 mod memory;
 mod step;
+mod surroundings;
 
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -15,11 +16,11 @@ use std::time::Duration;
 
 pub use memory::{ClaimMemory, MAX_SAVE_PAUSE, RetryRequests};
 pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimVerdict, ClaimView};
+pub use surroundings::fingerprint;
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
 use super::claim::{decide, is_wanted, volume_name};
 use super::creation::{Creation, UncertainCall};
-use super::fingerprint::claim_fingerprint;
 use super::marker::MarkerState;
 use super::observed::{ObservedClaim, ProvisionerSecretState, RolePhase, Waited};
 use super::ownership::is_own_class;
@@ -28,11 +29,11 @@ use super::persistent_volume::is_of_claim;
 use super::plan::CreatePlan;
 use super::refusal::ProvisionRefusal;
 use super::seen::Seen;
-use super::topology::{SelectedNode, TopologyFacts};
 use crate::answer::ApiError;
 use crate::api::names::TRACEPARENT_ANNOTATION;
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 use step::Pending;
+use surroundings::{Surroundings, neutral, seen};
 
 /// How long an attempt rests that waits for lists.
 pub const LIST_REST: Duration = Duration::from_millis(200);
@@ -76,7 +77,8 @@ pub struct ClaimAttempt {
     steps: u32,
     stale: u32,
     notes: Vec<ClaimNote>,
-    topology: TopologyFacts,
+    /// Whether topology is missing that any node may bring.
+    needs_topology: bool,
 }
 
 impl ClaimAttempt {
@@ -98,7 +100,7 @@ impl ClaimAttempt {
             steps: 0,
             stale: 0,
             notes: Vec::new(),
-            topology: TopologyFacts::default(),
+            needs_topology: false,
         }
     }
 
@@ -135,6 +137,12 @@ impl ClaimAttempt {
     /// The Secret that the claim waits for.
     pub fn needed_secret(&self) -> Option<&SecretReference> {
         self.needed.as_ref()
+    }
+
+    /// Whether the claim waits for topology that any node may bring: no node is selected for it. Of a claim with a selected node, a
+    /// change of that node is a change of the claim's inputs.
+    pub const fn needs_topology(&self) -> bool {
+        self.needs_topology
     }
 
     /// The next step, after what came of the last one; the first one after [`ClaimEvent::Begin`].
@@ -220,6 +228,7 @@ impl ClaimAttempt {
             // Somebody else has marked it since, and may have called: what is known here says nothing of that.
             creation = Creation::Uncertain(UncertainCall::default());
         }
+        let surroundings = Surroundings::of(view, &claim);
         let decision = decide(&ObservedClaim {
             gone,
             claim_is_live: self.claim_is_live,
@@ -236,7 +245,7 @@ impl ClaimAttempt {
             save_failed: self.memory.save_failures > 0,
             waited,
             now,
-            ..neutral(view, &claim, &self.topology, &creation)
+            ..neutral(view, &claim, &surroundings, &creation)
         });
         if decision.reason == ClaimReason::TwoVolumes {
             self.tell_two_volumes(&creation, seen(&saved).here());
@@ -358,6 +367,8 @@ impl ClaimAttempt {
             {
                 self.needed = Some(secret.clone());
             }
+            let is_placed = self.memory.last.as_ref().is_some_and(|claim| claim.selected_node.is_some());
+            self.needs_topology = reason == ClaimReason::TopologyMissing && !is_placed;
             self.notes.push(ClaimNote::Waits(reason, cause));
             return self.failed(view);
         }
@@ -387,62 +398,6 @@ impl ClaimAttempt {
             }
             _ => ClaimVerdict::Rest(LONG_REST),
         }
-    }
-}
-
-/// Fingerprint of what decides about a claim, as far as others change it: what the queue compares after a failure.
-pub fn fingerprint(view: &impl ClaimView, claim: &Claim) -> u64 {
-    let (creation, topology) = (Creation::Never, TopologyFacts::default());
-    let class = view.class(&claim.class);
-    let marker = MarkerState::of(claim, &view.driver().name);
-    let name = volume_name(claim, &creation, &marker, view.policy()).unwrap_or_default();
-    let saved = view.volume(&name);
-    claim_fingerprint(&ObservedClaim {
-        class: seen(&class),
-        saved: seen(&saved),
-        ..neutral(view, claim, &topology, &creation)
-    })
-}
-
-/// A claim of which nothing else is known.
-fn neutral<'a>(
-    view: &'a impl ClaimView,
-    claim: &'a Claim,
-    topology: &'a TopologyFacts,
-    creation: &'a Creation,
-) -> ObservedClaim<'a> {
-    ObservedClaim {
-        claim,
-        gone: false,
-        claim_is_live: false,
-        marker_is_own: false,
-        class: Seen::Gone,
-        saved: Seen::Gone,
-        saved_is_live: false,
-        handle_owner: Seen::Gone,
-        node: SelectedNode {
-            labels: Seen::Gone,
-            keys: Seen::Gone,
-        },
-        topology,
-        secret: ProvisionerSecretState::NotLoaded,
-        secret_of: None,
-        creation,
-        infeasible: false,
-        save_failed: false,
-        driver: view.driver(),
-        policy: view.policy(),
-        role: view.role(),
-        waited: Waited::default(),
-        now: view.now(),
-    }
-}
-
-fn seen<T: ?Sized>(object: &Seen<Arc<T>>) -> Seen<&T> {
-    match object {
-        Seen::Here(object) => Seen::Here(object),
-        Seen::Gone => Seen::Gone,
-        Seen::Unknown => Seen::Unknown,
     }
 }
 
