@@ -1,7 +1,7 @@
 //! The condition that says whether volumes are provisioned. Pure.
 
-use crate::api::condition::{ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, shorten_message};
 use super::provisioners::ProvisionReads;
+use crate::api::condition::{ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, shorten_message};
 use crate::runtime::{DriverPhase, DriverState};
 
 /// From what the role is at, and what it reads, to its condition.

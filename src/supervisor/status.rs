@@ -42,7 +42,7 @@ pub(super) struct StatusInput<'a> {
     pub oldest: Option<&'a Attachment>,
     /// Which limits make work wait; none when no driver runs.
     pub saturation: Option<&'a Saturation>,
-    /// What provisioning is at, and why what it reads cannot be watched; none while the role is off.
+    /// What provisioning is at, and what it reads; none while the role is off.
     pub provisioning: Option<&'a (DriverState, ProvisionReads)>,
     /// What was found about the driver's attachments; none when this replica does not scan them.
     pub insight: Option<&'a FindingsSummary>,

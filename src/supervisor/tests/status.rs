@@ -12,6 +12,7 @@ use crate::objects::{Attachment, VolumeAttachmentWire};
 use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin};
 use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::plan::ConfigProblem;
+use crate::supervisor::provisioners::ProvisionReads;
 use crate::supervisor::status::{StatusInput, is_urgent, status};
 
 pub(super) fn at(second: i64) -> Timestamp {
@@ -391,7 +392,11 @@ fn a_connection_that_stands_may_have_a_problem_of_now_and_one_to_come() {
 #[test]
 fn provisioning_has_a_condition_while_it_is_on() {
     let (driver, provisioner) = (driver(DriverPhase::Running), driver(DriverPhase::Syncing));
-    let provisioning = (provisioner, Some("who may not list is named here".to_owned()));
+    let reads = |nodes| ProvisionReads {
+        nodes,
+        failure: Some("who may not list is named here".to_owned()),
+    };
+    let provisioning = (provisioner.clone(), reads(false));
     let on = fresh(&StatusInput {
         provisioning: Some(&provisioning),
         ..facts(Some(&driver))
@@ -404,6 +409,19 @@ fn provisioning_has_a_condition_while_it_is_on() {
         ready.message
     );
     assert_eq!(condition(&on, "Ready").status, "True", "attaching goes on");
+    assert!(!ready.message.contains("Nodes"), "{}", ready.message);
+
+    let provisioning = (provisioner, reads(true));
+    let with_topology = fresh(&StatusInput {
+        provisioning: Some(&provisioning),
+        ..facts(Some(&driver))
+    });
+    let ready = condition(&with_topology, "ProvisioningReady");
+    assert!(
+        ready.message.contains("StorageClasses and Nodes; who may"),
+        "{}",
+        ready.message
+    );
 
     let off = status(&facts(Some(&driver)), &on, at(200));
     assert!(

@@ -367,7 +367,11 @@ impl ClaimAttempt {
             {
                 self.needed = Some(secret.clone());
             }
-            let is_placed = self.memory.last.as_ref().is_some_and(|claim| claim.selected_node.is_some());
+            let is_placed = self
+                .memory
+                .last
+                .as_ref()
+                .is_some_and(|claim| claim.selected_node.is_some());
             self.needs_topology = reason == ClaimReason::TopologyMissing && !is_placed;
             self.notes.push(ClaimNote::Waits(reason, cause));
             return self.failed(view);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::decide::PublishSecrets;
 use crate::objects::{
-    Claim, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire, PersistentVolumeWire, SecretReference, StorageClass,
-    StorageClassWire, CsiNode, CsiNodeWire, Volume, VolumeLifecycle, VolumeLifecycleWire,
+    Claim, CsiNode, CsiNodeWire, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire, PersistentVolumeWire,
+    SecretReference, StorageClass, StorageClassWire, Volume, VolumeLifecycle, VolumeLifecycleWire,
 };
 use crate::provision::topology::{SelectedNode, TopologyFacts, TopologyNode};
 use crate::provision::{
@@ -157,7 +157,10 @@ pub fn node_with_keys(name: &str, keys: &[&str], labels: &[(&str, &str)]) -> Top
     let node: NodeLabelsWire = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap();
     TopologyNode {
         name: name.into(),
-        keys: CsiNode::from(csi_node).topology_keys(DRIVER).cloned().unwrap_or_default(),
+        keys: CsiNode::from(csi_node)
+            .topology_keys(DRIVER)
+            .cloned()
+            .unwrap_or_default(),
         labels: NodeLabels::from(node).labels,
     }
 }

@@ -132,7 +132,9 @@ fn labels_that_change_between_two_refusals_are_the_next_request() {
     let mut play = delayed();
     let (verdict, plan) = called(&mut play, Some(13));
     assert_eq!(first(plan.as_ref()), "zone=a");
-    let ClaimVerdict::Failed { fingerprint: held } = verdict else { panic!("{verdict:?}") };
+    let ClaimVerdict::Failed { fingerprint: held } = verdict else {
+        panic!("{verdict:?}")
+    };
     assert_eq!(held, print(&play), "our own writes wake nobody");
     play.cluster.nodes[0] = node("n1", &[("zone", "d")]);
     assert_ne!(held, print(&play), "it is tried at once");
@@ -155,7 +157,9 @@ fn what_is_missing_is_told_and_waited_for() {
     let mut play = delayed();
     let labelled = std::mem::replace(&mut play.cluster.nodes[0].labels, StringMap::default());
     let (verdict, _) = called(&mut play, None);
-    let ClaimVerdict::Failed { fingerprint: held } = verdict else { panic!("{verdict:?}") };
+    let ClaimVerdict::Failed { fingerprint: held } = verdict else {
+        panic!("{verdict:?}")
+    };
     assert!(matches!(
         refusal(&play),
         Some((ClaimReason::TopologyMissing, ProvisionRefusal::NodeLabelMissing { node, key, .. }))
@@ -172,7 +176,9 @@ fn what_is_missing_is_told_and_waited_for() {
         ..immediate()
     });
     let (verdict, _) = called(&mut play, None);
-    let ClaimVerdict::Failed { fingerprint: held } = verdict else { panic!("{verdict:?}") };
+    let ClaimVerdict::Failed { fingerprint: held } = verdict else {
+        panic!("{verdict:?}")
+    };
     assert!(matches!(refusal(&play), Some((_, ProvisionRefusal::NoTopology(_)))));
     play.cluster.nodes = vec![node("n9", &[("zone", "z")])];
     assert_ne!(held, print(&play));
