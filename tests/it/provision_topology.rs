@@ -241,41 +241,39 @@ async fn what_is_missing_is_told_and_used_as_soon_as_it_comes() -> Result<()> {
     let (world, _operator) = serving_topology().await?;
     let driver = driver(&world, "t-late", &json!({ "backoff": never() })).await?;
     class(&driver, "t-late-now", "Immediate", &[]).await?;
+    let told = async |claim: &str, part: &str| {
+        event(&world, "PersistentVolumeClaim", claim, "ProvisioningFailed", part)
+            .await
+            .map(drop)
+    };
 
     // No node at all: a claim for which none is selected waits for any.
     let anywhere = driver.claim_on("anywhere", "t-late-now", None).await?;
-    event(
-        &world,
-        "PersistentVolumeClaim",
-        "anywhere",
-        "ProvisioningFailed",
-        "no available topology found",
-    )
-    .await?;
-
-    // The driver is not registered, then its label is missing.
+    told("anywhere", "no available topology found").await?;
+    // A node without its label, and one on which the driver is not registered.
     node(&world, "n1", None).await?;
-    csi_node(&world, "n1", &[]).await?;
-    let claim = driver.claim_on("data", "t-late", Some("n1")).await?;
-    let part = format!("no topology key found on CSINode n1 for driver {}", driver.name);
-    event(&world, "PersistentVolumeClaim", "data", "ProvisioningFailed", &part).await?;
     csi_node(&world, "n1", &[&driver.name]).await?;
-    let part = format!("Node n1 has no label \"{ZONE}\"");
-    event(&world, "PersistentVolumeClaim", "data", "ProvisioningFailed", &part).await?;
-    let part = format!("no Node has the topology keys {ZONE}");
-    event(&world, "PersistentVolumeClaim", "anywhere", "ProvisioningFailed", &part).await?;
+    let unlabelled = driver.claim_on("unlabelled", "t-late", Some("n1")).await?;
+    told("unlabelled", &format!("Node n1 has no label \"{ZONE}\"")).await?;
+    node(&world, "n2", Some("b")).await?;
+    csi_node(&world, "n2", &[]).await?;
+    let unregistered = driver.claim_on("unregistered", "t-late", Some("n2")).await?;
+    let part = format!("no topology key found on CSINode n2 for driver {}", driver.name);
+    told("unregistered", &part).await?;
     assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
-    for name in ["data", "anywhere"] {
+    for name in ["anywhere", "unlabelled", "unregistered"] {
         let current = driver.claims().get(name).await.map_err(failed)?;
         assert!(!carries_marker(Some(&current)), "{name}");
     }
 
-    label(&world, "n1", "late").await?;
-    for (name, claim) in [("data", &claim), ("anywhere", &anywhere)] {
+    label(&world, "n1", "a").await?;
+    for (name, claim) in [("unlabelled", &unlabelled), ("anywhere", &anywhere)] {
         driver.bound(name).await?;
-        let zones = ("late".to_owned(), "late".to_owned(), "late".to_owned());
-        assert_eq!(driver.zones(claim).await?, zones, "{name}");
+        assert_eq!(driver.zones(claim).await?.1, "a", "{name}");
     }
+    csi_node(&world, "n2", &[&driver.name]).await?;
+    driver.bound("unregistered").await?;
+    assert_eq!(driver.zones(&unregistered).await?.1, "b a");
     Ok(())
 }
 

@@ -15,6 +15,9 @@ use crate::reflect::{Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink};
 use csi_attacher_kube::kinds::CacheRecord as _;
 use tokio_util::task::AbortOnDropHandle;
 
+#[cfg(test)]
+mod tests;
+
 /// Told the name of a node of which something changed that topology is made from. It may read the cache that tells it, and not change it.
 /// Must not wait.
 pub type NodeListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;

@@ -93,7 +93,7 @@ impl ClaimAttempt {
             Ok(()) => return self.patched(pending),
             Err(error) => error,
         };
-        let takes_off = matches!(pending, Pending::Unmark | Pending::Reschedule | Pending::LetGo(..));
+        let takes_off = matches!(pending, Pending::Unmark | Pending::Reschedule(..) | Pending::LetGo(..));
         match error.kind {
             // The claim went; whose last copy it was says no more.
             ApiErrorKind::NotFound => {
@@ -127,7 +127,7 @@ impl ClaimAttempt {
                 return None;
             }
             Pending::LetGo(words, name) => self.notes.push(ClaimNote::LetGo(words, name)),
-            Pending::Reschedule => self.notes.push(ClaimNote::Rescheduled),
+            Pending::Reschedule(node, cause) => self.notes.push(ClaimNote::Rescheduled(node, cause)),
             _ => {}
         }
         // The marker is off: nothing is left over.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use memory::{ClaimMemory, MAX_SAVE_PAUSE, RetryRequests};
-pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimVerdict, ClaimView};
+pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimVerdict, ClaimView, RescheduleCause};
 pub use surroundings::fingerprint;
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
@@ -158,7 +158,7 @@ impl ClaimAttempt {
             return ClaimStep::End(self.request_failed(view, error));
         }
         if let Some(write) = self.first.take() {
-            self.pending = Some(Pending::Reschedule);
+            self.pending = Some(self.reschedules(RescheduleCause::Exhausted));
             return ClaimStep::Patch(write);
         }
         if std::mem::take(&mut self.reread) {
@@ -312,7 +312,7 @@ impl ClaimAttempt {
             ClaimAction::LoadCredentials(secret) => (Pending::Secret(secret.clone()), ClaimStep::Secret(secret)),
             ClaimAction::Mark(write) => (Pending::Mark, ClaimStep::Patch(write)),
             ClaimAction::Unmark(write) => (Pending::Unmark, ClaimStep::Patch(write)),
-            ClaimAction::Reschedule(write) => (Pending::Reschedule, ClaimStep::Patch(write)),
+            ClaimAction::Reschedule(write) => (self.reschedules(RescheduleCause::NodeGone), ClaimStep::Patch(write)),
             ClaimAction::LetGo(write, words) => (Pending::LetGo(words, name.into()), ClaimStep::Patch(write)),
             ClaimAction::RefuseRelease(write, refusal) => (Pending::RefuseRelease(refusal), ClaimStep::Patch(write)),
             ClaimAction::Create(plan) => return self.create(view, &plan, reason),
@@ -336,6 +336,12 @@ impl ClaimAttempt {
         };
         self.pending = Some(pending);
         step
+    }
+
+    /// The selected node is being taken off.
+    fn reschedules(&self, cause: RescheduleCause) -> Pending {
+        let node = self.memory.last.as_ref().and_then(|claim| claim.selected_node.clone());
+        Pending::Reschedule(node.unwrap_or_default(), cause)
     }
 
     /// Asks for the call. From here on nobody knows whether there is a volume, until it is answered.

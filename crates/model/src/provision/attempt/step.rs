@@ -135,8 +135,8 @@ pub enum ClaimNote {
     Waits(ClaimReason, Box<ProvisionRefusal>),
     /// A volume populator provisions the claim.
     Populator,
-    /// The selected node was taken off.
-    Rescheduled,
+    /// The selected node of this name was taken off, because of this.
+    Rescheduled(Arc<str>, RescheduleCause),
     /// A person let the claim go, in these words; the volume of this name may be left.
     LetGo(String, Box<str>),
     /// A person asked for that, and it was refused.
@@ -158,12 +158,21 @@ pub enum ClaimNote {
     LeaseLost(LeaseLost),
 }
 
+/// Why the selected node was taken off a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RescheduleCause {
+    /// There is no Node or no CSINode of its name.
+    NodeGone,
+    /// The driver has no room where it is (RESOURCE_EXHAUSTED).
+    Exhausted,
+}
+
 /// What was asked for.
 #[derive(Debug)]
 pub(super) enum Pending {
     Mark,
     Unmark,
-    Reschedule,
+    Reschedule(Arc<str>, RescheduleCause),
     LetGo(String, Box<str>),
     RefuseRelease(ClaimReleaseRefusal),
     ReadClaim,

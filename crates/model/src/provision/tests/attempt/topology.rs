@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::builders::node;
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
-use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, ClaimVerdict, fingerprint};
+use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, ClaimVerdict, RescheduleCause, fingerprint};
 use crate::provision::{ClaimReason, CreatePlan, ProvisionRefusal};
 
 const SELECTED: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
@@ -56,6 +56,10 @@ fn refusal(play: &Play) -> Option<(ClaimReason, &ProvisionRefusal)> {
     }
 }
 
+fn taken_off(cause: RescheduleCause) -> ClaimNote {
+    ClaimNote::Rescheduled("n1".into(), cause)
+}
+
 fn print(play: &Play) -> u64 {
     let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
     fingerprint(&play.cluster, &claim)
@@ -101,7 +105,7 @@ fn a_node_that_is_gone_is_taken_off_in_one_patch() {
     play.cluster.nodes.remove(0);
     assert_eq!(called(&mut play, None).0, ClaimVerdict::Done);
     assert_eq!(play.take_done(), ["patch"]);
-    assert!(play.notes.iter().any(|note| *note == ClaimNote::Rescheduled));
+    assert!(play.notes.contains(&taken_off(RescheduleCause::NodeGone)));
     let claim = play.cluster.claim.as_ref().unwrap();
     assert_eq!(claim.pointer(SELECTED), None);
     // kube-scheduler selects again.
@@ -123,7 +127,7 @@ fn a_node_that_is_gone_while_the_call_is_open_is_not_taken_off() {
     let claim = play.cluster.claim.as_ref().unwrap();
     assert_eq!(claim.pointer(SELECTED), Some(&json!("n1")));
     assert!(play.cluster.carries_marker());
-    assert!(!play.notes.contains(&ClaimNote::Rescheduled));
+    assert!(!play.notes.iter().any(|note| matches!(note, ClaimNote::Rescheduled(..))));
 }
 
 /// A refusal is final: nothing holds on to the zone that the node had.
@@ -146,7 +150,7 @@ fn a_node_without_room_is_taken_off_together_with_the_marker() {
     let mut play = delayed();
     called(&mut play, Some(8));
     assert_eq!(play.take_done(), ["patch", "create", "patch"]);
-    assert!(play.notes.contains(&ClaimNote::Rescheduled));
+    assert!(play.notes.contains(&taken_off(RescheduleCause::Exhausted)));
     assert!(!play.cluster.carries_marker());
     assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
 }
