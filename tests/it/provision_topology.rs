@@ -140,6 +140,16 @@ impl Driver<'_> {
         patched.map(drop).map_err(failed)
     }
 
+    /// Waits until no node is selected for a claim.
+    async fn without_node(&self, claim: &str) -> Result<()> {
+        let is_off = |claim: Option<&PersistentVolumeClaim>| {
+            claim.is_some_and(|claim| !claim.annotations().contains_key(SELECTED))
+        };
+        wait_for(self.claims(), claim, "without a selected node", LIMIT, is_off)
+            .await
+            .map(drop)
+    }
+
     /// What the calls for a claim asked for.
     fn asked_for(&self, claim: &PersistentVolumeClaim) -> Vec<CreationFacts> {
         let name = format!("pvc-{}", claim.uid().unwrap_or_default());
@@ -287,10 +297,7 @@ async fn a_node_that_is_gone_before_the_first_call_is_taken_off() -> Result<()> 
 
     let began = Instant::now();
     let claim = driver.claim_on("data", "t-gone", Some("nowhere")).await?;
-    wait_for(driver.claims(), "data", "without a selected node", LIMIT, |claim| {
-        claim.is_some_and(|claim| !claim.annotations().contains_key(SELECTED))
-    })
-    .await?;
+    driver.without_node("data").await?;
     // It takes milliseconds. More is the machine's.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     event(
@@ -315,14 +322,7 @@ async fn a_node_that_is_gone_before_the_first_call_is_taken_off() -> Result<()> 
     )
     .await?;
     remove_node(&world, "n4").await?;
-    event(
-        &world,
-        "PersistentVolumeClaim",
-        "data",
-        "ProvisioningRescheduled",
-        "node n4",
-    )
-    .await?;
+    driver.without_node("data").await?;
 
     driver.select("data", "n2").await?;
     driver.bound("data").await?;
@@ -458,5 +458,37 @@ async fn a_topology_that_no_label_can_have_is_told_in_the_words_of_the_api_serve
     let current = driver.claims().get("data").await.map_err(failed)?;
     assert!(carries_marker(Some(&current)));
     assert_eq!((driver.mock.volumes().len(), driver.asked_for(&claim).len()), (1, 1));
+    Ok(())
+}
+
+/// Attaching does not read the capability: its engine goes on, and only that of provisioning is another one.
+#[tokio::test]
+async fn a_driver_that_comes_back_with_topology_is_provisioned_for_with_it() -> Result<()> {
+    let (world, operator) = serving_topology().await?;
+    let driver = world.unconfigured_driver("t-update", |builder| builder).await?;
+    release_provisioner_lease(&world.client, IDENTITY, &driver.name).await?;
+    let settings = json!({ "driverName": driver.name, "provisioning": { "backoff": soon() } });
+    driver.configure(&settings).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
+    three_zones(&world, &[&driver.name]).await?;
+    class(&driver, "t-update", "Immediate", &[]).await?;
+    let before = driver.claim_on("before", "t-update", None).await?;
+    driver.bound("before").await?;
+    assert_eq!(words(&driver.asked_for(&before)[0].requisite), "");
+    driver.without_marker("before").await?;
+
+    driver.stop().await;
+    driver
+        .mock
+        .settings(|settings| settings.topology_keys = vec![ZONE.to_owned()]);
+    driver.start_again().await?;
+    let after = driver.claim_on("after", "t-update", None).await?;
+    driver.bound("after").await?;
+    assert_eq!(driver.zones(&after).await?.0, "a b c");
+    driver.wait("Ready", "True", Some("Running")).await?;
+    let log = operator.log_text();
+    let drained = log.lines().filter(|line| line.contains("driver drained")).count();
+    assert_eq!(drained, 1, "that of provisioning alone: {log}");
     Ok(())
 }

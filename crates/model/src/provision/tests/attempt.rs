@@ -248,6 +248,11 @@ impl Play {
         }
     }
 
+    /// Whether it is not known what a call did, as the last attempt has it.
+    fn memory_is_uncertain(&self) -> bool {
+        self.memory.holds_volume()
+    }
+
     fn take_done(&mut self) -> Vec<&'static str> {
         std::mem::take(&mut self.done)
     }

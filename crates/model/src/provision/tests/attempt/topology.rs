@@ -1,5 +1,6 @@
 //! Attempts for a driver with topology: what the nodes say, and when it is asked for.
 
+use proptest::prelude::*;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -204,4 +205,116 @@ fn only_a_claim_without_a_selected_node_waits_for_any_node() {
     let mut play = delayed();
     play.cluster.nodes[0].labels = StringMap::default();
     assert!(!needs(&play.cluster));
+}
+
+/// What happens between two attempts, and how the call of the next one ends.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    NodeGone(usize),
+    NodeBack(usize),
+    Relabelled(usize),
+    /// kube-scheduler selects a node, where none is selected.
+    Selected(usize),
+    ListsIncomplete(bool),
+    /// Another process goes on.
+    Crash,
+    /// An attempt, whose call is answered with this code.
+    Attempt(Option<i32>),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let code = proptest::sample::select(vec![Some(4), Some(14), Some(8), Some(9), Some(13), None]);
+    prop_oneof![
+        2 => (0..3_usize).prop_map(Change::NodeGone),
+        3 => (0..3_usize).prop_map(Change::NodeBack),
+        2 => (0..3_usize).prop_map(Change::Relabelled),
+        3 => (0..3_usize).prop_map(Change::Selected),
+        2 => any::<bool>().prop_map(Change::ListsIncomplete),
+        2 => Just(Change::Crash),
+        8 => code.prop_map(Change::Attempt),
+    ]
+}
+
+/// A claim over time, and whether its outcome is unknown: by what the calls were answered with.
+struct Course {
+    play: Play,
+    labels: [usize; 3],
+    /// The first term of the call that is open.
+    open: Option<String>,
+    processes: usize,
+}
+
+impl Course {
+    fn names(at: usize) -> String {
+        format!("n{}", at + 1)
+    }
+
+    fn apply(&mut self, change: Change) {
+        let cluster = &mut self.play.cluster;
+        match change {
+            Change::NodeGone(at) => cluster.nodes.retain(|node| *node.name != *Self::names(at)),
+            Change::NodeBack(at) | Change::Relabelled(at) => {
+                if matches!(change, Change::Relabelled(_)) {
+                    self.labels[at] += 1;
+                }
+                cluster.nodes.retain(|node| *node.name != *Self::names(at));
+                let zone = format!("{at}-{}", self.labels[at]);
+                cluster.nodes.push(node(&Self::names(at), &[("zone", &zone)]));
+            }
+            Change::Selected(at) => {
+                let claim = cluster.claim.as_ref().unwrap();
+                if claim.pointer(SELECTED).is_none() {
+                    cluster.set(SELECTED, json!(Self::names(at)));
+                }
+            }
+            Change::ListsIncomplete(incomplete) => cluster.nodes_are_known = !incomplete,
+            Change::Crash => {
+                self.processes += 1;
+                self.play.memory = ClaimMemory::default();
+                cluster.policy.identity = format!("{}-csi.test", self.processes).into();
+            }
+            Change::Attempt(code) => self.attempt(code),
+        }
+    }
+
+    fn attempt(&mut self, code: Option<i32>) {
+        let selected = |play: &Play| play.cluster.claim.as_ref().unwrap().pointer(SELECTED).cloned();
+        let before = selected(&self.play);
+        let (_, plan) = called(&mut self.play, code);
+        if let Some(plan) = &plan {
+            let first = first(Some(plan));
+            if let Some(open) = &self.open {
+                assert_eq!(*open, first, "the same call again");
+            }
+            // INTERNAL says nothing at first of a call that is open: whether it is open still, the attempt knows.
+            let is_open = self.play.memory_is_uncertain();
+            self.open = is_open.then_some(first);
+        }
+        let is_gone = before.is_some() && selected(&self.play).is_none();
+        assert!(
+            !is_gone || self.open.is_none(),
+            "taken off while it is not known what the call did"
+        );
+        assert!(self.open.is_none() || self.play.cluster.carries_marker());
+    }
+}
+
+proptest! {
+    /// Invariants 6 and 7 of the specification: while the outcome of a call is unknown, each call has the same first topology, and the
+    /// selected node stays.
+    #[test]
+    fn an_open_call_keeps_its_topology_and_its_node(changes in prop::collection::vec(change(), 1..30)) {
+        let mut play = delayed();
+        play.cluster.nodes.clear();
+        let mut course = Course { play, labels: [0; 3], open: None, processes: 0 };
+        for at in 0..3 {
+            course.apply(Change::NodeBack(at));
+        }
+        for change in changes {
+            course.apply(change);
+            if course.play.saved() > 0 {
+                break;
+            }
+        }
+    }
 }
