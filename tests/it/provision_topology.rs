@@ -28,6 +28,7 @@ fn never() -> Value {
     json!({ "initial": "1h", "max": "1h" })
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it is handed to `map_err`")]
 fn failed(error: kube::Error) -> Error {
     Error::Other(error.to_string())
 }

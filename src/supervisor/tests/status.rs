@@ -392,11 +392,11 @@ fn a_connection_that_stands_may_have_a_problem_of_now_and_one_to_come() {
 #[test]
 fn provisioning_has_a_condition_while_it_is_on() {
     let (driver, provisioner) = (driver(DriverPhase::Running), driver(DriverPhase::Syncing));
-    let reads = |nodes| ProvisionReads {
+    let watched = |nodes| ProvisionReads {
         nodes,
         failure: Some("who may not list is named here".to_owned()),
     };
-    let provisioning = (provisioner.clone(), reads(false));
+    let provisioning = (provisioner.clone(), watched(false));
     let on = fresh(&StatusInput {
         provisioning: Some(&provisioning),
         ..facts(Some(&driver))
@@ -411,7 +411,7 @@ fn provisioning_has_a_condition_while_it_is_on() {
     assert_eq!(condition(&on, "Ready").status, "True", "attaching goes on");
     assert!(!ready.message.contains("Nodes"), "{}", ready.message);
 
-    let provisioning = (provisioner, reads(true));
+    let provisioning = (provisioner, watched(true));
     let with_topology = fresh(&StatusInput {
         provisioning: Some(&provisioning),
         ..facts(Some(&driver))

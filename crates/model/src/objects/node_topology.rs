@@ -17,7 +17,10 @@ pub const MAX_TOPOLOGY_KEYS: usize = 64;
 ///
 /// They are the same on most nodes, so that a cache keeps them once for all of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TopologyKeys(Box<[(Box<str>, Arc<[Box<str>]>)]>);
+pub struct TopologyKeys(Box<[DriverKeys]>);
+
+/// Name of a driver and its topology keys, sorted.
+type DriverKeys = (Box<str>, Arc<[Box<str>]>);
 
 impl TopologyKeys {
     /// From the names of drivers and their keys. The first entry of a name wins.

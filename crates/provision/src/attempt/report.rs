@@ -34,8 +34,8 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             let note = POPULATOR_NOTE.to_owned();
             record(shell, claim, ProvisionEventReason::Provisioning, "populator", note);
         }
-        ClaimNote::Rescheduled(node, cause) => {
-            let note = event::rescheduled(&node, cause);
+        ClaimNote::Rescheduled(selected, cause) => {
+            let note = event::rescheduled(&selected, cause);
             record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
         }
         ClaimNote::LetGo(words, volume) => let_go(shell, claim, &words, &volume),

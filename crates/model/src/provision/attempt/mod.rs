@@ -54,6 +54,10 @@ const MAX_STALE: u32 = 3;
 
 /// One attempt for one claim.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each says of one read of this attempt that it was made, or is needed"
+)]
 pub struct ClaimAttempt {
     memory: ClaimMemory,
     /// What was asked for last.

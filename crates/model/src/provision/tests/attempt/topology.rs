@@ -33,17 +33,17 @@ fn immediate() -> Cluster {
 
 /// One attempt whose call is answered with this code, or carried out; what was called with.
 fn called(play: &mut Play, code: Option<i32>) -> (ClaimVerdict, Option<Arc<CreatePlan>>) {
-    let mut plan = None;
+    let mut asked = None;
     let verdict = play.attempt(|step, _| {
         let ClaimStep::Create(of) = step else { return None };
-        plan = Some(of.clone());
+        asked = Some(of.clone());
         code.map(failed)
     });
-    (verdict, plan)
+    (verdict, asked)
 }
 
-fn first(plan: Option<&Arc<CreatePlan>>) -> String {
-    let requirement = plan.and_then(|plan| plan.accessibility.as_ref());
+fn first(asked: Option<&Arc<CreatePlan>>) -> String {
+    let requirement = asked.and_then(|asked| asked.accessibility.as_ref());
     requirement
         .and_then(|requirement| requirement.first())
         .map(ToString::to_string)
@@ -70,8 +70,8 @@ fn print(play: &Play) -> u64 {
 fn the_selected_node_comes_first_and_the_others_after_it() {
     let mut play = delayed();
     play.cluster.set(SELECTED, json!("n2"));
-    let (_, plan) = called(&mut play, None);
-    let requirement = plan.unwrap().accessibility.clone().unwrap();
+    let (_, asked) = called(&mut play, None);
+    let requirement = asked.unwrap().accessibility.clone().unwrap();
     let words = |terms: &[crate::provision::topology::Segment]| {
         terms.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     };
@@ -84,8 +84,8 @@ fn the_selected_node_comes_first_and_the_others_after_it() {
 fn of_a_driver_without_topology_no_node_is_looked_at() {
     let mut play = delayed();
     play.cluster.driver.capabilities.accessibility_constraints = false;
-    let (_, plan) = called(&mut play, None);
-    assert_eq!(plan.unwrap().accessibility, None);
+    let (_, asked) = called(&mut play, None);
+    assert_eq!(asked.unwrap().accessibility, None);
     print(&play);
     assert_eq!(play.cluster.looks_at_nodes.get(), 0);
 }
@@ -123,8 +123,8 @@ fn a_node_that_is_gone_while_the_call_is_open_is_not_taken_off() {
     assert_eq!(first(called(&mut play, Some(4)).1.as_ref()), "zone=a");
     play.memory = ClaimMemory::default();
     play.cluster.policy.identity = "2-3-csi.test".into();
-    let (_, plan) = called(&mut play, Some(4));
-    assert_eq!(first(plan.as_ref()), "zone=a");
+    let (_, asked) = called(&mut play, Some(4));
+    assert_eq!(first(asked.as_ref()), "zone=a");
     let claim = play.cluster.claim.as_ref().unwrap();
     assert_eq!(claim.pointer(SELECTED), Some(&json!("n1")));
     assert!(play.cluster.carries_marker());
@@ -135,8 +135,8 @@ fn a_node_that_is_gone_while_the_call_is_open_is_not_taken_off() {
 #[test]
 fn labels_that_change_between_two_refusals_are_the_next_request() {
     let mut play = delayed();
-    let (verdict, plan) = called(&mut play, Some(13));
-    assert_eq!(first(plan.as_ref()), "zone=a");
+    let (verdict, asked) = called(&mut play, Some(13));
+    assert_eq!(first(asked.as_ref()), "zone=a");
     let ClaimVerdict::Failed { fingerprint: held } = verdict else {
         panic!("{verdict:?}")
     };
@@ -160,7 +160,7 @@ fn a_node_without_room_is_taken_off_together_with_the_marker() {
 #[test]
 fn what_is_missing_is_told_and_waited_for() {
     let mut play = delayed();
-    let labelled = std::mem::replace(&mut play.cluster.nodes[0].labels, StringMap::default());
+    let labelled = std::mem::take(&mut play.cluster.nodes[0].labels);
     let (verdict, _) = called(&mut play, None);
     let ClaimVerdict::Failed { fingerprint: held } = verdict else {
         panic!("{verdict:?}")
@@ -280,9 +280,9 @@ impl Course {
     fn attempt(&mut self, code: Option<i32>) {
         let selected = |play: &Play| play.cluster.claim.as_ref().unwrap().pointer(SELECTED).cloned();
         let before = selected(&self.play);
-        let (_, plan) = called(&mut self.play, code);
-        if let Some(plan) = &plan {
-            let first = first(Some(plan));
+        let (_, asked) = called(&mut self.play, code);
+        if let Some(asked) = &asked {
+            let first = first(Some(asked));
             if let Some(open) = &self.open {
                 assert_eq!(*open, first, "the same call again");
             }
