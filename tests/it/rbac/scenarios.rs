@@ -206,21 +206,25 @@ async fn a_driver_provisions(scene: &Scene<'_>) -> Result<()> {
 /// The topology key of a driver with topology.
 const ZONE: &str = "topology.example.com/zone";
 
-/// As [`provisions`], for a driver with topology.
-async fn provisions_topology<'w>(scene: &Scene<'w>) -> Result<Driver<'w>> {
+async fn a_driver_with_topology_provisions(scene: &Scene<'_>) -> Result<()> {
     let driver = scene.driver_with(|builder| builder.topology([ZONE])).await?;
     provision_for(scene, &driver).await?;
-    Ok(driver)
-}
-
-async fn a_driver_with_topology_provisions(scene: &Scene<'_>) -> Result<()> {
-    let driver = provisions_topology(scene).await?;
     scene.point();
     driver.wait("ProvisioningReady", "True", Some("Running")).await
 }
 
 async fn labels_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
-    let driver = provisions_topology(scene).await?;
+    let driver = scene.driver_with(|builder| builder.topology([ZONE])).await?;
+    // The nodes are there at the start: who cannot watch lists.
+    for name in in_turn(&driver) {
+        scene.world.fixtures.node(&name).await?;
+        let csi_node = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": name },
+            "spec": { "drivers": [{ "name": driver.name, "nodeID": name, "topologyKeys": [ZONE] }] },
+        });
+        scene.world.cluster.apply_yaml(&csi_node.to_string()).await?;
+    }
+    provision_for(scene, &driver).await?;
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
@@ -230,12 +234,6 @@ async fn labels_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
     let claims = Api::<PersistentVolumeClaim>::namespaced(scene.world.client.clone(), "default");
     let mut made = Vec::new();
     for name in in_turn(&driver) {
-        scene.world.fixtures.node(&name).await?;
-        let csi_node = json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": name },
-            "spec": { "drivers": [{ "name": driver.name, "nodeID": name, "topologyKeys": [ZONE] }] },
-        });
-        scene.world.cluster.apply_yaml(&csi_node.to_string()).await?;
         made.push(claim(scene, &driver, &name, &driver.short).await?);
         let selected = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": name } } });
         let selected = claims
