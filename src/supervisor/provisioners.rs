@@ -1,7 +1,7 @@
 //! The tasks that provision: one for each AttacherConfig that has the section, beside the task that attaches for it. Each has a connection and
 //! a Lease of its own, so that neither role holds up, restarts or ends the other.
 //!
-//! Claims and classes are watched while there is such a task, and not before.
+//! Claims and classes are watched while there is such a task, and not before; Nodes from the first driver with topology on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,9 +15,10 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 
 use csi_attacher_model::provision::VolumeReason;
-use csi_attacher_provision::{self as provision, ProvisionRole, QueueSlot, WorkKey, clear_queue};
+use csi_attacher_provision::{self as provision, NodeWatch, Nodes, ProvisionRole, QueueSlot, WorkKey, clear_queue};
 use kube::Client;
 
+use super::attach_nodes::AttachNodes;
 use super::attach_volumes::AttachVolumes;
 use super::drivers::{Name, ended_task, pause_after};
 use super::election::LeaderElectionMode;
@@ -26,7 +27,7 @@ use crate::api::DriverConfig;
 use crate::driver::SharedContext;
 use crate::health::Health;
 use crate::lease::LeaderElectionConfig;
-use crate::objects::{PersistentVolumeClaimWire, StorageClassWire};
+use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
 use crate::queue::Queue;
 use crate::reflect::reflect;
 use crate::runtime::reservation::Reservations;
@@ -48,6 +49,8 @@ struct RunningProvisioner {
     settings: watch::Sender<Arc<DriverConfig>>,
     status: watch::Receiver<DriverState>,
     queue: QueueSlot,
+    /// Whether it needs the list of Nodes.
+    needs_nodes: Arc<AtomicBool>,
     stop: CancellationToken,
     removed: Arc<AtomicBool>,
     /// When it is started again after a fault.
@@ -61,6 +64,8 @@ struct RunningProvisioner {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProvisioningState {
     pub task: DriverState,
+    /// Whether it reads Nodes: its driver has topology.
+    pub reads_nodes: bool,
     /// Why what it reads cannot be watched, if so.
     pub watch_failure: Option<String>,
     pub kept: KeptVolumes,
@@ -186,12 +191,13 @@ impl Provisioners {
         let (status, mut status_seen) = watch::channel(DriverState::default());
         // The status is written anew, as the task is another one.
         status_seen.mark_changed();
-        let queue = QueueSlot::default();
+        let (queue, needs_nodes) = (QueueSlot::default(), Arc::<AtomicBool>::default());
         let (stop, removed) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let task = DriverTask {
             role: ProvisionRole {
                 context: watched.context.clone(),
                 queue: queue.clone(),
+                needs_nodes: needs_nodes.clone(),
             },
             name: Name::from(name),
             config: settings_seen,
@@ -212,6 +218,7 @@ impl Provisioners {
             settings,
             status: status_seen,
             queue,
+            needs_nodes,
             stop,
             removed,
             restart_at: None,
@@ -252,11 +259,18 @@ impl Provisioners {
     /// What the task of an AttacherConfig is at; none when it has none.
     pub fn state(&self, name: &str) -> Option<ProvisioningState> {
         let running = self.running.get(name)?;
-        let watched = self.watched.as_ref();
+        let reads_nodes = running.needs_nodes.load(Ordering::Relaxed);
+        let failures = self.watched.iter().flat_map(|watched| {
+            let claims = watched.context.store.lists().failure();
+            let nodes = watched.context.nodes.nodes().lists().failure();
+            [claims, nodes.filter(|_| reads_nodes)].into_iter().flatten()
+        });
+        let failures: Vec<String> = failures.collect();
         let queue = running.queue.lock().clone();
         Some(ProvisioningState {
             task: running.status.borrow().clone(),
-            watch_failure: watched.and_then(|watched| watched.context.store.lists().failure()),
+            reads_nodes,
+            watch_failure: (!failures.is_empty()).then(|| failures.join("; ")),
             kept: queue.map(|(_, queue)| KeptVolumes::of(&queue)).unwrap_or_default(),
         })
     }
@@ -310,6 +324,8 @@ impl Watched {
         let store = provision::Store::recorded_by(context.store.lists().answers());
         let volumes = Arc::new(AttachVolumes(context.store.clone()));
         provision::VolumeCache::listen(&*volumes, store.volume_listener());
+        let nodes = Nodes::new(Arc::new(AttachNodes(context.store.clone())));
+        nodes.listen(store.node_listener());
         // The status of the AttacherConfigs says what cannot be watched. Readiness does not: attaching goes on.
         let health = Health::new();
         let watches = [
@@ -324,10 +340,17 @@ impl Watched {
                 health.check("watch/storageclasses"),
             )),
         ];
+        let client = setup.client.clone();
+        let check = health.check("watch/nodes");
+        let start = move |nodes| {
+            let watch = reflect::<NodeLabelsWire, _>(client, nodes, check);
+            AbortOnDropHandle::new(tokio::spawn(watch))
+        };
         Self {
             context: provision::SharedContext {
                 store,
                 volumes,
+                nodes: Arc::new(NodeWatch::new(nodes, Box::new(start))),
                 requests: context.requests.clone(),
                 events: context.events.clone(),
                 metrics: context.metrics.clone(),

@@ -7,7 +7,6 @@ use crate::runtime::DriverPhase;
 /// From what the role is at to its condition.
 pub(super) fn ready(state: &ProvisioningState) -> ConditionUpdate {
     use ConditionStatus::{False, True};
-    let watch_failure = state.watch_failure.as_deref();
     let (status, reason, message) = match &state.task.phase {
         DriverPhase::Running => {
             let text = format!("provisioning volumes{}", kept(state.kept));
@@ -29,8 +28,13 @@ pub(super) fn ready(state: &ProvisioningState) -> ConditionUpdate {
             (False, *reason, message.clone())
         }
         DriverPhase::Syncing => {
-            let text = "reading PersistentVolumeClaims and StorageClasses";
-            let failure = watch_failure.map(|failure| format!("; {failure}")).unwrap_or_default();
+            let text = if state.reads_nodes {
+                "reading PersistentVolumeClaims, StorageClasses and Nodes"
+            } else {
+                "reading PersistentVolumeClaims and StorageClasses"
+            };
+            let failure = state.watch_failure.as_ref();
+            let failure = failure.map(|failure| format!("; {failure}")).unwrap_or_default();
             (False, ConditionReason::Syncing, format!("{text}{failure}"))
         }
         DriverPhase::AwaitingReservation { after } => {

@@ -55,7 +55,7 @@ fn settings(driver: &Driver<'_>, backoff: &Value) -> Value {
     })
 }
 
-fn soon() -> Value {
+pub fn soon() -> Value {
     json!({ "initial": "100ms", "max": "500ms", "jitterPercent": 0 })
 }
 
@@ -71,13 +71,13 @@ impl Driver<'_> {
     }
 
     /// Makes a claim of that class.
-    async fn ask_for(&self, name: &str) -> Result<PersistentVolumeClaim> {
+    pub async fn ask_for(&self, name: &str) -> Result<PersistentVolumeClaim> {
         let made = self.claims().create(&PostParams::default(), &self.wanted(name)).await;
         made.map_err(|error| Error::Other(error.to_string()))
     }
 
     /// A claim of that class.
-    fn wanted(&self, name: &str) -> PersistentVolumeClaim {
+    pub fn wanted(&self, name: &str) -> PersistentVolumeClaim {
         serde_json::from_value(json!({
             "metadata": { "name": name },
             "spec": {
@@ -88,22 +88,22 @@ impl Driver<'_> {
         .unwrap()
     }
 
-    async fn without_marker(&self, name: &str) -> Result<()> {
+    pub async fn without_marker(&self, name: &str) -> Result<()> {
         let is_off = |claim: Option<&PersistentVolumeClaim>| !carries_marker(claim);
         wait_for(self.claims(), name, "without the marker", LIMIT, is_off)
             .await
             .map(drop)
     }
 
-    fn claims(&self) -> Api<PersistentVolumeClaim> {
+    pub fn claims(&self) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.world.client.clone(), NAMESPACE)
     }
 
-    fn volumes(&self) -> Api<PersistentVolume> {
+    pub fn volumes(&self) -> Api<PersistentVolume> {
         Api::all(self.world.client.clone())
     }
 
-    async fn bound(&self, name: &str) -> Result<PersistentVolumeClaim> {
+    pub async fn bound(&self, name: &str) -> Result<PersistentVolumeClaim> {
         let is_bound = |claim: Option<&PersistentVolumeClaim>| {
             let status = claim.and_then(|claim| claim.status.as_ref());
             status.and_then(|status| status.phase.as_deref()) == Some("Bound")
@@ -112,7 +112,7 @@ impl Driver<'_> {
         bound.ok_or_else(|| Error::Other("it is there".to_owned()))
     }
 
-    async fn saved(&self, claim: &PersistentVolumeClaim) -> Result<PersistentVolume> {
+    pub async fn saved(&self, claim: &PersistentVolumeClaim) -> Result<PersistentVolume> {
         let name = format!("pvc-{}", claim.uid().unwrap_or_default());
         let saved = wait_for(self.volumes(), &name, "saved", LIMIT, |volume| volume.is_some()).await?;
         saved.ok_or_else(|| Error::Other("it is there".to_owned()))
@@ -120,7 +120,7 @@ impl Driver<'_> {
 }
 
 /// A cluster of its own with kube-controller-manager, and an operator that may provision.
-async fn serving(options: OperatorOptions) -> Result<(World, Operator)> {
+pub async fn serving(options: OperatorOptions) -> Result<(World, Operator)> {
     let world = World::own_managed().await?;
     grant(&world.cluster).await?;
     let operator = world.operator(options).await?;
@@ -153,7 +153,7 @@ fn assert_annotated(volume: &PersistentVolume, driver: &str) {
     );
 }
 
-fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
+pub fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
     claim.is_some_and(|claim| {
         claim.finalizers().iter().any(|finalizer| finalizer == MARKER) || claim.annotations().contains_key(MARKER)
     })

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::key::{ClaimCause, ClaimKey};
+use crate::nodes::NodeListener;
 use crate::objects::{
     Claim, ClaimReference, PersistentVolumeClaimWire, ResourceVersion, StorageClass, StorageClassWire, Volume,
 };
@@ -30,6 +31,8 @@ pub(crate) trait ClaimRoute: Send + Sync {
     fn gone(&self, claim: &Claim);
     /// A PersistentVolume changed, came or went, or its VolumeAttachment went.
     fn volume_changed(&self, volume: &Arc<Volume>);
+    /// The topology of a node changed, for which these claims were scheduled.
+    fn topology_changed(&self, claims: &[Arc<Claim>]);
 }
 
 /// Handle to the cache. Clones share it.
@@ -51,7 +54,32 @@ pub struct Index {
     /// The claims that may need work, by UID.
     open: HashMap<Arc<str>, Arc<str>>,
     /// The same, by the name of their class.
-    open_of_class: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    open_of_class: KeysByName,
+    /// The same, by the name of the node that is selected for them.
+    open_of_node: KeysByName,
+}
+
+/// Keys of claims by the name of something that they name.
+#[derive(Default)]
+struct KeysByName(HashMap<Arc<str>, BTreeSet<Arc<str>>>);
+
+impl KeysByName {
+    fn add(&mut self, name: &Arc<str>, key: &Arc<str>) {
+        self.0.entry(name.clone()).or_default().insert(key.clone());
+    }
+
+    fn remove(&mut self, name: &str, key: &str) {
+        if let Some(keys) = self.0.get_mut(name) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.0.remove(name);
+            }
+        }
+    }
+
+    fn of(&self, name: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.0.get(name).into_iter().flatten()
+    }
 }
 
 /// Whether a claim may still need work: it names no volume, or carries the marker of a provisioner.
@@ -69,18 +97,22 @@ impl Index {
     fn relink(&mut self, previous: Option<&Arc<Claim>>, current: Option<&Arc<Claim>>) {
         if let Some(previous) = previous.filter(|previous| is_open(previous)) {
             self.open.remove(&*previous.uid);
-            if let Some(claims) = self.open_of_class.get_mut(&previous.class) {
-                claims.remove(&previous.key);
-                if claims.is_empty() {
-                    self.open_of_class.remove(&previous.class);
-                }
+            self.open_of_class.remove(&previous.class, &previous.key);
+            if let Some(node) = &previous.selected_node {
+                self.open_of_node.remove(node, &previous.key);
             }
         }
         if let Some(current) = current.filter(|current| is_open(current)) {
             self.open.insert(Arc::from(&*current.uid), current.key.clone());
-            let of_class = self.open_of_class.entry(current.class.clone());
-            of_class.or_default().insert(current.key.clone());
+            self.open_of_class.add(&current.class, &current.key);
+            if let Some(node) = &current.selected_node {
+                self.open_of_node.add(node, &current.key);
+            }
         }
+    }
+
+    fn records<'i>(&'i self, keys: impl Iterator<Item = &'i Arc<str>>) -> Vec<Arc<Claim>> {
+        keys.filter_map(|key| self.claims.get(key).cloned()).collect()
     }
 }
 
@@ -131,12 +163,10 @@ impl CachedKind for StorageClass {
     }
 
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> Change {
-        let name = current.or(previous).map(|class| &class.name);
-        let claims = name.and_then(|name| index.open_of_class.get(name));
-        let claims = claims.into_iter().flatten();
+        let name = current.or(previous).map(|class| &*class.name).unwrap_or_default();
         Change {
             gone: None,
-            claims: claims.filter_map(|claim| index.claims.get(claim).cloned()).collect(),
+            claims: index.records(index.open_of_class.of(name)),
             cause: ClaimCause::Class,
         }
     }
@@ -412,6 +442,27 @@ impl Store {
 
     fn routes(&self) -> Vec<Arc<dyn ClaimRoute>> {
         self.0.routes.read().values().cloned().collect()
+    }
+
+    /// Wakes the claims that depend on the topology of a node. It does not keep the cache alive.
+    pub fn node_listener(&self) -> NodeListener {
+        let inner = Arc::downgrade(&self.0);
+        Arc::new(move |node: &Arc<str>| {
+            if let Some(inner) = inner.upgrade() {
+                Self(inner).node_changed(node);
+            }
+        })
+    }
+
+    fn node_changed(&self, node: &str) {
+        let claims = {
+            let index = self.0.index.read();
+            index.records(index.open_of_node.of(node))
+        };
+        let routes: Vec<Arc<dyn ClaimRoute>> = self.0.routes.read().values().cloned().collect();
+        for route in &routes {
+            route.topology_changed(&claims);
+        }
     }
 
     /// Told when a driver is not worked for any more.

@@ -15,8 +15,10 @@ use crate::deletion::VolumeLook;
 use crate::engine::{CREATE, lane_of};
 use crate::events::EventRecorder;
 use crate::key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
+use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
 use crate::provision::attempt::{ClaimView, fingerprint};
+use crate::provision::topology::{KnownNode, TopologyFacts};
 use crate::provision::{
     ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, needs_claim_work,
     needs_volume_work,
@@ -27,6 +29,7 @@ use crate::runtime::fence::FencedClient;
 use crate::secret_waits::SecretWaits;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::{Redaction, Tracer};
+use crate::topology_waits::TopologyWaits;
 use crate::volumes::VolumeCache;
 
 /// What all drivers share.
@@ -36,6 +39,8 @@ pub struct SharedContext {
     pub store: Store,
     /// The observed PersistentVolumes.
     pub volumes: Arc<dyn VolumeCache>,
+    /// The observed nodes, for drivers with topology.
+    pub nodes: Arc<NodeWatch>,
     /// Requests to the API server.
     pub requests: Requests,
     /// Events.
@@ -75,6 +80,7 @@ pub(crate) struct DriverContext {
     pub queue: Queue<WorkKey>,
     pub publisher: DriverStateSender,
     pub secrets: SecretWaits,
+    pub topology: TopologyWaits,
     pub stopping: AtomicBool,
     /// Counts changes of the settings and of the connection.
     pub epoch: AtomicU64,
@@ -218,6 +224,18 @@ impl ClaimRoute for DriverContext {
             self.enqueue_volume(&other, ClaimCause::Volume);
         }
     }
+
+    fn topology_changed(&self, claims: &[Arc<Claim>]) {
+        if !self.driver.capabilities.accessibility_constraints {
+            return;
+        }
+        for claim in claims {
+            self.changed(claim, ClaimCause::Node);
+        }
+        for key in self.topology.waiting() {
+            self.queue.wake(&key, ClaimCause::Node.into());
+        }
+    }
 }
 
 /// What an attempt for one claim sees: the cache, the Lease, the settings as they were when it began.
@@ -278,6 +296,14 @@ impl ClaimView for Look<'_> {
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         let volumes = &self.work.context.volumes;
         volumes.handle_owner(&self.work.facts.name, handle, except)
+    }
+
+    fn topology(&self) -> Arc<TopologyFacts> {
+        self.work.topology.nodes.facts()
+    }
+
+    fn node(&self, name: &str) -> KnownNode {
+        self.work.topology.nodes.known(name)
     }
 
     fn traceparent(&self) -> Option<String> {

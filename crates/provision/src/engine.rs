@@ -17,6 +17,7 @@ use crate::decide::DriverFacts;
 use crate::deletion;
 use crate::key::{ClaimCause, WorkKey};
 use crate::lease::Term;
+use crate::nodes::DriverNodes;
 use crate::objects::{ReclaimPolicy, Volume, VolumePhase};
 use crate::queue::{Builder, Lane, LaneLimits, Queue, QueueLimits};
 use crate::runtime::fence::FencedClient;
@@ -25,6 +26,7 @@ use crate::runtime::queue_settings::{api_limit, backoff, failures_per_second};
 use crate::runtime::{self, Start, runner};
 use crate::schedule;
 use crate::secret_waits::SecretWaits;
+use crate::topology_waits::TopologyWaits;
 
 /// The lane of claims.
 pub(crate) const CREATE: Lane = Lane::new(0);
@@ -89,6 +91,7 @@ impl Engine {
             config_name: name,
             config,
             secrets: SecretWaits::new(queue.clone()),
+            topology: TopologyWaits::new(DriverNodes::new(facts.name.clone(), context.nodes.nodes().clone())),
             queue,
             publisher,
             stopping: false.into(),

@@ -96,6 +96,8 @@ pub enum ClaimCause {
     Class,
     /// The PersistentVolume changed, or a VolumeAttachment of it went.
     Volume,
+    /// The topology of its node changed, or of any node while none is selected.
+    Node,
     /// The Secret that it waits for changed.
     Secret,
     /// The settings of the driver changed.
@@ -105,13 +107,14 @@ pub enum ClaimCause {
 }
 
 impl ClaimCause {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Resync,
         Self::Add,
         Self::Update,
         Self::Delete,
         Self::Class,
         Self::Volume,
+        Self::Node,
         Self::Secret,
         Self::Config,
         Self::Retry,
@@ -131,6 +134,7 @@ impl ClaimCause {
             Self::Delete => "delete",
             Self::Class => "class",
             Self::Volume => "pv",
+            Self::Node => "node",
             Self::Secret => "secret",
             Self::Config => "config",
             Self::Retry => "retry",

@@ -7,7 +7,8 @@
 //!  effects: apiserver::Requests (patches, POST and DELETE of the PersistentVolume), csi::CsiClient (CreateVolume, DeleteVolume)
 //! ```
 //!
-//! PersistentVolumes are watched once for all roles: [`VolumeCache`] is what another part of the process knows of them.
+//! PersistentVolumes and CSINodes are watched once for all roles: [`VolumeCache`] and [`CsiNodeCache`] are what another part of the process
+//! knows of them. Nodes are watched from the first driver with topology on ([`NodeWatch`]).
 //!
 //! Must not know which drivers there are, nor of attaching.
 
@@ -18,8 +19,10 @@ mod deletion;
 mod engine;
 mod held_secret;
 mod key;
+mod nodes;
 mod role;
 mod secret_waits;
+mod topology_waits;
 mod traces;
 mod volumes;
 
@@ -27,6 +30,7 @@ pub use cache::Store;
 pub use context::SharedContext;
 pub use engine::{Engine, LANE_NAMES};
 pub use key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
+pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};
 pub use role::{ProvisionRole, QueueSlot, clear_queue};
 pub use volumes::{TakeVolume, VolumeCache, VolumeListener};
 

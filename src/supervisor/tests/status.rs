@@ -392,11 +392,13 @@ fn a_connection_that_stands_may_have_a_problem_of_now_and_one_to_come() {
 #[test]
 fn provisioning_has_a_condition_while_it_is_on() {
     let (driver, provisioner) = (driver(DriverPhase::Running), driver(DriverPhase::Syncing));
-    let provisioning = ProvisioningState {
-        task: provisioner,
+    let watched = |reads_nodes| ProvisioningState {
+        task: provisioner.clone(),
+        reads_nodes,
         watch_failure: Some("who may not list is named here".to_owned()),
         kept: KeptVolumes::default(),
     };
+    let provisioning = watched(false);
     let on = fresh(&StatusInput {
         provisioning: Some(&provisioning),
         ..facts(Some(&driver))
@@ -409,9 +411,23 @@ fn provisioning_has_a_condition_while_it_is_on() {
         ready.message
     );
     assert_eq!(condition(&on, "Ready").status, "True", "attaching goes on");
+    assert!(!ready.message.contains("Nodes"), "{}", ready.message);
+
+    let provisioning = watched(true);
+    let with_topology = fresh(&StatusInput {
+        provisioning: Some(&provisioning),
+        ..facts(Some(&driver))
+    });
+    let ready = condition(&with_topology, "ProvisioningReady");
+    assert!(
+        ready.message.contains("StorageClasses and Nodes; who may"),
+        "{}",
+        ready.message
+    );
 
     let provisioning = ProvisioningState {
         task: driver.clone(),
+        reads_nodes: false,
         watch_failure: None,
         kept: KeptVolumes {
             held: 12,

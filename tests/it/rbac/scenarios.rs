@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -85,6 +85,10 @@ pub const ROWS: &[Row] = rows! {
         => what_happens_is_told_as_an_event;
     "ClusterRole /events:patch", "count repeated Events on the existing Event"
         => what_happens_again_is_counted, long = true;
+    "ClusterRole /nodes:list", "read the labels of the nodes at the start; only with spec.provisioning, for a driver with topology"
+        => a_driver_with_topology_provisions;
+    "ClusterRole /nodes:watch", "retry when a missing label or node appears; only with spec.provisioning, for a driver with topology"
+        => labels_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
     "ClusterRole /persistentvolumeclaims:get", "read a claim again after a write from a stale copy; only with spec.provisioning"
         => a_claim_that_changed_unseen_is_provisioned, deaf_for = Some("/persistentvolumeclaims");
     "ClusterRole /persistentvolumeclaims:list", "read the claims at the start; only with spec.provisioning" => a_driver_provisions;
@@ -199,6 +203,65 @@ async fn a_driver_provisions(scene: &Scene<'_>) -> Result<()> {
     let driver = provisions(scene).await?;
     scene.point();
     driver.wait("ProvisioningReady", "True", Some("Running")).await
+}
+
+/// The topology key of a driver with topology.
+const ZONE: &str = "topology.example.com/zone";
+
+async fn a_driver_with_topology_provisions(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.driver_with(|builder| builder.topology([ZONE])).await?;
+    provision_for(scene, &driver).await?;
+    scene.point();
+    driver.wait("ProvisioningReady", "True", Some("Running")).await
+}
+
+async fn labels_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.driver_with(|builder| builder.topology([ZONE])).await?;
+    // The nodes are there at the start: who cannot watch lists.
+    for name in in_turn(&driver) {
+        scene.world.fixtures.node(&name).await?;
+        let csi_node = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": name },
+            "spec": { "drivers": [{ "name": driver.name, "nodeID": name, "topologyKeys": [ZONE] }] },
+        });
+        scene.world.cluster.apply_yaml(&csi_node.to_string()).await?;
+    }
+    provision_for(scene, &driver).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
+        "provisioner": driver.name, "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    scene.world.cluster.apply_yaml(&class.to_string()).await?;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(scene.world.client.clone(), "default");
+    let mut made = Vec::new();
+    for name in in_turn(&driver) {
+        made.push(claim(scene, &driver, &name, &driver.short).await?);
+        let selected = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": name } } });
+        let selected = claims
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&selected))
+            .await;
+        selected.map_err(|error| other(error.to_string()))?;
+    }
+    for name in in_turn(&driver) {
+        event(
+            scene.world,
+            "PersistentVolumeClaim",
+            &name,
+            "ProvisioningFailed",
+            "has no label",
+        )
+        .await?;
+    }
+    scene.point();
+    let nodes = scene.world.fixtures.cluster::<Node>();
+    for (name, claim) in in_turn(&driver).iter().zip(&made) {
+        let labels = json!({ "metadata": { "labels": { ZONE: "a" } } });
+        let labelled = nodes.patch(name, &PatchParams::default(), &Patch::Merge(&labels)).await;
+        labelled.map_err(|error| other(error.to_string()))?;
+        saved(scene, claim).await?;
+    }
+    Ok(())
 }
 
 /// A class of the driver.

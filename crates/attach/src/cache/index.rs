@@ -29,6 +29,8 @@ pub struct CacheChange {
     pub attachments: Vec<Arc<str>>,
     /// Why they have to be enqueued.
     pub cause: EnqueueCause,
+    /// The node whose CSINode came or went, or has other topology keys than before; another role reads them.
+    pub topology_of: Option<Arc<str>>,
 }
 
 impl CacheChange {

@@ -79,6 +79,7 @@ impl CachedKind for Attachment {
             gone: gone.cloned(),
             attachments: waiting_for_change(index, before, current),
             cause: EnqueueCause::Update,
+            topology_of: None,
         }
     }
 }
@@ -118,6 +119,7 @@ impl CachedKind for Volume {
             gone: None,
             attachments: attachments.collect(),
             cause: EnqueueCause::Volume,
+            topology_of: None,
         }
     }
 }
@@ -131,6 +133,13 @@ impl CachedKind for CsiNode {
         &mut index.nodes
     }
 
+    fn share_names(&mut self, index: &Index) {
+        let kept = self.topology().and_then(|keys| index.links.kept_topology(keys));
+        if let Some(kept) = kept {
+            self.share_topology(kept);
+        }
+    }
+
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> CacheChange {
         index
             .links
@@ -138,7 +147,11 @@ impl CachedKind for CsiNode {
         let name = current.or(previous).map(|record| &record.name);
         let attachments = name.into_iter().flat_map(|name| index.links.on_node(name)).cloned();
         let freed = previous.map(|previous| freed_by_node(index, previous, current.map(|it| &**it)));
+        // A CSINode that comes or goes counts, be it without keys: whether there is one is read as well.
+        let topology = |node: Option<&Arc<Self>>| node.map(|node| node.topology().cloned());
+        let changes_topology = topology(previous) != topology(current);
         CacheChange {
+            topology_of: name.filter(|_| changes_topology).cloned(),
             attachments: attachments.chain(freed.unwrap_or_default()).collect(),
             cause: EnqueueCause::Update,
             ..CacheChange::default()

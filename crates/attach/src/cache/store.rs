@@ -37,6 +37,8 @@ pub(super) struct StoreInner {
     pub backlog: Mutex<VecDeque<(Arc<str>, EnqueueCause)>>,
     /// Told of each PersistentVolume that changed, for another role.
     volume_listener: RwLock<Option<VolumeListener>>,
+    /// Told of each CSINode whose topology changed, for another role.
+    pub topology_listener: RwLock<Option<TopologyListener>>,
     removed: watch::Sender<()>,
     added: watch::Sender<()>,
     /// The number of changes so far.
@@ -71,6 +73,9 @@ pub type VolumeListener = Arc<dyn Fn(&Arc<Volume>) + Send + Sync>;
 
 /// So many nodes are named of those that a PersistentVolume is attached to.
 const MAX_NODES: usize = 8;
+
+/// Told the name of a node whose CSINode came or went, or has other topology keys than before. As [`VolumeListener`].
+pub type TopologyListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
 
 /// What shows that volumes of a driver were published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -161,6 +166,7 @@ impl Store {
             lists: Lists::new(&KINDS, rules.lists_anew),
             backlog: Mutex::default(),
             volume_listener: RwLock::default(),
+            topology_listener: RwLock::default(),
             removed: watch::Sender::default(),
             added: watch::Sender::default(),
             generation: AtomicU64::new(0),
@@ -262,6 +268,9 @@ impl Store {
         }
         self.inner.generation.fetch_add(1, Ordering::Relaxed);
         self.tell_of_volumes(change);
+        if let Some(node) = &change.topology_of {
+            tell(&self.inner.topology_listener, node);
+        }
         if let Some(gone) = &change.gone {
             self.forget_gone(gone);
         }
@@ -546,6 +555,14 @@ impl Store {
         let (deleting, live): (Vec<_>, Vec<_>) = protected.partition(|volume| volume.deleting);
         let names = |volumes: Vec<&Arc<Volume>>| sorted(volumes.into_iter().map(|volume| &volume.name));
         (names(deleting), names(live))
+    }
+}
+
+/// Tells a listener, if there is one. It is not locked meanwhile.
+fn tell(listener: &RwLock<Option<TopologyListener>>, name: &Arc<str>) {
+    let listener = listener.read().clone();
+    if let Some(tell) = listener {
+        tell(name);
     }
 }
 

@@ -18,7 +18,7 @@ use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RoleP
 use super::plan::DeletePlan;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
-use super::seen::{Seen, seen};
+use super::seen::Seen;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, Write, grpc_code};
@@ -269,14 +269,14 @@ impl VolumeAttempt {
             self.live == Some(volume.resource_version) && volume.resource_version != ResourceVersion::default();
         look(&ObservedVolume {
             volume,
-            sharer: seen(&sharer),
-            attached_to: seen(&attached_to),
+            sharer: sharer.as_deref(),
+            attached_to: attached_to.as_deref(),
             claim: self
                 .claim
                 .unwrap_or_else(|| claim.map_or(OwningClaim::NotCached, |claim| view.claim(claim))),
             is_live,
             deletion: self.memory.deletion,
-            class: seen(&class),
+            class: class.as_deref(),
             secret: self.secret,
             secret_of: self.secret_of.as_ref(),
             // Attaching takes its own finalizer off.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::action::ClaimReason;
+use super::attempt::RescheduleCause;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::EventType;
 use crate::decide::{cut, plain};
@@ -139,6 +140,17 @@ pub fn finding_out(volume: &str) -> String {
         "the PersistentVolumeClaim is not wanted any more while it is not known whether volume {volume} was created; asking the driver. \
          If it never answers: look for {volume} in the storage system, and let the PersistentVolumeClaim go with the annotation \
          attacher.csi.dev/release"
+    ))
+}
+
+/// That the selected node was taken off a claim: kube-scheduler selects one again.
+pub fn rescheduled(node: &str, cause: RescheduleCause) -> String {
+    let cause = match cause {
+        RescheduleCause::NodeGone => "it has no Node or no CSINode any more",
+        RescheduleCause::Exhausted => "the driver has no room there (RESOURCE_EXHAUSTED)",
+    };
+    note(&format!(
+        "no volume was made for node {node}: {cause}; kube-scheduler selects a node again"
     ))
 }
 

@@ -159,6 +159,11 @@ pub enum ProvisionRefusal {
         key: Box<str>,
         driver: Arc<str>,
     },
+    /// It may be there all the same.
+    #[error(
+        "Node {node} or its CSINode is not known, and a watch of them is broken: look for \"cannot watch\" in the log of the operator"
+    )]
+    NodeUnknown { node: Arc<str> },
     #[error("no Node has the topology keys {keys} of driver {driver} as labels: restart the node plugins")]
     TopologyLabelsMissing { keys: Box<str>, driver: Arc<str> },
     #[error("topology {segment} of selected node {node} is not in allowedTopologies of StorageClass {class}")]
@@ -213,6 +218,7 @@ impl ProvisionRefusal {
             Self::NoTopology(_)
                 | Self::NoTopologyKeys { .. }
                 | Self::NodeLabelMissing { .. }
+                | Self::NodeUnknown { .. }
                 | Self::TopologyLabelsMissing { .. }
                 | Self::NodeNotAllowed { .. }
         )
@@ -252,6 +258,7 @@ impl ProvisionRefusal {
             Self::NoTopology(_)
             | Self::NoTopologyKeys { .. }
             | Self::NodeLabelMissing { .. }
+            | Self::NodeUnknown { .. }
             | Self::TopologyLabelsMissing { .. }
             | Self::NodeNotAllowed { .. } => "topology_missing",
         }

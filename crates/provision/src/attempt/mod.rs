@@ -30,11 +30,14 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     if ClaimCause::of(run.cause()) == ClaimCause::Retry {
         known.end_holds();
     }
+    let generation = work.topology.nodes.generation();
     let mut attempt = ClaimAttempt::new(known);
     let mut shell = Shell::new(look, run, lifecycle);
     let verdict = shell.perform(&mut attempt).await;
     work.secrets
         .set(&work.context.requests, run.key(), attempt.needed_secret());
+    work.topology
+        .set(&work.queue, run.key(), attempt.needs_topology(), generation);
     work.queue.settle_rate(run, shell.calls());
     let (lifecycle, claim) = (shell.end(&attempt), attempt.into_memory());
     work.queue.remember(run.key(), |memory| {

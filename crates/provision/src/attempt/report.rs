@@ -37,7 +37,10 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             let note = POPULATOR_NOTE.to_owned();
             record(shell, claim, ProvisionEventReason::Provisioning, "populator", note);
         }
-        ClaimNote::Rescheduled => rescheduled(shell, claim),
+        ClaimNote::Rescheduled(selected, cause) => {
+            let note = event::rescheduled(&selected, cause);
+            record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
+        }
         ClaimNote::LetGo(words, volume) => let_go(shell, claim, &words, &volume),
         ClaimNote::ReleaseRefused(refusal) => {
             let (cause, note) = (
@@ -83,15 +86,6 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
 fn finds_out(shell: &Shell<'_>, claim: &Claim, volume: &str) {
     let note = event::finding_out(volume);
     record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
-}
-
-/// The selected node was taken off the claim.
-fn rescheduled(shell: &Shell<'_>, claim: &Claim) {
-    let selected = claim.selected_node.as_deref().unwrap_or_default();
-    let note = event::note(&format!(
-        "no volume was made for node {selected}, and there is none left over; kube-scheduler selects a node again"
-    ));
-    record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
 }
 
 /// A person let the claim go.

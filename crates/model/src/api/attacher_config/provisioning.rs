@@ -80,6 +80,12 @@ pub struct ProvisioningSpec {
     #[schemars(extend("default" = "None"))]
     pub create_metadata: CreateMetadata,
 
+    /// Where volumes of a driver with topology must be reachable from. A change applies from the next first call for a
+    /// PersistentVolumeClaim on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub topology: ProvisioningTopologySpec,
+
     /// ReadOnly: a volume whose only access mode is ReadOnlyMany is attached read-only. AsRequested: it is not.
     #[serde(default)]
     #[schemars(extend("default" = "AsRequested"))]
@@ -111,6 +117,7 @@ impl Default for ProvisioningSpec {
             volume_name_uuid_length: None,
             default_fs_type: String::new(),
             create_metadata: CreateMetadata::default(),
+            topology: ProvisioningTopologySpec::default(),
             read_only_many: ReadOnlyMany::default(),
             secrets: Vec::new(),
         }
@@ -170,6 +177,43 @@ pub enum CreateMetadata {
     None,
     /// Names.
     Names,
+}
+
+/// Where volumes must be reachable from.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProvisioningTopologySpec {
+    /// For volumeBindingMode WaitForFirstConsumer. Preferred: the topology of the selected node is asked for first, and the
+    /// driver may choose another one of the StorageClass or the cluster. Strict: it is the only one that is asked for.
+    #[schemars(extend("default" = "Preferred"))]
+    pub delayed_binding: DelayedBindingTopology,
+
+    /// For volumeBindingMode Immediate and a StorageClass without allowedTopologies. Aggregate: the driver receives the
+    /// topologies of all nodes, and volumes are spread over them. None: it receives none and chooses alone.
+    #[schemars(extend("default" = "Aggregate"))]
+    pub immediate_binding: ImmediateBindingTopology,
+}
+
+/// What is asked for where a node is selected.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum DelayedBindingTopology {
+    /// Its topology first.
+    #[default]
+    Preferred,
+    /// Its topology alone.
+    Strict,
+}
+
+/// What is asked for where no node is selected.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum ImmediateBindingTopology {
+    /// The topologies of all nodes.
+    #[default]
+    Aggregate,
+    /// Nothing.
+    None,
 }
 
 /// How a volume with ReadOnlyMany alone is attached.

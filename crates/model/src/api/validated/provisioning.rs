@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::check::Checker;
 use super::{BackoffSettings, SpecProblem};
 use crate::api::attacher_config::{
-    AttacherConfigSpec, CreateMetadata, LeakProtectionMode, ProvisionerOrphanPolicy, ProvisionerSecretsSpec,
-    ProvisioningMode, PublishSecretsSpec, ReadOnlyMany, VolumeDeletion,
+    AttacherConfigSpec, CreateMetadata, DelayedBindingTopology, ImmediateBindingTopology, LeakProtectionMode,
+    ProvisionerOrphanPolicy, ProvisionerSecretsSpec, ProvisioningMode, PublishSecretsSpec, ReadOnlyMany,
+    VolumeDeletion,
 };
 use crate::api::rules;
 use crate::provision::{LeakProtection, OrphanVolumePolicy, ProvisionPolicy, ProvisionerSecrets};
@@ -51,6 +52,10 @@ pub struct Provisioning {
     pub default_fs_type: Arc<str>,
     /// Whether names are sent as parameters.
     pub create_metadata: bool,
+    /// Whether the volume of a claim with a selected node must be reachable from exactly there.
+    pub strict_topology: bool,
+    /// Whether the topology of all nodes is sent for immediate binding.
+    pub aggregate_topology: bool,
     /// Whether a volume with ReadOnlyMany alone is published read-only.
     pub read_only_many: bool,
     /// The Secrets that the driver may be given.
@@ -66,9 +71,8 @@ impl Provisioning {
             volume_name_uuid_length: self.volume_name_uuid_length,
             default_fs_type: self.default_fs_type.clone(),
             create_metadata: self.create_metadata,
-            // A driver with topology is not provisioned for yet.
-            strict_topology: false,
-            aggregate_topology: true,
+            strict_topology: self.strict_topology,
+            aggregate_topology: self.aggregate_topology,
             read_only_many: self.read_only_many,
             leak_protection: self.leak_protection,
             hold_deletions: self.hold_deletions,
@@ -121,6 +125,8 @@ impl Checker {
             volume_name_uuid_length: length,
             default_fs_type: provisioning.default_fs_type.as_str().into(),
             create_metadata: provisioning.create_metadata == CreateMetadata::Names,
+            strict_topology: provisioning.topology.delayed_binding == DelayedBindingTopology::Strict,
+            aggregate_topology: provisioning.topology.immediate_binding == ImmediateBindingTopology::Aggregate,
             read_only_many: provisioning.read_only_many == ReadOnlyMany::ReadOnly,
             secrets: self.provisioner_secrets(&provisioning.secrets),
         })
