@@ -2,7 +2,7 @@
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{Method, Rule};
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{LIMIT, Names, live, traced};
@@ -72,6 +72,20 @@ fn named<'s>(spans: &'s [ReceivedSpan], name: &'s str) -> impl Iterator<Item = &
     spans.iter().filter(move |span| span.name == name)
 }
 
+/// The class of the claim: with a Secret, and volumes in one of two zones.
+fn class(names: &Names) -> Value {
+    let (namespace, secret) = PUBLISH_SECRET;
+    json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": names.prefix },
+        "provisioner": names.driver(),
+        "allowedTopologies": [{ "matchLabelExpressions": [{ "key": "zone", "values": ["a", "b"] }] }],
+        "parameters": {
+            "csi.storage.k8s.io/provisioner-secret-name": secret,
+            "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
+        },
+    })
+}
+
 /// A claim whose volume is created at the second try, with a Secret and for a node.
 async fn provisioned(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Result<()> {
     grant(stage.cluster).await?;
@@ -103,15 +117,6 @@ async fn provisioned(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> R
     .await?;
     let failure = Rule::on(Method::CreateVolume).times(1);
     driver.handle.script(failure.fail(Code::Internal, "the array restarts"));
-    let class = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": names.prefix },
-        "provisioner": names.driver(),
-        "allowedTopologies": [{ "matchLabelExpressions": [{ "key": "zone", "values": ["a", "b"] }] }],
-        "parameters": {
-            "csi.storage.k8s.io/provisioner-secret-name": secret,
-            "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
-        },
-    });
     // As kube-controller-manager and kube-scheduler leave it.
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -127,7 +132,7 @@ async fn provisioned(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> R
             "resources": { "requests": { "storage": "1Gi" } },
         },
     });
-    for object in [class, claim] {
+    for object in [class(names), claim] {
         stage.cluster.apply_yaml(&object.to_string()).await?;
     }
     receiver
