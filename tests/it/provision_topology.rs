@@ -15,6 +15,7 @@ use tonic::Code;
 use crate::events::event;
 use crate::provision::{carries_marker, serving, soon};
 use crate::rig::{Driver, LIMIT, World, operator_options};
+use crate::support::controlplane::ControlPlane;
 use crate::support::operator::{IDENTITY, account, release_provisioner_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Operator, Result};
@@ -33,9 +34,8 @@ fn failed(error: kube::Error) -> Error {
     Error::Other(error.to_string())
 }
 
-/// An operator that may provision, and may watch Nodes.
-async fn serving_topology() -> Result<(World, Operator)> {
-    let (world, operator) = serving(operator_options()).await?;
+/// What provisioning for a driver with topology needs beside [`grant`](crate::provision::grant).
+pub async fn grant_nodes(cluster: &ControlPlane) -> Result<()> {
     let account = account();
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "sees-nodes" },
@@ -46,8 +46,14 @@ async fn serving_topology() -> Result<(World, Operator)> {
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "sees-nodes" },
         "subjects": [{ "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name }],
     });
-    world.cluster.apply_yaml(&role.to_string()).await?;
-    world.cluster.apply_yaml(&binding.to_string()).await?;
+    cluster.apply_yaml(&role.to_string()).await?;
+    cluster.apply_yaml(&binding.to_string()).await.map(drop)
+}
+
+/// An operator that may provision, and may watch Nodes.
+async fn serving_topology() -> Result<(World, Operator)> {
+    let (world, operator) = serving(operator_options()).await?;
+    grant_nodes(&world.cluster).await?;
     Ok((world, operator))
 }
 

@@ -10,6 +10,7 @@ use tonic::Code;
 
 use super::{LIMIT, Names, live, traced};
 use crate::provision::grant;
+use crate::provision_topology::grant_nodes;
 use crate::registry::{assert_conform, unseen};
 use crate::support::operator::{IDENTITY, apply_config, release_provisioner_lease, wait_condition};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
@@ -79,12 +80,30 @@ fn named<'s>(spans: &'s [ReceivedSpan], name: &'s str) -> impl Iterator<Item = &
     spans.iter().filter(move |span| span.name == name)
 }
 
+/// The class of the claim: with a Secret, and volumes in one of two zones.
+fn class(names: &Names) -> Value {
+    let (namespace, secret) = PUBLISH_SECRET;
+    json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": names.prefix },
+        "provisioner": names.driver(),
+        "allowedTopologies": [{ "matchLabelExpressions": [{ "key": "zone", "values": ["a", "b"] }] }],
+        "parameters": {
+            "csi.storage.k8s.io/provisioner-secret-name": secret,
+            "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
+        },
+    })
+}
+
 /// A claim whose volume is created at the second try, with a Secret and for a node.
 async fn provisioned(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Result<()> {
     grant(stage.cluster).await?;
+    grant_nodes(stage.cluster).await?;
     release_provisioner_lease(&stage.client, IDENTITY, &names.driver()).await?;
     let mut operator = stage.operator(traced(receiver, "grpc")).await?;
     let driver = names.start_driver(stage).await?;
+    driver
+        .handle
+        .settings(|settings| settings.topology_keys = vec!["zone".to_owned()]);
     let (namespace, secret) = PUBLISH_SECRET;
     let settings = json!({
         "endpoint": format!("unix://{}", driver.socket),
@@ -106,15 +125,7 @@ async fn provisioned(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> R
     .await?;
     let failure = Rule::on(Method::CreateVolume).times(1);
     driver.handle.script(failure.fail(Code::Internal, "the array restarts"));
-    let class = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": names.prefix },
-        "provisioner": names.driver(),
-        "parameters": {
-            "csi.storage.k8s.io/provisioner-secret-name": secret,
-            "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
-        },
-    });
-    stage.cluster.apply_yaml(&class.to_string()).await?;
+    stage.cluster.apply_yaml(&class(names).to_string()).await?;
     stage.cluster.apply_yaml(&claim(names).to_string()).await?;
     receiver
         .wait_until(LIMIT, |spans| {
