@@ -52,7 +52,7 @@ const MAX_STEPS: u32 = 32;
 const MAX_STALE: u32 = 3;
 
 /// One attempt for one claim.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ClaimAttempt {
     memory: ClaimMemory,
     /// What was asked for last.

@@ -153,7 +153,7 @@ pub enum ClaimNote {
 }
 
 /// What was asked for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Pending {
     Mark,
     Unmark,
