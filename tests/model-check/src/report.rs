@@ -277,7 +277,11 @@ pub fn wrong_provisioners(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool
         // It says nothing when the operator as it is does so as well.
         let right = explore(&mut Provisioner::new(wrong.world.right()), OF_A_MUTANT);
         let is_right = right.exhausted && right.found.is_none();
-        let by = if is_right { by } else { "THE RIGHT OPERATOR VIOLATES IT TOO, OR IT IS NOT KNOWN".to_owned() };
+        let by = if is_right {
+            by
+        } else {
+            "THE RIGHT OPERATOR VIOLATES IT TOO, OR IT IS NOT KNOWN".to_owned()
+        };
         let steps = found.map_or(0, |found| found.steps.len());
         print(&format!("{:<68} {:>8} {steps:>6}  {by}", wrong.what, explored.states));
         is_caught && is_right

@@ -2,7 +2,8 @@
 
 pub const MARKED: &str = "CreateVolume is called only for a claim that carries a marker of this process";
 pub const MARKER_LEAVES: &str = "a marker leaves only when no volume can be left that no PersistentVolume names";
-pub const RELEASED: &str = "DeleteVolume of a PersistentVolume only after a live read that shows it Released with policy Delete";
+pub const RELEASED: &str =
+    "DeleteVolume of a PersistentVolume only after a live read that shows it Released with policy Delete";
 pub const NOT_SHARED: &str = "DeleteVolume only while no other PersistentVolume has the handle";
 pub const NOT_ATTACHED: &str = "DeleteVolume only while no VolumeAttachment is seen that names the PersistentVolume";
 pub const NOT_CLAIMED: &str = "DeleteVolume only while the claim of the PersistentVolume is not there";

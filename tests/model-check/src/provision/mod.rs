@@ -191,7 +191,9 @@ impl Provisioner {
 
     /// Whether a bound claim has lost its volume.
     fn is_lost(&self, state: &State) -> bool {
-        let Some(claim) = self.universe.facts(state.now(CLAIM)) else { return false };
+        let Some(claim) = self.universe.facts(state.now(CLAIM)) else {
+            return false;
+        };
         let (Some(slot), true, false) = (claim.names, claim.is_bound, claim.deleting) else {
             return false;
         };
@@ -226,7 +228,11 @@ impl Provisioner {
         let name = universe::words(slot);
         let left = |why: &str| Some((NOTHING_LEFT, format!("{name} {why}")));
         if !volume.reclaims {
-            return if volume.marked { left("has the finalizer, and its policy is Retain") } else { None };
+            return if volume.marked {
+                left("has the finalizer, and its policy is Retain")
+            } else {
+                None
+            };
         }
         if volume.is_bound && !volume.deleting && !volume.marked {
             return left("is bound, and has no finalizer");
@@ -235,7 +241,10 @@ impl Provisioner {
             let other = self.universe.facts(state.now(other));
             other.is_some_and(|other| other.handle == volume.handle)
         });
-        let has_claim = self.universe.facts(state.now(CLAIM)).is_some_and(|claim| claim.uid == volume.claim);
+        let has_claim = self
+            .universe
+            .facts(state.now(CLAIM))
+            .is_some_and(|claim| claim.uid == volume.claim);
         let is_attached = slot == OWN && state.now(ATTACHMENT) != GONE;
         if volume.released && !is_shared && !has_claim && !is_attached {
             return left("is Released, and is still there");
@@ -254,12 +263,12 @@ impl Provisioner {
         if claim.deleting {
             return Some((UNWANTED, "the claim is being deleted, and is still there".to_owned()));
         }
-        if claim.marked {
-            return Some((NOTHING_LEFT, "the claim carries the marker".to_owned()));
-        }
         let own = usize::from(claim.uid);
         let saved = self.universe.facts(state.now(own));
         let is_taken = saved.is_some_and(|volume| volume.claim != claim.uid);
+        if claim.marked && !is_taken {
+            return Some((NOTHING_LEFT, "the claim carries the marker".to_owned()));
+        }
         let is_going = saved.is_some_and(|volume| volume.released || volume.deleting);
         if claim.names.is_none_or(|slot| usize::from(slot) == own) && !is_taken && !is_going {
             let is_bound = claim.is_bound && saved.is_some_and(|volume| volume.is_bound);
@@ -277,7 +286,9 @@ impl World for Provisioner {
     fn first(&mut self) -> State {
         let objects = worlds::objects(self.setting.beginning);
         let history = std::array::from_fn(|slot| {
-            let id = objects[slot].clone().map_or(GONE, |value| self.universe.object(slot, value));
+            let id = objects[slot]
+                .clone()
+                .map_or(GONE, |value| self.universe.object(slot, value));
             History(vec![id])
         });
         let has_volume = matches!(
@@ -324,14 +335,22 @@ impl World for Provisioner {
                 return Some(unrest);
             }
         }
-        let is_kept = self.setting.wishes.contains(&Wish::ToRetain) || self.setting.wishes.contains(&Wish::RemakeVolume);
+        let is_kept =
+            self.setting.wishes.contains(&Wish::ToRetain) || self.setting.wishes.contains(&Wish::RemakeVolume);
         let class = self.universe.facts(state.now(CLASS));
         let claim = self.universe.facts(state.now(CLAIM));
         let held = |of: u8| {
             let is_served = class.is_some_and(|class| class.ours && class.uid != 2);
-            !is_served && claim.is_some_and(|claim| claim.marked && claim.uid == of)
+            let is_taken = self
+                .universe
+                .facts(state.now(of.into()))
+                .is_some_and(|volume| volume.claim != of);
+            (!is_served || is_taken) && claim.is_some_and(|claim| claim.marked && claim.uid == of)
         };
-        let lost = state.driver.iter().find(|(of, handle)| !self.is_named(state, *handle) && !held(*of) && !is_kept);
+        let lost = state
+            .driver
+            .iter()
+            .find(|(of, handle)| !self.is_named(state, *handle) && !held(*of) && !is_kept);
         lost.map(|(_, handle)| (NAMED, format!("no PersistentVolume names volume h{handle}")))
     }
 }

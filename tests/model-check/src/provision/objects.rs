@@ -17,6 +17,8 @@ pub const DRIVER: &str = "a.test";
 pub const ANOTHER: &str = "b.test";
 const DELETED_AT: &str = "2026-01-02T03:04:05Z";
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+/// The finalizer of somebody else, who takes it off when the claim is being deleted.
+const HOLDS: &str = "somebody.test/holds";
 /// The finalizer by which kube-controller-manager holds a PersistentVolume in use.
 pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 /// The finalizer of the attach role.
@@ -163,7 +165,7 @@ pub enum Edit {
     Phase(Phase),
     /// The claim names the PersistentVolume of this slot.
     Bind(u8),
-    /// `kubernetes.io/pvc-protection` goes.
+    /// The finalizers of others go.
     UnprotectClaim,
     /// `kubernetes.io/pv-protection` goes.
     UnprotectVolume,
@@ -179,7 +181,6 @@ pub enum Edit {
 pub enum Phase {
     Bound,
     Released,
-    Lost,
 }
 
 /// The object after an edit.
@@ -196,15 +197,19 @@ pub fn edited(value: &Value, edit: Edit) -> Value {
         Edit::Delete => value["metadata"]["deletionTimestamp"] = DELETED_AT.into(),
         Edit::Phase(phase) => value["status"]["phase"] = format!("{phase:?}").into(),
         Edit::Bind(slot) => value["spec"]["volumeName"] = name_of(slot.into()).into(),
-        Edit::UnprotectClaim => without(&mut value, CLAIM_PROTECTION),
+        Edit::UnprotectClaim => {
+            without(&mut value, CLAIM_PROTECTION);
+            without(&mut value, HOLDS);
+        }
         Edit::UnprotectVolume => without(&mut value, VOLUME_PROTECTION),
         Edit::Retain => value["spec"]["persistentVolumeReclaimPolicy"] = "Retain".into(),
         Edit::Reclaim => value["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into(),
         Edit::Annotate => {
             value["metadata"]["annotations"]["somebody.test/note"] = "1".into();
             let mut list = finalizers_in(value["metadata"].get("finalizers"));
-            list.insert(0, "somebody.test/holds".into());
-            list.retain(|entry| entry != "somebody.test/holds" || value["metadata"]["deletionTimestamp"].is_null());
+            if value["metadata"]["deletionTimestamp"].is_null() {
+                list.insert(0, HOLDS.into());
+            }
             set_finalizers(&mut value, list);
         }
     }
@@ -235,7 +240,9 @@ pub fn created(body: &Value, uid: u8) -> Value {
 
 /// The next version of a PersistentVolume; of other objects no version is read.
 pub fn next_version(before: &Value, mut after: Value) -> Value {
-    let version = before["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
+    let version = before["metadata"]["resourceVersion"]
+        .as_str()
+        .and_then(|text| text.parse::<u64>().ok());
     if let Some(version) = version {
         after["metadata"]["resourceVersion"] = (version + 1).to_string().into();
     }
@@ -296,7 +303,7 @@ impl Object {
                 uid: self.uid,
                 deleting: claim.deleting.is_some(),
                 marked: claim.marker_at.is_some(),
-                protected: claim.finalizers.contains(CLAIM_PROTECTION),
+                protected: claim.finalizers.contains(CLAIM_PROTECTION) || claim.finalizers.contains(HOLDS),
                 names: claim.volume_name.as_deref().and_then(slot_of).map(|slot| slot as u8),
                 is_bound: claim.phase == ClaimPhase::Bound,
                 ours: claim.provisioner.as_deref() == Some(DRIVER),

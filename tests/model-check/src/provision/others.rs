@@ -16,8 +16,14 @@ impl Provisioner {
         }
         let mut next = state.clone();
         happen(&mut next, slot, after);
-        let who = if calm == Calm::No { "somebody" } else { "kube-controller-manager" };
-        self.push(found, next, calm, None, || format!("{who}: {edit:?} of {}", words(slot)));
+        let who = if calm == Calm::No {
+            "somebody"
+        } else {
+            "kube-controller-manager"
+        };
+        self.push(found, next, calm, None, || {
+            format!("{who}: {edit:?} of {}", words(slot))
+        });
     }
 
     /// kube-controller-manager: binds, marks Released after a live look, takes its finalizers off.
@@ -25,7 +31,10 @@ impl Provisioner {
         let claim = self.universe.facts(state.now(CLAIM));
         if let Some(claim) = claim {
             let own = usize::from(claim.uid);
-            let saved = self.universe.facts(state.now(own)).filter(|volume| volume.claim == claim.uid);
+            let saved = self
+                .universe
+                .facts(state.now(own))
+                .filter(|volume| volume.claim == claim.uid);
             if claim.deleting && claim.protected {
                 self.edits(state, CLAIM, Edit::UnprotectClaim, Calm::Acts, found);
             }
@@ -44,7 +53,9 @@ impl Provisioner {
             }
         }
         for slot in VOLUMES {
-            let Some(volume) = self.universe.facts(state.now(slot)) else { continue };
+            let Some(volume) = self.universe.facts(state.now(slot)) else {
+                continue;
+            };
             let is_its_own = claim.is_some_and(|claim| claim.uid == volume.claim);
             let is_elsewhere = claim.is_some_and(|claim| claim.names.is_some_and(|named| usize::from(named) != slot));
             let is_over = !is_its_own || (is_elsewhere && volume.ours && volume.reclaims);
@@ -70,13 +81,17 @@ impl Provisioner {
         }
         let now = self.universe.facts(state.now(OWN));
         for copy in state.history[OWN].0.clone() {
-            let (Some(facts), Some(now)) = (self.universe.facts(copy), now) else { continue };
+            let (Some(facts), Some(now)) = (self.universe.facts(copy), now) else {
+                continue;
+            };
             // Who sees that there is nothing to do sends nothing.
             let is_needed = now.attach == now.deleting;
             if !is_needed || facts.attach != facts.deleting {
                 continue;
             }
-            let Some(record) = self.universe.get(copy).and_then(|object| object.volume()).cloned() else { continue };
+            let Some(record) = self.universe.get(copy).and_then(|object| object.volume()).cloned() else {
+                continue;
+            };
             let write = if facts.deleting {
                 release_volume(&record, ATTACH_FINALIZER)
             } else {
@@ -87,7 +102,9 @@ impl Provisioner {
             let mut next = state.clone();
             next.late.push(Late::Attach { slot: OWN as u8, write });
             let text = self.universe.shown_write(write);
-            self.push(found, next, Calm::Quiet, None, || format!("the attach role sends {text}"));
+            self.push(found, next, Calm::Quiet, None, || {
+                format!("the attach role sends {text}")
+            });
         }
     }
 
@@ -149,7 +166,12 @@ impl Provisioner {
                     return false;
                 }
                 let uid = claim_facts.map_or(0, |claim| claim.uid);
-                make(self, state, OTHER, volume(OTHER, 8, Some(uid), 90, "Bound", "Retain", false));
+                make(
+                    self,
+                    state,
+                    OTHER,
+                    volume(OTHER, 8, Some(uid), 90, "Bound", "Retain", false),
+                );
                 edit(self, state, CLAIM, Edit::Bind(OTHER as u8))
             }
             Wish::AnnotateClaim => edit(self, state, CLAIM, Edit::Annotate),
@@ -179,7 +201,12 @@ impl Provisioner {
                     return false;
                 }
                 happen(state, OWN, GONE);
-                make(self, state, OWN, volume(OWN, 9, Some(FOREIGN_CLAIM), 91, "Bound", "Retain", false))
+                make(
+                    self,
+                    state,
+                    OWN,
+                    volume(OWN, 9, Some(FOREIGN_CLAIM), 91, "Bound", "Retain", false),
+                )
             }
         }
     }

@@ -94,11 +94,24 @@ pub struct Engine {
 pub enum Late {
     Create(u8),
     Delete(u8),
-    Patch { slot: u8, write: u32, by_policy: bool },
-    Save { slot: u8, body: u32 },
-    Remove { slot: u8, uid: u8 },
+    Patch {
+        slot: u8,
+        write: u32,
+        by_policy: bool,
+    },
+    Save {
+        slot: u8,
+        body: u32,
+    },
+    Remove {
+        slot: u8,
+        uid: u8,
+    },
     /// A patch of the attach role.
-    Attach { slot: u8, write: u32 },
+    Attach {
+        slot: u8,
+        write: u32,
+    },
 }
 
 /// A state.
@@ -145,7 +158,10 @@ impl State {
 
     /// The driver's volume of a claim.
     pub fn handle_of(&self, claim: u8) -> Option<u8> {
-        self.driver.iter().find(|(of, _)| *of == claim).map(|(_, handle)| *handle)
+        self.driver
+            .iter()
+            .find(|(of, _)| *of == claim)
+            .map(|(_, handle)| *handle)
     }
 
     /// Whether the driver has a volume.
@@ -161,7 +177,9 @@ impl State {
         }
         let engines = [&self.engine, &self.ghost];
         let oldest: [u8; SLOTS] = std::array::from_fn(|slot| {
-            let cursors = engines.iter().filter_map(|engine| engine.as_ref().map(|known| known.cursor[slot]));
+            let cursors = engines
+                .iter()
+                .filter_map(|engine| engine.as_ref().map(|known| known.cursor[slot]));
             cursors.min().unwrap_or(0)
         });
         for (slot, oldest) in oldest.into_iter().enumerate() {

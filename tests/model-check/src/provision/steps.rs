@@ -5,10 +5,8 @@ use super::invariants::{
     ALONE, FINALIZER, FOREIGN, LEASED, MARKED, MARKER_LEAVES, NOT_ATTACHED, NOT_CLAIMED, NOT_SHARED, RELEASED, SAME,
     UNDONE,
 };
-use super::objects::{Edit, created, foreign_parts};
-use super::state::{
-    ATTACHMENT, CLAIM, Doing, Engine, FORGOTTEN, GONE, Id, Key, Late, OWN, SLOTS, State, VOLUMES,
-};
+use super::objects::{DRIVER, Edit, created, foreign_parts};
+use super::state::{ATTACHMENT, CLAIM, Doing, Engine, FORGOTTEN, GONE, Id, Key, Late, OWN, SLOTS, State, VOLUMES};
 use super::universe::{Advance, Glance, identity, words};
 use super::view::{Answer, Asked, Event, OUT_OF_RANGE};
 use super::{Flaw, Found, Provisioner};
@@ -108,12 +106,16 @@ impl Provisioner {
             } else {
                 engine.cursor[slot] += 1;
             }
-            self.push(found, next, Calm::Quiet, None, || format!("process {number} sees {}", words(slot)));
+            self.push(found, next, Calm::Quiet, None, || {
+                format!("process {number} sees {}", words(slot))
+            });
         }
         if who == Who::Former {
             let mut next = state.clone();
             next.ghost = None;
-            self.push(found, next, Calm::Quiet, None, || "the former leader has ended its work".to_owned());
+            self.push(found, next, Calm::Quiet, None, || {
+                "the former leader has ended its work".to_owned()
+            });
         }
     }
 
@@ -208,7 +210,15 @@ impl Provisioner {
             (At::Volume(_), Some((_, Doing::Delete(_)))) => self.may_delete(state, engine, at, live),
             _ => None,
         };
-        let calls = |key: Key| matches!(key, Key::Running { doing: Doing::Create(_) | Doing::Delete(_), .. });
+        let calls = |key: Key| {
+            matches!(
+                key,
+                Key::Running {
+                    doing: Doing::Create(_) | Doing::Delete(_),
+                    ..
+                }
+            )
+        };
         let both = (0..2).any(|number| calls(engine.claims[number]) && calls(engine.volumes[number]));
         advance.violation.or(decided).or(both.then_some(ALONE))
     }
@@ -232,7 +242,9 @@ impl Provisioner {
         if !self.is_told() {
             return String::new();
         }
-        let Some(engine) = engine_of(state, who) else { return String::new() };
+        let Some(engine) = engine_of(state, who) else {
+            return String::new();
+        };
         match at.of(engine) {
             Key::Idle { memory: 0, .. } => "; done".to_owned(),
             Key::Idle { .. } => "; it ends, and is remembered".to_owned(),
@@ -298,7 +310,11 @@ impl Provisioner {
         let advance = self.ask(&next, who, at, (attempt, of), event);
         let violation = self.advanced(&mut next, who, at, of, live, advance);
         let words = if self.is_told() {
-            format!("process {number}: {}: {what}{}", self.shown_doing(doing), self.then(&next, who, at))
+            format!(
+                "process {number}: {}: {what}{}",
+                self.shown_doing(doing),
+                self.then(&next, who, at)
+            )
         } else {
             String::new()
         };
@@ -328,7 +344,11 @@ impl Provisioner {
                 );
             }
         }
-        let answer = if now == GONE { Answer::NotFound } else { Answer::Saw(now) };
+        let answer = if now == GONE {
+            Answer::NotFound
+        } else {
+            Answer::Saw(now)
+        };
         self.answer(next, (who, at), answer, Calm::Quiet, None, "answered", found);
         if let Some(next) = self.with_fault(state, Fault::Lie) {
             let what = "FAULT: a 404 that does not name the object";
@@ -349,17 +369,34 @@ impl Provisioner {
             next_cursor(&mut next, who, slot);
         }
         let mut answer = answer;
-        if let (Answer::Exists, Doing::Save { body, .. }, Flaw::AnyConflictIsSuccess) = (answer, doing, self.setting.flaw)
+        if let (Answer::Exists, Doing::Save { body, .. }, Flaw::AnyConflictIsSuccess) =
+            (answer, doing, self.setting.flaw)
         {
             let value = created(self.universe.body(body), 99);
             engine_in(&mut next, who).believed = self.universe.object(slot, value);
             answer = Answer::Done;
         }
-        self.answer(next, (who, at), answer, Calm::Acts, violation, &format!("{answer:?}"), found);
+        self.answer(
+            next,
+            (who, at),
+            answer,
+            Calm::Acts,
+            violation,
+            &format!("{answer:?}"),
+            found,
+        );
         if let Some(mut unanswered) = self.with_fault(state, Fault::Unanswered) {
             let faults = unanswered.faults;
             let what = "FAULT: no answer, and it is never carried out";
-            self.answer(unanswered.clone(), (who, at), Answer::Unknown, Calm::No, None, what, found);
+            self.answer(
+                unanswered.clone(),
+                (who, at),
+                Answer::Unknown,
+                Calm::No,
+                None,
+                what,
+                found,
+            );
             if done != *state {
                 let done = State { faults, ..done };
                 let what = "FAULT: carried out, and no answer";
@@ -468,13 +505,17 @@ impl Provisioner {
         if state.late.contains(&Late::Create(claim)) {
             return true;
         }
-        let Some(handle) = state.handle_of(claim) else { return false };
+        let Some(handle) = state.handle_of(claim) else {
+            return false;
+        };
         !self.is_named(state, handle)
     }
 
     /// Whether a PersistentVolume has this handle.
     pub(super) fn is_named(&self, state: &State, handle: u8) -> bool {
-        let mut volumes = VOLUMES.into_iter().filter_map(|slot| self.universe.facts(state.now(slot)));
+        let mut volumes = VOLUMES
+            .into_iter()
+            .filter_map(|slot| self.universe.facts(state.now(slot)));
         volumes.any(|volume| volume.handle == handle)
     }
 
@@ -482,7 +523,15 @@ impl Provisioner {
         let is_fenced = who == Who::Former;
         if is_fenced && self.setting.flaw != Flaw::Unfenced {
             let next = state.clone();
-            return self.answer(next, (who, at), Answer::NotStarted, Calm::Quiet, None, "the Lease is lost", found);
+            return self.answer(
+                next,
+                (who, at),
+                Answer::NotStarted,
+                Calm::Quiet,
+                None,
+                "the Lease is lost",
+                found,
+            );
         }
         let mut violation = self.may_call(state, who, at, doing);
         if is_fenced {
@@ -493,7 +542,11 @@ impl Provisioner {
         let mut begun = state.clone();
         let of = match doing {
             Doing::Create(claim) => Some(claim),
-            Doing::Delete(handle) => state.driver.iter().find(|(_, known)| *known == handle).map(|(of, _)| *of),
+            Doing::Delete(handle) => state
+                .driver
+                .iter()
+                .find(|(_, known)| *known == handle)
+                .map(|(of, _)| *of),
             _ => None,
         };
         let handle = match doing {
@@ -509,13 +562,29 @@ impl Provisioner {
         let mut next = begun.clone();
         let (answer, _) = self.carry_out(&mut next, late);
         let done = next.clone();
-        self.answer(next, (who, at), answer, Calm::Acts, violation, &format!("{answer:?}"), found);
+        self.answer(
+            next,
+            (who, at),
+            answer,
+            Calm::Acts,
+            violation,
+            &format!("{answer:?}"),
+            found,
+        );
         let is_create = matches!(doing, Doing::Create(_));
         if let Some(next) = self.with_fault(&begun, Fault::Refused)
             && (!is_create || handle.is_none())
         {
             let code = if is_create { OUT_OF_RANGE } else { FAILED_PRECONDITION };
-            self.answer(next, (who, at), Answer::Code(code), Calm::No, violation, "FAULT: refused", found);
+            self.answer(
+                next,
+                (who, at),
+                Answer::Code(code),
+                Calm::No,
+                violation,
+                "FAULT: refused",
+                found,
+            );
         }
         if let Some(next) = self.with_fault(&begun, Fault::TimedOut) {
             let answer = Answer::Code(grpc_code::DEADLINE_EXCEEDED);
@@ -541,7 +610,8 @@ impl Provisioner {
                 let object = object.filter(|object| *object.uid == *format!("u{claim}") && object.marker_at.is_some());
                 let writer = format!("\"writer\":\"{}\"", identity(engine.number));
                 let marker = object.and_then(|object| object.marker.as_deref());
-                let is_own = marker.is_some_and(|marker| marker.contains(&writer));
+                let ours = format!("\"driver\":\"{DRIVER}\"");
+                let is_own = marker.is_some_and(|marker| marker.contains(&writer) && marker.contains(&ours));
                 (!is_own).then_some(MARKED)
             }
             Doing::Delete(handle) => match at {
@@ -564,7 +634,10 @@ impl Provisioner {
                     if shared {
                         return Some(NOT_SHARED);
                     }
-                    let owner = self.universe.facts(state.shown(engine, slot)).map_or(0, |volume| volume.claim);
+                    let owner = self
+                        .universe
+                        .facts(state.shown(engine, slot))
+                        .map_or(0, |volume| volume.claim);
                     let claim = self.universe.facts(state.now(CLAIM));
                     claim.is_some_and(|claim| claim.uid == owner).then_some(NOT_CLAIMED)
                 }
@@ -596,11 +669,21 @@ impl Provisioner {
             .collect();
         for chosen in 0..1_u8 << sent.len() {
             let is_late = |number: usize| chosen & (1 << number) != 0;
-            let late = || sent.iter().enumerate().filter(|(at, _)| is_late(*at)).map(|(_, (_, late))| *late);
+            let late = || {
+                sent.iter()
+                    .enumerate()
+                    .filter(|(at, _)| is_late(*at))
+                    .map(|(_, (_, late))| *late)
+            };
             if let Some(mut next) = self.with_fault(state, Fault::Crash) {
                 next.engine = None;
                 next.late.extend(late());
-                let words = || format!("FAULT: process {number} crashes; may be carried out later: {:?}", late().collect::<Vec<_>>());
+                let words = || {
+                    format!(
+                        "FAULT: process {number} crashes; may be carried out later: {:?}",
+                        late().collect::<Vec<_>>()
+                    )
+                };
                 self.push(found, next, Calm::No, None, words);
             }
             if state.ghost.is_none()
@@ -621,7 +704,12 @@ impl Provisioner {
                 next.engine = None;
                 next.ghost = KEYS.iter().any(|at| at.of(&former) != FORGOTTEN).then_some(former);
                 next.late.extend(late());
-                let words = || format!("FAULT: process {number} stands still and loses the Lease; may be carried out later: {:?}", late().collect::<Vec<_>>());
+                let words = || {
+                    format!(
+                        "FAULT: process {number} stands still and loses the Lease; may be carried out later: {:?}",
+                        late().collect::<Vec<_>>()
+                    )
+                };
                 self.push(found, next, Calm::No, None, words);
             }
         }
@@ -656,7 +744,13 @@ impl Provisioner {
             });
             let behind: Vec<String> = (0..SLOTS)
                 .filter(|slot| usize::from(cursor[*slot]) + 1 < state.history[*slot].0.len())
-                .map(|slot| format!("{} by {}", words(slot), state.history[slot].0.len() - 1 - usize::from(cursor[slot])))
+                .map(|slot| {
+                    format!(
+                        "{} by {}",
+                        words(slot),
+                        state.history[slot].0.len() - 1 - usize::from(cursor[slot])
+                    )
+                })
                 .collect();
             self.push(found, next, Calm::Quiet, None, || {
                 format!("process {number} takes the Lease; it is behind with {behind:?}")
@@ -674,8 +768,12 @@ impl Provisioner {
             never.late.remove(number);
             let mut done = never.clone();
             let (answer, violation) = self.carry_out(&mut done, *late);
-            self.push(found, done, Calm::Acts, violation, || format!("late: {late:?}: {answer:?}"));
-            self.push(found, never, Calm::Quiet, None, || format!("never carried out: {late:?}"));
+            self.push(found, done, Calm::Acts, violation, || {
+                format!("late: {late:?}: {answer:?}")
+            });
+            self.push(found, never, Calm::Quiet, None, || {
+                format!("never carried out: {late:?}")
+            });
         }
     }
 }

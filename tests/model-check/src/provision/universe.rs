@@ -186,7 +186,20 @@ impl Universe {
     }
 
     pub fn shown_write(&self, write: u32) -> String {
-        self.writes.all[write as usize].body.to_string()
+        let operations = self.writes.all[write as usize]
+            .body
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let words = operations
+            .iter()
+            .filter(|operation| operation["op"] != "test")
+            .map(|operation| {
+                let path = operation["path"].as_str().unwrap_or_default();
+                let path = path.trim_start_matches("/metadata/");
+                format!("{} {path}", operation["op"].as_str().unwrap_or_default())
+            });
+        words.collect::<Vec<_>>().join(", ")
     }
 
     /// Whether the key of a claim holds a volume, by what is remembered of it.
@@ -242,7 +255,9 @@ impl Universe {
         let is_uncertain = attempt.creation().is_some_and(Creation::is_uncertain);
         let may_change = glance.event.is_answer_of_a_call() || glance.event.is_end_of_a_write();
         let slot = usize::from(glance.of);
-        let saved = self.facts(glance.shown[slot]).is_some_and(|volume| volume.claim == glance.of);
+        let saved = self
+            .facts(glance.shown[slot])
+            .is_some_and(|volume| volume.claim == glance.of);
         let violation = (was_uncertain && !is_uncertain && !may_change && !saved).then_some(CREATION);
         attempt.take_notes();
         let memory = self.claim_memories.number(attempt.memory().clone());
@@ -299,7 +314,8 @@ impl Universe {
             }),
             ClaimStep::Delete(plan) => Doing::Delete(number_in(&plan.handle)),
             ClaimStep::Save(body) => Doing::Save {
-                slot: slot_of(body["metadata"]["name"].as_str().unwrap_or_default()).expect("a name of the world") as u8,
+                slot: slot_of(body["metadata"]["name"].as_str().unwrap_or_default()).expect("a name of the world")
+                    as u8,
                 body: self.bodies.number(body),
             },
             ClaimStep::Secret(_) | ClaimStep::End(_) => unreachable!("these worlds have no Secrets"),

@@ -157,7 +157,10 @@ impl Event {
         };
         match asked {
             Asked::ReadVolume => {
-                let version = || seen.and_then(Object::volume).map_or(ResourceVersion(0), |volume| volume.resource_version);
+                let version = || {
+                    seen.and_then(Object::volume)
+                        .map_or(ResourceVersion(0), |volume| volume.resource_version)
+                };
                 VolumeEvent::VolumeRead(answer.request(flaw).map(|()| version()))
             }
             Asked::ReadClaim | Asked::ReadOwner => {
@@ -173,7 +176,12 @@ impl Event {
 /// What is known of the driver.
 pub fn driver(flaw: Flaw) -> ProvisionerFacts {
     ProvisionerFacts {
-        name: if flaw == Flaw::ObeysAnotherMarker { ANOTHER } else { DRIVER }.into(),
+        name: if flaw == Flaw::ObeysAnotherMarker {
+            ANOTHER
+        } else {
+            DRIVER
+        }
+        .into(),
         in_tree: None,
         capabilities: ProvisionerCapabilities {
             create_delete_volume: true,
@@ -238,7 +246,10 @@ impl<'w> View<'w> {
             if !self.is_listed(slot) {
                 return Seen::Unknown;
             }
-            let csi = self.shown(slot).and_then(Object::volume).and_then(|volume| volume.spec.csi());
+            let csi = self
+                .shown(slot)
+                .and_then(Object::volume)
+                .and_then(|volume| volume.spec.csi());
             if csi.is_some_and(|source| *source.handle == *handle && source.driver == self.driver.name) {
                 return Seen::Here(name_of(slot).into());
             }
