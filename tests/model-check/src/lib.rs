@@ -4,6 +4,7 @@
 //! * [`core`]: worlds of volumes. The attempts are those of production (`csi_attacher_model::attempt`), and so are the cache with its
 //!   order of copies, who has to look again, and who is in whose way; each is asked once about the same things.
 //! * [`lease`]: worlds of the Lease, with time.
+//! * [`provision`]: worlds of a claim, its PersistentVolume and the driver's volumes.
 //! * [`explorer`]: visits all states, and says why it is not `stateright`.
 
 #![allow(
@@ -29,6 +30,7 @@ pub mod explorer;
 mod explorer_tests;
 pub mod hash;
 pub mod lease;
+pub mod provision;
 pub mod report;
 
 // The sources that are read here name them so.

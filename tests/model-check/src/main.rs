@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use csi_attacher_model_check::core::{Setting, worlds};
-use csi_attacher_model_check::{lease, report};
+use csi_attacher_model_check::{lease, provision, report};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,10 +30,16 @@ fn main() -> ExitCode {
             .filter(|lease| only.is_none_or(|only| lease.name.contains(only)))
             .collect();
         is_good &= report::leases(&leases, report::limits(large), threads, &print);
+        let provisioners: Vec<_> = provision::worlds(large)
+            .into_iter()
+            .filter(|world| only.is_none_or(|only| world.name.contains(only)))
+            .collect();
+        is_good &= report::provisioners(&provisioners, report::limits(large), threads, &print);
     }
     if (!large && only.is_none()) || has("--mutants") {
         is_good &= report::wrong_operators(threads, &print);
         is_good &= report::wrong_leaders(threads, &print);
+        is_good &= report::wrong_provisioners(threads, &print);
     }
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

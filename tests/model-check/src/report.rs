@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::core::{Core, Rules, Setting, mutants};
 use crate::explorer::{Explored, Limits, explore};
 use crate::lease::{self, LeaseSetting, LeaseWorld};
+use crate::provision::{self, ProvisionSetting, Provisioner};
 
 /// Lines of a counterexample that are shown.
 const SHOWN: usize = 25;
@@ -216,6 +217,74 @@ pub fn wrong_leaders(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
         };
         print(&format!("{:<68} {:>8} {steps:>6}  {by}", wrong.what, explored.states));
         is_caught && right.found.is_none() && right.exhausted
+    });
+    caught.into_values().all(|is_caught| is_caught)
+}
+
+/// Explores the worlds of the provisioner; true when all were exhausted and nothing was found.
+pub fn provisioners(
+    settings: &[ProvisionSetting],
+    limits: Limits,
+    threads: usize,
+    print: &(dyn Fn(&str) + Sync),
+) -> bool {
+    let rows = in_parallel(settings.len(), threads, |number| {
+        let setting = settings[number];
+        let mut world = Provisioner::new(setting);
+        let explored = explore(&mut world, limits);
+        let result = match &explored.found {
+            Some(found) => format!("VIOLATED: {}\n{}", found.property, numbered(&world.story(&found.steps))),
+            None if explored.exhausted => "exhausted".to_owned(),
+            None => "NOT EXHAUSTED: nothing was found, and nothing is proved".to_owned(),
+        };
+        let (faults, kinds) = setting.faults();
+        print(&format!(
+            "{:<44} {:>7} {:>8} {:>24} {:>11} {:>12} {:>5} {:>7} {:>6.1} s  {result}",
+            setting.name,
+            setting.objects(),
+            "any",
+            format!("{faults} of {kinds} kinds"),
+            explored.states,
+            explored.transitions,
+            explored.depth,
+            explored.resting,
+            explored.took.as_secs_f64(),
+        ));
+        explored.exhausted && explored.found.is_none()
+    });
+    rows.into_values().all(|is_good| is_good)
+}
+
+/// Looks for each provisioner that does something wrong.
+pub fn wrong_provisioners(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
+    let all = provision::mutants();
+    let caught = in_parallel(all.len(), threads, |number| {
+        let wrong = &all[number];
+        let mut world = Provisioner::new(wrong.world);
+        let explored = explore(&mut world, OF_A_MUTANT);
+        let found = explored.found.as_ref();
+        let is_caught = found.is_some_and(|found| wrong.violates.contains(&&*found.property));
+        let by = match found {
+            Some(found) if is_caught => found.property.clone(),
+            Some(found) => format!(
+                "NOT BY ITS OWN PROPERTY: {}\n{}",
+                found.property,
+                numbered(&world.story(&found.steps))
+            ),
+            None if explored.exhausted => "NOT CAUGHT".to_owned(),
+            None => "NOT CAUGHT, AND NOT EXHAUSTED".to_owned(),
+        };
+        // It says nothing when the operator as it is does so as well.
+        let right = explore(&mut Provisioner::new(wrong.world.right()), OF_A_MUTANT);
+        let is_right = right.exhausted && right.found.is_none();
+        let by = if is_right {
+            by
+        } else {
+            "THE RIGHT OPERATOR VIOLATES IT TOO, OR IT IS NOT KNOWN".to_owned()
+        };
+        let steps = found.map_or(0, |found| found.steps.len());
+        print(&format!("{:<68} {:>8} {steps:>6}  {by}", wrong.what, explored.states));
+        is_caught && is_right
     });
     caught.into_values().all(|is_caught| is_caught)
 }

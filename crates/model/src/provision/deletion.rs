@@ -134,7 +134,7 @@ impl VolumeMemory {
 }
 
 /// What was asked for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Pending {
     Write(VolumeReason),
     ReadVolume,
@@ -145,7 +145,7 @@ enum Pending {
 }
 
 /// One attempt for one PersistentVolume.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct VolumeAttempt {
     memory: VolumeMemory,
     pending: Option<Pending>,

@@ -53,7 +53,7 @@ const MAX_STEPS: u32 = 32;
 const MAX_STALE: u32 = 3;
 
 /// One attempt for one claim.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each says of one read of this attempt that it was made, or is needed"
@@ -312,12 +312,14 @@ impl ClaimAttempt {
             ClaimAction::ReadClaim => (Pending::ReadClaim, ClaimStep::ReadClaim),
             ClaimAction::ReadVolume(name) => (Pending::ReadVolume(None), ClaimStep::ReadVolume(name)),
             ClaimAction::LoadCredentials(secret) => (Pending::Secret(secret.clone()), ClaimStep::Secret(secret)),
+            // Whoever holds the Lease next looks at it again, and may have marked it by now: who lost it writes nothing.
+            _ if !view.may_start() => return ClaimStep::End(Verdict::LeaseLost),
             ClaimAction::Mark(write) => (Pending::Mark, ClaimStep::Patch(write)),
             ClaimAction::Unmark(write) => (Pending::Unmark, ClaimStep::Patch(write)),
             ClaimAction::Reschedule(write) => (self.reschedules(RescheduleCause::NodeGone), ClaimStep::Patch(write)),
             ClaimAction::LetGo(write, words) => (Pending::LetGo(words, name.into()), ClaimStep::Patch(write)),
             ClaimAction::RefuseRelease(write, refusal) => (Pending::RefuseRelease(refusal), ClaimStep::Patch(write)),
-            ClaimAction::Create(plan) => return self.create(view, &plan, reason),
+            ClaimAction::Create(plan) => return self.create(&plan, reason),
             ClaimAction::Save(mut body) => {
                 // Who ends has no other time.
                 let rest = self.memory.save_rest(view.now());
@@ -329,12 +331,7 @@ impl ClaimAttempt {
                 }
                 (Pending::Save(name.into()), ClaimStep::Save(body))
             }
-            ClaimAction::Undo(plan) => {
-                if !view.may_start() {
-                    return ClaimStep::End(Verdict::LeaseLost);
-                }
-                (Pending::Delete, ClaimStep::Delete(plan))
-            }
+            ClaimAction::Undo(plan) => (Pending::Delete, ClaimStep::Delete(plan)),
         };
         self.pending = Some(pending);
         step
@@ -347,10 +344,7 @@ impl ClaimAttempt {
     }
 
     /// Asks for the call. From here on nobody knows whether there is a volume, until it is answered.
-    fn create(&mut self, view: &impl ClaimView, plan: &Arc<CreatePlan>, reason: ClaimReason) -> ClaimStep {
-        if !view.may_start() {
-            return ClaimStep::End(Verdict::LeaseLost);
-        }
+    fn create(&mut self, plan: &Arc<CreatePlan>, reason: ClaimReason) -> ClaimStep {
         let before = self.memory.creation.take().unwrap_or(Creation::Never);
         let doubtful = matches!(&before, Creation::Uncertain(call) if call.doubtful);
         self.memory.creation = Some(Creation::Uncertain(UncertainCall {

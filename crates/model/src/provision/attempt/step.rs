@@ -33,7 +33,7 @@ pub trait ClaimView {
     fn role(&self) -> RolePhase;
     /// The time, for what is written on objects.
     fn now(&self) -> Timestamp;
-    /// Whether a call may be begun: the Lease is held.
+    /// Whether a call or a write may be begun: the Lease is held.
     fn may_start(&self) -> bool;
     /// How long the outcome of a call has to be unknown before a person may let a claim go.
     fn stuck_after(&self) -> Duration;
@@ -170,7 +170,7 @@ pub enum RescheduleCause {
 }
 
 /// What was asked for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Pending {
     Mark,
     Unmark,

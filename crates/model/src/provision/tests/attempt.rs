@@ -686,9 +686,42 @@ fn a_call_that_was_cut_off_may_have_made_a_volume_and_one_that_was_not_begun_has
         assert_eq!(play.memory.holds_volume(), is_uncertain, "{lost:?}");
     }
     let mut play = Play::of(Cluster::new());
+    let verdict = play.attempt(|step, cluster| {
+        cluster.leads &= !matches!(step, ClaimStep::Patch(_));
+        None
+    });
+    assert_eq!(verdict, Verdict::LeaseLost);
+    assert_eq!(play.take_done(), ["patch"]);
+}
+
+/// Else it would write over the marker of the next leader, whose call is open.
+#[test]
+fn who_lost_the_lease_marks_no_claim() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
+    let marker = |play: &Play| play.cluster.claim.as_ref().unwrap()["metadata"]["annotations"].clone();
+    let of_the_leader = marker(&play);
+    play.take_done();
+    play.memory = ClaimMemory::default();
+    play.cluster.policy.identity = "former".into();
     play.cluster.leads = false;
     assert_eq!(play.attempt(|_, _| None), Verdict::LeaseLost);
-    assert_eq!(play.take_done(), ["patch"]);
+    assert!(play.take_done().is_empty());
+    assert_eq!(marker(&play), of_the_leader);
+}
+
+/// Else it would take the marker of the next leader off, whose call is open, as soon as it sees the PersistentVolume.
+#[test]
+fn who_lost_the_lease_takes_no_marker_off() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|_, _| None);
+    assert_eq!(play.take_done(), ["patch", "create", "save"]);
+    play.cluster
+        .set("/metadata/deletionTimestamp", json!("2026-01-02T03:00:00Z"));
+    play.cluster.leads = false;
+    assert_eq!(play.attempt(|_, _| None), Verdict::LeaseLost);
+    assert!(play.take_done().is_empty());
+    assert!(play.cluster.carries_marker());
 }
 
 #[test]

@@ -1,0 +1,356 @@
+//! Worlds of the provisioner: a claim, its PersistentVolume and the driver's volumes. The attempts are those of production
+//! (`csi_attacher_model::provision::attempt` and `deletion`), and so are their decisions, patches and what they read of an object.
+//!
+//! One process holds the Lease and works. Another one takes it after a crash, or after it was lost; what it has seen of each object
+//! then is any earlier version. The former one may go on with writes, and with no call. So the number of processes is any.
+
+mod invariants;
+mod mutants;
+mod objects;
+mod others;
+mod state;
+mod steps;
+mod universe;
+mod view;
+mod worlds;
+
+use crate::explorer::{Next, World};
+use invariants::{KEPT, NAMED, NOTHING_LEFT, UNWANTED, WANTED};
+use state::{ATTACHMENT, CLAIM, CLASS, Engine, FORGOTTEN, GONE, History, OWN, SLOTS, State, VOLUMES};
+use steps::{Calm, Who};
+use universe::Universe;
+
+pub use mutants::{WrongProvisioner, mutants};
+pub use worlds::worlds;
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The process that holds the Lease ends.
+    Crash,
+    /// It stands still, and loses the Lease.
+    LeaseLost,
+    /// A write gets no answer: it is carried out at once, later or never.
+    Unanswered,
+    /// The driver refuses a call.
+    Refused,
+    /// A call is not answered in time: it is carried out at once, later or never.
+    TimedOut,
+    /// A read is answered with a 404 that is not about the object.
+    Lie,
+}
+
+/// What somebody may do once, at any moment at which it can be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Wish {
+    DeleteClaim,
+    RemakeClaim,
+    DeleteClass,
+    /// The class comes back for another driver.
+    RemakeClass,
+    /// The class comes back as it was, with another UID.
+    RestoreClass,
+    /// The claim is bound to a PersistentVolume that a person made.
+    BindElsewhere,
+    /// A controller writes an annotation and a finalizer on the claim.
+    AnnotateClaim,
+    /// The PersistentVolume is marked Released while its claim is there.
+    Mistake,
+    ToRetain,
+    ToDelete,
+    DeleteVolume,
+    DeleteOther,
+    Attach,
+    /// A person makes a PersistentVolume under the name of the claim's.
+    TakeName,
+    /// Finalizers are removed by force, and another PersistentVolume gets the name.
+    RemakeVolume,
+    /// A person deletes the second claim as well.
+    DeleteSecond,
+}
+
+/// How a world begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// A claim waits.
+    Waiting,
+    /// A claim of another driver, with a marker of that.
+    MarkedByAnother,
+    /// A claim is bound, and its PersistentVolume as well.
+    Bound,
+    /// The claim is gone, and its PersistentVolume Released.
+    Released,
+    /// As before, and another PersistentVolume has the handle.
+    Shared,
+}
+
+/// A world.
+#[derive(Clone, Copy, Debug)]
+pub struct ProvisionSetting {
+    /// Its name.
+    pub name: &'static str,
+    beginning: Beginning,
+    faults: u8,
+    kinds: &'static [Fault],
+    wishes: &'static [Wish],
+    /// Objects whose lists are not complete when a process takes the Lease, as bits of their slots.
+    unlisted: u8,
+    /// The attach role writes on the PersistentVolume as well.
+    attaches: bool,
+    flaw: Flaw,
+}
+
+impl ProvisionSetting {
+    /// So many faults a history has at most, and of how many kinds.
+    pub const fn faults(&self) -> (u8, usize) {
+        (self.faults, self.kinds.len())
+    }
+
+    /// So many objects there are when it begins.
+    pub fn objects(&self) -> usize {
+        worlds::objects(self.beginning).into_iter().flatten().count()
+    }
+
+    /// The same world with an operator that does nothing wrong.
+    #[must_use]
+    pub const fn right(self) -> Self {
+        Self {
+            flaw: Flaw::None,
+            ..self
+        }
+    }
+}
+
+/// What an operator does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the table of wrong operators says it")]
+pub enum Flaw {
+    None,
+    NoMarker,
+    AnyConflictIsSuccess,
+    UnmarksUncertain,
+    TimeoutIsFinal,
+    FinalizerBeforeOk,
+    NoLiveLook,
+    NoLookForSharers,
+    NoLookForAttachments,
+    NoLookBeforeUndo,
+    LiesAreBelieved,
+    DeletesByName,
+    UnknownIsGone,
+    ObeysAnotherMarker,
+    TwoKeys,
+    Unfenced,
+}
+
+/// What can happen next.
+pub type Found = Vec<Next<State>>;
+
+/// A world that is explored.
+pub struct Provisioner {
+    setting: ProvisionSetting,
+    universe: Universe,
+    /// The words of the steps, when somebody reads them.
+    words: Option<Vec<String>>,
+}
+
+impl Provisioner {
+    /// A world before it is explored.
+    pub fn new(setting: ProvisionSetting) -> Self {
+        Self {
+            universe: Universe::new(setting.flaw),
+            setting,
+            words: None,
+        }
+    }
+
+    fn is_told(&self) -> bool {
+        self.words.is_some()
+    }
+
+    fn push(
+        &mut self,
+        found: &mut Found,
+        state: State,
+        calm: Calm,
+        violation: Option<&'static str>,
+        words: impl FnOnce() -> String,
+    ) {
+        let violation = violation.or_else(|| self.is_lost(&state).then_some(KEPT));
+        if let Some(told) = &mut self.words {
+            told.push(words());
+        }
+        found.push(Next {
+            state: state.shortened(),
+            calm: calm != Calm::No,
+            acts: calm == Calm::Acts,
+            violation,
+        });
+    }
+
+    /// Whether a bound claim has lost its volume.
+    fn is_lost(&self, state: &State) -> bool {
+        let Some(claim) = self.universe.facts(state.now(CLAIM)) else {
+            return false;
+        };
+        let (Some(slot), true, false) = (claim.names, claim.is_bound, claim.deleting) else {
+            return false;
+        };
+        let volume = self.universe.facts(state.now(slot.into()));
+        volume.is_some_and(|volume| volume.ours && !state.has(volume.handle))
+    }
+
+    /// A counterexample as people read it, one line for each step.
+    pub fn story(&mut self, steps: &[u16]) -> Vec<String> {
+        let mut state = self.first();
+        let mut lines = Vec::new();
+        for step in steps {
+            let mut found = Vec::new();
+            self.words = Some(Vec::new());
+            self.next(&state, &mut found);
+            let words = self.words.take().unwrap_or_default();
+            let at = usize::from(*step);
+            lines.push(words.get(at).cloned().unwrap_or_default());
+            if let Some(next) = found.into_iter().nth(at) {
+                state = next.state;
+            }
+        }
+        if let Some((property, why)) = self.unrest(&state) {
+            lines.push(format!("and so it stays: {property}: {why}"));
+        }
+        lines
+    }
+
+    /// Why a PersistentVolume may not stay as it is.
+    fn volume_unrest(&self, state: &State, slot: usize) -> Option<(&'static str, String)> {
+        let volume = self.universe.facts(state.now(slot))?;
+        let name = universe::words(slot);
+        let left = |why: &str| Some((NOTHING_LEFT, format!("{name} {why}")));
+        if !volume.reclaims {
+            return if volume.marked {
+                left("has the finalizer, and its policy is Retain")
+            } else {
+                None
+            };
+        }
+        if volume.is_bound && !volume.deleting && !volume.marked {
+            return left("is bound, and has no finalizer");
+        }
+        let is_shared = VOLUMES.into_iter().filter(|other| *other != slot).any(|other| {
+            let other = self.universe.facts(state.now(other));
+            other.is_some_and(|other| other.handle == volume.handle)
+        });
+        let has_claim = self
+            .universe
+            .facts(state.now(CLAIM))
+            .is_some_and(|claim| claim.uid == volume.claim);
+        let is_attached = slot == OWN && state.now(ATTACHMENT) != GONE;
+        if volume.released && !is_shared && !has_claim && !is_attached {
+            return left("is Released, and is still there");
+        }
+        (volume.ours && !state.has(volume.handle)).then(|| (NAMED, format!("{name} has no volume")))
+    }
+
+    fn claim_unrest(&self, state: &State) -> Option<(&'static str, String)> {
+        let claim = self.universe.facts(state.now(CLAIM))?;
+        let class = self.universe.facts(state.now(CLASS));
+        let is_served = class.is_some_and(|class| class.ours && class.uid != 2);
+        if !is_served || !claim.ours {
+            // Nobody can provision it; it is told, and held only by a call whose outcome is not known.
+            return None;
+        }
+        if claim.deleting {
+            return Some((UNWANTED, "the claim is being deleted, and is still there".to_owned()));
+        }
+        let own = usize::from(claim.uid);
+        let saved = self.universe.facts(state.now(own));
+        let is_taken = saved.is_some_and(|volume| volume.claim != claim.uid);
+        if claim.marked && !is_taken {
+            return Some((NOTHING_LEFT, "the claim carries the marker".to_owned()));
+        }
+        let is_going = saved.is_some_and(|volume| volume.released || volume.deleting);
+        if claim.names.is_none_or(|slot| usize::from(slot) == own) && !is_taken && !is_going {
+            let is_bound = claim.is_bound && saved.is_some_and(|volume| volume.is_bound);
+            if !is_bound && !(claim.is_bound && saved.is_none()) {
+                return Some((WANTED, "the claim is not bound".to_owned()));
+            }
+        }
+        None
+    }
+}
+
+impl World for Provisioner {
+    type State = State;
+
+    fn first(&mut self) -> State {
+        let objects = worlds::objects(self.setting.beginning);
+        let history = std::array::from_fn(|slot| {
+            let id = objects[slot]
+                .clone()
+                .map_or(GONE, |value| self.universe.object(slot, value));
+            History(vec![id])
+        });
+        let has_volume = matches!(
+            self.setting.beginning,
+            Beginning::Bound | Beginning::Released | Beginning::Shared
+        );
+        State {
+            history,
+            engine: Some(Engine {
+                number: 1,
+                cursor: [0; SLOTS],
+                unlisted: self.setting.unlisted,
+                claims: [FORGOTTEN; 2],
+                volumes: [FORGOTTEN; 3],
+                believed: GONE,
+            }),
+            ghost: None,
+            late: Vec::new(),
+            driver: if has_volume { vec![(1, 1)] } else { Vec::new() },
+            uids: 10,
+            made: u8::from(has_volume),
+            faults: self.setting.faults,
+            engines: 1,
+            wishes: (1 << self.setting.wishes.len()) - 1,
+        }
+    }
+
+    fn next(&mut self, state: &State, found: &mut Found) {
+        self.process(state, Who::Leader, found);
+        self.process(state, Who::Former, found);
+        self.late(state, found);
+        self.controller(state, found);
+        self.attach_role(state, found);
+        self.leases(state, found);
+        self.people(state, found);
+    }
+
+    fn unrest(&mut self, state: &State) -> Option<(&'static str, String)> {
+        if let Some(unrest) = self.claim_unrest(state) {
+            return Some(unrest);
+        }
+        for slot in VOLUMES {
+            if let Some(unrest) = self.volume_unrest(state, slot) {
+                return Some(unrest);
+            }
+        }
+        let is_kept =
+            self.setting.wishes.contains(&Wish::ToRetain) || self.setting.wishes.contains(&Wish::RemakeVolume);
+        let class = self.universe.facts(state.now(CLASS));
+        let claim = self.universe.facts(state.now(CLAIM));
+        let held = |of: u8| {
+            let is_served = class.is_some_and(|class| class.ours && class.uid != 2);
+            let is_taken = self
+                .universe
+                .facts(state.now(of.into()))
+                .is_some_and(|volume| volume.claim != of);
+            (!is_served || is_taken) && claim.is_some_and(|claim| claim.marked && claim.uid == of)
+        };
+        let lost = state
+            .driver
+            .iter()
+            .find(|(of, handle)| !self.is_named(state, *handle) && !held(*of) && !is_kept);
+        lost.map(|(_, handle)| (NAMED, format!("no PersistentVolume names volume h{handle}")))
+    }
+}

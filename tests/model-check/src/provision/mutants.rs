@@ -1,0 +1,109 @@
+//! Wrong operators of the worlds of the provisioner. Each must be caught by a property that is about what it does wrong.
+
+use super::invariants::{
+    ALONE, FINALIZER, KEPT, LEASED, MARKED, MARKER_LEAVES, NAMED, NOT_ATTACHED, NOT_CLAIMED, NOT_SHARED, RELEASED,
+    SAME, UNDONE,
+};
+use super::worlds::{made_again, mistake, name_taken, of_another, one_claim, released, shared, unlisted_attachment};
+use super::{Flaw, ProvisionSetting};
+
+/// A wrong operator.
+pub struct WrongProvisioner {
+    /// What is wrong with it.
+    pub what: &'static str,
+    /// The world in which it is looked for.
+    pub world: ProvisionSetting,
+    /// The properties that it violates, each of which is as good.
+    pub violates: &'static [&'static str],
+}
+
+/// All of them.
+pub fn mutants() -> Vec<WrongProvisioner> {
+    let wrong = |what, world: ProvisionSetting, flaw, violates| WrongProvisioner {
+        what,
+        world: ProvisionSetting { flaw, ..world },
+        violates,
+    };
+    vec![
+        wrong("calls before the marker is on", one_claim(0), Flaw::NoMarker, &[MARKED]),
+        wrong(
+            "takes the marker off while the outcome of a call is unknown",
+            one_claim(1),
+            Flaw::UnmarksUncertain,
+            &[MARKER_LEAVES],
+        ),
+        wrong(
+            "takes DEADLINE_EXCEEDED for a refusal",
+            one_claim(1),
+            Flaw::TimeoutIsFinal,
+            &[MARKER_LEAVES, NAMED],
+        ),
+        wrong(
+            "undoes a volume without a live look at its PersistentVolume",
+            one_claim(1),
+            Flaw::NoLookBeforeUndo,
+            &[UNDONE],
+        ),
+        wrong(
+            "takes 409 in answer to the POST for saved, whosever PersistentVolume it is",
+            name_taken(0),
+            Flaw::AnyConflictIsSuccess,
+            &[MARKER_LEAVES],
+        ),
+        wrong(
+            "calls after the Lease is lost",
+            one_claim(1),
+            Flaw::Unfenced,
+            &[LEASED, MARKED],
+        ),
+        wrong(
+            "has no guard between the keys of a claim and of its PersistentVolume",
+            one_claim(1),
+            Flaw::TwoKeys,
+            &[ALONE, KEPT],
+        ),
+        wrong(
+            "obeys the marker of another driver",
+            of_another(),
+            Flaw::ObeysAnotherMarker,
+            &[MARKED],
+        ),
+        wrong(
+            "takes its finalizer off before OK",
+            released(0),
+            Flaw::FinalizerBeforeOk,
+            &[FINALIZER],
+        ),
+        wrong(
+            "deletes a volume without the live look",
+            released(0),
+            Flaw::NoLiveLook,
+            &[RELEASED],
+        ),
+        wrong(
+            "deletes a volume without the look for another PersistentVolume of its handle",
+            shared(0),
+            Flaw::NoLookForSharers,
+            &[NOT_SHARED],
+        ),
+        wrong(
+            "deletes a volume without the look for VolumeAttachments",
+            released(0),
+            Flaw::NoLookForAttachments,
+            &[NOT_ATTACHED],
+        ),
+        wrong("believes any 404", mistake(1), Flaw::LiesAreBelieved, &[NOT_CLAIMED]),
+        wrong(
+            "takes what it does not know for gone",
+            unlisted_attachment(0),
+            Flaw::UnknownIsGone,
+            &[NOT_ATTACHED],
+        ),
+        wrong(
+            "deletes a PersistentVolume by its name alone",
+            made_again(0),
+            Flaw::DeletesByName,
+            &[SAME],
+        ),
+    ]
+}
