@@ -1,7 +1,6 @@
 //! What the roles say, in the chart, in the plain manifest and in the samples.
 
 use std::collections::BTreeSet;
-
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -43,6 +42,20 @@ fn the_plain_manifest_grants_what_the_chart_does_by_default() -> Result<()> {
         grants.roles().map(of).collect()
     };
     assert_eq!(names(&plain), names(&chart));
+    Ok(())
+}
+
+#[test]
+fn the_sample_grants_what_the_chart_does_for_provisioning() -> Result<()> {
+    let of_cluster = |grants: &Grants| -> BTreeSet<String> {
+        let rights = grants.rights().into_iter().map(|right| right.to_string());
+        rights.filter(|right| right.starts_with("ClusterRole ")).collect()
+    };
+    let read = |file: &str| read(&of_repository(file));
+    let both = read("config/rbac.yaml")?.and(read("config/samples/rbac-provisioning.yaml")?);
+    let wanted = of_cluster(&Grants::of_values("provisioning.yaml")?);
+    assert!(wanted.contains("ClusterRole /persistentvolumes:delete"), "{wanted:?}");
+    assert_eq!(of_cluster(&both), wanted);
     Ok(())
 }
 
