@@ -7,7 +7,7 @@ use csi_attacher_provision::{TakeVolume, VolumeCache, VolumeListener};
 
 use crate::cache::Store;
 use crate::decide::patch::WriteTarget;
-use crate::objects::{Volume, VolumeAttachmentWire};
+use crate::objects::{PersistentVolumeWire, Volume, VolumeAttachmentWire};
 
 /// The cache of attaching, as provisioning sees it.
 pub(super) struct AttachVolumes(pub Store);
@@ -28,13 +28,20 @@ impl VolumeCache for AttachVolumes {
     }
 
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>> {
-        self.unless_known(self.0.handle_owner(driver, handle, except))
+        let lists = self.0.lists();
+        match self.0.handle_owner(driver, handle, except) {
+            Some(owner) => Seen::Here(owner),
+            None if lists.is_synced() && lists.is_of_one_state() && lists.is_watched::<PersistentVolumeWire>() => {
+                Seen::Gone
+            }
+            None => Seen::Unknown,
+        }
     }
 
     /// A VolumeAttachment that is not seen may be one that the volume is attached by. So the lists have to be of one state and no older than
     /// what is known of PersistentVolumes, and the watch has to stand.
-    fn attached_to(&self, name: &str) -> Seen<Arc<str>> {
-        if let Some(nodes) = self.0.nodes_of_volume(name) {
+    fn attached_to(&self, volume: &Volume) -> Seen<Arc<str>> {
+        if let Some(nodes) = self.0.nodes_of_volume(volume) {
             return Seen::Here(nodes);
         }
         let lists = self.0.lists();
@@ -42,6 +49,10 @@ impl VolumeCache for AttachVolumes {
             return Seen::Unknown;
         }
         if !self.0.knows_who_names_volumes() {
+            if !lists.is_watched::<PersistentVolumeWire>() {
+                // Fresh lists would not help.
+                return Seen::Unknown;
+            }
             lists.doubt("a volume may be deleted, and the VolumeAttachments were listed before its PersistentVolume");
             return Seen::Unknown;
         }
@@ -71,11 +82,8 @@ impl VolumeCache for AttachVolumes {
         Box::new(move |volume| reading.apply(volume))
     }
 
-    fn is_gone(&self, name: &str) {
-        if let Some((volume, _)) = self.0.volume(name) {
-            self.0
-                .mark_deleted(&WriteTarget::Volume(volume.name.clone()), &volume.uid);
-        }
+    fn is_gone(&self, name: &Arc<str>, uid: &str) {
+        self.0.mark_deleted(&WriteTarget::Volume(name.clone()), uid);
     }
 
     fn listen(&self, listener: VolumeListener) {

@@ -18,12 +18,13 @@ pub trait VolumeCache: Send + Sync + 'static {
     /// The PersistentVolume of a name; gone only when a complete list does not have it.
     fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
 
-    /// The name of another PersistentVolume of a driver than `except` that has this handle.
+    /// The name of another PersistentVolume of a driver than `except` that has this handle. That there is none is known only while
+    /// PersistentVolumes are watched.
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>>;
 
-    /// The nodes of the VolumeAttachments of any driver that name a PersistentVolume, in words. It is not known while VolumeAttachments may
-    /// be there that the cache does not show.
-    fn attached_to(&self, name: &str) -> Seen<Arc<str>>;
+    /// The nodes of the VolumeAttachments of any driver that name a PersistentVolume, and of those of its driver that noted its handle, in
+    /// words. It is not known while VolumeAttachments may be there that the cache does not show.
+    fn attached_to(&self, volume: &Volume) -> Seen<Arc<str>>;
 
     /// Shows every PersistentVolume that is known.
     fn for_each(&self, look: &mut dyn FnMut(&Arc<Volume>));
@@ -37,8 +38,8 @@ pub trait VolumeCache: Send + Sync + 'static {
     /// A request about a PersistentVolume begins.
     fn reading(&self, name: &Arc<str>) -> TakeVolume<'_>;
 
-    /// The API server says that there is no PersistentVolume of this name.
-    fn is_gone(&self, name: &str);
+    /// The API server says that there is no PersistentVolume of this name. One that was made since, with another UID, stays.
+    fn is_gone(&self, name: &Arc<str>, uid: &str);
 
     /// Tells of changes from now on.
     fn listen(&self, listener: VolumeListener);

@@ -312,7 +312,10 @@ async fn a_released_volume_is_deleted(scene: &Scene<'_>) -> Result<()> {
     scene.world.fixtures.persistent_volume(&volume).await?;
     let volumes = Api::<PersistentVolume>::all(scene.world.client.clone());
     let write = PatchParams::default();
-    let policy = Patch::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } }));
+    let policy = Patch::Merge(json!({
+        "metadata": { "annotations": { "pv.kubernetes.io/provisioned-by": driver.name } },
+        "spec": { "persistentVolumeReclaimPolicy": "Delete" },
+    }));
     volumes
         .patch(&name, &write, &policy)
         .await

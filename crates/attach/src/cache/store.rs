@@ -13,10 +13,13 @@ use super::kinds::{CachedKind, KINDS};
 use super::links::Counts;
 use super::reading::Reading;
 use super::routing::{AttacherKey, Route, RouteConflict, Routes};
+use super::sharing::{OfVolume, noted};
 use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
-use crate::objects::{Attachment, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
+use crate::objects::{
+    Attachment, AttachmentSource, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
+};
 use crate::reflect::{CacheRecord, Kind, Lists, Origin, Seen, Sink, TableRules, WatchedKind};
 
 /// So many attachments are enqueued for a watch between two yields. The watches are shared by all drivers: a volume or a node with
@@ -283,11 +286,31 @@ impl Store {
         let Some(tell) = self.inner.volume_listener.read().clone() else {
             return;
         };
-        let detached = change.gone.as_ref().and_then(|gone| gone.volume_name());
-        let detached = detached.and_then(|name| self.volume(name)).map(|(volume, _)| volume);
-        for volume in change.volume.iter().chain(&detached) {
+        let detached = change.gone.as_deref().map(|gone| self.volumes_of(gone));
+        for volume in change.volume.iter().chain(detached.iter().flatten()) {
             tell(volume);
         }
+    }
+
+    /// The PersistentVolumes that an attachment named, or whose handle it noted. All are gone through only where it is not the one that it
+    /// named.
+    fn volumes_of(&self, attachment: &Attachment) -> Vec<Arc<Volume>> {
+        let index = self.inner.index.read();
+        let named = attachment.volume_name().and_then(|name| index.volumes.get(name));
+        let Some(handle) = noted(attachment) else {
+            return named.cloned().into_iter().collect();
+        };
+        let is_named = |volume: &Volume| volume.spec.csi().is_some_and(|source| *source.handle == *handle);
+        if named.is_some_and(|volume| is_named(volume)) {
+            return named.cloned().into_iter().collect();
+        }
+        index
+            .volumes
+            .values()
+            .filter(|volume| is_named(volume))
+            .chain(named)
+            .cloned()
+            .collect()
     }
 
     fn enqueue_key(&self, key: &AttacherKey, cause: EnqueueCause) {
@@ -410,19 +433,32 @@ impl Store {
         *self.inner.volume_listener.write() = Some(listener);
     }
 
-    /// The nodes of the VolumeAttachments that name a PersistentVolume, in words; none when there are no such.
-    pub fn nodes_of_volume(&self, name: &str) -> Option<Arc<str>> {
+    /// The nodes of the VolumeAttachments that a volume may be attached by, in words: those that name its PersistentVolume, whatever the
+    /// driver, and those of its driver that noted or describe its handle. None when there are no such.
+    pub fn nodes_of_volume(&self, volume: &Volume) -> Option<Arc<str>> {
         let index = self.inner.index.read();
-        let of_volume = index.links.of_volume(name)?;
-        let attachments = of_volume.names().filter_map(|name| index.attachments.get(name));
-        let nodes: Vec<&str> = attachments.map(|record| &*record.node).take(MAX_NODES).collect();
-        let more = of_volume.len().saturating_sub(MAX_NODES);
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
+        let of_volume = index.links.of_volume(&volume.name);
+        let named = of_volume.into_iter().flat_map(OfVolume::names);
+        let mut nodes: Vec<&str> = named
+            .filter_map(|name| index.attachments.get(name))
+            .map(|record| &*record.node)
+            .collect();
+        if let Some(source) = volume.spec.csi()
+            && index.links.has_other_than(&volume.name, &source.handle)
+        {
+            let noting = index.attachments_of(&source.driver);
+            let noting = noting.filter(|record| has_handle(record, &source.handle));
+            nodes.extend(noting.map(|record| &*record.node));
+            nodes.sort_unstable();
+            nodes.dedup();
+        }
+        let more = nodes.len().saturating_sub(MAX_NODES);
+        nodes.truncate(MAX_NODES);
+        let more = match more {
+            0 => String::new(),
+            more => format!(" and {more} more"),
         };
-        Some(format!("{}{more}", nodes.join(", ")).into())
+        (!nodes.is_empty()).then(|| format!("{}{more}", nodes.join(", ")).into())
     }
 
     /// Shows every PersistentVolume that is known, in no order.
@@ -559,6 +595,15 @@ impl Store {
 }
 
 /// Tells a listener, if there is one. It is not locked meanwhile.
+/// Whether an attachment noted or describes a handle.
+fn has_handle(record: &Attachment, handle: &str) -> bool {
+    let described = match &record.source {
+        AttachmentSource::Inline(spec) => spec.csi().map(|source| &*source.handle),
+        _ => None,
+    };
+    noted(record) == Some(handle) || described == Some(handle)
+}
+
 fn tell(listener: &RwLock<Option<TopologyListener>>, name: &Arc<str>) {
     let listener = listener.read().clone();
     if let Some(tell) = listener {

@@ -164,8 +164,8 @@ pub fn still_attached(volume: &str, node: &str) -> String {
 /// That a volume stays, as deletions are held.
 pub fn held(volume: &str) -> String {
     note(&format!(
-        "the volume of persistentvolume {volume} is kept, as spec.provisioning.deletion of the AttacherConfig is Hold; set it to Enabled, \
-         and it is deleted"
+        "DeleteVolume is not called for persistentvolume {volume}, as spec.provisioning.deletion of the AttacherConfig is Hold; set it to \
+         Enabled to delete the volume"
     ))
 }
 
@@ -177,10 +177,15 @@ pub fn released_while_bound(volume: &str, claim: &str) -> String {
     ))
 }
 
-/// That a person has to say what becomes of a volume.
-pub fn needs_decision(volume: &str) -> String {
+/// That a person has to say what becomes of a volume: that of a PersistentVolume which is being deleted, or of one that is Released.
+pub fn needs_decision(volume: &str, is_deleting: bool) -> String {
+    let why = if is_deleting {
+        "is being deleted and was never bound"
+    } else {
+        "is Released, and no provisioner made it or protected it while it was bound"
+    };
     note(&format!(
-        "persistentvolume {volume} is being deleted and was never bound: its volume may hold data. To delete it, set the annotation \
+        "persistentvolume {volume} {why}: its volume may hold data. To delete it, set the annotation \
          attacher.csi.dev/reclaim to Delete; to keep it, set persistentVolumeReclaimPolicy to Retain"
     ))
 }

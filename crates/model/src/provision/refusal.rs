@@ -191,6 +191,11 @@ pub enum ProvisionRefusal {
          or delete the PersistentVolumeClaim as well"
     )]
     VolumeGoing { volume: Box<str> },
+    #[error(
+        "PersistentVolume {volume} was deleted before it was bound: the PersistentVolumeClaim is provisioned again when it is gone; if it \
+         stays, set the annotation attacher.csi.dev/reclaim of PersistentVolume {volume} to Delete"
+    )]
+    VolumeUndecided { volume: Box<str> },
     #[error("volume {handle} is that of PersistentVolume {owner} as well, and is not deleted: find out whose it is")]
     HandleShared { handle: Box<str>, owner: Box<str> },
     #[error(
@@ -235,7 +240,7 @@ impl ProvisionRefusal {
             Self::SecretUnreadable { .. } => "secret_forbidden",
             Self::SecretNotAllowed { .. } => "secret_not_allowed",
             Self::NameTaken { .. } => "name_taken",
-            Self::VolumeGoing { .. } => "pv_deleting",
+            Self::VolumeGoing { .. } | Self::VolumeUndecided { .. } => "pv_deleting",
             Self::HandleShared { .. } => "handle_shared",
             Self::DeletionHeld { .. } => "deletion_held",
             Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",

@@ -203,16 +203,18 @@ impl<'w> Shell<'w> {
 
     async fn read_volume(&self, name: &str) -> Result<(), ApiError> {
         let (volumes, requests) = (&self.look.work.context.volumes, &self.look.work.context.requests);
-        let take = volumes.reading(&Arc::from(name));
-        match requests.get::<PersistentVolumeWire>(name, None, &self.span).await {
+        let name: Arc<str> = name.into();
+        let known = volumes.volume(&name).here();
+        let take = volumes.reading(&name);
+        match requests.get::<PersistentVolumeWire>(&*name, None, &self.span).await {
             Ok(wire) => {
                 take(wire.into());
                 Ok(())
             }
             Err(error) => {
                 drop(take);
-                if error.kind == ApiErrorKind::NotFound {
-                    volumes.is_gone(name);
+                if let Some(known) = known.filter(|_| error.kind == ApiErrorKind::NotFound) {
+                    volumes.is_gone(&name, &known.uid);
                 }
                 Err(error)
             }

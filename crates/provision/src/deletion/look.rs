@@ -61,7 +61,10 @@ impl VolumeView for VolumeLook<'_> {
     }
 
     fn attached_to(&self) -> Seen<Arc<str>> {
-        self.work.context.volumes.attached_to(&self.key.name)
+        match self.volume() {
+            Seen::Here(volume) => self.work.context.volumes.attached_to(&volume),
+            _ => Seen::Unknown,
+        }
     }
 
     fn is_held(&self) -> bool {

@@ -52,6 +52,17 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
         VolumeNote::Released => released(shell),
         VolumeNote::Waits(reason, of) => waits(shell, volume, reason, &of),
         VolumeNote::Refused(_, cause) => failed(shell, volume, cause.reason(), None, &cause.to_string()),
+        VolumeNote::NotWritten(error) => {
+            traced!(
+                warn,
+                shell.span,
+                driver = &*shell.look.work.facts.name,
+                PersistentVolume = &*volume.name,
+                %error,
+                next_try_seconds = shell.run.retry_delay().as_secs_f64(),
+                "the finalizer of the PersistentVolume cannot be changed now"
+            );
+        }
         VolumeNote::RequestFailed(error) if !error.is_transient() => {
             let message = event::volume_request_refused(&error);
             failed(shell, volume, error_type::OTHER, None, &message);
@@ -107,7 +118,7 @@ fn waits(shell: &Shell<'_>, volume: &Volume, reason: VolumeReason, of: &str) {
         VolumeReason::NeedsDecision => (
             ProvisionEventReason::VolumeDelete,
             "needs_decision",
-            event::needs_decision(&volume.name),
+            event::needs_decision(&volume.name, !of.is_empty()),
         ),
         VolumeReason::NotCsi => (
             ProvisionEventReason::VolumeFailedDelete,

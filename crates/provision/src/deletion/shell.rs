@@ -156,12 +156,12 @@ impl<'w> Shell<'w> {
             }
             Ok(Some(volume)) => self.take(volume),
             Ok(None) => {
-                volumes.is_gone(&key.name);
+                volumes.is_gone(&key.name, &key.uid);
                 Ok(())
             }
             Err(error) => {
                 if error.kind == ApiErrorKind::NotFound {
-                    volumes.is_gone(&key.name);
+                    volumes.is_gone(&key.name, &key.uid);
                 }
                 Err(error)
             }
@@ -194,7 +194,7 @@ impl<'w> Shell<'w> {
             Err(error) => {
                 drop(take);
                 if error.kind == ApiErrorKind::NotFound {
-                    volumes.is_gone(&key.name);
+                    volumes.is_gone(&key.name, &key.uid);
                 }
                 return Err(error);
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::{DRIVER, attachment, removed, served, volume, volume_wire};
 use crate::cache::Store;
-use crate::objects::{AttachmentSource, Volume, VolumeSource};
+use crate::objects::{AttachmentSource, Volume, VolumeAnnotation, VolumeSource};
 
 fn with_handle(name: &str, version: u64, handle: &str) -> Volume {
     let mut record = volume(name, version);
@@ -29,7 +29,7 @@ fn attach(store: &Store, name: &str, volume: &str, node: &str, version: u64) {
 fn the_nodes_of_a_volume_are_named() {
     let store = Store::default();
     store.apply(volume("pv1", 1));
-    let nodes = || store.nodes_of_volume("pv1").map(|nodes| nodes.to_string());
+    let nodes = || store.nodes_of_volume(&volume("pv1", 1)).map(|nodes| nodes.to_string());
     assert_eq!(nodes(), None);
     attach(&store, "va0", "pv1", "n0", 10);
     attach(&store, "other", "pv2", "n9", 11);
@@ -48,6 +48,34 @@ fn the_nodes_of_a_volume_are_named() {
         removed(&store, &format!("va{number}"));
     }
     assert_eq!(nodes(), None);
+}
+
+/// The PersistentVolume that it was attached by was removed by force, and another one made for the same volume.
+#[test]
+fn an_attachment_that_noted_the_handle_is_one_of_the_volume() {
+    let store = Store::default();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = told.clone();
+    store.listen_to_volumes(Arc::new(move |volume: &Arc<Volume>| {
+        heard.lock().push(volume.name.to_string());
+    }));
+    let mut record = attachment("va1", 1);
+    record.source = AttachmentSource::PersistentVolume("former".into());
+    record.volume_note = Some(Box::new(VolumeAnnotation {
+        handle: "h1".into(),
+        secret: None,
+        former: Vec::new(),
+        renewed: 0,
+    }));
+    store.apply(record);
+    let made_again = with_handle("pv1", 2, "h1");
+    store.apply(made_again.clone());
+    assert_eq!(store.nodes_of_volume(&made_again).as_deref(), Some("n1"));
+    assert_eq!(store.nodes_of_volume(&with_handle("pv2", 3, "h2")), None);
+    told.lock().clear();
+    removed(&store, "va1");
+    assert_eq!(store.nodes_of_volume(&made_again), None);
+    assert_eq!(*told.lock(), ["pv1"]);
 }
 
 /// 2,000 volumes are deleted one after the other: to look for their handles must not go through all of them each time.

@@ -163,7 +163,7 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
             world()
                 .marked()
                 .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z"),
-            "VolumeGoing: wait",
+            "VolumeGoing: tell pv_deleting",
         ),
         Row(
             "4 its PersistentVolume goes, and deletions are held",
