@@ -1,6 +1,7 @@
 //! What happened in an attempt, as Events, log lines, metrics, and in the state of the driver.
 
 use super::shell::Shell;
+use crate::apiserver::ApiError;
 use crate::clock;
 use crate::decide::Failure;
 use crate::events::{EventType, NewEvent, of_volume};
@@ -52,38 +53,33 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
         VolumeNote::Released => released(shell),
         VolumeNote::Waits(reason, of) => waits(shell, volume, reason, &of),
         VolumeNote::Refused(_, cause) => failed(shell, volume, cause.reason(), None, &cause.to_string()),
-        VolumeNote::NotWritten(error) => {
-            traced!(
-                warn,
-                shell.span,
-                driver = &*shell.look.work.facts.name,
-                PersistentVolume = &*volume.name,
-                %error,
-                next_try_seconds = shell.run.retry_delay().as_secs_f64(),
-                "the finalizer of the PersistentVolume cannot be changed now"
-            );
-        }
+        VolumeNote::NotWritten(error) => request_failed(shell, volume, &error),
         VolumeNote::RequestFailed(error) if !error.is_transient() => {
             let message = event::volume_request_refused(&error);
             failed(shell, volume, error_type::OTHER, None, &message);
         }
         VolumeNote::RequestFailed(error) => {
             shell.span.fail(&error.error_type(), &error.message);
-            traced!(
-                warn,
-                shell.span,
-                driver = &*shell.look.work.facts.name,
-                PersistentVolume = &*volume.name,
-                %error,
-                next_try_seconds = shell.run.retry_delay().as_secs_f64(),
-                "a request about the PersistentVolume failed"
-            );
+            request_failed(shell, volume, &error);
         }
         VolumeNote::LeaseLost(lost) => {
             let driver = &*shell.look.work.facts.name;
             traced!(debug, shell.span, driver, PersistentVolume = &*volume.name, "{lost}");
         }
     }
+}
+
+/// A request that may succeed a moment later, or that nobody waits for.
+fn request_failed(shell: &Shell<'_>, volume: &Volume, error: &ApiError) {
+    traced!(
+        warn,
+        shell.span,
+        driver = &*shell.look.work.facts.name,
+        PersistentVolume = &*volume.name,
+        %error,
+        next_try_seconds = shell.run.retry_delay().as_secs_f64(),
+        "a request about the PersistentVolume failed"
+    );
 }
 
 fn kind_of(failure: &Failure) -> &'static str {
