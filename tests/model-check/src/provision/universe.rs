@@ -241,7 +241,7 @@ impl Universe {
         } else {
             self.claim_attempts.all[glance.from as usize].clone()
         };
-        let was_uncertain = attempt.creation().is_some_and(Creation::is_uncertain);
+        let before = attempt.creation().cloned();
         let policy = policy(self.flaw, glance.number);
         let driver = super::view::driver(self.flaw);
         let view = View::new(self, &glance, &policy, &driver);
@@ -252,13 +252,8 @@ impl Universe {
                 step = attempt.next(&view, gone.of_claim(self.flaw));
             }
         }
-        let is_uncertain = attempt.creation().is_some_and(Creation::is_uncertain);
-        let may_change = glance.event.is_answer_of_a_call() || glance.event.is_end_of_a_write();
-        let slot = usize::from(glance.of);
-        let saved = self
-            .facts(glance.shown[slot])
-            .is_some_and(|volume| volume.claim == glance.of);
-        let violation = (was_uncertain && !is_uncertain && !may_change && !saved).then_some(CREATION);
+        let forgets = self.forgets(&glance, before.as_ref(), attempt.creation());
+        let violation = forgets.then_some(CREATION);
         attempt.take_notes();
         let memory = self.claim_memories.number(attempt.memory().clone());
         let doing = match step {
@@ -283,6 +278,23 @@ impl Universe {
         };
         self.asked_of_claims.insert(glance, advance);
         advance
+    }
+
+    /// Whether an attempt forgets that there may be a volume. Only the answer of a call says that there is none, or a write of its own
+    /// that took the marker off, or a PersistentVolume that names the volume; who knows of it by the marker alone forgets it with that.
+    fn forgets(&self, glance: &Glance, before: Option<&Creation>, after: Option<&Creation>) -> bool {
+        let Some(Creation::Uncertain(call)) = before else {
+            return false;
+        };
+        let may_change = glance.event.is_answer_of_a_call() || glance.event.is_end_of_a_write();
+        if may_change || after.is_some_and(Creation::is_uncertain) {
+            return false;
+        }
+        let saved = self.facts(glance.shown[usize::from(glance.of)]);
+        let is_saved = saved.is_some_and(|volume| volume.claim == glance.of) || glance.believed != GONE;
+        let claim = self.facts(glance.shown[CLAIM]).filter(|claim| claim.uid == glance.of);
+        let is_marked = claim.is_some_and(|claim| claim.marked);
+        !is_saved && (call.plan.is_some() || is_marked)
     }
 
     fn unmark_instead(&mut self, attempt: &ClaimAttempt) -> Doing {
