@@ -500,15 +500,13 @@ impl Provisioner {
         (Answer::Done, violation)
     }
 
-    /// Whether there is a volume of a claim that no PersistentVolume names, or there may be one.
+    /// Whether there is a volume of a claim that no PersistentVolume names, or there may be one. A call on its way creates none where there
+    /// is one already: it comes to an end before that is deleted.
     fn may_be_left(&self, state: &State, claim: u8) -> bool {
-        if state.late.contains(&Late::Create(claim)) {
-            return true;
+        match state.handle_of(claim) {
+            Some(handle) => !self.is_named(state, handle),
+            None => state.late.contains(&Late::Create(claim)),
         }
-        let Some(handle) = state.handle_of(claim) else {
-            return false;
-        };
-        !self.is_named(state, handle)
     }
 
     /// Whether a PersistentVolume has this handle.
