@@ -319,6 +319,7 @@ impl World for Provisioner {
             driver: if has_volume { vec![(1, 1)] } else { Vec::new() },
             uids: 10,
             made: u8::from(has_volume),
+            told: 0,
             faults: self.setting.faults,
             engines: 1,
             wishes: (1 << self.setting.wishes.len()) - 1,
@@ -356,10 +357,9 @@ impl World for Provisioner {
                 .is_some_and(|volume| volume.claim != of);
             (!is_served || is_taken) && claim.is_some_and(|claim| claim.marked && claim.uid == of)
         };
-        let lost = state
-            .driver
-            .iter()
-            .find(|(of, handle)| !self.is_named(state, *handle) && !held(*of) && !is_kept);
+        let is_told = |handle: u8| state.told & (1 << handle) != 0;
+        let is_lost = |of: u8, handle: u8| !self.is_named(state, handle) && !held(of) && !is_kept && !is_told(handle);
+        let lost = state.driver.iter().find(|(of, handle)| is_lost(*of, *handle));
         lost.map(|(_, handle)| (NAMED, format!("no PersistentVolume names volume h{handle}")))
     }
 }

@@ -131,6 +131,8 @@ pub struct State {
     pub uids: u8,
     /// The last handle that was made.
     pub made: u8,
+    /// Handles of volumes of which it was told that they may be left, as bits.
+    pub told: u32,
     /// Faults that may still happen.
     pub faults: u8,
     /// So many processes have held the Lease.

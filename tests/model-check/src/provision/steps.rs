@@ -205,6 +205,9 @@ impl Provisioner {
             },
         };
         at.set(engine_in(state, who), key);
+        if advance.told != 0 {
+            state.told |= 1 << advance.told;
+        }
         let engine = engine_of(state, who)?;
         let decided = match (at, advance.next) {
             (At::Volume(_), Some((_, Doing::Delete(_)))) => self.may_delete(state, engine, at, live),
@@ -504,7 +507,7 @@ impl Provisioner {
     /// is one already: it comes to an end before that is deleted.
     fn may_be_left(&self, state: &State, claim: u8) -> bool {
         match state.handle_of(claim) {
-            Some(handle) => !self.is_named(state, handle),
+            Some(handle) => !self.is_named(state, handle) && state.told & (1 << handle) == 0,
             None => state.late.contains(&Late::Create(claim)),
         }
     }

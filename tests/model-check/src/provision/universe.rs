@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use csi_attacher_model::decide::Write;
 use csi_attacher_model::decide::patch::{PatchType, WriteTarget};
-use csi_attacher_model::provision::attempt::{ClaimAttempt, ClaimMemory, ClaimStep, Verdict};
+use csi_attacher_model::provision::attempt::{ClaimAttempt, ClaimMemory, ClaimNote, ClaimStep, Verdict};
 use csi_attacher_model::provision::deletion::{VolumeAttempt, VolumeMemory, VolumeStep};
 use csi_attacher_model::provision::{Creation, LeakProtection, ProvisionPolicy, ProvisionerSecrets, patch};
 use csi_attacher_model::{api, provision};
@@ -73,6 +73,8 @@ pub struct Advance {
     pub memory: u32,
     /// What it must not have done.
     pub violation: Option<&'static str>,
+    /// The handle of a volume of which it told that it may be left, as the driver made two; 0 for none.
+    pub told: u8,
 }
 
 /// Everything that has a number.
@@ -254,7 +256,11 @@ impl Universe {
         }
         let forgets = self.forgets(&glance, before.as_ref(), attempt.creation());
         let violation = forgets.then_some(CREATION);
-        attempt.take_notes();
+        let told = attempt.take_notes().iter().find_map(|note| match note {
+            ClaimNote::TwoVolumes { lost, .. } => Some(number_in(lost)),
+            _ => None,
+        });
+        let told = told.unwrap_or(0);
         let memory = self.claim_memories.number(attempt.memory().clone());
         let doing = match step {
             ClaimStep::End(verdict) => {
@@ -263,6 +269,7 @@ impl Universe {
                     next: None,
                     memory,
                     violation,
+                    told,
                 };
                 self.asked_of_claims.insert(glance, advance);
                 return advance;
@@ -275,6 +282,7 @@ impl Universe {
             next: Some((number, doing)),
             memory,
             violation,
+            told,
         };
         self.asked_of_claims.insert(glance, advance);
         advance
@@ -363,6 +371,7 @@ impl Universe {
                     next: None,
                     memory,
                     violation: None,
+                    told: 0,
                 };
                 self.asked_of_volumes.insert(glance, advance);
                 return advance;
@@ -381,6 +390,7 @@ impl Universe {
             next: Some((number, doing)),
             memory,
             violation: None,
+            told: 0,
         };
         self.asked_of_volumes.insert(glance, advance);
         advance
