@@ -48,6 +48,9 @@ impl Creation {
     /// Should that be gone one day while the claim is there and carries the marker, only a call says what there is. `owner` is another
     /// PersistentVolume of the driver with the handle of the volume: it was somebody's, and is never deleted here, also after that
     /// PersistentVolume is gone.
+    ///
+    /// What only the marker says ends with the marker: a process that has ended may take it off late, and knew what it did. A call for a
+    /// claim without a marker would make a volume that a crash loses.
     #[must_use]
     pub fn revised(self, claim: &Claim, gone: bool, saved: Option<&Volume>, owner: Option<&str>) -> Self {
         let saved = saved.filter(|saved| is_of_claim(saved, claim));
@@ -57,7 +60,7 @@ impl Creation {
         // The copy of a claim that is gone says nothing: the answer to taking its marker off may be lost.
         let is_marked = claim.marker_at.is_some() && !gone;
         match self {
-            Self::Uncertain(_) if saved.is_some() && !is_marked => Self::Never,
+            Self::Uncertain(call) if !is_marked && (saved.is_some() || call.plan.is_none()) => Self::Never,
             Self::Created(volume) if has_handle(&volume) && !is_marked => Self::Never,
             Self::Created(volume) if has_handle(&volume) => Self::Uncertain(UncertainCall {
                 plan: Some(volume.plan),

@@ -112,6 +112,11 @@ impl ProvisionSetting {
         worlds::objects(self.beginning).into_iter().flatten().count()
     }
 
+    /// Whether a process may take the Lease that has seen any earlier version.
+    fn is_taken_over(&self) -> bool {
+        self.kinds.contains(&Fault::Crash) || self.kinds.contains(&Fault::LeaseLost)
+    }
+
     /// The same world with an operator that does nothing wrong.
     #[must_use]
     pub const fn right(self) -> Self {
@@ -182,7 +187,7 @@ impl Provisioner {
             told.push(words());
         }
         found.push(Next {
-            state: state.shortened(),
+            state: state.shortened(self.setting.is_taken_over()),
             calm: calm != Calm::No,
             acts: calm == Calm::Acts,
             violation,
@@ -246,7 +251,11 @@ impl Provisioner {
             .facts(state.now(CLAIM))
             .is_some_and(|claim| claim.uid == volume.claim);
         let is_attached = slot == OWN && state.now(ATTACHMENT) != GONE;
-        if volume.released && !is_shared && !has_claim && !is_attached {
+        if volume.released && has_claim {
+            // It waits for the claim, whichever PersistentVolume that is bound to.
+            return None;
+        }
+        if volume.released && !is_shared && !is_attached {
             return left("is Released, and is still there");
         }
         (volume.ours && !state.has(volume.handle)).then(|| (NAMED, format!("{name} has no volume")))
@@ -310,6 +319,7 @@ impl World for Provisioner {
             driver: if has_volume { vec![(1, 1)] } else { Vec::new() },
             uids: 10,
             made: u8::from(has_volume),
+            told: 0,
             faults: self.setting.faults,
             engines: 1,
             wishes: (1 << self.setting.wishes.len()) - 1,
@@ -347,10 +357,9 @@ impl World for Provisioner {
                 .is_some_and(|volume| volume.claim != of);
             (!is_served || is_taken) && claim.is_some_and(|claim| claim.marked && claim.uid == of)
         };
-        let lost = state
-            .driver
-            .iter()
-            .find(|(of, handle)| !self.is_named(state, *handle) && !held(*of) && !is_kept);
+        let is_told = |handle: u8| state.told & (1 << handle) != 0;
+        let is_lost = |of: u8, handle: u8| !self.is_named(state, handle) && !held(of) && !is_kept && !is_told(handle);
+        let lost = state.driver.iter().find(|(of, handle)| is_lost(*of, *handle));
         lost.map(|(_, handle)| (NAMED, format!("no PersistentVolume names volume h{handle}")))
     }
 }

@@ -4,7 +4,7 @@ use super::invariants::{
     ALONE, FINALIZER, KEPT, LEASED, MARKED, MARKER_LEAVES, NAMED, NOT_ATTACHED, NOT_CLAIMED, NOT_SHARED, RELEASED,
     SAME, UNDONE,
 };
-use super::worlds::{made_again, mistake, name_taken, of_another, one_claim, released, shared, unlisted_attachment};
+use super::worlds::{attached, made_again, mistake, name_taken, of_another, one_claim, shared, unlisted_attachment};
 use super::{Flaw, ProvisionSetting};
 
 /// A wrong operator.
@@ -60,7 +60,8 @@ pub fn mutants() -> Vec<WrongProvisioner> {
             "has no guard between the keys of a claim and of its PersistentVolume",
             one_claim(1),
             Flaw::TwoKeys,
-            &[ALONE, KEPT],
+            // It calls for a claim that is gone, whose volume it has deleted meanwhile.
+            &[ALONE, KEPT, MARKED],
         ),
         wrong(
             "obeys the marker of another driver",
@@ -70,13 +71,13 @@ pub fn mutants() -> Vec<WrongProvisioner> {
         ),
         wrong(
             "takes its finalizer off before OK",
-            released(0),
+            attached(0),
             Flaw::FinalizerBeforeOk,
             &[FINALIZER],
         ),
         wrong(
             "deletes a volume without the live look",
-            released(0),
+            attached(0),
             Flaw::NoLiveLook,
             &[RELEASED],
         ),
@@ -88,7 +89,7 @@ pub fn mutants() -> Vec<WrongProvisioner> {
         ),
         wrong(
             "deletes a volume without the look for VolumeAttachments",
-            released(0),
+            attached(0),
             Flaw::NoLookForAttachments,
             &[NOT_ATTACHED],
         ),

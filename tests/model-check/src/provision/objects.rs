@@ -84,7 +84,7 @@ pub fn claim(uid: u8) -> Value {
 pub fn marked_by_another(uid: u8) -> Value {
     let mut claim = claim(uid);
     let marker = json!({
-        "driver": ANOTHER, "uid": uid_text(uid), "prefix": "pvc", "since": "2026-01-01T00:00:00Z", "writer": "somebody",
+        "driver": ANOTHER, "uid": uid_text(uid), "prefix": "pvc", "classUID": "u1", "since": "2026-01-01T00:00:00Z", "writer": "somebody",
     });
     claim["metadata"]["annotations"]["volume.kubernetes.io/storage-provisioner"] = ANOTHER.into();
     claim["metadata"]["annotations"][PROVISIONING_MARKER] = marker.to_string().into();

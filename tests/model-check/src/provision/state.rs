@@ -131,6 +131,8 @@ pub struct State {
     pub uids: u8,
     /// The last handle that was made.
     pub made: u8,
+    /// Handles of volumes of which it was told that they may be left, as bits.
+    pub told: u32,
     /// Faults that may still happen.
     pub faults: u8,
     /// So many processes have held the Lease.
@@ -169,10 +171,11 @@ impl State {
         self.driver.iter().any(|(_, known)| *known == handle)
     }
 
-    /// The same state in its shortest form: what nobody can see any more is left out.
-    pub fn shortened(mut self) -> Self {
+    /// The same state in its shortest form: what nobody can see any more is left out. `may_change` says whether another process may take
+    /// the Lease after a fault, which may have seen any version.
+    pub fn shortened(mut self, may_change: bool) -> Self {
         self.late.sort_unstable();
-        if self.faults > 0 || self.engine.is_none() {
+        if (may_change && self.faults > 0) || self.engine.is_none() {
             return self;
         }
         let engines = [&self.engine, &self.ghost];

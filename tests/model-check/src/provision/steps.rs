@@ -205,6 +205,9 @@ impl Provisioner {
             },
         };
         at.set(engine_in(state, who), key);
+        if advance.told != 0 {
+            state.told |= 1 << advance.told;
+        }
         let engine = engine_of(state, who)?;
         let decided = match (at, advance.next) {
             (At::Volume(_), Some((_, Doing::Delete(_)))) => self.may_delete(state, engine, at, live),
@@ -500,15 +503,13 @@ impl Provisioner {
         (Answer::Done, violation)
     }
 
-    /// Whether there is a volume of a claim that no PersistentVolume names, or there may be one.
+    /// Whether there is a volume of a claim that no PersistentVolume names, or there may be one. A call on its way creates none where there
+    /// is one already: it comes to an end before that is deleted.
     fn may_be_left(&self, state: &State, claim: u8) -> bool {
-        if state.late.contains(&Late::Create(claim)) {
-            return true;
+        match state.handle_of(claim) {
+            Some(handle) => !self.is_named(state, handle) && state.told & (1 << handle) == 0,
+            None => state.late.contains(&Late::Create(claim)),
         }
-        let Some(handle) = state.handle_of(claim) else {
-            return false;
-        };
-        !self.is_named(state, handle)
     }
 
     /// Whether a PersistentVolume has this handle.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use csi_attacher_model::decide::Write;
 use csi_attacher_model::decide::patch::{PatchType, WriteTarget};
-use csi_attacher_model::provision::attempt::{ClaimAttempt, ClaimMemory, ClaimStep, Verdict};
+use csi_attacher_model::provision::attempt::{ClaimAttempt, ClaimMemory, ClaimNote, ClaimStep, Verdict};
 use csi_attacher_model::provision::deletion::{VolumeAttempt, VolumeMemory, VolumeStep};
 use csi_attacher_model::provision::{Creation, LeakProtection, ProvisionPolicy, ProvisionerSecrets, patch};
 use csi_attacher_model::{api, provision};
@@ -73,6 +73,8 @@ pub struct Advance {
     pub memory: u32,
     /// What it must not have done.
     pub violation: Option<&'static str>,
+    /// The handle of a volume of which it told that it may be left, as the driver made two; 0 for none.
+    pub told: u8,
 }
 
 /// Everything that has a number.
@@ -241,7 +243,7 @@ impl Universe {
         } else {
             self.claim_attempts.all[glance.from as usize].clone()
         };
-        let was_uncertain = attempt.creation().is_some_and(Creation::is_uncertain);
+        let before = attempt.creation().cloned();
         let policy = policy(self.flaw, glance.number);
         let driver = super::view::driver(self.flaw);
         let view = View::new(self, &glance, &policy, &driver);
@@ -252,14 +254,13 @@ impl Universe {
                 step = attempt.next(&view, gone.of_claim(self.flaw));
             }
         }
-        let is_uncertain = attempt.creation().is_some_and(Creation::is_uncertain);
-        let may_change = glance.event.is_answer_of_a_call() || glance.event.is_end_of_a_write();
-        let slot = usize::from(glance.of);
-        let saved = self
-            .facts(glance.shown[slot])
-            .is_some_and(|volume| volume.claim == glance.of);
-        let violation = (was_uncertain && !is_uncertain && !may_change && !saved).then_some(CREATION);
-        attempt.take_notes();
+        let forgets = self.forgets(&glance, before.as_ref(), attempt.creation());
+        let violation = forgets.then_some(CREATION);
+        let told = attempt.take_notes().iter().find_map(|note| match note {
+            ClaimNote::TwoVolumes { lost, .. } => Some(number_in(lost)),
+            _ => None,
+        });
+        let told = told.unwrap_or(0);
         let memory = self.claim_memories.number(attempt.memory().clone());
         let doing = match step {
             ClaimStep::End(verdict) => {
@@ -268,6 +269,7 @@ impl Universe {
                     next: None,
                     memory,
                     violation,
+                    told,
                 };
                 self.asked_of_claims.insert(glance, advance);
                 return advance;
@@ -280,9 +282,27 @@ impl Universe {
             next: Some((number, doing)),
             memory,
             violation,
+            told,
         };
         self.asked_of_claims.insert(glance, advance);
         advance
+    }
+
+    /// Whether an attempt forgets that there may be a volume. Only the answer of a call says that there is none, or a write of its own
+    /// that took the marker off, or a PersistentVolume that names the volume; who knows of it by the marker alone forgets it with that.
+    fn forgets(&self, glance: &Glance, before: Option<&Creation>, after: Option<&Creation>) -> bool {
+        let Some(Creation::Uncertain(call)) = before else {
+            return false;
+        };
+        let may_change = glance.event.is_answer_of_a_call() || glance.event.is_end_of_a_write();
+        if may_change || after.is_some_and(Creation::is_uncertain) {
+            return false;
+        }
+        let saved = self.facts(glance.shown[usize::from(glance.of)]);
+        let is_saved = saved.is_some_and(|volume| volume.claim == glance.of) || glance.believed != GONE;
+        let claim = self.facts(glance.shown[CLAIM]).filter(|claim| claim.uid == glance.of);
+        let is_marked = claim.is_some_and(|claim| claim.marked);
+        !is_saved && (call.plan.is_some() || is_marked)
     }
 
     fn unmark_instead(&mut self, attempt: &ClaimAttempt) -> Doing {
@@ -351,6 +371,7 @@ impl Universe {
                     next: None,
                     memory,
                     violation: None,
+                    told: 0,
                 };
                 self.asked_of_volumes.insert(glance, advance);
                 return advance;
@@ -369,6 +390,7 @@ impl Universe {
             next: Some((number, doing)),
             memory,
             violation: None,
+            told: 0,
         };
         self.asked_of_volumes.insert(glance, advance);
         advance

@@ -14,6 +14,11 @@ const ALL: &[Fault] = &[
     Fault::TimedOut,
 ];
 
+/// Those by which no other process takes the Lease.
+const ANSWERS: &[Fault] = &[Fault::Unanswered, Fault::Refused, Fault::TimedOut];
+/// Those of larger worlds.
+const FEW: &[Fault] = &[Fault::Crash, Fault::TimedOut];
+
 /// The objects that are there when a world begins.
 pub fn objects(beginning: Beginning) -> [Option<Value>; SLOTS] {
     let mut objects: [Option<Value>; SLOTS] = Default::default();
@@ -60,7 +65,7 @@ const fn world(
 
 /// W1: a claim waits; class policy Delete.
 pub const fn one_claim(faults: u8) -> ProvisionSetting {
-    world("claim", Beginning::Waiting, faults, ALL, &[Wish::DeleteClaim])
+    world("one claim", Beginning::Waiting, faults, ALL, &[Wish::DeleteClaim])
 }
 
 /// W1, with lists that are not complete when a process begins.
@@ -112,22 +117,16 @@ pub const fn made_anew(faults: u8) -> ProvisionSetting {
     world("claim, deleted and made again", Beginning::Waiting, faults, ALL, wishes)
 }
 
-/// W4: a bound claim; its PersistentVolume is Released one day.
-pub const fn released(faults: u8) -> ProvisionSetting {
-    let wishes = &[
-        Wish::DeleteClaim,
-        Wish::Attach,
-        Wish::ToRetain,
-        Wish::ToDelete,
-        Wish::DeleteVolume,
-    ];
-    world(
-        "volume, attached, policy, deleted first",
-        Beginning::Bound,
-        faults,
-        ALL,
-        wishes,
-    )
+/// W4: a bound claim, attached; its PersistentVolume is Released one day, or deleted by a person before.
+pub const fn attached(faults: u8) -> ProvisionSetting {
+    let wishes = &[Wish::DeleteClaim, Wish::Attach, Wish::DeleteVolume];
+    world("volume, attached, deleted first", Beginning::Bound, faults, ALL, wishes)
+}
+
+/// W4: a Released PersistentVolume, whose policy changes.
+pub const fn policy(faults: u8) -> ProvisionSetting {
+    let wishes = &[Wish::ToRetain, Wish::ToDelete, Wish::DeleteVolume];
+    world("volume, policy changes", Beginning::Released, faults, ALL, wishes)
 }
 
 /// W4: the lists are not complete when a process begins.
@@ -196,20 +195,47 @@ pub const fn of_another() -> ProvisionSetting {
 
 /// The worlds: those of CI, or the large ones.
 pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
-    let more = u8::from(large);
+    if large {
+        let few = |world: ProvisionSetting| ProvisionSetting { kinds: FEW, ..world };
+        return vec![
+            lists(2),
+            policy(2),
+            made_again(2),
+            mistake(2),
+            shared(2),
+            name_taken(1),
+            class_gone(1),
+            bound_elsewhere(1),
+            few(made_anew(1)),
+            three_writers(1),
+            few(attached(2)),
+            few(one_claim(2)),
+            one_claim(2),
+        ];
+    }
+    let answers = |world: ProvisionSetting| ProvisionSetting {
+        kinds: ANSWERS,
+        ..world
+    };
     vec![
-        one_claim(1 + more),
-        lists(1 + more),
-        name_taken(1 + more),
-        class_gone(more),
-        bound_elsewhere(more),
-        made_anew(more),
-        released(1),
+        one_claim(1),
+        lists(1),
+        answers(name_taken(1)),
+        class_gone(0),
+        ProvisionSetting {
+            wishes: &[Wish::DeleteClaim, Wish::DeleteClass, Wish::RemakeClass],
+            kinds: FEW,
+            ..class_gone(1)
+        },
+        answers(bound_elsewhere(1)),
+        answers(made_anew(1)),
+        attached(1),
+        policy(1),
         unlisted_attachment(1),
-        made_again(1 + more),
-        mistake(1 + more),
-        shared(1 + more),
-        three_writers(1 + more),
+        made_again(1),
+        mistake(1),
+        shared(1),
+        answers(three_writers(1)),
         of_another(),
     ]
 }

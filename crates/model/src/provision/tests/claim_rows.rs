@@ -914,6 +914,19 @@ fn a_volume_that_was_shared_is_never_undone() {
     assert_eq!(word(&world.decide().action), "unmark");
 }
 
+/// A process that has ended took it off, and knew why: what only the marker said ends with it, and nothing is called for a claim without one.
+#[test]
+fn what_only_the_marker_said_ends_with_it() {
+    let of_marker = || Creation::of_marker(true);
+    let revise = |known: Creation, world: ClaimWorld| known.revised(&claim_of(&world.claim), world.gone, None, None);
+    assert!(revise(of_marker(), world().marked().deleting()).is_uncertain());
+    assert_eq!(revise(of_marker(), world().deleting()), Creation::Never);
+    let gone = || world().marked().deleting().with(|world| world.gone = true);
+    assert_eq!(revise(of_marker(), gone()), Creation::Never, "its last copy may be old");
+    let called = uncertain(&world());
+    assert_eq!(revise(called.clone(), gone()), called, "who called finds out");
+}
+
 /// A PersistentVolume of the claim takes the volume over.
 #[test]
 fn what_is_known_after_the_volume_is_saved() {
