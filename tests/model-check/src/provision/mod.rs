@@ -4,7 +4,10 @@
 //! One process holds the Lease and works. Another one takes it after a crash, or after it was lost; what it has seen of each object
 //! then is any earlier version. The former one may go on with writes, and with no call. So the number of processes is any.
 
+mod effects;
 mod invariants;
+mod leases;
+mod machines;
 mod mutants;
 mod objects;
 mod others;

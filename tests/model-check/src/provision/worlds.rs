@@ -16,7 +16,11 @@ const ALL: &[Fault] = &[
 
 /// Those by which no other process takes the Lease.
 const ANSWERS: &[Fault] = &[Fault::Unanswered, Fault::Refused, Fault::TimedOut];
-/// Those of larger worlds.
+/// A process crashes, and what it wrote may arrive late.
+const LATE_WRITES: &[Fault] = &[Fault::Crash, Fault::Unanswered];
+/// A process goes on that has lost the Lease.
+const FORMER: &[Fault] = &[Fault::LeaseLost, Fault::TimedOut];
+/// A process crashes, and a call is not answered in time.
 const FEW: &[Fault] = &[Fault::Crash, Fault::TimedOut];
 
 /// The objects that are there when a world begins.
@@ -195,47 +199,45 @@ pub const fn of_another() -> ProvisionSetting {
 
 /// The worlds: those of CI, or the large ones.
 pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
+    let with = |kinds: &'static [Fault], world: ProvisionSetting| ProvisionSetting { kinds, ..world };
     if large {
-        let few = |world: ProvisionSetting| ProvisionSetting { kinds: FEW, ..world };
         return vec![
+            with(FEW, one_claim(2)),
+            with(ANSWERS, one_claim(2)),
+            with(LATE_WRITES, one_claim(2)),
+            with(FORMER, one_claim(2)),
             lists(2),
+            name_taken(1),
+            with(FEW, class_gone(1)),
+            with(FEW, bound_elsewhere(1)),
+            with(ANSWERS, made_anew(2)),
+            with(ANSWERS, attached(2)),
             policy(2),
             made_again(2),
             mistake(2),
             shared(2),
-            name_taken(1),
-            class_gone(1),
-            bound_elsewhere(1),
-            few(made_anew(1)),
             three_writers(1),
-            few(attached(2)),
-            few(one_claim(2)),
-            one_claim(2),
         ];
     }
-    let answers = |world: ProvisionSetting| ProvisionSetting {
-        kinds: ANSWERS,
-        ..world
-    };
     vec![
         one_claim(1),
         lists(1),
-        answers(name_taken(1)),
+        with(ANSWERS, name_taken(1)),
         class_gone(0),
         ProvisionSetting {
             wishes: &[Wish::DeleteClaim, Wish::DeleteClass, Wish::RemakeClass],
             kinds: FEW,
             ..class_gone(1)
         },
-        answers(bound_elsewhere(1)),
-        answers(made_anew(1)),
+        with(ANSWERS, bound_elsewhere(1)),
+        with(ANSWERS, made_anew(1)),
         attached(1),
         policy(1),
         unlisted_attachment(1),
         made_again(1),
         mistake(1),
         shared(1),
-        answers(three_writers(1)),
+        with(ANSWERS, three_writers(1)),
         of_another(),
     ]
 }

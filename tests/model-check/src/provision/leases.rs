@@ -1,0 +1,139 @@
+//! Who holds the Lease, and what arrives late of those who held it.
+
+use super::state::{Engine, FORGOTTEN, GONE, Key, Late, SLOTS, State};
+use super::steps::{Calm, KEYS, is_read, late_of};
+use super::universe::words;
+use super::{Fault, Found, Provisioner};
+
+impl Provisioner {
+    /// The state with one fault less, where that may happen.
+    pub(super) fn with_fault(&self, state: &State, fault: Fault) -> Option<State> {
+        (state.faults > 0 && self.setting.kinds.contains(&fault)).then(|| State {
+            faults: state.faults - 1,
+            ..state.clone()
+        })
+    }
+
+    /// A process crashes, loses the Lease, or takes it.
+    pub(super) fn leases(&mut self, state: &State, found: &mut Found) {
+        let Some(engine) = &state.engine else {
+            return self.take_over(state, found);
+        };
+        let number = engine.number;
+        let sent: Vec<(At, Late)> = KEYS
+            .into_iter()
+            .filter_map(|at| match at.of(engine) {
+                Key::Running { doing, .. } if !is_read(doing) => Some((at, late_of(doing))),
+                _ => None,
+            })
+            .collect();
+        for chosen in 0..1_u8 << sent.len() {
+            let is_late = |number: usize| chosen & (1 << number) != 0;
+            let late = || {
+                sent.iter()
+                    .enumerate()
+                    .filter(|(at, _)| is_late(*at))
+                    .map(|(_, (_, late))| *late)
+            };
+            if let Some(mut next) = self.with_fault(state, Fault::Crash) {
+                next.engine = None;
+                next.late.extend(late());
+                let words = || {
+                    format!(
+                        "FAULT: process {number} crashes; may be carried out later: {:?}",
+                        late().collect::<Vec<_>>()
+                    )
+                };
+                self.push(found, next, Calm::No, None, words);
+            }
+            if state.ghost.is_none()
+                && let Some(mut next) = self.with_fault(state, Fault::LeaseLost)
+            {
+                let mut former = engine.clone();
+                for (number, (at, what)) in sent.iter().enumerate() {
+                    let is_call = matches!(what, Late::Create(_) | Late::Delete(_));
+                    if is_call || is_late(number) {
+                        at.set(&mut former, FORGOTTEN);
+                    }
+                }
+                for at in KEYS {
+                    if matches!(at.of(&former), Key::Idle { .. }) {
+                        at.set(&mut former, FORGOTTEN);
+                    }
+                }
+                next.engine = None;
+                next.ghost = KEYS.iter().any(|at| at.of(&former) != FORGOTTEN).then_some(former);
+                next.late.extend(late());
+                let words = || {
+                    format!(
+                        "FAULT: process {number} stands still and loses the Lease; may be carried out later: {:?}",
+                        late().collect::<Vec<_>>()
+                    )
+                };
+                self.push(found, next, Calm::No, None, words);
+            }
+        }
+    }
+
+    fn take_over(&mut self, state: &State, found: &mut Found) {
+        let mut cursors = vec![[0_u8; SLOTS]];
+        for slot in 0..SLOTS {
+            let versions = state.history[slot].0.len() as u8;
+            cursors = cursors
+                .into_iter()
+                .flat_map(|cursor| {
+                    (0..versions).map(move |at| {
+                        let mut cursor = cursor;
+                        cursor[slot] = at;
+                        cursor
+                    })
+                })
+                .collect();
+        }
+        for cursor in cursors {
+            let mut next = state.clone();
+            next.engines += 1;
+            let number = next.engines;
+            next.engine = Some(Engine {
+                number,
+                cursor,
+                unlisted: self.setting.unlisted,
+                claims: [FORGOTTEN; 2],
+                volumes: [FORGOTTEN; 3],
+                believed: GONE,
+            });
+            let behind: Vec<String> = (0..SLOTS)
+                .filter(|slot| usize::from(cursor[*slot]) + 1 < state.history[*slot].0.len())
+                .map(|slot| {
+                    format!(
+                        "{} by {}",
+                        words(slot),
+                        state.history[slot].0.len() - 1 - usize::from(cursor[slot])
+                    )
+                })
+                .collect();
+            self.push(found, next, Calm::Quiet, None, || {
+                format!("process {number} takes the Lease; it is behind with {behind:?}")
+            });
+        }
+    }
+
+    /// What was sent before arrives, or never does.
+    pub(super) fn late(&mut self, state: &State, found: &mut Found) {
+        for (number, late) in state.late.iter().enumerate() {
+            if state.late[..number].contains(late) {
+                continue;
+            }
+            let mut never = state.clone();
+            never.late.remove(number);
+            let mut done = never.clone();
+            let (answer, violation) = self.carry_out(&mut done, *late);
+            self.push(found, done, Calm::Acts, violation, || {
+                format!("late: {late:?}: {answer:?}")
+            });
+            self.push(found, never, Calm::Quiet, None, || {
+                format!("never carried out: {late:?}")
+            });
+        }
+    }
+}
