@@ -1,7 +1,7 @@
 //! Who holds the Lease, and what arrives late of those who held it.
 
 use super::state::{Engine, FORGOTTEN, GONE, Key, Late, SLOTS, State};
-use super::steps::{Calm, KEYS, is_read, late_of};
+use super::steps::{At, Calm, KEYS, is_read, late_of};
 use super::universe::words;
 use super::{Fault, Found, Provisioner};
 

@@ -117,7 +117,7 @@ impl Universe {
             ClaimStep::Create(plan) => Doing::Create(match slot_of(&plan.name) {
                 Some(OWN) => 1,
                 Some(SECOND) => 2,
-                _ => panic!("a name that is not made from the UID: {}", plan.name),
+                _ => unreachable!("a name that is not made from the UID: {}", plan.name),
             }),
             ClaimStep::Delete(plan) => Doing::Delete(number_in(&plan.handle)),
             ClaimStep::Save(body) => Doing::Save {

@@ -284,7 +284,7 @@ impl Provisioner {
         let is_going = saved.is_some_and(|volume| volume.released || volume.deleting);
         if claim.names.is_none_or(|slot| usize::from(slot) == own) && !is_taken && !is_going {
             let is_bound = claim.is_bound && saved.is_some_and(|volume| volume.is_bound);
-            if !is_bound && !(claim.is_bound && saved.is_none()) {
+            if !is_bound && (!claim.is_bound || saved.is_some()) {
                 return Some((WANTED, "the claim is not bound".to_owned()));
             }
         }
