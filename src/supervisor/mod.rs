@@ -4,6 +4,7 @@
 //! touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
 //! with backoff, and the others do not notice.
 
+mod attach_nodes;
 mod attach_volumes;
 mod attachment_conditions;
 mod deletion;

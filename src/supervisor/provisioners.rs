@@ -1,7 +1,7 @@
 //! The tasks that provision: one for each AttacherConfig that has the section, beside the task that attaches for it. Each has a connection and
 //! a Lease of its own, so that neither role holds up, restarts or ends the other.
 //!
-//! Claims and classes are watched while there is such a task, and not before.
+//! Claims and classes are watched while there is such a task, and not before; Nodes from the first driver with topology on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +14,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 
-use csi_attacher_provision::{self as provision, ProvisionRole, QueueSlot, clear_queue};
+use csi_attacher_model::provision::VolumeReason;
+use csi_attacher_provision::{self as provision, NodeWatch, Nodes, ProvisionRole, QueueSlot, WorkKey, clear_queue};
 use kube::Client;
 
+use super::attach_nodes::AttachNodes;
 use super::attach_volumes::AttachVolumes;
 use super::drivers::{Name, ended_task, pause_after};
 use super::election::LeaderElectionMode;
@@ -25,7 +27,8 @@ use crate::api::DriverConfig;
 use crate::driver::SharedContext;
 use crate::health::Health;
 use crate::lease::LeaderElectionConfig;
-use crate::objects::{PersistentVolumeClaimWire, StorageClassWire};
+use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
+use crate::queue::Queue;
 use crate::reflect::reflect;
 use crate::runtime::reservation::Reservations;
 use crate::runtime::{DriverState, DriverStateSender, DriverTask};
@@ -46,6 +49,8 @@ struct RunningProvisioner {
     settings: watch::Sender<Arc<DriverConfig>>,
     status: watch::Receiver<DriverState>,
     queue: QueueSlot,
+    /// Whether it needs the list of Nodes.
+    needs_nodes: Arc<AtomicBool>,
     stop: CancellationToken,
     removed: Arc<AtomicBool>,
     /// When it is started again after a fault.
@@ -53,6 +58,41 @@ struct RunningProvisioner {
     /// Whether it is to end for good, or with other settings.
     is_ending: bool,
     faults: u32,
+}
+
+/// What the task of an AttacherConfig is at.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ProvisioningState {
+    pub task: DriverState,
+    /// Whether it reads Nodes: its driver has topology.
+    pub reads_nodes: bool,
+    /// Why what it reads cannot be watched, if so.
+    pub watch_failure: Option<String>,
+    pub kept: KeptVolumes,
+}
+
+/// How many volumes of Released PersistentVolumes are not deleted for now, by what they wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeptVolumes {
+    /// `spec.provisioning.deletion` is Hold.
+    pub held: usize,
+    /// A VolumeAttachment names the PersistentVolume.
+    pub attached: usize,
+    /// A person has to find out what is right; an Event on the PersistentVolume says what.
+    pub unclear: usize,
+}
+
+impl KeptVolumes {
+    fn of(queue: &Queue<WorkKey>) -> Self {
+        let mut kept = Self::default();
+        queue.remember_all(|_, memory| match memory.waits() {
+            Some(VolumeReason::Held) => kept.held += 1,
+            Some(VolumeReason::StillAttached) => kept.attached += 1,
+            Some(_) => kept.unclear += 1,
+            None => {}
+        });
+        kept
+    }
 }
 
 /// The watches, and what they feed.
@@ -151,12 +191,13 @@ impl Provisioners {
         let (status, mut status_seen) = watch::channel(DriverState::default());
         // The status is written anew, as the task is another one.
         status_seen.mark_changed();
-        let queue = QueueSlot::default();
+        let (queue, needs_nodes) = (QueueSlot::default(), Arc::<AtomicBool>::default());
         let (stop, removed) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let task = DriverTask {
             role: ProvisionRole {
                 context: watched.context.clone(),
                 queue: queue.clone(),
+                needs_nodes: needs_nodes.clone(),
             },
             name: Name::from(name),
             config: settings_seen,
@@ -177,6 +218,7 @@ impl Provisioners {
             settings,
             status: status_seen,
             queue,
+            needs_nodes,
             stop,
             removed,
             restart_at: None,
@@ -214,14 +256,23 @@ impl Provisioners {
         self.start_missing(elections);
     }
 
-    /// What the task of an AttacherConfig is at, and why what it reads cannot be watched; none when it has none.
-    pub fn state(&self, name: &str) -> Option<(DriverState, Option<String>)> {
-        let state = self.running.get(name)?.status.borrow().clone();
-        let failure = self
-            .watched
-            .as_ref()
-            .and_then(|watched| watched.context.store.lists().failure());
-        Some((state, failure))
+    /// What the task of an AttacherConfig is at; none when it has none.
+    pub fn state(&self, name: &str) -> Option<ProvisioningState> {
+        let running = self.running.get(name)?;
+        let reads_nodes = running.needs_nodes.load(Ordering::Relaxed);
+        let failures = self.watched.iter().flat_map(|watched| {
+            let claims = watched.context.store.lists().failure();
+            let nodes = watched.context.nodes.nodes().lists().failure();
+            [claims, nodes.filter(|_| reads_nodes)].into_iter().flatten()
+        });
+        let failures: Vec<String> = failures.collect();
+        let queue = running.queue.lock().clone();
+        Some(ProvisioningState {
+            task: running.status.borrow().clone(),
+            reads_nodes,
+            watch_failure: (!failures.is_empty()).then(|| failures.join("; ")),
+            kept: queue.map(|(_, queue)| KeptVolumes::of(&queue)).unwrap_or_default(),
+        })
     }
 
     /// How many claims carry a marker of the driver of an AttacherConfig: what was created for them is not known. None before the first
@@ -252,19 +303,29 @@ impl Provisioners {
             let Some((driver, queue)) = &*slot else { continue };
             let metrics = &self.context.metrics;
             let stats = queue.stats();
-            let Some(lane) = stats.lanes.first() else { continue };
-            metrics.claims(driver, "waiting", lane.ready);
-            metrics.claims(driver, "provisioning", lane.running);
-            metrics.claims(driver, "failing", lane.failing);
+            if let Some(lane) = stats.lanes.first() {
+                metrics.claims(driver, "waiting", lane.ready);
+                metrics.claims(driver, "provisioning", lane.running);
+                metrics.claims(driver, "failing", lane.failing);
+            }
+            if let Some(lane) = stats.lanes.get(1) {
+                let kept = KeptVolumes::of(queue);
+                metrics.volumes(driver, "waiting", lane.ready + kept.attached + kept.unclear);
+                metrics.volumes(driver, "deleting", lane.running);
+                metrics.volumes(driver, "failing", lane.failing);
+                metrics.volumes(driver, "held", kept.held);
+            }
         }
     }
 }
 
 impl Watched {
     fn start(context: &SharedContext, setup: &ProvisionSetup) -> Self {
-        let store = provision::Store::default();
+        let store = provision::Store::recorded_by(context.store.lists().answers());
         let volumes = Arc::new(AttachVolumes(context.store.clone()));
         provision::VolumeCache::listen(&*volumes, store.volume_listener());
+        let nodes = Nodes::new(Arc::new(AttachNodes(context.store.clone())));
+        nodes.listen(store.node_listener());
         // The status of the AttacherConfigs says what cannot be watched. Readiness does not: attaching goes on.
         let health = Health::new();
         let watches = [
@@ -279,10 +340,17 @@ impl Watched {
                 health.check("watch/storageclasses"),
             )),
         ];
+        let client = setup.client.clone();
+        let check = health.check("watch/nodes");
+        let start = move |nodes| {
+            let watch = reflect::<NodeLabelsWire, _>(client, nodes, check);
+            AbortOnDropHandle::new(tokio::spawn(watch))
+        };
         Self {
             context: provision::SharedContext {
                 store,
                 volumes,
+                nodes: Arc::new(NodeWatch::new(nodes, Box::new(start))),
                 requests: context.requests.clone(),
                 events: context.events.clone(),
                 metrics: context.metrics.clone(),

@@ -1,13 +1,17 @@
 //! The condition that says whether volumes are provisioned. Pure.
 
+use super::provisioners::{KeptVolumes, ProvisioningState};
 use crate::api::condition::{ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, shorten_message};
-use crate::runtime::{DriverPhase, DriverState};
+use crate::runtime::DriverPhase;
 
-/// From what the role is at to its condition; `watch_failure` says why what it reads cannot be watched.
-pub(super) fn ready(state: &DriverState, watch_failure: Option<&str>) -> ConditionUpdate {
+/// From what the role is at to its condition.
+pub(super) fn ready(state: &ProvisioningState) -> ConditionUpdate {
     use ConditionStatus::{False, True};
-    let (status, reason, message) = match &state.phase {
-        DriverPhase::Running => (True, ConditionReason::Running, "provisioning volumes".to_owned()),
+    let (status, reason, message) = match &state.task.phase {
+        DriverPhase::Running => {
+            let text = format!("provisioning volumes{}", kept(state.kept));
+            (True, ConditionReason::Running, text)
+        }
         DriverPhase::Standby { holder, namespace } => {
             let holder = holder.as_deref().unwrap_or("nobody yet");
             let place = namespace.as_ref();
@@ -24,8 +28,13 @@ pub(super) fn ready(state: &DriverState, watch_failure: Option<&str>) -> Conditi
             (False, *reason, message.clone())
         }
         DriverPhase::Syncing => {
-            let text = "reading PersistentVolumeClaims and StorageClasses";
-            let failure = watch_failure.map(|failure| format!("; {failure}")).unwrap_or_default();
+            let text = if state.reads_nodes {
+                "reading PersistentVolumeClaims, StorageClasses and Nodes"
+            } else {
+                "reading PersistentVolumeClaims and StorageClasses"
+            };
+            let failure = state.watch_failure.as_ref();
+            let failure = failure.map(|failure| format!("; {failure}")).unwrap_or_default();
             (False, ConditionReason::Syncing, format!("{text}{failure}"))
         }
         DriverPhase::AwaitingReservation { after } => {
@@ -43,4 +52,18 @@ pub(super) fn ready(state: &DriverState, watch_failure: Option<&str>) -> Conditi
         reason,
         shorten_message(&message),
     )
+}
+
+/// What is said of volumes that are not deleted.
+fn kept(kept: KeptVolumes) -> String {
+    let said = |count: usize, why: &str| match count {
+        0 => String::new(),
+        count => format!("; volumes of {count} PersistentVolumes {why}"),
+    };
+    let held = said(kept.held, "are kept, as spec.provisioning.deletion is Hold");
+    let unclear = said(
+        kept.unclear,
+        "wait for a person: see the Events on the PersistentVolumes",
+    );
+    held + &unclear
 }

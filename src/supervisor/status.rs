@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::attachment_conditions::{consistent, healthy};
 use super::deletion::DeletionState;
 use super::plan::ConfigProblem;
+use super::provisioners::ProvisioningState;
 use super::provisioning_conditions;
 use super::saturation::Saturation;
 use crate::api::condition::{
@@ -42,7 +43,7 @@ pub(super) struct StatusInput<'a> {
     /// Which limits make work wait; none when no driver runs.
     pub saturation: Option<&'a Saturation>,
     /// What provisioning is at, and why what it reads cannot be watched; none while the role is off.
-    pub provisioning: Option<&'a (DriverState, Option<String>)>,
+    pub provisioning: Option<&'a ProvisioningState>,
     /// What was found about the driver's attachments; none when this replica does not scan them.
     pub insight: Option<&'a FindingsSummary>,
     /// The attachment that has been stuck longest, if one still is.
@@ -220,8 +221,7 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
     updates.push(healthy(facts));
     let lasting = facts.driver.and_then(|driver| driver.lasting_mismatches.as_ref());
     updates.extend(facts.insight.map(|insight| consistent(insight, lasting)));
-    let provisioning = facts.provisioning;
-    updates.extend(provisioning.map(|(state, failure)| provisioning_conditions::ready(state, failure.as_deref())));
+    updates.extend(facts.provisioning.map(provisioning_conditions::ready));
     updates
 }
 

@@ -6,13 +6,15 @@ use futures::future::join_all;
 use futures::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, ResourceExt as _};
 
 use csi_attacher_model::api::AttacherConfig;
 
-use crate::plan::{self, CLUSTER_ROLES, DEFINITION, DRIVERS, NAMESPACE, NODES, PODS, PRODUCT};
+use crate::plan::{
+    self, CLAIM, CLASS, CLUSTER_ROLES, DEFINITION, DRIVERS, NAMESPACE, NODES, POD, PODS, PRODUCT, PROVISIONING,
+};
 use crate::say::Say;
 use crate::support::fixtures::Object;
 use crate::support::wait::wait_for;
@@ -27,7 +29,8 @@ pub async fn refuse_if_taken(client: &Client) -> Result<()> {
     let mut taken = Vec::new();
     find::<Namespace>(&fixtures, [PRODUCT, NAMESPACE], &mut taken).await?;
     find::<ClusterRole>(&fixtures, CLUSTER_ROLES, &mut taken).await?;
-    find::<ClusterRoleBinding>(&fixtures, [PRODUCT], &mut taken).await?;
+    find::<ClusterRoleBinding>(&fixtures, [PRODUCT, PROVISIONING], &mut taken).await?;
+    find::<StorageClass>(&fixtures, [CLASS], &mut taken).await?;
     find::<CustomResourceDefinition>(&fixtures, [DEFINITION], &mut taken).await?;
     find::<Node>(&fixtures, NODES, &mut taken).await?;
     find::<CSINode>(&fixtures, NODES, &mut taken).await?;
@@ -73,7 +76,14 @@ pub async fn clean_up(client: &Client, say: Say) -> Result<()> {
             note(unmarked.or_else(ignore_not_found));
         }
     }
+    note(fixtures.delete_pod(NAMESPACE, POD).await.or_else(ignore_not_found));
     note(attachments_gone(&fixtures).await);
+    // The operator deletes its volume and its PersistentVolume.
+    let claim = fixtures
+        .delete_namespaced::<PersistentVolumeClaim>(NAMESPACE, CLAIM)
+        .await;
+    note(claim.or_else(ignore_not_found));
+    note(fixtures.delete::<StorageClass>(CLASS).await.or_else(ignore_not_found));
     for (volume, _) in plan::volumes() {
         note(
             fixtures
@@ -82,9 +92,8 @@ pub async fn clean_up(client: &Client, say: Say) -> Result<()> {
         );
         note(fixtures.delete::<PersistentVolume>(volume.name).await);
     }
-    for (volume, _) in plan::volumes() {
-        note(fixtures.wait_for_volume_gone(volume.name).await);
-    }
+    let gone = plan::volumes().map(|(volume, _)| fixtures.wait_for_volume_gone(volume.name));
+    join_all(gone).await.into_iter().for_each(&mut note);
     for driver in DRIVERS {
         note(fixtures.delete::<AttacherConfig>(driver.config).await);
         note(fixtures.delete::<CSIDriver>(driver.name).await);
@@ -94,7 +103,9 @@ pub async fn clean_up(client: &Client, say: Say) -> Result<()> {
         note(fixtures.delete::<Node>(node).await);
     }
     note(fixtures.delete::<CustomResourceDefinition>(DEFINITION).await);
-    note(fixtures.delete::<ClusterRoleBinding>(PRODUCT).await);
+    for name in [PRODUCT, PROVISIONING] {
+        note(fixtures.delete::<ClusterRoleBinding>(name).await);
+    }
     for name in CLUSTER_ROLES {
         note(fixtures.delete::<ClusterRole>(name).await);
     }

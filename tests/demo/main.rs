@@ -14,6 +14,7 @@ mod cluster;
 mod foreign;
 mod plan;
 mod processes;
+mod provision;
 mod say;
 mod scenario;
 mod stay;
@@ -103,7 +104,7 @@ async fn run(say: Say) -> Result<()> {
     say.step(if stays {
         "Stopped"
     } else {
-        "Done: all volumes were attached and detached"
+        "Done: all volumes were attached and detached, and one was made and deleted"
     });
     Ok(())
 }
@@ -141,9 +142,7 @@ impl Running {
         options.arguments = vec!["--log-format=text".to_owned()];
         let operator = Operator::start_with(&cluster.operator_kubeconfig().await?, options)?;
         operator.wait_ready().await?;
-        say.line(
-            "csi-attacher-operator is ready, with its ServiceAccount and only the permissions of config/rbac.yaml",
-        );
+        say.line("csi-attacher-operator is ready, with its ServiceAccount and only the permissions of these two files");
         if cluster.is_traced() {
             say.line("It is also in group system:monitoring: the API server continues the traces of that group only");
         }
@@ -175,7 +174,9 @@ async fn play(cluster: &Cluster, traces: &Traces, running: &mut Option<Running>,
     scenario::show_configs(cluster).await?;
     scenario::detach(cluster, &seen, say).await?;
     scenario::check_calls(drivers, say).await?;
-    traces.show(say).await
+    let volume = provision::life(cluster, drivers, say).await?;
+    traces.show(say).await?;
+    traces.show_life(&volume, say).await
 }
 
 /// The first failure is the reason; those that followed are told too.

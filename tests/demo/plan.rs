@@ -7,8 +7,20 @@ pub const NAMESPACE: &str = "csi-attacher-demo";
 /// Namespace and name of the operator's own objects, as in `config/rbac.yaml`.
 pub const PRODUCT: &str = "csi-attacher-operator";
 
-/// The ClusterRoles of `config/rbac.yaml`: the operator's own, and the one that lets people read its objects.
-pub const CLUSTER_ROLES: [&str; 2] = [PRODUCT, "csi-attacher-operator-view"];
+/// Name of the objects of `config/samples/rbac-provisioning.yaml`.
+pub const PROVISIONING: &str = "csi-attacher-operator-provisioning";
+
+/// The ClusterRoles of `config/rbac.yaml`: the operator's own, and the one that lets people read its objects; and the one for
+/// provisioning.
+pub const CLUSTER_ROLES: [&str; 3] = [PRODUCT, "csi-attacher-operator-view", PROVISIONING];
+
+/// The StorageClass of the first driver.
+pub const CLASS: &str = "demo-ssd";
+
+/// The claim whose volume the operator makes, and the pod that uses it.
+pub const CLAIM: &str = "demo-provisioned";
+/// See [`CLAIM`].
+pub const POD: &str = "provisioned-0";
 
 /// The CustomResourceDefinition of the operator.
 pub const DEFINITION: &str = "attacherconfigs.attacher.csi.dev";

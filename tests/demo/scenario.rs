@@ -17,7 +17,7 @@ use crate::cluster::Cluster;
 use crate::plan::{self, DEFINITION, DRIVERS, NAMESPACE, NODES, PODS};
 use crate::processes::{MockDriver, write_private};
 use crate::say::Say;
-use crate::support::operator::{IDENTITY, release_lease};
+use crate::support::operator::{IDENTITY, release_lease, release_provisioner_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Fixtures, Result, Volume};
 use crate::table;
@@ -33,7 +33,15 @@ const STATUS_WITHIN: Duration = Duration::from_secs(30);
 pub async fn install(cluster: &Cluster, say: Say) -> Result<()> {
     say.step("Installing the CustomResourceDefinition and the RBAC rules of the operator");
     cluster
-        .kubectl(&["apply", "-f", "crds/", "-f", "config/rbac.yaml"])
+        .kubectl(&[
+            "apply",
+            "-f",
+            "crds/",
+            "-f",
+            "config/rbac.yaml",
+            "-f",
+            "config/samples/rbac-provisioning.yaml",
+        ])
         .await?;
     let established = ["wait", "--for=condition=Established", "--timeout=60s"];
     let definition = format!("crd/{DEFINITION}");
@@ -57,7 +65,11 @@ pub async fn configure(cluster: &Cluster, drivers: &[MockDriver], say: Say) -> R
             plan.config, plan.name
         );
         written.map_err(|error| Error::Other(error.to_string()))?;
+        if plan.name == DRIVERS[0].name {
+            manifest.push_str("  provisioning: {}\n");
+        }
     }
+    release_provisioner_lease(&cluster.client, IDENTITY, DRIVERS[0].name).await?;
     // An operator that creates a Lease waits for its duration; this one comes after another.
     for driver in DRIVERS {
         release_lease(&cluster.client, IDENTITY, driver.name).await?;
@@ -71,7 +83,9 @@ pub async fn configure(cluster: &Cluster, drivers: &[MockDriver], say: Say) -> R
     let configs = DRIVERS.map(|driver| format!("attacherconfig/{}", driver.config));
     let configs = configs.each_ref().map(String::as_str);
     let wait = ["wait", "--for=condition=Ready", "--timeout=60s"];
-    cluster.kubectl(&[&wait[..], &configs].concat()).await
+    cluster.kubectl(&[&wait[..], &configs].concat()).await?;
+    let provisions = ["wait", "--for=condition=ProvisioningReady", "--timeout=60s", configs[0]];
+    cluster.kubectl(&provisions).await
 }
 
 /// The discovery documents follow a new definition with a delay, so that kubectl may not know the kind for a moment.

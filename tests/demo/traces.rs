@@ -15,9 +15,15 @@ use crate::tree;
 
 /// How long a trace may take to arrive.
 const WITHIN: Duration = Duration::from_mins(1);
-const PUBLISH: &str = "csi.v1.Controller/ControllerPublishVolume";
-/// The span of the whole attach, exported at its end.
-const ROOT: &str = "VolumeAttachment.attach";
+/// The call and the root of the trace of an attach. A root is exported at its end.
+const ATTACH: (&str, &str) = ("csi.v1.Controller/ControllerPublishVolume", "VolumeAttachment.attach");
+/// Those of the life of a volume that the operator made. Each trace has a link to the one before.
+const LIFE: [(&str, &str); 4] = [
+    ("csi.v1.Controller/CreateVolume", "PersistentVolumeClaim.provision"),
+    ATTACH,
+    ("csi.v1.Controller/ControllerUnpublishVolume", "VolumeAttachment.detach"),
+    ("csi.v1.Controller/DeleteVolume", "PersistentVolume.delete"),
+];
 /// Stands in for the pages of Jaeger, which are no part of its Go module.
 const PAGE: &str = include_str!("trace.html");
 
@@ -85,7 +91,7 @@ impl Traces {
                     "Trace of attaching {} to {node}, received by OTLP",
                     volume.name
                 ));
-                say.line(received(receiver, volume.name).await?);
+                say.line(received(receiver, ATTACH.0, volume.name).await?);
             }
             Self::Jaeger(served) => {
                 let jaeger = &served.jaeger;
@@ -93,10 +99,28 @@ impl Traces {
                     "Trace of attaching {} to {node}, as Jaeger has it",
                     volume.name
                 ));
-                let trace = found(jaeger, volume.name).await?;
+                let trace = found(jaeger, ATTACH, volume.name).await?;
                 say.line(timeline::render(&trace));
                 say.line(format!("The trace: {}", jaeger.page_of(&trace.id)));
                 say.line(format!("As JSON:   {}/api/traces/{}", jaeger.url(), trace.id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the traces of the life of a volume, from the first call to the last.
+    pub async fn show_life(&self, volume: &str, say: Say) -> Result<()> {
+        say.step(format!(
+            "The life of {volume} as traces: made, attached, detached, deleted"
+        ));
+        for life in LIFE {
+            match self {
+                Self::Here(receiver) => say.line(received(receiver, life.0, volume).await?),
+                Self::Jaeger(served) => {
+                    let trace = found(&served.jaeger, life, volume).await?;
+                    say.line(timeline::render(&trace));
+                    say.line(format!("The trace: {}", served.jaeger.page_of(&trace.id)));
+                }
             }
         }
         Ok(())
@@ -108,7 +132,7 @@ impl Traces {
         let jaeger = &served.jaeger;
         say.line(format!("Jaeger: {}", jaeger.url()));
         for (volume, _) in plan::volumes() {
-            let trace = found(jaeger, volume.name).await?;
+            let trace = found(jaeger, ATTACH, volume.name).await?;
             say.line(format!(
                 "  {} was attached in {}",
                 volume.name,
@@ -119,27 +143,27 @@ impl Traces {
     }
 }
 
-async fn received(receiver: &OtlpReceiver, volume: &str) -> Result<String> {
-    let complete = |spans: &[_]| tree::trace_of(spans, PUBLISH, volume).is_some();
+async fn received(receiver: &OtlpReceiver, call: &str, volume: &str) -> Result<String> {
+    let complete = |spans: &[_]| tree::trace_of(spans, call, volume).is_some();
     let spans = receiver.wait_for_spans(WITHIN, complete).await;
-    let trace = tree::trace_of(&spans, PUBLISH, volume).ok_or_else(|| Error::TimedOut {
-        what: format!("a trace with {PUBLISH} for {volume}"),
+    let trace = tree::trace_of(&spans, call, volume).ok_or_else(|| Error::TimedOut {
+        what: format!("a trace with {call} for {volume}"),
         limit: WITHIN,
         last: format!("{} spans of {}", spans.len(), names::SERVICE_NAME),
     })?;
     Ok(tree::render(&trace))
 }
 
-/// The trace in which a volume was attached, once it is complete.
-async fn found(jaeger: &Jaeger, volume: &str) -> Result<Trace> {
+/// The trace of a volume with a call and a root, once it is complete.
+async fn found(jaeger: &Jaeger, (call, root): (&str, &str), volume: &str) -> Result<Trace> {
     let tags = [("k8s.persistentvolume.name", volume)];
     let is_complete = |trace: &Trace| {
         let roots = trace.roots();
-        roots.iter().any(|root| root.name == ROOT) && !trace.named(PUBLISH).is_empty()
+        roots.iter().any(|span| span.name == root) && !trace.named(call).is_empty()
     };
     let search = (names::SERVICE_NAME, &tags[..]);
     let any = |traces: &[Trace]| traces.iter().any(is_complete);
-    let traces = jaeger.wait_for_search(search, "an attach", WITHIN, any).await?;
+    let traces = jaeger.wait_for_search(search, root, WITHIN, any).await?;
     let complete = traces.into_iter().find(is_complete);
     complete.ok_or_else(|| Error::Other(format!("no trace for {volume}")))
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use kube::api::ListParams;
@@ -44,6 +44,7 @@ async fn objects(fixtures: &Fixtures) -> Vec<String> {
     all.extend(names::<CSIDriver>(fixtures).await);
     all.extend(names::<CSINode>(fixtures).await);
     all.extend(names::<VolumeAttachment>(fixtures).await);
+    all.extend(names::<StorageClass>(fixtures).await);
     all.extend(names::<CustomResourceDefinition>(fixtures).await);
     all
 }
@@ -78,6 +79,9 @@ async fn leaves_a_foreign_cluster_as_it_was_and_overwrites_nothing() -> Result<(
         "kube-controller-manager\n",
         "ssd.demo.example.com was asked 3 times for ControllerPublishVolume",
         "csi.v1.Controller/ControllerPublishVolume  CLIENT",
+        "ssd.demo.example.com was asked 1 time for CreateVolume, 1 time for DeleteVolume",
+        "PersistentVolumeClaim.provision  INTERNAL",
+        "csi.v1.Controller/DeleteVolume  CLIENT",
         "All objects of the demonstration are gone.",
     ] {
         assert!(told.contains(wanted), "{wanted:?} is not in:\n{told}");

@@ -47,6 +47,7 @@ mod live_settings;
 mod prometheus;
 mod prometheus_rules;
 mod provision;
+mod provision_topology;
 mod rbac;
 mod readme;
 mod reconcile_sync;

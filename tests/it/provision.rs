@@ -1,5 +1,7 @@
 //! The second role: PersistentVolumeClaims become volumes and PersistentVolumes, whatever happens meanwhile.
 
+mod deletion;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -32,7 +34,7 @@ pub async fn grant(cluster: &ControlPlane) -> Result<()> {
         "metadata": { "name": "provisions" },
         "rules": [
             { "apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch", "patch"] },
-            { "apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["create"] },
+            { "apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["create", "delete"] },
             { "apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["list", "watch"] },
         ],
     });
@@ -53,7 +55,7 @@ fn settings(driver: &Driver<'_>, backoff: &Value) -> Value {
     })
 }
 
-fn soon() -> Value {
+pub fn soon() -> Value {
     json!({ "initial": "100ms", "max": "500ms", "jitterPercent": 0 })
 }
 
@@ -69,13 +71,13 @@ impl Driver<'_> {
     }
 
     /// Makes a claim of that class.
-    async fn ask_for(&self, name: &str) -> Result<PersistentVolumeClaim> {
+    pub async fn ask_for(&self, name: &str) -> Result<PersistentVolumeClaim> {
         let made = self.claims().create(&PostParams::default(), &self.wanted(name)).await;
         made.map_err(|error| Error::Other(error.to_string()))
     }
 
     /// A claim of that class.
-    fn wanted(&self, name: &str) -> PersistentVolumeClaim {
+    pub fn wanted(&self, name: &str) -> PersistentVolumeClaim {
         serde_json::from_value(json!({
             "metadata": { "name": name },
             "spec": {
@@ -86,22 +88,22 @@ impl Driver<'_> {
         .unwrap()
     }
 
-    async fn without_marker(&self, name: &str) -> Result<()> {
+    pub async fn without_marker(&self, name: &str) -> Result<()> {
         let is_off = |claim: Option<&PersistentVolumeClaim>| !carries_marker(claim);
         wait_for(self.claims(), name, "without the marker", LIMIT, is_off)
             .await
             .map(drop)
     }
 
-    fn claims(&self) -> Api<PersistentVolumeClaim> {
+    pub fn claims(&self) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.world.client.clone(), NAMESPACE)
     }
 
-    fn volumes(&self) -> Api<PersistentVolume> {
+    pub fn volumes(&self) -> Api<PersistentVolume> {
         Api::all(self.world.client.clone())
     }
 
-    async fn bound(&self, name: &str) -> Result<PersistentVolumeClaim> {
+    pub async fn bound(&self, name: &str) -> Result<PersistentVolumeClaim> {
         let is_bound = |claim: Option<&PersistentVolumeClaim>| {
             let status = claim.and_then(|claim| claim.status.as_ref());
             status.and_then(|status| status.phase.as_deref()) == Some("Bound")
@@ -110,7 +112,7 @@ impl Driver<'_> {
         bound.ok_or_else(|| Error::Other("it is there".to_owned()))
     }
 
-    async fn saved(&self, claim: &PersistentVolumeClaim) -> Result<PersistentVolume> {
+    pub async fn saved(&self, claim: &PersistentVolumeClaim) -> Result<PersistentVolume> {
         let name = format!("pvc-{}", claim.uid().unwrap_or_default());
         let saved = wait_for(self.volumes(), &name, "saved", LIMIT, |volume| volume.is_some()).await?;
         saved.ok_or_else(|| Error::Other("it is there".to_owned()))
@@ -118,7 +120,7 @@ impl Driver<'_> {
 }
 
 /// A cluster of its own with kube-controller-manager, and an operator that may provision.
-async fn serving(options: OperatorOptions) -> Result<(World, Operator)> {
+pub async fn serving(options: OperatorOptions) -> Result<(World, Operator)> {
     let world = World::own_managed().await?;
     grant(&world.cluster).await?;
     let operator = world.operator(options).await?;
@@ -151,7 +153,7 @@ fn assert_annotated(volume: &PersistentVolume, driver: &str) {
     );
 }
 
-fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
+pub fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
     claim.is_some_and(|claim| {
         claim.finalizers().iter().any(|finalizer| finalizer == MARKER) || claim.annotations().contains_key(MARKER)
     })
@@ -254,6 +256,9 @@ async fn after_a_crash_between_the_call_and_the_save_there_is_one_volume() -> Re
 async fn a_claim_that_is_deleted_during_the_call_leaves_no_volume_that_nothing_names() -> Result<()> {
     let (world, _operator) = serving(operator_options()).await?;
     let driver = provisioning(&world, "p-gone", &soon()).await?;
+    let mut held = settings(&driver, &soon());
+    held["provisioning"]["deletion"] = json!("Hold");
+    driver.configure(&held).await?;
     driver.class("Delete").await?;
     let slow = Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(3));
     driver.mock.script(slow);
@@ -277,7 +282,27 @@ async fn a_claim_that_is_deleted_during_the_call_leaves_no_volume_that_nothing_n
         status.and_then(|status| status.phase.as_deref()) == Some("Released")
     })
     .await?;
+    event(
+        &world,
+        "PersistentVolume",
+        &name,
+        "VolumeDelete",
+        "deletion of the AttacherConfig is Hold",
+    )
+    .await?;
     assert!(driver.mock.calls_of(Method::DeleteVolume).is_empty());
+    let shown = "volumes of 1 PersistentVolumes are kept, as spec.provisioning.deletion is Hold";
+    let configs = Api::<AttacherConfig>::all(world.client.clone());
+    wait_for(configs, &driver.short, shown, LIMIT, |config| {
+        let status = config.and_then(|config| config.status.as_ref());
+        let mut conditions = status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|condition| condition.message.contains(shown))
+    })
+    .await?;
+
+    driver.configure(&settings(&driver, &soon())).await?;
+    wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
+    assert!(driver.mock.volumes().is_empty());
     Ok(())
 }
 

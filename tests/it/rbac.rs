@@ -128,6 +128,50 @@ async fn a_rule_that_is_missing_to_list_is_named() -> Result<()> {
     driver.wait("Ready", "True", Some("Running")).await
 }
 
+/// Without the rights on Nodes everything goes on but the provisioning of drivers with topology, and that says what is missing.
+#[tokio::test]
+async fn without_nodes_only_drivers_with_topology_are_not_provisioned_for() -> Result<()> {
+    let world = World::own().await?;
+    prepare(&world).await?;
+    let account = Account::new("r-nodes");
+    let taken = |right: &Right| right.resource == "nodes";
+    let grants = everything(&account)?.without(taken);
+    let kubeconfig = scene::account(&world, &account, &grants).await?;
+    let operator = Operator::start_with(&kubeconfig, scene::options(&account))?;
+    let configured = async |short: &str, keys: &'static [&'static str]| {
+        let driver = world
+            .unconfigured_driver(short, |builder| builder.topology(keys.iter().copied()))
+            .await?;
+        let settings = json!({ "driverName": driver.name, "provisioning": {} });
+        driver.configure(&settings).await?;
+        Ok::<_, Error>(driver)
+    };
+    let plain = configured("plain", &[]).await?;
+    plain.wait("ProvisioningReady", "True", Some("Running")).await?;
+    assert!(
+        !operator.log_text().contains("resources [nodes]"),
+        "no driver has topology"
+    );
+
+    let zonal = configured("zonal", &["zone"]).await?;
+    zonal.wait("Ready", "True", Some("Running")).await?;
+    let rule = "resources [nodes], verbs [list, watch]; until then no volume of a driver with topology is provisioned";
+    operator.wait_for_log(rule).await?;
+    let is_told = |config: Option<&AttacherConfig>| {
+        let status = config.and_then(|config| config.status.as_ref());
+        let mut conditions = status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|condition| {
+            let (reason, message) = (&*condition.reason, &*condition.message);
+            (&*condition.type_, reason) == ("ProvisioningReady", "Syncing") && message.contains(rule)
+        })
+    };
+    let configs = world.fixtures.cluster::<AttacherConfig>();
+    wait_for(configs, "zonal", "the missing rule", LIMIT, is_told).await?;
+    plain.wait("ProvisioningReady", "True", Some("Running")).await?;
+    scene::account(&world, &account, &everything(&account)?).await?;
+    zonal.wait("ProvisioningReady", "True", Some("Running")).await
+}
+
 /// Installs what each operator needs besides rights, and the namespace of the Leases in [`PROVISIONING`].
 async fn prepare(world: &World) -> Result<()> {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "storage-drivers" } });

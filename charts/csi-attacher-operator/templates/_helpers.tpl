@@ -153,6 +153,19 @@ Whether rules for provisioning are made: `true`, or nothing.
 {{- end }}
 
 {{/*
+Whether volumes of Released PersistentVolumes may be deleted: `true`, or nothing.
+*/}}
+{{- define "csi-attacher-operator.deletes" -}}
+{{- $wanted := eq .Values.rbac.provisioning "Enabled" }}
+{{- range include "csi-attacher-operator.configs" . | fromYaml }}
+{{- if and (hasKey . "provisioning") (ne (dig "provisioning" "deletion" "Enabled" .) "Hold") }}
+{{- $wanted = true }}
+{{- end }}
+{{- end }}
+{{- if $wanted }}true{{ end }}
+{{- end }}
+
+{{/*
 The namespaces with Leases as YAML: a map from their names to `any`, whether drivers of any name may have a Lease there, and
 `names` of Leases. The operator's own ones are in the namespace of the release, those of sidecars in the others.
 */}}

@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use crate::api::AttacherConfigObject;
 pub use crate::objects::ResourceVersion;
 use crate::objects::{
-    Attachment, Claim, CsiNode, CsiNodeWire, PersistentVolumeClaimWire, PersistentVolumeWire, StorageClass,
-    StorageClassWire, Volume, VolumeAttachmentWire,
+    Attachment, Claim, CsiNode, CsiNodeWire, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire,
+    PersistentVolumeWire, StorageClass, StorageClassWire, Volume, VolumeAttachmentWire,
 };
 
 /// A kind of object, as it comes over the wire. Its group, version and kind are those of [`Resource`].
@@ -75,6 +75,7 @@ kind!(VolumeAttachmentWire, "volumeattachments", Attachment);
 kind!(PersistentVolumeWire, "persistentvolumes", Volume);
 kind!(CsiNodeWire, "csinodes", CsiNode);
 kind!(StorageClassWire, "storageclasses", StorageClass);
+kind!(NodeLabelsWire, "nodes", NodeLabels);
 kind!(PersistentVolumeClaimWire, "persistentvolumeclaims");
 kind!(AttacherConfigObject, "attacherconfigs");
 kind!(Lease, "leases");

@@ -10,12 +10,16 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::key::{ClaimCause, ClaimKey};
-use crate::objects::{Claim, PersistentVolumeClaimWire, ResourceVersion, StorageClass, StorageClassWire};
-use crate::provision::{MarkerState, Seen};
+use crate::nodes::NodeListener;
+use crate::objects::{
+    Claim, ClaimReference, PersistentVolumeClaimWire, ResourceVersion, StorageClass, StorageClassWire, Volume,
+};
+use crate::provision::{MarkerState, OwningClaim, Seen};
 use crate::reflect::{
     CacheRecord, Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink, TableChange, WatchedKind,
 };
 use crate::volumes::VolumeListener;
+use csi_attacher_kube::watch_answers::WatchAnswers;
 
 /// What works for one driver, as the cache knows it.
 pub(crate) trait ClaimRoute: Send + Sync {
@@ -25,6 +29,10 @@ pub(crate) trait ClaimRoute: Send + Sync {
     fn changed(&self, claim: &Claim, cause: ClaimCause);
     /// A claim is gone.
     fn gone(&self, claim: &Claim);
+    /// A PersistentVolume changed, came or went, or its VolumeAttachment went.
+    fn volume_changed(&self, volume: &Arc<Volume>);
+    /// The topology of a node changed, for which these claims were scheduled.
+    fn topology_changed(&self, claims: &[Arc<Claim>]);
 }
 
 /// Handle to the cache. Clones share it.
@@ -46,7 +54,32 @@ pub struct Index {
     /// The claims that may need work, by UID.
     open: HashMap<Arc<str>, Arc<str>>,
     /// The same, by the name of their class.
-    open_of_class: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    open_of_class: KeysByName,
+    /// The same, by the name of the node that is selected for them.
+    open_of_node: KeysByName,
+}
+
+/// Keys of claims by the name of something that they name.
+#[derive(Default)]
+struct KeysByName(HashMap<Arc<str>, BTreeSet<Arc<str>>>);
+
+impl KeysByName {
+    fn add(&mut self, name: &Arc<str>, key: &Arc<str>) {
+        self.0.entry(name.clone()).or_default().insert(key.clone());
+    }
+
+    fn remove(&mut self, name: &str, key: &str) {
+        if let Some(keys) = self.0.get_mut(name) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.0.remove(name);
+            }
+        }
+    }
+
+    fn of(&self, name: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.0.get(name).into_iter().flatten()
+    }
 }
 
 /// Whether a claim may still need work: it names no volume, or carries the marker of a provisioner.
@@ -64,18 +97,22 @@ impl Index {
     fn relink(&mut self, previous: Option<&Arc<Claim>>, current: Option<&Arc<Claim>>) {
         if let Some(previous) = previous.filter(|previous| is_open(previous)) {
             self.open.remove(&*previous.uid);
-            if let Some(claims) = self.open_of_class.get_mut(&previous.class) {
-                claims.remove(&previous.key);
-                if claims.is_empty() {
-                    self.open_of_class.remove(&previous.class);
-                }
+            self.open_of_class.remove(&previous.class, &previous.key);
+            if let Some(node) = &previous.selected_node {
+                self.open_of_node.remove(node, &previous.key);
             }
         }
         if let Some(current) = current.filter(|current| is_open(current)) {
             self.open.insert(Arc::from(&*current.uid), current.key.clone());
-            let of_class = self.open_of_class.entry(current.class.clone());
-            of_class.or_default().insert(current.key.clone());
+            self.open_of_class.add(&current.class, &current.key);
+            if let Some(node) = &current.selected_node {
+                self.open_of_node.add(node, &current.key);
+            }
         }
+    }
+
+    fn records<'i>(&'i self, keys: impl Iterator<Item = &'i Arc<str>>) -> Vec<Arc<Claim>> {
+        keys.filter_map(|key| self.claims.get(key).cloned()).collect()
     }
 }
 
@@ -126,12 +163,10 @@ impl CachedKind for StorageClass {
     }
 
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> Change {
-        let name = current.or(previous).map(|class| &class.name);
-        let claims = name.and_then(|name| index.open_of_class.get(name));
-        let claims = claims.into_iter().flatten();
+        let name = current.or(previous).map(|class| &*class.name).unwrap_or_default();
         Change {
             gone: None,
-            claims: claims.filter_map(|claim| index.claims.get(claim).cloned()).collect(),
+            claims: index.records(index.open_of_class.of(name)),
             cause: ClaimCause::Class,
         }
     }
@@ -139,12 +174,7 @@ impl CachedKind for StorageClass {
 
 impl Default for Store {
     fn default() -> Self {
-        Self(Arc::new(StoreInner {
-            index: RwLock::default(),
-            routes: RwLock::default(),
-            lists: Lists::new(&[PersistentVolumeClaimWire::PLURAL, StorageClassWire::PLURAL], true),
-            removed: watch::Sender::default(),
-        }))
+        Self::recorded_by(WatchAnswers::default())
     }
 }
 
@@ -206,6 +236,17 @@ fn take_copy<R: CachedKind>(index: &mut Index, record: R, origin: Origin) -> Opt
 }
 
 impl Store {
+    /// An empty one; `answers` is where the connection of its watches records what the API server has accepted.
+    pub fn recorded_by(answers: WatchAnswers) -> Self {
+        let kinds = [PersistentVolumeClaimWire::PLURAL, StorageClassWire::PLURAL];
+        Self(Arc::new(StoreInner {
+            index: RwLock::default(),
+            routes: RwLock::default(),
+            lists: Lists::recorded_by(&kinds, true, answers),
+            removed: watch::Sender::default(),
+        }))
+    }
+
     /// Which lists of claims and classes are complete.
     pub fn lists(&self) -> &Lists {
         &self.0.lists
@@ -230,8 +271,7 @@ impl Store {
     }
 
     fn dispatch(&self, change: &Change) {
-        let routes: Vec<Arc<dyn ClaimRoute>> = self.0.routes.read().values().cloned().collect();
-        for route in &routes {
+        for route in &self.routes() {
             if let Some(gone) = &change.gone {
                 route.gone(gone);
             }
@@ -248,6 +288,27 @@ impl Store {
             Some(claim) => Seen::Here(claim),
             None if self.0.lists.is_synced() => Seen::Gone,
             None => Seen::Unknown,
+        }
+    }
+
+    /// What is known of the claim that a PersistentVolume names. Where claims are not watched at the moment, the cache proves nothing.
+    pub(crate) fn owning(&self, reference: &ClaimReference) -> OwningClaim {
+        let lists = &self.0.lists;
+        if !lists.is_synced() || !lists.is_of_one_state() {
+            return OwningClaim::Unknown;
+        }
+        let key = format!("{}/{}", reference.namespace, reference.name);
+        let known = self
+            .0
+            .index
+            .read()
+            .claims
+            .get(&key)
+            .is_some_and(|claim| claim.uid == reference.uid);
+        if known || !lists.is_watched::<PersistentVolumeClaimWire>() {
+            OwningClaim::Cached
+        } else {
+            OwningClaim::NotCached
         }
     }
 
@@ -316,9 +377,9 @@ impl Store {
         }
     }
 
-    /// A driver is worked for from now on, until the guard is dropped; none when it is already. What is there is enqueued.
+    /// A driver is told of changes from now on, until the guard is dropped; none when another engine is told already.
     pub(crate) fn register(&self, route: Arc<dyn ClaimRoute>) -> Option<Registration> {
-        let (driver, known) = (route.driver().clone(), route.clone());
+        let driver = route.driver().clone();
         {
             let mut routes = self.0.routes.write();
             if routes.contains_key(&driver) {
@@ -326,7 +387,6 @@ impl Store {
             }
             routes.insert(driver.clone(), route);
         }
-        self.enqueue_open(&*known, ClaimCause::Resync);
         Some(Registration {
             store: self.clone(),
             driver,
@@ -353,23 +413,56 @@ impl Store {
         self.0.lists.is_synced().then_some(marked)
     }
 
-    /// Wakes the claim that waited for a PersistentVolume, by the name of that. It does not keep the cache alive.
+    /// Wakes the claim that waited for a PersistentVolume, and tells the drivers of it. It does not keep the cache alive.
     pub fn volume_listener(&self) -> VolumeListener {
         let inner = Arc::downgrade(&self.0);
-        Arc::new(move |name: &Arc<str>| {
-            if let (Some(inner), Some(uid)) = (inner.upgrade(), uid_in(name)) {
-                Self(inner).volume_changed(uid);
+        Arc::new(move |volume: &Arc<Volume>| {
+            if let Some(inner) = inner.upgrade() {
+                Self(inner).volume_changed(volume);
             }
         })
     }
 
-    fn volume_changed(&self, uid: &str) {
-        let Some(claim) = self.open(uid) else { return };
-        self.dispatch(&Change {
-            gone: None,
-            claims: vec![claim],
-            cause: ClaimCause::Volume,
-        });
+    /// The claim that it was made for may wait for it; and so may the one whose UID its name ends in, where the name is taken.
+    fn volume_changed(&self, volume: &Arc<Volume>) {
+        let of = volume.claim.as_ref().map(|claim| &*claim.uid);
+        let named = uid_in(&volume.name).filter(|uid| Some(*uid) != of);
+        let claims: Vec<Arc<Claim>> = of.into_iter().chain(named).filter_map(|uid| self.open(uid)).collect();
+        if !claims.is_empty() {
+            self.dispatch(&Change {
+                gone: None,
+                claims,
+                cause: ClaimCause::Volume,
+            });
+        }
+        for route in self.routes() {
+            route.volume_changed(volume);
+        }
+    }
+
+    fn routes(&self) -> Vec<Arc<dyn ClaimRoute>> {
+        self.0.routes.read().values().cloned().collect()
+    }
+
+    /// Wakes the claims that depend on the topology of a node. It does not keep the cache alive.
+    pub fn node_listener(&self) -> NodeListener {
+        let inner = Arc::downgrade(&self.0);
+        Arc::new(move |node: &Arc<str>| {
+            if let Some(inner) = inner.upgrade() {
+                Self(inner).node_changed(node);
+            }
+        })
+    }
+
+    fn node_changed(&self, node: &str) {
+        let claims = {
+            let index = self.0.index.read();
+            index.records(index.open_of_node.of(node))
+        };
+        let routes: Vec<Arc<dyn ClaimRoute>> = self.0.routes.read().values().cloned().collect();
+        for route in &routes {
+            route.topology_changed(&claims);
+        }
     }
 
     /// Told when a driver is not worked for any more.
@@ -378,7 +471,7 @@ impl Store {
     }
 }
 
-/// The UID that the name of a volume ends in. One with a shortened UID names none: what waits for it waits for the end of its backoff.
+/// The UID that the name of a volume ends in. One with a shortened UID names none.
 fn uid_in(volume: &str) -> Option<&str> {
     const UID_LENGTH: usize = 36;
     let at = volume.len().checked_sub(UID_LENGTH)?;

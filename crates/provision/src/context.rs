@@ -11,18 +11,25 @@ use crate::apiserver::Requests;
 use crate::cache::{ClaimRoute, Store};
 use crate::clock;
 use crate::decide::DriverFacts;
-use crate::engine::CREATE;
+use crate::deletion::VolumeLook;
+use crate::engine::{CREATE, lane_of};
 use crate::events::EventRecorder;
-use crate::key::{ClaimCause, ClaimKey};
-use crate::objects::{Claim, StorageClass, Volume};
+use crate::key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
+use crate::nodes::NodeWatch;
+use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
 use crate::provision::attempt::{ClaimView, fingerprint};
-use crate::provision::{ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, needs_claim_work};
+use crate::provision::topology::{KnownNode, TopologyFacts};
+use crate::provision::{
+    ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, needs_claim_work,
+    needs_volume_work,
+};
 use crate::queue::{Item, Queue};
 use crate::runtime::DriverStateSender;
 use crate::runtime::fence::FencedClient;
 use crate::secret_waits::SecretWaits;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::{Redaction, Tracer};
+use crate::topology_waits::TopologyWaits;
 use crate::volumes::VolumeCache;
 
 /// What all drivers share.
@@ -32,6 +39,8 @@ pub struct SharedContext {
     pub store: Store,
     /// The observed PersistentVolumes.
     pub volumes: Arc<dyn VolumeCache>,
+    /// The observed nodes, for drivers with topology.
+    pub nodes: Arc<NodeWatch>,
     /// Requests to the API server.
     pub requests: Requests,
     /// Events.
@@ -68,9 +77,10 @@ pub(crate) struct DriverContext {
     pub identity: Arc<str>,
     /// The settings in use; each attempt reads them again.
     pub config: watch::Receiver<Arc<DriverConfig>>,
-    pub queue: Queue<ClaimKey>,
+    pub queue: Queue<WorkKey>,
     pub publisher: DriverStateSender,
     pub secrets: SecretWaits,
+    pub topology: TopologyWaits,
     pub stopping: AtomicBool,
     /// Counts changes of the settings and of the connection.
     pub epoch: AtomicU64,
@@ -107,6 +117,62 @@ impl DriverContext {
             traceparent: None,
         })
     }
+
+    /// What an attempt for a PersistentVolume sees, as [`Self::look`].
+    pub fn look_at_volume<'c>(&'c self, key: &'c VolumeKey) -> Option<VolumeLook<'c>> {
+        let provisioning = self.provisioning()?;
+        Some(VolumeLook {
+            work: self,
+            key,
+            policy: provisioning.policy(&self.config_name, &self.identity),
+            provisioning,
+        })
+    }
+
+    /// What the role is about to do.
+    pub fn role(&self) -> RolePhase {
+        if self.stopping.load(Ordering::Relaxed) {
+            return RolePhase::Stopping;
+        }
+        let config = self.config.borrow();
+        let is_enabled = config.provisioning.as_ref().is_some_and(|settings| settings.enabled);
+        if is_enabled && !config.leaving {
+            RolePhase::Serving
+        } else {
+            RolePhase::Disabled
+        }
+    }
+
+    /// Whether a claim has work under way that may have made a volume.
+    pub fn may_make_volume(&self, claim: &ClaimReference) -> bool {
+        let key = WorkKey::Claim(ClaimKey {
+            uid: Arc::from(&*claim.uid),
+            name: format!("{}/{}", claim.namespace, claim.name).into(),
+        });
+        let may = self.queue.remember(&key, |memory| memory.claim.holds_volume());
+        may == Some(true)
+    }
+
+    /// Enqueues everything that there may be to do, as when the role begins.
+    pub fn enqueue_all(&self, cause: ClaimCause) {
+        self.context.store.enqueue_open(self, cause);
+        self.context
+            .volumes
+            .for_each(&mut |volume| self.enqueue_volume(volume, cause));
+    }
+
+    /// Enqueues a PersistentVolume if there may be something to do about it, or if it is waited for.
+    fn enqueue_volume(&self, volume: &Arc<Volume>, cause: ClaimCause) {
+        let of = VolumeKey::of(volume);
+        let key = WorkKey::Volume(of.clone());
+        if !needs_volume_work(volume, &self.driver) {
+            self.queue.wake(&key, cause.into());
+            return;
+        }
+        let Some(look) = self.look_at_volume(&of) else { return };
+        let item = Item::new(key, lane_of(volume), deletion::fingerprint(&look, volume));
+        self.queue.add(item.because(cause.into()));
+    }
 }
 
 impl ClaimRoute for DriverContext {
@@ -115,11 +181,12 @@ impl ClaimRoute for DriverContext {
     }
 
     fn changed(&self, claim: &Claim, cause: ClaimCause) {
-        let key = ClaimKey::of(claim);
+        let of = ClaimKey::of(claim);
+        let key = WorkKey::Claim(of.clone());
         if !needs_claim_work(claim, &self.driver) && self.queue.remember(&key, |_| ()).is_none() {
             return;
         }
-        let Some(look) = self.look(&key) else { return };
+        let Some(look) = self.look(&of) else { return };
         let now = look.now();
         // A person who asks for a retry is heard whatever the claim waits for.
         let asked = self.queue.remember(&key, |memory| memory.retries.is_asked(claim, now));
@@ -135,10 +202,39 @@ impl ClaimRoute for DriverContext {
         }
     }
 
-    /// Whatever was begun for it is finished.
+    /// Whatever was begun for it is finished, and its volume may be deleted now.
     fn gone(&self, claim: &Claim) {
-        let key = ClaimKey::of(claim);
+        let key = WorkKey::Claim(ClaimKey::of(claim));
         self.queue.wake(&key, ClaimCause::Delete.into());
+        let named = claim.volume_name.as_ref().map(|name| self.context.volumes.volume(name));
+        if let Some(Seen::Here(volume)) = named {
+            self.enqueue_volume(&volume, ClaimCause::Delete);
+        }
+    }
+
+    /// One that is gone may have been what another one with its handle waited for.
+    fn volume_changed(&self, volume: &Arc<Volume>) {
+        let source = volume.spec.csi().filter(|source| *source.driver == *self.facts.name);
+        self.enqueue_volume(volume, ClaimCause::Volume);
+        let Some(source) = source else { return };
+        let volumes = &self.context.volumes;
+        if let Seen::Here(other) = volumes.handle_owner(&self.facts.name, &source.handle, &volume.name)
+            && let Seen::Here(other) = volumes.volume(&other)
+        {
+            self.enqueue_volume(&other, ClaimCause::Volume);
+        }
+    }
+
+    fn topology_changed(&self, claims: &[Arc<Claim>]) {
+        if !self.driver.capabilities.accessibility_constraints {
+            return;
+        }
+        for claim in claims {
+            self.changed(claim, ClaimCause::Node);
+        }
+        for key in self.topology.waiting() {
+            self.queue.wake(&key, ClaimCause::Node.into());
+        }
     }
 }
 
@@ -162,13 +258,7 @@ impl ClaimView for Look<'_> {
     }
 
     fn role(&self) -> RolePhase {
-        if self.work.stopping.load(Ordering::Relaxed) {
-            RolePhase::Stopping
-        } else if self.provisioning.enabled && !self.work.config.borrow().leaving {
-            RolePhase::Serving
-        } else {
-            RolePhase::Disabled
-        }
+        self.work.role()
     }
 
     fn now(&self) -> jiff::Timestamp {
@@ -206,6 +296,14 @@ impl ClaimView for Look<'_> {
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         let volumes = &self.work.context.volumes;
         volumes.handle_owner(&self.work.facts.name, handle, except)
+    }
+
+    fn topology(&self) -> Arc<TopologyFacts> {
+        self.work.topology.nodes.facts()
+    }
+
+    fn node(&self, name: &str) -> KnownNode {
+        self.work.topology.nodes.known(name)
     }
 
     fn traceparent(&self) -> Option<String> {

@@ -14,8 +14,11 @@ use crate::cache::Registration;
 use crate::clock;
 use crate::context::{DriverContext, SharedContext, provisioner_facts};
 use crate::decide::DriverFacts;
-use crate::key::{ClaimCause, ClaimKey};
+use crate::deletion;
+use crate::key::{ClaimCause, WorkKey};
 use crate::lease::Term;
+use crate::nodes::DriverNodes;
+use crate::objects::{ReclaimPolicy, Volume, VolumePhase};
 use crate::queue::{Builder, Lane, LaneLimits, Queue, QueueLimits};
 use crate::runtime::fence::FencedClient;
 use crate::runtime::queue_metrics::{LaneNames, QueueMetrics};
@@ -23,11 +26,28 @@ use crate::runtime::queue_settings::{api_limit, backoff, failures_per_second};
 use crate::runtime::{self, Start, runner};
 use crate::schedule;
 use crate::secret_waits::SecretWaits;
+use crate::topology_waits::TopologyWaits;
 
 /// The lane of claims.
 pub(crate) const CREATE: Lane = Lane::new(0);
-/// The queue of external-provisioner that the lane counts for.
-pub const LANE_NAMES: LaneNames = &["claims"];
+/// The lane of PersistentVolumes whose volume is to be deleted: a burst of one kind never holds up the other.
+const DELETE: Lane = Lane::new(1);
+/// The lane of PersistentVolumes that get our finalizer or lose it, without a call.
+const PROTECT: Lane = Lane::new(2);
+/// The queues of external-provisioner that the lanes count for.
+pub const LANE_NAMES: LaneNames = &["claims", "volumes", "volumes"];
+/// How many PersistentVolumes get or lose the finalizer at once.
+const WRITES_AT_ONCE: usize = 16;
+
+/// The lane of a PersistentVolume as it is now.
+pub(crate) fn lane_of(volume: &Volume) -> Lane {
+    let is_delete = volume.lifecycle.reclaim_policy == Some(ReclaimPolicy::Delete);
+    if is_delete && volume.lifecycle.phase != VolumePhase::Bound {
+        DELETE
+    } else {
+        PROTECT
+    }
+}
 
 /// How long the end of a role waits for markers that go.
 const MARKERS_OFF_WITHIN: Duration = Duration::from_secs(5);
@@ -71,6 +91,7 @@ impl Engine {
             config_name: name,
             config,
             secrets: SecretWaits::new(queue.clone()),
+            topology: TopologyWaits::new(DriverNodes::new(facts.name.clone(), context.nodes.nodes().clone())),
             queue,
             publisher,
             stopping: false.into(),
@@ -80,6 +101,7 @@ impl Engine {
             context,
         });
         let registration = work.context.store.register(work.clone())?;
+        work.enqueue_all(ClaimCause::Resync);
         let runner = AbortOnDropHandle::new(schedule::spawn(run_queue(work.clone())));
         Some(Self {
             work,
@@ -90,7 +112,7 @@ impl Engine {
     }
 
     /// The queue, for counts.
-    pub fn queue(&self) -> &Queue<ClaimKey> {
+    pub fn queue(&self) -> &Queue<WorkKey> {
         &self.work.queue
     }
 }
@@ -135,7 +157,7 @@ impl runtime::Engine for Engine {
         self.work.epoch.fetch_add(1, Ordering::Relaxed);
         self.work.queue.wake_all(ClaimCause::Config.into());
         // Nothing is remembered of claims that were looked at while the role was off.
-        self.work.context.store.enqueue_open(&*self.work, ClaimCause::Config);
+        self.work.enqueue_all(ClaimCause::Config);
     }
 
     async fn doubts_admission(&self) {
@@ -175,7 +197,7 @@ impl runtime::Engine for Engine {
 }
 
 /// Hands out every key that waits, whatever it waits for, and returns when that is done or takes too long.
-async fn run_all_once(queue: &Queue<ClaimKey>) {
+async fn run_all_once(queue: &Queue<WorkKey>) {
     // None of these runs makes a call, and none of them waits for one.
     queue.set_limits(QueueLimits::default());
     queue.wake_all(ClaimCause::Resync.into());
@@ -196,7 +218,10 @@ async fn run_queue(work: Arc<DriverContext>) {
     runner::run(queue, move |run| {
         let work = work.clone();
         async move {
-            let result = attempt::run(&work, &run).await;
+            let result = match run.key() {
+                WorkKey::Claim(key) => attempt::run(&work, &run, key).await,
+                WorkKey::Volume(key) => deletion::run(&work, &run, key).await,
+            };
             work.publisher.attempt_ended();
             result
         }
@@ -206,11 +231,20 @@ async fn run_queue(work: Arc<DriverContext>) {
 
 /// The limits of the queue. A run keeps its slot until its end: the call together with the writes before and after it.
 fn limits(settings: &Provisioning) -> QueueLimits {
+    let calls = |max: Option<NonZeroUsize>| LaneLimits {
+        max_running: max.map_or(0, NonZeroUsize::get),
+        rate_limited: true,
+    };
     QueueLimits {
-        lanes: vec![LaneLimits {
-            max_running: settings.create.map_or(0, NonZeroUsize::get),
-            rate_limited: true,
-        }],
+        // The order is that of `CREATE`, `DELETE`, `PROTECT`.
+        lanes: vec![
+            calls(settings.create),
+            calls(settings.delete),
+            LaneLimits {
+                max_running: WRITES_AT_ONCE,
+                rate_limited: false,
+            },
+        ],
         per_group: settings.per_class.map_or(0, NonZeroUsize::get),
         max_running: 0,
         starts_per_second: settings.calls_per_second.map_or(0, NonZeroU32::get).into(),
@@ -220,6 +254,7 @@ fn limits(settings: &Provisioning) -> QueueLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::ClaimKey;
     use crate::queue::{Backoff, Item, RunResult};
     use parking_lot::Mutex;
 
@@ -235,28 +270,32 @@ mod tests {
             per_group: 1,
             ..QueueLimits::default()
         };
-        let queue: Queue<ClaimKey> = Builder::new(Backoff::default()).limits(limits).build();
+        let queue: Queue<WorkKey> = Builder::new(Backoff::default()).limits(limits).build();
         let runs = Arc::new(Mutex::new(Vec::new()));
         let (seen, ends) = (runs.clone(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
         let is_ending = ends.clone();
         let runner = schedule::spawn(runner::run(queue.clone(), move |run| {
-            seen.lock().push(run.key().uid.clone());
+            let WorkKey::Claim(key) = run.key() else {
+                panic!("no claim")
+            };
+            seen.lock().push(key.uid.clone());
+            let uid = key.uid.clone();
             let is_ending = is_ending.load(Ordering::Relaxed);
             async move {
                 if is_ending {
                     return RunResult::Done;
                 }
-                if run.key().uid.as_ref() == "calls" {
+                if uid.as_ref() == "calls" {
                     std::future::pending::<()>().await;
                 }
                 RunResult::RequeueAfter(Duration::from_mins(10))
             }
         }));
         let add = |uid: &str| {
-            let key = ClaimKey {
+            let key = WorkKey::Claim(ClaimKey {
                 uid: uid.into(),
                 name: "web/data".into(),
-            };
+            });
             queue.add(Item::new(key, CREATE, 0).in_group("fast"));
         };
         add("held");

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::objects::Claim;
+use crate::objects::{Claim, Volume};
+use crate::provision::VolumeReason;
 use crate::provision::attempt::{ClaimMemory, RetryRequests};
+use crate::provision::deletion::VolumeMemory;
 use crate::queue::{CauseCode, Remembered};
 use crate::traces::Lifecycle;
 
@@ -26,18 +28,55 @@ impl ClaimKey {
     }
 }
 
-/// What is remembered of a claim while it is in the queue.
+/// A PersistentVolume whose volume may have to be deleted. One that is made again under its name is another one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeKey {
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `metadata.name`.
+    pub name: Arc<str>,
+}
+
+impl VolumeKey {
+    /// The key of a PersistentVolume.
+    pub fn of(volume: &Volume) -> Self {
+        Self {
+            uid: Arc::from(&*volume.uid),
+            name: volume.name.clone(),
+        }
+    }
+}
+
+/// What a driver works on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WorkKey {
+    /// A claim that wants a volume, or wanted one.
+    Claim(ClaimKey),
+    /// A PersistentVolume.
+    Volume(VolumeKey),
+}
+
+/// What is remembered of a key while it is in the queue.
 #[derive(Debug, Default)]
 pub struct KeyMemory {
-    /// What the next attempt has to know.
+    /// Of a claim: what the next attempt has to know.
     pub(crate) claim: ClaimMemory,
+    /// Of a PersistentVolume: the same.
+    pub(crate) volume: VolumeMemory,
     /// What people asked for.
     pub(crate) retries: RetryRequests,
     /// The trace that its attempts are a part of.
     pub(crate) lifecycle: Option<Lifecycle>,
 }
 
-impl Remembered for ClaimKey {
+impl KeyMemory {
+    /// What a PersistentVolume waits for; none when it does not wait.
+    pub fn waits(&self) -> Option<VolumeReason> {
+        self.volume.waits()
+    }
+}
+
+impl Remembered for WorkKey {
     type Memory = KeyMemory;
 }
 
@@ -55,8 +94,10 @@ pub enum ClaimCause {
     Delete,
     /// Its class changed.
     Class,
-    /// Its PersistentVolume changed.
+    /// The PersistentVolume changed, or a VolumeAttachment of it went.
     Volume,
+    /// The topology of its node changed, or of any node while none is selected.
+    Node,
     /// The Secret that it waits for changed.
     Secret,
     /// The settings of the driver changed.
@@ -66,13 +107,14 @@ pub enum ClaimCause {
 }
 
 impl ClaimCause {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Resync,
         Self::Add,
         Self::Update,
         Self::Delete,
         Self::Class,
         Self::Volume,
+        Self::Node,
         Self::Secret,
         Self::Config,
         Self::Retry,
@@ -92,6 +134,7 @@ impl ClaimCause {
             Self::Delete => "delete",
             Self::Class => "class",
             Self::Volume => "pv",
+            Self::Node => "node",
             Self::Secret => "secret",
             Self::Config => "config",
             Self::Retry => "retry",

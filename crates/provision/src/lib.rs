@@ -2,28 +2,35 @@
 //!
 //! ```text
 //!  PersistentVolumeClaim, StorageClass watches -> cache (slim records) -> the driver's queue, by the UID of the claim
-//!  queue -> attempt: observe -> decide (pure) -> one effect -> take in the answer -> decide again
-//!  effects: apiserver::Requests (patch of the claim, POST of the PersistentVolume), csi::CsiClient (CreateVolume)
+//!  PersistentVolumes, their VolumeAttachments: VolumeCache -> the driver's queue, by the UID of the PersistentVolume
+//!  queue -> attempt, deletion: observe -> decide (pure) -> one effect -> take in the answer -> decide again
+//!  effects: apiserver::Requests (patches, POST and DELETE of the PersistentVolume), csi::CsiClient (CreateVolume, DeleteVolume)
 //! ```
 //!
-//! PersistentVolumes are watched once for all roles: [`VolumeCache`] is what another part of the process knows of them.
+//! PersistentVolumes and CSINodes are watched once for all roles: [`VolumeCache`] and [`CsiNodeCache`] are what another part of the process
+//! knows of them. Nodes are watched from the first driver with topology on ([`NodeWatch`]).
 //!
 //! Must not know which drivers there are, nor of attaching.
 
 mod attempt;
 mod cache;
 mod context;
+mod deletion;
 mod engine;
+mod held_secret;
 mod key;
+mod nodes;
 mod role;
 mod secret_waits;
+mod topology_waits;
 mod traces;
 mod volumes;
 
 pub use cache::Store;
 pub use context::SharedContext;
 pub use engine::{Engine, LANE_NAMES};
-pub use key::{ClaimCause, ClaimKey};
+pub use key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
+pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};
 pub use role::{ProvisionRole, QueueSlot, clear_queue};
 pub use volumes::{TakeVolume, VolumeCache, VolumeListener};
 

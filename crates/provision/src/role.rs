@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
 use crate::api::condition::ConditionReason;
@@ -11,14 +12,14 @@ use crate::apiserver::Requests;
 use crate::context::SharedContext;
 use crate::decide::DriverFacts;
 use crate::engine::Engine;
-use crate::key::ClaimKey;
+use crate::key::WorkKey;
 use crate::queue::Queue;
 use crate::reflect::Lists;
 use crate::runtime::{DriverStateSender, Refusal, Role, Start};
 use crate::telemetry::Metrics;
 
 /// The name of a driver and its queue, while an engine works for it.
-pub type QueueSlot = Arc<Mutex<Option<(Arc<str>, Queue<ClaimKey>)>>>;
+pub type QueueSlot = Arc<Mutex<Option<(Arc<str>, Queue<WorkKey>)>>>;
 
 /// Empties the slot of an engine that has ended, and removes what the metrics show of its claims. In this order: whoever counts claims
 /// holds the slot meanwhile, and the series do not come back.
@@ -36,6 +37,8 @@ pub struct ProvisionRole {
     pub context: SharedContext,
     /// Where the supervisor finds the queue while there is one.
     pub queue: QueueSlot,
+    /// Where the supervisor finds whether the driver needs the list of Nodes.
+    pub needs_nodes: Arc<AtomicBool>,
 }
 
 impl Role for ProvisionRole {
@@ -43,6 +46,17 @@ impl Role for ProvisionRole {
 
     fn lists(&self) -> &Lists {
         self.context.store.lists()
+    }
+
+    /// Nodes, for a driver with topology: without theirs a volume would be made in a zone that no node of its pod is in. They are watched
+    /// from the first such driver on.
+    fn lists_of(&self, facts: &DriverFacts) -> Option<Lists> {
+        let has_topology = facts.capabilities.create_delete_volume && facts.capabilities.accessibility_constraints;
+        self.needs_nodes.store(has_topology, Ordering::Relaxed);
+        has_topology.then(|| {
+            self.context.nodes.start();
+            self.context.nodes.nodes().lists().clone()
+        })
     }
 
     fn requests(&self) -> &Requests {
@@ -78,13 +92,6 @@ impl Role for ProvisionRole {
         if !facts.capabilities.create_delete_volume {
             return refused(format!(
                 "driver {driver} does not announce CREATE_DELETE_VOLUME, so that no volume can be provisioned; remove spec.provisioning"
-            ));
-        }
-        // Slice P2. Without its topology a volume would be made in a zone that no node of its pod is in.
-        if facts.capabilities.accessibility_constraints {
-            return refused(format!(
-                "driver {driver} announces VOLUME_ACCESSIBILITY_CONSTRAINTS, which this version does not support; remove \
-                 spec.provisioning and use external-provisioner for this driver"
             ));
         }
         Ok(facts.clone())

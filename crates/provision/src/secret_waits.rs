@@ -1,6 +1,6 @@
-//! Waking claims that wait for a Secret when that Secret changes.
+//! Waking claims and PersistentVolumes that wait for a Secret when that Secret changes.
 //!
-//! Secrets are read live and never kept. While a claim waits for one, its metadata is asked for now and then; its contents stay with the
+//! Secrets are read live and never kept. While one of them waits for one, its metadata is asked for now and then; its contents stay with the
 //! API server. One that may not be read is asked for too, and a permission that is granted ends the wait.
 
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::apiserver::{Requests, SecretEvent};
-use crate::key::{ClaimCause, ClaimKey};
+use crate::key::{ClaimCause, WorkKey};
 use crate::objects::SecretReference;
 use crate::queue::Queue;
 use crate::schedule;
@@ -20,30 +20,30 @@ use crate::schedule;
 /// Secrets of one driver that are asked for. What waits for others waits for the end of its backoff.
 const MAX_SECRETS: usize = 64;
 
-/// The Secrets that claims of one driver wait for.
+/// The Secrets that claims and PersistentVolumes of one driver wait for.
 pub(crate) struct SecretWaits(Arc<SecretWaitsInner>);
 
 struct SecretWaitsInner {
-    queue: Queue<ClaimKey>,
+    queue: Queue<WorkKey>,
     waiting: Mutex<HashMap<SecretReference, Wait>>,
 }
 
 struct Wait {
-    keys: BTreeSet<ClaimKey>,
+    keys: BTreeSet<WorkKey>,
     _poll: AbortOnDropHandle<()>,
 }
 
 impl SecretWaits {
-    pub fn new(queue: Queue<ClaimKey>) -> Self {
+    pub fn new(queue: Queue<WorkKey>) -> Self {
         Self(Arc::new(SecretWaitsInner {
             queue,
             waiting: Mutex::default(),
         }))
     }
 
-    /// Wakes a claim when the Secret that it waits for is there or may be read. Each attempt says anew which one that is, if any: so a claim
+    /// Wakes a key when the Secret that it waits for is there or may be read. Each attempt says again which one that is, if any: so a key
     /// waits for one at most, and for none once it has left the queue.
-    pub fn set(&self, requests: &Requests, key: &ClaimKey, secret: Option<&SecretReference>) {
+    pub fn set(&self, requests: &Requests, key: &WorkKey, secret: Option<&SecretReference>) {
         let mut waiting = self.0.waiting.lock();
         leave(&mut waiting, key, secret);
         let Some(secret) = secret else { return };
@@ -74,8 +74,8 @@ impl SecretWaits {
     }
 }
 
-/// A claim waits for no Secret but this one any more. What nobody waits for is not asked for.
-fn leave(waiting: &mut HashMap<SecretReference, Wait>, key: &ClaimKey, except: Option<&SecretReference>) {
+/// A key waits for no Secret but this one any more. What nobody waits for is not asked for.
+fn leave(waiting: &mut HashMap<SecretReference, Wait>, key: &WorkKey, except: Option<&SecretReference>) {
     waiting.retain(|secret, wait| {
         if Some(secret) != except {
             wait.keys.remove(key);
@@ -96,6 +96,7 @@ fn wake(inner: &Weak<SecretWaitsInner>, secret: &SecretReference) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::ClaimKey;
 
     fn secret(name: &str) -> SecretReference {
         SecretReference {
@@ -104,11 +105,11 @@ mod tests {
         }
     }
 
-    fn key(uid: &str) -> ClaimKey {
-        ClaimKey {
+    fn key(uid: &str) -> WorkKey {
+        WorkKey::Claim(ClaimKey {
             uid: uid.into(),
             name: "web/data".into(),
-        }
+        })
     }
 
     /// Claims come and go by the thousand while a Secret is missing.

@@ -1,34 +1,69 @@
-//! The trace of what is done for a claim: one for all attempts, restarts and replicas.
+//! The trace of what is done for a claim or a PersistentVolume: one for all attempts, restarts and replicas.
 //!
-//! Its ids and those of its root follow from the UID of the claim, so that nothing has to outlive the process. Attempts are exported as
-//! they end, and the root once, when the PersistentVolume is saved or nobody wants it any more.
+//! Its ids and those of its root follow from the UID of the object, so that nothing has to outlive the process. Attempts are exported as
+//! they end, and the root once: when the PersistentVolume is saved or nobody wants it any more, and when the volume is deleted.
 
 use jiff::Timestamp;
 use std::time::SystemTime;
 
+use crate::api::names::TRACEPARENT_ANNOTATION;
 use crate::clock;
-use crate::key::{ClaimCause, ClaimKey};
-use crate::objects::Claim;
+use crate::key::{ClaimCause, WorkKey};
+use crate::objects::{Claim, Volume};
 use crate::queue::{Run, Trigger};
 use crate::runtime::queue_metrics::queue_name;
 use crate::telemetry::names::{attr, error_type, span};
+use crate::telemetry::w3c;
 use crate::telemetry::{Span, SpanContext, SpanKind, SpanOptions, TraceIdentity, Tracer};
 
-/// The name of what is done, in ids, labels and attributes.
-pub(crate) const PROVISION: &str = "provision";
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// A volume is made for a claim.
+    Provision,
+    /// The volume of a PersistentVolume is deleted.
+    Delete,
+}
+
+impl Operation {
+    /// Its name in ids, labels and attributes.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Provision => "provision",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// The names of the root and of an attempt.
+    const fn spans(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Provision => (span::PROVISION, span::PROVISION_ATTEMPT),
+            Self::Delete => (span::DELETE, span::DELETE_ATTEMPT),
+        }
+    }
+
+    /// What an outcome that was not reached means.
+    const fn aborted(self) -> &'static str {
+        match self {
+            Self::Provision => "the PersistentVolumeClaim was deleted or has another volume",
+            Self::Delete => "the volume is kept",
+        }
+    }
+}
 
 /// How a life cycle ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LifecycleOutcome {
-    /// The PersistentVolume is saved.
+    /// The PersistentVolume is saved, or the volume is deleted.
     Succeeded,
-    /// Nobody wants a volume any more.
+    /// Nobody wants a volume any more, or it is kept.
     Aborted,
 }
 
-/// The life cycle of a provision.
+/// The life cycle of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifecycle {
+    operation: Operation,
     own: TraceIdentity,
     sampled: bool,
     started: Timestamp,
@@ -39,15 +74,25 @@ pub(crate) struct Lifecycle {
 
 impl Lifecycle {
     /// That of a claim which is seen for the first time.
-    pub fn new(tracer: &Tracer, claim: &Claim) -> Self {
-        let own = TraceIdentity::derive(PROVISION, &claim.uid, 0);
+    pub fn of_claim(tracer: &Tracer, claim: &Claim) -> Self {
         // With delayed binding the wish begins when a node is selected, of which no object has the time.
         let created = claim.created.filter(|_| claim.selected_node.is_none());
+        Self::new(tracer, Operation::Provision, &claim.uid, created)
+    }
+
+    /// That of a PersistentVolume whose volume is to be deleted. Since when, no object says.
+    pub fn of_volume(tracer: &Tracer, volume: &Volume) -> Self {
+        Self::new(tracer, Operation::Delete, &volume.uid, None)
+    }
+
+    fn new(tracer: &Tracer, operation: Operation, uid: &str, begun: Option<Timestamp>) -> Self {
+        let own = TraceIdentity::derive(operation.as_str(), uid, 0);
         Self {
+            operation,
             own,
             sampled: tracer.samples(own.trace_id),
-            started: created.unwrap_or_else(clock::now),
-            from_object: created.is_some(),
+            started: begun.unwrap_or_else(clock::now),
+            from_object: begun.is_some(),
             attempts: 0,
         }
     }
@@ -63,13 +108,13 @@ impl Lifecycle {
     }
 
     /// Opens the span of an attempt.
-    pub fn attempt(&mut self, tracer: &Tracer, run: &Run<ClaimKey>) -> Span {
+    pub fn attempt(&mut self, tracer: &Tracer, run: &Run<WorkKey>) -> Span {
         self.attempts += 1;
         let parent = self.context();
         let mut span = tracer.open(SpanOptions {
             parent: Some(&parent),
             sampled: Some(self.sampled),
-            ..SpanOptions::new(span::PROVISION_ATTEMPT, SpanKind::Consumer)
+            ..SpanOptions::new(self.operation.spans().1, SpanKind::Consumer)
         });
         if span.is_recording() {
             span.set(attr::ATTEMPT, i64::from(run.attempt()));
@@ -82,14 +127,13 @@ impl Lifecycle {
         span
     }
 
-    /// Exports the root, if the trace is sampled.
+    /// Exports the root, if the trace is sampled; `describe` says what it is about. `links` are the life cycles that it follows.
     pub fn end(
         &self,
         tracer: &Tracer,
-        driver: &str,
-        claim: &Claim,
-        volume: Option<(&str, &str)>,
         outcome: LifecycleOutcome,
+        links: &[SpanContext],
+        describe: impl FnOnce(&mut Span),
     ) {
         if !self.sampled {
             return;
@@ -97,14 +141,11 @@ impl Lifecycle {
         let mut root = tracer.open(SpanOptions {
             start: Some(SystemTime::from(self.started)),
             identity: Some(self.own),
+            links,
             sampled: Some(true),
-            ..SpanOptions::new(span::PROVISION, SpanKind::Internal)
+            ..SpanOptions::new(self.operation.spans().0, SpanKind::Internal)
         });
-        describe(&mut root, driver, claim);
-        if let Some((name, handle)) = volume {
-            root.set(attr::PERSISTENT_VOLUME_NAME, name);
-            root.set(attr::CSI_VOLUME_ID, handle);
-        }
+        describe(&mut root);
         root.set(attr::ATTEMPTS, i64::from(self.attempts));
         root.set(attr::EPOCH, 0_u32);
         root.set(
@@ -115,10 +156,7 @@ impl Lifecycle {
             LifecycleOutcome::Succeeded => root.set(attr::OUTCOME, "succeeded"),
             LifecycleOutcome::Aborted => {
                 root.set(attr::OUTCOME, "aborted");
-                root.fail(
-                    error_type::OTHER,
-                    "the PersistentVolumeClaim was deleted or has another volume",
-                );
+                root.fail(error_type::OTHER, self.operation.aborted());
             }
         }
         root.end_at(SystemTime::from(clock::now().max(self.started)));
@@ -127,7 +165,7 @@ impl Lifecycle {
 
 /// What a claim says of itself.
 pub(crate) fn describe(span: &mut Span, driver: &str, claim: &Claim) {
-    span.set(attr::OPERATION, PROVISION);
+    span.set(attr::OPERATION, Operation::Provision.as_str());
     span.set(attr::CSI_PLUGIN_NAME, driver);
     span.set(attr::PERSISTENT_VOLUME_CLAIM_NAME, &*claim.name);
     span.set(attr::PERSISTENT_VOLUME_CLAIM_UID, &*claim.uid);
@@ -138,8 +176,32 @@ pub(crate) fn describe(span: &mut Span, driver: &str, claim: &Claim) {
     }
 }
 
+/// What a PersistentVolume says of itself.
+pub(crate) fn describe_volume(span: &mut Span, driver: &str, volume: &Volume) {
+    span.set(attr::OPERATION, Operation::Delete.as_str());
+    span.set(attr::CSI_PLUGIN_NAME, driver);
+    span.set(attr::PERSISTENT_VOLUME_NAME, &*volume.name);
+    if let Some(source) = volume.spec.csi() {
+        span.set(attr::CSI_VOLUME_ID, &*source.handle);
+    }
+    if let Some(claim) = &volume.claim {
+        span.set(attr::PERSISTENT_VOLUME_CLAIM_NAME, &*claim.name);
+        span.set(attr::PERSISTENT_VOLUME_CLAIM_UID, &*claim.uid);
+        span.set(attr::NAMESPACE_NAME, &*claim.namespace);
+    }
+    if let Some(class) = &volume.storage_class {
+        span.set(attr::STORAGE_CLASS_NAME, &**class);
+    }
+}
+
+/// The life cycle in which a volume was made, as its PersistentVolume says; none when it says nothing that can be read.
+pub(crate) fn made_in(volume: &Volume) -> Option<SpanContext> {
+    let said = volume.trace_context.get(TRACEPARENT_ANNOTATION)?;
+    w3c::parse(said).ok()
+}
+
 /// Why an attempt is made, as `attacher.trigger` has it.
-fn trigger(run: &Run<ClaimKey>) -> &'static str {
+fn trigger(run: &Run<WorkKey>) -> &'static str {
     let cause = match run.trigger() {
         Trigger::Event | Trigger::Wake => ClaimCause::of(run.cause()),
         Trigger::Retry => ClaimCause::Retry,

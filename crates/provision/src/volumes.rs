@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::objects::Volume;
 use crate::provision::Seen;
 
-/// Told the name of a PersistentVolume that changed, came or went. It may read the cache that tells it, and not change it. Must not wait.
-pub type VolumeListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
+/// Told of a PersistentVolume that changed, came or went, or whose VolumeAttachment went: as it is now, or its last copy. It may read the
+/// cache that tells it, and not change it. Must not wait.
+pub type VolumeListener = Arc<dyn Fn(&Arc<Volume>) + Send + Sync>;
 
 /// Takes in a PersistentVolume that a request brought, which began when this was made: when the watch has reported meanwhile that it is
 /// gone, it is not taken in.
@@ -17,14 +18,28 @@ pub trait VolumeCache: Send + Sync + 'static {
     /// The PersistentVolume of a name; gone only when a complete list does not have it.
     fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
 
-    /// The name of another PersistentVolume of a driver than `except` that has this handle.
+    /// The name of another PersistentVolume of a driver than `except` that has this handle. That there is none is known only while
+    /// PersistentVolumes are watched.
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>>;
+
+    /// The nodes of the VolumeAttachments of any driver that name a PersistentVolume, and of those of its driver that noted its handle, in
+    /// words. It is not known while VolumeAttachments may be there that the cache does not show.
+    fn attached_to(&self, volume: &Volume) -> Seen<Arc<str>>;
+
+    /// Shows every PersistentVolume that is known.
+    fn for_each(&self, look: &mut dyn FnMut(&Arc<Volume>));
+
+    /// Takes in the answer to a write. False when it is older than what is known, and was not taken in.
+    fn take_answer(&self, volume: Volume) -> bool;
+
+    /// Something shows that the cache may not be what the API server has.
+    fn doubt(&self, why: &str);
 
     /// A request about a PersistentVolume begins.
     fn reading(&self, name: &Arc<str>) -> TakeVolume<'_>;
 
-    /// The API server says that there is no PersistentVolume of this name.
-    fn is_gone(&self, name: &str);
+    /// The API server says that there is no PersistentVolume of this name. One that was made since, with another UID, stays.
+    fn is_gone(&self, name: &Arc<str>, uid: &str);
 
     /// Tells of changes from now on.
     fn listen(&self, listener: VolumeListener);

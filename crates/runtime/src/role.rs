@@ -46,6 +46,11 @@ pub trait Role: Clone + Send + Sync + 'static {
     /// Which lists of what it watches are complete.
     fn lists(&self) -> &Lists;
 
+    /// Lists that are needed besides for this driver; they are waited for before its Lease is competed for. By default none are.
+    fn lists_of(&self, _facts: &DriverFacts) -> Option<Lists> {
+        None
+    }
+
     /// Requests to the API server.
     fn requests(&self) -> &Requests;
 

@@ -19,6 +19,7 @@ use crate::decide::DriverFacts;
 use crate::fence::FencedClient;
 use crate::leadership::Leadership;
 use crate::lease::{LeaderElectionConfig, LeaderElectionHandle, LeaderState};
+use crate::reflect::Lists;
 use crate::reservation::{Reservation, ReservationState, Reservations};
 use crate::role::{Engine, Refusal, Role, Start};
 use crate::state::{DriverPhase, DriverStateSender, Plugin};
@@ -624,8 +625,8 @@ impl<R: Role> DriverTask<R> {
     /// A driver is competed for as soon as lists come in, as with its Lease everything is listed anew; see [`Role::needs_lists_first`].
     /// Not before: a replica that may not list could do nothing with the Lease.
     pub async fn wait_for_lists(&mut self, facts: &DriverFacts, client: &CsiClient) -> bool {
-        let lists = self.role.lists().clone();
-        if lists.is_synced() {
+        let (lists, others) = (self.role.lists().clone(), self.role.lists_of(facts));
+        if lists.is_synced() && others.as_ref().is_none_or(Lists::is_synced) {
             return true;
         }
         self.status.phase(DriverPhase::Syncing);
@@ -635,6 +636,9 @@ impl<R: Role> DriverTask<R> {
                 lists.wait_answered().await;
             } else {
                 lists.wait_synced().await;
+            }
+            if let Some(others) = &others {
+                others.wait_synced().await;
             }
         };
         self.wait_unless_interrupted(listed, client).await

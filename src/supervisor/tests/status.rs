@@ -12,6 +12,7 @@ use crate::objects::{Attachment, VolumeAttachmentWire};
 use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin};
 use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::plan::ConfigProblem;
+use crate::supervisor::provisioners::{KeptVolumes, ProvisioningState};
 use crate::supervisor::status::{StatusInput, is_urgent, status};
 
 pub(super) fn at(second: i64) -> Timestamp {
@@ -391,7 +392,13 @@ fn a_connection_that_stands_may_have_a_problem_of_now_and_one_to_come() {
 #[test]
 fn provisioning_has_a_condition_while_it_is_on() {
     let (driver, provisioner) = (driver(DriverPhase::Running), driver(DriverPhase::Syncing));
-    let provisioning = (provisioner, Some("who may not list is named here".to_owned()));
+    let watched = |reads_nodes| ProvisioningState {
+        task: provisioner.clone(),
+        reads_nodes,
+        watch_failure: Some("who may not list is named here".to_owned()),
+        kept: KeptVolumes::default(),
+    };
+    let provisioning = watched(false);
     let on = fresh(&StatusInput {
         provisioning: Some(&provisioning),
         ..facts(Some(&driver))
@@ -404,6 +411,39 @@ fn provisioning_has_a_condition_while_it_is_on() {
         ready.message
     );
     assert_eq!(condition(&on, "Ready").status, "True", "attaching goes on");
+    assert!(!ready.message.contains("Nodes"), "{}", ready.message);
+
+    let provisioning = watched(true);
+    let with_topology = fresh(&StatusInput {
+        provisioning: Some(&provisioning),
+        ..facts(Some(&driver))
+    });
+    let ready = condition(&with_topology, "ProvisioningReady");
+    assert!(
+        ready.message.contains("StorageClasses and Nodes; who may"),
+        "{}",
+        ready.message
+    );
+
+    let provisioning = ProvisioningState {
+        task: driver.clone(),
+        reads_nodes: false,
+        watch_failure: None,
+        kept: KeptVolumes {
+            held: 12,
+            attached: 3,
+            unclear: 1,
+        },
+    };
+    let keeps = fresh(&StatusInput {
+        provisioning: Some(&provisioning),
+        ..facts(Some(&driver))
+    });
+    let ready = condition(&keeps, "ProvisioningReady");
+    assert_eq!((&*ready.status, &*ready.reason), ("True", "Running"));
+    let words = "provisioning volumes; volumes of 12 PersistentVolumes are kept, as spec.provisioning.deletion is Hold; volumes of 1 \
+                 PersistentVolumes wait for a person: see the Events on the PersistentVolumes";
+    assert_eq!(ready.message, words);
 
     let off = status(&facts(Some(&driver)), &on, at(200));
     assert!(

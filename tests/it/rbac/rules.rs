@@ -1,5 +1,6 @@
 //! What the roles say, in the chart, in the plain manifest and in the samples.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -45,6 +46,20 @@ fn the_plain_manifest_grants_what_the_chart_does_by_default() -> Result<()> {
 }
 
 #[test]
+fn the_sample_grants_what_the_chart_does_for_provisioning() -> Result<()> {
+    let of_cluster = |grants: &Grants| -> BTreeSet<String> {
+        let rights = grants.rights().into_iter().map(|right| right.to_string());
+        rights.filter(|right| right.starts_with("ClusterRole ")).collect()
+    };
+    let read = |file: &str| read(&of_repository(file));
+    let both = read("config/rbac.yaml")?.and(read("config/samples/rbac-provisioning.yaml")?);
+    let wanted = of_cluster(&Grants::of_values("provisioning.yaml")?);
+    assert!(wanted.contains("ClusterRole /persistentvolumes:delete"), "{wanted:?}");
+    assert_eq!(of_cluster(&both), wanted);
+    Ok(())
+}
+
+#[test]
 fn the_samples_grant_what_the_chart_does_for_a_secret() -> Result<()> {
     let account = Account::new("csi-attacher-operator");
     for (sample, name) in [
@@ -66,7 +81,7 @@ fn the_samples_grant_what_the_chart_does_for_a_secret() -> Result<()> {
 fn no_values_make_the_chart_grant_more_than_is_needed() -> Result<()> {
     let sets = sets_of_values()?;
     assert!(sets.len() >= 8, "{sets:?}");
-    let mut secrets = 0;
+    let (mut secrets, mut deletes) = (0, BTreeSet::new());
     for file in &sets {
         for role in Grants::of_values(file)?.roles() {
             for rule in rules(role) {
@@ -78,16 +93,12 @@ fn no_values_make_the_chart_grant_more_than_is_needed() -> Result<()> {
                 for key in ["apiGroups", "resources", "verbs", "resourceNames", "nonResourceURLs"] {
                     assert!(!rule[key].to_string().contains('*'), "a wildcard in {shown}");
                 }
-                for verb in [
-                    "escalate",
-                    "bind",
-                    "impersonate",
-                    "delete",
-                    "deletecollection",
-                    "approve",
-                    "sign",
-                ] {
+                for verb in ["escalate", "bind", "impersonate", "deletecollection", "approve", "sign"] {
                     assert!(!has("verbs", verb), "{shown}");
+                }
+                if has("verbs", "delete") {
+                    assert_eq!(rule["resources"], json!(["persistentvolumes"]), "{shown}");
+                    deletes.insert(file.as_str());
                 }
                 assert!(!has("apiGroups", "rbac.authorization.k8s.io"), "{shown}");
                 if rule["resources"].to_string().contains("secret") {
@@ -113,6 +124,8 @@ fn no_values_make_the_chart_grant_more_than_is_needed() -> Result<()> {
         }
     }
     assert!(secrets >= 2, "no set of values has a Secret");
+    // Where volumes are deleted, and in no other set.
+    assert_eq!(deletes, BTreeSet::from(["provisioning.yaml"]));
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -85,6 +85,10 @@ pub const ROWS: &[Row] = rows! {
         => what_happens_is_told_as_an_event;
     "ClusterRole /events:patch", "count repeated Events on the existing Event"
         => what_happens_again_is_counted, long = true;
+    "ClusterRole /nodes:list", "read the labels of the nodes at the start; only with spec.provisioning, for a driver with topology"
+        => a_driver_with_topology_provisions;
+    "ClusterRole /nodes:watch", "retry when a missing label or node appears; only with spec.provisioning, for a driver with topology"
+        => labels_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
     "ClusterRole /persistentvolumeclaims:get", "read a claim again after a write from a stale copy; only with spec.provisioning"
         => a_claim_that_changed_unseen_is_provisioned, deaf_for = Some("/persistentvolumeclaims");
     "ClusterRole /persistentvolumeclaims:list", "read the claims at the start; only with spec.provisioning" => a_driver_provisions;
@@ -94,6 +98,8 @@ pub const ROWS: &[Row] = rows! {
         => claims_that_are_made_later_are_provisioned, grace = GRACE_IN_TURN;
     "ClusterRole /persistentvolumes:create", "save the PersistentVolume of a volume that was created; only with spec.provisioning"
         => a_claim_is_provisioned;
+    "ClusterRole /persistentvolumes:delete", "delete a PersistentVolume whose volume was deleted; only with spec.provisioning"
+        => a_released_volume_is_deleted;
     "ClusterRole /persistentvolumes:get", "attach a volume that the watch has not delivered yet; read it again after a write from a stale copy"
         => a_volume_is_attached_that_the_watch_is_late_with, deaf_for = Some("/persistentvolumes");
     "ClusterRole /persistentvolumes:list", "read the volumes at the start" => a_driver_becomes_ready;
@@ -199,6 +205,65 @@ async fn a_driver_provisions(scene: &Scene<'_>) -> Result<()> {
     driver.wait("ProvisioningReady", "True", Some("Running")).await
 }
 
+/// The topology key of a driver with topology.
+const ZONE: &str = "topology.example.com/zone";
+
+async fn a_driver_with_topology_provisions(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.driver_with(|builder| builder.topology([ZONE])).await?;
+    provision_for(scene, &driver).await?;
+    scene.point();
+    driver.wait("ProvisioningReady", "True", Some("Running")).await
+}
+
+async fn labels_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.driver_with(|builder| builder.topology([ZONE])).await?;
+    // The nodes are there at the start: who cannot watch lists.
+    for name in in_turn(&driver) {
+        scene.world.fixtures.node(&name).await?;
+        let csi_node = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": name },
+            "spec": { "drivers": [{ "name": driver.name, "nodeID": name, "topologyKeys": [ZONE] }] },
+        });
+        scene.world.cluster.apply_yaml(&csi_node.to_string()).await?;
+    }
+    provision_for(scene, &driver).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
+        "provisioner": driver.name, "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    scene.world.cluster.apply_yaml(&class.to_string()).await?;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(scene.world.client.clone(), "default");
+    let mut made = Vec::new();
+    for name in in_turn(&driver) {
+        made.push(claim(scene, &driver, &name, &driver.short).await?);
+        let selected = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": name } } });
+        let selected = claims
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&selected))
+            .await;
+        selected.map_err(|error| other(error.to_string()))?;
+    }
+    for name in in_turn(&driver) {
+        event(
+            scene.world,
+            "PersistentVolumeClaim",
+            &name,
+            "ProvisioningFailed",
+            "has no label",
+        )
+        .await?;
+    }
+    scene.point();
+    let nodes = scene.world.fixtures.cluster::<Node>();
+    for (name, claim) in in_turn(&driver).iter().zip(&made) {
+        let labels = json!({ "metadata": { "labels": { ZONE: "a" } } });
+        let labelled = nodes.patch(name, &PatchParams::default(), &Patch::Merge(&labels)).await;
+        labelled.map_err(|error| other(error.to_string()))?;
+        saved(scene, claim).await?;
+    }
+    Ok(())
+}
+
 /// A class of the driver.
 async fn class(scene: &Scene<'_>, driver: &Driver<'_>, name: &str, parameters: Value) -> Result<()> {
     let class = json!({
@@ -237,6 +302,33 @@ async fn a_claim_is_provisioned(scene: &Scene<'_>) -> Result<()> {
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     scene.point();
     saved(scene, &claim(scene, &driver, &name, &name).await?).await
+}
+
+async fn a_released_volume_is_deleted(scene: &Scene<'_>) -> Result<()> {
+    let driver = provisions(scene).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    let name = driver.short.clone();
+    let volume = driver.volume(&name).claim("default", &name, Some("gone"));
+    scene.world.fixtures.persistent_volume(&volume).await?;
+    let volumes = Api::<PersistentVolume>::all(scene.world.client.clone());
+    let write = PatchParams::default();
+    let policy = Patch::Merge(json!({
+        "metadata": { "annotations": { "pv.kubernetes.io/provisioned-by": driver.name } },
+        "spec": { "persistentVolumeReclaimPolicy": "Delete" },
+    }));
+    volumes
+        .patch(&name, &write, &policy)
+        .await
+        .map_err(|error| other(error.to_string()))?;
+    scene.point();
+    let released = Patch::Merge(json!({ "status": { "phase": "Released" } }));
+    let changed = volumes.patch_status(&name, &write, &released).await;
+    changed.map_err(|error| other(error.to_string()))?;
+    let is_going =
+        |volume: Option<&PersistentVolume>| volume.is_none_or(|volume| volume.metadata.deletion_timestamp.is_some());
+    wait_for(volumes, &name, "being deleted", LIMIT, is_going)
+        .await
+        .map(drop)
 }
 
 async fn claims_that_are_made_later_are_provisioned(scene: &Scene<'_>) -> Result<()> {

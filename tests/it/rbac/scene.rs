@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
+use csi_mock_driver::MockDriverBuilder;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
@@ -107,6 +108,13 @@ impl<'w> Scene<'w> {
     /// A driver with its node, without an AttacherConfig. Nobody holds its Lease.
     pub async fn driver(&self) -> Result<Driver<'w>> {
         let driver = self.driver_without_lease().await?;
+        release_lease(&self.world.client, &self.account.namespace, &driver.name).await?;
+        Ok(driver)
+    }
+
+    /// The same, with changes to the mock driver.
+    pub async fn driver_with(&self, build: impl FnOnce(MockDriverBuilder) -> MockDriverBuilder) -> Result<Driver<'w>> {
+        let driver = self.world.unconfigured_driver(&self.short, build).await?;
         release_lease(&self.world.client, &self.account.namespace, &driver.name).await?;
         Ok(driver)
     }

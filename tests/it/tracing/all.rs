@@ -2,16 +2,20 @@
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{Method, Rule};
-use serde_json::json;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{LIMIT, Names, live, traced};
 use crate::provision::grant;
+use crate::provision_topology::grant_nodes;
 use crate::registry::{assert_conform, unseen};
 use crate::support::operator::{IDENTITY, apply_config, release_provisioner_lease, wait_condition};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use crate::support::stage::{PUBLISH_SECRET, Stage, stop};
-use crate::support::{Result, Volume};
+use crate::support::{Error, Result, Volume};
 
 /// What is not provoked here: part of the span's name, the attribute or event, and why.
 const NOT_HERE: &[(&str, &str, &str)] = &[
@@ -58,6 +62,11 @@ const NOT_HERE: &[(&str, &str, &str)] = &[
         "error.type",
         "the life of a claim fails when a person lets it go",
     ),
+    (
+        "PersistentVolume.delete",
+        "error.type",
+        "the life of a deletion fails when the policy changes; its attempts are seen with it",
+    ),
 ];
 
 fn is_excused(missing: &str) -> bool {
@@ -71,12 +80,30 @@ fn named<'s>(spans: &'s [ReceivedSpan], name: &'s str) -> impl Iterator<Item = &
     spans.iter().filter(move |span| span.name == name)
 }
 
+/// The class of the claim: with a Secret, and volumes in one of two zones.
+fn class(names: &Names) -> Value {
+    let (namespace, secret) = PUBLISH_SECRET;
+    json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": names.prefix },
+        "provisioner": names.driver(),
+        "allowedTopologies": [{ "matchLabelExpressions": [{ "key": "zone", "values": ["a", "b"] }] }],
+        "parameters": {
+            "csi.storage.k8s.io/provisioner-secret-name": secret,
+            "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
+        },
+    })
+}
+
 /// A claim whose volume is created at the second try, with a Secret and for a node.
 async fn provisioned(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Result<()> {
     grant(stage.cluster).await?;
+    grant_nodes(stage.cluster).await?;
     release_provisioner_lease(&stage.client, IDENTITY, &names.driver()).await?;
     let mut operator = stage.operator(traced(receiver, "grpc")).await?;
     let driver = names.start_driver(stage).await?;
+    driver
+        .handle
+        .settings(|settings| settings.topology_keys = vec!["zone".to_owned()]);
     let (namespace, secret) = PUBLISH_SECRET;
     let settings = json!({
         "endpoint": format!("unix://{}", driver.socket),
@@ -98,16 +125,22 @@ async fn provisioned(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> R
     .await?;
     let failure = Rule::on(Method::CreateVolume).times(1);
     driver.handle.script(failure.fail(Code::Internal, "the array restarts"));
-    let class = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": names.prefix },
-        "provisioner": names.driver(),
-        "parameters": {
-            "csi.storage.k8s.io/provisioner-secret-name": secret,
-            "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
-        },
-    });
-    // As kube-controller-manager and kube-scheduler leave it.
-    let claim = json!({
+    stage.cluster.apply_yaml(&class(names).to_string()).await?;
+    stage.cluster.apply_yaml(&claim(names).to_string()).await?;
+    receiver
+        .wait_until(LIMIT, |spans| {
+            named(spans, "PersistentVolumeClaim.provision").next().is_some()
+        })
+        .await;
+    let failure = Rule::on(Method::DeleteVolume).times(1);
+    driver.handle.script(failure.fail(Code::Internal, "the array restarts"));
+    deleted(stage, names, receiver).await?;
+    stop(&mut operator).await
+}
+
+/// A claim as kube-controller-manager and kube-scheduler leave it.
+fn claim(names: &Names) -> Value {
+    json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": {
             "namespace": "default", "name": names.of("claim"),
@@ -120,16 +153,41 @@ async fn provisioned(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> R
             "storageClassName": names.prefix, "accessModes": ["ReadWriteOnce"],
             "resources": { "requests": { "storage": "1Gi" } },
         },
+    })
+}
+
+/// The volume of a PersistentVolume whose claim is gone, with a Secret for the call.
+async fn deleted(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Result<()> {
+    let (namespace, secret) = PUBLISH_SECRET;
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume",
+        "metadata": {
+            "name": names.of("released"),
+            "annotations": {
+                "pv.kubernetes.io/provisioned-by": names.driver(),
+                "attacher.csi.dev/traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+                "volume.kubernetes.io/provisioner-deletion-secret-name": secret,
+                "volume.kubernetes.io/provisioner-deletion-secret-namespace": namespace,
+            },
+        },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": names.prefix,
+            "persistentVolumeReclaimPolicy": "Delete",
+            "claimRef": { "namespace": "default", "name": names.of("gone"), "uid": "gone" },
+            "csi": { "driver": names.driver(), "volumeHandle": names.of("released") },
+        },
     });
-    for object in [class, claim] {
-        stage.cluster.apply_yaml(&object.to_string()).await?;
-    }
+    stage.cluster.apply_yaml(&volume.to_string()).await?;
+    let volumes = Api::<PersistentVolume>::all(stage.client.clone());
+    let phase = Patch::Merge(json!({ "status": { "phase": "Released" } }));
+    volumes
+        .patch_status(&names.of("released"), &PatchParams::default(), &phase)
+        .await
+        .map_err(|error| Error::Other(error.to_string()))?;
     receiver
-        .wait_until(LIMIT, |spans| {
-            named(spans, "PersistentVolumeClaim.provision").next().is_some()
-        })
+        .wait_until(LIMIT, |spans| named(spans, "PersistentVolume.delete").next().is_some())
         .await;
-    stop(&mut operator).await
+    Ok(())
 }
 
 /// Comparisons that find something and that fail, attaches that fail for want of a Secret, settings that cannot be used.

@@ -68,6 +68,9 @@ struct MockFlags {
     /// Serve no Controller service: a driver whose volumes need no attachment
     #[arg(long)]
     no_controller_service: bool,
+    /// The topology keys of the driver, separated by commas; it has no topology when absent
+    #[arg(long, value_name = "KEYS", value_delimiter = ',')]
+    topology: Vec<String>,
     /// How long the calls of a method take, such as ControllerPublishVolume=200ms; can be repeated
     #[arg(long, value_name = "METHOD=DURATION", value_parser = read_delay)]
     delay: Vec<(Method, Duration)>,
@@ -256,6 +259,7 @@ fn settings(flags: &MockFlags) -> MockSettings {
         .capabilities
         .retain(|capability| !flags.without_capability.contains(capability));
     settings.controller_service = !flags.no_controller_service;
+    settings.topology_keys.clone_from(&flags.topology);
     settings.attach_limit = flags.attach_limit;
     settings.accept_any_volume = flags.accept_any_volume;
     settings.unpublish_unknown_is_not_found = flags.unpublish_unknown_is_not_found;

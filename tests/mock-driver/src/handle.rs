@@ -84,6 +84,12 @@ impl MockDriverBuilder {
         self.settings(|settings| settings.controller_service = false)
     }
 
+    /// A driver with topology, by these keys.
+    #[must_use]
+    pub fn topology<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.settings(|settings| settings.topology_keys = keys.into_iter().map(Into::into).collect())
+    }
+
     /// Only these nodes exist.
     #[must_use]
     pub fn nodes<N: Into<String>>(self, nodes: impl IntoIterator<Item = N>) -> Self {

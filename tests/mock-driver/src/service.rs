@@ -69,7 +69,22 @@ fn plugin_capabilities(state: &MockState) -> Vec<v1::PluginCapability> {
             });
         }
     }
+    if !state.settings.topology_keys.is_empty() {
+        let service = Service {
+            r#type: service::Type::VolumeAccessibilityConstraints.into(),
+        };
+        capabilities.push(v1::PluginCapability {
+            r#type: Some(Type::Service(service)),
+        });
+    }
     capabilities
+}
+
+/// Of a driver with topology, one value for each key.
+fn node_topology(state: &MockState) -> Option<v1::Topology> {
+    let keys = &state.settings.topology_keys;
+    let segments = keys.iter().map(|key| (key.clone(), "mock".to_owned())).collect();
+    (!keys.is_empty()).then_some(v1::Topology { segments })
 }
 
 /// Only what csi-sanity needs of the node side. Nothing is ever published on a node, so there is nothing to take back.
@@ -109,7 +124,7 @@ impl v1::node_server::Node for MockService {
             Ok(v1::NodeGetInfoResponse {
                 node_id,
                 max_volumes_per_node,
-                accessible_topology: None,
+                accessible_topology: node_topology(state),
             })
         })
         .await

@@ -54,6 +54,11 @@ pub struct MockSettings {
     pub ready: bool,
     /// Whether there is a Controller service at all; without it all its calls are UNIMPLEMENTED.
     pub controller_service: bool,
+    /// The topology keys of the driver; with any it announces VOLUME_ACCESSIBILITY_CONSTRAINTS, and answers where volumes are reachable
+    /// from: the first topology that is preferred.
+    pub topology_keys: Vec<String>,
+    /// Where new volumes are reachable from, whatever is asked for.
+    pub answered_topology: Option<Vec<BTreeMap<String, String>>>,
     /// The controller capabilities that are on; calls that need another one are UNIMPLEMENTED.
     pub capabilities: BTreeSet<ControllerCapability>,
     /// The node ids that exist; `None` accepts every id.
@@ -99,6 +104,8 @@ impl MockSettings {
             vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
             ready: true,
             controller_service: true,
+            topology_keys: Vec::new(),
+            answered_topology: None,
             capabilities: ALL_CAPABILITIES
                 .into_iter()
                 .filter(|capability| *capability != ControllerCapability::VolumeCondition)

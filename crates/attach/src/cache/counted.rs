@@ -23,6 +23,11 @@ impl<K: Ord + Clone, V: Ord + Default> CountedMap<K, V> {
         }
     }
 
+    /// The keys, in their order; each as often as it has values.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.keys().map(|(key, _)| key)
+    }
+
     /// The key as it is kept, and its values in their order, each once.
     pub fn entries(&self, key: K) -> impl Iterator<Item = (&K, &V)> {
         let entries = self.0.range((key.clone(), V::default())..).map(|(entry, _)| entry);

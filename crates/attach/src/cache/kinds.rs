@@ -75,9 +75,11 @@ impl CachedKind for Attachment {
         let gone = previous.filter(|previous| current.is_none_or(|current| current.uid != previous.uid));
         CacheChange {
             own: own.map(|key| (key, cause(previous, current, |record| record.deleting.is_some()))),
+            volume: None,
             gone: gone.cloned(),
             attachments: waiting_for_change(index, before, current),
             cause: EnqueueCause::Update,
+            topology_of: None,
         }
     }
 }
@@ -91,11 +93,18 @@ impl CachedKind for Volume {
         &mut index.volumes
     }
 
+    fn share_names(&mut self, index: &Index) {
+        self.lifecycle = index.lifecycles.shared(&self.lifecycle);
+    }
+
     fn is_gone(&self) -> bool {
         Volume::is_gone(self)
     }
 
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> CacheChange {
+        if let Some(current) = current {
+            index.lifecycles.keep(&current.lifecycle);
+        }
         let links = &mut index.links;
         links.replace_volume(previous.map(|it| &**it), current.map(|it| &**it));
         let name = current.or(previous).map(|record| &record.name);
@@ -106,9 +115,11 @@ impl CachedKind for Volume {
                 let key = AttacherKey::Volume(name.clone());
                 (key, cause(previous, current, |record| record.deleting))
             }),
+            volume: current.or(previous).cloned(),
             gone: None,
             attachments: attachments.collect(),
             cause: EnqueueCause::Volume,
+            topology_of: None,
         }
     }
 }
@@ -122,6 +133,13 @@ impl CachedKind for CsiNode {
         &mut index.nodes
     }
 
+    fn share_names(&mut self, index: &Index) {
+        let kept = self.topology().and_then(|keys| index.links.kept_topology(keys));
+        if let Some(kept) = kept {
+            self.share_topology(kept);
+        }
+    }
+
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> CacheChange {
         index
             .links
@@ -129,7 +147,11 @@ impl CachedKind for CsiNode {
         let name = current.or(previous).map(|record| &record.name);
         let attachments = name.into_iter().flat_map(|name| index.links.on_node(name)).cloned();
         let freed = previous.map(|previous| freed_by_node(index, previous, current.map(|it| &**it)));
+        // A CSINode that comes or goes counts, be it without keys: whether there is one is read as well.
+        let topology = |node: Option<&Arc<Self>>| node.map(|node| node.topology().cloned());
+        let changes_topology = topology(previous) != topology(current);
         CacheChange {
+            topology_of: name.filter(|_| changes_topology).cloned(),
             attachments: attachments.chain(freed.unwrap_or_default()).collect(),
             cause: EnqueueCause::Update,
             ..CacheChange::default()

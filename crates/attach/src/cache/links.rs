@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::counted::CountedMap;
 use super::sharing::OfVolume;
 use crate::api::names::finalizer_name;
-use crate::objects::{Attachment, AttachmentSource, CsiNode, Volume};
+use crate::objects::{Attachment, AttachmentSource, CsiNode, TopologyKeys, Volume};
 use crate::reflect::ObjectTable;
 
 /// How many attachments of a driver are in which state.
@@ -63,6 +63,8 @@ pub(super) struct Links {
     /// inline volumes; each as a hash of its name. A PersistentVolume that was removed by force or made again has what was noted as well.
     handles: CountedMap<u64, u64>,
     drivers: HashMap<Arc<str>, OfDriver>,
+    /// The topology keys that CSINodes have, each once: they are the same on most nodes.
+    topologies: CountedMap<Arc<TopologyKeys>, ()>,
 }
 
 impl Links {
@@ -101,6 +103,20 @@ impl Links {
             previous.into_iter().flat_map(machines),
             current.into_iter().flat_map(machines),
         );
+        let topology = |node: &CsiNode| Some((node.topology()?.clone(), ()));
+        self.topologies
+            .replace(previous.and_then(topology), current.and_then(topology));
+    }
+
+    /// The topology keys of a CSINode as they are kept, if some node has the same ones.
+    pub fn kept_topology(&self, keys: &Arc<TopologyKeys>) -> Option<Arc<TopologyKeys>> {
+        let kept = self.topologies.entries(keys.clone()).next();
+        kept.map(|(kept, ())| kept.clone())
+    }
+
+    /// Whether some driver registered a topology key of this name on some node.
+    pub fn is_topology_key(&self, key: &str) -> bool {
+        self.topologies.keys().any(|keys| keys.has_key(key))
     }
 
     fn count(&mut self, previous: Option<&Attachment>, current: Option<&Attachment>) {
@@ -193,7 +209,15 @@ impl Links {
 
     /// Whether another volume than that of an attachment has a handle.
     pub fn has_other_volumes(&self, record: &Attachment, handle: &str) -> bool {
-        let own = volume_of(record);
+        self.has_volume_beside(volume_of(record), handle)
+    }
+
+    /// Whether something else than this PersistentVolume may have a handle.
+    pub fn has_other_than(&self, volume: &str, handle: &str) -> bool {
+        self.has_volume_beside(hash_of_volume(volume), handle)
+    }
+
+    fn has_volume_beside(&self, own: u64, handle: &str) -> bool {
         self.handles.entries(hash(handle)).any(|(_, volume)| *volume != own)
     }
 

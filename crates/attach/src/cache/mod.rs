@@ -16,6 +16,7 @@ mod reading;
 mod routing;
 mod sharing;
 mod store;
+mod topology;
 mod view;
 
 pub use crate::decide::{Snapshot, observe};
@@ -27,7 +28,7 @@ pub use reading::Reading;
 pub use routing::{
     ATTACH, AttacherKey, DETACH, LANE_NAMES, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };
-pub use store::{CacheRules, Marks, Registration, Store, VolumeListener};
+pub use store::{CacheRules, Marks, Registration, Store, TopologyListener, VolumeListener};
 pub use view::AttachmentView;
 
 #[cfg(test)]

@@ -13,10 +13,13 @@ use super::kinds::{CachedKind, KINDS};
 use super::links::Counts;
 use super::reading::Reading;
 use super::routing::{AttacherKey, Route, RouteConflict, Routes};
+use super::sharing::{OfVolume, noted};
 use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
-use crate::objects::{Attachment, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
+use crate::objects::{
+    Attachment, AttachmentSource, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
+};
 use crate::reflect::{CacheRecord, Kind, Lists, Origin, Seen, Sink, TableRules, WatchedKind};
 
 /// So many attachments are enqueued for a watch between two yields. The watches are shared by all drivers: a volume or a node with
@@ -37,6 +40,8 @@ pub(super) struct StoreInner {
     pub backlog: Mutex<VecDeque<(Arc<str>, EnqueueCause)>>,
     /// Told of each PersistentVolume that changed, for another role.
     volume_listener: RwLock<Option<VolumeListener>>,
+    /// Told of each CSINode whose topology changed, for another role.
+    pub topology_listener: RwLock<Option<TopologyListener>>,
     removed: watch::Sender<()>,
     added: watch::Sender<()>,
     /// The number of changes so far.
@@ -65,9 +70,15 @@ impl Default for CacheRules {
     }
 }
 
-/// Told the name of a PersistentVolume that changed, came or went. The store is not locked then: it may be read, and not changed. Must not
-/// wait.
-pub type VolumeListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
+/// Told of a PersistentVolume that changed, came or went, or whose VolumeAttachment went: as it is now, or its last copy. The store is not
+/// locked then: it may be read, and not changed. Must not wait.
+pub type VolumeListener = Arc<dyn Fn(&Arc<Volume>) + Send + Sync>;
+
+/// So many nodes are named of those that a PersistentVolume is attached to.
+const MAX_NODES: usize = 8;
+
+/// Told the name of a node whose CSINode came or went, or has other topology keys than before. As [`VolumeListener`].
+pub type TopologyListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
 
 /// What shows that volumes of a driver were published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,6 +169,7 @@ impl Store {
             lists: Lists::new(&KINDS, rules.lists_anew),
             backlog: Mutex::default(),
             volume_listener: RwLock::default(),
+            topology_listener: RwLock::default(),
             removed: watch::Sender::default(),
             added: watch::Sender::default(),
             generation: AtomicU64::new(0),
@@ -258,11 +270,9 @@ impl Store {
             return;
         }
         self.inner.generation.fetch_add(1, Ordering::Relaxed);
-        if let Some((AttacherKey::Volume(name), _)) = &change.own {
-            let listener = self.inner.volume_listener.read().clone();
-            if let Some(tell) = listener {
-                tell(name);
-            }
+        self.tell_of_volumes(change);
+        if let Some(node) = &change.topology_of {
+            tell(&self.inner.topology_listener, node);
         }
         if let Some(gone) = &change.gone {
             self.forget_gone(gone);
@@ -270,6 +280,37 @@ impl Store {
         for (key, cause) in change.keys() {
             self.enqueue_key(&key, cause);
         }
+    }
+
+    fn tell_of_volumes(&self, change: &CacheChange) {
+        let Some(tell) = self.inner.volume_listener.read().clone() else {
+            return;
+        };
+        let detached = change.gone.as_deref().map(|gone| self.volumes_of(gone));
+        for volume in change.volume.iter().chain(detached.iter().flatten()) {
+            tell(volume);
+        }
+    }
+
+    /// The PersistentVolumes that an attachment named, or whose handle it noted. All are gone through only where it is not the one that it
+    /// named.
+    fn volumes_of(&self, attachment: &Attachment) -> Vec<Arc<Volume>> {
+        let index = self.inner.index.read();
+        let named = attachment.volume_name().and_then(|name| index.volumes.get(name));
+        let Some(handle) = noted(attachment) else {
+            return named.cloned().into_iter().collect();
+        };
+        let is_named = |volume: &Volume| volume.spec.csi().is_some_and(|source| *source.handle == *handle);
+        if named.is_some_and(|volume| is_named(volume)) {
+            return named.cloned().into_iter().collect();
+        }
+        index
+            .volumes
+            .values()
+            .filter(|volume| is_named(volume))
+            .chain(named)
+            .cloned()
+            .collect()
     }
 
     fn enqueue_key(&self, key: &AttacherKey, cause: EnqueueCause) {
@@ -392,9 +433,49 @@ impl Store {
         *self.inner.volume_listener.write() = Some(listener);
     }
 
-    /// The name of another PersistentVolume of a driver than `except` that has this handle. It goes through all of them.
+    /// The nodes of the VolumeAttachments that a volume may be attached by, in words: those that name its PersistentVolume, whatever the
+    /// driver, and those of its driver that noted or describe its handle. None when there are no such.
+    pub fn nodes_of_volume(&self, volume: &Volume) -> Option<Arc<str>> {
+        let index = self.inner.index.read();
+        let of_volume = index.links.of_volume(&volume.name);
+        let named = of_volume.into_iter().flat_map(OfVolume::names);
+        let mut nodes: Vec<&str> = named
+            .filter_map(|name| index.attachments.get(name))
+            .map(|record| &*record.node)
+            .collect();
+        if let Some(source) = volume.spec.csi()
+            && index.links.has_other_than(&volume.name, &source.handle)
+        {
+            let noting = index.attachments_of(&source.driver);
+            let noting = noting.filter(|record| has_handle(record, &source.handle));
+            nodes.extend(noting.map(|record| &*record.node));
+            nodes.sort_unstable();
+            nodes.dedup();
+        }
+        let more = nodes.len().saturating_sub(MAX_NODES);
+        nodes.truncate(MAX_NODES);
+        let more = match more {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!nodes.is_empty()).then(|| format!("{}{more}", nodes.join(", ")).into())
+    }
+
+    /// Shows every PersistentVolume that is known, in no order.
+    pub fn for_each_volume(&self, mut look: impl FnMut(&Arc<Volume>)) {
+        let volumes: Vec<Arc<Volume>> = self.inner.index.read().volumes.values().cloned().collect();
+        for volume in &volumes {
+            look(volume);
+        }
+    }
+
+    /// The name of another PersistentVolume of a driver than `except` that has this handle. It goes through all of them where something
+    /// else has the handle, which almost never happens.
     pub fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Option<Arc<str>> {
         let index = self.inner.index.read();
+        if !index.links.has_other_than(except, handle) {
+            return None;
+        }
         let has_handle = |volume: &&Arc<Volume>| {
             let source = volume.spec.csi();
             *volume.name != *except
@@ -510,6 +591,23 @@ impl Store {
         let (deleting, live): (Vec<_>, Vec<_>) = protected.partition(|volume| volume.deleting);
         let names = |volumes: Vec<&Arc<Volume>>| sorted(volumes.into_iter().map(|volume| &volume.name));
         (names(deleting), names(live))
+    }
+}
+
+/// Tells a listener, if there is one. It is not locked meanwhile.
+/// Whether an attachment noted or describes a handle.
+fn has_handle(record: &Attachment, handle: &str) -> bool {
+    let described = match &record.source {
+        AttachmentSource::Inline(spec) => spec.csi().map(|source| &*source.handle),
+        _ => None,
+    };
+    noted(record) == Some(handle) || described == Some(handle)
+}
+
+fn tell(listener: &RwLock<Option<TopologyListener>>, name: &Arc<str>) {
+    let listener = listener.read().clone();
+    if let Some(tell) = listener {
+        tell(name);
     }
 }
 

@@ -61,6 +61,16 @@ impl Call for CreateVolume<'_> {
     fn describe(&self, span: &mut Span) {
         span.set(attr::PERSISTENT_VOLUME_NAME, &*self.plan.name);
         span.set(attr::VOLUME_REQUESTED_BYTES, self.plan.required_bytes);
+        span.set(attr::TOPOLOGY_MODE, self.plan.topology_mode());
+        if let Some(required) = &self.plan.accessibility {
+            span.set(
+                attr::TOPOLOGY_REQUISITE,
+                i64::try_from(required.requisite.len()).unwrap_or(i64::MAX),
+            );
+            if let Some(first) = required.first().filter(|_| span.is_recording()) {
+                span.set(attr::TOPOLOGY_FIRST, first.to_string());
+            }
+        }
     }
 
     fn answer(&self, response: Self::Response, span: &mut Span) -> Self::Answer {

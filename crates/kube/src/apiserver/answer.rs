@@ -35,6 +35,8 @@ pub(super) struct About<'n> {
     path: fn(ObjectName<'_>) -> String,
     /// Whether only the metadata is asked for.
     pub is_of_metadata: bool,
+    /// Whether a `metav1.Status` may be the answer, which says that the object is gone.
+    pub may_be_status: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -128,6 +130,7 @@ impl<'n> About<'n> {
             group: K::group(&()),
             path: path::<K>,
             is_of_metadata: false,
+            may_be_status: false,
         };
         if names.namespace.iter().chain(&names.name).all(|part| is_segment(part)) {
             return Ok(about);
@@ -201,10 +204,22 @@ impl<'n> About<'n> {
             && is(&details.group, &self.group)
     }
 
+    /// Whether a status says that this very object was deleted.
+    fn says_object_was_deleted(&self, body: &[u8]) -> bool {
+        let status: MetaStatusWire = serde_json::from_slice(body).unwrap_or_default();
+        let details = status.details.unwrap_or_default();
+        status.status.as_deref() == Some("Success")
+            && details.name.as_deref() == self.names.name
+            && details.kind.as_deref() == Some(self.plural)
+    }
+
     /// Refuses an object that is not the one that was asked for.
     pub fn check(&self, status: StatusCode, body: &[u8]) -> Result<(), ApiError> {
         let Some(name) = self.names.name else { return Ok(()) };
         let found: ObjectWire = serde_json::from_slice(body).map_err(|error| unreadable(status, &error))?;
+        if self.may_be_status && found.kind.as_deref() == Some("Status") && self.says_object_was_deleted(body) {
+            return Ok(());
+        }
         let metadata = &found.metadata;
         let namespace_fits = metadata.namespace.is_none() || metadata.namespace.as_deref() == self.names.namespace;
         let kind_fits = |kind: &str| kind == self.kind || (self.is_of_metadata && kind == "PartialObjectMetadata");

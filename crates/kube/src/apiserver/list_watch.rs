@@ -2,9 +2,11 @@
 //! answer.
 
 use futures::future::BoxFuture;
-use http::{Method, Request, Response};
+use http::header::ACCEPT;
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
+use kube::Resource as _;
 use kube::client::Body;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -19,6 +21,7 @@ use tower::{BoxError, Service};
 use super::flow::retry_after::{RequestKind, RetryAfterGate, retry_after};
 use super::metrics::RetryOf;
 use super::pages::{PageContent, PageSizes, ReadBody, content_of, limit_of, parameter, read, with_limit};
+use crate::objects::NodeLabelsWire;
 use crate::watch_answers::WatchAnswers;
 use crate::window::Window;
 
@@ -104,9 +107,29 @@ fn lasts(request: &Request<Body>) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
+/// The kind of a list of metadata, whatever it is of.
+const METADATA_LIST: &str = "PartialObjectMetadataList";
+
+/// Whether only the metadata is asked for of the objects of a collection. A Node has tens of KiB, and its status changes all the time.
+fn is_metadata_only(path: &str) -> bool {
+    path == NodeLabelsWire::url_path(&(), None)
+}
+
+/// Asks for metadata only (Kubernetes API, "Alternate representations of resources").
+fn ask_for_metadata(request: &mut Request<Body>, reads: CollectionRead) {
+    let accepted = match reads {
+        CollectionRead::List => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        CollectionRead::Watch => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    };
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accepted));
+}
+
 /// Refuses a list of another kind: the answer to another request would make all objects of this kind look gone.
 fn check_list(path: &str, content: &PageContent) -> Result<(), BoxError> {
     let plural = path.rsplit('/').next().unwrap_or_default();
+    if is_metadata_only(path) && content.kind.as_deref() == Some(METADATA_LIST) {
+        return Ok(());
+    }
     // A plural ends in "s" or, as that of a class, in "es".
     let is_of_plural = |kind: &str| {
         let singular = kind.to_lowercase();
@@ -243,6 +266,9 @@ where
         let (gate, begun, sizes, longest) = (self.gate.clone(), self.begun.clone(), self.sizes.clone(), self.answer);
         // A list and the watch that follows it are of one kind: they read the same.
         let kind = RequestKind::from(request.uri().path().to_owned());
+        if is_metadata_only(&kind) {
+            ask_for_metadata(&mut request, reads);
+        }
         let selected = RequestKind::from(format!("{kind} {}", selector(&request)));
         let lasts = lasts(&request);
         // Single objects are watched for themselves.

@@ -11,7 +11,7 @@ use kube::Client;
 use kube::client::Body;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 use tower::BoxError;
 
@@ -222,6 +222,26 @@ impl Requests {
         let about = About::new::<K>(name)?;
         let request = write(Method::PATCH, &about, media_type, patch)?;
         self.send(request, &about, node, parent).await
+    }
+
+    /// Deletes an object, on condition that it has this UID. None when it is gone by that; else the object as it is now, as something holds
+    /// it (Kubernetes, "Finalizers").
+    pub async fn delete<K: Kind>(
+        &self,
+        name: impl Into<ObjectName<'_>>,
+        uid: &str,
+        parent: &Span,
+    ) -> Result<Option<K>, ApiError> {
+        let mut about = About::new::<K>(name)?;
+        about.may_be_status = true;
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
+        let request = write(Method::DELETE, &about, "application/json", &options)?;
+        let answer: Value = self.send(request, &about, None, parent).await?;
+        if answer["kind"] == "Status" {
+            return Ok(None);
+        }
+        let object = serde_json::from_value(answer);
+        object.map(Some).map_err(|error| unreadable(StatusCode::OK, &error))
     }
 
     /// Writes what is given of an object by server-side apply, whoever owned these fields before.

@@ -101,6 +101,11 @@ impl Lists {
     /// For these kinds, by their plural names. A test of the tests sets `lists_anew` to false: then nothing is listed again when that
     /// is asked for.
     pub fn new(kinds: &[&'static str], lists_anew: bool) -> Self {
+        Self::recorded_by(kinds, lists_anew, WatchAnswers::default())
+    }
+
+    /// The same; `answers` is where the connection of the watches records what the API server has accepted.
+    pub fn recorded_by(kinds: &[&'static str], lists_anew: bool, answers: WatchAnswers) -> Self {
         Self(Arc::new(ListsInner {
             state: RwLock::new(ListsState {
                 kinds: kinds.iter().map(|kind| (*kind, KindState::default())).collect(),
@@ -108,7 +113,7 @@ impl Lists {
             }),
             progress: Notify::new(),
             rounds: watch::Sender::default(),
-            answers: WatchAnswers::default(),
+            answers,
             lists_anew,
         }))
     }

@@ -22,8 +22,9 @@ mod tracing;
 pub use calls::{BackoffSpec, ConcurrencySpec, KubernetesApiSpec, TimeoutsSpec};
 pub use leader_election::LeaderElectionSpec;
 pub use provisioning::{
-    CreateMetadata, LeakProtectionMode, ProvisionerSecretsSpec, ProvisioningConcurrencySpec, ProvisioningMode,
-    ProvisioningSpec, ProvisioningTimeoutsSpec, ReadOnlyMany, VolumeDeletion,
+    CreateMetadata, DelayedBindingTopology, ImmediateBindingTopology, LeakProtectionMode, ProvisionerOrphanPolicy,
+    ProvisionerSecretsSpec, ProvisioningConcurrencySpec, ProvisioningMode, ProvisioningSpec, ProvisioningTimeoutsSpec,
+    ProvisioningTopologySpec, ReadOnlyMany, VolumeDeletion,
 };
 pub use publish_secrets::PublishSecretsSpec;
 pub use reconcile_sync::{ReconcileSyncMode, ReconcileSyncSpec};

@@ -33,7 +33,7 @@ pub use csi_source::{CsiSource, SecretReference};
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{ENTRY_SIZE, Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_blank};
 pub use node::{CsiNode, CsiNodeWire};
-pub use node_topology::{NodeLabels, NodeLabelsWire, TopologyKeys, TopologyKeysWire};
+pub use node_topology::{MAX_TOPOLOGY_KEYS, NodeLabels, NodeLabelsWire, TopologyKeys};
 pub use operation::Operation;
 pub use storage_class::{ReclaimPolicy, StorageClass, StorageClassWire, TopologyExpression};
 pub use string_map::StringMap;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::ResourceVersion;
 use super::meta::{boxed, is_blank, slim};
+use super::node_topology::TopologyKeys;
 
 /// A CSINode as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -33,6 +34,7 @@ struct DriverWire {
     name: String,
     #[serde(rename = "nodeID")]
     node_id: String,
+    topology_keys: Option<Vec<String>>,
 }
 
 /// A cached CSINode: which drivers the kubelet registered, under which node ID.
@@ -43,6 +45,8 @@ pub struct CsiNode {
     pub uid: Box<str>,
     pub resource_version: ResourceVersion,
     drivers: Box<[(Box<str>, Box<str>)]>,
+    /// None where no driver registered a topology key.
+    topology: Option<Arc<TopologyKeys>>,
 }
 
 impl CsiNode {
@@ -56,6 +60,24 @@ impl CsiNode {
                 .iter()
                 .map(|(driver, id)| ((*driver).into(), (*id).into()))
                 .collect(),
+            topology: None,
+        }
+    }
+
+    /// The topology keys of a driver, sorted; none when it registered the node without keys, or not at all.
+    pub fn topology_keys(&self, driver: &str) -> Option<&Arc<[Box<str>]>> {
+        self.topology.as_ref()?.of_driver(driver)
+    }
+
+    /// The topology keys of all drivers; none when no driver registered any.
+    pub fn topology(&self) -> Option<&Arc<TopologyKeys>> {
+        self.topology.as_ref()
+    }
+
+    /// Takes topology keys that are kept already in the place of equal ones.
+    pub fn share_topology(&mut self, kept: Arc<TopologyKeys>) {
+        if self.topology.as_ref() == Some(&kept) {
+            self.topology = Some(kept);
         }
     }
 
@@ -88,8 +110,13 @@ impl CsiNode {
 
 impl From<CsiNodeWire> for CsiNode {
     fn from(wire: CsiNodeWire) -> Self {
-        let drivers = wire.spec.drivers.unwrap_or_default();
+        let mut drivers = wire.spec.drivers.unwrap_or_default();
+        let keys = drivers
+            .iter_mut()
+            .map(|entry| (&*entry.name, entry.topology_keys.take().unwrap_or_default()));
+        let topology = TopologyKeys::of_entries(keys);
         Self {
+            topology: (!topology.is_empty()).then(|| Arc::new(topology)),
             resource_version: ResourceVersion::of(&wire.metadata),
             name: wire.metadata.name.unwrap_or_default().into(),
             uid: boxed(wire.metadata.uid),

@@ -1,74 +1,63 @@
 //! The topology of nodes: the keys that drivers registered (`storage.k8s.io/v1` CSINode), and the labels of `v1` Nodes.
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::storage::v1::CSINode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_derive::Resource;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::meta::{MAX_VOLUME_FIELD, ResourceVersion, boxed, kept_size, slim};
+use super::meta::{MAX_VOLUME_FIELD, ResourceVersion, boxed, kept_size};
 use super::string_map::StringMap;
 
-/// A CSINode as it comes over the wire, reduced to its topology keys.
-#[derive(Clone, Debug, Deserialize, Resource)]
-#[resource(inherit = CSINode, crates(kube_core = "::kube_core"))]
-#[allow(missing_docs, reason = "the fields of the API; metadata is reduced")]
-pub struct TopologyKeysWire {
-    #[serde(deserialize_with = "slim")]
-    pub metadata: ObjectMeta,
-    #[serde(default)]
-    spec: TopologyKeysSpecWire,
-}
+/// So many topology keys a driver may have on a node: an entry with more counts as one without. Drivers have one to four.
+pub const MAX_TOPOLOGY_KEYS: usize = 64;
 
-#[derive(Clone, Debug, Default, Deserialize)]
-struct TopologyKeysSpecWire {
-    drivers: Option<Vec<DriverKeysWire>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DriverKeysWire {
-    name: String,
-    topology_keys: Option<Vec<String>>,
-}
-
-/// What a CSINode says of topology: the keys under which each driver registered the node, sorted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields of the API")]
-pub struct TopologyKeys {
-    pub name: Arc<str>,
-    pub uid: Box<str>,
-    pub resource_version: ResourceVersion,
-    drivers: Box<[DriverKeys]>,
-}
+/// The topology keys under which drivers registered a node, by the name of the driver. Drivers without keys are left out.
+///
+/// They are the same on most nodes, so that a cache keeps them once for all of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopologyKeys(Box<[DriverKeys]>);
 
 /// Name of a driver and its topology keys, sorted.
 type DriverKeys = (Box<str>, Arc<[Box<str>]>);
 
 impl TopologyKeys {
-    /// The keys of a driver, sorted; none when the driver is not registered on the node. The first entry of a name wins.
-    pub fn of_driver(&self, driver: &str) -> Option<&Arc<[Box<str>]>> {
-        let mut drivers = self.drivers.iter();
-        drivers.find(|(name, _)| &**name == driver).map(|(_, keys)| keys)
-    }
-}
-
-impl From<TopologyKeysWire> for TopologyKeys {
-    fn from(wire: TopologyKeysWire) -> Self {
-        let drivers = wire.spec.drivers.into_iter().flatten().map(|driver| {
-            let mut keys: Vec<Box<str>> = driver.topology_keys.into_iter().flatten().map(String::into).collect();
+    /// From the names of drivers and their keys. The first entry of a name wins.
+    pub(super) fn of_entries<'e>(entries: impl Iterator<Item = (&'e str, Vec<String>)>) -> Self {
+        let mut drivers: BTreeMap<Box<str>, Vec<String>> = BTreeMap::new();
+        for (driver, keys) in entries {
+            drivers.entry(driver.into()).or_insert(keys);
+        }
+        let sorted = |mut keys: Vec<String>| {
             keys.sort_unstable();
             keys.dedup();
-            (driver.name.into(), keys.into())
-        });
-        Self {
-            drivers: drivers.collect(),
-            resource_version: ResourceVersion::of(&wire.metadata),
-            name: boxed(wire.metadata.name).into(),
-            uid: boxed(wire.metadata.uid),
-        }
+            keys.into_iter().map(String::into_boxed_str).collect::<Arc<[_]>>()
+        };
+        let drivers = drivers.into_iter().map(|(driver, keys)| (driver, sorted(keys)));
+        Self(
+            drivers
+                .filter(|(_, keys)| (1..=MAX_TOPOLOGY_KEYS).contains(&keys.len()))
+                .collect(),
+        )
+    }
+
+    /// The keys of a driver, sorted; none when it registered the node without keys, or not at all.
+    pub fn of_driver(&self, driver: &str) -> Option<&Arc<[Box<str>]>> {
+        let at = self.0.binary_search_by(|(name, _)| (**name).cmp(driver)).ok()?;
+        self.0.get(at).map(|(_, keys)| keys)
+    }
+
+    /// Whether some driver registered this key.
+    pub fn has_key(&self, key: &str) -> bool {
+        self.0
+            .iter()
+            .any(|(_, keys)| keys.binary_search_by(|known| (**known).cmp(key)).is_ok())
+    }
+
+    /// Whether no driver registered a key.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -102,6 +91,10 @@ fn labels_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta,
 }
 
 /// A cached Node: its labels.
+///
+/// All of them, and not only the topology keys that drivers registered: a key may be registered later, and then the label is there at
+/// once, without another list of all nodes during which nothing could be said of any. It costs 3 KiB for a node with 25 labels, and only
+/// where a driver with topology is provisioned for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of the API")]
 pub struct NodeLabels {
@@ -110,15 +103,6 @@ pub struct NodeLabels {
     pub resource_version: ResourceVersion,
     /// Sorted by key, as far as [`MAX_VOLUME_FIELD`] allows.
     pub labels: StringMap,
-}
-
-impl NodeLabels {
-    /// Drops every label but those that `is_key` names: the topology keys that some driver registered.
-    pub fn retain(&mut self, is_key: impl Fn(&str) -> bool) {
-        let kept = self.labels.iter().filter(|(key, _)| is_key(key));
-        let kept: BTreeMap<String, String> = kept.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        self.labels = kept.into();
-    }
 }
 
 impl From<NodeLabelsWire> for NodeLabels {

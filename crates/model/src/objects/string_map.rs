@@ -20,6 +20,12 @@ impl StringMap {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 
+    /// The entries whose keys are to be kept.
+    #[must_use]
+    pub fn filtered(&self, is_kept: impl Fn(&str) -> bool) -> Self {
+        Self(self.0.iter().filter(|(key, _)| is_kept(key)).cloned().collect())
+    }
+
     /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

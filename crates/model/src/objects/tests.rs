@@ -236,6 +236,57 @@ fn a_csi_node_answers_by_exact_driver_name_and_first_match() {
     assert_eq!(CsiNode::from(empty).drivers().count(), 0);
 }
 
+#[test]
+fn a_csi_node_has_the_topology_keys_of_each_driver() {
+    let many: Vec<String> = (0..=MAX_TOPOLOGY_KEYS).map(|number| format!("key-{number}")).collect();
+    let wire: CsiNodeWire = serde_json::from_value(json!({
+        "metadata": {"name": "n1"},
+        "spec": {"drivers": [
+            {"name": "b", "nodeID": "1", "topologyKeys": ["zone", "rack", "zone"]},
+            {"name": "none", "nodeID": "1", "topologyKeys": null},
+            {"name": "many", "nodeID": "1", "topologyKeys": many},
+            {"name": "a", "nodeID": "1", "topologyKeys": ["host"]},
+            {"name": "b", "nodeID": "1", "topologyKeys": ["other"]},
+        ]},
+    }))
+    .unwrap();
+    let record = CsiNode::from(wire);
+    let keys = |driver: &str| record.topology_keys(driver).map(|keys| keys.join(" "));
+    assert_eq!(
+        keys("b").as_deref(),
+        Some("rack zone"),
+        "sorted, and the first entry wins"
+    );
+    assert_eq!(keys("a").as_deref(), Some("host"));
+    assert_eq!((keys("none"), keys("many"), keys("c")), (None, None, None));
+    let all = record.topology().unwrap();
+    assert!(all.has_key("rack") && all.has_key("host") && !all.has_key("other") && !all.has_key("key-0"));
+    assert!(CsiNode::new("n2", &[("a", "1")]).topology().is_none());
+}
+
+/// Of a Node, its status and annotations are not even asked for, and not kept where they come all the same.
+#[test]
+fn of_a_node_the_labels_are_kept() {
+    let large = "x".repeat(MAX_VOLUME_FIELD);
+    let wire: NodeLabelsWire = serde_json::from_value(json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": {
+            "name": "n1", "uid": "u", "resourceVersion": "7", "annotations": {"a": "b"},
+            "labels": {"rack": "1", "zone": "a", "zz": large}, "managedFields": [{"manager": "kubelet"}],
+        },
+    }))
+    .unwrap();
+    let record = NodeLabels::from(wire);
+    assert_eq!(
+        (&*record.name, &*record.uid, record.resource_version),
+        ("n1", "u", ResourceVersion(7))
+    );
+    let labels: Vec<(&str, &str)> = record.labels.iter().collect();
+    assert_eq!(labels, [("rack", "1"), ("zone", "a")], "as far as there is room");
+    let kept = record.labels.filtered(|key| key == "zone");
+    assert_eq!(kept.iter().collect::<Vec<_>>(), [("zone", "a")]);
+}
+
 /// A driver may answer 256 KiB for each volume: thousands of these would be all the memory there is.
 #[test]
 fn a_publish_context_is_not_kept() {

@@ -159,11 +159,12 @@ impl Subject<'_, '_> {
         }
         if volume.deleting && self.wanted && claim.phase == ClaimPhase::Pending {
             // It does not bind any more. Its deletion knows the volume; after that the claim is provisioned anew.
-            if !self.observed.policy.hold_deletions {
-                return Some(wait(ClaimReason::VolumeGoing));
-            }
             let volume = self.name.into();
-            let cause = ProvisionRefusal::VolumeGoing { volume };
+            let cause = if self.observed.policy.hold_deletions {
+                ProvisionRefusal::VolumeGoing { volume }
+            } else {
+                ProvisionRefusal::VolumeUndecided { volume }
+            };
             return Some(wait_for(ClaimReason::VolumeGoing, cause));
         }
         // One in deletion is a record of its volume as well, and is held until the claim is gone: a marker would hold both for ever.

@@ -18,7 +18,7 @@ use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RoleP
 use super::plan::DeletePlan;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
-use super::seen::{Seen, seen};
+use super::seen::Seen;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, Write, grpc_code};
@@ -28,6 +28,8 @@ use crate::objects::{ClaimReference, ResourceVersion, SecretReference, StorageCl
 const MAX_STEPS: u32 = 32;
 /// How long a PersistentVolume rests that only a change can wake.
 const LONG_REST: Duration = Duration::from_mins(10);
+/// The longest rest while something is not known.
+const LONGEST_LIST_REST: Duration = Duration::from_secs(10);
 /// How long one rests whose claim is there: it is read again after that.
 const CLAIM_REST: Duration = Duration::from_mins(1);
 /// So many writes of one attempt from a stale copy are followed by a live read.
@@ -104,8 +106,10 @@ pub enum VolumeNote {
     CallFailed(Failure),
     /// The volume with this handle is deleted. The failure is one that the settings take for that.
     Deleted(Box<str>, Option<Failure>),
-    /// The policy keeps the volume, and a call may have deleted it.
+    /// The volume is not to be deleted any more, and a call may have deleted it.
     PerhapsDeleted(Box<str>),
+    /// The finalizer could not be put on or taken off where nothing is deleted.
+    NotWritten(ApiError),
     /// Nothing of ours holds the PersistentVolume any more.
     Released,
     /// The deletion waits, for this reason: told once. The words say of what.
@@ -124,6 +128,10 @@ pub struct VolumeMemory {
     deletion: Deletion,
     /// What it waits for, which is told.
     waits: Option<VolumeReason>,
+    /// The last copy: the PersistentVolume may be gone when that it was released is told.
+    last: Option<Arc<Volume>>,
+    /// How often in a row it rested because something was not known.
+    rests: u32,
 }
 
 impl VolumeMemory {
@@ -149,7 +157,6 @@ enum Pending {
 pub struct VolumeAttempt {
     memory: VolumeMemory,
     pending: Option<Pending>,
-    last: Option<Arc<Volume>>,
     /// Version of the copy that was read in this attempt.
     live: Option<ResourceVersion>,
     /// What a live read in this attempt says of the claim.
@@ -172,7 +179,6 @@ impl VolumeAttempt {
         Self {
             memory,
             pending: None,
-            last: None,
             live: None,
             claim: None,
             secret: ProvisionerSecretState::NotLoaded,
@@ -197,7 +203,7 @@ impl VolumeAttempt {
 
     /// The PersistentVolume as it was seen last; none when it was not seen at all.
     pub fn volume(&self) -> Option<&Arc<Volume>> {
-        self.last.as_ref()
+        self.memory.last.as_ref()
     }
 
     /// What is known of the deletion.
@@ -224,10 +230,10 @@ impl VolumeAttempt {
         }
         let volume = match view.volume() {
             Seen::Here(volume) => volume,
-            Seen::Unknown => return VolumeStep::End(Verdict::Rest(LIST_REST)),
+            Seen::Unknown => return VolumeStep::End(self.rest()),
             Seen::Gone => return VolumeStep::End(self.gone()),
         };
-        self.last = Some(volume.clone());
+        self.memory.last = Some(volume.clone());
         if std::mem::take(&mut self.reread) {
             self.pending = Some(Pending::ReadVolume);
             return VolumeStep::ReadVolume;
@@ -245,7 +251,7 @@ impl VolumeAttempt {
     }
 
     fn fingerprint(&self, view: &impl VolumeView) -> u64 {
-        match &self.last {
+        match &self.memory.last {
             Some(volume) => self.observe(view, volume, volume_fingerprint),
             None => 0,
         }
@@ -269,14 +275,14 @@ impl VolumeAttempt {
             self.live == Some(volume.resource_version) && volume.resource_version != ResourceVersion::default();
         look(&ObservedVolume {
             volume,
-            sharer: seen(&sharer),
-            attached_to: seen(&attached_to),
+            sharer: sharer.as_deref(),
+            attached_to: attached_to.as_deref(),
             claim: self
                 .claim
                 .unwrap_or_else(|| claim.map_or(OwningClaim::NotCached, |claim| view.claim(claim))),
             is_live,
             deletion: self.memory.deletion,
-            class: seen(&class),
+            class: class.as_deref(),
             secret: self.secret,
             secret_of: self.secret_of.as_ref(),
             // Attaching takes its own finalizer off.
@@ -297,9 +303,16 @@ impl VolumeAttempt {
                 .csi()
                 .map_or_else(Box::default, |source| source.handle.clone())
         };
-        if reason == VolumeReason::Retained && self.memory.deletion == Deletion::Uncertain {
+        let is_kept = matches!(reason, VolumeReason::Retained | VolumeReason::NotReleased);
+        if is_kept && self.memory.deletion == Deletion::Uncertain {
             self.memory.deletion = Deletion::NotDeleted;
             self.notes.push(VolumeNote::PerhapsDeleted(handle()));
+        }
+        if self.memory.waits != Some(reason) {
+            self.memory.waits = None;
+        }
+        if reason != VolumeReason::Syncing {
+            self.memory.rests = 0;
         }
         let (pending, step) = match action {
             Action::Ignore => {
@@ -323,7 +336,6 @@ impl VolumeAttempt {
                 }
                 // From here on nobody knows whether it is deleted, until the call is answered.
                 let before = std::mem::replace(&mut self.memory.deletion, Deletion::Uncertain);
-                self.memory.waits = None;
                 self.notes.push(VolumeNote::Calls(plan.clone()));
                 (Pending::Delete(plan.clone(), before), VolumeStep::Delete(plan))
             }
@@ -335,7 +347,7 @@ impl VolumeAttempt {
     /// Nothing can be done now: until when, and what is told.
     fn wait(&mut self, view: &impl VolumeView, reason: VolumeReason, volume: &Volume) -> Verdict {
         if reason == VolumeReason::Syncing {
-            return Verdict::Rest(LIST_REST);
+            return self.rest();
         }
         let of = match (reason, view.attached_to()) {
             (VolumeReason::StillAttached, Seen::Here(nodes)) => nodes.to_string(),
@@ -343,6 +355,8 @@ impl VolumeAttempt {
                 .claim
                 .as_ref()
                 .map_or_else(String::new, |claim| format!("{}/{}", claim.namespace, claim.name)),
+            // Of one that is not in deletion nobody has asked for it.
+            (VolumeReason::NeedsDecision, _) if volume.deleting => "deleting".to_owned(),
             _ => String::new(),
         };
         self.tell_wait(reason, of);
@@ -350,6 +364,15 @@ impl VolumeAttempt {
             VolumeReason::ReleasedWhileBound => CLAIM_REST,
             _ => LONG_REST,
         })
+    }
+
+    /// Something is not known. It is asked for again, and less and less often: thousands may wait for one list.
+    fn rest(&mut self) -> Verdict {
+        let rest = LIST_REST
+            .saturating_mul(1 << self.memory.rests.min(10))
+            .min(LONGEST_LIST_REST);
+        self.memory.rests = self.memory.rests.saturating_add(1);
+        Verdict::Rest(rest)
     }
 
     fn tell_wait(&mut self, reason: VolumeReason, of: String) {
@@ -432,7 +455,11 @@ impl VolumeAttempt {
     ) -> Option<Verdict> {
         match answer {
             Ok(()) => {
-                if reason == VolumeReason::Release && view.volume().here().is_some() {
+                let left = view
+                    .volume()
+                    .here()
+                    .map(|volume| volume.lifecycle.finalizer_at.is_some());
+                if reason == VolumeReason::Release && left == Some(false) {
                     // Somebody else's finalizer is left.
                     self.notes.push(VolumeNote::Released);
                     return Some(Verdict::Done);
@@ -445,6 +472,10 @@ impl VolumeAttempt {
                 self.stale += 1;
                 self.reread = true;
                 None
+            }
+            Err(error) if matches!(reason, VolumeReason::Protect | VolumeReason::Retained) => {
+                self.notes.push(VolumeNote::NotWritten(error));
+                Some(self.failed(view))
             }
             Err(error) => Some(self.request_failed(view, error)),
         }

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use super::action::ClaimReason;
+use super::attempt::RescheduleCause;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::EventType;
 use crate::decide::{cut, plain};
+use crate::objects::SecretReference;
 
 /// The API server's limit on the note of an Event, in bytes.
 pub const MAX_NOTE: usize = 1024;
@@ -141,11 +143,103 @@ pub fn finding_out(volume: &str) -> String {
     ))
 }
 
+/// That the selected node was taken off a claim: kube-scheduler selects one again.
+pub fn rescheduled(node: &str, cause: RescheduleCause) -> String {
+    let cause = match cause {
+        RescheduleCause::NodeGone => "it has no Node or no CSINode any more",
+        RescheduleCause::Exhausted => "the driver has no room there (RESOURCE_EXHAUSTED)",
+    };
+    note(&format!(
+        "no volume was made for node {node}: {cause}; kube-scheduler selects a node again"
+    ))
+}
+
 /// That a PersistentVolume waits for its detach.
 pub fn still_attached(volume: &str, node: &str) -> String {
     note(&format!(
         "persistentvolume {volume} is still attached to node {node}, waiting for detach"
     ))
+}
+
+/// That a volume stays, as deletions are held.
+pub fn held(volume: &str) -> String {
+    note(&format!(
+        "DeleteVolume is not called for persistentvolume {volume}, as spec.provisioning.deletion of the AttacherConfig is Hold; set it to \
+         Enabled to delete the volume"
+    ))
+}
+
+/// That a volume stays, as the claim that it is Released from is there.
+pub fn released_while_bound(volume: &str, claim: &str) -> String {
+    note(&format!(
+        "persistentvolume {volume} is Released, and its PersistentVolumeClaim {claim} is there: its volume is not deleted; find out what \
+         changed status.phase of the PersistentVolume, and set its policy to Retain until then"
+    ))
+}
+
+/// That a person has to say what becomes of a volume: that of a PersistentVolume which is being deleted, or of one that is Released.
+pub fn needs_decision(volume: &str, is_deleting: bool) -> String {
+    let why = if is_deleting {
+        "is being deleted and was never bound"
+    } else {
+        "is Released, and no provisioner made it or protected it while it was bound"
+    };
+    note(&format!(
+        "persistentvolume {volume} {why}: its volume may hold data. To delete it, set the annotation \
+         attacher.csi.dev/reclaim to Delete; to keep it, set persistentVolumeReclaimPolicy to Retain"
+    ))
+}
+
+/// That nothing can be deleted, as the PersistentVolume does not say what.
+pub fn no_handle(volume: &str) -> String {
+    note(&format!(
+        "persistentvolume {volume} has no volumeHandle of this driver, so that no volume can be deleted: set its policy to Retain, and \
+         delete it"
+    ))
+}
+
+/// That DeleteVolume is called without the Secret that it should have.
+pub fn without_secret(secret: &SecretReference) -> String {
+    note(&format!(
+        "Secret {}/{} is not there: the driver is asked to delete the volume without it",
+        secret.namespace, secret.name
+    ))
+}
+
+/// That the volume is deleted; with an error, one that the settings take for that.
+pub fn deleted(handle: &str, error: Option<&str>) -> String {
+    let handle = cut(handle, MAX_NOTE / 2);
+    match error {
+        None => note(&format!("Successfully deleted volume {handle}")),
+        Some(error) => note(&format!(
+            "volume {handle} counts as deleted, as spec.provisioning.orphanPolicy says: {error}"
+        )),
+    }
+}
+
+/// That the policy keeps a volume that may be gone.
+pub fn perhaps_deleted(handle: &str) -> String {
+    let handle = cut(handle, MAX_NOTE / 2);
+    note(&format!(
+        "the policy keeps volume {handle}, and it is not known what an earlier DeleteVolume did: look whether the volume is there"
+    ))
+}
+
+/// That the API server refuses what is needed to delete a volume, and what to do.
+pub fn volume_request_refused(error: &ApiError) -> String {
+    let help = match error.kind {
+        ApiErrorKind::Forbidden => {
+            "grant the operator the verbs get, patch and delete on PersistentVolumes, and get on PersistentVolumeClaims"
+        }
+        _ => {
+            "check admission webhooks and policies, and whether something else changes the PersistentVolume all the time"
+        }
+    };
+    let error = error.to_string();
+    format!(
+        "the API server refuses a request about the PersistentVolume: {}; {help}",
+        cut(&error, MAX_NOTE / 2)
+    )
 }
 
 /// That the API server refuses what is needed, and what to do; none for what may succeed a moment later.

@@ -38,10 +38,7 @@ pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
         hash_seen(observed.node.keys, &mut hasher);
         // Where no node is selected, any node may bring what is missing.
         if claim.selected_node.is_none() {
-            for node in &observed.topology.nodes {
-                node.keys.hash(&mut hasher);
-                node.labels.hash(&mut hasher);
-            }
+            observed.topology.digest().hash(&mut hasher);
         }
     }
     observed.driver.capabilities.create_delete_volume.hash(&mut hasher);

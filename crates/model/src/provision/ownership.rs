@@ -2,6 +2,7 @@
 
 use super::driver::ProvisionerFacts;
 use super::marker::MarkerState;
+use super::volume::was_bound;
 use crate::objects::{Claim, ReclaimPolicy, Volume, VolumePhase};
 
 /// Whether a claim is to be provisioned by a driver: its annotation names the driver, or the in-tree plug-in that the driver took over
@@ -49,9 +50,9 @@ pub fn needs_volume_work(volume: &Volume, driver: &ProvisionerFacts) -> bool {
     let has_finalizer = lifecycle.finalizer_at.is_some();
     let may_need = match lifecycle.reclaim_policy {
         Some(ReclaimPolicy::Delete) => match lifecycle.phase {
-            VolumePhase::Released | VolumePhase::Failed => !volume.deleting || has_finalizer,
+            VolumePhase::Released | VolumePhase::Failed if was_bound(volume) => !volume.deleting || has_finalizer,
             VolumePhase::Bound => !volume.deleting && !has_finalizer,
-            VolumePhase::Pending | VolumePhase::Available => volume.deleting && has_finalizer,
+            _ => volume.deleting && has_finalizer,
         },
         Some(ReclaimPolicy::Retain | ReclaimPolicy::Recycle) => has_finalizer,
         Some(ReclaimPolicy::Other) | None => false,

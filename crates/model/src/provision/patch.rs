@@ -12,7 +12,7 @@ use crate::api::names::{
     SELECTED_NODE_ANNOTATION,
 };
 use crate::decide::patch::{PatchType, Write, WriteTarget};
-use crate::objects::{Claim, ResourceVersion, Volume};
+use crate::objects::{Claim, ReclaimPolicy, ResourceVersion, Volume};
 
 const ANNOTATIONS: &str = "/metadata/annotations";
 const FINALIZERS: &str = "/metadata/finalizers";
@@ -80,6 +80,20 @@ pub fn let_go(claim: &Claim) -> Option<ClaimWrite> {
 pub fn refuse_release(claim: &Claim, answer: &str) -> Option<ClaimWrite> {
     let add = json!({"op": "add", "path": annotation_path(RELEASE_REFUSED_ANNOTATION), "value": answer});
     Some(on_claim(claim, vec![requested(claim)?, add]))
+}
+
+/// Takes the finalizer of the provisioner off a PersistentVolume whose policy keeps the volume, on condition that it still does; none when
+/// the policy is another one or the finalizer is not there.
+pub fn keep_volume(volume: &Volume) -> Option<Write> {
+    let policy = volume.lifecycle.reclaim_policy?;
+    if !matches!(policy, ReclaimPolicy::Retain | ReclaimPolicy::Recycle) {
+        return None;
+    }
+    let mut write = release_volume(volume, None)?;
+    if let Value::Array(operations) = &mut write.body {
+        operations.insert(0, test("/spec/persistentVolumeReclaimPolicy", policy.as_str()));
+    }
+    Some(write)
 }
 
 /// Takes the finalizer of the provisioner off a PersistentVolume, and with it that of the attacher where it may go as well; none when

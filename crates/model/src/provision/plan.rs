@@ -32,6 +32,19 @@ pub struct CreatePlan {
     pub volume: VolumeTemplate,
 }
 
+impl CreatePlan {
+    /// How the topology is asked for, for spans: `none`, `immediate`, and for a selected node `strict` where its topology is the only one,
+    /// else `preferred`.
+    pub fn topology_mode(&self) -> &'static str {
+        match (&self.accessibility, &self.segment) {
+            (None, _) => "none",
+            (Some(_), None) => "immediate",
+            (Some(required), Some(own)) if required.requisite.iter().eq([own]) => "strict",
+            (Some(_), Some(_)) => "preferred",
+        }
+    }
+}
+
 /// `VolumeCapability` of the CSI spec, as far as a claim can express it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeCapability {

@@ -159,6 +159,11 @@ pub enum ProvisionRefusal {
         key: Box<str>,
         driver: Arc<str>,
     },
+    /// It may be there all the same.
+    #[error(
+        "Node {node} or its CSINode is not known, and a watch of them is broken: look for \"cannot watch\" in the log of the operator"
+    )]
+    NodeUnknown { node: Arc<str> },
     #[error("no Node has the topology keys {keys} of driver {driver} as labels: restart the node plugins")]
     TopologyLabelsMissing { keys: Box<str>, driver: Arc<str> },
     #[error("topology {segment} of selected node {node} is not in allowedTopologies of StorageClass {class}")]
@@ -186,6 +191,11 @@ pub enum ProvisionRefusal {
          or delete the PersistentVolumeClaim as well"
     )]
     VolumeGoing { volume: Box<str> },
+    #[error(
+        "PersistentVolume {volume} was deleted before it was bound: the PersistentVolumeClaim is provisioned again when it is gone; if it \
+         stays, set the annotation attacher.csi.dev/reclaim of PersistentVolume {volume} to Delete"
+    )]
+    VolumeUndecided { volume: Box<str> },
     #[error("volume {handle} is that of PersistentVolume {owner} as well, and is not deleted: find out whose it is")]
     HandleShared { handle: Box<str>, owner: Box<str> },
     #[error(
@@ -213,6 +223,7 @@ impl ProvisionRefusal {
             Self::NoTopology(_)
                 | Self::NoTopologyKeys { .. }
                 | Self::NodeLabelMissing { .. }
+                | Self::NodeUnknown { .. }
                 | Self::TopologyLabelsMissing { .. }
                 | Self::NodeNotAllowed { .. }
         )
@@ -229,7 +240,7 @@ impl ProvisionRefusal {
             Self::SecretUnreadable { .. } => "secret_forbidden",
             Self::SecretNotAllowed { .. } => "secret_not_allowed",
             Self::NameTaken { .. } => "name_taken",
-            Self::VolumeGoing { .. } => "pv_deleting",
+            Self::VolumeGoing { .. } | Self::VolumeUndecided { .. } => "pv_deleting",
             Self::HandleShared { .. } => "handle_shared",
             Self::DeletionHeld { .. } => "deletion_held",
             Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",
@@ -252,6 +263,7 @@ impl ProvisionRefusal {
             Self::NoTopology(_)
             | Self::NoTopologyKeys { .. }
             | Self::NodeLabelMissing { .. }
+            | Self::NodeUnknown { .. }
             | Self::TopologyLabelsMissing { .. }
             | Self::NodeNotAllowed { .. } => "topology_missing",
         }

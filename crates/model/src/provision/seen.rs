@@ -1,6 +1,6 @@
 //! What is known of an object.
 
-use std::sync::Arc;
+use std::ops::Deref;
 
 /// What is known of an object that a decision looks up.
 ///
@@ -16,20 +16,32 @@ pub enum Seen<T> {
 }
 
 impl<T> Seen<T> {
+    /// The same, borrowed.
+    pub const fn as_ref(&self) -> Seen<&T> {
+        match self {
+            Self::Here(object) => Seen::Here(object),
+            Self::Gone => Seen::Gone,
+            Self::Unknown => Seen::Unknown,
+        }
+    }
+
+    /// The same, borrowed from what holds it.
+    pub fn as_deref(&self) -> Seen<&T::Target>
+    where
+        T: Deref,
+    {
+        match self {
+            Self::Here(object) => Seen::Here(object),
+            Self::Gone => Seen::Gone,
+            Self::Unknown => Seen::Unknown,
+        }
+    }
+
     /// The object, if it is there.
     pub fn here(self) -> Option<T> {
         match self {
             Self::Here(object) => Some(object),
             Self::Gone | Self::Unknown => None,
         }
-    }
-}
-
-/// What is known, as a decision reads it.
-pub(super) fn seen<T: ?Sized>(object: &Seen<Arc<T>>) -> Seen<&T> {
-    match object {
-        Seen::Here(object) => Seen::Here(object),
-        Seen::Gone => Seen::Gone,
-        Seen::Unknown => Seen::Unknown,
     }
 }

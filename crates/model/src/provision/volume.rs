@@ -13,7 +13,7 @@ use super::secrets::{SecretFamily, TemplateContext};
 use super::seen::Seen;
 use crate::api::names::PROVISIONER_FINALIZER;
 use crate::decide::patch::protect_volume;
-use crate::objects::{CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, VolumePhase, is_blank};
+use crate::objects::{CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, Volume, VolumePhase, is_blank};
 
 fn decided(reason: VolumeReason, action: Action) -> VolumeDecision {
     VolumeDecision { reason, action }
@@ -29,36 +29,54 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
     if observed.deletion == Deletion::Deleted {
         return deleted(observed);
     }
-    if observed.role != RolePhase::Serving {
-        return decided(VolumeReason::Draining, Action::Ignore);
-    }
     let is_delete = lifecycle.reclaim_policy == Some(ReclaimPolicy::Delete);
-    if matches!(
-        lifecycle.reclaim_policy,
-        Some(ReclaimPolicy::Retain | ReclaimPolicy::Recycle)
-    ) && let Some(write) = patch::release_volume(volume, None)
+    // Nothing is called for that, so that a role that begins nothing does it as well.
+    if observed.role != RolePhase::Stopping
+        && let Some(write) = patch::keep_volume(volume)
     {
         return decided(VolumeReason::Retained, Action::Release(write));
     }
+    if observed.role != RolePhase::Serving {
+        return decided(VolumeReason::Draining, Action::Ignore);
+    }
     let has_finalizer = lifecycle.finalizer_at.is_some();
-    if is_delete && lifecycle.phase == VolumePhase::Bound && !volume.deleting && !has_finalizer {
+    let is_of_driver = volume.spec.csi().is_some_and(|source| is_deletable(observed, source));
+    if is_delete && is_of_driver && lifecycle.phase == VolumePhase::Bound && !volume.deleting && !has_finalizer {
         let write = protect_volume(volume, PROVISIONER_FINALIZER);
         return decided(VolumeReason::Protect, Action::Protect(write));
     }
-    let never_bound = lifecycle.phase == VolumePhase::Available || volume.claim.is_none();
-    let is_decided = lifecycle.reclaim_requested;
-    if is_delete && volume.deleting && never_bound && has_finalizer && !is_decided {
-        return decided(VolumeReason::NeedsDecision, Action::Wait(None));
-    }
-    let is_released = matches!(lifecycle.phase, VolumePhase::Released | VolumePhase::Failed)
-        || (never_bound && volume.deleting && is_decided);
-    if !is_released || !is_delete || (volume.deleting && !has_finalizer) {
+    if !is_delete || (volume.deleting && !has_finalizer) {
         return decided(VolumeReason::NotReleased, Action::Ignore);
+    }
+    let is_decided = lifecycle.reclaim_requested;
+    let has_ended = matches!(lifecycle.phase, VolumePhase::Released | VolumePhase::Failed);
+    match (was_bound(volume), volume.deleting) {
+        // Nobody said that a claim is gone.
+        (false, false) => return decided(VolumeReason::NotReleased, Action::Ignore),
+        (false, true) if !is_decided => return decided(VolumeReason::NeedsDecision, Action::Wait(None)),
+        (true, _) if !has_ended => return decided(VolumeReason::NotReleased, Action::Ignore),
+        // No provisioner made it, and none has protected it while it was bound: what it was left for is not known.
+        (true, _) if lifecycle.provisioned_by.is_none() && !has_finalizer && !is_decided => {
+            return decided(VolumeReason::NeedsDecision, Action::Wait(None));
+        }
+        _ => {}
     }
     if observed.is_held {
         return decided(VolumeReason::Held, Action::Wait(None));
     }
     unused(observed).unwrap_or_else(|| delete(observed))
+}
+
+/// Whether a claim had it. One whose `spec.claimRef` has no UID is free for a claim, as kube-controller-manager sees it, whatever its phase
+/// says: so a person takes a Released PersistentVolume back.
+pub(super) fn was_bound(volume: &Volume) -> bool {
+    let claim = volume.claim.as_deref();
+    let is_named = claim.is_some_and(|claim| {
+        ![&claim.uid, &claim.namespace, &claim.name]
+            .iter()
+            .any(|part| is_blank(part))
+    });
+    is_named && !matches!(volume.lifecycle.phase, VolumePhase::Available | VolumePhase::Pending)
 }
 
 /// Rows 12 and 13: the volume is gone, whatever the object says by now.
@@ -72,7 +90,7 @@ fn deleted(observed: &ObservedVolume<'_>) -> VolumeDecision {
     decided(VolumeReason::Release, write.map_or(Action::Ignore, Action::Release))
 }
 
-/// Rows 7 to 10: why the volume may still be used; none when nothing says so.
+/// Rows 7 to 9: why the volume may still be used; none when nothing says so.
 fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     let wait = |reason| Some(decided(reason, Action::Wait(None)));
     match observed.sharer {
@@ -92,14 +110,15 @@ fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
         Seen::Here(_) => return wait(VolumeReason::StillAttached),
         Seen::Gone => {}
     }
-    if let Some(decision) = claim_of(observed) {
-        return Some(decision);
-    }
-    (!observed.is_live).then(|| decided(VolumeReason::Confirm, Action::ReadVolume))
+    claim_of(observed)
 }
 
 /// Row 9: the claim. A PersistentVolume that failed is deleted only where a live 404 names the claim.
 fn claim_of(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
+    // A claim that wants one which it never had does not keep it: a person has decided.
+    if !was_bound(observed.volume) {
+        return None;
+    }
     let reference = observed.volume.claim.as_deref()?;
     let must_look = observed.volume.lifecycle.phase == VolumePhase::Failed;
     match observed.claim {
@@ -114,7 +133,7 @@ fn claim_of(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     }
 }
 
-/// Row 11.
+/// Rows 10 and 11. The live read comes last: a request for a Secret may wait for long.
 fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
     let source = observed
         .volume
@@ -151,7 +170,11 @@ fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
             ProvisionerSecretState::Missing => {}
         }
     }
-    decided(VolumeReason::Delete, Action::Delete(plan))
+    if observed.is_live {
+        decided(VolumeReason::Delete, Action::Delete(plan))
+    } else {
+        decided(VolumeReason::Confirm, Action::ReadVolume)
+    }
 }
 
 fn is_deletable(observed: &ObservedVolume<'_>, source: &CsiSource) -> bool {

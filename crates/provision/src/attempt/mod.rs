@@ -3,21 +3,23 @@
 mod report;
 mod shell;
 
+pub(crate) use shell::ended;
+
 use std::time::Duration;
 
 use crate::context::DriverContext;
-use crate::key::{ClaimCause, ClaimKey};
+use crate::key::{ClaimCause, ClaimKey, WorkKey};
 use crate::provision::attempt::{ClaimAttempt, Verdict};
 use crate::queue::{Run, RunResult};
 use shell::Shell;
 
 /// How long a claim is left alone after the Lease was lost. Its queue ends long before that.
-const LEASE_LOST_REST: Duration = Duration::from_mins(1);
+pub(crate) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 
 /// Runs an attempt with what is remembered of the claim, and remembers what the next one has to know. That stays with the queue meanwhile,
 /// as of the last step: a run that panics has forgotten nothing.
-pub(crate) async fn run(work: &DriverContext, run: &Run<ClaimKey>) -> RunResult {
-    let Some(look) = work.look(run.key()) else {
+pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey) -> RunResult {
+    let Some(look) = work.look(key) else {
         // The section was removed, and the task is about to be stopped.
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
@@ -28,17 +30,25 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<ClaimKey>) -> RunResult 
     if ClaimCause::of(run.cause()) == ClaimCause::Retry {
         known.end_holds();
     }
+    let generation = work.topology.nodes.generation();
     let mut attempt = ClaimAttempt::new(known);
     let mut shell = Shell::new(look, run, lifecycle);
     let verdict = shell.perform(&mut attempt).await;
     work.secrets
         .set(&work.context.requests, run.key(), attempt.needed_secret());
+    work.topology
+        .set(&work.queue, run.key(), attempt.needs_topology(), generation);
     work.queue.settle_rate(run, shell.calls());
     let (lifecycle, claim) = (shell.end(&attempt), attempt.into_memory());
     work.queue.remember(run.key(), |memory| {
         memory.claim = claim;
         memory.lifecycle = lifecycle;
     });
+    result_of(verdict)
+}
+
+/// What a verdict means for the queue.
+pub(crate) fn result_of(verdict: Verdict) -> RunResult {
     match verdict {
         Verdict::Done => RunResult::Done,
         Verdict::Rest(rest) => RunResult::RequeueAfter(rest),

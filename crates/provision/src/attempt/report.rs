@@ -13,8 +13,10 @@ use crate::provision::{ClaimReason, CreateOutcome, ProvisionRefusal};
 use crate::runtime::FailureRecord;
 use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::traced;
-use crate::traces::{LifecycleOutcome, PROVISION};
+use crate::traces::{LifecycleOutcome, Operation};
 use csi_attacher_model::attempt::LeaseLost;
+
+const PROVISION: &str = Operation::Provision.as_str();
 
 /// Reports one thing that happened.
 pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimNote) {
@@ -30,11 +32,15 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         ClaimNote::Saved(name, handle) => saved(shell, claim, &name, &handle),
         ClaimNote::SaveFailed(error, is_refused) => save_failed(shell, claim, &error.message, is_refused),
         ClaimNote::Waits(reason, cause) => waits(shell, claim, reason, &cause),
+        ClaimNote::Cancelled => shell.ended = Some(LifecycleOutcome::Aborted),
         ClaimNote::Populator => {
             let note = POPULATOR_NOTE.to_owned();
             record(shell, claim, ProvisionEventReason::Provisioning, "populator", note);
         }
-        ClaimNote::Rescheduled => rescheduled(shell, claim),
+        ClaimNote::Rescheduled(selected, cause) => {
+            let note = event::rescheduled(&selected, cause);
+            record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
+        }
         ClaimNote::LetGo(words, volume) => let_go(shell, claim, &words, &volume),
         ClaimNote::ReleaseRefused(refusal) => {
             let (cause, note) = (
@@ -80,15 +86,6 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
 fn finds_out(shell: &Shell<'_>, claim: &Claim, volume: &str) {
     let note = event::finding_out(volume);
     record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
-}
-
-/// The selected node was taken off the claim.
-fn rescheduled(shell: &Shell<'_>, claim: &Claim) {
-    let selected = claim.selected_node.as_deref().unwrap_or_default();
-    let note = event::note(&format!(
-        "no volume was made for node {selected}, and there is none left over; kube-scheduler selects a node again"
-    ));
-    record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
 }
 
 /// A person let the claim go.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::report;
-use crate::apiserver::{ApiError, ApiErrorKind, SecretData, SecretWire};
+use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::clock;
 use crate::context::Look;
 use crate::csi::{CreateVolume, DeleteVolume};
 use crate::decide::Failure;
 use crate::decide::patch::PatchType;
-use crate::key::ClaimKey;
-use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, SecretReference, Volume};
+use crate::held_secret::HeldSecret;
+use crate::key::WorkKey;
+use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Volume};
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict};
 use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen};
 use crate::queue::Run;
@@ -25,27 +26,27 @@ use csi_attacher_model::attempt::CallEnd;
 /// The effects of one attempt.
 pub(crate) struct Shell<'w> {
     pub look: Look<'w>,
-    pub run: &'w Run<ClaimKey>,
+    pub run: &'w Run<WorkKey>,
     /// Opened by the first step that does something.
     pub span: Span,
     /// The life cycle that the attempt is a part of, when it is traced.
     pub lifecycle: Option<Lifecycle>,
     /// That the life cycle has ended in this attempt.
     pub ended: Option<LifecycleOutcome>,
-    secret: Option<(SecretReference, SecretData)>,
+    secret: HeldSecret,
     calls: u32,
 }
 
 impl<'w> Shell<'w> {
     /// For an attempt in a run of the queue.
-    pub fn new(look: Look<'w>, run: &'w Run<ClaimKey>, lifecycle: Option<Lifecycle>) -> Self {
+    pub fn new(look: Look<'w>, run: &'w Run<WorkKey>, lifecycle: Option<Lifecycle>) -> Self {
         Self {
             look,
             run,
             span: Span::disabled(),
             lifecycle,
             ended: None,
-            secret: None,
+            secret: HeldSecret::default(),
             calls: 0,
         }
     }
@@ -72,7 +73,10 @@ impl<'w> Shell<'w> {
                 ClaimStep::Patch(write) => ClaimEvent::Patched(self.patch(&write).await),
                 ClaimStep::ReadClaim => ClaimEvent::Read(self.read_claim().await),
                 ClaimStep::ReadVolume(name) => ClaimEvent::Read(self.read_volume(&name).await),
-                ClaimStep::Secret(secret) => ClaimEvent::Read(self.read_secret(secret).await),
+                ClaimStep::Secret(secret) => {
+                    let requests = &self.look.work.context.requests;
+                    ClaimEvent::Read(self.secret.read(requests, secret, &self.span).await)
+                }
                 ClaimStep::Create(plan) => ClaimEvent::Created(self.create(&plan).await),
                 ClaimStep::Delete(plan) => ClaimEvent::Deleted(self.delete(&plan).await),
                 ClaimStep::Save(body) => ClaimEvent::Saved(self.save(&body).await),
@@ -98,7 +102,9 @@ impl<'w> Shell<'w> {
         if !tracer.is_enabled() {
             return;
         }
-        let lifecycle = self.lifecycle.get_or_insert_with(|| Lifecycle::new(&tracer, claim));
+        let lifecycle = self
+            .lifecycle
+            .get_or_insert_with(|| Lifecycle::of_claim(&tracer, claim));
         self.span = lifecycle.attempt(&tracer, self.run);
         self.look.traceparent = Some(w3c::traceparent(&lifecycle.context()));
         if self.span.is_recording() {
@@ -122,7 +128,13 @@ impl<'w> Shell<'w> {
             LifecycleOutcome::Succeeded => attempt.saved(),
             LifecycleOutcome::Aborted => None,
         };
-        lifecycle.end(&tracer, &work.facts.name, claim, saved, outcome);
+        lifecycle.end(&tracer, outcome, &[], |root| {
+            describe(root, &work.facts.name, claim);
+            if let Some((name, handle)) = saved {
+                root.set(attr::PERSISTENT_VOLUME_NAME, name);
+                root.set(attr::CSI_VOLUME_ID, handle);
+            }
+        });
         None
     }
 
@@ -191,38 +203,28 @@ impl<'w> Shell<'w> {
 
     async fn read_volume(&self, name: &str) -> Result<(), ApiError> {
         let (volumes, requests) = (&self.look.work.context.volumes, &self.look.work.context.requests);
-        let take = volumes.reading(&Arc::from(name));
-        match requests.get::<PersistentVolumeWire>(name, None, &self.span).await {
+        let name: Arc<str> = name.into();
+        let known = volumes.volume(&name).here();
+        let take = volumes.reading(&name);
+        match requests.get::<PersistentVolumeWire>(&*name, None, &self.span).await {
             Ok(wire) => {
                 take(wire.into());
                 Ok(())
             }
             Err(error) => {
                 drop(take);
-                if error.kind == ApiErrorKind::NotFound {
-                    volumes.is_gone(name);
+                if let Some(known) = known.filter(|_| error.kind == ApiErrorKind::NotFound) {
+                    volumes.is_gone(&name, &known.uid);
                 }
                 Err(error)
             }
         }
     }
 
-    async fn read_secret(&mut self, reference: SecretReference) -> Result<(), ApiError> {
-        let requests = &self.look.work.context.requests;
-        let secret = requests.get::<SecretWire>(&reference, None, &self.span).await?;
-        self.secret = Some((reference, secret.into()));
-        Ok(())
-    }
-
-    fn secret_for(&self, reference: Option<&SecretReference>) -> Option<SecretData> {
-        let (of, data) = self.secret.as_ref()?;
-        (Some(of) == reference).then(|| data.clone())
-    }
-
     async fn create(&mut self, plan: &CreatePlan) -> Result<Option<AnsweredVolume>, CallEnd> {
         let deadline = self.look.provisioning.create_timeout;
         self.begin_call("CreateVolume", &plan.name, deadline);
-        let secrets = self.secret_for(plan.secret.as_ref());
+        let secrets = self.secret.of(plan.secret.as_ref());
         let call = CreateVolume {
             plan,
             secrets: secrets.as_ref(),
@@ -232,9 +234,9 @@ impl<'w> Shell<'w> {
     }
 
     async fn delete(&mut self, plan: &DeletePlan) -> Result<(), CallEnd> {
-        let deadline = self.look.provisioning.create_timeout;
+        let deadline = self.look.provisioning.delete_timeout;
         self.begin_call("DeleteVolume", &plan.handle, deadline);
-        let secrets = self.secret_for(plan.secret.as_ref());
+        let secrets = self.secret.of(plan.secret.as_ref());
         let call = DeleteVolume {
             plan,
             secrets: secrets.as_ref(),
@@ -286,7 +288,7 @@ impl<'w> Shell<'w> {
     }
 }
 
-fn ended(failure: CallFailure) -> CallEnd {
+pub(crate) fn ended(failure: CallFailure) -> CallEnd {
     match failure {
         CallFailure::Driver(error) => CallEnd::Failed(Failure::from(&error)),
         CallFailure::Lease(lost) => CallEnd::LeaseLost(lost),

@@ -258,9 +258,10 @@ impl Metrics {
         self.0.families.forget(&[Owner::Lease], lease);
     }
 
-    /// Removes the counts of the claims of a driver that is not provisioned for any more.
+    /// Removes the counts of the claims and PersistentVolumes of a driver that is not provisioned for any more.
     pub fn forget_claims(&self, driver: &str) {
         self.0.families.claims.forget(Owner::Driver, driver);
+        self.0.families.volumes.forget(Owner::Driver, driver);
     }
 
     /// Removes the findings about a driver that is not served any more.

@@ -251,6 +251,9 @@ families! {
     /// The driver has this many PersistentVolumeClaims in a state.
     Driver claims: gauge[state]
         "csi_attacher_persistentvolumeclaims", "PersistentVolumeClaims of the driver that are not settled, by state";
+    /// The driver has this many PersistentVolumes in a state.
+    Driver volumes: gauge[state]
+        "csi_attacher_persistentvolumes", "PersistentVolumes of the driver whose volume is to be deleted, by state";
     /// An Event about a volume of the driver was `written`, `dropped` or `failed`.
     Driver event: counter[reason in EventReason::ALL.iter().map(|reason| reason.as_str()), outcome in ["written", "dropped", "failed"]] start_at_zero
         "csi_attacher_events", "Events by reason and by what became of them: written, dropped for want of room, or failed";

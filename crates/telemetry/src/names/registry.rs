@@ -21,6 +21,9 @@ pub mod span {
     pub const PROVISION: &str = "PersistentVolumeClaim.provision";
     pub const PROVISION_ATTEMPT: &str = "PersistentVolumeClaim.provision.attempt";
     pub const CREATE_VOLUME: &str = "csi.v1.Controller/CreateVolume";
+    pub const DELETE: &str = "PersistentVolume.delete";
+    pub const DELETE_ATTEMPT: &str = "PersistentVolume.delete.attempt";
+    pub const DELETE_VOLUME: &str = "csi.v1.Controller/DeleteVolume";
 }
 
 /// Names of events on spans.
@@ -83,6 +86,9 @@ pub mod attr {
     pub const MIGRATED: &str = "attacher.migrated";
     pub const VOLUME_REQUESTED_BYTES: &str = "attacher.volume.requested_bytes";
     pub const VOLUME_CAPACITY_BYTES: &str = "attacher.volume.capacity_bytes";
+    pub const TOPOLOGY_MODE: &str = "attacher.topology.mode";
+    pub const TOPOLOGY_REQUISITE: &str = "attacher.topology.requisite";
+    pub const TOPOLOGY_FIRST: &str = "attacher.topology.first";
     pub const CREATION: &str = "attacher.creation";
     pub const PUBLISH_CONTEXT_KEYS: &str = "attacher.publish_context.keys";
     pub const SECRETS_COUNT: &str = "attacher.secrets.count";

@@ -41,6 +41,8 @@ pub(super) struct MockVolume {
     mutable_parameters: BTreeMap<String, String>,
     condition: v1::VolumeCondition,
     attachments: BTreeMap<String, MockAttachment>,
+    /// Where it is reachable from; empty is everywhere.
+    topology: Vec<v1::Topology>,
 }
 
 impl MockVolume {
@@ -57,6 +59,7 @@ impl MockVolume {
             mutable_parameters: BTreeMap::new(),
             condition,
             attachments: BTreeMap::new(),
+            topology: Vec::new(),
         }
     }
 
@@ -66,7 +69,7 @@ impl MockVolume {
             capacity_bytes: self.capacity_bytes,
             volume_context: self.context.clone(),
             content_source: self.source.clone(),
-            accessible_topology: Vec::new(),
+            accessible_topology: self.topology.clone(),
         }
     }
 }

@@ -35,6 +35,28 @@ fn in_range(bytes: i64, range: Option<v1::CapacityRange>) -> bool {
     range.is_none_or(|range| bytes >= range.required_bytes && (range.limit_bytes == 0 || bytes <= range.limit_bytes))
 }
 
+/// Where a new volume is reachable from: the topology that is preferred most.
+fn topology_for(settings: &MockSettings, required: Option<&v1::TopologyRequirement>) -> Vec<v1::Topology> {
+    if let Some(answered) = &settings.answered_topology {
+        let topology = |segments: &BTreeMap<String, String>| v1::Topology {
+            segments: segments.clone(),
+        };
+        return answered.iter().map(topology).collect();
+    }
+    let terms = required.filter(|_| !settings.topology_keys.is_empty());
+    let first = terms.and_then(|terms| terms.preferred.first().or_else(|| terms.requisite.first()));
+    first.cloned().into_iter().collect()
+}
+
+/// Whether a volume is reachable from one of the topologies that are asked for.
+fn is_reachable(settings: &MockSettings, volume: &MockVolume, required: Option<&v1::TopologyRequirement>) -> bool {
+    let requisite = required.map_or(&[][..], |required| &required.requisite);
+    settings.answered_topology.is_some()
+        || requisite.is_empty()
+        || volume.topology.is_empty()
+        || requisite.iter().any(|term| volume.topology.contains(term))
+}
+
 fn check_mutable<'a>(settings: &MockSettings, mut keys: impl Iterator<Item = &'a String>) -> Result<(), Status> {
     let understands = |key: &str| settings.has(ControllerCapability::ModifyVolume) && MUTABLE_PARAMETERS.contains(&key);
     match keys.find(|key| !understands(key)) {
@@ -59,9 +81,10 @@ impl Backend {
         if let Some((id, volume)) = self.volumes.iter().find(|(_, volume)| volume.name == name) {
             if !in_range(volume.capacity_bytes, request.capacity_range)
                 || volume.source != request.volume_content_source
+                || !is_reachable(settings, volume, request.accessibility_requirements.as_ref())
             {
                 return Err(Status::already_exists(format!(
-                    "volume {name:?} exists with another size or source"
+                    "volume {name:?} exists with another size, source or topology"
                 )));
             }
             return Ok(v1::CreateVolumeResponse {
@@ -77,6 +100,7 @@ impl Backend {
         volume.source.clone_from(&request.volume_content_source);
         volume.mutable_parameters.clone_from(&request.mutable_parameters);
         volume.context = [("mock/name".to_owned(), name.to_owned())].into();
+        volume.topology = topology_for(settings, request.accessibility_requirements.as_ref());
         let id = self.new_id("vol");
         let described = volume.describe(&id);
         self.volumes.insert(id, volume);

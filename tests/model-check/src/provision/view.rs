@@ -10,6 +10,7 @@ use csi_attacher_model::decide::{Failure, grpc_code};
 use csi_attacher_model::objects::{Claim, ClaimReference, ResourceVersion, StorageClass, Volume};
 use csi_attacher_model::provision::attempt::{ClaimEvent, ClaimView};
 use csi_attacher_model::provision::deletion::{VolumeEvent, VolumeView};
+use csi_attacher_model::provision::topology::{KnownNode, TopologyFacts};
 use csi_attacher_model::provision::{
     AnsweredVolume, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen,
 };
@@ -307,6 +308,15 @@ impl ClaimView for View<'_> {
             return believed.map_or(Seen::Gone, |volume| Seen::Here(volume.clone()));
         }
         self.seen(slot, self.shown(slot).and_then(Object::volume))
+    }
+
+    /// The drivers of these worlds have no topology.
+    fn topology(&self) -> Arc<TopologyFacts> {
+        Arc::default()
+    }
+
+    fn node(&self, _: &str) -> KnownNode {
+        KnownNode::GONE
     }
 
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {

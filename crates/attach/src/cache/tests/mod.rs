@@ -8,10 +8,12 @@ mod index;
 mod marks;
 mod model;
 mod neighbours;
+mod released;
 mod rounds;
 mod routing;
 mod sharing;
 mod table;
+mod topology;
 
 use futures::FutureExt as _;
 use serde_json::{Value, json};
@@ -111,6 +113,10 @@ impl Index {
 /// As when the watch reports that an attachment is gone.
 fn removed(store: &Store, name: &str) {
     store.remove::<Attachment>(name, &format!("{name}-uid"));
+}
+
+fn removed_node(store: &Store, name: &str) {
+    store.remove::<CsiNode>(name, &format!("{name}-uid"));
 }
 
 fn next(queue: &Queue<AttacherKey>) -> Option<Ticket<AttacherKey>> {

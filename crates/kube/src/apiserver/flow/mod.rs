@@ -172,6 +172,7 @@ impl Flow {
         let verb = match *method {
             Method::GET => "get",
             Method::POST => "create",
+            Method::DELETE => "delete",
             _ => "patch",
         };
         span.set(attr::K8S_VERB, verb);

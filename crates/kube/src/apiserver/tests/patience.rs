@@ -290,6 +290,14 @@ async fn a_list_of_another_kind_is_no_answer() {
             "VolumeAttachment",
             true,
         ),
+        ("/api/v1/nodes?limit=500", "PartialObjectMetadataList", true),
+        ("/api/v1/nodes?limit=500", "NodeList", true),
+        ("/api/v1/nodes?limit=500", "PersistentVolumeList", false),
+        (
+            "/api/v1/persistentvolumes?limit=500",
+            "PartialObjectMetadataList",
+            false,
+        ),
     ] {
         let body = json!({"kind": kind, "metadata": {"resourceVersion": "1"}, "items": []}).to_string();
         let server = tower::service_fn(move |_: Request<Body>| {
@@ -303,5 +311,44 @@ async fn a_list_of_another_kind_is_no_answer() {
             .call(get(path))
             .await;
         assert_eq!(answer.is_ok(), is_taken, "{path} {kind}");
+    }
+}
+
+/// A Node is large, and its status changes all the time.
+#[tokio::test]
+async fn of_nodes_only_the_metadata_is_asked_for() {
+    for (path, accepted) in [
+        (
+            "/api/v1/nodes?limit=500",
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        ),
+        (
+            "/api/v1/nodes?watch=true&resourceVersion=1",
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        ),
+        ("/api/v1/nodes/one", ""),
+        ("/apis/storage.k8s.io/v1/csinodes?limit=500", ""),
+    ] {
+        let server = tower::service_fn(|request: Request<Body>| async move {
+            let asked = request.headers().get(http::header::ACCEPT).cloned();
+            let body = Full::<Bytes>::from(r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#);
+            let mut answer = Response::new(body);
+            answer
+                .headers_mut()
+                .extend(asked.map(|asked| (http::header::ACCEPT, asked)));
+            Ok::<_, io::Error>(answer)
+        });
+        let answer = ListWatchService::new(server, ANSWER, WatchAnswers::default())
+            .ready()
+            .await
+            .unwrap()
+            .call(get(path))
+            .await
+            .unwrap();
+        let asked = answer
+            .headers()
+            .get(http::header::ACCEPT)
+            .map(|asked| asked.to_str().unwrap());
+        assert_eq!(asked.unwrap_or_default(), accepted, "{path}");
     }
 }

@@ -19,10 +19,10 @@ pub struct ProvisioningSpec {
     #[schemars(extend("default" = "Enabled"))]
     pub mode: ProvisioningMode,
 
-    /// What happens to the volumes of released PersistentVolumes. Hold: they stay, and so do their PersistentVolumes. Hold is
-    /// the only value for now.
+    /// What happens to the volumes of released PersistentVolumes whose reclaim policy is Delete. Enabled: they are deleted,
+    /// and then their PersistentVolumes. Hold: both stay. A change to Hold applies from the next DeleteVolume call on.
     #[serde(default)]
-    #[schemars(extend("default" = "Hold"))]
+    #[schemars(extend("default" = "Enabled"))]
     pub deletion: VolumeDeletion,
 
     /// When a PersistentVolumeClaim gets the finalizer attacher.csi.dev/provisioning. Always: before the first call, so that no
@@ -32,6 +32,12 @@ pub struct ProvisioningSpec {
     #[serde(default)]
     #[schemars(extend("default" = "Always"))]
     pub leak_protection: LeakProtectionMode,
+
+    /// What NOT_FOUND in answer to DeleteVolume means. Retry: a failure, as the CSI specification asks for OK when there is no
+    /// volume. TreatNotFoundAsDeleted: that the volume is deleted. A change applies from the next answer on.
+    #[serde(default)]
+    #[schemars(extend("default" = "Retry"))]
+    pub orphan_policy: ProvisionerOrphanPolicy,
 
     /// Deadlines of the calls. A change applies from the next call on.
     #[serde(default)]
@@ -74,12 +80,18 @@ pub struct ProvisioningSpec {
     #[schemars(extend("default" = "None"))]
     pub create_metadata: CreateMetadata,
 
+    /// Where volumes of a driver with topology must be reachable from. A change applies from the next first call for a
+    /// PersistentVolumeClaim on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub topology: ProvisioningTopologySpec,
+
     /// ReadOnly: a volume whose only access mode is ReadOnlyMany is attached read-only. AsRequested: it is not.
     #[serde(default)]
     #[schemars(extend("default" = "AsRequested"))]
     pub read_only_many: ReadOnlyMany,
 
-    /// Secrets that the driver may receive in CreateVolume: those that StorageClasses name for the provisioner. A
+    /// Secrets that the driver may receive in CreateVolume and DeleteVolume: those that StorageClasses name for the provisioner. A
     /// PersistentVolumeClaim whose StorageClass names another Secret is not provisioned, and an Event says so. The operator's
     /// ServiceAccount needs the permission to get the Secrets as well. Omitted or empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -97,6 +109,7 @@ impl Default for ProvisioningSpec {
             mode: ProvisioningMode::default(),
             deletion: VolumeDeletion::default(),
             leak_protection: LeakProtectionMode::default(),
+            orphan_policy: ProvisionerOrphanPolicy::default(),
             timeouts: ProvisioningTimeoutsSpec::default(),
             backoff: BackoffSpec::default(),
             concurrency: ProvisioningConcurrencySpec::default(),
@@ -104,6 +117,7 @@ impl Default for ProvisioningSpec {
             volume_name_uuid_length: None,
             default_fs_type: String::new(),
             create_metadata: CreateMetadata::default(),
+            topology: ProvisioningTopologySpec::default(),
             read_only_many: ReadOnlyMany::default(),
             secrets: Vec::new(),
         }
@@ -125,9 +139,22 @@ pub enum ProvisioningMode {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum VolumeDeletion {
-    /// They stay.
+    /// They are deleted.
     #[default]
+    Enabled,
+    /// They stay.
     Hold,
+}
+
+/// What NOT_FOUND in answer to DeleteVolume means.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum ProvisionerOrphanPolicy {
+    /// A failure.
+    #[default]
+    Retry,
+    /// That the volume is deleted.
+    TreatNotFoundAsDeleted,
 }
 
 /// When the marker goes on a PersistentVolumeClaim.
@@ -152,6 +179,43 @@ pub enum CreateMetadata {
     Names,
 }
 
+/// Where volumes must be reachable from.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProvisioningTopologySpec {
+    /// For volumeBindingMode WaitForFirstConsumer. Preferred: the topology of the selected node is asked for first, and the
+    /// driver may choose another one of the StorageClass or the cluster. Strict: it is the only one that is asked for.
+    #[schemars(extend("default" = "Preferred"))]
+    pub delayed_binding: DelayedBindingTopology,
+
+    /// For volumeBindingMode Immediate and a StorageClass without allowedTopologies. Aggregate: the driver receives the
+    /// topologies of all nodes, and volumes are spread over them. None: it receives none and chooses alone.
+    #[schemars(extend("default" = "Aggregate"))]
+    pub immediate_binding: ImmediateBindingTopology,
+}
+
+/// What is asked for where a node is selected.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum DelayedBindingTopology {
+    /// Its topology first.
+    #[default]
+    Preferred,
+    /// Its topology alone.
+    Strict,
+}
+
+/// What is asked for where no node is selected.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum ImmediateBindingTopology {
+    /// The topologies of all nodes.
+    #[default]
+    Aggregate,
+    /// Nothing.
+    None,
+}
+
 /// How a volume with ReadOnlyMany alone is attached.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
@@ -170,12 +234,17 @@ pub struct ProvisioningTimeoutsSpec {
     /// Deadline of one CreateVolume call, from 1ms to 24h, such as 60s.
     #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub create: GoDuration,
+
+    /// Deadline of one DeleteVolume call, from 1ms to 24h, such as 60s.
+    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
+    pub delete: GoDuration,
 }
 
 impl Default for ProvisioningTimeoutsSpec {
     fn default() -> Self {
         Self {
             create: GoDuration::from_secs(60),
+            delete: GoDuration::from_secs(60),
         }
     }
 }
@@ -187,6 +256,10 @@ pub struct ProvisioningConcurrencySpec {
     /// Maximum number of CreateVolume calls in flight, from 1 to 10000; 0 means no limit.
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub create: i64,
+
+    /// Maximum number of DeleteVolume calls in flight, from 1 to 10000; 0 means no limit.
+    #[schemars(range(min = 0, max = rules::MAX_CALLS))]
+    pub delete: i64,
 
     /// Maximum number of CreateVolume calls in flight for one StorageClass, from 1 to 10000; 0 means no limit. So a slow pool
     /// behind one StorageClass leaves calls to the others.
@@ -202,6 +275,7 @@ impl Default for ProvisioningConcurrencySpec {
     fn default() -> Self {
         Self {
             create: 100,
+            delete: 100,
             per_class: 0,
             calls_per_second: 0,
         }

@@ -373,3 +373,22 @@ proptest! {
         }
     }
 }
+
+/// By default as external-provisioner without flags.
+#[test]
+fn topology_is_asked_for_as_the_settings_say() {
+    let policy = |topology: serde_json::Value| {
+        let spec = serde_json::json!({
+            "endpoint": "unix:///csi/csi.sock", "driverName": "csi.test", "provisioning": topology,
+        });
+        let spec: AttacherConfigSpec = serde_json::from_value(spec).unwrap();
+        let settings = DriverConfig::try_from(&spec).unwrap().provisioning.unwrap();
+        let policy = settings.policy(&"config".into(), &"1-2-csi.test".into());
+        (policy.strict_topology, policy.aggregate_topology)
+    };
+    assert_eq!(policy(serde_json::json!({})), (false, true));
+    let of = |topology| policy(serde_json::json!({ "topology": topology }));
+    assert_eq!(of(serde_json::json!({})), (false, true));
+    assert_eq!(of(serde_json::json!({ "delayedBinding": "Strict" })), (true, true));
+    assert_eq!(of(serde_json::json!({ "immediateBinding": "None" })), (false, false));
+}

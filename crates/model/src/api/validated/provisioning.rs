@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::check::Checker;
 use super::{BackoffSettings, SpecProblem};
 use crate::api::attacher_config::{
-    AttacherConfigSpec, CreateMetadata, LeakProtectionMode, ProvisionerSecretsSpec, ProvisioningMode,
-    PublishSecretsSpec, ReadOnlyMany,
+    AttacherConfigSpec, CreateMetadata, DelayedBindingTopology, ImmediateBindingTopology, LeakProtectionMode,
+    ProvisionerOrphanPolicy, ProvisionerSecretsSpec, ProvisioningMode, PublishSecretsSpec, ReadOnlyMany,
+    VolumeDeletion,
 };
 use crate::api::rules;
 use crate::provision::{LeakProtection, OrphanVolumePolicy, ProvisionPolicy, ProvisionerSecrets};
@@ -25,12 +26,20 @@ pub struct Provisioning {
     pub enabled: bool,
     /// When the marker goes on.
     pub leak_protection: LeakProtection,
+    /// Whether volumes of Released PersistentVolumes are kept.
+    pub hold_deletions: bool,
+    /// What NOT_FOUND in answer to DeleteVolume means.
+    pub orphans: OrphanVolumePolicy,
     /// Deadline of CreateVolume, from 1 ms to 24 h.
     pub create_timeout: Duration,
+    /// Deadline of DeleteVolume, from 1 ms to 24 h.
+    pub delete_timeout: Duration,
     /// Waiting time after failures.
     pub backoff: BackoffSettings,
     /// CreateVolume calls in flight; none is no limit.
     pub create: Option<NonZeroUsize>,
+    /// DeleteVolume calls in flight; none is no limit.
+    pub delete: Option<NonZeroUsize>,
     /// CreateVolume calls in flight for one class; none is no limit.
     pub per_class: Option<NonZeroUsize>,
     /// Calls started in one second; none is no limit.
@@ -43,6 +52,10 @@ pub struct Provisioning {
     pub default_fs_type: Arc<str>,
     /// Whether names are sent as parameters.
     pub create_metadata: bool,
+    /// Whether the volume of a claim with a selected node must be reachable from exactly there.
+    pub strict_topology: bool,
+    /// Whether the topology of all nodes is sent for immediate binding.
+    pub aggregate_topology: bool,
     /// Whether a volume with ReadOnlyMany alone is published read-only.
     pub read_only_many: bool,
     /// The Secrets that the driver may be given.
@@ -58,14 +71,12 @@ impl Provisioning {
             volume_name_uuid_length: self.volume_name_uuid_length,
             default_fs_type: self.default_fs_type.clone(),
             create_metadata: self.create_metadata,
-            // A driver with topology is not provisioned for yet.
-            strict_topology: false,
-            aggregate_topology: true,
+            strict_topology: self.strict_topology,
+            aggregate_topology: self.aggregate_topology,
             read_only_many: self.read_only_many,
             leak_protection: self.leak_protection,
-            // `deletion` has no other value yet.
-            hold_deletions: true,
-            orphans: OrphanVolumePolicy::Retry,
+            hold_deletions: self.hold_deletions,
+            orphans: self.orphans,
             secrets: self.secrets.clone(),
             identity: identity.clone(),
         }
@@ -96,9 +107,16 @@ impl Checker {
                 LeakProtectionMode::Always => LeakProtection::Always,
                 LeakProtectionMode::Never => LeakProtection::Never,
             },
+            hold_deletions: provisioning.deletion == VolumeDeletion::Hold,
+            orphans: match provisioning.orphan_policy {
+                ProvisionerOrphanPolicy::Retry => OrphanVolumePolicy::Retry,
+                ProvisionerOrphanPolicy::TreatNotFoundAsDeleted => OrphanVolumePolicy::TreatNotFoundAsDeleted,
+            },
+            delete_timeout: self.duration("provisioning.timeouts.delete", provisioning.timeouts.delete),
             create_timeout: self.duration("provisioning.timeouts.create", provisioning.timeouts.create),
             backoff: self.backoff("provisioning.backoff", &provisioning.backoff),
             create: in_flight(self.calls("provisioning.concurrency.create", limits.create)),
+            delete: in_flight(self.calls("provisioning.concurrency.delete", limits.delete)),
             per_class: in_flight(self.calls("provisioning.concurrency.perClass", limits.per_class)),
             calls_per_second: NonZeroU32::new(
                 self.calls("provisioning.concurrency.callsPerSecond", limits.calls_per_second),
@@ -107,6 +125,8 @@ impl Checker {
             volume_name_uuid_length: length,
             default_fs_type: provisioning.default_fs_type.as_str().into(),
             create_metadata: provisioning.create_metadata == CreateMetadata::Names,
+            strict_topology: provisioning.topology.delayed_binding == DelayedBindingTopology::Strict,
+            aggregate_topology: provisioning.topology.immediate_binding == ImmediateBindingTopology::Aggregate,
             read_only_many: provisioning.read_only_many == ReadOnlyMany::ReadOnly,
             secrets: self.provisioner_secrets(&provisioning.secrets),
         })

@@ -14,7 +14,6 @@ use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::persistent_volume::{SavedComparison, compare_saved};
 use crate::provision::plan::CreatePlan;
 use crate::provision::response::AnsweredVolume;
-use crate::provision::seen::seen;
 use crate::provision::settle::{CreateOutcome, SettledCreate, created, undone};
 
 /// The HTTP status of an object that exists already.
@@ -94,7 +93,7 @@ impl ClaimAttempt {
             Ok(()) => return self.patched(pending),
             Err(error) => error,
         };
-        let takes_off = matches!(pending, Pending::Unmark | Pending::Reschedule | Pending::LetGo(..));
+        let takes_off = matches!(pending, Pending::Unmark | Pending::Reschedule(..) | Pending::LetGo(..));
         match error.kind {
             // The claim went; whose last copy it was says no more.
             ApiErrorKind::NotFound => {
@@ -128,7 +127,7 @@ impl ClaimAttempt {
                 return None;
             }
             Pending::LetGo(words, name) => self.notes.push(ClaimNote::LetGo(words, name)),
-            Pending::Reschedule => self.notes.push(ClaimNote::Rescheduled),
+            Pending::Reschedule(node, cause) => self.notes.push(ClaimNote::Rescheduled(node, cause)),
             _ => {}
         }
         // The marker is off: nothing is left over.
@@ -311,7 +310,7 @@ impl ClaimAttempt {
         };
         let claim = self.memory.last.as_ref()?;
         let there = view.volume(&new.plan.name);
-        let Some(there) = seen(&there).here() else {
+        let Some(there) = there.as_deref().here() else {
             // It is not there: that was no answer to believe, or it went since.
             return Some(self.save_later(view, error));
         };

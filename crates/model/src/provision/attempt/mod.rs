@@ -8,18 +8,19 @@
 mod answers;
 mod memory;
 mod step;
+mod surroundings;
 
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use memory::{ClaimMemory, MAX_SAVE_PAUSE, RetryRequests};
-pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, Verdict};
+pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, RescheduleCause, Verdict};
+pub use surroundings::fingerprint;
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
 use super::claim::{decide, is_wanted, volume_name};
 use super::creation::{Creation, UncertainCall};
-use super::fingerprint::claim_fingerprint;
 use super::marker::MarkerState;
 use super::observed::{ObservedClaim, ProvisionerSecretState, RolePhase, Waited};
 use super::ownership::is_own_class;
@@ -27,12 +28,12 @@ use super::patch::ClaimWrite;
 use super::persistent_volume::is_of_claim;
 use super::plan::CreatePlan;
 use super::refusal::ProvisionRefusal;
-use super::seen::{Seen, seen};
-use super::topology::{SelectedNode, TopologyFacts};
+use super::seen::Seen;
 use crate::answer::ApiError;
 use crate::api::names::TRACEPARENT_ANNOTATION;
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 use step::Pending;
+use surroundings::{Surroundings, neutral, seen};
 
 /// How long an attempt rests that waits for lists.
 pub const LIST_REST: Duration = Duration::from_millis(200);
@@ -53,6 +54,10 @@ const MAX_STALE: u32 = 3;
 
 /// One attempt for one claim.
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each says of one read of this attempt that it was made, or is needed"
+)]
 pub struct ClaimAttempt {
     memory: ClaimMemory,
     /// What was asked for last.
@@ -76,7 +81,8 @@ pub struct ClaimAttempt {
     steps: u32,
     stale: u32,
     notes: Vec<ClaimNote>,
-    topology: TopologyFacts,
+    /// Whether topology is missing that any node may bring.
+    needs_topology: bool,
 }
 
 impl ClaimAttempt {
@@ -98,7 +104,7 @@ impl ClaimAttempt {
             steps: 0,
             stale: 0,
             notes: Vec::new(),
-            topology: TopologyFacts::default(),
+            needs_topology: false,
         }
     }
 
@@ -137,6 +143,12 @@ impl ClaimAttempt {
         self.needed.as_ref()
     }
 
+    /// Whether the claim waits for topology that any node may bring: no node is selected for it. Of a claim with a selected node, a
+    /// change of that node is a change of the claim's inputs.
+    pub const fn needs_topology(&self) -> bool {
+        self.needs_topology
+    }
+
     /// The next step, after what came of the last one; the first one after [`ClaimEvent::Begin`].
     pub fn next(&mut self, view: &impl ClaimView, event: ClaimEvent) -> ClaimStep {
         if let Some(verdict) = self.take(view, event) {
@@ -150,7 +162,7 @@ impl ClaimAttempt {
             return ClaimStep::End(self.request_failed(view, error));
         }
         if let Some(write) = self.first.take() {
-            self.pending = Some(Pending::Reschedule);
+            self.pending = Some(self.reschedules(RescheduleCause::Exhausted));
             return ClaimStep::Patch(write);
         }
         if std::mem::take(&mut self.reread) {
@@ -215,6 +227,7 @@ impl ClaimAttempt {
             // Somebody else has marked it since, and may have called: what is known here says nothing of that.
             creation = Creation::Uncertain(UncertainCall::default());
         }
+        let surroundings = Surroundings::of(view, &claim);
         let decision = decide(&ObservedClaim {
             gone,
             claim_is_live: self.claim_is_live,
@@ -231,7 +244,7 @@ impl ClaimAttempt {
             save_failed: self.memory.save_failures > 0,
             waited,
             now,
-            ..neutral(view, &claim, &self.topology, &creation)
+            ..neutral(view, &claim, &surroundings, &creation)
         });
         if decision.reason == ClaimReason::TwoVolumes {
             self.tell_two_volumes(&creation, seen(&saved).here());
@@ -286,6 +299,9 @@ impl ClaimAttempt {
     /// From a decision to the step that performs it.
     fn step(&mut self, view: &impl ClaimView, decision: ClaimDecision, name: &str) -> ClaimStep {
         let ClaimDecision { reason, action } = decision;
+        if reason == ClaimReason::Cancelled {
+            self.notes.push(ClaimNote::Cancelled);
+        }
         let (pending, step) = match action {
             ClaimAction::Ignore => return ClaimStep::End(Verdict::Done),
             ClaimAction::Wait(cause) => return ClaimStep::End(self.wait(view, reason, cause)),
@@ -300,7 +316,7 @@ impl ClaimAttempt {
             _ if !view.may_start() => return ClaimStep::End(Verdict::LeaseLost),
             ClaimAction::Mark(write) => (Pending::Mark, ClaimStep::Patch(write)),
             ClaimAction::Unmark(write) => (Pending::Unmark, ClaimStep::Patch(write)),
-            ClaimAction::Reschedule(write) => (Pending::Reschedule, ClaimStep::Patch(write)),
+            ClaimAction::Reschedule(write) => (self.reschedules(RescheduleCause::NodeGone), ClaimStep::Patch(write)),
             ClaimAction::LetGo(write, words) => (Pending::LetGo(words, name.into()), ClaimStep::Patch(write)),
             ClaimAction::RefuseRelease(write, refusal) => (Pending::RefuseRelease(refusal), ClaimStep::Patch(write)),
             ClaimAction::Create(plan) => return self.create(&plan, reason),
@@ -319,6 +335,12 @@ impl ClaimAttempt {
         };
         self.pending = Some(pending);
         step
+    }
+
+    /// The selected node is being taken off.
+    fn reschedules(&self, cause: RescheduleCause) -> Pending {
+        let node = self.memory.last.as_ref().and_then(|claim| claim.selected_node.clone());
+        Pending::Reschedule(node.unwrap_or_default(), cause)
     }
 
     /// Asks for the call. From here on nobody knows whether there is a volume, until it is answered.
@@ -342,6 +364,12 @@ impl ClaimAttempt {
             {
                 self.needed = Some(secret.clone());
             }
+            let is_placed = self
+                .memory
+                .last
+                .as_ref()
+                .is_some_and(|claim| claim.selected_node.is_some());
+            self.needs_topology = reason == ClaimReason::TopologyMissing && !is_placed;
             self.notes.push(ClaimNote::Waits(reason, cause));
             return self.failed(view);
         }
@@ -371,54 +399,6 @@ impl ClaimAttempt {
             }
             _ => Verdict::Rest(LONG_REST),
         }
-    }
-}
-
-/// Fingerprint of what decides about a claim, as far as others change it: what the queue compares after a failure.
-pub fn fingerprint(view: &impl ClaimView, claim: &Claim) -> u64 {
-    let (creation, topology) = (Creation::Never, TopologyFacts::default());
-    let class = view.class(&claim.class);
-    let marker = MarkerState::of(claim, &view.driver().name);
-    let name = volume_name(claim, &creation, &marker, view.policy()).unwrap_or_default();
-    let saved = view.volume(&name);
-    claim_fingerprint(&ObservedClaim {
-        class: seen(&class),
-        saved: seen(&saved),
-        ..neutral(view, claim, &topology, &creation)
-    })
-}
-
-/// A claim of which nothing else is known.
-fn neutral<'a>(
-    view: &'a impl ClaimView,
-    claim: &'a Claim,
-    topology: &'a TopologyFacts,
-    creation: &'a Creation,
-) -> ObservedClaim<'a> {
-    ObservedClaim {
-        claim,
-        gone: false,
-        claim_is_live: false,
-        marker_is_own: false,
-        class: Seen::Gone,
-        saved: Seen::Gone,
-        saved_is_live: false,
-        handle_owner: Seen::Gone,
-        node: SelectedNode {
-            labels: Seen::Gone,
-            keys: Seen::Gone,
-        },
-        topology,
-        secret: ProvisionerSecretState::NotLoaded,
-        secret_of: None,
-        creation,
-        infeasible: false,
-        save_failed: false,
-        driver: view.driver(),
-        policy: view.policy(),
-        role: view.role(),
-        waited: Waited::default(),
-        now: view.now(),
     }
 }
 

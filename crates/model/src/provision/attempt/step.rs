@@ -17,6 +17,7 @@ use super::super::release_request::ClaimReleaseRefusal;
 use super::super::response::{AnsweredVolume, InvalidAnswer, VolumeFault};
 use super::super::seen::Seen;
 use super::super::settle::CreateOutcome;
+use super::super::topology::{KnownNode, TopologyFacts};
 use crate::answer::ApiError;
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
@@ -48,6 +49,11 @@ pub trait ClaimView {
     fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
     /// The name of another PersistentVolume of the driver than `except` that has this handle.
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
+    /// The nodes of the driver. Asked for only where that has topology.
+    fn topology(&self) -> Arc<TopologyFacts>;
+    /// What is known of a node; gone only when complete lists do not have it and their watches work. Asked for only where the driver has
+    /// topology.
+    fn node(&self, name: &str) -> KnownNode;
     /// `traceparent` for the PersistentVolume.
     fn traceparent(&self) -> Option<String>;
 }
@@ -127,10 +133,12 @@ pub enum ClaimNote {
     SaveFailed(ApiError, bool),
     /// Nothing can be done, for this cause.
     Waits(ClaimReason, Box<ProvisionRefusal>),
+    /// Nobody wants a volume any more, and there is none.
+    Cancelled,
     /// A volume populator provisions the claim.
     Populator,
-    /// The selected node was taken off.
-    Rescheduled,
+    /// The selected node of this name was taken off, because of this.
+    Rescheduled(Arc<str>, RescheduleCause),
     /// A person let the claim go, in these words; the volume of this name may be left.
     LetGo(String, Box<str>),
     /// A person asked for that, and it was refused.
@@ -152,12 +160,21 @@ pub enum ClaimNote {
     LeaseLost(LeaseLost),
 }
 
+/// Why the selected node was taken off a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RescheduleCause {
+    /// There is no Node or no CSINode of its name.
+    NodeGone,
+    /// The driver has no room where it is (RESOURCE_EXHAUSTED).
+    Exhausted,
+}
+
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub(super) enum Pending {
     Mark,
     Unmark,
-    Reschedule,
+    Reschedule(Arc<str>, RescheduleCause),
     LetGo(String, Box<str>),
     RefuseRelease(ClaimReleaseRefusal),
     ReadClaim,

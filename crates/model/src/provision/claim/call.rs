@@ -22,9 +22,12 @@ impl Subject<'_, '_> {
         if has_topology && !observed.topology.complete {
             return wait(ClaimReason::Syncing);
         }
-        if has_topology && class.delayed && !is_uncertain && observed.claim.selected_node.is_some() {
+        let selected = observed.claim.selected_node.as_ref().filter(|_| has_topology);
+        if let Some(node) = selected.filter(|_| class.delayed && !is_uncertain) {
             if observed.node.is_unknown() {
-                return wait(ClaimReason::Syncing);
+                // The lists are complete, and a watch is broken: it is told, as that may last.
+                let node = node.clone();
+                return wait_for(ClaimReason::TopologyMissing, ProvisionRefusal::NodeUnknown { node });
             }
             if observed.node.is_gone()
                 && let Some(write) = patch::reschedule(observed.claim)

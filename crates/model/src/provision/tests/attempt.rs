@@ -1,5 +1,7 @@
 //! Attempts as values, played against objects: which step comes after which answer.
 
+mod topology;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -13,6 +15,7 @@ use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
 use crate::objects::{Claim, StorageClass, Volume};
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimView, Verdict};
+use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::provision::{
     AnsweredVolume, ClaimReason, CreateOutcome, Creation, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen,
 };
@@ -31,6 +34,11 @@ struct Cluster {
     role: RolePhase,
     /// Searches for the owner of a handle.
     looks: Cell<usize>,
+    nodes: Vec<TopologyNode>,
+    /// Whether the lists of nodes are complete, and their watches work.
+    nodes_are_known: bool,
+    /// Looks at nodes.
+    looks_at_nodes: Cell<usize>,
 }
 
 impl Cluster {
@@ -50,6 +58,9 @@ impl Cluster {
             epoch: 0,
             role: RolePhase::Serving,
             looks: Cell::new(0),
+            nodes: Vec::new(),
+            nodes_are_known: true,
+            looks_at_nodes: Cell::new(0),
         }
     }
 
@@ -126,6 +137,25 @@ impl ClaimView for Cluster {
     fn handle_owner(&self, _: &str, _: &str) -> Seen<Arc<str>> {
         self.looks.set(self.looks.get() + 1);
         self.owner.clone().map_or(Seen::Gone, Seen::Here)
+    }
+    fn topology(&self) -> Arc<TopologyFacts> {
+        self.looks_at_nodes.set(self.looks_at_nodes.get() + 1);
+        Arc::new(TopologyFacts::new(self.nodes_are_known, self.nodes.clone()))
+    }
+    fn node(&self, name: &str) -> KnownNode {
+        self.looks_at_nodes.set(self.looks_at_nodes.get() + 1);
+        let known = self.nodes.iter().find(|node| *node.name == *name);
+        match known {
+            Some(node) => KnownNode {
+                labels: Seen::Here(node.labels.clone()),
+                keys: Seen::Here(node.keys.clone()),
+            },
+            None if self.nodes_are_known => KnownNode::GONE,
+            None => KnownNode {
+                labels: Seen::Unknown,
+                keys: Seen::Unknown,
+            },
+        }
     }
     fn traceparent(&self) -> Option<String> {
         Some("00-1-2-01".to_owned())
@@ -216,6 +246,11 @@ impl Play {
                 ClaimStep::Delete(_) | ClaimStep::End(_) => panic!("{step:?}"),
             });
         }
+    }
+
+    /// Whether it is not known what a call did, as the last attempt has it.
+    fn memory_is_uncertain(&self) -> bool {
+        self.memory.holds_volume()
     }
 
     fn take_done(&mut self) -> Vec<&'static str> {

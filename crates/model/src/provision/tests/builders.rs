@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::decide::PublishSecrets;
 use crate::objects::{
-    Claim, DeletionSecret, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire, PersistentVolumeWire,
-    SecretReference, StorageClass, StorageClassWire, TopologyKeys, TopologyKeysWire, Volume,
+    Claim, CsiNode, CsiNodeWire, DeletionSecret, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire,
+    PersistentVolumeWire, SecretReference, StorageClass, StorageClassWire, Volume,
 };
 use crate::provision::topology::{SelectedNode, TopologyFacts, TopologyNode};
 use crate::provision::{
@@ -146,16 +146,21 @@ pub fn node(name: &str, labels: &[(&str, &str)]) -> TopologyNode {
 }
 
 pub fn node_with_keys(name: &str, keys: &[&str], labels: &[(&str, &str)]) -> TopologyNode {
-    let csi_node: TopologyKeysWire = serde_json::from_value(json!({
+    let csi_node: CsiNodeWire = serde_json::from_value(json!({
         "metadata": {"name": name},
-        "spec": {"drivers": [{"name": "other", "topologyKeys": ["other"]}, {"name": DRIVER, "topologyKeys": keys}]},
+        "spec": {"drivers": [
+            {"name": "other", "nodeID": "o", "topologyKeys": ["other"]}, {"name": DRIVER, "nodeID": name, "topologyKeys": keys},
+        ]},
     }))
     .unwrap();
     let labels: BTreeMap<_, _> = labels.iter().copied().collect();
     let node: NodeLabelsWire = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap();
     TopologyNode {
         name: name.into(),
-        keys: TopologyKeys::from(csi_node).of_driver(DRIVER).unwrap().clone(),
+        keys: CsiNode::from(csi_node)
+            .topology_keys(DRIVER)
+            .cloned()
+            .unwrap_or_default(),
         labels: NodeLabels::from(node).labels,
     }
 }
@@ -307,10 +312,7 @@ impl ClaimWorld {
         let claim = claim_of(&self.claim);
         let class = self.class.as_ref().map(class_of);
         let saved = self.saved.as_ref().map(volume_of);
-        let facts = TopologyFacts {
-            complete: self.unknown != "topology",
-            nodes: self.nodes.clone(),
-        };
+        let facts = TopologyFacts::new(self.unknown != "topology", self.nodes.clone());
         let selected = self
             .nodes
             .iter()

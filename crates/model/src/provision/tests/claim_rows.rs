@@ -163,7 +163,7 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
             world()
                 .marked()
                 .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z"),
-            "VolumeGoing: wait",
+            "VolumeGoing: tell pv_deleting",
         ),
         Row(
             "4 its PersistentVolume goes, and deletions are held",
@@ -713,8 +713,24 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
             "Create: create",
         ),
         Row(
-            "16 not known",
+            "16 not known, and a watch is broken",
             world().delayed().with(|world| world.unknown = "node"),
+            "TopologyMissing: tell topology_missing",
+        ),
+        Row(
+            "16 not known, uncertain",
+            world()
+                .delayed()
+                .marked_with(&recorded)
+                .with(|world| world.unknown = "node"),
+            "Create: create",
+        ),
+        Row(
+            "16 no Node, uncertain, the lists not complete",
+            world()
+                .delayed()
+                .marked_with(&recorded)
+                .with(|world| world.unknown = "topology"),
             "Syncing: wait",
         ),
         Row(

@@ -322,20 +322,22 @@ fn what_the_live_copy_says_counts() {
     }
 }
 
-/// A change between the read and the call, which the watch brings, is read live again.
+fn with_secret() -> Cluster {
+    let mut cluster = Cluster::new();
+    for (key, value) in [("name", "s"), ("namespace", "ns")] {
+        let pointer = format!("/metadata/annotations/volume.kubernetes.io~1provisioner-deletion-secret-{key}");
+        cluster.set(&pointer, value);
+    }
+    cluster
+}
+
+/// A request for a Secret may wait for long: the live read comes after it. The Secret that is named then is read as well.
 #[test]
-fn a_copy_that_was_read_before_a_change_is_read_again() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.set(
-        "/metadata/annotations/volume.kubernetes.io~1provisioner-deletion-secret-name",
-        "s",
-    );
-    play.cluster.set(
-        "/metadata/annotations/volume.kubernetes.io~1provisioner-deletion-secret-namespace",
-        "ns",
-    );
+fn the_last_look_before_the_call_is_live() {
+    let mut play = Play::of(with_secret());
     play.attempt(|step, cluster| {
-        if matches!(step, VolumeStep::Secret(secret) if *secret.name == *"s") {
+        if matches!(step, VolumeStep::ReadVolume) && cluster.volume.as_ref().unwrap()["spec"]["x"].is_null() {
+            cluster.set("/spec/x", 1);
             cluster.set(
                 "/metadata/annotations/volume.kubernetes.io~1provisioner-deletion-secret-name",
                 "other",
@@ -343,18 +345,25 @@ fn a_copy_that_was_read_before_a_change_is_read_again() {
         }
         None
     });
-    // And so is the Secret that is named now.
     assert_eq!(
         play.take_done(),
-        [
-            "read volume",
-            "secret",
-            "read volume",
-            "secret",
-            "delete",
-            "remove",
-            "patch"
-        ]
+        ["secret", "read volume", "secret", "delete", "remove", "patch"]
+    );
+    // A change that the watch brings after the live read, before the call, is read live again.
+    let mut play = Play::of(with_secret());
+    let mut reads = 0;
+    play.attempt(|step, cluster| {
+        let VolumeStep::ReadVolume = step else { return None };
+        reads += 1;
+        let answer = cluster.answer(step.clone());
+        if reads == 1 {
+            cluster.set("/metadata/labels", json!({"a": "b"}));
+        }
+        Some(answer)
+    });
+    assert_eq!(
+        play.take_done(),
+        ["secret", "read volume", "read volume", "delete", "remove", "patch"]
     );
 }
 
@@ -508,14 +517,6 @@ fn nothing_is_called_or_written_without_the_lease() {
 
 #[test]
 fn a_missing_secret_is_told_and_one_that_may_not_be_read_is_waited_for() {
-    let with_secret = || {
-        let mut cluster = Cluster::new();
-        for (key, value) in [("name", "s"), ("namespace", "ns")] {
-            let pointer = format!("/metadata/annotations/volume.kubernetes.io~1provisioner-deletion-secret-{key}");
-            cluster.set(&pointer, value);
-        }
-        Play::of(cluster)
-    };
     let answer = |status: u16| {
         move |step: &VolumeStep, _: &mut Cluster| {
             let error = ApiError {
@@ -525,14 +526,14 @@ fn a_missing_secret_is_told_and_one_that_may_not_be_read_is_waited_for() {
             matches!(step, VolumeStep::Secret(_)).then(|| VolumeEvent::SecretRead(Err(error)))
         }
     };
-    let mut play = with_secret();
+    let mut play = Play::of(with_secret());
     assert_eq!(play.attempt(answer(404)), Verdict::Done);
-    assert_eq!(play.take_done(), ["read volume", "secret", "delete", "remove", "patch"]);
+    assert_eq!(play.take_done(), ["secret", "read volume", "delete", "remove", "patch"]);
     assert!(play.is_told(|note| matches!(note, VolumeNote::WithoutSecret(secret) if *secret.name == *"s")));
-    assert!(play.is_told(|note| matches!(note, VolumeNote::Calls(plan) if plan.secret.is_none())));
-    let mut play = with_secret();
+    assert!(play.is_told(|note| matches!(note, VolumeNote::Calls(call) if call.secret.is_none())));
+    let mut play = Play::of(with_secret());
     assert!(matches!(play.attempt(answer(403)), Verdict::Failed { .. }));
-    assert_eq!(play.take_done(), ["read volume", "secret"]);
+    assert_eq!(play.take_done(), ["secret"]);
     assert!(play.is_told(|note| matches!(note, VolumeNote::Refused(VolumeReason::SecretForbidden, _))));
 }
 
@@ -583,4 +584,152 @@ fn a_volume_that_was_never_bound_waits_for_a_person() {
         .set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
     assert_eq!(play.plain(), Verdict::Done);
     assert!(play.take_done().contains(&"delete"));
+}
+
+/// A person takes a Released PersistentVolume back: kube-controller-manager has not written Available yet.
+#[test]
+fn one_whose_claim_was_taken_off_is_free_again() {
+    for claim in [
+        json!(null),
+        json!({"namespace": "web", "name": "data"}),
+        json!({"namespace": "web", "name": "data", "uid": ""}),
+    ] {
+        for phase in ["Released", "Failed"] {
+            let mut play = Play::of(Cluster::new());
+            play.cluster.set("/status/phase", phase);
+            play.cluster.set("/spec/claimRef", claim.clone());
+            assert_eq!(play.plain(), Verdict::Done, "{phase} {claim}");
+            assert!(play.take_done().is_empty());
+        }
+    }
+}
+
+/// Nobody knows what it was left for: a sidecar has never deleted it.
+#[test]
+fn one_that_no_provisioner_made_or_protected_waits_for_a_person() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.set("/metadata/annotations", json!({}));
+    play.cluster
+        .set("/metadata/finalizers", json!(["kubernetes.io/pv-protection"]));
+    for phase in ["Released", "Failed"] {
+        play.cluster.set("/status/phase", phase);
+        assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
+    }
+    assert_eq!(
+        play.notes,
+        [VolumeNote::Waits(VolumeReason::NeedsDecision, String::new())]
+    );
+    assert!(play.take_done().is_empty());
+    play.cluster
+        .set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
+    play.cluster.set("/status/phase", "Released");
+    assert_eq!(play.plain(), Verdict::Done);
+    assert!(play.take_done().contains(&"delete"));
+}
+
+/// Deleted before kube-controller-manager has seen it: nothing would move it or its claim.
+#[test]
+fn one_that_was_deleted_before_it_was_bound_goes_when_a_person_says_so() {
+    for phase in ["Pending", "Available"] {
+        let mut play = Play::of(Cluster::new());
+        play.cluster.set("/status/phase", phase);
+        play.cluster
+            .set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+        play.cluster.cached_claim = OwningClaim::Cached;
+        play.cluster.claim = Some(super::builders::UID);
+        play.plain();
+        assert_eq!(play.waits(), [VolumeReason::NeedsDecision]);
+        play.cluster
+            .set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
+        // Its claim was never bound to it, and is provisioned again.
+        assert_eq!(play.plain(), Verdict::Done, "{phase}");
+        assert!(play.take_done().contains(&"delete"));
+    }
+}
+
+/// A webhook that puts our finalizer back.
+#[test]
+fn a_release_that_is_not_kept_ends_the_attempt_and_no_call_is_repeated() {
+    let mut play = Play::of(Cluster::new());
+    let back = |step: &VolumeStep, cluster: &mut Cluster| {
+        let VolumeStep::Patch(_) = step else { return None };
+        cluster.set("/metadata/labels", json!({"a": "b"}));
+        Some(VolumeEvent::Written(Ok(())))
+    };
+    for _ in 0..3 {
+        assert!(matches!(play.attempt(back), Verdict::Failed { .. }));
+    }
+    let calls = play.take_done().into_iter().filter(|step| *step == "delete");
+    assert_eq!(calls.count(), 1);
+    assert!(!play.is_told(|note| *note == VolumeNote::Released));
+    assert_eq!(play.plain(), Verdict::Done);
+    assert!(play.cluster.volume.is_none());
+}
+
+/// Somebody else took the last finalizer off, or our answer was lost.
+#[test]
+fn one_that_is_gone_after_its_volume_is_told_as_released() {
+    let mut play = Play::of(Cluster::new());
+    let lost = |step: &VolumeStep, cluster: &mut Cluster| {
+        let VolumeStep::Patch(_) = step else { return None };
+        cluster.volume = None;
+        Some(VolumeEvent::Written(Err(error(ApiErrorKind::Unknown))))
+    };
+    play.attempt(lost);
+    play.notes.clear();
+    let mut attempt = VolumeAttempt::new(play.memory.clone());
+    assert_eq!(
+        attempt.next(&play.cluster, VolumeEvent::Begin),
+        VolumeStep::End(Verdict::Done)
+    );
+    assert_eq!(attempt.take_notes(), [VolumeNote::Released]);
+    assert!(attempt.volume().is_some(), "what was released can be named");
+}
+
+#[test]
+fn what_waits_for_lists_asks_less_and_less_often() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.cached_claim = OwningClaim::Unknown;
+    let rests: Vec<Verdict> = (0..8).map(|_| play.plain()).collect();
+    assert_eq!(rests[0], Verdict::Rest(Duration::from_millis(200)));
+    assert_eq!(rests[2], Verdict::Rest(Duration::from_millis(800)));
+    assert_eq!(rests[7], Verdict::Rest(Duration::from_secs(10)));
+    play.cluster.cached_claim = OwningClaim::NotCached;
+    assert_eq!(play.plain(), Verdict::Done);
+}
+
+/// The finalizer of a volume that is bound: nobody is told that a deletion failed.
+#[test]
+fn a_finalizer_that_cannot_be_put_on_is_no_failed_deletion() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.set("/status/phase", "Bound");
+    play.cluster.set("/metadata/finalizers", json!([]));
+    let refused = |step: &VolumeStep, _: &mut Cluster| {
+        matches!(step, VolumeStep::Patch(_)).then(|| VolumeEvent::Written(Err(error(ApiErrorKind::Forbidden))))
+    };
+    assert!(matches!(play.attempt(refused), Verdict::Failed { .. }));
+    assert!(matches!(play.notes[..], [VolumeNote::NotWritten(_)]));
+    // That of a volume of another driver is not put on.
+    let mut play = Play::of(Cluster::new());
+    play.cluster.set("/status/phase", "Bound");
+    play.cluster.set("/metadata/finalizers", json!([]));
+    play.cluster.set("/spec/csi/driver", "other");
+    assert_eq!(play.plain(), Verdict::Done);
+    assert!(play.take_done().is_empty());
+}
+
+/// The policy is kept by a role that begins nothing, and the write has it as its condition.
+#[test]
+fn a_policy_that_keeps_the_volume_is_a_condition_of_the_release() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.role = RolePhase::Disabled;
+    play.cluster.set("/spec/persistentVolumeReclaimPolicy", "Retain");
+    let mut late = None;
+    play.attempt(|step, _| {
+        let VolumeStep::Patch(write) = step else { return None };
+        late = Some(write.body.clone());
+        Some(VolumeEvent::Written(Err(error(ApiErrorKind::Unknown))))
+    });
+    play.cluster.set("/spec/persistentVolumeReclaimPolicy", "Delete");
+    assert!(apply(play.cluster.volume.as_mut().unwrap(), &late.unwrap()).is_err());
 }

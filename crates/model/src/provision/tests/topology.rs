@@ -86,15 +86,8 @@ impl Query {
         let mut policy = policy();
         policy.strict_topology = self.strict;
         policy.aggregate_topology = self.aggregate;
-        let facts = TopologyFacts {
-            complete: true,
-            nodes: self
-                .nodes
-                .iter()
-                .filter(|node| !node.keys.is_empty())
-                .cloned()
-                .collect(),
-        };
+        let with_keys = self.nodes.iter().filter(|node| !node.keys.is_empty());
+        let facts = TopologyFacts::new(true, with_keys.cloned().collect());
         let first = self.nodes.first();
         let name = "node-0".into();
         let selected = SelectedNode {

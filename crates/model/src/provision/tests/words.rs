@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::api::EventType;
+use crate::provision::attempt::RescheduleCause;
 use crate::provision::event::{self, MAX_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, VolumeReason, call_failure};
 
@@ -38,6 +39,10 @@ fn the_notes_that_users_of_the_sidecar_search_for() {
     assert_eq!(
         event::still_attached("pv", "n1"),
         "persistentvolume pv is still attached to node n1, waiting for detach"
+    );
+    assert_eq!(
+        event::rescheduled("n1", RescheduleCause::Exhausted),
+        "no volume was made for node n1: the driver has no room there (RESOURCE_EXHAUSTED); kube-scheduler selects a node again"
     );
     assert!(event::possibly_leaked("pvc-1", "it was released").contains("pvc-1"));
 }

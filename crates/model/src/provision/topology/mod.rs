@@ -7,6 +7,7 @@ mod segment;
 mod spread;
 mod terms;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 pub use requirement::{TopologyQuery, TopologyRequirement, requirement};
@@ -28,16 +29,68 @@ pub struct TopologyNode {
     pub labels: StringMap,
 }
 
+/// What is known of a node, as [`SelectedNode`], which borrows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownNode {
+    /// Labels of the Node; those that are no topology key of the driver may be missing.
+    pub labels: Seen<StringMap>,
+    /// Topology keys of the driver in the CSINode, sorted; empty where the CSINode does not name the driver.
+    pub keys: Seen<Arc<[Box<str>]>>,
+}
+
+impl KnownNode {
+    /// One that nobody selected, or that is gone.
+    pub const GONE: Self = Self {
+        labels: Seen::Gone,
+        keys: Seen::Gone,
+    };
+
+    /// For a decision.
+    pub fn selected(&self) -> SelectedNode<'_> {
+        SelectedNode {
+            labels: self.labels.as_ref(),
+            keys: self.keys.as_deref(),
+        }
+    }
+}
+
 /// The nodes of a driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopologyFacts {
     /// Whether the lists of CSINodes and Nodes are complete.
     pub complete: bool,
     /// Those on which the driver is registered with at least one topology key.
-    pub nodes: Vec<TopologyNode>,
+    nodes: Vec<TopologyNode>,
+    /// Hash of the nodes: thousands of them are not gone through for each look at a claim.
+    digest: u64,
 }
 
 impl TopologyFacts {
+    /// These nodes, in any order; `complete` says whether there may be more.
+    pub fn new(complete: bool, mut nodes: Vec<TopologyNode>) -> Self {
+        nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        let mut hasher = DefaultHasher::new();
+        for node in &nodes {
+            node.keys.hash(&mut hasher);
+            node.labels.hash(&mut hasher);
+        }
+        Self {
+            complete,
+            digest: hasher.finish(),
+            nodes,
+        }
+    }
+
+    /// Those on which the driver is registered with at least one topology key, by name.
+    pub fn nodes(&self) -> &[TopologyNode] {
+        &self.nodes
+    }
+
+    /// Hash of their keys and labels.
+    pub const fn digest(&self) -> u64 {
+        self.digest
+    }
+
     /// Whether the driver registered this key on some node; any key, where nothing is registered at all and nothing can be checked.
     pub fn has_key(&self, key: &str) -> bool {
         let registers = |node: &TopologyNode| node.keys.iter().any(|known| **known == *key);

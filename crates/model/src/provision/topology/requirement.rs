@@ -137,7 +137,7 @@ fn immediate(query: &TopologyQuery<'_>) -> Result<Option<TopologyRequirement>, P
         if !query.policy.aggregate_topology {
             return Ok(None);
         }
-        let Some(any) = query.facts.nodes.first() else {
+        let Some(any) = query.facts.nodes().first() else {
             return Err(ProvisionRefusal::NoTopology(query.driver.clone()));
         };
         terms = bounded(aggregated(query.facts).into_iter().collect())?;

@@ -5,10 +5,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::objects::StringMap;
+use crate::objects::{MAX_TOPOLOGY_KEYS, StringMap};
 
 /// So many keys a topology may have. Drivers have one to four.
-pub const MAX_SEGMENT_KEYS: usize = 64;
+pub const MAX_SEGMENT_KEYS: usize = MAX_TOPOLOGY_KEYS;
 
 /// One topology (CSI spec, "Topology"): its entries, sorted by key, no key twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

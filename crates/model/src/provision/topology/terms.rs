@@ -64,7 +64,7 @@ fn product(term: &[TopologyExpression]) -> Result<Vec<Segment>, ProvisionRefusal
 /// The topologies of the nodes that count for a key set; sorted, none twice.
 pub(super) fn terms_of(facts: &TopologyFacts, keys: &[Box<str>]) -> BTreeSet<Segment> {
     let covers = |registered: &[Box<str>]| keys.iter().all(|key| registered.contains(key));
-    let counting = facts.nodes.iter().filter(|node| covers(&node.keys));
+    let counting = facts.nodes().iter().filter(|node| covers(&node.keys));
     counting
         .filter_map(|node| Segment::of_labels(keys, &node.labels).ok())
         .collect()
@@ -72,6 +72,6 @@ pub(super) fn terms_of(facts: &TopologyFacts, keys: &[Box<str>]) -> BTreeSet<Seg
 
 /// The topologies of all nodes: for each distinct key set those of the nodes that count for it.
 pub(super) fn aggregated(facts: &TopologyFacts) -> BTreeSet<Segment> {
-    let key_sets: BTreeSet<&[Box<str>]> = facts.nodes.iter().map(|node| &*node.keys).collect();
+    let key_sets: BTreeSet<&[Box<str>]> = facts.nodes().iter().map(|node| &*node.keys).collect();
     key_sets.into_iter().flat_map(|keys| terms_of(facts, keys)).collect()
 }

@@ -1,6 +1,7 @@
 //! What an answer proves: that an object is gone, or what it is now, only when it is about that very object.
 
 use super::*;
+use crate::objects::PersistentVolumeWire;
 use csi_attacher_testbed::api_answers::not_found;
 
 const STATUS: &str = "/apis/storage.k8s.io/v1/volumeattachments/a/status";
@@ -148,5 +149,57 @@ async fn an_answer_about_another_object_is_none() {
     assert_eq!(
         server.secret("ns", "s").await.unwrap_err().kind,
         ApiErrorKind::Malformed
+    );
+}
+
+/// A DELETE is answered with the object as long as something holds it, and else with a status, which has to be about the object.
+#[tokio::test]
+async fn a_delete_is_believed_when_its_answer_is_about_the_object() {
+    let server = Server::new().await;
+    let delete = async || {
+        let quiet = Span::disabled();
+        server.requests.delete::<PersistentVolumeWire>("v", "u", &quiet).await
+    };
+    let mut held = volume();
+    held["kind"] = "PersistentVolume".into();
+    held["metadata"]["name"] = "v".into();
+    server.answer(ok(&held));
+    let left = delete().await.unwrap().unwrap();
+    assert_eq!(left.metadata.name.as_deref(), Some("v"));
+    let asked = server.arrived.lock().pop().unwrap();
+    assert!(
+        asked.line.starts_with("DELETE /api/v1/persistentvolumes/v"),
+        "{}",
+        asked.line
+    );
+    let body: Value = serde_json::from_slice(&asked.body).unwrap();
+    assert_eq!(body["preconditions"], json!({"uid": "u"}));
+
+    let gone = |name: &str, status: &str| {
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": status,
+            "details": {"name": name, "kind": "persistentvolumes", "uid": "u"},
+        })
+    };
+    server.answer(ok(&gone("v", "Success")));
+    assert!(delete().await.unwrap().is_none());
+    for wrong in [
+        gone("w", "Success"),
+        gone("v", "Failure"),
+        json!({"kind": "Status"}),
+        json!({}),
+    ] {
+        server.answer(ok(&wrong));
+        assert!(delete().await.is_err(), "{wrong}");
+    }
+    // A status is no answer to anything else.
+    server.answer(ok(&gone("v", "Success")));
+    let quiet = Span::disabled();
+    assert!(
+        server
+            .requests
+            .get::<PersistentVolumeWire>("v", None, &quiet)
+            .await
+            .is_err()
     );
 }

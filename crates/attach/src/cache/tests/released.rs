@@ -1,0 +1,149 @@
+//! What a provisioner asks of the cache: who uses a volume, and which volumes have its handle.
+
+use parking_lot::Mutex;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{DRIVER, attachment, removed, served, volume, volume_wire};
+use crate::cache::Store;
+use crate::objects::{AttachmentSource, Volume, VolumeAnnotation, VolumeSource};
+
+fn with_handle(name: &str, version: u64, handle: &str) -> Volume {
+    let mut record = volume(name, version);
+    if let VolumeSource::Csi(source) = &mut record.spec.source {
+        source.handle = handle.into();
+    }
+    record
+}
+
+fn attach(store: &Store, name: &str, volume: &str, node: &str, version: u64) {
+    let mut record = attachment(name, version);
+    record.source = AttachmentSource::PersistentVolume(volume.into());
+    record.node = node.into();
+    record.attacher = "of.another".into();
+    store.apply(record);
+}
+
+#[test]
+fn the_nodes_of_a_volume_are_named() {
+    let store = Store::default();
+    store.apply(volume("pv1", 1));
+    let nodes = || store.nodes_of_volume(&volume("pv1", 1)).map(|nodes| nodes.to_string());
+    assert_eq!(nodes(), None);
+    attach(&store, "va0", "pv1", "n0", 10);
+    attach(&store, "other", "pv2", "n9", 11);
+    assert_eq!(nodes().as_deref(), Some("n0"));
+    for number in 1..10 {
+        attach(
+            &store,
+            &format!("va{number}"),
+            "pv1",
+            &format!("n{number}"),
+            11 + number,
+        );
+    }
+    assert_eq!(nodes().as_deref(), Some("n0, n1, n2, n3, n4, n5, n6, n7 and 2 more"));
+    for number in 0..10 {
+        removed(&store, &format!("va{number}"));
+    }
+    assert_eq!(nodes(), None);
+}
+
+/// The PersistentVolume that it was attached by was removed by force, and another one made for the same volume.
+#[test]
+fn an_attachment_that_noted_the_handle_is_one_of_the_volume() {
+    let store = Store::default();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = told.clone();
+    store.listen_to_volumes(Arc::new(move |volume: &Arc<Volume>| {
+        heard.lock().push(volume.name.to_string());
+    }));
+    let mut record = attachment("va1", 1);
+    record.source = AttachmentSource::PersistentVolume("former".into());
+    record.volume_note = Some(Box::new(VolumeAnnotation {
+        handle: "h1".into(),
+        secret: None,
+        former: Vec::new(),
+        renewed: 0,
+    }));
+    store.apply(record);
+    let made_again = with_handle("pv1", 2, "h1");
+    store.apply(made_again.clone());
+    assert_eq!(store.nodes_of_volume(&made_again).as_deref(), Some("n1"));
+    assert_eq!(store.nodes_of_volume(&with_handle("pv2", 3, "h2")), None);
+    told.lock().clear();
+    removed(&store, "va1");
+    assert_eq!(store.nodes_of_volume(&made_again), None);
+    assert_eq!(*told.lock(), ["pv1"]);
+}
+
+/// 2,000 volumes are deleted one after the other: to look for their handles must not go through all of them each time.
+#[test]
+fn another_volume_of_a_handle_is_found_without_a_walk() {
+    let (store, _queue, _registration) = served();
+    for number in 0..100 {
+        store.apply(with_handle(&format!("pv{number}"), number + 1, &format!("h{number}")));
+    }
+    let counted = store.inner.rules.tables.lookups.unwrap();
+    let before = counted.load(Ordering::Relaxed);
+    for number in 0..100 {
+        let handle = format!("h{number}");
+        assert_eq!(store.handle_owner(DRIVER, &handle, &format!("pv{number}")), None);
+    }
+    assert_eq!(counted.load(Ordering::Relaxed), before);
+    store.apply(with_handle("twin", 200, "h7"));
+    let owner = |driver, except| store.handle_owner(driver, "h7", except);
+    assert_eq!(owner(DRIVER, "pv7").as_deref(), Some("twin"));
+    assert_eq!(owner(DRIVER, "twin").as_deref(), Some("pv7"));
+    assert_eq!(owner("of.another", "pv7"), None);
+    store.remove::<Volume>("pv7", "pv7-uid");
+    assert_eq!(owner(DRIVER, "twin"), None);
+}
+
+#[test]
+fn whoever_provisions_is_told_of_volumes_and_of_their_last_attachment() {
+    let store = Store::default();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = told.clone();
+    store.listen_to_volumes(Arc::new(move |volume: &Arc<Volume>| {
+        heard.lock().push((volume.name.to_string(), volume.resource_version.0));
+    }));
+    let take = || std::mem::take(&mut *told.lock());
+    store.apply(volume("pv1", 1));
+    attach(&store, "va1", "pv1", "n1", 2);
+    assert_eq!(take(), [("pv1".to_owned(), 1)]);
+    removed(&store, "va1");
+    assert_eq!(take(), [("pv1".to_owned(), 1)], "the deletion of its volume may go on");
+    store.apply(volume("pv1", 3));
+    store.remove::<Volume>("pv1", "pv1-uid");
+    assert_eq!(
+        take(),
+        [("pv1".to_owned(), 3), ("pv1".to_owned(), 3)],
+        "with the last copy"
+    );
+}
+
+#[test]
+fn volumes_that_say_the_same_share_it() {
+    let store = Store::default();
+    let saying = |name: &str, version: u64, retry: &str| -> Volume {
+        let metadata = json!({
+            "name": name, "uid": format!("{name}-uid"), "resourceVersion": version.to_string(),
+            "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER, "attacher.csi.dev/retry-now": retry},
+        });
+        volume_wire(&metadata).into()
+    };
+    for (name, version) in [("pv1", 1), ("pv2", 2)] {
+        store.apply(saying(name, version, "same"));
+    }
+    let of = |name: &str| store.volume(name).unwrap().0.lifecycle.clone();
+    assert!(Arc::ptr_eq(&of("pv1"), &of("pv2")));
+    // What nobody says any more does not stay.
+    for version in 3..1000 {
+        store.apply(saying("pv1", version, &version.to_string()));
+    }
+    let kept = store.inner.index.read().lifecycles.len();
+    assert!(kept <= 128, "{kept}");
+    assert_eq!(of("pv1").retry_now.as_deref(), Some("999"));
+}

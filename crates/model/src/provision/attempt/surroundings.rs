@@ -1,0 +1,84 @@
+//! What is around a claim, as an attempt sees it.
+
+use std::sync::Arc;
+
+use super::ClaimView;
+use crate::objects::Claim;
+use crate::provision::claim::volume_name;
+use crate::provision::creation::Creation;
+use crate::provision::fingerprint::claim_fingerprint;
+use crate::provision::marker::MarkerState;
+use crate::provision::observed::{ObservedClaim, ProvisionerSecretState, Waited};
+use crate::provision::seen::Seen;
+use crate::provision::topology::{KnownNode, TopologyFacts};
+
+/// Fingerprint of what decides about a claim, as far as others change it: what the queue compares after a failure.
+pub fn fingerprint(view: &impl ClaimView, claim: &Claim) -> u64 {
+    let (creation, surroundings) = (Creation::Never, Surroundings::of(view, claim));
+    let class = view.class(&claim.class);
+    let marker = MarkerState::of(claim, &view.driver().name);
+    let name = volume_name(claim, &creation, &marker, view.policy()).unwrap_or_default();
+    let saved = view.volume(&name);
+    claim_fingerprint(&ObservedClaim {
+        class: seen(&class),
+        saved: seen(&saved),
+        ..neutral(view, claim, &surroundings, &creation)
+    })
+}
+
+/// The nodes, as far as they matter for a claim: of a driver without topology nothing is asked for.
+pub(super) struct Surroundings {
+    topology: Arc<TopologyFacts>,
+    node: KnownNode,
+}
+
+impl Surroundings {
+    pub fn of(view: &impl ClaimView, claim: &Claim) -> Self {
+        if !view.driver().capabilities.accessibility_constraints {
+            return Self {
+                topology: Arc::default(),
+                node: KnownNode::GONE,
+            };
+        }
+        let selected = claim.selected_node.as_deref();
+        Self {
+            topology: view.topology(),
+            node: selected.map_or(KnownNode::GONE, |name| view.node(name)),
+        }
+    }
+}
+
+/// A claim of which nothing else is known.
+pub(super) fn neutral<'a>(
+    view: &'a impl ClaimView,
+    claim: &'a Claim,
+    surroundings: &'a Surroundings,
+    creation: &'a Creation,
+) -> ObservedClaim<'a> {
+    ObservedClaim {
+        claim,
+        gone: false,
+        claim_is_live: false,
+        marker_is_own: false,
+        class: Seen::Gone,
+        saved: Seen::Gone,
+        saved_is_live: false,
+        handle_owner: Seen::Gone,
+        node: surroundings.node.selected(),
+        topology: &surroundings.topology,
+        secret: ProvisionerSecretState::NotLoaded,
+        secret_of: None,
+        creation,
+        infeasible: false,
+        save_failed: false,
+        driver: view.driver(),
+        policy: view.policy(),
+        role: view.role(),
+        waited: Waited::default(),
+        now: view.now(),
+    }
+}
+
+pub(super) fn seen<T: ?Sized>(object: &Seen<Arc<T>>) -> Seen<&T> {
+    object.as_deref()
+}

@@ -1,0 +1,320 @@
+//! Attempts for a driver with topology: what the nodes say, and when it is asked for.
+
+use proptest::prelude::*;
+use serde_json::json;
+use std::sync::Arc;
+
+use super::super::builders::node;
+use super::{Cluster, Play, failed};
+use crate::objects::StringMap;
+use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, RescheduleCause, Verdict, fingerprint};
+use crate::provision::{ClaimReason, CreatePlan, ProvisionRefusal};
+
+const SELECTED: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
+
+/// Three zones, and a claim that is scheduled to the first of them.
+fn delayed() -> Play {
+    let mut cluster = immediate();
+    cluster.class.as_mut().unwrap()["volumeBindingMode"] = json!("WaitForFirstConsumer");
+    cluster.set(SELECTED, json!("n1"));
+    Play::of(cluster)
+}
+
+fn immediate() -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.driver.capabilities.accessibility_constraints = true;
+    cluster.nodes = vec![
+        node("n1", &[("zone", "a")]),
+        node("n2", &[("zone", "b")]),
+        node("n3", &[("zone", "c")]),
+    ];
+    cluster
+}
+
+/// One attempt whose call is answered with this code, or carried out; what was called with.
+fn called(play: &mut Play, code: Option<i32>) -> (Verdict, Option<Arc<CreatePlan>>) {
+    let mut asked = None;
+    let verdict = play.attempt(|step, _| {
+        let ClaimStep::Create(of) = step else { return None };
+        asked = Some(of.clone());
+        code.map(failed)
+    });
+    (verdict, asked)
+}
+
+fn first(asked: Option<&Arc<CreatePlan>>) -> String {
+    let requirement = asked.and_then(|asked| asked.accessibility.as_ref());
+    requirement
+        .and_then(|requirement| requirement.first())
+        .map(ToString::to_string)
+        .unwrap_or_default()
+}
+
+fn refusal(play: &Play) -> Option<(ClaimReason, &ProvisionRefusal)> {
+    match play.notes.last() {
+        Some(ClaimNote::Waits(reason, cause)) => Some((*reason, cause)),
+        _ => None,
+    }
+}
+
+fn taken_off(cause: RescheduleCause) -> ClaimNote {
+    ClaimNote::Rescheduled("n1".into(), cause)
+}
+
+fn print(play: &Play) -> u64 {
+    let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
+    fingerprint(&play.cluster, &claim)
+}
+
+#[test]
+fn the_selected_node_comes_first_and_the_others_after_it() {
+    let mut play = delayed();
+    play.cluster.set(SELECTED, json!("n2"));
+    let (_, asked) = called(&mut play, None);
+    let requirement = asked.unwrap().accessibility.clone().unwrap();
+    let words = |terms: &[crate::provision::topology::Segment]| {
+        terms.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(words(&requirement.requisite), "zone=a zone=b zone=c");
+    assert_eq!(words(&requirement.preferred), "zone=b zone=c zone=a");
+    assert_eq!(play.saved(), 1);
+}
+
+#[test]
+fn of_a_driver_without_topology_no_node_is_looked_at() {
+    let mut play = delayed();
+    play.cluster.driver.capabilities.accessibility_constraints = false;
+    let (_, asked) = called(&mut play, None);
+    assert_eq!(asked.unwrap().accessibility, None);
+    print(&play);
+    assert_eq!(play.cluster.looks_at_nodes.get(), 0);
+}
+
+/// Lists that are not complete show no node as gone.
+#[test]
+fn what_is_not_known_of_nodes_leads_to_no_write() {
+    let mut play = delayed();
+    play.cluster.nodes_are_known = false;
+    play.cluster.nodes.clear();
+    assert!(matches!(called(&mut play, None), (Verdict::Rest(_), None)));
+    assert!(play.take_done().is_empty() && play.notes.is_empty());
+}
+
+#[test]
+fn a_node_that_is_gone_is_taken_off_in_one_patch() {
+    let mut play = delayed();
+    play.cluster.nodes.remove(0);
+    assert_eq!(called(&mut play, None).0, Verdict::Done);
+    assert_eq!(play.take_done(), ["patch"]);
+    assert!(play.notes.contains(&taken_off(RescheduleCause::NodeGone)));
+    let claim = play.cluster.claim.as_ref().unwrap();
+    assert_eq!(claim.pointer(SELECTED), None);
+    // kube-scheduler selects again.
+    play.cluster.set(SELECTED, json!("n3"));
+    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=c");
+}
+
+/// The volume may be there: the same call, also by a process that knows no more than the claim says.
+#[test]
+fn a_node_that_is_gone_while_the_call_is_open_is_not_taken_off() {
+    let mut play = delayed();
+    assert_eq!(first(called(&mut play, Some(4)).1.as_ref()), "zone=a");
+    play.cluster.nodes.remove(0);
+    assert_eq!(first(called(&mut play, Some(4)).1.as_ref()), "zone=a");
+    play.memory = ClaimMemory::default();
+    play.cluster.policy.identity = "2-3-csi.test".into();
+    let (_, asked) = called(&mut play, Some(4));
+    assert_eq!(first(asked.as_ref()), "zone=a");
+    let claim = play.cluster.claim.as_ref().unwrap();
+    assert_eq!(claim.pointer(SELECTED), Some(&json!("n1")));
+    assert!(play.cluster.carries_marker());
+    assert!(!play.notes.iter().any(|note| matches!(note, ClaimNote::Rescheduled(..))));
+}
+
+/// A refusal is final: nothing holds on to the zone that the node had.
+#[test]
+fn labels_that_change_between_two_refusals_are_the_next_request() {
+    let mut play = delayed();
+    let (verdict, asked) = called(&mut play, Some(13));
+    assert_eq!(first(asked.as_ref()), "zone=a");
+    let Verdict::Failed { fingerprint: held } = verdict else {
+        panic!("{verdict:?}")
+    };
+    assert_eq!(held, print(&play), "our own writes wake nobody");
+    play.cluster.nodes[0] = node("n1", &[("zone", "d")]);
+    assert_ne!(held, print(&play), "it is tried at once");
+    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=d");
+}
+
+#[test]
+fn a_node_without_room_is_taken_off_together_with_the_marker() {
+    let mut play = delayed();
+    called(&mut play, Some(8));
+    assert_eq!(play.take_done(), ["patch", "create", "patch"]);
+    assert!(play.notes.contains(&taken_off(RescheduleCause::Exhausted)));
+    assert!(!play.cluster.carries_marker());
+    assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
+}
+
+/// A claim with a selected node is found by that; one without waits for any node.
+#[test]
+fn what_is_missing_is_told_and_waited_for() {
+    let mut play = delayed();
+    let labelled = std::mem::take(&mut play.cluster.nodes[0].labels);
+    let (verdict, _) = called(&mut play, None);
+    let Verdict::Failed { fingerprint: held } = verdict else {
+        panic!("{verdict:?}")
+    };
+    assert!(matches!(
+        refusal(&play),
+        Some((ClaimReason::TopologyMissing, ProvisionRefusal::NodeLabelMissing { node, key, .. }))
+            if **node == *"n1" && **key == *"zone"
+    ));
+    play.cluster.nodes[1] = node("n2", &[("zone", "x")]);
+    assert_eq!(held, print(&play), "another node");
+    play.cluster.nodes[0].labels = labelled;
+    assert_ne!(held, print(&play));
+    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=a");
+
+    let mut play = Play::of(Cluster {
+        nodes: Vec::new(),
+        ..immediate()
+    });
+    let (verdict, _) = called(&mut play, None);
+    let Verdict::Failed { fingerprint: held } = verdict else {
+        panic!("{verdict:?}")
+    };
+    assert!(matches!(refusal(&play), Some((_, ProvisionRefusal::NoTopology(_)))));
+    play.cluster.nodes = vec![node("n9", &[("zone", "z")])];
+    assert_ne!(held, print(&play));
+    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=z");
+}
+
+/// The end of an attempt says whether any node may help.
+#[test]
+fn only_a_claim_without_a_selected_node_waits_for_any_node() {
+    let needs = |cluster: &Cluster| {
+        let mut attempt = crate::provision::attempt::ClaimAttempt::new(ClaimMemory::default());
+        attempt.next(cluster, crate::provision::attempt::ClaimEvent::Begin);
+        attempt.needs_topology()
+    };
+    let mut cluster = immediate();
+    assert!(!needs(&cluster), "there is topology");
+    cluster.nodes.clear();
+    assert!(needs(&cluster));
+    let mut play = delayed();
+    play.cluster.nodes[0].labels = StringMap::default();
+    assert!(!needs(&play.cluster));
+}
+
+/// What happens between two attempts, and how the call of the next one ends.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    NodeGone(usize),
+    NodeBack(usize),
+    Relabelled(usize),
+    /// kube-scheduler selects a node, where none is selected.
+    Selected(usize),
+    ListsIncomplete(bool),
+    /// Another process goes on.
+    Crash,
+    /// An attempt, whose call is answered with this code.
+    Attempt(Option<i32>),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let code = proptest::sample::select(vec![Some(4), Some(14), Some(8), Some(9), Some(13), None]);
+    prop_oneof![
+        2 => (0..3_usize).prop_map(Change::NodeGone),
+        3 => (0..3_usize).prop_map(Change::NodeBack),
+        2 => (0..3_usize).prop_map(Change::Relabelled),
+        3 => (0..3_usize).prop_map(Change::Selected),
+        2 => any::<bool>().prop_map(Change::ListsIncomplete),
+        2 => Just(Change::Crash),
+        8 => code.prop_map(Change::Attempt),
+    ]
+}
+
+/// A claim over time, and whether its outcome is unknown: by what the calls were answered with.
+struct Course {
+    play: Play,
+    labels: [usize; 3],
+    /// The first term of the call that is open.
+    open: Option<String>,
+    processes: usize,
+}
+
+impl Course {
+    fn names(at: usize) -> String {
+        format!("n{}", at + 1)
+    }
+
+    fn apply(&mut self, change: Change) {
+        let cluster = &mut self.play.cluster;
+        match change {
+            Change::NodeGone(at) => cluster.nodes.retain(|node| *node.name != *Self::names(at)),
+            Change::NodeBack(at) | Change::Relabelled(at) => {
+                if matches!(change, Change::Relabelled(_)) {
+                    self.labels[at] += 1;
+                }
+                cluster.nodes.retain(|node| *node.name != *Self::names(at));
+                let zone = format!("{at}-{}", self.labels[at]);
+                cluster.nodes.push(node(&Self::names(at), &[("zone", &zone)]));
+            }
+            Change::Selected(at) => {
+                let claim = cluster.claim.as_ref().unwrap();
+                if claim.pointer(SELECTED).is_none() {
+                    cluster.set(SELECTED, json!(Self::names(at)));
+                }
+            }
+            Change::ListsIncomplete(incomplete) => cluster.nodes_are_known = !incomplete,
+            Change::Crash => {
+                self.processes += 1;
+                self.play.memory = ClaimMemory::default();
+                cluster.policy.identity = format!("{}-csi.test", self.processes).into();
+            }
+            Change::Attempt(code) => self.attempt(code),
+        }
+    }
+
+    fn attempt(&mut self, code: Option<i32>) {
+        let selected = |play: &Play| play.cluster.claim.as_ref().unwrap().pointer(SELECTED).cloned();
+        let before = selected(&self.play);
+        let (_, asked) = called(&mut self.play, code);
+        if let Some(asked) = &asked {
+            let first = first(Some(asked));
+            if let Some(open) = &self.open {
+                assert_eq!(*open, first, "the same call again");
+            }
+            // INTERNAL says nothing at first of a call that is open: whether it is open still, the attempt knows.
+            let is_open = self.play.memory_is_uncertain();
+            self.open = is_open.then_some(first);
+        }
+        let is_gone = before.is_some() && selected(&self.play).is_none();
+        assert!(
+            !is_gone || self.open.is_none(),
+            "taken off while it is not known what the call did"
+        );
+        assert!(self.open.is_none() || self.play.cluster.carries_marker());
+    }
+}
+
+proptest! {
+    /// Invariants 6 and 7 of the specification: while the outcome of a call is unknown, each call has the same first topology, and the
+    /// selected node stays.
+    #[test]
+    fn an_open_call_keeps_its_topology_and_its_node(changes in prop::collection::vec(change(), 1..30)) {
+        let mut play = delayed();
+        play.cluster.nodes.clear();
+        let mut course = Course { play, labels: [0; 3], open: None, processes: 0 };
+        for at in 0..3 {
+            course.apply(Change::NodeBack(at));
+        }
+        for change in changes {
+            course.apply(change);
+            if course.play.saved() > 0 {
+                break;
+            }
+        }
+    }
+}

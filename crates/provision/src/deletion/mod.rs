@@ -1,0 +1,39 @@
+//! One attempt for a PersistentVolume whose volume is to be deleted: the effects of [`VolumeAttempt`], which decides what is done next.
+
+mod look;
+mod report;
+mod shell;
+
+pub(crate) use look::VolumeLook;
+
+use crate::attempt::{LEASE_LOST_REST, result_of};
+use crate::context::DriverContext;
+use crate::key::{VolumeKey, WorkKey};
+use crate::provision::deletion::VolumeAttempt;
+use crate::queue::{Run, RunResult};
+use shell::Shell;
+
+/// Runs an attempt with what is remembered of the PersistentVolume, and remembers what the next one has to know. That stays with the queue
+/// meanwhile, as of the last step: a run that panics has forgotten nothing.
+pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKey) -> RunResult {
+    let Some(look) = work.look_at_volume(key) else {
+        // The section was removed, and the task is about to be stopped.
+        return RunResult::RequeueAfter(LEASE_LOST_REST);
+    };
+    let known = work
+        .queue
+        .remember(run.key(), |memory| (memory.volume.clone(), memory.lifecycle));
+    let (known, lifecycle) = known.unwrap_or_default();
+    let mut attempt = VolumeAttempt::new(known);
+    let mut shell = Shell::new(look, run, lifecycle);
+    let verdict = shell.perform(&mut attempt).await;
+    work.secrets
+        .set(&work.context.requests, run.key(), attempt.needed_secret());
+    work.queue.settle_rate(run, shell.calls());
+    let (lifecycle, volume) = (shell.end(&attempt), attempt.memory().clone());
+    work.queue.remember(run.key(), |memory| {
+        memory.volume = volume;
+        memory.lifecycle = lifecycle;
+    });
+    result_of(verdict)
+}

@@ -1,0 +1,246 @@
+//! Performs the steps of one attempt: requests, calls behind the fence; and reports what happened.
+
+use std::time::Duration;
+
+use super::look::VolumeLook;
+use super::report;
+use crate::apiserver::{ApiError, ApiErrorKind, Returned};
+use crate::attempt::ended;
+use crate::clock;
+use crate::csi::DeleteVolume;
+use crate::decide::Write;
+use crate::held_secret::HeldSecret;
+use crate::key::WorkKey;
+use crate::objects::{ClaimReference, PersistentVolumeClaimWire, PersistentVolumeWire, ResourceVersion, Volume};
+use crate::provision::attempt::Verdict;
+use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeStep};
+use crate::provision::{DeletePlan, Seen};
+use crate::queue::Run;
+use crate::telemetry::names::attr;
+use crate::telemetry::{Span, traced};
+use crate::traces::{Lifecycle, LifecycleOutcome, describe_volume, made_in};
+use csi_attacher_model::attempt::CallEnd;
+
+/// The effects of one attempt.
+pub(super) struct Shell<'w> {
+    pub look: VolumeLook<'w>,
+    pub run: &'w Run<WorkKey>,
+    /// Opened by the first step that does something.
+    pub span: Span,
+    /// The life cycle that the attempt is a part of, when it is traced.
+    lifecycle: Option<Lifecycle>,
+    /// That the life cycle has ended in this attempt.
+    pub ended: Option<LifecycleOutcome>,
+    secret: HeldSecret,
+    calls: u32,
+}
+
+impl<'w> Shell<'w> {
+    /// For an attempt in a run of the queue.
+    pub fn new(look: VolumeLook<'w>, run: &'w Run<WorkKey>, lifecycle: Option<Lifecycle>) -> Self {
+        Self {
+            look,
+            run,
+            span: Span::disabled(),
+            lifecycle,
+            ended: None,
+            secret: HeldSecret::default(),
+            calls: 0,
+        }
+    }
+
+    /// Calls to the driver that were made: `callsPerSecond` is about these, while the queue counts starts.
+    pub fn calls(&self) -> u32 {
+        self.calls
+    }
+
+    /// Since when the volume is to be deleted, as far as this process knows.
+    pub fn waited(&self) -> Duration {
+        let started = self.lifecycle.as_ref().map(Lifecycle::started);
+        started.map_or_else(|| self.run.waited(), clock::since)
+    }
+
+    /// Performs an attempt to its end.
+    pub async fn perform(&mut self, attempt: &mut VolumeAttempt) -> Verdict {
+        let mut event = VolumeEvent::Begin;
+        loop {
+            let step = attempt.next(&self.look, event);
+            if !matches!(step, VolumeStep::End(_)) {
+                self.open(attempt, &step);
+                self.keep(attempt);
+            }
+            for note in attempt.take_notes() {
+                report::report(self, attempt, note);
+            }
+            event = match step {
+                VolumeStep::End(verdict) => return verdict,
+                VolumeStep::Patch(write) => VolumeEvent::Written(self.patch(&write).await),
+                VolumeStep::Remove(uid) => VolumeEvent::Written(self.remove(&uid).await),
+                VolumeStep::ReadVolume => VolumeEvent::VolumeRead(self.read_volume().await),
+                VolumeStep::ReadClaim(claim) => VolumeEvent::ClaimRead(self.read_claim(&claim).await),
+                VolumeStep::Secret(secret) => {
+                    let requests = &self.look.work.context.requests;
+                    VolumeEvent::SecretRead(self.secret.read(requests, secret, &self.span).await)
+                }
+                VolumeStep::Delete(plan) => VolumeEvent::Deleted(self.delete(&plan).await),
+            };
+        }
+    }
+
+    /// Keeps what is known before a step, should the run end in it.
+    fn keep(&self, attempt: &VolumeAttempt) {
+        let (known, lifecycle) = (attempt.memory().clone(), self.lifecycle);
+        self.look.work.queue.remember(self.run.key(), |memory| {
+            memory.volume = known;
+            memory.lifecycle = lifecycle;
+        });
+    }
+
+    /// Opens the span. A write of the finalizer alone is no deletion.
+    fn open(&mut self, attempt: &VolumeAttempt, step: &VolumeStep) {
+        let is_deletion = self.lifecycle.is_some() || !matches!(step, VolumeStep::Patch(_));
+        let Some(volume) = attempt.volume().filter(|_| is_deletion && self.span.is_disabled()) else {
+            return;
+        };
+        let tracer = self.look.work.tracer();
+        if !tracer.is_enabled() {
+            return;
+        }
+        let lifecycle = self
+            .lifecycle
+            .get_or_insert_with(|| Lifecycle::of_volume(&tracer, volume));
+        self.span = lifecycle.attempt(&tracer, self.run);
+        if self.span.is_recording() {
+            describe_volume(&mut self.span, &self.look.work.facts.name, volume);
+        }
+    }
+
+    /// Ends the span; the life cycle that goes on, if it does.
+    pub fn end(&mut self, attempt: &VolumeAttempt) -> Option<Lifecycle> {
+        std::mem::take(&mut self.span).end();
+        let lifecycle = self.lifecycle.take()?;
+        let (Some(outcome), Some(volume)) = (self.ended, attempt.volume()) else {
+            return Some(lifecycle);
+        };
+        let (work, tracer) = (self.look.work, self.look.work.tracer());
+        let made_in: Vec<_> = made_in(volume).into_iter().collect();
+        lifecycle.end(&tracer, outcome, &made_in, |root| {
+            describe_volume(root, &work.facts.name, volume);
+        });
+        None
+    }
+
+    async fn patch(&self, write: &Write) -> Result<(), ApiError> {
+        let answer = self.look.work.context.requests.write(write, None, &self.span).await;
+        let answer = answer.and_then(|returned| match returned {
+            Returned::Volume(volume) => Ok(Some(*volume)),
+            Returned::Attachment(_) => Err(ApiError::garbled("the answer is about another kind of object")),
+        });
+        self.take_written(answer)
+    }
+
+    async fn remove(&self, uid: &str) -> Result<(), ApiError> {
+        let requests = &self.look.work.context.requests;
+        let name = &*self.look.key.name;
+        let answer = requests.delete::<PersistentVolumeWire>(name, uid, &self.span).await;
+        self.take_written(answer.map(|left| left.map(Volume::from)))
+    }
+
+    /// Takes the answer to a write into the cache: the PersistentVolume as it is now, or that it is gone.
+    fn take_written(&self, answer: Result<Option<Volume>, ApiError>) -> Result<(), ApiError> {
+        let (volumes, key) = (&self.look.work.context.volumes, self.look.key);
+        match answer {
+            // Each write has the UID as its condition.
+            Ok(Some(volume)) if *volume.uid != *key.uid => {
+                Err(ApiError::garbled("the answer is about another PersistentVolume"))
+            }
+            Ok(Some(volume)) => self.take(volume),
+            Ok(None) => {
+                volumes.is_gone(&key.name, &key.uid);
+                Ok(())
+            }
+            Err(error) => {
+                if error.kind == ApiErrorKind::NotFound {
+                    volumes.is_gone(&key.name, &key.uid);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn take(&self, volume: Volume) -> Result<(), ApiError> {
+        let volumes = &self.look.work.context.volumes;
+        if volumes.take_answer(volume) {
+            return Ok(());
+        }
+        volumes.doubt("the API server answered with an older copy of an object than it had shown before");
+        Err(ApiError::garbled(
+            "the API server's answer is older than the object that the request was about",
+        ))
+    }
+
+    /// Reads the PersistentVolume. An older copy than what is known shows that the API server went back: then it proves nothing.
+    async fn read_volume(&self) -> Result<ResourceVersion, ApiError> {
+        let (volumes, key) = (&self.look.work.context.volumes, self.look.key);
+        let known = match volumes.volume(&key.name) {
+            Seen::Here(volume) if *volume.uid == *key.uid => volume.resource_version,
+            _ => ResourceVersion::default(),
+        };
+        let take = volumes.reading(&key.name);
+        let requests = &self.look.work.context.requests;
+        let read = requests.get::<PersistentVolumeWire>(&*key.name, None, &self.span).await;
+        let volume = match read {
+            Ok(wire) => Volume::from(wire),
+            Err(error) => {
+                drop(take);
+                if error.kind == ApiErrorKind::NotFound {
+                    volumes.is_gone(&key.name, &key.uid);
+                }
+                return Err(error);
+            }
+        };
+        let version = volume.resource_version;
+        if *volume.uid == *key.uid && version < known {
+            drop(take);
+            volumes.doubt("the API server shows an older copy of a PersistentVolume than it had shown before");
+            return Err(ApiError::garbled(
+                "the API server shows an older copy of the PersistentVolume",
+            ));
+        }
+        take(volume);
+        Ok(version)
+    }
+
+    /// The UID of the claim that is there under the name.
+    async fn read_claim(&self, claim: &ClaimReference) -> Result<Box<str>, ApiError> {
+        let requests = &self.look.work.context.requests;
+        let name = (&*claim.namespace, &*claim.name);
+        let wire = requests
+            .get::<PersistentVolumeClaimWire>(name, None, &self.span)
+            .await?;
+        Ok(wire.metadata.uid.unwrap_or_default().into())
+    }
+
+    async fn delete(&mut self, plan: &DeletePlan) -> Result<(), CallEnd> {
+        self.calls += 1;
+        let deadline = self.look.provisioning.delete_timeout;
+        self.span.set(attr::TIMEOUT, deadline);
+        traced!(
+            debug,
+            self.span,
+            driver = &*self.look.work.facts.name,
+            PersistentVolume = &*self.look.key.name,
+            volumeHandle = &*plan.handle,
+            attempt = self.run.attempt(),
+            timeout_seconds = deadline.as_secs_f64(),
+            "calling DeleteVolume"
+        );
+        let secrets = self.secret.of(plan.secret.as_ref());
+        let call = DeleteVolume {
+            plan,
+            secrets: secrets.as_ref(),
+        };
+        let answer = self.look.work.client().call(&call, deadline, &self.span).await;
+        answer.map_err(ended)
+    }
+}

@@ -1,0 +1,287 @@
+//! The nodes of the cluster: the labels of Nodes, which are watched here, and the topology keys of CSINodes, which another part of the
+//! process watches. Read for drivers with topology only, and watched from the first one of these on: a cluster without such a driver need
+//! not permit it.
+//!
+//! Must not decide anything and must not call anything but the watch.
+
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::objects::{NodeLabels, NodeLabelsWire, ResourceVersion, StringMap};
+use crate::provision::Seen;
+use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
+use crate::reflect::{Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink};
+use csi_attacher_kube::kinds::CacheRecord as _;
+use tokio_util::task::AbortOnDropHandle;
+
+#[cfg(test)]
+mod tests;
+
+/// Told the name of a node of which something changed that topology is made from. It may read the cache that tells it, and not change it.
+/// Must not wait.
+pub type NodeListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
+
+/// The topology keys of a driver on a node, sorted.
+pub type DriverKeys = Arc<[Box<str>]>;
+
+/// What is known of CSINodes.
+pub trait CsiNodeCache: Send + Sync + 'static {
+    /// Whether the list of CSINodes is complete.
+    fn is_listed(&self) -> bool;
+
+    /// The topology keys of a driver on a node: empty where the CSINode does not name the driver; gone only when there is no CSINode in a
+    /// complete list whose watch works.
+    fn keys(&self, node: &str, driver: &str) -> Seen<DriverKeys>;
+
+    /// The nodes on which a driver is registered with at least one topology key, in any order.
+    fn registered(&self, driver: &str) -> Vec<(Arc<str>, DriverKeys)>;
+
+    /// Whether some driver registered a topology key of this name.
+    fn is_topology_key(&self, key: &str) -> bool;
+
+    /// Tells of each CSINode that comes, goes, or has other topology keys from now on.
+    fn listen(&self, listener: NodeListener);
+}
+
+/// Handle to what is known of nodes. Clones share it.
+#[derive(Clone)]
+pub struct Nodes(Arc<NodesInner>);
+
+struct NodesInner {
+    labels: RwLock<ObjectTable<NodeLabels>>,
+    lists: Lists,
+    csi_nodes: Arc<dyn CsiNodeCache>,
+    /// Counts the changes that matter for topology.
+    generation: AtomicU64,
+    listener: RwLock<Option<NodeListener>>,
+}
+
+impl Sink<NodeLabelsWire> for Nodes {
+    const CONSEQUENCE: &'static str = "until then no volume of a driver with topology is provisioned";
+
+    fn lists(&self) -> &Lists {
+        &self.0.lists
+    }
+
+    fn start_list(&self) {
+        self.0.labels.write().start_list();
+    }
+
+    fn take_copy(&self, record: NodeLabels, origin: Origin) {
+        let (change, shows_deleted, went_back) = {
+            let mut labels = self.0.labels.write();
+            let change = labels.take_copy(record, origin);
+            (change, labels.shows_deleted(), labels.went_back())
+        };
+        if went_back {
+            self.0.lists.distrust();
+        }
+        if let Some(change) = change
+            && self.matters(change.previous.as_deref(), &change.current)
+        {
+            self.changed(&change.current.name);
+        }
+        if shows_deleted {
+            self.0.lists.doubt("the watch shows an object that is said to be gone");
+        }
+    }
+
+    fn finish_list(&self, seen: &SeenNames) {
+        let gone: Vec<Arc<NodeLabels>> = {
+            let mut labels = self.0.labels.write();
+            let unseen = labels.finish_list(seen);
+            let gone = unseen.iter();
+            gone.filter_map(|node| labels.remove(node.name(), node.uid())).collect()
+        };
+        for node in &gone {
+            self.changed(&node.name);
+        }
+    }
+
+    fn take_deletion(&self, record: &NodeLabels) {
+        let gone = {
+            let mut labels = self.0.labels.write();
+            labels.count_deletion(record.version());
+            labels.remove(record.name(), record.uid())
+        };
+        if let Some(gone) = gone {
+            self.changed(&gone.name);
+        }
+    }
+
+    fn newest(&self) -> ResourceVersion {
+        self.0.labels.read().newest()
+    }
+}
+
+impl Nodes {
+    /// With these CSINodes. Nothing is watched yet.
+    pub fn new(csi_nodes: Arc<dyn CsiNodeCache>) -> Self {
+        let nodes = Self(Arc::new(NodesInner {
+            labels: RwLock::default(),
+            lists: Lists::new(&[NodeLabelsWire::PLURAL], true),
+            csi_nodes,
+            generation: AtomicU64::new(0),
+            listener: RwLock::default(),
+        }));
+        // The other part of the process outlives this one, and does not keep it alive.
+        let inner = Arc::downgrade(&nodes.0);
+        nodes.0.csi_nodes.listen(Arc::new(move |node: &Arc<str>| {
+            if let Some(inner) = inner.upgrade() {
+                Self(inner).changed(node);
+            }
+        }));
+        nodes
+    }
+
+    /// Whether the list of Nodes is complete.
+    pub fn lists(&self) -> &Lists {
+        &self.0.lists
+    }
+
+    /// Tells of changes from now on, instead of whoever was told before.
+    pub fn listen(&self, listener: NodeListener) {
+        *self.0.listener.write() = Some(listener);
+    }
+
+    /// Whether a change of a Node may change a topology: a kubelet writes its Node all the time, and others write labels that no driver
+    /// has as a key.
+    fn matters(&self, previous: Option<&NodeLabels>, current: &NodeLabels) -> bool {
+        let Some(previous) = previous.filter(|previous| previous.uid == current.uid) else {
+            return true;
+        };
+        if previous.labels == current.labels {
+            return false;
+        }
+        let keys = |labels: &StringMap| labels.filtered(|key| self.0.csi_nodes.is_topology_key(key));
+        keys(&previous.labels) != keys(&current.labels)
+    }
+
+    /// What is known of a node changed: counted first, so that whoever is told of it sees it.
+    fn changed(&self, node: &Arc<str>) {
+        self.0.generation.fetch_add(1, Ordering::SeqCst);
+        let listener = self.0.listener.read().clone();
+        if let Some(tell) = listener {
+            tell(node);
+        }
+    }
+
+    fn generation(&self) -> u64 {
+        self.0.generation.load(Ordering::SeqCst)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.0.lists.is_synced() && self.0.csi_nodes.is_listed()
+    }
+
+    /// What is known of a node, for a driver.
+    fn known(&self, node: &str, driver: &str) -> KnownNode {
+        let keys = self.0.csi_nodes.keys(node, driver);
+        let registered: &[Box<str>] = match &keys {
+            Seen::Here(keys) => keys,
+            Seen::Gone | Seen::Unknown => &[],
+        };
+        let known = self.0.labels.read().get(node).cloned();
+        let labels = match known {
+            Some(known) => Seen::Here(of_keys(&known.labels, registered)),
+            None if self.0.lists.is_synced() && self.0.lists.is_watched::<NodeLabelsWire>() => Seen::Gone,
+            None => Seen::Unknown,
+        };
+        KnownNode { labels, keys }
+    }
+
+    fn facts(&self, driver: &str, complete: bool) -> TopologyFacts {
+        let registered = self.0.csi_nodes.registered(driver);
+        let labels = self.0.labels.read();
+        let nodes = registered.into_iter().filter_map(|(name, keys)| {
+            let labels = of_keys(&labels.get(&name)?.labels, &keys);
+            Some(TopologyNode { name, keys, labels })
+        });
+        TopologyFacts::new(complete, nodes.collect())
+    }
+}
+
+/// The labels of these keys, which are sorted.
+fn of_keys(labels: &StringMap, keys: &[Box<str>]) -> StringMap {
+    labels.filtered(|key| keys.binary_search_by(|known| (**known).cmp(key)).is_ok())
+}
+
+/// The nodes of one driver. They are put together when they are asked for after a change: there may be thousands, and each look at a claim
+/// asks.
+pub(crate) struct DriverNodes {
+    driver: Arc<str>,
+    nodes: Nodes,
+    /// With the generation that they are of, or a later one.
+    facts: Mutex<Option<(u64, Arc<TopologyFacts>)>>,
+}
+
+impl DriverNodes {
+    pub fn new(driver: Arc<str>, nodes: Nodes) -> Self {
+        Self {
+            driver,
+            nodes,
+            facts: Mutex::default(),
+        }
+    }
+
+    /// Counts the changes that matter for topology.
+    pub fn generation(&self) -> u64 {
+        self.nodes.generation()
+    }
+
+    /// All of them.
+    pub fn facts(&self) -> Arc<TopologyFacts> {
+        let mut kept = self.facts.lock();
+        // Both are read first: what changes while the nodes are put together makes them old.
+        let (generation, complete) = (self.nodes.generation(), self.nodes.is_complete());
+        if let Some((of, facts)) = &*kept
+            && *of == generation
+            && facts.complete == complete
+        {
+            return facts.clone();
+        }
+        let facts = Arc::new(self.nodes.facts(&self.driver, complete));
+        *kept = Some((generation, facts.clone()));
+        facts
+    }
+
+    /// What is known of one.
+    pub fn known(&self, node: &str) -> KnownNode {
+        self.nodes.known(node, &self.driver)
+    }
+}
+
+/// Starts the watch of Nodes.
+pub type StartWatch = Box<dyn FnOnce(Nodes) -> AbortOnDropHandle<()> + Send>;
+
+/// The nodes, and their watch from when it is needed first.
+pub struct NodeWatch {
+    nodes: Nodes,
+    start: Mutex<Option<StartWatch>>,
+    running: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+impl NodeWatch {
+    /// Watches nothing yet.
+    pub fn new(nodes: Nodes, start: StartWatch) -> Self {
+        Self {
+            nodes,
+            start: Mutex::new(Some(start)),
+            running: Mutex::default(),
+        }
+    }
+
+    /// The nodes.
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// Watches from now on, if that has not begun yet.
+    pub fn start(&self) {
+        let start = self.start.lock().take();
+        if let Some(start) = start {
+            *self.running.lock() = Some(start(self.nodes.clone()));
+        }
+    }
+}
