@@ -18,8 +18,6 @@ const ALL: &[Fault] = &[
 const ANSWERS: &[Fault] = &[Fault::Unanswered, Fault::Refused, Fault::TimedOut];
 /// A process crashes, and what it wrote may arrive late.
 const LATE_WRITES: &[Fault] = &[Fault::Crash, Fault::Unanswered];
-/// A process goes on that has lost the Lease.
-const FORMER: &[Fault] = &[Fault::LeaseLost, Fault::TimedOut];
 /// A process crashes, and a call is not answered in time.
 const FEW: &[Fault] = &[Fault::Crash, Fault::TimedOut];
 
@@ -205,7 +203,6 @@ pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
             with(FEW, one_claim(2)),
             with(ANSWERS, one_claim(2)),
             with(LATE_WRITES, one_claim(2)),
-            with(FORMER, one_claim(2)),
             lists(2),
             name_taken(1),
             with(FEW, class_gone(1)),
