@@ -16,6 +16,7 @@ mod metrics;
 mod plan;
 mod provisioners;
 mod provisioning_conditions;
+mod provisioning_state;
 mod saturation;
 pub mod single_driver;
 mod status;

@@ -14,8 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 
-use csi_attacher_model::provision::VolumeReason;
-use csi_attacher_provision::{self as provision, NodeWatch, Nodes, ProvisionRole, QueueSlot, WorkKey, clear_queue};
+use csi_attacher_provision::{self as provision, NodeWatch, Nodes, ProvisionRole, QueueSlot, clear_queue};
 use kube::Client;
 
 use super::attach_nodes::AttachNodes;
@@ -23,12 +22,12 @@ use super::attach_volumes::AttachVolumes;
 use super::drivers::{Name, ended_task, pause_after};
 use super::election::LeaderElectionMode;
 use super::plan::requires_restart;
+use super::provisioning_state::{KeptVolumes, ProvisioningState};
 use crate::api::DriverConfig;
 use crate::driver::SharedContext;
 use crate::health::Health;
 use crate::lease::LeaderElectionConfig;
 use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
-use crate::queue::Queue;
 use crate::reflect::reflect;
 use crate::runtime::reservation::Reservations;
 use crate::runtime::{DriverState, DriverStateSender, DriverTask};
@@ -58,41 +57,6 @@ struct RunningProvisioner {
     /// Whether it is to end for good, or with other settings.
     is_ending: bool,
     faults: u32,
-}
-
-/// What the task of an AttacherConfig is at.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ProvisioningState {
-    pub task: DriverState,
-    /// Whether it reads Nodes: its driver has topology.
-    pub reads_nodes: bool,
-    /// Why what it reads cannot be watched, if so.
-    pub watch_failure: Option<String>,
-    pub kept: KeptVolumes,
-}
-
-/// How many volumes of Released PersistentVolumes are not deleted for now, by what they wait for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct KeptVolumes {
-    /// `spec.provisioning.deletion` is Hold.
-    pub held: usize,
-    /// A VolumeAttachment names the PersistentVolume.
-    pub attached: usize,
-    /// A person has to find out what is right; an Event on the PersistentVolume says what.
-    pub unclear: usize,
-}
-
-impl KeptVolumes {
-    fn of(queue: &Queue<WorkKey>) -> Self {
-        let mut kept = Self::default();
-        queue.remember_all(|_, memory| match memory.waits() {
-            Some(VolumeReason::Held) => kept.held += 1,
-            Some(VolumeReason::StillAttached) => kept.attached += 1,
-            Some(_) => kept.unclear += 1,
-            None => {}
-        });
-        kept
-    }
 }
 
 /// The watches, and what they feed.

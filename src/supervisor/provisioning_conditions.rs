@@ -1,6 +1,6 @@
 //! The condition that says whether volumes are provisioned. Pure.
 
-use super::provisioners::{KeptVolumes, ProvisioningState};
+use super::provisioning_state::{KeptVolumes, ProvisioningState};
 use crate::api::condition::{ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, shorten_message};
 use crate::runtime::DriverPhase;
 

@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::attachment_conditions::{consistent, healthy};
 use super::deletion::DeletionState;
 use super::plan::ConfigProblem;
-use super::provisioners::ProvisioningState;
 use super::provisioning_conditions;
+use super::provisioning_state::ProvisioningState;
 use super::saturation::Saturation;
 use crate::api::condition::{
     self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, truncate_to_seconds,

@@ -12,7 +12,7 @@ use crate::objects::{Attachment, VolumeAttachmentWire};
 use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin};
 use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::plan::ConfigProblem;
-use crate::supervisor::provisioners::{KeptVolumes, ProvisioningState};
+use crate::supervisor::provisioning_state::{KeptVolumes, ProvisioningState};
 use crate::supervisor::status::{StatusInput, is_urgent, status};
 
 pub(super) fn at(second: i64) -> Timestamp {

@@ -10,8 +10,10 @@ use std::marker::PhantomData;
 
 use super::in_tree::{is_read_annotation, is_read_label};
 use super::string_map::StringMap;
-use super::volume_lifecycle;
-use crate::api::names::{FIELD_MANAGER, NODE_ID_ANNOTATION, finalizer_name};
+use crate::api::names::{
+    DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, FIELD_MANAGER, NODE_ID_ANNOTATION,
+    PROVISIONED_BY_ANNOTATION, finalizer_name,
+};
 
 /// What all annotations of ours begin with.
 const OUR_PREFIX: &str = "attacher.csi.dev/";
@@ -237,7 +239,7 @@ impl KeyFilter for AnnotationFilter {
             || key.starts_with(OUR_PREFIX)
             || carries_trace_context(key)
             || is_read_annotation(key)
-            || volume_lifecycle::is_read_annotation(key)
+            || is_read_by_provisioner(key)
     }
 
     fn has_room(key: &str, kept: &BTreeMap<String, String>) -> bool {
@@ -246,7 +248,7 @@ impl KeyFilter for AnnotationFilter {
     }
 
     fn fits(key: &str, value: &str) -> bool {
-        let is_bounded = carries_trace_context(key) || volume_lifecycle::is_read_annotation(key);
+        let is_bounded = carries_trace_context(key) || is_read_by_provisioner(key);
         value.len() <= LONGEST_TRACE_CONTEXT || !is_bounded
     }
 }
@@ -292,6 +294,16 @@ impl<'de, K: KeyFilter> Deserialize<'de> for FilteredMap<K> {
         }
         deserializer.deserialize_any(FilteredMapVisitor(PhantomData))
     }
+}
+
+/// Annotations of a PersistentVolume that a provisioner reads, beside those of ours and of the in-tree plug-ins.
+fn is_read_by_provisioner(key: &str) -> bool {
+    [
+        PROVISIONED_BY_ANNOTATION,
+        DELETION_SECRET_NAME_ANNOTATION,
+        DELETION_SECRET_NAMESPACE_ANNOTATION,
+    ]
+    .contains(&key)
 }
 
 fn carries_trace_context(key: &str) -> bool {

@@ -14,16 +14,6 @@ use crate::api::names::{
     PROVISIONER_FINALIZER, RECLAIM_ANNOTATION, RETRY_NOW_ANNOTATION,
 };
 
-/// Annotations that a provisioner reads, beside those of ours and of the in-tree plug-ins.
-pub(super) fn is_read_annotation(key: &str) -> bool {
-    [
-        PROVISIONED_BY_ANNOTATION,
-        DELETION_SECRET_NAME_ANNOTATION,
-        DELETION_SECRET_NAMESPACE_ANNOTATION,
-    ]
-    .contains(&key)
-}
-
 /// `status.phase` of a PersistentVolume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the variants are the names of the API")]
