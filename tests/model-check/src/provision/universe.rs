@@ -15,7 +15,7 @@ use super::objects::{Edit, Facts, Object, edited, name_of, next_version};
 use super::state::{CLAIM, Doing, GONE, Id, SLOTS};
 use super::view::Event;
 use crate::api_server;
-use crate::hash::{FastMap, of_debug};
+use crate::hash::{FastMap, fingerprint};
 
 /// Values that have numbers; the first is that of the default.
 pub struct Kept<T> {
@@ -33,12 +33,27 @@ impl<T: std::fmt::Debug> Kept<T> {
 
     pub(super) fn number(&mut self, value: T) -> u32 {
         let fresh = self.all.len() as u32;
-        let number = *self.numbers.entry(of_debug(&value)).or_insert(fresh);
+        let number = *self
+            .numbers
+            .entry(fingerprint(&decisive(&format!("{value:?}"))))
+            .or_insert(fresh);
         if number == fresh {
             self.all.push(value);
         }
         number
     }
+}
+
+/// What a value shows of itself, but for how often in a row it rested: that says only how long the next rest is, and there is no time here.
+fn decisive(text: &str) -> String {
+    const RESTS: &str = "rests: ";
+    let mut parts = text.split(RESTS);
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        kept.push_str(RESTS);
+        kept.push_str(part.trim_start_matches(|character: char| character.is_ascii_digit()));
+    }
+    kept
 }
 
 /// What an attempt is asked.
