@@ -162,6 +162,9 @@ impl ClaimAttempt {
             return ClaimStep::End(self.request_failed(view, error));
         }
         if let Some(write) = self.first.take() {
+            if !view.may_start() {
+                return ClaimStep::End(Verdict::LeaseLost);
+            }
             self.pending = Some(self.reschedules(RescheduleCause::Exhausted));
             return ClaimStep::Patch(write);
         }

@@ -156,6 +156,20 @@ fn a_node_without_room_is_taken_off_together_with_the_marker() {
     assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
 }
 
+/// The next leader may have marked it, and called.
+#[test]
+fn who_lost_the_lease_takes_no_node_off() {
+    let mut play = delayed();
+    let verdict = play.attempt(|step, cluster| {
+        let ClaimStep::Create(_) = step else { return None };
+        cluster.leads = false;
+        Some(failed(8))
+    });
+    assert_eq!(verdict, Verdict::LeaseLost);
+    assert_eq!(play.take_done(), ["patch", "create"]);
+    assert!(play.cluster.carries_marker());
+}
+
 /// A claim with a selected node is found by that; one without waits for any node.
 #[test]
 fn what_is_missing_is_told_and_waited_for() {
