@@ -297,18 +297,9 @@ impl Store {
         if !lists.is_synced() || !lists.is_of_one_state() {
             return OwningClaim::Unknown;
         }
-        let key = format!("{}/{}", reference.namespace, reference.name);
-        let known = self
-            .0
-            .index
-            .read()
-            .claims
-            .get(&key)
-            .is_some_and(|claim| claim.uid == reference.uid);
-        if known || !lists.is_watched::<PersistentVolumeClaimWire>() {
-            OwningClaim::Cached
-        } else {
-            OwningClaim::NotCached
+        match self.claim(&ClaimKey::named_by(reference)) {
+            Seen::Gone if lists.is_watched::<PersistentVolumeClaimWire>() => OwningClaim::NotCached,
+            _ => OwningClaim::Cached,
         }
     }
 
@@ -459,8 +450,7 @@ impl Store {
             let index = self.0.index.read();
             index.records(index.open_of_node.of(node))
         };
-        let routes: Vec<Arc<dyn ClaimRoute>> = self.0.routes.read().values().cloned().collect();
-        for route in &routes {
+        for route in self.routes() {
             route.topology_changed(&claims);
         }
     }

@@ -10,7 +10,8 @@ use crate::api::validated::{DriverConfig, Provisioning};
 use crate::apiserver::Requests;
 use crate::cache::{ClaimRoute, Store};
 use crate::clock;
-use crate::decide::DriverFacts;
+use crate::csi::Call;
+use crate::decide::{DriverFacts, Failure};
 use crate::deletion::VolumeLook;
 use crate::engine::{CREATE, lane_of};
 use crate::events::EventRecorder;
@@ -20,17 +21,18 @@ use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
 use crate::provision::attempt::{ClaimView, fingerprint};
 use crate::provision::topology::{KnownNode, TopologyFacts};
 use crate::provision::{
-    ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, needs_claim_work,
-    needs_volume_work,
+    ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume,
+    needs_claim_work, needs_volume_work,
 };
 use crate::queue::{Item, Queue};
 use crate::runtime::DriverStateSender;
-use crate::runtime::fence::FencedClient;
+use crate::runtime::fence::{CallFailure, FencedClient};
 use crate::secret_waits::SecretWaits;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::{Redaction, Tracer};
+use crate::telemetry::{Redaction, Span, Tracer};
 use crate::topology_waits::TopologyWaits;
 use crate::volumes::VolumeCache;
+use csi_attacher_model::attempt::CallEnd;
 
 /// What all drivers share.
 #[derive(Clone)]
@@ -143,12 +145,27 @@ impl DriverContext {
         }
     }
 
+    /// Whether deletions are held, as the settings say now.
+    pub fn holds_deletions(&self) -> bool {
+        let config = self.config.borrow();
+        config
+            .provisioning
+            .as_ref()
+            .is_none_or(|settings| settings.hold_deletions)
+    }
+
+    /// Calls the driver behind the fence.
+    pub async fn call<C: Call>(&self, call: &C, deadline: Duration, span: &Span) -> Result<C::Answer, CallEnd> {
+        let answer = self.client().call(call, deadline, span).await;
+        answer.map_err(|failure| match failure {
+            CallFailure::Driver(error) => CallEnd::Failed(Failure::from(&error)),
+            CallFailure::Lease(lost) => CallEnd::LeaseLost(lost),
+        })
+    }
+
     /// Whether a claim has work under way that may have made a volume.
     pub fn may_make_volume(&self, claim: &ClaimReference) -> bool {
-        let key = WorkKey::Claim(ClaimKey {
-            uid: Arc::from(&*claim.uid),
-            name: format!("{}/{}", claim.namespace, claim.name).into(),
-        });
+        let key = WorkKey::Claim(ClaimKey::named_by(claim));
         let may = self.queue.remember(&key, |memory| memory.claim.holds_volume());
         may == Some(true)
     }
@@ -215,6 +232,10 @@ impl ClaimRoute for DriverContext {
     /// One that is gone may have been what another one with its handle waited for.
     fn volume_changed(&self, volume: &Arc<Volume>) {
         let source = volume.spec.csi().filter(|source| *source.driver == *self.facts.name);
+        // Almost every change is of a volume of another driver.
+        if source.is_none() && !is_own_volume(volume, &self.driver) {
+            return;
+        }
         self.enqueue_volume(volume, ClaimCause::Volume);
         let Some(source) = source else { return };
         let volumes = &self.context.volumes;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::objects::{Claim, Volume};
+use crate::objects::{Claim, ClaimReference, Volume};
 use crate::provision::VolumeReason;
 use crate::provision::attempt::{ClaimMemory, RetryRequests};
 use crate::provision::deletion::VolumeMemory;
@@ -24,6 +24,14 @@ impl ClaimKey {
         Self {
             uid: Arc::from(&*claim.uid),
             name: claim.key.clone(),
+        }
+    }
+
+    /// The key of the claim that a PersistentVolume names.
+    pub fn named_by(reference: &ClaimReference) -> Self {
+        Self {
+            uid: Arc::from(&*reference.uid),
+            name: format!("{}/{}", reference.namespace, reference.name).into(),
         }
     }
 }

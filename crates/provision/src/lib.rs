@@ -17,6 +17,7 @@ mod cache;
 mod context;
 mod deletion;
 mod engine;
+mod failures;
 mod held_secret;
 mod key;
 mod nodes;

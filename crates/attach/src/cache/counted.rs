@@ -3,8 +3,14 @@
 use std::collections::BTreeMap;
 
 /// Keys with values. A value is there until it was removed as often as it was added.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct CountedMap<K, V>(BTreeMap<(K, V), u32>);
+
+impl<K, V> Default for CountedMap<K, V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
 
 /// The default of a value must not be greater than any other.
 impl<K: Ord + Clone, V: Ord + Default> CountedMap<K, V> {
@@ -26,6 +32,11 @@ impl<K: Ord + Clone, V: Ord + Default> CountedMap<K, V> {
     /// The keys, in their order; each as often as it has values.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.0.keys().map(|(key, _)| key)
+    }
+
+    /// A key as it is kept: the one that came first of those that are equal.
+    pub fn kept(&self, key: &K) -> Option<K> {
+        self.entries(key.clone()).next().map(|(kept, _)| kept.clone())
     }
 
     /// The key as it is kept, and its values in their order, each once.

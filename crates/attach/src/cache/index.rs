@@ -2,7 +2,6 @@
 //!
 //! [`super::Store`] shares one of these. The model checker (`tests/model-check`) explores what becomes of it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::cause::EnqueueCause;
@@ -13,7 +12,7 @@ use super::sharing::{OfVolume, noted};
 use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
-use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume, VolumeLifecycle};
+use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 use crate::reflect::{ObjectTable, Origin, Seen, TableChange, TableContent, TableRules};
 
 /// What a change to the cache concerns.
@@ -52,38 +51,6 @@ pub struct Index {
     pub(super) volumes: ObjectTable<Volume>,
     pub(super) nodes: ObjectTable<CsiNode>,
     pub(super) links: Links,
-    pub(super) lifecycles: Lifecycles,
-}
-
-/// What only a provisioner reads of PersistentVolumes, once for all that say the same. Almost all of a driver do.
-#[derive(Clone, Default)]
-pub(super) struct Lifecycles {
-    all: HashSet<Arc<VolumeLifecycle>>,
-    /// At which size those go that no PersistentVolume has any more.
-    full_at: usize,
-}
-
-impl Lifecycles {
-    /// The copy that is shared.
-    pub fn shared(&self, lifecycle: &Arc<VolumeLifecycle>) -> Arc<VolumeLifecycle> {
-        self.all.get(lifecycle).unwrap_or(lifecycle).clone()
-    }
-
-    /// How many there are.
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.all.len()
-    }
-
-    /// The copy of a PersistentVolume that is known from now on is shared with others.
-    pub fn keep(&mut self, lifecycle: &Arc<VolumeLifecycle>) {
-        const SMALLEST: usize = 64;
-        if self.all.len() >= self.full_at.max(SMALLEST) {
-            self.all.retain(|known| Arc::strong_count(known) > 1);
-            self.full_at = self.all.len() * 2;
-        }
-        self.all.insert(lifecycle.clone());
-    }
 }
 
 /// What tells two caches apart: with one content they take in everything alike.
@@ -97,7 +64,6 @@ impl Index {
             volumes: ObjectTable::with_rules(rules),
             nodes: ObjectTable::with_rules(rules),
             links: Links::default(),
-            lifecycles: Lifecycles::default(),
         }
     }
 

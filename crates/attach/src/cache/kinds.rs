@@ -94,7 +94,9 @@ impl CachedKind for Volume {
     }
 
     fn share_names(&mut self, index: &Index) {
-        self.lifecycle = index.lifecycles.shared(&self.lifecycle);
+        if let Some(kept) = index.links.kept_lifecycle(&self.lifecycle) {
+            self.lifecycle = kept;
+        }
     }
 
     fn is_gone(&self) -> bool {
@@ -102,9 +104,6 @@ impl CachedKind for Volume {
     }
 
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> CacheChange {
-        if let Some(current) = current {
-            index.lifecycles.keep(&current.lifecycle);
-        }
         let links = &mut index.links;
         links.replace_volume(previous.map(|it| &**it), current.map(|it| &**it));
         let name = current.or(previous).map(|record| &record.name);

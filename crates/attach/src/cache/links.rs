@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::counted::CountedMap;
 use super::sharing::OfVolume;
 use crate::api::names::finalizer_name;
-use crate::objects::{Attachment, AttachmentSource, CsiNode, TopologyKeys, Volume};
+use crate::objects::{Attachment, AttachmentSource, CsiNode, TopologyKeys, Volume, VolumeLifecycle};
 use crate::reflect::ObjectTable;
 
 /// How many attachments of a driver are in which state.
@@ -65,6 +65,8 @@ pub(super) struct Links {
     drivers: HashMap<Arc<str>, OfDriver>,
     /// The topology keys that CSINodes have, each once: they are the same on most nodes.
     topologies: CountedMap<Arc<TopologyKeys>, ()>,
+    /// What only a provisioner reads of PersistentVolumes, each once: almost all of a driver say the same.
+    pub(super) lifecycles: CountedMap<Arc<VolumeLifecycle>, ()>,
 }
 
 impl Links {
@@ -91,6 +93,13 @@ impl Links {
         let handle = |volume: &Volume| Some((hash(&*volume.spec.csi()?.handle), hash_of_volume(&volume.name)));
         self.handles
             .replace(previous.and_then(handle), current.and_then(handle));
+        let lifecycle = |volume: &Volume| (volume.lifecycle.clone(), ());
+        self.lifecycles.replace(previous.map(lifecycle), current.map(lifecycle));
+    }
+
+    /// What only a provisioner reads of a PersistentVolume as it is kept, if some other one says the same.
+    pub fn kept_lifecycle(&self, lifecycle: &Arc<VolumeLifecycle>) -> Option<Arc<VolumeLifecycle>> {
+        self.lifecycles.kept(lifecycle)
     }
 
     pub fn replace_node(&mut self, previous: Option<&CsiNode>, current: Option<&CsiNode>) {
@@ -110,8 +119,7 @@ impl Links {
 
     /// The topology keys of a CSINode as they are kept, if some node has the same ones.
     pub fn kept_topology(&self, keys: &Arc<TopologyKeys>) -> Option<Arc<TopologyKeys>> {
-        let kept = self.topologies.entries(keys.clone()).next();
-        kept.map(|(kept, ())| kept.clone())
+        self.topologies.kept(keys)
     }
 
     /// Whether some driver registered a topology key of this name on some node.
@@ -269,16 +277,18 @@ fn claimed_machine(record: &Attachment) -> Option<(u64, Arc<str>)> {
     Some((hash((&*record.attacher, id)), record.node.clone()))
 }
 
-/// The handles that an attachment noted or describes, with its volume.
-fn named_handles(record: &Attachment) -> impl Iterator<Item = (u64, u64)> {
+/// The handles that an attachment noted or describes.
+pub(super) fn handles_of(record: &Attachment) -> impl Iterator<Item = &str> {
     let noted = record.volume_note.as_ref().map(|note| &*note.handle);
     let described = match &record.source {
         AttachmentSource::Inline(spec) => spec.csi().map(|source| &*source.handle),
         _ => None,
     };
+    noted.into_iter().chain(described)
+}
+
+/// The same, each with its volume.
+fn named_handles(record: &Attachment) -> impl Iterator<Item = (u64, u64)> {
     let volume = volume_of(record);
-    noted
-        .into_iter()
-        .chain(described)
-        .map(move |handle| (hash(handle), volume))
+    handles_of(record).map(move |handle| (hash(handle), volume))
 }

@@ -10,16 +10,14 @@ use tokio::sync::watch;
 use super::cause::EnqueueCause;
 use super::index::{CacheChange, Index};
 use super::kinds::{CachedKind, KINDS};
-use super::links::Counts;
+use super::links::{Counts, handles_of};
 use super::reading::Reading;
 use super::routing::{AttacherKey, Route, RouteConflict, Routes};
-use super::sharing::{OfVolume, noted};
+use super::sharing::OfVolume;
 use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
-use crate::objects::{
-    Attachment, AttachmentSource, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
-};
+use crate::objects::{Attachment, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
 use crate::reflect::{CacheRecord, Kind, Lists, Origin, Seen, Sink, TableRules, WatchedKind};
 
 /// So many attachments are enqueued for a watch between two yields. The watches are shared by all drivers: a volume or a node with
@@ -292,22 +290,22 @@ impl Store {
         }
     }
 
-    /// The PersistentVolumes that an attachment named, or whose handle it noted. All are gone through only where it is not the one that it
+    /// The PersistentVolumes that an attachment named, or whose handle it noted or described. All are gone through only where it is not the one that it
     /// named.
     fn volumes_of(&self, attachment: &Attachment) -> Vec<Arc<Volume>> {
         let index = self.inner.index.read();
         let named = attachment.volume_name().and_then(|name| index.volumes.get(name));
-        let Some(handle) = noted(attachment) else {
-            return named.cloned().into_iter().collect();
+        let has_handle = |volume: &Volume| {
+            let source = volume.spec.csi();
+            source.is_some_and(|source| handles_of(attachment).any(|handle| *handle == *source.handle))
         };
-        let is_named = |volume: &Volume| volume.spec.csi().is_some_and(|source| *source.handle == *handle);
-        if named.is_some_and(|volume| is_named(volume)) {
+        if handles_of(attachment).next().is_none() || named.is_some_and(|volume| has_handle(volume)) {
             return named.cloned().into_iter().collect();
         }
         index
             .volumes
             .values()
-            .filter(|volume| is_named(volume))
+            .filter(|volume| has_handle(volume))
             .chain(named)
             .cloned()
             .collect()
@@ -447,7 +445,7 @@ impl Store {
             && index.links.has_other_than(&volume.name, &source.handle)
         {
             let noting = index.attachments_of(&source.driver);
-            let noting = noting.filter(|record| has_handle(record, &source.handle));
+            let noting = noting.filter(|record| handles_of(record).any(|handle| *handle == *source.handle));
             nodes.extend(noting.map(|record| &*record.node));
             nodes.sort_unstable();
             nodes.dedup();
@@ -595,15 +593,6 @@ impl Store {
 }
 
 /// Tells a listener, if there is one. It is not locked meanwhile.
-/// Whether an attachment noted or describes a handle.
-fn has_handle(record: &Attachment, handle: &str) -> bool {
-    let described = match &record.source {
-        AttachmentSource::Inline(spec) => spec.csi().map(|source| &*source.handle),
-        _ => None,
-    };
-    noted(record) == Some(handle) || described == Some(handle)
-}
-
 fn tell(listener: &RwLock<Option<TopologyListener>>, name: &Arc<str>) {
     let listener = listener.read().clone();
     if let Some(tell) = listener {

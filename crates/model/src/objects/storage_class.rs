@@ -42,7 +42,7 @@ struct TopologyExpressionWire {
 }
 
 /// What becomes of a volume when its claim is gone (`persistentVolumeReclaimPolicy`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the variants are the names of the API")]
 pub enum ReclaimPolicy {
     Delete,

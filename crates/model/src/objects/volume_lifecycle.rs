@@ -15,7 +15,7 @@ use crate::api::names::{
 };
 
 /// `status.phase` of a PersistentVolume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the variants are the names of the API")]
 pub enum VolumePhase {
     /// Also what is absent or not known.
@@ -28,7 +28,7 @@ pub enum VolumePhase {
 }
 
 /// What the annotations of a PersistentVolume say of the Secret of DeleteVolume.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeletionSecret {
     /// One of the annotations is missing: the class says it.
     Unrecorded,
@@ -39,7 +39,7 @@ pub enum DeletionSecret {
 }
 
 /// What only a provisioner reads of a PersistentVolume.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VolumeLifecycle {
     /// `status.phase`.
     pub phase: VolumePhase,

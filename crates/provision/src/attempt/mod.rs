@@ -3,8 +3,6 @@
 mod report;
 mod shell;
 
-pub(crate) use shell::ended;
-
 use std::time::Duration;
 
 use crate::context::DriverContext;

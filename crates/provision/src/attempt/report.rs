@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use super::shell::Shell;
-use crate::clock;
 use crate::decide::Failure;
-use crate::events::{EventType, InvolvedObject, NewEvent};
+use crate::events::InvolvedObject;
+use crate::failures::{self, FailedAttempt, kind_of};
 use crate::objects::Claim;
 use crate::provision::attempt::{ClaimAttempt, ClaimNote, MAX_SAVE_PAUSE};
 use crate::provision::event::{self, POPULATOR_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, CreateOutcome, ProvisionRefusal};
-use crate::runtime::FailureRecord;
-use crate::telemetry::names::{self, attr, error_type};
+use crate::telemetry::names::{attr, error_type};
 use crate::telemetry::traced;
 use crate::traces::{LifecycleOutcome, Operation};
 use csi_attacher_model::attempt::LeaseLost;
@@ -97,12 +96,6 @@ fn let_go(shell: &mut Shell<'_>, claim: &Claim, words: &str, volume: &str) {
     shell.ended = Some(LifecycleOutcome::Aborted);
 }
 
-fn kind_of(failure: &Failure) -> &'static str {
-    failure.code.map_or(error_type::DRIVER_UNAVAILABLE, |code| {
-        names::code_upper_snake(code.into())
-    })
-}
-
 /// A call ended without a volume that can be used.
 fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, failure: &Failure) {
     let kind = kind_of(failure);
@@ -170,11 +163,15 @@ fn tell_failure(
     delay: Duration,
 ) {
     let work = shell.look.work;
-    let code = code.map(tonic::Code::from);
-    let reason = code.map_or(kind, names::code_camel_case);
-    work.context.metrics.attempt_failed(&work.facts.name, PROVISION, reason);
-    shell.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
-    shell.span.fail(kind, words(message));
+    let failed = FailedAttempt {
+        operation: Operation::Provision,
+        subject: &claim.key,
+        kind,
+        code,
+        message,
+        delay,
+    };
+    let reason = failed.tell(work, &mut shell.span);
     traced!(
         warn,
         shell.span,
@@ -187,19 +184,6 @@ fn tell_failure(
         next_try_seconds = delay.as_secs_f64(),
         "provision failed"
     );
-    work.publisher.failure(FailureRecord {
-        at: clock::now(),
-        attachment: claim.key.to_string(),
-        operation: PROVISION,
-        code: reason.to_owned(),
-        message: message.to_owned(),
-        trace_id: shell.span.trace_id(),
-    });
-}
-
-/// The driver's words alone: on a span the code stands beside them.
-fn words(message: &str) -> &str {
-    message.split_once(" desc = ").map_or(message, |(_, words)| words)
 }
 
 /// The PersistentVolume is saved.
@@ -255,23 +239,14 @@ fn lease_lost(shell: &mut Shell<'_>, claim: &Claim, lost: LeaseLost) {
     }
 }
 
-/// Records an Event on the claim. No text here has a value of a Secret: those of the driver were scrubbed when they came in.
+/// Records an Event on the claim.
 fn record(shell: &Shell<'_>, claim: &Claim, reason: ProvisionEventReason, cause: &'static str, note: String) {
-    let level: EventType = reason.level();
-    shell.look.work.context.events.record(NewEvent {
-        driver: shell.look.work.facts.name.clone(),
-        reason: reason.as_str(),
-        level,
-        cause: cause.into(),
-        note,
-        traceparent: shell.span.traceparent(),
-        at: clock::now(),
-        subjects: vec![InvolvedObject {
-            api_version: "v1",
-            kind: "PersistentVolumeClaim",
-            namespace: Box::from(&*claim.namespace),
-            name: Box::from(&*claim.name),
-            uid: claim.uid.clone(),
-        }],
-    });
+    let subject = InvolvedObject {
+        api_version: "v1",
+        kind: "PersistentVolumeClaim",
+        namespace: Box::from(&*claim.namespace),
+        name: Box::from(&*claim.name),
+        uid: claim.uid.clone(),
+    };
+    failures::record(shell.look.work, &shell.span, reason, cause, note, vec![subject]);
 }

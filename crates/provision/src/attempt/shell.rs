@@ -9,7 +9,6 @@ use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::clock;
 use crate::context::Look;
 use crate::csi::{CreateVolume, DeleteVolume};
-use crate::decide::Failure;
 use crate::decide::patch::PatchType;
 use crate::held_secret::HeldSecret;
 use crate::key::WorkKey;
@@ -17,7 +16,6 @@ use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Vol
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict};
 use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen};
 use crate::queue::Run;
-use crate::runtime::fence::CallFailure;
 use crate::telemetry::names::attr;
 use crate::telemetry::{Span, traced, w3c};
 use crate::traces::{Lifecycle, LifecycleOutcome, describe};
@@ -229,8 +227,7 @@ impl<'w> Shell<'w> {
             plan,
             secrets: secrets.as_ref(),
         };
-        let answer = self.look.work.client().call(&call, deadline, &self.span).await;
-        answer.map_err(ended)
+        self.look.work.call(&call, deadline, &self.span).await
     }
 
     async fn delete(&mut self, plan: &DeletePlan) -> Result<(), CallEnd> {
@@ -241,8 +238,7 @@ impl<'w> Shell<'w> {
             plan,
             secrets: secrets.as_ref(),
         };
-        let answer = self.look.work.client().call(&call, deadline, &self.span).await;
-        answer.map_err(ended)
+        self.look.work.call(&call, deadline, &self.span).await
     }
 
     fn begin_call(&mut self, method: &str, volume: &str, deadline: Duration) {
@@ -285,12 +281,5 @@ impl<'w> Shell<'w> {
             // It went before its answer came.
             Seen::Gone | Seen::Unknown => Err(ApiError::garbled("the PersistentVolume is gone again")),
         }
-    }
-}
-
-pub(crate) fn ended(failure: CallFailure) -> CallEnd {
-    match failure {
-        CallFailure::Driver(error) => CallEnd::Failed(Failure::from(&error)),
-        CallFailure::Lease(lost) => CallEnd::LeaseLost(lost),
     }
 }

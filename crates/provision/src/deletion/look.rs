@@ -68,7 +68,6 @@ impl VolumeView for VolumeLook<'_> {
     }
 
     fn is_held(&self) -> bool {
-        let settings = self.work.provisioning();
-        settings.is_none_or(|settings| settings.hold_deletions)
+        self.work.holds_deletions()
     }
 }

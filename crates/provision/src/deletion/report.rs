@@ -2,15 +2,14 @@
 
 use super::shell::Shell;
 use crate::apiserver::ApiError;
-use crate::clock;
 use crate::decide::Failure;
-use crate::events::{EventType, NewEvent, of_volume};
+use crate::events::of_volume;
+use crate::failures::{self, FailedAttempt, kind_of};
 use crate::objects::Volume;
 use crate::provision::VolumeReason;
 use crate::provision::deletion::{VolumeAttempt, VolumeNote};
 use crate::provision::event::{self, ProvisionEventReason};
-use crate::runtime::FailureRecord;
-use crate::telemetry::names::{self, attr, error_type};
+use crate::telemetry::names::error_type;
 use crate::telemetry::traced;
 use crate::traces::{LifecycleOutcome, Operation};
 
@@ -82,12 +81,6 @@ fn request_failed(shell: &Shell<'_>, volume: &Volume, error: &ApiError) {
     );
 }
 
-fn kind_of(failure: &Failure) -> &'static str {
-    failure.code.map_or(error_type::DRIVER_UNAVAILABLE, |code| {
-        names::code_upper_snake(code.into())
-    })
-}
-
 /// The deletion waits until something changes: told once.
 fn waits(shell: &Shell<'_>, volume: &Volume, reason: VolumeReason, of: &str) {
     let (level, kind, note) = match reason {
@@ -139,12 +132,15 @@ fn failed(shell: &mut Shell<'_>, volume: &Volume, kind: &'static str, code: Opti
     let (work, delay) = (shell.look.work, shell.run.retry_delay());
     let note = event::failed(message, false, shell.run.attempt(), delay);
     record(shell, volume, ProvisionEventReason::VolumeFailedDelete, kind, note);
-    let reason = code.map(tonic::Code::from).map_or(kind, names::code_camel_case);
-    work.context.metrics.attempt_failed(&work.facts.name, DELETE, reason);
-    shell.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
-    // The driver's words alone: the code stands beside them.
-    let words = message.split_once(" desc = ").map_or(message, |(_, words)| words);
-    shell.span.fail(kind, words);
+    let failed = FailedAttempt {
+        operation: Operation::Delete,
+        subject: &volume.name,
+        kind,
+        code,
+        message,
+        delay,
+    };
+    let reason = failed.tell(work, &mut shell.span);
     traced!(
         warn,
         shell.span,
@@ -156,14 +152,6 @@ fn failed(shell: &mut Shell<'_>, volume: &Volume, kind: &'static str, code: Opti
         next_try_seconds = delay.as_secs_f64(),
         "deletion failed"
     );
-    work.publisher.failure(FailureRecord {
-        at: clock::now(),
-        attachment: volume.name.to_string(),
-        operation: DELETE,
-        code: reason.to_owned(),
-        message: message.to_owned(),
-        trace_id: shell.span.trace_id(),
-    });
 }
 
 /// The volume is deleted; with a failure, one that the settings take for that.
@@ -195,26 +183,11 @@ fn released(shell: &mut Shell<'_>) {
     shell.ended = Some(LifecycleOutcome::Succeeded);
 }
 
-/// Records an Event on the PersistentVolume and on its claim, where that is there. No text here has a value of a Secret: those of the driver
-/// were scrubbed when they came in.
+/// Records an Event on the PersistentVolume; on its claim as well where that is there, which is what is wrong then.
 fn record(shell: &Shell<'_>, volume: &Volume, reason: ProvisionEventReason, cause: &'static str, note: String) {
-    let level: EventType = reason.level();
-    shell.look.work.context.events.record(NewEvent {
-        driver: shell.look.work.facts.name.clone(),
-        reason: reason.as_str(),
-        level,
-        cause: cause.into(),
-        note,
-        traceparent: shell.span.traceparent(),
-        at: clock::now(),
-        // The claim is gone, but where that is what is wrong.
-        subjects: of_volume(volume)
-            .into_iter()
-            .take(if reason == ProvisionEventReason::ReleasedWhileBound {
-                2
-            } else {
-                1
-            })
-            .collect(),
-    });
+    let mut subjects = of_volume(volume);
+    if reason != ProvisionEventReason::ReleasedWhileBound {
+        subjects.truncate(1);
+    }
+    failures::record(shell.look.work, &shell.span, reason, cause, note, subjects);
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::look::VolumeLook;
 use super::report;
 use crate::apiserver::{ApiError, ApiErrorKind, Returned};
-use crate::attempt::ended;
 use crate::clock;
 use crate::csi::DeleteVolume;
 use crate::decide::Write;
@@ -240,7 +239,6 @@ impl<'w> Shell<'w> {
             plan,
             secrets: secrets.as_ref(),
         };
-        let answer = self.look.work.client().call(&call, deadline, &self.span).await;
-        answer.map_err(ended)
+        self.look.work.call(&call, deadline, &self.span).await
     }
 }
