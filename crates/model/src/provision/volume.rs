@@ -13,7 +13,7 @@ use super::secrets::{SecretFamily, TemplateContext};
 use super::seen::Seen;
 use crate::api::names::PROVISIONER_FINALIZER;
 use crate::decide::patch::protect_volume;
-use crate::objects::{CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, Volume, VolumePhase, is_blank};
+use crate::objects::{ClaimReference, CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, Volume, VolumePhase, is_blank};
 
 fn decided(reason: VolumeReason, action: Action) -> VolumeDecision {
     VolumeDecision { reason, action }
@@ -67,16 +67,17 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
     unused(observed).unwrap_or_else(|| delete(observed))
 }
 
-/// Whether a claim had it. One whose `spec.claimRef` has no UID is free for a claim, as kube-controller-manager sees it, whatever its phase
-/// says: so a person takes a Released PersistentVolume back.
+/// Whether a claim had it.
 pub(super) fn was_bound(volume: &Volume) -> bool {
-    let claim = volume.claim.as_deref();
-    let is_named = claim.is_some_and(|claim| {
-        ![&claim.uid, &claim.namespace, &claim.name]
-            .iter()
-            .any(|part| is_blank(part))
-    });
-    is_named && !matches!(volume.lifecycle.phase, VolumePhase::Available | VolumePhase::Pending)
+    named_claim(volume).is_some() && !matches!(volume.lifecycle.phase, VolumePhase::Available | VolumePhase::Pending)
+}
+
+/// The claim that it names. One whose `spec.claimRef` has no UID is free for a claim, as kube-controller-manager sees it, whatever its phase
+/// says: so a person takes a Released PersistentVolume back.
+fn named_claim(volume: &Volume) -> Option<&ClaimReference> {
+    let claim = volume.claim.as_deref()?;
+    let parts = [&claim.uid, &claim.namespace, &claim.name];
+    (!parts.iter().any(|part| is_blank(part))).then_some(claim)
 }
 
 /// Rows 12 and 13: the volume is gone, whatever the object says by now.
@@ -113,14 +114,11 @@ fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     claim_of(observed)
 }
 
-/// Row 9: the claim. A PersistentVolume that failed is deleted only where a live 404 names the claim.
+/// Row 9: the claim of `claimRef.uid`, also where a person has decided: one that is there may use the volume by the time of the call. Only
+/// Released says that kube-controller-manager saw it go; any other phase asks for a live answer.
 fn claim_of(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
-    // A claim that wants one which it never had does not keep it: a person has decided.
-    if !was_bound(observed.volume) {
-        return None;
-    }
-    let reference = observed.volume.claim.as_deref()?;
-    let must_look = observed.volume.lifecycle.phase == VolumePhase::Failed;
+    let reference = named_claim(observed.volume)?;
+    let must_look = observed.volume.lifecycle.phase != VolumePhase::Released;
     match observed.claim {
         OwningClaim::LiveGone => None,
         OwningClaim::NotCached if !must_look => None,

@@ -627,9 +627,10 @@ fn one_that_no_provisioner_made_or_protected_waits_for_a_person() {
     assert!(play.take_done().contains(&"delete"));
 }
 
-/// Deleted before kube-controller-manager has seen it: nothing would move it or its claim.
+/// Deleted before kube-controller-manager has bound it: a person decides, and its claim has to go as well. A claim that is there may have it
+/// by the time of the call.
 #[test]
-fn one_that_was_deleted_before_it_was_bound_goes_when_a_person_says_so() {
+fn one_that_was_deleted_before_it_was_bound_goes_when_a_person_says_so_and_its_claim_is_gone() {
     for phase in ["Pending", "Available"] {
         let mut play = Play::of(Cluster::new());
         play.cluster.set("/status/phase", phase);
@@ -641,7 +642,17 @@ fn one_that_was_deleted_before_it_was_bound_goes_when_a_person_says_so() {
         assert_eq!(play.waits(), [VolumeReason::NeedsDecision]);
         play.cluster
             .set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
-        // Its claim was never bound to it, and is provisioned again.
+        play.plain();
+        assert!(!play.take_done().contains(&"delete"), "{phase}");
+        assert_eq!(
+            play.waits(),
+            [VolumeReason::NeedsDecision, VolumeReason::ReleasedWhileBound]
+        );
+        // The cache alone is not believed: a claim that was made a moment ago is not in it yet.
+        play.cluster.cached_claim = OwningClaim::NotCached;
+        play.plain();
+        assert!(!play.take_done().contains(&"delete"), "{phase}");
+        play.cluster.claim = None;
         assert_eq!(play.plain(), Verdict::Done, "{phase}");
         assert!(play.take_done().contains(&"delete"));
     }

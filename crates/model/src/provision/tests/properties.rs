@@ -288,8 +288,8 @@ proptest! {
                 prop_assert!(world.is_live && world.sharer.is_none() && world.attached_to.is_none() && world.unknown.is_empty());
                 let phase = &world.volume["status"]["phase"];
                 prop_assert!(phase == "Released" || phase == "Failed" || lifecycle.reclaim_requested);
-                prop_assert!(volume.claim.is_none() || matches!(world.claim, OwningClaim::NotCached | OwningClaim::LiveGone));
-                prop_assert!(phase != "Failed" || volume.claim.is_none() || world.claim == OwningClaim::LiveGone);
+                let is_released = phase == "Released" && world.claim == OwningClaim::NotCached;
+                prop_assert!(volume.claim.is_none() || is_released || world.claim == OwningClaim::LiveGone);
                 prop_assert!(!plan.handle.trim().is_empty() && world.volume["spec"]["csi"]["driver"] == DRIVER);
             }
             ProvisionedVolumeAction::Remove { uid } => {
