@@ -13,7 +13,9 @@ use super::secrets::{SecretFamily, TemplateContext};
 use super::seen::Seen;
 use crate::api::names::PROVISIONER_FINALIZER;
 use crate::decide::patch::protect_volume;
-use crate::objects::{ClaimReference, CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, Volume, VolumePhase, is_blank};
+use crate::objects::{
+    ClaimReference, CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, Volume, VolumePhase, is_blank,
+};
 
 fn decided(reason: VolumeReason, action: Action) -> VolumeDecision {
     VolumeDecision { reason, action }
