@@ -32,7 +32,7 @@ def endings($namespace; $from):
 
 # From the drivers' calls: those for the same volume and node that ran at the same time, in whatever pods.
 def overlaps:
-  [map(select(.volume and .node)) | group_by([.volume, .node])[] | sort_by(.started | seconds)
+  [map(select(.volume)) | group_by([.volume, .node])[] | sort_by(.started | seconds)
     | . as $calls | range(1; length) | select(($calls[. - 1].finished | seconds) > ($calls[.].started | seconds)) | $calls[.]];
 
 # The volumes that the drivers were told to attach and not to detach since, each with its node.
@@ -40,3 +40,16 @@ def published:
   reduce (map(select(.code == "OK")) | sort_by(.finished | seconds))[] as $call ({};
     if $call.method == "ControllerPublishVolume" then .[$call.volume] = $call.node
     elif $call.method == "ControllerUnpublishVolume" then del(.[$call.volume]) else . end);
+
+# The names of the volumes that the drivers were asked to make, and how many volumes they were asked to delete. A call that is repeated
+# counts once.
+def made: map(select(.code == "OK" and .method == "CreateVolume") | .volume) | unique;
+def deleted: map(select(.code == "OK" and .method == "DeleteVolume") | .volume) | unique;
+
+# The volumes that a driver was told to delete while it had been told to attach them.
+def deleted_while_attached:
+  reduce sort_by(.started | seconds)[] as $call ({attached: {}, deleted: []};
+    if $call.method == "ControllerPublishVolume" then .attached[$call.volume] = true
+    elif $call.method == "ControllerUnpublishVolume" and $call.code == "OK" then del(.attached[$call.volume])
+    elif $call.method == "DeleteVolume" and .attached[$call.volume] then .deleted += [$call.volume] else . end)
+  | .deleted;

@@ -78,6 +78,8 @@ impl MockVolume {
 #[derive(Default)]
 pub(super) struct Backend {
     volumes: VolumeTable,
+    /// How often a volume was made under a name.
+    made: BTreeMap<String, u32>,
     /// The devices that each node has in use; a node without any is not here.
     slots: BTreeMap<String, NodeSlots>,
     snapshots: BTreeMap<String, v1::Snapshot>,

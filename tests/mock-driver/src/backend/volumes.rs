@@ -1,6 +1,7 @@
 //! Making, changing, listing and removing volumes.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use tonic::Status;
 
@@ -101,12 +102,22 @@ impl Backend {
         volume.mutable_parameters.clone_from(&request.mutable_parameters);
         volume.context = [("mock/name".to_owned(), name.to_owned())].into();
         volume.topology = topology_for(settings, request.accessibility_requirements.as_ref());
-        let id = self.new_id("vol");
+        let id = self.volume_id(name);
         let described = volume.describe(&id);
         self.volumes.insert(id, volume);
         Ok(v1::CreateVolumeResponse {
             volume: Some(described),
         })
+    }
+
+    /// Made from the name, so that two processes that play one driver agree, as they do about storage that they share. A volume that is
+    /// made again under the name of one that was deleted is another one.
+    fn volume_id(&mut self, name: &str) -> String {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let count = self.made.entry(name.to_owned()).or_default();
+        *count += 1;
+        format!("vol-{:016x}-{count}", hasher.finish())
     }
 
     /// The volumes that were made, by ID, with the names that they were made under.
