@@ -1,5 +1,5 @@
-//! The Go sidecar external-attacher, which the operator replaces: the real binary, built on first use, as a process of its
-//! own under the RBAC rules that its deployments use.
+//! The Go sidecars external-attacher and external-provisioner, which the operator replaces: the real binaries, built on first use, each as a
+//! process of its own under the RBAC rules that its deployments use.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,31 @@ use super::controlplane::programs;
 use super::controlplane::watchdog::{Output, Watched};
 use super::{ControlPlane, Error, Result};
 
-/// Namespace and name of its ServiceAccount.
-const IDENTITY: &str = "go-sidecar";
-/// What it may do. Its deployments grant the Leases in one namespace only.
-const RBAC: &str = r"
+/// Which of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    name: &'static str,
+    /// Namespace and name of its ServiceAccount.
+    identity: &'static str,
+    /// What it may do. Its deployments grant the Leases in one namespace only.
+    rbac: &'static str,
+}
+
+/// external-attacher.
+pub const ATTACHER: Program = Program {
+    name: "csi-attacher",
+    identity: "go-sidecar",
+    rbac: ATTACHER_RBAC,
+};
+
+/// external-provisioner.
+pub const PROVISIONER: Program = Program {
+    name: "csi-provisioner",
+    identity: "go-provisioner",
+    rbac: PROVISIONER_RBAC,
+};
+
+const ATTACHER_RBAC: &str = r"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: go-sidecar}
@@ -30,8 +51,30 @@ subjects:
 - {kind: ServiceAccount, name: go-sidecar, namespace: go-sidecar}
 ";
 
+const PROVISIONER_RBAC: &str = r"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: go-provisioner}
+rules:
+- {apiGroups: [''], resources: [persistentvolumes], verbs: [get, list, watch, create, patch, delete]}
+- {apiGroups: [''], resources: [persistentvolumeclaims], verbs: [get, list, watch, update]}
+- {apiGroups: [''], resources: [secrets], verbs: [get, list]}
+- {apiGroups: [''], resources: [events], verbs: [list, watch, create, update, patch]}
+- {apiGroups: [''], resources: [nodes], verbs: [get, list, watch]}
+- {apiGroups: [storage.k8s.io], resources: [storageclasses, csinodes, volumeattachments], verbs: [get, list, watch]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, watch, list, delete, update, create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: go-provisioner}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: go-provisioner}
+subjects:
+- {kind: ServiceAccount, name: go-provisioner, namespace: go-provisioner}
+";
+
 /// A running sidecar. Dropping it kills it, which is also how it ends in a cluster: it handles no signal.
 pub struct Sidecar {
+    program: Program,
     process: Watched,
     log: PathBuf,
 }
@@ -40,9 +83,20 @@ impl Sidecar {
     /// Starts it for the driver behind this socket, with these further arguments; does not wait for anything. The sidecar
     /// itself waits for the driver, and retries fast here unless told otherwise.
     pub async fn start(cluster: &ControlPlane, socket: &Path, arguments: &[&str]) -> Result<Self> {
-        let [program] = programs::locate(["csi-attacher"]).await?;
-        cluster.apply_yaml(RBAC).await?;
-        let kubeconfig = cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
+        Self::start_program(ATTACHER, cluster, socket, arguments).await
+    }
+
+    /// As [`Sidecar::start`], for one of the sidecars.
+    pub async fn start_program(
+        program: Program,
+        cluster: &ControlPlane,
+        socket: &Path,
+        arguments: &[&str],
+    ) -> Result<Self> {
+        let [path] = programs::locate([program.name]).await?;
+        cluster.apply_yaml(program.rbac).await?;
+        let identity = program.identity;
+        let kubeconfig = cluster.kubeconfig_for_service_account(identity, identity).await?;
         // Named after the kubeconfig, which is new each time.
         let log = kubeconfig.with_extension("sidecar.log");
         let mut all = vec![
@@ -55,8 +109,8 @@ impl Sidecar {
             "--v=4".to_owned(),
         ];
         all.extend(arguments.iter().map(ToString::to_string));
-        let process = Watched::spawn("csi-attacher", &program, &all, &log, Output::Log)?;
-        Ok(Self { process, log })
+        let process = Watched::spawn(program.name, &path, &all, &log, Output::Log)?;
+        Ok(Self { program, process, log })
     }
 
     /// Fails with the end of its log when it does not run any more.
@@ -72,7 +126,7 @@ impl Sidecar {
 
     /// Process ID of the sidecar itself, not of its watchdog.
     pub fn pid(&self) -> Result<u32> {
-        self.process.child("csi-attacher")
+        self.process.child(self.program.name)
     }
 
     /// Everything it logged so far.
