@@ -50,8 +50,11 @@ pub(super) fn decide(observed: &ObservedClaim<'_>) -> ClaimDecision {
     if !is_own && !marker.is_recorded() && !was_called {
         return decided(ClaimReason::NotOwn, ClaimAction::Ignore);
     }
-    if let MarkerState::OfAnotherDriver(other) = &marker {
-        if claim.volume_name.is_some() && !was_called {
+    // Another driver does not mark a claim that carries the marker of this one: what is finished here was overwritten by somebody else.
+    if let MarkerState::OfAnotherDriver(other) = &marker
+        && !was_called
+    {
+        if claim.volume_name.is_some() {
             return decided(ClaimReason::NotNeeded, ClaimAction::Ignore);
         }
         return wait_for(
@@ -241,7 +244,9 @@ impl Subject<'_, '_> {
             return self.without_marker(ClaimReason::NotNeeded);
         }
         if let Some(plan) = creation.uncertain_plan() {
-            return self.call(plan.clone(), ClaimReason::Create);
+            return self
+                .mismatch()
+                .unwrap_or_else(|| self.call(plan.clone(), ClaimReason::Create));
         }
         if self.observed.infeasible && !is_uncertain {
             return wait(ClaimReason::Infeasible);
@@ -270,13 +275,6 @@ impl Subject<'_, '_> {
     /// nothing of the first one. The specification lets a wanted claim go on; a volume that nothing names would be lost by that.
     fn class(&self) -> Result<&StorageClass, ClaimDecision> {
         let (claim, driver) = (self.observed.claim, self.observed.driver);
-        let told = |reason, cause| {
-            if self.observed.waited.for_class {
-                wait_for(reason, cause)
-            } else {
-                wait(reason)
-            }
-        };
         let is_uncertain = self.observed.creation.is_uncertain();
         let class = match self.observed.class {
             Seen::Here(class) => class,
@@ -289,7 +287,7 @@ impl Subject<'_, '_> {
                 } else {
                     ProvisionRefusal::ClassMissing { class }
                 };
-                return Err(told(ClaimReason::ClassMissing, cause));
+                return Err(self.told(ClaimReason::ClassMissing, cause));
             }
         };
         let is_own = is_own_class(&class.provisioner, driver);
@@ -302,15 +300,29 @@ impl Subject<'_, '_> {
             };
             return Err(wait_for(ClaimReason::ClassReplaced, cause));
         }
-        if !is_own {
-            let cause = ProvisionRefusal::ClassMismatch {
-                class: class.name.clone(),
-                named: class.provisioner.clone(),
-                driver: driver.name.clone(),
-            };
-            return Err(told(ClaimReason::ClassMismatch, cause));
+        self.mismatch().map_or(Ok(class), Err)
+    }
+
+    /// The class names another provisioner than the claim. kube-controller-manager is about to correct that, and until it has, nobody knows
+    /// whether the volume is wanted.
+    fn mismatch(&self) -> Option<ClaimDecision> {
+        let driver = self.observed.driver;
+        let class = self.observed.class.here()?;
+        let cause = ProvisionRefusal::ClassMismatch {
+            class: class.name.clone(),
+            named: class.provisioner.clone(),
+            driver: driver.name.clone(),
+        };
+        (!is_own_class(&class.provisioner, driver)).then(|| self.told(ClaimReason::ClassMismatch, cause))
+    }
+
+    /// A wait for the class, which is told when it lasts.
+    fn told(&self, reason: ClaimReason, cause: ProvisionRefusal) -> ClaimDecision {
+        if self.observed.waited.for_class {
+            wait_for(reason, cause)
+        } else {
+            wait(reason)
         }
-        Ok(class)
     }
 }
 

@@ -1,10 +1,11 @@
 //! A hash of what a decision reads: it differs after a change that may help, and not after an echo of our own writes.
 //!
-//! The marker, our finalizers and our answers to requests are therefore not part of it, nor is the version of an object. A person who asks
+//! Our marker, our finalizers and our answers to requests are therefore not part of it, nor is the version of an object. A person who asks
 //! for a retry of a claim is heard otherwise ([`RetryRequests`](super::attempt::RetryRequests)): not more often than now and then.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::marker::MarkerState;
 use super::observed::{ObservedClaim, ObservedVolume};
 use super::request::class_hash;
 use super::secrets::SecretTemplates;
@@ -24,6 +25,11 @@ pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
     claim.class.hash(&mut hasher);
     claim.selected_node.hash(&mut hasher);
     claim.release.hash(&mut hasher);
+    let is_of_another = matches!(
+        MarkerState::of(claim, &observed.driver.name),
+        MarkerState::OfAnotherDriver(_)
+    );
+    is_of_another.hash(&mut hasher);
     hash_annotations(claim, observed.class, &mut hasher);
     observed.gone.hash(&mut hasher);
     hash_class(observed.class, &mut hasher);

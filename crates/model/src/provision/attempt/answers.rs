@@ -165,7 +165,7 @@ impl ClaimAttempt {
         let unknown = Failure::plain("");
         let told = failure.as_ref().unwrap_or(&unknown);
         let SettledCreate { creation, outcome } = created(&before, plan, answer.map_err(|()| told), &claim);
-        self.memory.creation = Some(creation);
+        self.memory.creation = Some(self.with_owner(creation));
         match outcome {
             CreateOutcome::Created => None,
             CreateOutcome::Faulty(fault) => {
@@ -204,6 +204,20 @@ impl ClaimAttempt {
         }
     }
 
+    /// A volume that was another PersistentVolume's stays that, whenever the driver answers it.
+    fn with_owner(&self, creation: Creation) -> Creation {
+        let Creation::Created(mut volume) = creation else {
+            return creation;
+        };
+        let known = self
+            .memory
+            .shared
+            .as_ref()
+            .filter(|(handle, _)| *handle == volume.handle);
+        volume.owner = volume.owner.or_else(|| known.map(|(_, owner)| owner.clone()));
+        Creation::Created(volume)
+    }
+
     fn hold_infeasible(&mut self, view: &impl ClaimView) {
         let rest = Self::infeasible_rest(view);
         let until = view.now().saturating_add(rest);
@@ -238,7 +252,9 @@ impl ClaimAttempt {
             }
             _ => {
                 self.notes.push(ClaimNote::Undone);
-                None
+                // The next one is asked for after a backoff: it may be no better. Where nobody wants one there is no next one.
+                let is_wanted = || view.claim().here().is_some_and(|claim| claim.deleting.is_none());
+                (volume.fault.is_some() && is_wanted()).then(|| self.failed(view))
             }
         }
     }

@@ -37,6 +37,10 @@ pub struct ClaimMemory {
     pub(super) is_told: bool,
     /// Whether it was told that the driver made two volumes.
     pub(super) two_are_told: bool,
+    /// Whether it was told that no object tells of the volume any more.
+    pub(super) leak_is_told: bool,
+    /// A handle that the driver answered, and the other PersistentVolume that had it: it was somebody's, also when that is gone.
+    pub(super) shared: Option<(Box<str>, Box<str>)>,
 }
 
 /// Until when a call is not made again that cannot succeed, and for which inputs, settings and connection.
@@ -118,10 +122,6 @@ impl ClaimMemory {
 
     /// Whether a volume may be there of which no object tells: the claim has to be worked on though it is gone.
     pub fn holds_volume(&self) -> bool {
-        match &self.creation {
-            Some(Creation::Created(_)) => true,
-            Some(creation) => creation.uncertain_plan().is_some(),
-            None => false,
-        }
+        super::holds_volume(self.creation.as_ref())
     }
 }

@@ -83,6 +83,8 @@ pub struct ClaimAttempt {
     notes: Vec<ClaimNote>,
     /// Whether topology is missing that any node may bring.
     needs_topology: bool,
+    /// The inputs that the call was made with: they may change while it runs.
+    called_with: Option<u64>,
 }
 
 impl ClaimAttempt {
@@ -105,6 +107,7 @@ impl ClaimAttempt {
             stale: 0,
             notes: Vec::new(),
             needs_topology: false,
+            called_with: None,
         }
     }
 
@@ -184,7 +187,7 @@ impl ClaimAttempt {
         INFEASIBLE_REST.max(view.longest_backoff())
     }
 
-    /// Failed, with the inputs as they are now: an echo of our own writes does not shorten the backoff.
+    /// Failed, with the inputs that it failed with: an echo of our own writes does not shorten the backoff.
     fn failed(&self, view: &impl ClaimView) -> Verdict {
         Verdict::Failed {
             fingerprint: self.fingerprint(view),
@@ -192,7 +195,8 @@ impl ClaimAttempt {
     }
 
     fn fingerprint(&self, view: &impl ClaimView) -> u64 {
-        self.memory.last.as_ref().map_or(0, |claim| fingerprint(view, claim))
+        let now = || self.memory.last.as_ref().map_or(0, |claim| fingerprint(view, claim));
+        self.called_with.unwrap_or_else(now)
     }
 
     /// The claim as it is, and whether it is gone; the end where nothing can be said of it.
@@ -249,6 +253,12 @@ impl ClaimAttempt {
             now,
             ..neutral(view, &claim, &surroundings, &creation)
         });
+        // The answer to taking the marker off may be lost as well.
+        let is_untold = gone && !self.memory.unmark_lost && holds_volume(Some(&creation));
+        if is_untold && !std::mem::replace(&mut self.memory.leak_is_told, true) {
+            let cause = "its PersistentVolumeClaim is gone, and took the marker with it, while a call was open";
+            self.notes.push(ClaimNote::PossiblyLeaked(name.clone(), cause));
+        }
         if decision.reason == ClaimReason::TwoVolumes {
             self.tell_two_volumes(&creation, seen(&saved).here());
         }
@@ -284,6 +294,8 @@ impl ClaimAttempt {
             Seen::Unknown => false,
         };
         let is_saved = saved.here().is_some_and(|volume| is_of_claim(volume, claim));
+        // Once it is gone the claim is provisioned again, and that is told again.
+        self.memory.is_told &= is_saved || self.memory.saved_since.is_none();
         let since = |since: &mut Option<Timestamp>, holds: bool| {
             *since = if holds { since.or(Some(now)) } else { None };
             since.map_or(Duration::ZERO, |since| elapsed(since, now))
@@ -322,7 +334,10 @@ impl ClaimAttempt {
             ClaimAction::Reschedule(write) => (self.reschedules(RescheduleCause::NodeGone), ClaimStep::Patch(write)),
             ClaimAction::LetGo(write, words) => (Pending::LetGo(words, name.into()), ClaimStep::Patch(write)),
             ClaimAction::RefuseRelease(write, refusal) => (Pending::RefuseRelease(refusal), ClaimStep::Patch(write)),
-            ClaimAction::Create(plan) => return self.create(&plan, reason),
+            ClaimAction::Create(plan) => {
+                self.called_with = Some(self.fingerprint(view));
+                return self.create(&plan, reason);
+            }
             ClaimAction::Save(mut body) => {
                 // Who ends has no other time.
                 let rest = self.memory.save_rest(view.now());
@@ -360,6 +375,20 @@ impl ClaimAttempt {
         ClaimStep::Create(plan.clone())
     }
 
+    /// The driver answered a volume that cannot be used and is another PersistentVolume's: the call is made again after its backoff, and
+    /// that volume is never deleted here.
+    fn forget_shared(&mut self) {
+        if let Some(Creation::Created(volume)) = &self.memory.creation
+            && let Some(owner) = &volume.owner
+        {
+            self.memory.shared = Some((volume.handle.clone(), owner.clone()));
+            self.memory.creation = Some(Creation::Uncertain(UncertainCall {
+                plan: Some(volume.plan.clone()),
+                doubtful: false,
+            }));
+        }
+    }
+
     /// Nothing can be done now: until when, and what is told.
     fn wait(&mut self, view: &impl ClaimView, reason: ClaimReason, cause: Option<Box<ProvisionRefusal>>) -> Verdict {
         if let Some(cause) = cause {
@@ -374,6 +403,9 @@ impl ClaimAttempt {
                 .is_some_and(|claim| claim.selected_node.is_some());
             self.needs_topology = reason == ClaimReason::TopologyMissing && !is_placed;
             self.notes.push(ClaimNote::Waits(reason, cause));
+            if reason == ClaimReason::HandleShared {
+                self.forget_shared();
+            }
             return self.failed(view);
         }
         let now = view.now();
@@ -402,6 +434,15 @@ impl ClaimAttempt {
             }
             _ => Verdict::Rest(LONG_REST),
         }
+    }
+}
+
+/// Whether a volume may be there that only this process knows of, as its own call says.
+fn holds_volume(creation: Option<&Creation>) -> bool {
+    match creation {
+        Some(Creation::Created(_)) => true,
+        Some(creation) => creation.uncertain_plan().is_some(),
+        None => false,
     }
 }
 

@@ -33,7 +33,7 @@ impl Subject<'_, '_> {
         };
         let is_faulty = volume.fault.is_some();
         if self.wanted && !is_faulty {
-            return save(ClaimReason::SaveVolume);
+            return self.mismatch().unwrap_or_else(|| save(ClaimReason::SaveVolume));
         }
         if !self.wanted && volume.plan.volume.reclaim_policy != Some(ReclaimPolicy::Delete) {
             // A person decides what becomes of it.

@@ -1,0 +1,226 @@
+//! What comes from outside while a claim is worked on: odd answers of the driver, changes during a call, markers that others write.
+
+use serde_json::json;
+use std::time::Duration;
+
+use super::super::builders::{MARKER, NAME};
+use super::{Cluster, Play, answered, error, failed};
+use crate::answer::ApiErrorKind;
+use crate::provision::attempt::{ClaimEvent, ClaimNote, ClaimStep, Verdict};
+use crate::provision::{AnsweredVolume, ClaimReason, ProvisionRefusal};
+
+fn small(handle: &str) -> ClaimEvent {
+    ClaimEvent::Created(Ok(Some(AnsweredVolume {
+        handle: handle.into(),
+        capacity_bytes: 1,
+        ..AnsweredVolume::default()
+    })))
+}
+
+fn undoing() -> Play {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.policy.hold_deletions = false;
+    play
+}
+
+fn undo(step: &ClaimStep) -> Option<ClaimEvent> {
+    matches!(step, ClaimStep::Delete(_)).then(|| ClaimEvent::Deleted(Ok(())))
+}
+
+fn creates(step: &ClaimStep) -> bool {
+    matches!(step, ClaimStep::Create(_))
+}
+
+fn reason(play: &Play) -> Option<ClaimReason> {
+    play.notes.iter().rev().find_map(|note| match note {
+        ClaimNote::Waits(reason, _) => Some(*reason),
+        _ => None,
+    })
+}
+
+/// A driver that never answers a large enough volume is asked once for each backoff.
+#[test]
+fn a_volume_that_is_too_small_is_undone_and_asked_for_after_a_backoff() {
+    let mut play = undoing();
+    for round in ["patch create", "create"] {
+        let verdict = play.attempt(|step, _| creates(step).then(|| small("vol-1")).or_else(|| undo(step)));
+        assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+        assert_eq!(play.take_done().join(" "), format!("{round} read volume delete"));
+    }
+    play.attempt(|_, _| None);
+    assert_eq!(play.saved(), 1);
+}
+
+/// The ID of a PersistentVolume, and too small: nothing is deleted, and the driver is asked again.
+#[test]
+fn a_volume_of_another_that_cannot_be_used_is_asked_for_again() {
+    let mut play = undoing();
+    play.cluster.owner = Some("pv-2".into());
+    let answer = |step: &ClaimStep, _: &mut Cluster| creates(step).then(|| small("vol-2"));
+    assert!(matches!(play.attempt(answer), Verdict::Failed { .. }));
+    assert_eq!(reason(&play), Some(ClaimReason::HandleShared));
+    // Its PersistentVolume goes; the volume was somebody's all the same.
+    play.cluster.owner = None;
+    assert!(matches!(play.attempt(answer), Verdict::Failed { .. }));
+    assert_eq!(play.take_done(), ["patch", "create", "create"]);
+    assert!(play.cluster.carries_marker());
+    play.attempt(|_, _| None);
+    assert_eq!((play.take_done(), play.saved()), (vec!["create", "save"], 1));
+}
+
+#[test]
+fn a_volume_of_another_is_kept_when_the_claim_goes() {
+    let mut play = undoing();
+    play.cluster.owner = Some("pv-2".into());
+    play.attempt(|step, _| creates(step).then(|| small("vol-2")));
+    play.take_done();
+    play.cluster
+        .set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+    play.attempt(|step, _| creates(step).then(|| answered("vol-2")));
+    assert_eq!(play.take_done(), ["create", "patch"], "it is found out, and let go");
+    assert!(!play.cluster.carries_marker());
+}
+
+/// Somebody writes over the marker of a call that is open.
+#[test]
+fn a_marker_that_is_overwritten_does_not_stop_what_was_begun() {
+    for code in [4, 0] {
+        let mut play = Play::of(Cluster::new());
+        // Not answered in time; or created, and not saved.
+        play.attempt(|step, _| match step {
+            ClaimStep::Create(_) if code != 0 => Some(failed(code)),
+            ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown)))),
+            ClaimStep::ReadVolume(_) => Some(ClaimEvent::Read(Err(error(ApiErrorKind::NotFound)))),
+            _ => None,
+        });
+        play.cluster.set(
+            "/metadata/annotations/attacher.csi.dev~1provisioning",
+            json!(r#"{"driver": "other.test"}"#),
+        );
+        play.cluster.wait(Duration::from_mins(1));
+        play.attempt(|_, _| None);
+        assert_eq!(play.saved(), 1, "{code}: {:?}", play.notes);
+    }
+}
+
+/// The class is made anew for another driver, and kube-controller-manager has not corrected the claim yet.
+#[test]
+fn a_claim_of_a_class_of_another_driver_gets_no_volume_of_ours() {
+    let mut play = undoing();
+    play.attempt(|step, _| creates(step).then(|| failed(4)));
+    play.take_done();
+    let class = play.cluster.class.as_mut().unwrap();
+    class["provisioner"] = json!("other.test");
+    class["metadata"]["uid"] = json!("class-2");
+    assert!(matches!(play.attempt(|_, _| None), Verdict::Rest(_)));
+    assert!(play.take_done().is_empty());
+    play.cluster.wait(Duration::from_secs(10));
+    play.attempt(|_, _| None);
+    assert_eq!(reason(&play), Some(ClaimReason::ClassMismatch));
+    let annotation = "/metadata/annotations/volume.kubernetes.io~1storage-provisioner";
+    play.cluster.set(annotation, json!("other.test"));
+    play.attempt(|step, _| undo(step));
+    assert_eq!(play.take_done(), ["create", "read volume", "delete", "patch"]);
+    assert!(!play.cluster.carries_marker());
+}
+
+#[test]
+fn a_volume_that_was_created_is_not_saved_for_a_class_of_another_driver() {
+    let mut play = undoing();
+    play.attempt(|step, cluster| {
+        if creates(step) {
+            cluster.class.as_mut().unwrap()["provisioner"] = json!("other.test");
+        }
+        None
+    });
+    assert_eq!(play.take_done(), ["patch", "create"]);
+    let annotation = "/metadata/annotations/volume.kubernetes.io~1storage-provisioner";
+    play.cluster.set(annotation, json!("other.test"));
+    play.attempt(|step, _| undo(step));
+    assert_eq!(play.take_done(), ["read volume", "delete", "patch"]);
+}
+
+/// By force, while nobody knows what became of a call.
+#[test]
+fn a_marker_that_is_taken_off_by_force_is_told_once_and_the_volume_undone() {
+    let mut play = undoing();
+    play.attempt(|step, _| creates(step).then(|| failed(4)));
+    play.cluster.claim = None;
+    play.attempt(|step, _| creates(step).then(|| failed(4)));
+    play.attempt(|step, _| undo(step));
+    let told = play
+        .notes
+        .iter()
+        .filter(|note| matches!(note, ClaimNote::PossiblyLeaked(name, _) if **name == *NAME));
+    assert_eq!(told.count(), 1);
+    assert_eq!(play.take_done().last(), Some(&"delete"));
+}
+
+/// An input that changes while the driver works is one that was not tried.
+#[test]
+fn what_changes_during_a_call_is_tried_at_once() {
+    let mut play = Play::of(Cluster::new());
+    let changed = |step: &ClaimStep, cluster: &mut Cluster| {
+        creates(step).then(|| {
+            cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("class-2");
+            failed(3)
+        })
+    };
+    play.attempt(changed);
+    play.take_done();
+    play.attempt(|_, _| None);
+    assert_eq!(
+        play.take_done(),
+        ["patch", "create", "save"],
+        "INVALID_ARGUMENT was about the former class"
+    );
+
+    let mut play = Play::of(Cluster::new());
+    let Verdict::Failed { fingerprint } = play.attempt(|step, cluster| {
+        creates(step).then(|| {
+            cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("class-2");
+            failed(8)
+        })
+    }) else {
+        panic!()
+    };
+    let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
+    assert_ne!(
+        fingerprint,
+        crate::provision::attempt::fingerprint(&play.cluster, &claim)
+    );
+}
+
+#[test]
+fn the_end_of_the_marker_of_another_driver_is_a_change() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.set("/metadata/finalizers", json!([MARKER]));
+    let annotation = "/metadata/annotations/attacher.csi.dev~1provisioning";
+    play.cluster.set(annotation, json!(r#"{"driver": "other.test"}"#));
+    let Verdict::Failed { fingerprint } = play.attempt(|_, _| None) else {
+        panic!()
+    };
+    let is_other = |note: &ClaimNote| matches!(note, ClaimNote::Waits(_, cause) if matches!(**cause, ProvisionRefusal::MarkerOfAnotherDriver(_)));
+    assert!(play.notes.iter().any(is_other));
+    play.cluster.set("/metadata/finalizers", json!([]));
+    play.cluster.set(
+        "/metadata/annotations",
+        json!(super::world().claim["metadata"]["annotations"]),
+    );
+    let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
+    assert_ne!(
+        fingerprint,
+        crate::provision::attempt::fingerprint(&play.cluster, &claim)
+    );
+}
+
+/// The PersistentVolume is deleted before the claim is bound to it, and the claim gets another volume.
+#[test]
+fn a_second_volume_of_a_claim_is_told_as_well() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|_, _| None);
+    play.attempt(|_, _| None);
+    play.cluster.volume = None;
+    play.attempt(|_, _| None);
+    assert_eq!(play.saved(), 2, "{:?}", play.take_done());
+}
