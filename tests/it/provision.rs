@@ -384,6 +384,43 @@ async fn many_claims_at_a_time_get_a_volume_each() -> Result<()> {
     Ok(())
 }
 
+/// The only place for calls is taken by one that hangs.
+#[tokio::test]
+async fn what_needs_no_call_waits_for_none() -> Result<()> {
+    let (world, _operator) = serving(operator_options()).await?;
+    let driver = world.unconfigured_driver("p-slow", |builder| builder).await?;
+    let mut asked = settings(&driver, &soon());
+    asked["provisioning"]["timeouts"] = json!({ "create": "5m" });
+    asked["provisioning"]["concurrency"] = json!({ "create": 1, "perClass": 1 });
+    driver.configure(&asked).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    driver.class("Delete").await?;
+    let quick = Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(1));
+    driver.mock.script(quick);
+    driver
+        .mock
+        .script(Rule::on(Method::CreateVolume).delay(Duration::from_mins(4)));
+    let first = driver.ask_for("first").await?;
+    driver
+        .mock
+        .wait_for_call(|call| call.method == Method::CreateVolume)
+        .await;
+    let second = driver.ask_for("second").await?;
+    let name = format!("pvc-{}", second.uid().unwrap_or_default());
+    driver.bound("first").await?;
+    driver.saved(&first).await?;
+    let hangs = name.clone();
+    driver
+        .mock
+        .wait_for_call(move |call| call.volume.as_deref() == Some(&*hangs))
+        .await;
+    driver.without_marker("first").await?;
+    let calls = driver.mock.calls_of(Method::CreateVolume);
+    let second = calls.iter().find(|call| call.volume.as_deref() == Some(&*name));
+    assert_eq!(second.map(|call| call.outcome), Some(CallResult::Running));
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_claim_waits_for_its_consumer() -> Result<()> {
     let (world, _operator) = serving(operator_options()).await?;

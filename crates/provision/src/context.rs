@@ -13,12 +13,12 @@ use crate::clock;
 use crate::csi::Call;
 use crate::decide::{DriverFacts, Failure};
 use crate::deletion::VolumeLook;
-use crate::engine::{CREATE, lane_of};
+use crate::engine::{lane_of, place_of};
 use crate::events::EventRecorder;
 use crate::key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
-use crate::provision::attempt::{ClaimView, fingerprint};
+use crate::provision::attempt::{ClaimView, fingerprint, may_call};
 use crate::provision::topology::{KnownNode, TopologyFacts};
 use crate::provision::{
     ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume,
@@ -209,8 +209,13 @@ impl ClaimRoute for DriverContext {
         let asked = self.queue.remember(&key, |memory| memory.retries.is_asked(claim, now));
         let is_asked = asked == Some(true);
         let cause = if is_asked { ClaimCause::Retry } else { cause };
-        let item = Item::new(key.clone(), CREATE, fingerprint(&look, claim));
-        let item = item.in_group(claim.class.clone()).because(cause.into());
+        let known = self.queue.remember(&key, |memory| memory.claim.creation().cloned());
+        let (lane, group) = place_of(claim, may_call(&look, claim, known.flatten().as_ref()));
+        let item = Item {
+            group,
+            ..Item::new(key.clone(), lane, fingerprint(&look, claim))
+        };
+        let item = item.because(cause.into());
         self.queue.add_and_remember(item, |memory| {
             memory.retries.is_asked(claim, now);
         });

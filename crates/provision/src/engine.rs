@@ -18,8 +18,8 @@ use crate::deletion;
 use crate::key::{ClaimCause, WorkKey};
 use crate::lease::Term;
 use crate::nodes::DriverNodes;
-use crate::objects::{ReclaimPolicy, Volume, VolumePhase};
-use crate::queue::{Builder, Lane, LaneLimits, Queue, QueueLimits};
+use crate::objects::{Claim, ReclaimPolicy, Volume, VolumePhase};
+use crate::queue::{Builder, Group, Lane, LaneLimits, Queue, QueueLimits};
 use crate::runtime::fence::FencedClient;
 use crate::runtime::queue_metrics::{LaneNames, QueueMetrics};
 use crate::runtime::queue_settings::{api_limit, backoff, failures_per_second};
@@ -28,16 +28,27 @@ use crate::schedule;
 use crate::secret_waits::SecretWaits;
 use crate::topology_waits::TopologyWaits;
 
-/// The lane of claims.
-pub(crate) const CREATE: Lane = Lane::new(0);
+/// The lane of claims for which the driver may be called.
+const CREATE: Lane = Lane::new(0);
 /// The lane of PersistentVolumes whose volume is to be deleted: a burst of one kind never holds up the other.
 const DELETE: Lane = Lane::new(1);
 /// The lane of PersistentVolumes that get our finalizer or lose it, without a call.
 const PROTECT: Lane = Lane::new(2);
+/// The lane of claims whose volume is to be saved, or whose marker goes: that waits for no call.
+const SAVE: Lane = Lane::new(3);
 /// The queues of external-provisioner that the lanes count for.
-pub const LANE_NAMES: LaneNames = &["claims", "volumes", "volumes"];
-/// How many PersistentVolumes get or lose the finalizer at once.
+pub const LANE_NAMES: LaneNames = &["claims", "volumes", "volumes", "claims"];
+/// How many runs that only write are under way at once in a lane.
 const WRITES_AT_ONCE: usize = 16;
+
+/// Where a claim waits for its next run: the lane, and the group that `concurrency.perClass` is for.
+pub(crate) fn place_of(claim: &Claim, may_call: bool) -> (Lane, Option<Group>) {
+    if may_call {
+        (CREATE, Some(claim.class.clone().into()))
+    } else {
+        (SAVE, None)
+    }
+}
 
 /// The lane of a PersistentVolume as it is now.
 pub(crate) fn lane_of(volume: &Volume) -> Lane {
@@ -235,16 +246,13 @@ fn limits(settings: &Provisioning) -> QueueLimits {
         max_running: max.map_or(0, NonZeroUsize::get),
         rate_limited: true,
     };
+    let writes = LaneLimits {
+        max_running: WRITES_AT_ONCE,
+        rate_limited: false,
+    };
     QueueLimits {
-        // The order is that of `CREATE`, `DELETE`, `PROTECT`.
-        lanes: vec![
-            calls(settings.create),
-            calls(settings.delete),
-            LaneLimits {
-                max_running: WRITES_AT_ONCE,
-                rate_limited: false,
-            },
-        ],
+        // The order is that of `CREATE`, `DELETE`, `PROTECT`, `SAVE`.
+        lanes: vec![calls(settings.create), calls(settings.delete), writes, writes],
         per_group: settings.per_class.map_or(0, NonZeroUsize::get),
         max_running: 0,
         starts_per_second: settings.calls_per_second.map_or(0, NonZeroU32::get).into(),

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::backoff::Backoff;
-use super::item::{AddResult, CauseCode, Item, Key, Lane};
+use super::item::{AddResult, CauseCode, Group, Item, Key, Lane};
 use super::limits::{QueueLimits, Rate};
 use super::observer::{NoObserver, Observer, Stats};
 use super::run::{Run, RunResult};
@@ -190,6 +190,12 @@ impl<K: Key> Queue<K> {
         if earlier {
             self.shared.work.notify_one();
         }
+    }
+
+    /// Where the key of a run waits for its next run, unless an add says so: what is left to do may be another kind of work. To be called
+    /// before the end of the run; it changes nothing of a key that does not run.
+    pub fn wait_next_in(&self, run: &Run<K>, lane: Lane, group: Option<Group>) {
+        self.shared.state.lock().wait_next_in(run.key(), lane, group);
     }
 
     /// Takes over another backoff for the runs that start from now on.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::backoff::Backoff;
 use super::entry::{KeyEntry, KeyPhase, NextPhase, RunningKey};
-use super::item::{AddResult, CauseCode, Item, Key, Lane};
+use super::item::{AddResult, CauseCode, Group, Item, Key, Lane};
 use super::lanes::{Lanes, NextReady, shrink};
 use super::limits::{FailureRateLimiter, QueueLimits, Rate};
 use super::observer::{LaneStats, Observer, Stats};
@@ -116,6 +116,16 @@ impl<K: Key> QueueState<K> {
                     return NextRun::Wait(token_at.into_iter().chain(self.places.next_due()).min());
                 }
             }
+        }
+    }
+
+    /// The lane and the group of the next run of a key that runs.
+    pub(super) fn wait_next_in(&mut self, key: &K, lane: Lane, group: Option<Group>) {
+        if let Some(entry) = self.entries.get_mut(key)
+            && let KeyPhase::Running(active) = &entry.phase
+            && active.dirty.is_none()
+        {
+            (entry.lane, entry.group) = (lane, group);
         }
     }
 

@@ -181,9 +181,12 @@ impl Subject<'_, '_> {
         })
     }
 
-    /// Takes the marker off, where there is one.
+    /// Takes the marker off, where there is one. One of another driver stays on a claim that is not this driver's.
     fn without_marker(&self, reason: ClaimReason) -> ClaimDecision {
-        let write = patch::unmark(self.observed.claim).filter(|_| !self.observed.gone);
+        let observed = self.observed;
+        let is_own = is_own_claim(observed.claim, observed.driver);
+        let is_to_go = is_own || !matches!(self.marker, MarkerState::OfAnotherDriver(_));
+        let write = patch::unmark(observed.claim).filter(|_| is_to_go && !observed.gone);
         decided(reason, write.map_or(ClaimAction::Ignore, ClaimAction::Unmark))
     }
 

@@ -6,8 +6,9 @@ mod shell;
 use std::time::Duration;
 
 use crate::context::DriverContext;
+use crate::engine::place_of;
 use crate::key::{ClaimCause, ClaimKey, WorkKey};
-use crate::provision::attempt::{ClaimAttempt, Verdict};
+use crate::provision::attempt::{ClaimAttempt, Verdict, may_call};
 use crate::queue::{Run, RunResult};
 use shell::Shell;
 
@@ -37,6 +38,10 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     work.topology
         .set(&work.queue, run.key(), attempt.needs_topology(), generation);
     work.queue.settle_rate(run, shell.calls());
+    if let Some(claim) = attempt.claim() {
+        let (lane, group) = place_of(claim, may_call(&shell.look, claim, attempt.creation()));
+        work.queue.wait_next_in(run, lane, group);
+    }
     let (lifecycle, claim) = (shell.end(&attempt), attempt.into_memory());
     work.queue.remember(run.key(), |memory| {
         memory.claim = claim;

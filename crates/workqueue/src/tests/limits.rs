@@ -39,6 +39,26 @@ async fn a_full_lane_blocks_no_other() {
     assert_eq!(keys(&take_all(&queue)), ["a3"]);
 }
 
+/// What is left to do after a run may be other work, which the limit of the first is not for.
+#[tokio::test(start_paused = true)]
+async fn a_run_says_in_which_lane_its_key_waits_next() {
+    let queue = limited(limits([1, 0, 0], 0, 0));
+    queue.add(item("first", 0).in_group("node"));
+    let first = take(&queue).unwrap();
+    queue.add(item("second", 0));
+    queue.wait_next_in(&first, DETACH, None);
+    first.finish(RunResult::RequeueAfter(SECOND));
+    let _second = take(&queue).unwrap();
+    advance(SECOND).await;
+    let again = take(&queue).unwrap();
+    assert_eq!((*again.key(), again.lane()), ("first", DETACH));
+    // An add during the run knows better, and who does not run is left alone.
+    queue.add(item("first", 0));
+    queue.wait_next_in(&again, DETACH, None);
+    again.finish(RunResult::Done);
+    assert!(take_all(&queue).is_empty());
+}
+
 /// Lanes 0 and 1 count together, 2 does not.
 #[tokio::test(start_paused = true)]
 async fn lanes_that_count_together_take_turns_and_others_do_not_wait_for_them() {

@@ -120,6 +120,11 @@ impl ClaimMemory {
         self.save_at = None;
     }
 
+    /// What is known of the volume; none before the first look.
+    pub fn creation(&self) -> Option<&Creation> {
+        self.creation.as_ref()
+    }
+
     /// Whether a volume may be there of which no object tells: the claim has to be worked on though it is gone.
     pub fn holds_volume(&self) -> bool {
         super::holds_volume(self.creation.as_ref())

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use memory::{ClaimMemory, MAX_SAVE_PAUSE, RetryRequests};
 pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, RescheduleCause, Verdict};
-pub use surroundings::fingerprint;
+pub use surroundings::{fingerprint, may_call};
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
 use super::claim::{decide, is_wanted, volume_name};

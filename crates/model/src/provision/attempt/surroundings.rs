@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::ClaimView;
 use crate::objects::Claim;
-use crate::provision::claim::volume_name;
+use crate::provision::claim::{is_wanted, volume_name};
 use crate::provision::creation::Creation;
 use crate::provision::fingerprint::claim_fingerprint;
 use crate::provision::marker::MarkerState;
 use crate::provision::observed::{ObservedClaim, ProvisionerSecretState, Waited};
+use crate::provision::persistent_volume::is_of_claim;
 use crate::provision::seen::Seen;
 use crate::provision::topology::{KnownNode, TopologyFacts};
 
@@ -24,6 +25,28 @@ pub fn fingerprint(view: &impl ClaimView, claim: &Claim) -> u64 {
         saved: seen(&saved),
         ..neutral(view, claim, &surroundings, &creation)
     })
+}
+
+/// Whether the next attempt for a claim may call the driver, as far as can be said beforehand: what needs no call waits for none.
+pub fn may_call(view: &impl ClaimView, claim: &Claim, known: Option<&Creation>) -> bool {
+    let marker = MarkerState::of(claim, &view.driver().name);
+    let at_start = Creation::of_marker(marker.is_own());
+    let creation = known.unwrap_or(&at_start);
+    let name = volume_name(claim, creation, &marker, view.policy()).unwrap_or_default();
+    if view
+        .volume(&name)
+        .here()
+        .is_some_and(|volume| is_of_claim(&volume, claim))
+    {
+        return false;
+    }
+    let is_wanted = is_wanted(claim, view.driver(), false, &name);
+    match creation {
+        Creation::Uncertain(_) => true,
+        // It is saved; or undone.
+        Creation::Created(volume) => volume.fault.is_some() || !is_wanted,
+        Creation::Never | Creation::Refused => is_wanted && claim.volume_name.is_none(),
+    }
 }
 
 /// The nodes, as far as they matter for a claim: of a driver without topology nothing is asked for.

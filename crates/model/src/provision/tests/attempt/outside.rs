@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::builders::{MARKER, NAME};
 use super::{Cluster, Play, answered, error, failed};
 use crate::answer::ApiErrorKind;
-use crate::provision::attempt::{ClaimEvent, ClaimNote, ClaimStep, Verdict};
+use crate::provision::attempt::{ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict};
 use crate::provision::{AnsweredVolume, ClaimReason, ProvisionRefusal};
 
 fn small(handle: &str) -> ClaimEvent {
@@ -223,4 +223,35 @@ fn a_second_volume_of_a_claim_is_told_as_well() {
     play.cluster.volume = None;
     play.attempt(|_, _| None);
     assert_eq!(play.saved(), 2, "{:?}", play.take_done());
+}
+
+/// A slow driver holds up calls, and nothing else.
+#[test]
+fn what_needs_no_call_is_known() {
+    let may_call = |play: &Play| {
+        let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
+        crate::provision::attempt::may_call(&play.cluster, &claim, play.memory.creation())
+    };
+    let mut play = undoing();
+    assert!(may_call(&play), "never called for");
+    play.attempt(|step, _| creates(step).then(|| failed(4)));
+    assert!(may_call(&play), "uncertain");
+    play.attempt(|step, _| matches!(step, ClaimStep::Save(_)).then(|| ClaimEvent::Saved(Err(super::status(500)))));
+    assert!(!may_call(&play), "to be saved");
+    play.cluster
+        .set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+    assert!(may_call(&play), "to be undone");
+
+    let mut play = undoing();
+    play.attempt(|_, _| None);
+    assert!(!may_call(&play), "saved");
+    play.memory = ClaimMemory::default();
+    assert!(!may_call(&play), "saved, and the process is a new one");
+
+    let mut play = undoing();
+    play.attempt(|step, _| creates(step).then(|| failed(9)));
+    assert!(may_call(&play), "refused");
+    play.cluster
+        .set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+    assert!(!may_call(&play), "the marker goes");
 }
