@@ -475,10 +475,16 @@ impl Drivers {
     pub fn remaining(&self, name: &str, driver: &str) -> Option<Remaining> {
         let store = &self.context.store;
         let finalizer = finalizer_name(driver);
-        store.lists().is_synced().then(|| Remaining {
-            attachments: store.claimed(driver, &finalizer),
-            volumes: store.protected(&finalizer).0,
-            claims: self.provisioners.markers(name),
+        store.lists().is_synced().then(|| {
+            let mut volumes = store.protected(&finalizer).0;
+            volumes.extend(self.provisioners.volumes_in_deletion(name));
+            volumes.sort_unstable();
+            volumes.dedup();
+            Remaining {
+                attachments: store.claimed(driver, &finalizer),
+                volumes,
+                claims: self.provisioners.markers(name),
+            }
         })
     }
 

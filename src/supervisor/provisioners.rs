@@ -249,6 +249,23 @@ impl Provisioners {
         watched.context.store.marked(driver)
     }
 
+    /// The PersistentVolumes of the driver of an AttacherConfig that are being deleted and are held for their volume.
+    pub fn volumes_in_deletion(&self, name: &str) -> Vec<Arc<str>> {
+        let (Some(running), Some(watched)) = (self.running.get(name), &self.watched) else {
+            return Vec::new();
+        };
+        let driver = running.config.driver_name.as_deref().unwrap_or_default();
+        let mut names = Vec::new();
+        watched.context.volumes.for_each(&mut |volume| {
+            let provisioner = volume.lifecycle.provisioned_by.as_deref();
+            let of = provisioner.or_else(|| volume.spec.csi().map(|source| &*source.driver));
+            if volume.deleting && volume.lifecycle.finalizer_at.is_some() && of == Some(driver) {
+                names.push(volume.name.clone());
+            }
+        });
+        names
+    }
+
     /// The AttacherConfigs whose tasks have changed since this was asked last.
     pub fn take_changed(&mut self) -> impl Iterator<Item = String> {
         let changed = self.running.iter_mut().filter_map(|(name, running)| {

@@ -77,11 +77,18 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- if $defaults.publishSecrets }}
 {{- fail "attacherConfigDefaults.publishSecrets: set it for each driver, in drivers.NAME.config or attacherConfigs.NAME" }}
 {{- end }}
+{{- /* Defaults of provisioning are for those that have the section: else an upgrade would start it beside a sidecar that provisions. */}}
+{{- $provisioning := $defaults.provisioning | default dict }}
+{{- $defaults = omit $defaults "provisioning" }}
 {{- with .Values.leaderElection }}
 {{- $_ := set $defaults "leaderElection" (mergeOverwrite (deepCopy .) ($defaults.leaderElection | default dict)) }}
 {{- end }}
 {{- range $name, $spec := .Values.attacherConfigs }}
-{{- $_ := set $configs $name (mergeOverwrite (deepCopy $defaults) $spec) }}
+{{- $own := deepCopy $defaults }}
+{{- if hasKey $spec "provisioning" }}
+{{- $_ := set $own "provisioning" (deepCopy $provisioning) }}
+{{- end }}
+{{- $_ := set $configs $name (mergeOverwrite $own $spec) }}
 {{- end }}
 {{- range $name, $driver := .Values.drivers }}
 {{- if eq $name "operator" }}
@@ -101,7 +108,11 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- end }}
 {{- $_ := set $spec "tls" $tls }}
 {{- end }}
-{{- $_ := set $configs $name (mergeOverwrite (deepCopy $defaults) ($driver.config | default dict) $spec) }}
+{{- $own := deepCopy $defaults }}
+{{- if hasKey ($driver.config | default dict) "provisioning" }}
+{{- $_ := set $own "provisioning" (deepCopy $provisioning) }}
+{{- end }}
+{{- $_ := set $configs $name (mergeOverwrite $own ($driver.config | default dict) $spec) }}
 {{- end }}
 {{- toYaml $configs }}
 {{- end }}

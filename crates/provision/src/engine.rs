@@ -44,7 +44,7 @@ const WRITES_AT_ONCE: usize = 16;
 /// Where a claim waits for its next run: the lane, and the group that `concurrency.perClass` is for.
 pub(crate) fn place_of(claim: &Claim, may_call: bool) -> (Lane, Option<Group>) {
     if may_call {
-        (CREATE, Some(claim.class.clone().into()))
+        (CREATE, Some(claim.class.clone()))
     } else {
         (SAVE, None)
     }

@@ -138,8 +138,8 @@ impl Driver<'_> {
                 let (made, named) = (self.mock.volumes(), self.named_volumes().await?);
                 let claims = self.claims().list(&ListParams::default()).await.map_err(other)?;
                 let wanted: BTreeSet<String> = claims.iter().map(Self::volume_name).collect();
-                let names: Vec<&String> = made.values().collect();
-                let is_one_each = names.len() == wanted.len() && names.iter().all(|name| wanted.contains(*name));
+                let made_for: Vec<&String> = made.values().collect();
+                let is_one_each = made_for.len() == wanted.len() && made_for.iter().all(|name| wanted.contains(*name));
                 if is_one_each && made.keys().eq(named.iter()) {
                     return Ok(());
                 }

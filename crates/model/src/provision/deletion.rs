@@ -171,6 +171,8 @@ pub struct VolumeAttempt {
     steps: u32,
     stale: u32,
     notes: Vec<VolumeNote>,
+    /// The inputs that the call was made with: they may change while it runs.
+    called_with: Option<u64>,
 }
 
 impl VolumeAttempt {
@@ -188,6 +190,7 @@ impl VolumeAttempt {
             steps: 0,
             stale: 0,
             notes: Vec::new(),
+            called_with: None,
         }
     }
 
@@ -334,6 +337,7 @@ impl VolumeAttempt {
                 if let Some(missing) = self.secret_of.clone().filter(|_| plan.secret.is_none()) {
                     self.notes.push(VolumeNote::WithoutSecret(missing));
                 }
+                self.called_with = Some(self.fingerprint(view));
                 // From here on nobody knows whether it is deleted, until the call is answered.
                 let before = std::mem::replace(&mut self.memory.deletion, Deletion::Uncertain);
                 self.notes.push(VolumeNote::Calls(plan.clone()));
@@ -397,7 +401,7 @@ impl VolumeAttempt {
     /// Failed, with the inputs as they are now: an echo of our own writes does not shorten the backoff.
     fn failed(&self, view: &impl VolumeView) -> Verdict {
         Verdict::Failed {
-            fingerprint: self.fingerprint(view),
+            fingerprint: self.called_with.unwrap_or_else(|| self.fingerprint(view)),
         }
     }
 

@@ -38,10 +38,14 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
     {
         return decided(VolumeReason::Retained, Action::Release(write));
     }
-    if observed.role != RolePhase::Serving {
-        return decided(VolumeReason::Draining, Action::Ignore);
-    }
     let has_finalizer = lifecycle.finalizer_at.is_some();
+    // A role that is switched off, or whose AttacherConfig is deleted, begins nothing; what is open, or waits for nobody else, is finished.
+    let is_open = observed.deletion == Deletion::Uncertain || (volume.deleting && has_finalizer);
+    match observed.role {
+        RolePhase::Serving => {}
+        RolePhase::Disabled if is_open => {}
+        RolePhase::Disabled | RolePhase::Stopping => return decided(VolumeReason::Draining, Action::Ignore),
+    }
     let is_of_driver = volume.spec.csi().is_some_and(|source| is_deletable(observed, source));
     if is_delete && is_of_driver && lifecycle.phase == VolumePhase::Bound && !volume.deleting && !has_finalizer {
         let write = protect_volume(volume, PROVISIONER_FINALIZER);

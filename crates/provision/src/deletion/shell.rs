@@ -217,7 +217,10 @@ impl<'w> Shell<'w> {
         let wire = requests
             .get::<PersistentVolumeClaimWire>(name, None, &self.span)
             .await?;
-        Ok(wire.metadata.uid.unwrap_or_default().into())
+        // Without one nobody can say that it is another claim.
+        let uid = wire.metadata.uid.filter(|uid| !uid.is_empty());
+        uid.map(Box::from)
+            .ok_or_else(|| ApiError::garbled("the API server answered with a PersistentVolumeClaim without a UID"))
     }
 
     async fn delete(&mut self, plan: &DeletePlan) -> Result<(), CallEnd> {

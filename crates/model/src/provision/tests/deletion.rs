@@ -494,6 +494,31 @@ fn what_is_known_to_be_deleted_is_not_called_for_again() {
     assert!(play.take_done().is_empty());
 }
 
+/// An AttacherConfig that is deleted waits for these.
+#[test]
+fn a_role_that_is_switched_off_finishes_what_is_open_and_what_is_in_deletion() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.role = RolePhase::Disabled;
+    play.cluster
+        .set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+    assert_eq!(play.plain(), Verdict::Done);
+    assert!(play.take_done().contains(&"delete") && play.is_told(|note| *note == VolumeNote::Released));
+
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| matches!(step, VolumeStep::Delete(_)).then(|| refused(4)));
+    play.cluster.role = RolePhase::Disabled;
+    play.take_done();
+    assert_eq!(play.plain(), Verdict::Done);
+    assert!(play.take_done().contains(&"delete") && play.cluster.volume.is_none());
+
+    let mut play = Play::of(Cluster::new());
+    play.cluster.role = RolePhase::Stopping;
+    play.cluster
+        .set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+    assert_eq!(play.plain(), Verdict::Done);
+    assert!(play.take_done().is_empty());
+}
+
 #[test]
 fn nothing_is_called_or_written_without_the_lease() {
     let mut play = Play::of(Cluster::new());
