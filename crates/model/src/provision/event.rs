@@ -134,6 +134,11 @@ pub fn other_call_open(error: &str) -> String {
     )
 }
 
+/// That the driver has a volume of the name that it does not give.
+pub fn name_in_use(error: &str) -> String {
+    format!("a volume of this name exists with other settings, or the name was used before: {error}")
+}
+
 /// That the driver is asked what became of the volume of a claim that nobody wants; and what to do should it never say.
 pub fn finding_out(volume: &str) -> String {
     note(&format!(

@@ -109,6 +109,7 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
     };
     let message = match outcome {
         CreateOutcome::OtherCallOpen => event::other_call_open(&failure.message),
+        CreateOutcome::NameInUse => event::name_in_use(&failure.message),
         _ => failure.message.clone(),
     };
     let is_infeasible = *outcome == CreateOutcome::Infeasible;

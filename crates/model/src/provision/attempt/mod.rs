@@ -317,6 +317,9 @@ impl ClaimAttempt {
         if reason == ClaimReason::Cancelled {
             self.notes.push(ClaimNote::Cancelled);
         }
+        if reason == ClaimReason::HandleShared && !matches!(action, ClaimAction::Wait(_)) {
+            self.tell_kept();
+        }
         let (pending, step) = match action {
             ClaimAction::Ignore => return ClaimStep::End(Verdict::Done),
             ClaimAction::Wait(cause) => return ClaimStep::End(self.wait(view, reason, cause)),
@@ -386,6 +389,20 @@ impl ClaimAttempt {
                 plan: Some(volume.plan.clone()),
                 doubtful: false,
             }));
+        }
+    }
+
+    /// Nobody wants the volume, and it is another PersistentVolume's: it is left alone.
+    fn tell_kept(&mut self) {
+        if let Some(Creation::Created(volume)) = &self.memory.creation
+            && let Some(owner) = &volume.owner
+        {
+            let cause = ProvisionRefusal::HandleShared {
+                handle: crate::decide::cut(&volume.handle, 256).into(),
+                owner: owner.clone(),
+            };
+            self.notes
+                .push(ClaimNote::Waits(ClaimReason::HandleShared, Box::new(cause)));
         }
     }
 
