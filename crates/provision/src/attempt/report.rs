@@ -31,6 +31,11 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         ClaimNote::Saved(name, handle) => saved(shell, claim, &name, &handle),
         ClaimNote::SaveFailed(error, is_refused) => save_failed(shell, claim, &error.message, is_refused),
         ClaimNote::Waits(reason, cause) => waits(shell, claim, reason, &cause),
+        ClaimNote::LeftAlone(cause) => {
+            let reason = ProvisionEventReason::of_claim(ClaimReason::HandleShared);
+            record(shell, claim, reason, cause.reason(), event::note(&cause.to_string()));
+            shell.ended = Some(LifecycleOutcome::Aborted);
+        }
         ClaimNote::Cancelled => shell.ended = Some(LifecycleOutcome::Aborted),
         ClaimNote::Populator => {
             let note = POPULATOR_NOTE.to_owned();

@@ -401,8 +401,7 @@ impl ClaimAttempt {
                 handle: crate::decide::cut(&volume.handle, 256).into(),
                 owner: owner.clone(),
             };
-            self.notes
-                .push(ClaimNote::Waits(ClaimReason::HandleShared, Box::new(cause)));
+            self.notes.push(ClaimNote::LeftAlone(Box::new(cause)));
         }
     }
 

@@ -133,6 +133,8 @@ pub enum ClaimNote {
     SaveFailed(ApiError, bool),
     /// Nothing can be done, for this cause.
     Waits(ClaimReason, Box<ProvisionRefusal>),
+    /// Nobody wants the volume, and it is not deleted, for this cause.
+    LeftAlone(Box<ProvisionRefusal>),
     /// Nobody wants a volume any more, and there is none.
     Cancelled,
     /// A volume populator provisions the claim.
