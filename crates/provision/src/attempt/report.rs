@@ -47,17 +47,9 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         }
         ClaimNote::LetGo(words, volume) => let_go(shell, claim, &words, &volume),
         ClaimNote::ReleaseRefused(refusal) => {
-            let (cause, note) = (
-                refusal.reason(),
-                event::note(&format!("not let go on request: {refusal}")),
-            );
-            record(
-                shell,
-                claim,
-                ProvisionEventReason::ProvisioningReleaseRefused,
-                cause,
-                note,
-            );
+            let note = event::note(&format!("not let go on request: {refusal}"));
+            let reason = ProvisionEventReason::ProvisioningReleaseRefused;
+            record(shell, claim, reason, refusal.reason(), note);
         }
         ClaimNote::PossiblyLeaked(volume, cause) => {
             leaked(shell, claim, &volume, cause, event::possibly_leaked(&volume, cause));
