@@ -19,6 +19,7 @@ use crate::key::{ClaimCause, WorkKey};
 use crate::lease::Term;
 use crate::nodes::DriverNodes;
 use crate::objects::{ReclaimPolicy, Volume, VolumePhase};
+use crate::provision::{ProvisionerFacts, needs_volume_work};
 use crate::queue::{Builder, Lane, LaneLimits, Queue, QueueLimits};
 use crate::runtime::fence::FencedClient;
 use crate::runtime::queue_metrics::{LaneNames, QueueMetrics};
@@ -26,6 +27,7 @@ use crate::runtime::queue_settings::{api_limit, backoff, failures_per_second};
 use crate::runtime::{self, Start, runner};
 use crate::schedule;
 use crate::secret_waits::SecretWaits;
+use crate::telemetry::names::{QUEUE_CLAIMS, QUEUE_VOLUMES};
 use crate::topology_waits::TopologyWaits;
 
 /// The lane of claims.
@@ -35,7 +37,7 @@ const DELETE: Lane = Lane::new(1);
 /// The lane of PersistentVolumes that get our finalizer or lose it, without a call.
 const PROTECT: Lane = Lane::new(2);
 /// The queues of external-provisioner that the lanes count for.
-pub const LANE_NAMES: LaneNames = &["claims", "volumes", "volumes"];
+pub const LANE_NAMES: LaneNames = &[QUEUE_CLAIMS, QUEUE_VOLUMES, QUEUE_VOLUMES];
 /// How many PersistentVolumes get or lose the finalizer at once.
 const WRITES_AT_ONCE: usize = 16;
 
@@ -47,6 +49,11 @@ pub(crate) fn lane_of(volume: &Volume) -> Lane {
     } else {
         PROTECT
     }
+}
+
+/// Whether the volume of a PersistentVolume is to be deleted, as far as it alone says.
+pub(crate) fn is_to_delete(volume: &Volume, driver: &ProvisionerFacts) -> bool {
+    lane_of(volume) == DELETE && needs_volume_work(volume, driver)
 }
 
 /// How long the end of a role waits for markers that go.
@@ -74,6 +81,7 @@ impl Engine {
             client,
             publisher,
         } = start;
+        context.metrics.init_provisioning(&facts.name);
         let observer = QueueMetrics::new(facts.name.clone(), LANE_NAMES, &context.metrics);
         let queue = Builder::new(backoff(&settings.backoff))
             .limits(limits(settings))

@@ -81,19 +81,8 @@ impl Role for ProvisionRole {
         false
     }
 
+    /// Also one without CREATE_DELETE_VOLUME: each of its claims is told that nothing can be provisioned, and no call is made.
     async fn admit(&self, facts: &DriverFacts, _: &DriverConfig, _: &str) -> Result<DriverFacts, Refusal> {
-        let refused = |message: String| {
-            Err(Refusal {
-                reason: ConditionReason::NotSupported,
-                message,
-            })
-        };
-        let driver = &facts.name;
-        if !facts.capabilities.create_delete_volume {
-            return refused(format!(
-                "driver {driver} does not announce CREATE_DELETE_VOLUME, so that no volume can be provisioned; remove spec.provisioning"
-            ));
-        }
         Ok(facts.clone())
     }
 

@@ -23,7 +23,13 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
     let claim = &*claim;
     match note {
         ClaimNote::Calls(ClaimReason::FindOut, plan) => finds_out(shell, claim, &plan.name),
-        ClaimNote::Calls(..) | ClaimNote::Undone => {}
+        ClaimNote::Calls(..) => {}
+        ClaimNote::Undone => shell
+            .look
+            .work
+            .context
+            .metrics
+            .volume_undone(&shell.look.work.facts.name),
         ClaimNote::CallFailed(outcome, failure) => call_failed(shell, claim, &outcome, &failure),
         ClaimNote::InvalidAnswer(invalid) => failed(shell, claim, error_type::INVALID_ANSWER, &invalid.to_string()),
         ClaimNote::Faulty(fault) => failed(shell, claim, error_type::INVALID_ANSWER, &fault.to_string()),
@@ -38,6 +44,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         }
         ClaimNote::Rescheduled(selected, cause) => {
             let note = event::rescheduled(&selected, cause);
+            shell.look.work.context.metrics.rescheduled(&shell.look.work.facts.name);
             record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
         }
         ClaimNote::LetGo(words, volume) => let_go(shell, claim, &words, &volume),
@@ -93,6 +100,12 @@ fn let_go(shell: &mut Shell<'_>, claim: &Claim, words: &str, volume: &str) {
         "let go on request, though volume {volume} may be left in the storage system: {words}"
     ));
     record(shell, claim, ProvisionEventReason::ProvisioningReleased, "", note);
+    shell
+        .look
+        .work
+        .context
+        .metrics
+        .possible_leak(&shell.look.work.facts.name);
     shell.ended = Some(LifecycleOutcome::Aborted);
 }
 
@@ -172,6 +185,8 @@ fn tell_failure(
         delay,
     };
     let reason = failed.tell(work, &mut shell.span);
+    let metrics = &work.context.metrics;
+    metrics.provision_failed(&work.facts.name, &claim.class, source(claim));
     traced!(
         warn,
         shell.span,
@@ -194,6 +209,9 @@ fn saved(shell: &mut Shell<'_>, claim: &Claim, name: &str, handle: &str) {
     work.context
         .metrics
         .operation_ended(driver, PROVISION, "succeeded", took, attempts, ids);
+    work.context
+        .metrics
+        .provisioned(driver, &claim.class, source(claim), shell.took());
     shell.span.set(attr::PERSISTENT_VOLUME_NAME, name);
     shell.span.set(attr::CSI_VOLUME_ID, handle);
     let note = event::succeeded(name, took, attempts);
@@ -211,9 +229,20 @@ fn saved(shell: &mut Shell<'_>, claim: &Claim, name: &str, handle: &str) {
     );
 }
 
+/// The kind of what a claim's volume is to be filled from.
+fn source(claim: &Claim) -> Option<&str> {
+    claim.data_source.as_ref().map(|source| &*source.kind)
+}
+
 /// A volume may be left in the storage system.
 fn leaked(shell: &mut Shell<'_>, claim: &Claim, volume: &str, cause: &str, note: String) {
     record(shell, claim, ProvisionEventReason::VolumePossiblyLeaked, "", note);
+    shell
+        .look
+        .work
+        .context
+        .metrics
+        .possible_leak(&shell.look.work.facts.name);
     traced!(
         error,
         shell.span,
