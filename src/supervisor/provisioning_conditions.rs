@@ -55,13 +55,13 @@ fn of_phase(state: &ProvisioningState) -> Parts {
     let failure = state.watch_failure.as_ref();
     let and_failure = || failure.map(|failure| format!("; {failure}")).unwrap_or_default();
     match &state.task.phase {
-        DriverPhase::Running => match failure.filter(|failure| is_missing_rule(failure)) {
-            Some(failure) => (False, ConditionReason::Forbidden, failure.clone()),
-            None => {
-                let text = format!("provisioning volumes{}{}", and_failure(), kept(state.kept));
-                (True, ConditionReason::Running, text)
+        DriverPhase::Running => {
+            if let Some(failure) = failure.filter(|failure| is_missing_rule(failure)) {
+                return (False, ConditionReason::Forbidden, failure.clone());
             }
-        },
+            let text = format!("provisioning volumes{}{}", and_failure(), kept(state.kept));
+            (True, ConditionReason::Running, text)
+        }
         DriverPhase::Standby { holder, namespace } => {
             let holder = holder.as_deref().unwrap_or("nobody yet");
             let place = namespace.as_ref();

@@ -31,56 +31,59 @@ fn standby() -> DriverPhase {
     }
 }
 
+type Change = fn(&mut ProvisioningState);
+
+/// What is so, the condition while this replica provisions and while another one does, and words of its message.
+const ROWS: [(&str, Change, &str, &str, &str); 8] = [
+    ("all is well", |_| {}, "True", "True", ""),
+    (
+        "disabled",
+        |state| state.begins = Begins::NothingAsDisabled,
+        "False Disabled",
+        "False Disabled",
+        "mode is Disabled",
+    ),
+    (
+        "deleted",
+        |state| state.begins = Begins::NothingAsLeaving,
+        "False Draining",
+        "False Draining",
+        "being deleted",
+    ),
+    (
+        "a driver that cannot",
+        |state| state.task.plugin = driver(DriverPhase::Running).plugin,
+        "False NotSupported",
+        "False NotSupported",
+        "driver a.test does not announce CREATE_DELETE_VOLUME",
+    ),
+    ("no answer yet", |state| state.task.plugin = None, "True", "True", ""),
+    (
+        "a rule is missing",
+        |state| state.watch_failure = Some(MISSING.to_owned()),
+        "False Forbidden",
+        "True",
+        "",
+    ),
+    (
+        "a watch is broken",
+        |state| state.watch_failure = Some("timed out".to_owned()),
+        "True",
+        "True",
+        "",
+    ),
+    (
+        "volumes are held",
+        |state| state.kept.held = 2,
+        "True",
+        "True",
+        "volumes of 2 PersistentVolumes are kept",
+    ),
+];
+
 #[test]
 fn provisioning_is_ready_only_where_volumes_are_provisioned() {
-    type Change = fn(&mut ProvisioningState);
-    let rows: [(&str, Change, &str, &str, &str); 8] = [
-        ("all is well", |_| {}, "True", "True", ""),
-        (
-            "disabled",
-            |state| state.begins = Begins::NothingAsDisabled,
-            "False Disabled",
-            "False Disabled",
-            "mode is Disabled",
-        ),
-        (
-            "deleted",
-            |state| state.begins = Begins::NothingAsLeaving,
-            "False Draining",
-            "False Draining",
-            "being deleted",
-        ),
-        (
-            "a driver that cannot",
-            |state| state.task.plugin = driver(DriverPhase::Running).plugin,
-            "False NotSupported",
-            "False NotSupported",
-            "driver a.test does not announce CREATE_DELETE_VOLUME",
-        ),
-        ("no answer yet", |state| state.task.plugin = None, "True", "True", ""),
-        (
-            "a rule is missing",
-            |state| state.watch_failure = Some(MISSING.to_owned()),
-            "False Forbidden",
-            "True",
-            "",
-        ),
-        (
-            "a watch is broken",
-            |state| state.watch_failure = Some("timed out".to_owned()),
-            "True",
-            "True",
-            "",
-        ),
-        (
-            "volumes are held",
-            |state| state.kept.held = 2,
-            "True",
-            "True",
-            "volumes of 2 PersistentVolumes are kept",
-        ),
-    ];
-    for (name, change, running, waiting, words) in rows {
+    for (name, change, running, waiting, words) in ROWS {
         for (phase, expected, reason) in [
             (DriverPhase::Running, running, "Running"),
             (standby(), waiting, "Standby"),

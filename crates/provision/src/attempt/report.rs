@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::shell::Shell;
+use crate::apiserver::ApiError;
 use crate::decide::Failure;
 use crate::events::InvolvedObject;
 use crate::failures::{self, FailedAttempt, kind_of};
@@ -21,15 +22,10 @@ const PROVISION: &str = Operation::Provision.as_str();
 pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimNote) {
     let Some(claim) = attempt.claim().cloned() else { return };
     let claim = &*claim;
+    count(shell, &note);
     match note {
         ClaimNote::Calls(ClaimReason::FindOut, plan) => finds_out(shell, claim, &plan.name),
-        ClaimNote::Calls(..) => {}
-        ClaimNote::Undone => shell
-            .look
-            .work
-            .context
-            .metrics
-            .volume_undone(&shell.look.work.facts.name),
+        ClaimNote::Calls(..) | ClaimNote::Undone => {}
         ClaimNote::CallFailed(outcome, failure) => call_failed(shell, claim, &outcome, &failure),
         ClaimNote::InvalidAnswer(invalid) => failed(shell, claim, error_type::INVALID_ANSWER, &invalid.to_string()),
         ClaimNote::Faulty(fault) => failed(shell, claim, error_type::INVALID_ANSWER, &fault.to_string()),
@@ -44,7 +40,6 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         }
         ClaimNote::Rescheduled(selected, cause) => {
             let note = event::rescheduled(&selected, cause);
-            shell.look.work.context.metrics.rescheduled(&shell.look.work.facts.name);
             record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
         }
         ClaimNote::LetGo(words, volume) => let_go(shell, claim, &words, &volume),
@@ -72,20 +67,36 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             let message = event::request_refused(&error).unwrap_or(error.message);
             failed(shell, claim, error_type::OTHER, &message);
         }
-        ClaimNote::RequestFailed(error) => {
-            shell.span.fail(&error.error_type(), &error.message);
-            traced!(
-                warn,
-                shell.span,
-                driver = &*shell.look.work.facts.name,
-                PersistentVolumeClaim = &*claim.key,
-                %error,
-                next_try_seconds = shell.run.retry_delay().as_secs_f64(),
-                "a request about the PersistentVolumeClaim failed"
-            );
-        }
+        ClaimNote::RequestFailed(error) => request_failed(shell, claim, &error),
         ClaimNote::LeaseLost(lost) => lease_lost(shell, claim, lost),
     }
+}
+
+/// What is counted beside what the functions here tell.
+fn count(shell: &Shell<'_>, note: &ClaimNote) {
+    let (metrics, driver) = (&shell.look.work.context.metrics, &*shell.look.work.facts.name);
+    match note {
+        ClaimNote::Undone => metrics.volume_undone(driver),
+        ClaimNote::Rescheduled(..) => metrics.rescheduled(driver),
+        ClaimNote::PossiblyLeaked(..) | ClaimNote::TwoVolumes { .. } | ClaimNote::LetGo(..) => {
+            metrics.possible_leak(driver);
+        }
+        _ => {}
+    }
+}
+
+/// A request that may succeed a moment later.
+fn request_failed(shell: &mut Shell<'_>, claim: &Claim, error: &ApiError) {
+    shell.span.fail(&error.error_type(), &error.message);
+    traced!(
+        warn,
+        shell.span,
+        driver = &*shell.look.work.facts.name,
+        PersistentVolumeClaim = &*claim.key,
+        %error,
+        next_try_seconds = shell.run.retry_delay().as_secs_f64(),
+        "a request about the PersistentVolumeClaim failed"
+    );
 }
 
 /// A call is made for a claim that nobody wants any more.
