@@ -37,7 +37,7 @@ use crate::runtime::{DriverPhase, DriverState, DriverStateSender, DriverTask};
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_mins(1);
 /// A task that ran for so long was well; its next fault counts as the first.
-const HEALTHY: Duration = Duration::from_mins(10);
+pub(super) const HEALTHY: Duration = Duration::from_mins(10);
 
 /// The name of a driver, or of its AttacherConfig.
 pub(super) type Name = Arc<str>;
@@ -128,6 +128,16 @@ impl Drivers {
     /// Whether no task of either role runs.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty() && self.provisioners.is_empty()
+    }
+
+    /// The names of all drivers that a task of either role works for.
+    pub fn names_in_use(&self) -> BTreeSet<String> {
+        let answered = |status: &watch::Receiver<DriverState>| {
+            let status = status.borrow();
+            status.plugin.as_ref().map(|plugin| plugin.name.clone())
+        };
+        let attaching = self.running.values().filter_map(|running| answered(&running.status));
+        attaching.chain(self.provisioners.names_in_use()).collect()
     }
 
     /// Starts, changes and stops the tasks that provision, after those that attach.
@@ -547,7 +557,7 @@ pub(super) fn pause_after(faults: u32) -> Duration {
 }
 
 /// The state of a driver whose task ended by a fault: what it reported stays known.
-fn ended(last: DriverState) -> watch::Receiver<DriverState> {
+pub(super) fn ended(last: DriverState) -> watch::Receiver<DriverState> {
     let phase = DriverPhase::Unreachable {
         reason: ConditionReason::Restarting,
         message: "the driver's task ended by a fault of the operator and is started again".to_owned(),

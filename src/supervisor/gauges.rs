@@ -2,13 +2,18 @@
 
 use crate::api::condition::ConditionReason;
 use crate::api::validated::DriverConfig;
-use crate::cache::{ATTACH, AttacherKey, DETACH, VOLUME};
+use crate::cache::{ATTACH, AttacherKey, DETACH, LANE_NAMES};
 use crate::clock;
 use crate::driver::SharedContext;
-use crate::queue::Stats;
-use crate::telemetry::names;
+use crate::queue::{LaneStats, Queue, Stats};
+use crate::runtime::queue_metrics::LaneNames;
+use crate::telemetry::Metrics;
+use csi_attacher_provision::WorkKey;
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use tokio::time::Instant;
 
+use super::provisioning_state::QueueFigures;
 use super::saturation::Saturation;
 
 /// Sets the gauges of one driver from the figures of its queue.
@@ -30,26 +35,76 @@ pub(super) fn set(context: &SharedContext, driver: &str, queue: &Stats<AttacherK
         let Some(lane) = queue.lanes.get(lane.index()) else {
             continue;
         };
-        let waits = lane
-            .oldest_ready_since
-            .map(|since| Instant::now().duration_since(since));
-        metrics.lane_waiting(driver, operation, lane.ready);
-        metrics.lane_oldest_waiting(driver, operation, waits.unwrap_or_default());
-        metrics.lane_in_flight(driver, operation, lane.running);
-        metrics.lane_limit(driver, operation, limit.map_or(0, std::num::NonZeroUsize::get));
+        set_lane(metrics, driver, operation, lane, limit);
     }
-    for (name, of_volumes) in [
-        (names::QUEUE_VOLUME_ATTACHMENT, false),
-        (names::QUEUE_PERSISTENT_VOLUME, true),
-    ] {
+    set_work(metrics, driver, queue, LANE_NAMES);
+}
+
+/// Sets the gauges of the work in progress, by the name of the queue.
+fn set_work<K>(metrics: &Metrics, driver: &str, stats: &Stats<K>, names: LaneNames) {
+    for name in names.iter().copied().collect::<BTreeSet<_>>() {
         let lanes = || {
-            let lanes = queue.lanes.iter().enumerate();
-            lanes.filter_map(|(index, lane)| ((index == VOLUME.index()) == of_volumes).then_some(lane))
+            let lanes = stats.lanes.iter().enumerate();
+            let name_of = |index| names.get(index).or(names.last()).copied();
+            lanes.filter_map(move |(index, lane)| (name_of(index) == Some(name)).then_some(lane))
         };
         let longest = lanes().filter_map(|lane| lane.longest_running).max();
         metrics.queue_unfinished(driver, name, lanes().map(|lane| lane.unfinished).sum());
         metrics.queue_longest(driver, name, longest.unwrap_or_default());
     }
+}
+
+/// Sets the gauges of a lane.
+fn set_lane<K>(
+    metrics: &Metrics,
+    driver: &str,
+    operation: &'static str,
+    lane: &LaneStats<K>,
+    limit: Option<NonZeroUsize>,
+) {
+    let waits = lane
+        .oldest_ready_since
+        .map(|since| Instant::now().duration_since(since));
+    metrics.lane_waiting(driver, operation, lane.ready);
+    metrics.lane_oldest_waiting(driver, operation, waits.unwrap_or_default());
+    metrics.lane_in_flight(driver, operation, lane.running);
+    metrics.lane_limit(driver, operation, limit.map_or(0, NonZeroUsize::get));
+}
+
+/// Sets the gauges of the provisioning of one driver from its queue.
+pub(super) fn set_provisioning(metrics: &Metrics, driver: &str, queue: &Queue<WorkKey>, config: &DriverConfig) {
+    let (stats, figures) = (queue.stats(), QueueFigures::of(queue));
+    let kept = figures.kept;
+    let settings = config.provisioning.as_ref();
+    if let Some(lane) = stats.lanes.first() {
+        metrics.claims(driver, "waiting", lane.ready);
+        metrics.claims(driver, "provisioning", lane.running);
+        metrics.claims(driver, "uncertain", figures.uncertain);
+        metrics.claims(driver, "failing", lane.failing);
+        set_lane(
+            metrics,
+            driver,
+            "provision",
+            lane,
+            settings.and_then(|settings| settings.create),
+        );
+    }
+    if let Some(lane) = stats.lanes.get(1) {
+        metrics.volumes(driver, "waiting", lane.ready + kept.attached + kept.unclear);
+        metrics.volumes(driver, "deleting", lane.running);
+        metrics.volumes(driver, "failing", lane.failing);
+        metrics.volumes(driver, "held", kept.held);
+        set_lane(
+            metrics,
+            driver,
+            "delete",
+            lane,
+            settings.and_then(|settings| settings.delete),
+        );
+    }
+    metrics.oldest_pending(driver, "provision", figures.oldest_claim);
+    metrics.oldest_pending(driver, "delete", figures.oldest_volume);
+    set_work(metrics, driver, &stats, csi_attacher_provision::LANE_NAMES);
 }
 
 /// Sets the gauges behind the condition Saturated.

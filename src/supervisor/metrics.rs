@@ -4,9 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use std::time::Duration;
+use tokio::time::Instant;
+
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{ConditionReason, ConditionType};
 use crate::telemetry::Metrics;
+
+/// How long what is shown late of a driver that is gone is removed.
+const FORGET_FOR: Duration = Duration::from_mins(1);
 
 /// Counts what the supervisor does.
 pub(super) struct SupervisorMetrics {
@@ -15,6 +21,10 @@ pub(super) struct SupervisorMetrics {
     shown: BTreeSet<String>,
     /// The reasons of the condition Ready that are shown.
     reasons: BTreeSet<ConditionReason>,
+    /// The drivers that there are.
+    known: BTreeSet<String>,
+    /// Since when others are gone.
+    gone: BTreeMap<String, Instant>,
 }
 
 impl SupervisorMetrics {
@@ -23,6 +33,8 @@ impl SupervisorMetrics {
             metrics,
             shown: BTreeSet::new(),
             reasons: BTreeSet::new(),
+            known: BTreeSet::new(),
+            gone: BTreeMap::new(),
         }
     }
 
@@ -52,6 +64,20 @@ impl SupervisorMetrics {
             self.metrics.configs(reason.as_str(), *count);
         }
         self.reasons = counts.into_keys().collect();
+    }
+
+    /// These drivers have an AttacherConfig, or a task that works for them. Of one that is not among them any more every series is
+    /// removed: the last call of the role that ended last may have made one anew, or an Event that was written late.
+    pub fn known(&mut self, drivers: BTreeSet<String>) {
+        let now = Instant::now();
+        let gone = self.known.difference(&drivers).map(|driver| (driver.clone(), now));
+        self.gone.extend(gone);
+        self.gone.retain(|driver, _| !drivers.contains(driver));
+        for driver in self.gone.keys() {
+            self.metrics.forget_driver(driver);
+        }
+        self.gone.retain(|_, since| now.duration_since(*since) < FORGET_FOR);
+        self.known = drivers;
     }
 
     /// Shows the generations in use, by driver. What is not among them any more is gone.

@@ -29,7 +29,7 @@ mod writes;
 use futures::{Stream, StreamExt};
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::pin::pin;
 use std::time::Duration;
@@ -225,6 +225,7 @@ impl Supervisor {
                     self.drivers.update_gauges();
                     self.drivers.insights.set_configs(self.configured());
                     self.metrics.in_use(self.generations());
+                    self.metrics.known(self.known_drivers());
                     self.metrics.ready(self.objects.values().map(|entry| &entry.written));
                     self.start_metadata_writes();
                     self.start_status_writes();
@@ -284,6 +285,13 @@ impl Supervisor {
             })
         });
         named.collect()
+    }
+
+    /// The drivers that have an AttacherConfig or a task, as far as they are known by name.
+    fn known_drivers(&self) -> BTreeSet<String> {
+        let objects = self.objects.iter();
+        let named = objects.filter_map(|(name, entry)| driver_name(&self.drivers, name, entry));
+        named.chain(self.drivers.names_in_use()).collect()
     }
 
     /// The generation in use for each driver that is known by name.

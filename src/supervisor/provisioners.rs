@@ -19,10 +19,11 @@ use kube::Client;
 
 use super::attach_nodes::AttachNodes;
 use super::attach_volumes::AttachVolumes;
-use super::drivers::{Name, ended_task, pause_after};
+use super::drivers::{HEALTHY, Name, ended, ended_task, pause_after};
 use super::election::LeaderElectionMode;
+use super::gauges;
 use super::plan::requires_restart;
-use super::provisioning_state::{KeptVolumes, ProvisioningState};
+use super::provisioning_state::{Begins, ProvisioningState, QueueFigures};
 use crate::api::DriverConfig;
 use crate::driver::SharedContext;
 use crate::health::Health;
@@ -56,6 +57,7 @@ struct RunningProvisioner {
     restart_at: Option<Instant>,
     /// Whether it is to end for good, or with other settings.
     is_ending: bool,
+    started: Instant,
     faults: u32,
 }
 
@@ -187,6 +189,7 @@ impl Provisioners {
             removed,
             restart_at: None,
             is_ending: false,
+            started: Instant::now(),
             faults,
         };
         self.running.insert(name.to_owned(), running);
@@ -213,6 +216,12 @@ impl Provisioners {
             if running.is_ending {
                 self.running.remove(&name);
             } else {
+                if running.started.elapsed() >= HEALTHY {
+                    running.faults = 0;
+                }
+                let last = running.status.borrow().clone();
+                running.status = ended(last);
+                running.status.mark_changed();
                 running.restart_at = Some(Instant::now() + pause_after(running.faults));
                 running.faults = running.faults.saturating_add(1);
             }
@@ -229,14 +238,39 @@ impl Provisioners {
             let nodes = watched.context.nodes.nodes().lists().failure();
             [claims, nodes.filter(|_| reads_nodes)].into_iter().flatten()
         });
-        let failures: Vec<String> = failures.collect();
+        // PersistentVolumes and VolumeAttachments are watched for attaching.
+        let failures: Vec<String> = failures.chain(self.context.store.lists().failure()).collect();
         let queue = running.queue.lock().clone();
+        let mut kept = queue
+            .map(|(_, queue)| QueueFigures::of(&queue).kept)
+            .unwrap_or_default();
+        kept.held = self.held(&running.config);
         Some(ProvisioningState {
             task: running.status.borrow().clone(),
+            begins: Begins::of(&running.config),
             reads_nodes,
             watch_failure: (!failures.is_empty()).then(|| failures.join("; ")),
-            kept: queue.map(|(_, queue)| KeptVolumes::of(&queue)).unwrap_or_default(),
+            kept,
         })
+    }
+
+    /// How many volumes the settings keep, on any replica: that which writes the status may not be the one that provisions.
+    fn held(&self, config: &DriverConfig) -> usize {
+        let holds = config
+            .provisioning
+            .as_ref()
+            .is_some_and(|settings| settings.hold_deletions);
+        let (Some(driver), Some(watched)) = (config.driver_name.as_deref().filter(|_| holds), &self.watched) else {
+            return 0;
+        };
+        watched.context.released_volumes(driver)
+    }
+
+    /// The names of the drivers that a task works for, which the settings have.
+    pub fn names_in_use(&self) -> impl Iterator<Item = String> {
+        self.running
+            .values()
+            .filter_map(|running| running.config.driver_name.clone())
     }
 
     /// How many claims carry a marker of the driver of an AttacherConfig: what was created for them is not known. None before the first
@@ -282,20 +316,7 @@ impl Provisioners {
             // Locked to the end: see `clear_queue`.
             let slot = running.queue.lock();
             let Some((driver, queue)) = &*slot else { continue };
-            let metrics = &self.context.metrics;
-            let stats = queue.stats();
-            if let Some(lane) = stats.lanes.first() {
-                metrics.claims(driver, "waiting", lane.ready);
-                metrics.claims(driver, "provisioning", lane.running);
-                metrics.claims(driver, "failing", lane.failing);
-            }
-            if let Some(lane) = stats.lanes.get(1) {
-                let kept = KeptVolumes::of(queue);
-                metrics.volumes(driver, "waiting", lane.ready + kept.attached + kept.unclear);
-                metrics.volumes(driver, "deleting", lane.running);
-                metrics.volumes(driver, "failing", lane.failing);
-                metrics.volumes(driver, "held", kept.held);
-            }
+            gauges::set_provisioning(&self.context.metrics, driver, queue, &running.config);
         }
     }
 }

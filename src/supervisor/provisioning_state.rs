@@ -1,8 +1,11 @@
 //! What the task that provisions for an AttacherConfig is at.
 
+use std::time::Duration;
+
 use csi_attacher_model::provision::VolumeReason;
 use csi_attacher_provision::WorkKey;
 
+use crate::api::DriverConfig;
 use crate::queue::Queue;
 use crate::runtime::DriverState;
 
@@ -10,11 +13,35 @@ use crate::runtime::DriverState;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProvisioningState {
     pub task: DriverState,
+    /// What its settings let it begin.
+    pub begins: Begins,
     /// Whether it reads Nodes: its driver has topology.
     pub reads_nodes: bool,
     /// Why what it reads cannot be watched, if so.
     pub watch_failure: Option<String>,
     pub kept: KeptVolumes,
+}
+
+/// What provisioning begins, by its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begins {
+    /// What there is to do.
+    Everything,
+    /// Nothing, as `spec.provisioning.mode` is Disabled.
+    NothingAsDisabled,
+    /// Nothing, as the AttacherConfig is being deleted.
+    NothingAsLeaving,
+}
+
+impl Begins {
+    pub fn of(config: &DriverConfig) -> Self {
+        let is_enabled = config.provisioning.as_ref().is_some_and(|settings| settings.enabled);
+        match (config.leaving, is_enabled) {
+            (true, _) => Self::NothingAsLeaving,
+            (false, false) => Self::NothingAsDisabled,
+            (false, true) => Self::Everything,
+        }
+    }
 }
 
 /// How many volumes of Released PersistentVolumes are not deleted for now, by what they wait for.
@@ -28,16 +55,41 @@ pub(super) struct KeptVolumes {
     pub unclear: usize,
 }
 
-impl KeptVolumes {
-    /// Those of a driver, by its queue.
+/// What the memory of a queue says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct QueueFigures {
+    pub kept: KeptVolumes,
+    /// Claims of which nobody knows whether a call has made a volume.
+    pub uncertain: usize,
+    /// For how long the oldest claim wants its volume.
+    pub oldest_claim: Duration,
+    /// For how long the oldest volume is to be deleted that nobody keeps.
+    pub oldest_volume: Duration,
+}
+
+impl QueueFigures {
+    /// Those of a driver.
     pub fn of(queue: &Queue<WorkKey>) -> Self {
-        let mut kept = Self::default();
-        queue.remember_all(|_, memory| match memory.waits() {
-            Some(VolumeReason::Held) => kept.held += 1,
-            Some(VolumeReason::StillAttached) => kept.attached += 1,
-            Some(_) => kept.unclear += 1,
-            None => {}
+        let mut figures = Self::default();
+        let kept = &mut figures.kept;
+        queue.remember_all(|key, memory| {
+            let pending = memory.pending_for().unwrap_or_default();
+            if let WorkKey::Claim(_) = key {
+                figures.uncertain += usize::from(memory.is_uncertain());
+                figures.oldest_claim = figures.oldest_claim.max(pending);
+                return;
+            }
+            match memory.waits() {
+                Some(VolumeReason::Held) => kept.held += 1,
+                Some(VolumeReason::StillAttached) => kept.attached += 1,
+                Some(_) => kept.unclear += 1,
+                None => {}
+            }
+            // One that the settings keep is where it is meant to be.
+            if memory.waits() != Some(VolumeReason::Held) {
+                figures.oldest_volume = figures.oldest_volume.max(pending);
+            }
         });
-        kept
+        figures
     }
 }

@@ -19,6 +19,7 @@ use crate::key::{ClaimCause, WorkKey};
 use crate::lease::Term;
 use crate::nodes::DriverNodes;
 use crate::objects::{Claim, ReclaimPolicy, Volume, VolumePhase};
+use crate::provision::{ProvisionerFacts, needs_volume_work};
 use crate::queue::{Builder, Group, Lane, LaneLimits, Queue, QueueLimits};
 use crate::runtime::fence::FencedClient;
 use crate::runtime::queue_metrics::{LaneNames, QueueMetrics};
@@ -26,6 +27,7 @@ use crate::runtime::queue_settings::{api_limit, backoff, failures_per_second};
 use crate::runtime::{self, Start, runner};
 use crate::schedule;
 use crate::secret_waits::SecretWaits;
+use crate::telemetry::names::{QUEUE_CLAIMS, QUEUE_VOLUMES};
 use crate::topology_waits::TopologyWaits;
 
 /// The lane of claims for which the driver may be called.
@@ -37,7 +39,7 @@ const PROTECT: Lane = Lane::new(2);
 /// The lane of claims whose volume is to be saved, or whose marker goes: that waits for no call.
 const SAVE: Lane = Lane::new(3);
 /// The queues of external-provisioner that the lanes count for.
-pub const LANE_NAMES: LaneNames = &["claims", "volumes", "volumes", "claims"];
+pub const LANE_NAMES: LaneNames = &[QUEUE_CLAIMS, QUEUE_VOLUMES, QUEUE_VOLUMES, QUEUE_CLAIMS];
 /// How many runs that only write are under way at once in a lane.
 const WRITES_AT_ONCE: usize = 16;
 
@@ -58,6 +60,11 @@ pub(crate) fn lane_of(volume: &Volume) -> Lane {
     } else {
         PROTECT
     }
+}
+
+/// Whether the volume of a PersistentVolume is to be deleted, as far as it alone says.
+pub(crate) fn is_to_delete(volume: &Volume, driver: &ProvisionerFacts) -> bool {
+    lane_of(volume) == DELETE && needs_volume_work(volume, driver)
 }
 
 /// How long the end of a role waits for markers that go.
@@ -85,6 +92,7 @@ impl Engine {
             client,
             publisher,
         } = start;
+        context.metrics.init_provisioning(&facts.name);
         let observer = QueueMetrics::new(facts.name.clone(), LANE_NAMES, &context.metrics);
         let queue = Builder::new(backoff(&settings.backoff))
             .limits(limits(settings))

@@ -1,13 +1,14 @@
 //! What a driver works on, and why.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::objects::{Claim, ClaimReference, Volume};
 use crate::provision::VolumeReason;
 use crate::provision::attempt::{ClaimMemory, RetryRequests};
 use crate::provision::deletion::VolumeMemory;
 use crate::queue::{CauseCode, Remembered};
-use crate::traces::Lifecycle;
+use crate::traces::{Beginning, Lifecycle};
 
 /// A PersistentVolumeClaim. The name of its volume follows from the UID, so that there is never more than one call for a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,6 +74,8 @@ pub struct KeyMemory {
     pub(crate) volume: VolumeMemory,
     /// What people asked for.
     pub(crate) retries: RetryRequests,
+    /// Since when its volume is wanted, or to be deleted.
+    pub(crate) begun: Option<Beginning>,
     /// The trace that its attempts are a part of.
     pub(crate) lifecycle: Option<Lifecycle>,
 }
@@ -81,6 +84,16 @@ impl KeyMemory {
     /// What a PersistentVolume waits for; none when it does not wait.
     pub fn waits(&self) -> Option<VolumeReason> {
         self.volume.waits()
+    }
+
+    /// For how long its volume is wanted, or to be deleted; none when it is neither.
+    pub fn pending_for(&self) -> Option<Duration> {
+        self.begun.as_ref().map(Beginning::elapsed)
+    }
+
+    /// Whether a call for a claim may have made a volume, and nobody knows.
+    pub fn is_uncertain(&self) -> bool {
+        self.claim.is_uncertain()
     }
 }
 

@@ -21,12 +21,12 @@ use crate::telemetry::Metrics;
 /// The name of a driver and its queue, while an engine works for it.
 pub type QueueSlot = Arc<Mutex<Option<(Arc<str>, Queue<WorkKey>)>>>;
 
-/// Empties the slot of an engine that has ended, and removes what the metrics show of its claims. In this order: whoever counts claims
+/// Empties the slot of an engine that has ended, and removes what the metrics show of its work. In this order: whoever counts claims
 /// holds the slot meanwhile, and the series do not come back.
 pub fn clear_queue(slot: &QueueSlot, metrics: &Metrics) {
     let ended = slot.lock().take();
     if let Some((driver, _)) = ended {
-        metrics.forget_claims(&driver);
+        metrics.forget_provisioning(&driver);
     }
 }
 
@@ -81,19 +81,8 @@ impl Role for ProvisionRole {
         false
     }
 
+    /// Also one without CREATE_DELETE_VOLUME: each of its claims is told that nothing can be provisioned, and no call is made.
     async fn admit(&self, facts: &DriverFacts, _: &DriverConfig, _: &str) -> Result<DriverFacts, Refusal> {
-        let refused = |message: String| {
-            Err(Refusal {
-                reason: ConditionReason::NotSupported,
-                message,
-            })
-        };
-        let driver = &facts.name;
-        if !facts.capabilities.create_delete_volume {
-            return refused(format!(
-                "driver {driver} does not announce CREATE_DELETE_VOLUME, so that no volume can be provisioned; remove spec.provisioning"
-            ));
-        }
         Ok(facts.clone())
     }
 

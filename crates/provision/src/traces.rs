@@ -4,7 +4,7 @@
 //! they end, and the root once: when the PersistentVolume is saved or nobody wants it any more, and when the volume is deleted.
 
 use jiff::Timestamp;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::api::names::TRACEPARENT_ANNOTATION;
 use crate::clock;
@@ -60,46 +60,69 @@ pub(crate) enum LifecycleOutcome {
     Aborted,
 }
 
+/// Since when something is wanted, whether it is traced or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Beginning {
+    at: Timestamp,
+    /// Whether the time is that of the object.
+    from_object: bool,
+}
+
+impl Beginning {
+    /// That of a volume which a claim wants, and which is seen for the first time.
+    pub fn of_claim(claim: &Claim) -> Self {
+        // With delayed binding the wish begins when a node is selected, of which no object has the time.
+        let created = claim.created.filter(|_| claim.selected_node.is_none());
+        Self {
+            at: created.unwrap_or_else(clock::now),
+            from_object: created.is_some(),
+        }
+    }
+
+    /// That of something of which no object has the time.
+    pub fn seen_now() -> Self {
+        Self {
+            at: clock::now(),
+            from_object: false,
+        }
+    }
+
+    /// How long that is ago.
+    pub fn elapsed(&self) -> Duration {
+        clock::since(self.at)
+    }
+}
+
 /// The life cycle of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifecycle {
     operation: Operation,
     own: TraceIdentity,
     sampled: bool,
-    started: Timestamp,
-    /// Whether the time of the start is that of the object.
-    from_object: bool,
+    begun: Beginning,
     attempts: u32,
 }
 
 impl Lifecycle {
-    /// That of a claim which is seen for the first time.
-    pub fn of_claim(tracer: &Tracer, claim: &Claim) -> Self {
-        // With delayed binding the wish begins when a node is selected, of which no object has the time.
-        let created = claim.created.filter(|_| claim.selected_node.is_none());
-        Self::new(tracer, Operation::Provision, &claim.uid, created)
+    /// That of a claim.
+    pub fn of_claim(tracer: &Tracer, claim: &Claim, begun: Beginning) -> Self {
+        Self::new(tracer, Operation::Provision, &claim.uid, begun)
     }
 
-    /// That of a PersistentVolume whose volume is to be deleted. Since when, no object says.
-    pub fn of_volume(tracer: &Tracer, volume: &Volume) -> Self {
-        Self::new(tracer, Operation::Delete, &volume.uid, None)
+    /// That of a PersistentVolume whose volume is to be deleted.
+    pub fn of_volume(tracer: &Tracer, volume: &Volume, begun: Beginning) -> Self {
+        Self::new(tracer, Operation::Delete, &volume.uid, begun)
     }
 
-    fn new(tracer: &Tracer, operation: Operation, uid: &str, begun: Option<Timestamp>) -> Self {
+    fn new(tracer: &Tracer, operation: Operation, uid: &str, begun: Beginning) -> Self {
         let own = TraceIdentity::derive(operation.as_str(), uid, 0);
         Self {
             operation,
             own,
             sampled: tracer.samples(own.trace_id),
-            started: begun.unwrap_or_else(clock::now),
-            from_object: begun.is_some(),
+            begun,
             attempts: 0,
         }
-    }
-
-    /// Since when the volume is wanted.
-    pub fn started(&self) -> Timestamp {
-        self.started
     }
 
     /// The context of the root.
@@ -139,7 +162,7 @@ impl Lifecycle {
             return;
         }
         let mut root = tracer.open(SpanOptions {
-            start: Some(SystemTime::from(self.started)),
+            start: Some(SystemTime::from(self.begun.at)),
             identity: Some(self.own),
             links,
             sampled: Some(true),
@@ -150,7 +173,7 @@ impl Lifecycle {
         root.set(attr::EPOCH, 0_u32);
         root.set(
             attr::START_SOURCE,
-            if self.from_object { "creation" } else { "observed" },
+            if self.begun.from_object { "creation" } else { "observed" },
         );
         match outcome {
             LifecycleOutcome::Succeeded => root.set(attr::OUTCOME, "succeeded"),
@@ -159,7 +182,7 @@ impl Lifecycle {
                 root.fail(error_type::OTHER, self.operation.aborted());
             }
         }
-        root.end_at(SystemTime::from(clock::now().max(self.started)));
+        root.end_at(SystemTime::from(clock::now().max(self.begun.at)));
     }
 }
 

@@ -393,7 +393,7 @@ impl<R: Role> DriverTask<R> {
         };
         self.role.ended(&self.status);
         if let Some(metrics) = self.role.driver_metrics() {
-            metrics.forget_driver(&driver);
+            metrics.forget_attaching(&driver);
         }
         info!(config = &*self.name, driver = &*driver, "driver drained");
     }
@@ -500,7 +500,7 @@ impl<R: Role> DriverTask<R> {
             if let Some(former) = former.filter(|former| !self.reservations.is_served_by_another(&self.name, former))
                 && let Some(metrics) = self.role.driver_metrics()
             {
-                metrics.forget_driver(&former);
+                metrics.forget_attaching(&former);
             }
         }
         self.observe_lease(held, driver);

@@ -21,6 +21,10 @@ pub const RPC_SYSTEM_GRPC: &str = "grpc";
 pub const QUEUE_VOLUME_ATTACHMENT: &str = "csi-attacher-va";
 /// Name of the PersistentVolume work queue, as the incumbent's dashboards know it.
 pub const QUEUE_PERSISTENT_VOLUME: &str = "csi-attacher-pv";
+/// Name of the queue of PersistentVolumeClaims, as external-provisioner has it.
+pub const QUEUE_CLAIMS: &str = "claims";
+/// Name of the queue of PersistentVolumes whose volume may have to be deleted, as external-provisioner has it.
+pub const QUEUE_VOLUMES: &str = "volumes";
 
 /// The span form of a gRPC path: without the leading slash (`csi.v1.Controller/ControllerPublishVolume`).
 pub fn csi_method(path: &str) -> &str {

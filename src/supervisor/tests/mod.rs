@@ -8,6 +8,7 @@ mod kstatus;
 mod last_reconcile_sync;
 mod leaving;
 mod plan;
+mod provisioning;
 mod saturation;
 mod status;
 mod status_author;

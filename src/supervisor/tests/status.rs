@@ -12,7 +12,7 @@ use crate::objects::{Attachment, VolumeAttachmentWire};
 use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin};
 use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::plan::ConfigProblem;
-use crate::supervisor::provisioning_state::{KeptVolumes, ProvisioningState};
+use crate::supervisor::provisioning_state::{Begins, KeptVolumes, ProvisioningState};
 use crate::supervisor::status::{StatusInput, is_urgent, status};
 
 pub(super) fn at(second: i64) -> Timestamp {
@@ -30,6 +30,14 @@ pub(super) fn driver(phase: DriverPhase) -> DriverState {
         }),
         ..DriverState::default()
     }
+}
+
+/// One that can provision.
+pub(super) fn able(phase: DriverPhase) -> DriverState {
+    let mut able = driver(phase);
+    let plugin = able.plugin.as_mut().unwrap();
+    plugin.capabilities.push("CREATE_DELETE_VOLUME".to_owned());
+    able
 }
 
 pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
@@ -394,6 +402,7 @@ fn provisioning_has_a_condition_while_it_is_on() {
     let (driver, provisioner) = (driver(DriverPhase::Running), driver(DriverPhase::Syncing));
     let watched = |reads_nodes| ProvisioningState {
         task: provisioner.clone(),
+        begins: Begins::Everything,
         reads_nodes,
         watch_failure: Some("who may not list is named here".to_owned()),
         kept: KeptVolumes::default(),
@@ -426,7 +435,8 @@ fn provisioning_has_a_condition_while_it_is_on() {
     );
 
     let provisioning = ProvisioningState {
-        task: driver.clone(),
+        task: able(DriverPhase::Running),
+        begins: Begins::Everything,
         reads_nodes: false,
         watch_failure: None,
         kept: KeptVolumes {

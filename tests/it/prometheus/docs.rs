@@ -44,6 +44,7 @@ fn documented() -> Families {
                 "client-go",
                 "controller-runtime",
                 "Go client",
+                "sig-storage-lib-external-provisioner",
                 "KEP-5915",
                 "csi-attacher-operator"
             ]

@@ -3,17 +3,24 @@
 use std::time::Duration;
 
 use csi_mock_driver::{Method, MockDriver, MockHandle, Rule};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use tonic::Code;
 
 use crate::support::operator::{IDENTITY, apply_config, release_lease, release_provisioner_lease};
 use crate::support::stage::Stage;
+use crate::support::wait::wait_for;
 use crate::support::{Error, Result, Volume};
 
 /// The name of the driver.
 pub const DRIVER: &str = "metrics.csi.test";
 const NODE: &str = "metrics-node";
+/// Class and claim.
+const CLASS: &str = "metrics";
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// A driver with an AttacherConfig of which every part is used that has a metric.
 pub struct Scene<'s> {
@@ -53,7 +60,7 @@ impl<'s> Scene<'s> {
         })
     }
 
-    /// One volume is attached at the second try and detached at the second try, another one stays, and the driver
+    /// One volume is provisioned and deleted, each at the second try. One is attached at the second try and detached at the second try, another one stays, and the driver
     /// loses it, which is put right.
     pub async fn play(&self) -> Result<()> {
         let fixtures = &self.stage.fixtures;
@@ -68,7 +75,51 @@ impl<'s> Scene<'s> {
         }
         fixtures.delete::<VolumeAttachment>("metrics-1").await?;
         fixtures.wait_for_attachment_gone("metrics-1").await?;
+        self.provision().await?;
         self.lose("metrics-2").await
+    }
+
+    /// A volume is provisioned at the second try, and deleted at the second try. There is no kube-controller-manager: what that does is
+    /// done here.
+    async fn provision(&self) -> Result<()> {
+        for method in [Method::CreateVolume, Method::DeleteVolume] {
+            let failure = Rule::on(method)
+                .times(1)
+                .fail(Code::ResourceExhausted, "the array is full");
+            self.mock.script(failure);
+        }
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": CLASS },
+            "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
+        });
+        self.stage.cluster.apply_yaml(&class.to_string()).await?;
+        let failed = |error: kube::Error| Error::Other(error.to_string());
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.stage.client.clone(), "default");
+        let wanted = serde_json::from_value(json!({
+            "metadata": {
+                "name": CLASS, "annotations": { "volume.kubernetes.io/storage-provisioner": DRIVER },
+            },
+            "spec": {
+                "storageClassName": CLASS, "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": "1Gi" } },
+            },
+        }))
+        .map_err(|error| Error::Other(error.to_string()))?;
+        let made = claims.create(&PostParams::default(), &wanted).await.map_err(failed)?;
+        let name = format!("pvc-{}", made.uid().unwrap_or_default());
+        let volumes: Api<PersistentVolume> = Api::all(self.stage.client.clone());
+        wait_for(volumes.clone(), &name, "saved", LIMIT, |volume| volume.is_some()).await?;
+        claims.delete(CLASS, &DeleteParams::default()).await.map_err(failed)?;
+        let params = PatchParams::default();
+        let unused = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        // With the last finalizer it goes, before or after this.
+        let _gone = claims.patch(CLASS, &params, &unused).await;
+        wait_for(claims, CLASS, "gone", LIMIT, |claim| claim.is_none()).await?;
+        let released = Patch::Merge(json!({ "status": { "phase": "Released" } }));
+        volumes.patch_status(&name, &params, &released).await.map_err(failed)?;
+        wait_for(volumes, &name, "gone", LIMIT, |volume| volume.is_none())
+            .await
+            .map(drop)
     }
 
     async fn lose(&self, volume: &str) -> Result<()> {

@@ -18,4 +18,4 @@ pub use reflector::{
 };
 pub use table::{ObjectTable, Origin, TableChange, TableContent, TableRules};
 pub use watch_backoff::with_backoff;
-pub use watch_error::explain;
+pub use watch_error::{explain, is_missing_rule};

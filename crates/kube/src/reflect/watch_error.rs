@@ -5,6 +5,14 @@ use kube::runtime::watcher;
 
 use crate::error_chain;
 
+/// What is said where a rule is missing.
+const MISSING_RULE: &str = "the operator's ServiceAccount needs";
+
+/// Whether what [`explain`] says is that a rule is missing.
+pub fn is_missing_rule(explained: &str) -> bool {
+    explained.contains(MISSING_RULE)
+}
+
 /// The error of a watch, with its fix where the API server refuses: the rule that is missing, or the credentials.
 /// `meanwhile` says what does not work until then.
 pub fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, meanwhile: &str) -> String {
@@ -25,7 +33,7 @@ pub fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, meanwhile:
              {meanwhile}"
         ),
         403 => format!(
-            "{error}; the operator's ServiceAccount needs, by a ClusterRole, apiGroups [\"{group}\"], resources [{plural}], verbs \
+            "{error}; {MISSING_RULE}, by a ClusterRole, apiGroups [\"{group}\"], resources [{plural}], verbs \
              [list, watch]; {meanwhile}"
         ),
         404 => format!("{error}; the API server does not serve {plural}.{group}: is the CRD installed?; {meanwhile}"),

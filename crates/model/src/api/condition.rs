@@ -58,6 +58,10 @@ named! {
         Syncing,
         /// Another replica holds the driver's Lease; this one is ready to take over.
         Standby,
+        /// `spec.provisioning.mode` is Disabled.
+        Disabled,
+        /// A permission is missing to list or watch objects; the message names the rule.
+        Forbidden,
         /// What runs is being finished before a change or the end.
         Draining,
         /// `spec.suspend` is true.

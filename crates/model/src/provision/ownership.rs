@@ -44,6 +44,23 @@ pub fn needs_claim_work(claim: &Claim, driver: &ProvisionerFacts) -> bool {
     claim.volume_name.is_none() && claim.deleting.is_none() && is_own_claim(claim, driver)
 }
 
+/// Whether the volume of a PersistentVolume is to be deleted by a driver unless something keeps it, as the PersistentVolume alone says:
+/// these are the volumes that `spec.provisioning.deletion: Hold` keeps.
+pub fn is_released(volume: &Volume, driver: &ProvisionerFacts) -> bool {
+    let lifecycle = &*volume.lifecycle;
+    let has_finalizer = lifecycle.finalizer_at.is_some();
+    let is_decided = lifecycle.reclaim_requested;
+    let has_ended = matches!(lifecycle.phase, VolumePhase::Released | VolumePhase::Failed);
+    let is_released = if was_bound(volume) {
+        // Else a person has to decide.
+        let is_known = lifecycle.provisioned_by.is_some() || has_finalizer || is_decided;
+        has_ended && is_known && (!volume.deleting || has_finalizer)
+    } else {
+        volume.deleting && has_finalizer && is_decided
+    };
+    is_released && lifecycle.reclaim_policy == Some(ReclaimPolicy::Delete) && is_own_volume(volume, driver)
+}
+
 /// Whether a PersistentVolume may need work, as it alone says.
 pub fn needs_volume_work(volume: &Volume, driver: &ProvisionerFacts) -> bool {
     let lifecycle = &*volume.lifecycle;

@@ -22,16 +22,16 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         // The section was removed, and the task is about to be stopped.
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
-    let known = work
-        .queue
-        .remember(run.key(), |memory| (memory.claim.clone(), memory.lifecycle));
-    let (mut known, lifecycle) = known.unwrap_or_default();
+    let known = work.queue.remember(run.key(), |memory| {
+        (memory.claim.clone(), memory.begun, memory.lifecycle)
+    });
+    let (mut known, begun, lifecycle) = known.unwrap_or_default();
     if ClaimCause::of(run.cause()) == ClaimCause::Retry {
         known.end_holds();
     }
     let generation = work.topology.nodes.generation();
     let mut attempt = ClaimAttempt::new(known);
-    let mut shell = Shell::new(look, run, lifecycle);
+    let mut shell = Shell::new(look, run, begun, lifecycle);
     let verdict = shell.perform(&mut attempt).await;
     work.secrets
         .set(&work.context.requests, run.key(), attempt.needed_secret());
@@ -42,9 +42,10 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         let (lane, group) = place_of(claim, may_call(&shell.look, claim, attempt.creation()));
         work.queue.wait_next_in(run, lane, group);
     }
-    let (lifecycle, claim) = (shell.end(&attempt), attempt.into_memory());
+    let (lifecycle, begun, claim) = (shell.end(&attempt), shell.begun, attempt.into_memory());
     work.queue.remember(run.key(), |memory| {
         memory.claim = claim;
+        memory.begun = begun;
         memory.lifecycle = lifecycle;
     });
     result_of(verdict)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::shell::Shell;
+use crate::apiserver::ApiError;
 use crate::decide::Failure;
 use crate::events::InvolvedObject;
 use crate::failures::{self, FailedAttempt, kind_of};
@@ -21,6 +22,7 @@ const PROVISION: &str = Operation::Provision.as_str();
 pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimNote) {
     let Some(claim) = attempt.claim().cloned() else { return };
     let claim = &*claim;
+    count(shell, &note);
     match note {
         ClaimNote::Calls(ClaimReason::FindOut, plan) => finds_out(shell, claim, &plan.name),
         ClaimNote::Calls(..) | ClaimNote::Undone => {}
@@ -62,20 +64,36 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             let message = event::request_refused(&error).unwrap_or(error.message);
             failed(shell, claim, error_type::OTHER, &message);
         }
-        ClaimNote::RequestFailed(error) => {
-            shell.span.fail(&error.error_type(), &error.message);
-            traced!(
-                warn,
-                shell.span,
-                driver = &*shell.look.work.facts.name,
-                PersistentVolumeClaim = &*claim.key,
-                %error,
-                next_try_seconds = shell.run.retry_delay().as_secs_f64(),
-                "a request about the PersistentVolumeClaim failed"
-            );
-        }
+        ClaimNote::RequestFailed(error) => request_failed(shell, claim, &error),
         ClaimNote::LeaseLost(lost) => lease_lost(shell, claim, lost),
     }
+}
+
+/// What is counted beside what the functions here tell.
+fn count(shell: &Shell<'_>, note: &ClaimNote) {
+    let (metrics, driver) = (&shell.look.work.context.metrics, &*shell.look.work.facts.name);
+    match note {
+        ClaimNote::Undone => metrics.volume_undone(driver),
+        ClaimNote::Rescheduled(..) => metrics.rescheduled(driver),
+        ClaimNote::PossiblyLeaked(..) | ClaimNote::TwoVolumes { .. } | ClaimNote::LetGo(..) => {
+            metrics.possible_leak(driver);
+        }
+        _ => {}
+    }
+}
+
+/// A request that may succeed a moment later.
+fn request_failed(shell: &mut Shell<'_>, claim: &Claim, error: &ApiError) {
+    shell.span.fail(&error.error_type(), &error.message);
+    traced!(
+        warn,
+        shell.span,
+        driver = &*shell.look.work.facts.name,
+        PersistentVolumeClaim = &*claim.key,
+        %error,
+        next_try_seconds = shell.run.retry_delay().as_secs_f64(),
+        "a request about the PersistentVolumeClaim failed"
+    );
 }
 
 /// A call is made for a claim that nobody wants any more.
@@ -90,6 +108,12 @@ fn let_go(shell: &mut Shell<'_>, claim: &Claim, words: &str, volume: &str) {
         "let go on request, though volume {volume} may be left in the storage system: {words}"
     ));
     record(shell, claim, ProvisionEventReason::ProvisioningReleased, "", note);
+    shell
+        .look
+        .work
+        .context
+        .metrics
+        .possible_leak(&shell.look.work.facts.name);
     shell.ended = Some(LifecycleOutcome::Aborted);
 }
 
@@ -170,6 +194,8 @@ fn tell_failure(
         delay,
     };
     let reason = failed.tell(work, &mut shell.span);
+    let metrics = &work.context.metrics;
+    metrics.provision_failed(&work.facts.name, &claim.class, source(claim));
     traced!(
         warn,
         shell.span,
@@ -192,6 +218,9 @@ fn saved(shell: &mut Shell<'_>, claim: &Claim, name: &str, handle: &str) {
     work.context
         .metrics
         .operation_ended(driver, PROVISION, "succeeded", took, attempts, ids);
+    work.context
+        .metrics
+        .provisioned(driver, &claim.class, source(claim), shell.took());
     shell.span.set(attr::PERSISTENT_VOLUME_NAME, name);
     shell.span.set(attr::CSI_VOLUME_ID, handle);
     let note = event::succeeded(name, took, attempts);
@@ -209,9 +238,20 @@ fn saved(shell: &mut Shell<'_>, claim: &Claim, name: &str, handle: &str) {
     );
 }
 
+/// The kind of what a claim's volume is to be filled from.
+fn source(claim: &Claim) -> Option<&str> {
+    claim.data_source.as_ref().map(|source| &*source.kind)
+}
+
 /// A volume may be left in the storage system.
 fn leaked(shell: &mut Shell<'_>, claim: &Claim, volume: &str, cause: &str, note: String) {
     record(shell, claim, ProvisionEventReason::VolumePossiblyLeaked, "", note);
+    shell
+        .look
+        .work
+        .context
+        .metrics
+        .possible_leak(&shell.look.work.facts.name);
     traced!(
         error,
         shell.span,

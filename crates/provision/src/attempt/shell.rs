@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::report;
 use crate::apiserver::{ApiError, ApiErrorKind};
-use crate::clock;
 use crate::context::Look;
 use crate::csi::{CreateVolume, DeleteVolume};
 use crate::decide::patch::PatchType;
@@ -18,7 +17,7 @@ use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen}
 use crate::queue::Run;
 use crate::telemetry::names::attr;
 use crate::telemetry::{Span, traced, w3c};
-use crate::traces::{Lifecycle, LifecycleOutcome, describe};
+use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, describe};
 use csi_attacher_model::attempt::CallEnd;
 
 /// The effects of one attempt.
@@ -27,6 +26,8 @@ pub(crate) struct Shell<'w> {
     pub run: &'w Run<WorkKey>,
     /// Opened by the first step that does something.
     pub span: Span,
+    /// Since when the volume is wanted, once something is done for it.
+    pub begun: Option<Beginning>,
     /// The life cycle that the attempt is a part of, when it is traced.
     pub lifecycle: Option<Lifecycle>,
     /// That the life cycle has ended in this attempt.
@@ -37,11 +38,12 @@ pub(crate) struct Shell<'w> {
 
 impl<'w> Shell<'w> {
     /// For an attempt in a run of the queue.
-    pub fn new(look: Look<'w>, run: &'w Run<WorkKey>, lifecycle: Option<Lifecycle>) -> Self {
+    pub fn new(look: Look<'w>, run: &'w Run<WorkKey>, begun: Option<Beginning>, lifecycle: Option<Lifecycle>) -> Self {
         Self {
             look,
             run,
             span: Span::disabled(),
+            begun,
             lifecycle,
             ended: None,
             secret: HeldSecret::default(),
@@ -84,9 +86,10 @@ impl<'w> Shell<'w> {
 
     /// Keeps what is known before a step, should the run end in it.
     fn keep(&self, attempt: &ClaimAttempt) {
-        let (known, lifecycle) = (attempt.memory().clone(), self.lifecycle);
+        let (known, begun, lifecycle) = (attempt.memory().clone(), self.begun, self.lifecycle);
         self.look.work.queue.remember(self.run.key(), |memory| {
             memory.claim = known;
+            memory.begun = begun;
             memory.lifecycle = lifecycle;
         });
     }
@@ -96,13 +99,14 @@ impl<'w> Shell<'w> {
         let Some(claim) = attempt.claim().filter(|_| self.span.is_disabled()) else {
             return;
         };
+        let begun = *self.begun.get_or_insert_with(|| Beginning::of_claim(claim));
         let tracer = self.look.work.tracer();
         if !tracer.is_enabled() {
             return;
         }
         let lifecycle = self
             .lifecycle
-            .get_or_insert_with(|| Lifecycle::of_claim(&tracer, claim));
+            .get_or_insert_with(|| Lifecycle::of_claim(&tracer, claim, begun));
         self.span = lifecycle.attempt(&tracer, self.run);
         self.look.traceparent = Some(w3c::traceparent(&lifecycle.context()));
         if self.span.is_recording() {
@@ -117,6 +121,9 @@ impl<'w> Shell<'w> {
             span.set(attr::CREATION, creation.as_str());
         }
         span.end();
+        if self.ended.is_some() {
+            self.begun = None;
+        }
         let lifecycle = self.lifecycle.take()?;
         let (Some(outcome), Some(claim)) = (self.ended, attempt.claim()) else {
             return Some(lifecycle);
@@ -136,10 +143,15 @@ impl<'w> Shell<'w> {
         None
     }
 
-    /// Since when the volume is wanted.
+    /// For how long the volume is wanted.
     pub fn waited(&self, claim: &Claim) -> Duration {
-        let started = self.lifecycle.as_ref().map(Lifecycle::started).or(claim.created);
-        started.map(clock::since).unwrap_or_default()
+        let begun = self.begun.unwrap_or_else(|| Beginning::of_claim(claim));
+        begun.elapsed()
+    }
+
+    /// How long the attempt has taken so far.
+    pub fn took(&self) -> Duration {
+        self.run.started().elapsed()
     }
 
     /// Patches the claim, and takes the answer into the cache.

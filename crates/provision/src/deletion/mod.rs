@@ -20,19 +20,20 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKe
         // The section was removed, and the task is about to be stopped.
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
-    let known = work
-        .queue
-        .remember(run.key(), |memory| (memory.volume.clone(), memory.lifecycle));
-    let (known, lifecycle) = known.unwrap_or_default();
+    let known = work.queue.remember(run.key(), |memory| {
+        (memory.volume.clone(), memory.begun, memory.lifecycle)
+    });
+    let (known, begun, lifecycle) = known.unwrap_or_default();
     let mut attempt = VolumeAttempt::new(known);
-    let mut shell = Shell::new(look, run, lifecycle);
+    let mut shell = Shell::new(look, run, begun, lifecycle);
     let verdict = shell.perform(&mut attempt).await;
     work.secrets
         .set(&work.context.requests, run.key(), attempt.needed_secret());
     work.queue.settle_rate(run, shell.calls());
-    let (lifecycle, volume) = (shell.end(&attempt), attempt.memory().clone());
+    let (lifecycle, begun, volume) = (shell.end(&attempt), shell.begun, attempt.memory().clone());
     work.queue.remember(run.key(), |memory| {
         memory.volume = volume;
+        memory.begun = begun;
         memory.lifecycle = lifecycle;
     });
     result_of(verdict)

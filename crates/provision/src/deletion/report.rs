@@ -49,7 +49,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             );
             shell.ended = Some(LifecycleOutcome::Aborted);
         }
-        VolumeNote::Released => released(shell),
+        VolumeNote::Released => released(shell, volume),
         VolumeNote::Waits(reason, of) => waits(shell, volume, reason, &of),
         VolumeNote::Refused(_, cause) => failed(shell, volume, cause.reason(), None, &cause.to_string()),
         VolumeNote::NotWritten(error) => request_failed(shell, volume, &error),
@@ -141,6 +141,7 @@ fn failed(shell: &mut Shell<'_>, volume: &Volume, kind: &'static str, code: Opti
         delay,
     };
     let reason = failed.tell(work, &mut shell.span);
+    work.context.metrics.delete_failed(&work.facts.name, class(volume));
     traced!(
         warn,
         shell.span,
@@ -173,13 +174,21 @@ fn deleted(shell: &Shell<'_>, volume: &Volume, handle: &str, failure: Option<&Fa
     );
 }
 
+/// `spec.storageClassName`; empty without.
+fn class(volume: &Volume) -> &str {
+    volume.storage_class.as_deref().unwrap_or_default()
+}
+
 /// The PersistentVolume is gone, or only others hold it.
-fn released(shell: &mut Shell<'_>) {
+fn released(shell: &mut Shell<'_>, volume: &Volume) {
     let (work, took, attempts) = (shell.look.work, shell.waited(), shell.run.attempt());
     let ids = shell.span.ids();
     work.context
         .metrics
         .operation_ended(&work.facts.name, DELETE, "succeeded", took, attempts, ids);
+    work.context
+        .metrics
+        .deleted(&work.facts.name, class(volume), shell.took());
     shell.ended = Some(LifecycleOutcome::Succeeded);
 }
 

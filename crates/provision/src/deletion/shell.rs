@@ -5,19 +5,19 @@ use std::time::Duration;
 use super::look::VolumeLook;
 use super::report;
 use crate::apiserver::{ApiError, ApiErrorKind, Returned};
-use crate::clock;
 use crate::csi::DeleteVolume;
 use crate::decide::Write;
+use crate::engine::is_to_delete;
 use crate::held_secret::HeldSecret;
 use crate::key::WorkKey;
 use crate::objects::{ClaimReference, PersistentVolumeClaimWire, PersistentVolumeWire, ResourceVersion, Volume};
 use crate::provision::attempt::Verdict;
 use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeStep};
-use crate::provision::{DeletePlan, Seen};
+use crate::provision::{DeletePlan, Deletion, Seen};
 use crate::queue::Run;
 use crate::telemetry::names::attr;
 use crate::telemetry::{Span, traced};
-use crate::traces::{Lifecycle, LifecycleOutcome, describe_volume, made_in};
+use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, describe_volume, made_in};
 use csi_attacher_model::attempt::CallEnd;
 
 /// The effects of one attempt.
@@ -26,6 +26,8 @@ pub(super) struct Shell<'w> {
     pub run: &'w Run<WorkKey>,
     /// Opened by the first step that does something.
     pub span: Span,
+    /// Since when the volume is to be deleted, as far as this process has seen.
+    pub begun: Option<Beginning>,
     /// The life cycle that the attempt is a part of, when it is traced.
     lifecycle: Option<Lifecycle>,
     /// That the life cycle has ended in this attempt.
@@ -36,11 +38,17 @@ pub(super) struct Shell<'w> {
 
 impl<'w> Shell<'w> {
     /// For an attempt in a run of the queue.
-    pub fn new(look: VolumeLook<'w>, run: &'w Run<WorkKey>, lifecycle: Option<Lifecycle>) -> Self {
+    pub fn new(
+        look: VolumeLook<'w>,
+        run: &'w Run<WorkKey>,
+        begun: Option<Beginning>,
+        lifecycle: Option<Lifecycle>,
+    ) -> Self {
         Self {
             look,
             run,
             span: Span::disabled(),
+            begun,
             lifecycle,
             ended: None,
             secret: HeldSecret::default(),
@@ -53,10 +61,26 @@ impl<'w> Shell<'w> {
         self.calls
     }
 
-    /// Since when the volume is to be deleted, as far as this process knows.
+    /// For how long the volume is to be deleted, as far as this process knows.
     pub fn waited(&self) -> Duration {
-        let started = self.lifecycle.as_ref().map(Lifecycle::started);
-        started.map_or_else(|| self.run.waited(), clock::since)
+        self.begun.as_ref().map(Beginning::elapsed).unwrap_or_default()
+    }
+
+    /// How long the attempt has taken so far.
+    pub fn took(&self) -> Duration {
+        self.run.started().elapsed()
+    }
+
+    /// Notes when the volume is first seen to be one that is to be deleted, and that it is not to be any more. What it waits for counts.
+    fn note_beginning(&mut self, attempt: &VolumeAttempt, step: &VolumeStep) {
+        let Some(volume) = attempt.volume() else { return };
+        let is_open = attempt.deletion() != Deletion::NotDeleted;
+        if is_open || is_to_delete(volume, &self.look.work.driver) {
+            self.begun.get_or_insert_with(Beginning::seen_now);
+        } else if !matches!(step, VolumeStep::End(_)) {
+            // At the end it may be gone, and its last copy says nothing.
+            self.begun = None;
+        }
     }
 
     /// Performs an attempt to its end.
@@ -64,6 +88,7 @@ impl<'w> Shell<'w> {
         let mut event = VolumeEvent::Begin;
         loop {
             let step = attempt.next(&self.look, event);
+            self.note_beginning(attempt, &step);
             if !matches!(step, VolumeStep::End(_)) {
                 self.open(attempt, &step);
                 self.keep(attempt);
@@ -88,9 +113,10 @@ impl<'w> Shell<'w> {
 
     /// Keeps what is known before a step, should the run end in it.
     fn keep(&self, attempt: &VolumeAttempt) {
-        let (known, lifecycle) = (attempt.memory().clone(), self.lifecycle);
+        let (known, begun, lifecycle) = (attempt.memory().clone(), self.begun, self.lifecycle);
         self.look.work.queue.remember(self.run.key(), |memory| {
             memory.volume = known;
+            memory.begun = begun;
             memory.lifecycle = lifecycle;
         });
     }
@@ -105,9 +131,10 @@ impl<'w> Shell<'w> {
         if !tracer.is_enabled() {
             return;
         }
-        let lifecycle = self
-            .lifecycle
-            .get_or_insert_with(|| Lifecycle::of_volume(&tracer, volume));
+        let lifecycle = self.lifecycle.get_or_insert_with(|| {
+            let begun = self.begun.unwrap_or_else(Beginning::seen_now);
+            Lifecycle::of_volume(&tracer, volume, begun)
+        });
         self.span = lifecycle.attempt(&tracer, self.run);
         if self.span.is_recording() {
             describe_volume(&mut self.span, &self.look.work.facts.name, volume);
@@ -117,6 +144,9 @@ impl<'w> Shell<'w> {
     /// Ends the span; the life cycle that goes on, if it does.
     pub fn end(&mut self, attempt: &VolumeAttempt) -> Option<Lifecycle> {
         std::mem::take(&mut self.span).end();
+        if self.ended.is_some() {
+            self.begun = None;
+        }
         let lifecycle = self.lifecycle.take()?;
         let (Some(outcome), Some(volume)) = (self.ended, attempt.volume()) else {
             return Some(lifecycle);

@@ -20,6 +20,8 @@ pub(super) enum Owner {
     /// The process: they stay.
     Process,
     Driver,
+    /// Provisioning for a driver: they go with it, also while the driver is attached for.
+    Provisioning,
     /// Comparisons of a driver: they begin with the first one, and go with the driver.
     ReconcileSync,
     /// The last comparison of a driver: they go when no comparisons are made any more.
@@ -32,7 +34,7 @@ impl Owner {
     const fn label(self) -> Option<&'static str> {
         match self {
             Self::Process => None,
-            Self::Driver | Self::ReconcileSync | Self::Comparison => Some("driver_name"),
+            Self::Driver | Self::Provisioning | Self::ReconcileSync | Self::Comparison => Some("driver_name"),
             Self::Lease => Some("name"),
         }
     }
@@ -95,10 +97,16 @@ impl<M: Clone> MetricFamily<M> {
 
     /// Removes every series of an owner.
     pub(super) fn forget(&self, owner: Owner, name: &str) {
+        self.forget_if(owner, name, |_| true);
+    }
+
+    /// Removes the series of an owner that are of this kind.
+    pub(super) fn forget_if(&self, owner: Owner, name: &str, is_meant: impl Fn(&Labels) -> bool) {
         let is_owned = |labels: &Labels| {
             labels
                 .iter()
                 .any(|(key, value)| Some(*key) == owner.label() && value == name)
+                && is_meant(labels)
         };
         for labels in self.series.write().extract_if(is_owned) {
             self.family.remove(&labels);

@@ -7,6 +7,7 @@
 mod collectors;
 mod exposition;
 mod family;
+mod provisioning;
 mod queue;
 mod table;
 
@@ -47,6 +48,7 @@ struct MetricsInner {
     scrape: Mutex<()>,
     families: Families,
     exemplars: ExemplarFilter,
+    classes: provisioning::KnownClasses,
 }
 
 /// What a comparison with ListVolumes found.
@@ -92,6 +94,7 @@ impl Metrics {
             scrape: Mutex::new(()),
             families,
             exemplars,
+            classes: provisioning::KnownClasses::default(),
         }))
     }
 
@@ -136,13 +139,13 @@ impl Metrics {
         self.0.families.init(&[Owner::Driver], driver);
     }
 
-    /// The series of a work queue of a driver, which start at zero. They must be made anew after [`Metrics::forget_driver`].
+    /// The series of a work queue of a driver, which start at zero. They must be made anew after
+    /// [`Metrics::forget_attaching`] or [`Metrics::forget_provisioning`], whichever the queue is of.
     pub fn queue(&self, driver: &str, queue: &'static str) -> QueueSeries {
         QueueSeries::new(&self.0.families, driver, queue)
     }
 
-    /// An attach or detach came to its end after this time and this many attempts. `operation` is `attach` or `detach`;
-    /// `ids` are those of a span of its trace.
+    /// An operation came to its end after this time and this many attempts: `attach`, `detach`, `provision` or `delete`; `ids` are those of a span of its trace.
     pub fn operation_ended(
         &self,
         driver: &str,
@@ -258,12 +261,6 @@ impl Metrics {
         self.0.families.forget(&[Owner::Lease], lease);
     }
 
-    /// Removes the counts of the claims and PersistentVolumes of a driver that is not provisioned for any more.
-    pub fn forget_claims(&self, driver: &str) {
-        self.0.families.claims.forget(Owner::Driver, driver);
-        self.0.families.volumes.forget(Owner::Driver, driver);
-    }
-
     /// Removes the findings about a driver that is not served any more.
     pub fn forget_findings(&self, driver: &str) {
         self.0.families.findings.forget(Owner::Driver, driver);
@@ -277,8 +274,8 @@ impl Metrics {
     /// Removes every series of a driver that is gone. Call it after the driver's tasks have ended: a later
     /// observation makes a series anew.
     pub fn forget_driver(&self, driver: &str) {
-        let owners = [Owner::Driver, Owner::ReconcileSync, Owner::Comparison];
-        self.0.families.forget(&owners, driver);
+        self.forget_attaching(driver);
+        self.forget_provisioning(driver);
     }
 
     /// Records a time, and the span that it was measured in.

@@ -18,7 +18,7 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
-use super::family::{MetricFamily, Owner, to_i64};
+use super::family::{Labels, MetricFamily, Owner, to_i64};
 use super::{Metrics, SpanIds};
 use crate::exemplar::ExemplarLabels;
 use crate::names::{CAUSES, code_camel_case};
@@ -49,6 +49,9 @@ const QUEUE_SECONDS: [f64; 12] = [
 ];
 const ATTEMPTS: [f64; 8] = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 50.0];
 
+/// `prometheus.DefBuckets`, which sig-storage-lib-external-provisioner has.
+const DEFAULT_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
 const OPERATIONS: [&str; 2] = ["attach", "detach"];
 /// Why an AttacherConfig cannot be used until a person changes something.
 const REFUSALS: [ConditionReason; 6] = [
@@ -61,7 +64,7 @@ const REFUSALS: [ConditionReason; 6] = [
 ];
 const READY: [ConditionReason; 2] = [ConditionReason::Running, ConditionReason::DriverUnreachable];
 
-fn error_codes() -> impl Iterator<Item = &'static str> {
+pub(super) fn error_codes() -> impl Iterator<Item = &'static str> {
     (1..=16).map(|code| code_camel_case(Code::from_i32(code)))
 }
 
@@ -167,8 +170,13 @@ macro_rules! families {
 
             /// Removes the series that belong to `owner`.
             pub(super) fn forget(&self, owners: &[Owner], owner: &str) {
+                self.forget_if(owners, owner, |_| true);
+            }
+
+            /// Removes those of the series that belong to `owner` which are of this kind.
+            pub(super) fn forget_if(&self, owners: &[Owner], owner: &str, is_meant: impl Fn(&Labels) -> bool) {
                 $(if owners.contains(&Owner::$owner) {
-                    self.$field.forget(Owner::$owner, owner);
+                    self.$field.forget_if(Owner::$owner, owner, &is_meant);
                 })*
             }
         }
@@ -206,18 +214,18 @@ families! {
     Driver queue_panics: counter
         "csi_attacher_reconcile_panics", "Number of reconciles that ended by a fault of the operator";
 
-    /// Attachments that are ready and queued in the lane of an operation.
+    /// What is ready and queued in the lane of an operation.
     Driver lane_waiting: gauge[operation]
-        "csi_attacher_lane_waiting", "Attachments that are ready and queued";
+        "csi_attacher_lane_waiting", "Attachments, claims or volumes that are ready and queued";
     /// How long the first of them waits; zero when none does.
     Driver lane_oldest_waiting: seconds[operation]
-        "csi_attacher_lane_oldest_waiting_seconds", "Seconds that the oldest ready attachment has been queued";
-    /// Attachments of the lane that are worked on.
+        "csi_attacher_lane_oldest_waiting_seconds", "Seconds that the oldest that is ready has been queued";
+    /// What of the lane is worked on.
     Driver lane_in_flight: gauge[operation]
-        "csi_attacher_lane_in_flight", "Attachments that are worked on";
+        "csi_attacher_lane_in_flight", "Attachments, claims or volumes that are worked on";
     /// How many of the lane may be worked on at once; zero is no limit.
     Driver lane_limit: gauge[operation]
-        "csi_attacher_lane_limit", "Maximum number of attachments in progress in parallel; 0 is no limit";
+        "csi_attacher_lane_limit", "Maximum number in progress in parallel; 0 is no limit";
     /// Whether a limit of `spec.concurrency` makes work wait, by the reason of the condition Saturated.
     Driver saturated: flag[reason]
         "csi_attacher_saturated", "1 while a limit of spec.concurrency delays attaches or detaches, by the reason of the condition Saturated";
@@ -233,27 +241,49 @@ families! {
 
     Driver csi_call: exemplified(CSI_SECONDS)
         "csi_sidecar_operations_seconds", "Container Storage Interface operation duration with gRPC error code status total";
-    /// An attach or detach ended after this time; `span` is one of its trace.
+    /// An operation ended after this time; `span` is one of its trace.
     Driver operation_time: exemplified(CSI_SECONDS)[operation in OPERATIONS, outcome in ["succeeded"]] start_at_zero
-        "csi_attacher_operation_e2e_seconds", "Time from the request of an attach or detach to its end, all attempts included";
-    /// An attach or detach ended after so many attempts.
+        "csi_attacher_operation_e2e_seconds", "Time from the request of an attach, detach, provision or delete to its end, all attempts included";
+    /// An operation ended after so many attempts.
     Driver operation_attempts: histogram(ATTEMPTS)[operation in OPERATIONS, outcome in ["succeeded"]] start_at_zero
-        "csi_attacher_operation_attempts", "Number of attempts of an attach or detach";
-    /// An attempt to attach or detach failed. `reason` is the gRPC code, or what stood in the way.
+        "csi_attacher_operation_attempts", "Number of attempts of an attach, detach, provision or delete";
+    /// An attempt of an operation failed. `reason` is the gRPC code, or what stood in the way.
     Driver attempt_failed: counter[operation in OPERATIONS, reason in error_codes().chain(CAUSES.map(|(_, name)| name))] start_at_zero
-        "csi_attacher_attempt_failures", "Attempts to attach or detach that failed, by error.type as spans have it";
-    /// Age of the driver's oldest attach or detach that has not ended; zero when there is none.
+        "csi_attacher_attempt_failures", "Attempts to attach, detach, provision or delete that failed, by error.type as spans have it";
+    /// Age of the driver's oldest operation that has not ended; zero when there is none.
     Driver oldest_pending: seconds[operation]
-        "csi_attacher_oldest_pending_seconds", "Age of the oldest attach or detach that has not ended";
+        "csi_attacher_oldest_pending_seconds", "Age of the oldest attach, detach, provision or delete that has not ended";
     /// The driver has this many VolumeAttachments in a state.
     Driver volume_attachments: gauge[state]
         "csi_attacher_volumeattachments", "VolumeAttachments of the driver by state";
     /// The driver has this many PersistentVolumeClaims in a state.
-    Driver claims: gauge[state]
+    Provisioning claims: gauge[state]
         "csi_attacher_persistentvolumeclaims", "PersistentVolumeClaims of the driver that are not settled, by state";
     /// The driver has this many PersistentVolumes in a state.
-    Driver volumes: gauge[state]
+    Provisioning volumes: gauge[state]
         "csi_attacher_persistentvolumes", "PersistentVolumes of the driver whose volume is to be deleted, by state";
+    /// A node was taken off a claim, as no volume can be made for it.
+    Provisioning rescheduled: counter[] start_at_zero
+        "csi_attacher_reschedules", "PersistentVolumeClaims whose selected node was taken off, so that another one is selected";
+    /// A volume that nobody wanted any more was deleted again.
+    Provisioning volume_undone: counter[] start_at_zero
+        "csi_attacher_volumes_undone", "Volumes that were created and deleted again before they had a PersistentVolume";
+    /// A volume may be left in the storage system.
+    Provisioning possible_leak: counter[] start_at_zero
+        "csi_attacher_possible_leaks", "Volumes that may be left in the storage system without a PersistentVolume";
+
+    Provisioning provisions: counter
+        "controller_persistentvolumeclaim_provision", "Total number of persistent volumes provisioned successfully. Broken down by storage class name and source of the claim";
+    Provisioning provision_failures: counter
+        "controller_persistentvolumeclaim_provision_failed", "Total number of persistent volume provision failed attempts. Broken down by storage class name and source of the claim";
+    Provisioning provision_time: histogram(DEFAULT_SECONDS)
+        "controller_persistentvolumeclaim_provision_duration_seconds", "Latency in seconds to provision persistent volumes. Failed provisioning attempts are ignored. Broken down by storage class name and source of the claim";
+    Provisioning deletes: counter
+        "controller_persistentvolume_delete", "Total number of persistent volumes deleted successfully. Broken down by storage class name";
+    Provisioning delete_failures: counter
+        "controller_persistentvolume_delete_failed", "Total number of persistent volume delete failed attempts. Broken down by storage class name";
+    Provisioning delete_time: histogram(DEFAULT_SECONDS)
+        "controller_persistentvolume_delete_duration_seconds", "Latency in seconds to delete persistent volumes. Failed deletion attempts are ignored. Broken down by storage class name";
     /// An Event about a volume of the driver was `written`, `dropped` or `failed`.
     Driver event: counter[reason in EventReason::ALL.iter().map(|reason| reason.as_str()), outcome in ["written", "dropped", "failed"]] start_at_zero
         "csi_attacher_events", "Events by reason and by what became of them: written, dropped for want of room, or failed";

@@ -6,6 +6,7 @@ use http::StatusCode;
 
 mod families;
 mod openmetrics;
+mod provisioning;
 
 const PUBLISH: &str = "/csi.v1.Controller/ControllerPublishVolume";
 
@@ -123,24 +124,6 @@ fn a_csi_call_has_the_name_labels_and_buckets_of_the_incumbent() {
         "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "15", "25", "50", "120", "300", "600", "+Inf",
     ];
     assert_eq!(bounds(&metrics, "csi_sidecar_operations_seconds"), expected);
-}
-
-#[test]
-fn the_claims_of_a_driver_go_with_its_provisioning() {
-    let metrics = Metrics::default();
-    for driver in ["d", "other"] {
-        metrics.claims(driver, "waiting", 1);
-    }
-    metrics.forget_claims("d");
-    let text = metrics.encode_openmetrics();
-    let series: Vec<&str> = text
-        .lines()
-        .filter(|line| line.starts_with("csi_attacher_persistentvolumeclaims{"))
-        .collect();
-    assert!(
-        series.len() == 1 && series[0].contains("driver_name=\"other\""),
-        "{text}"
-    );
 }
 
 #[test]

@@ -125,6 +125,11 @@ impl ClaimMemory {
         self.creation.as_ref()
     }
 
+    /// Whether a call may have created the volume, and nobody knows.
+    pub fn is_uncertain(&self) -> bool {
+        self.creation.as_ref().is_some_and(Creation::is_uncertain)
+    }
+
     /// Whether a volume may be there of which no object tells: the claim has to be worked on though it is gone.
     pub fn holds_volume(&self) -> bool {
         super::holds_volume(self.creation.as_ref())

@@ -6,7 +6,8 @@ use super::builders::{ClaimWorld, DRIVER, FINALIZER, VolumeWorld, claim_of, driv
 use super::tally;
 use crate::decide::patch::protect_volume;
 use crate::provision::{
-    ClaimAction, ProvisionedVolumeAction, ProvisionerFacts, is_own_volume, needs_claim_work, needs_volume_work, patch,
+    ClaimAction, ProvisionedVolumeAction, ProvisionerFacts, VolumeReason, is_own_volume, is_released, needs_claim_work,
+    needs_volume_work, patch,
 };
 
 /// TestShouldProvision of the library. Where it says no without an error, no call follows here.
@@ -210,9 +211,17 @@ fn what_needs_no_work() {
         let needed = needs_volume_work(&volume, &driver());
         let action = world.decide().action;
         assert!(needed || action == ProvisionedVolumeAction::Ignore, "{action:?}");
+        let held = world.clone().with(|world| world.policy.hold_deletions = true).decide();
+        assert_eq!(
+            is_released(&volume, &driver()),
+            held.reason == VolumeReason::Held,
+            "{held:?}"
+        );
         needed
     };
     let pv = volume_world;
+    let by_hand = || pv().set("/metadata/annotations", json!({}));
+    assert!(volume(by_hand()) && volume(by_hand().unprotected()) && volume(pv().phase("Failed")));
     assert!(volume(pv()) && volume(pv().deleting()) && volume(pv().phase("Bound").unprotected()));
     assert!(
         volume(pv().set("/spec/persistentVolumeReclaimPolicy", "Retain")) && volume(pv().phase("Available").deleting())
