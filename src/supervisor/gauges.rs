@@ -8,6 +8,7 @@ use crate::driver::SharedContext;
 use crate::queue::{LaneStats, Queue, Stats};
 use crate::runtime::queue_metrics::LaneNames;
 use crate::telemetry::Metrics;
+use crate::telemetry::names::QUEUE_CLAIMS;
 use csi_attacher_provision::WorkKey;
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -77,10 +78,16 @@ pub(super) fn set_provisioning(metrics: &Metrics, driver: &str, queue: &Queue<Wo
     let kept = figures.kept;
     let settings = config.provisioning.as_ref();
     if let Some(lane) = stats.lanes.first() {
-        metrics.claims(driver, "waiting", lane.ready);
-        metrics.claims(driver, "provisioning", lane.running);
+        // Those for which the driver may be called, and those that are only written.
+        let names = csi_attacher_provision::LANE_NAMES.iter();
+        let of_claims = || {
+            let lanes = stats.lanes.iter().zip(names.clone());
+            lanes.filter_map(|(lane, name)| (*name == QUEUE_CLAIMS).then_some(lane))
+        };
+        metrics.claims(driver, "waiting", of_claims().map(|lane| lane.ready).sum());
+        metrics.claims(driver, "provisioning", of_claims().map(|lane| lane.running).sum());
         metrics.claims(driver, "uncertain", figures.uncertain);
-        metrics.claims(driver, "failing", lane.failing);
+        metrics.claims(driver, "failing", of_claims().map(|lane| lane.failing).sum());
         set_lane(
             metrics,
             driver,
