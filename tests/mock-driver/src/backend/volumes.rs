@@ -101,7 +101,7 @@ impl Backend {
         volume.mutable_parameters.clone_from(&request.mutable_parameters);
         volume.context = [("mock/name".to_owned(), name.to_owned())].into();
         volume.topology = topology_for(settings, request.accessibility_requirements.as_ref());
-        let id = self.new_id("vol");
+        let id = self.new_id(if settings.ids_from_names { name } else { "vol" });
         let described = volume.describe(&id);
         self.volumes.insert(id, volume);
         Ok(v1::CreateVolumeResponse {
@@ -113,6 +113,11 @@ impl Backend {
     pub fn made(&self) -> BTreeMap<String, String> {
         let made = self.volumes.iter().filter(|(_, volume)| !volume.name.is_empty());
         made.map(|(id, volume)| (id.clone(), volume.name.clone())).collect()
+    }
+
+    /// Whether a volume was made under that name, and is there.
+    pub fn has_made(&self, name: &str) -> bool {
+        self.volumes.iter().any(|(_, volume)| volume.name == name)
     }
 
     /// How many bytes a volume from that source needs at least.
