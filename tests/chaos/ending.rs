@@ -218,7 +218,14 @@ fn config(object: &AttacherConfig) -> Value {
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let conditions = conditions.iter().map(|condition| {
         let name = condition["type"].as_str().unwrap_or_default().to_owned();
-        (name, json!([condition["status"], condition["reason"]]))
+        // It is told by the replica that provisions or by another one.
+        let is_standby = name == "ProvisioningReady" && condition["reason"] == "Standby";
+        let reason = if is_standby {
+            &json!("Running")
+        } else {
+            &condition["reason"]
+        };
+        (name, json!([condition["status"], reason]))
     });
     json!({
         "spec": object.spec.driver_name, "finalizers": object.finalizers(), "driver": status["driver"],
