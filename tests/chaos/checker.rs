@@ -373,8 +373,8 @@ fn deletes<'h>(
     let gone = later.iter().position(|later| later.step == Step::Gone);
     let during = &later[..gone.unwrap_or(later.len())];
     let lost = during.iter().any(|later| later.step == lost);
-    let deleted = during.iter().find(|later| lost && later.step == Step::Delete);
-    let until = deleted.or_else(|| gone.and_then(|gone| later.get(gone)));
+    let asked = during.iter().find(|later| lost && later.step == Step::Delete);
+    let until = asked.or_else(|| gone.and_then(|gone| later.get(gone)));
     let until = until.map_or(Timestamp::MAX, |until| until.at);
     let is_attached = matches!(step.step, Step::Attached { .. }) && !place.is_claim();
     let of_place = history

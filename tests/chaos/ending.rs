@@ -50,7 +50,7 @@ async fn ending(world: &World) -> Result<Value> {
         .iter()
         .map(|object| (object.name_any(), attachment(object)));
     let volumes = volumes.items.iter().map(|object| (object.name_any(), volume(object)));
-    let claims = claims.items.iter().map(|object| (object.name_any(), claim(object)));
+    let of_claims = claims.items.iter().map(|object| (object.name_any(), claim(object)));
     let configs = configs.items.iter().map(|object| (object.name_any(), config(object)));
     let mut drivers = Map::new();
     for driver in &world.drivers {
@@ -58,13 +58,13 @@ async fn ending(world: &World) -> Result<Value> {
         let lease = leases.get_opt(&lease_name(&driver.name)).await.map_err(other)?;
         let spec = lease.and_then(|lease| lease.spec).unwrap_or_default();
         let is_held = spec.holder_identity.is_some_and(|holder| !holder.is_empty());
-        let named = |(volume, node): (String, String)| (names.get(&volume).cloned().unwrap_or(volume), node);
-        let published: BTreeSet<(String, String)> = driver.mock.published().into_iter().map(named).collect();
+        let called = |(volume, node): (String, String)| (names.get(&volume).cloned().unwrap_or(volume), node);
+        let published: BTreeSet<(String, String)> = driver.mock.published().into_iter().map(called).collect();
         let made: BTreeSet<String> = driver
             .mock
             .volumes()
             .into_keys()
-            .map(|made| named((made, String::new())).0)
+            .map(|made| called((made, String::new())).0)
             .collect();
         let of_driver = json!({
             "published": published, "made": made, "leaseIsHeld": is_held, "leaseSeconds": spec.lease_duration_seconds,
@@ -72,7 +72,7 @@ async fn ending(world: &World) -> Result<Value> {
         drivers.insert(driver.name.clone(), of_driver);
     }
     let ending = json!({
-        "claims": claims.collect::<BTreeMap<_, _>>(),
+        "claims": of_claims.collect::<BTreeMap<_, _>>(),
         "attachments": attachments.collect::<BTreeMap<_, _>>(), "volumes": volumes.collect::<BTreeMap<_, _>>(),
         "configs": configs.collect::<BTreeMap<_, _>>(), "drivers": drivers,
     });

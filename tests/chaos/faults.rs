@@ -257,15 +257,7 @@ async fn misbehave(world: &World, driver: &Driver, fault: &Planned) -> Result<()
             return Ok(());
         }
         Kind::Capability => {
-            let lost = match choice % 2 {
-                0 => ControllerCapability::PublishUnpublishVolume,
-                _ => ControllerCapability::CreateDeleteVolume,
-            };
-            driver.mock.set_capability(lost, false);
-            driver.mock.drop_connections();
-            sleep(fault.lasts).await;
-            driver.mock.set_capability(lost, true);
-            driver.mock.drop_connections();
+            lose_capability(driver, fault, choice).await;
             return Ok(());
         }
         Kind::Drop if choice.is_multiple_of(2) => rule.action(ScriptAction::DropConnection),
@@ -281,6 +273,18 @@ async fn misbehave(world: &World, driver: &Driver, fault: &Planned) -> Result<()
     sleep(fault.lasts).await;
     driver.mock.clear_rules();
     Ok(())
+}
+
+async fn lose_capability(driver: &Driver, fault: &Planned, choice: usize) {
+    let lost = match choice % 2 {
+        0 => ControllerCapability::PublishUnpublishVolume,
+        _ => ControllerCapability::CreateDeleteVolume,
+    };
+    driver.mock.set_capability(lost, false);
+    driver.mock.drop_connections();
+    sleep(fault.lasts).await;
+    driver.mock.set_capability(lost, true);
+    driver.mock.drop_connections();
 }
 
 /// Changes that are valid at any time, each of another part of the settings.

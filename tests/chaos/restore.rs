@@ -73,7 +73,18 @@ pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> 
     sleep(LEFT_ALONE_FOR).await;
     let left_alone: BTreeSet<Place> = leftovers.intersection(&attached).cloned().collect();
     look_for_touched(world, &left_alone, back);
-    // As a person does who was told of them.
+    clean_up(world).await?;
+    as_demanded(world, false).await;
+    claims_as_demanded(world, false).await?;
+    delete_all(world).await?;
+    as_demanded(world, true).await;
+    claims_as_demanded(world, true).await?;
+    world.recorder.restored(from);
+    Ok(())
+}
+
+/// As a person does who was told of what is left.
+async fn clean_up(world: &World) -> Result<()> {
     let objects = named(world, &list(world).await?);
     for place in published(world).difference(&objects) {
         if let Some(driver) = world.drivers.iter().find(|driver| driver.name == place.driver) {
@@ -86,8 +97,10 @@ pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> 
             driver.delete_made(name);
         }
     }
-    as_demanded(world, false).await;
-    claims_as_demanded(world, false).await?;
+    Ok(())
+}
+
+async fn delete_all(world: &World) -> Result<()> {
     let api: Api<VolumeAttachment> = Api::all(world.client.clone());
     for object in list(world).await? {
         drop(api.delete(&object.name_any(), &DeleteParams::default()).await);
@@ -97,9 +110,6 @@ pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> 
     for claim in all.map_err(other)? {
         drop(claims.delete(&claim.name_any(), &DeleteParams::default()).await);
     }
-    as_demanded(world, true).await;
-    claims_as_demanded(world, true).await?;
-    world.recorder.restored(from);
     Ok(())
 }
 

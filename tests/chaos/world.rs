@@ -1,7 +1,7 @@
 //! The cluster of a run: a control plane, drivers, volumes, nodes, and replicas of the operator, each behind a link of its own.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -174,23 +174,7 @@ impl World {
             let registered: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), of_node.as_str())).collect();
             fixtures.csi_node_with(&node, &registered).await?;
         }
-        let attaches = names.iter().map(|name| (lease_name(name), name.clone()));
-        let provisions = names
-            .iter()
-            .map(|name| (provisioner_lease_name(name), provisioner(name)));
-        let leases: BTreeMap<String, String> = attaches.chain(provisions).collect();
-        let original = cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
-        let mut replicas = Vec::new();
-        for number in 0..scale.replicas {
-            let (name, http2) = (format!("link-{number}"), number % 2 == 0);
-            let link = Link::start(&original, &name, http2, recorder.clone(), leases.clone()).await?;
-            replicas.push(Replica {
-                number,
-                link,
-                running: Mutex::default(),
-                identity: parking_lot::Mutex::default(),
-            });
-        }
+        let replicas = replicas(&cluster, &recorder, &names, scale.replicas).await?;
         let logs = std::env::var_os("CHAOS_LOGS").map(PathBuf::from);
         if let Some(folder) = &logs {
             std::fs::create_dir_all(folder).map_err(other)?;
@@ -394,6 +378,33 @@ impl World {
     }
 }
 
+/// Replicas that do not run yet, each with its way to the API server.
+async fn replicas(
+    cluster: &ControlPlane,
+    recorder: &Recorder,
+    drivers: &[String],
+    count: usize,
+) -> Result<Vec<Replica>> {
+    let attaches = drivers.iter().map(|name| (lease_name(name), name.clone()));
+    let provisions = drivers
+        .iter()
+        .map(|name| (provisioner_lease_name(name), provisioner(name)));
+    let leases: BTreeMap<String, String> = attaches.chain(provisions).collect();
+    let original = cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
+    let mut replicas = Vec::new();
+    for number in 0..count {
+        let (name, http2) = (format!("link-{number}"), number % 2 == 0);
+        let link = Link::start(&original, &name, http2, recorder.clone(), leases.clone()).await?;
+        replicas.push(Replica {
+            number,
+            link,
+            running: Mutex::default(),
+            identity: parking_lot::Mutex::default(),
+        });
+    }
+    Ok(replicas)
+}
+
 /// The right to Leases in the other namespace, as the chart grants it for `leaderElection.namespace`.
 fn lease_rights() -> String {
     let verbs = ["get", "list", "watch", "create", "update", "patch"];
@@ -422,6 +433,25 @@ fn classes(driver: &Driver) -> String {
     };
     let retain = class(&format!("{}-retain", driver.config), "Retain");
     format!("{}\n---\n{retain}", class(&driver.config, "Delete"))
+}
+
+/// The settings of a driver.
+fn spec(name: &str, config: &str, socket: &Path, provisions: bool) -> Value {
+    let mut spec = json!({
+        "publishSecrets": secrets::listed(config),
+        "endpoint": format!("unix://{}", socket.display()),
+        "driverName": name,
+        "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
+        "backoff": {"initial": "100ms", "max": "2s"},
+        "timeouts": {"publish": "6s", "unpublish": "6s", "probe": "3s", "identity": "3s", "listVolumes": "5s"},
+        "reconcileSync": {"interval": "3s"},
+    });
+    if provisions {
+        spec["provisioning"] = json!({
+            "backoff": {"initial": "100ms", "max": "2s"}, "timeouts": {"create": "6s", "delete": "6s"},
+        });
+    }
+    spec
 }
 
 async fn driver(
@@ -473,20 +503,7 @@ async fn driver(
         };
         fixtures.persistent_volume(&persistent).await?;
     }
-    let mut spec = json!({
-        "publishSecrets": secrets::listed(&config),
-        "endpoint": format!("unix://{}", socket.display()),
-        "driverName": name,
-        "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
-        "backoff": {"initial": "100ms", "max": "2s"},
-        "timeouts": {"publish": "6s", "unpublish": "6s", "probe": "3s", "identity": "3s", "listVolumes": "5s"},
-        "reconcileSync": {"interval": "3s"},
-    });
-    if provisions {
-        spec["provisioning"] = json!({
-            "backoff": {"initial": "100ms", "max": "2s"}, "timeouts": {"create": "6s", "delete": "6s"},
-        });
-    }
+    let spec = spec(&name, &config, &socket, provisions);
     Ok(Driver {
         name,
         config,
