@@ -5,7 +5,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::history::{Call, Finding, History, Lapse, Observation, Place, Process, Step, Term};
+use super::history::{Call, Finding, History, Lapse, Observation, Place, Process, Step, Term, name_of};
 
 /// A driver notices that a caller gave up, or went away, when its own process gets to it: on another connection the next
 /// caller's first call may be read before.
@@ -35,6 +35,18 @@ pub enum Kind {
     PublishAfterGone,
     /// What was wanted did not come about in time after the last fault.
     Overdue,
+    /// A claim is bound, and the driver does not have its volume.
+    BoundWithoutVolume,
+    /// Claim and PersistentVolume are gone, and the driver has the volume.
+    VolumeLeft,
+    /// DeleteVolume for the volume of a claim that is bound or has the policy Retain, or for a volume that is attached.
+    DeleteInUse,
+    /// CreateVolume for a claim that is gone.
+    CreateAfterGone,
+    /// Two volumes for one claim.
+    TwoVolumes,
+    /// The volumes of a driver are not those that PersistentVolumes and markers name.
+    VolumesDiffer,
     /// What no VolumeAttachment names was touched after a restore of etcd.
     LeftoverTouched,
     /// The settings in effect are not those of the AttacherConfig, and it does not say why.
@@ -45,6 +57,20 @@ pub enum Kind {
     ProcessEnded,
     /// What is in a publish Secret is shown in a log, an event or a status.
     SecretShown,
+}
+
+impl Kind {
+    /// What it is called when it is about the volume of a claim.
+    const fn of(self, place: &Place) -> Self {
+        match self {
+            _ if !place.node.is_empty() => self,
+            Self::AttachedNotPublished => Self::BoundWithoutVolume,
+            Self::GoneButPublished => Self::VolumeLeft,
+            Self::UnpublishInUse => Self::DeleteInUse,
+            Self::PublishAfterGone => Self::CreateAfterGone,
+            _ => self,
+        }
+    }
 }
 
 /// A violation.
@@ -66,6 +92,7 @@ impl fmt::Display for Violation {
 fn violation(at: Timestamp, kind: Kind, place: &Place, text: impl Into<String>) -> Violation {
     let text = format!("{place}: {}", text.into());
     let object = place.volume.clone();
+    let kind = kind.of(place);
     Violation { at, kind, object, text }
 }
 
@@ -73,6 +100,7 @@ fn violation(at: Timestamp, kind: Kind, place: &Place, text: impl Into<String>) 
 pub fn check(history: &History) -> Vec<Violation> {
     let mut found = two_processes(history);
     found.extend(calls_without_lease(history));
+    found.extend(two_volumes(history));
     found.extend(
         history
             .findings
@@ -100,25 +128,27 @@ pub fn check(history: &History) -> Vec<Violation> {
 /// A finding, unless a call that a process had sent before it stood still explains it.
 fn wrong_finding(history: &History, finding: &Finding) -> Option<Violation> {
     let Finding { at, kind, object, text } = finding.clone();
-    let of_volume = history
-        .calls
-        .iter()
-        .filter(|call| call.publish && call.place.volume == object);
-    let mut recent = of_volume.filter(|call| call.started < at && at < call.started + LEFT_LASTS);
-    let left = kind == Kind::TwoNodes && recent.any(|call| was_left_by_a_stop(history, call));
+    let creates = match kind {
+        Kind::TwoNodes => false,
+        Kind::VolumesDiffer => true,
+        _ => return Some(Violation { at, kind, object, text }),
+    };
+    let is_about = |call: &&Call| {
+        let place = &call.place;
+        call.makes && place.is_claim() == creates && name_of(&place.volume) == name_of(&object)
+    };
+    let calls = history.calls.iter().filter(is_about);
+    let recent: Vec<&Call> = calls
+        .filter(|call| call.started < at && at < call.started + LEFT_LASTS)
+        .collect();
+    let left = recent.iter().any(|call| was_left_by_a_stop(history, call));
     // The former release does not wait until what vanished is taken back.
-    let by_former = |call: &Call| {
+    let by_former = |call: &&Call| {
         let process = history.process(call.pid, call.started);
         process.is_some_and(|process| process.version == "former")
     };
-    let mut recent = history
-        .calls
-        .iter()
-        .filter(|call| call.publish && call.place.volume == object)
-        .filter(|call| call.started < at && at < call.started + LEFT_LASTS)
-        .peekable();
-    let former = kind == Kind::TwoNodes && recent.peek().is_some() && recent.all(by_former);
-    let explained = left || former || kind == Kind::TwoNodes && history.restored(at, at);
+    let former = !recent.is_empty() && recent.iter().all(by_former);
+    let explained = left || former || history.restored(at, at);
     (!explained).then_some(Violation { at, kind, object, text })
 }
 
@@ -126,12 +156,13 @@ fn wrong_finding(history: &History, finding: &Finding) -> Option<Violation> {
 fn wrong_step(history: &History, observation: &Observation, finalizer: bool) -> Option<Violation> {
     let Observation { at, place, step } = observation;
     match step {
-        Step::Attached { published: false } if !left_behind(history, place, false, *at) => {
-            let text = "attached: true, and the driver does not have it published";
+        // Nothing excuses a volume that was deleted: DeleteVolume is for what is never bound again.
+        Step::Attached { published: false } if place.is_claim() || !left_behind(history, place, false, *at) => {
+            let text = "attached or bound, and the driver does not have it";
             Some(violation(*at, Kind::AttachedNotPublished, place, text))
         }
         Step::Kept if !left_behind(history, place, true, *at) && (finalizer || !caller_ended(history, place, *at)) => {
-            let text = "the VolumeAttachment is gone, and the driver still has it published";
+            let text = "the object is gone, and the driver still has it";
             Some(violation(*at, Kind::GoneButPublished, place, text))
         }
         Step::Overdue { wanted, found } => {
@@ -143,11 +174,11 @@ fn wrong_step(history: &History, observation: &Observation, finalizer: bool) -> 
 }
 
 /// Whether such a call for a place was left to the driver by a process that stood still, not long before.
-fn left_behind(history: &History, place: &Place, publish: bool, before: Timestamp) -> bool {
+fn left_behind(history: &History, place: &Place, makes: bool, before: Timestamp) -> bool {
     let of_place = history
         .calls
         .iter()
-        .filter(|call| call.publish == publish && call.place == *place);
+        .filter(|call| call.makes == makes && call.place == *place);
     let mut recent = of_place.filter(|call| call.started < before && before < call.started + LEFT_LASTS);
     recent.any(|call| was_left_by_a_stop(history, call))
 }
@@ -155,7 +186,7 @@ fn left_behind(history: &History, place: &Place, publish: bool, before: Timestam
 /// Whether the process that published last ended, stood still, or lost its Lease before it could take the volume back: when the API
 /// server has lost its finalizer, nobody else knows of it. The operator reports such a volume, as it cannot know who uses it by then.
 fn caller_ended(history: &History, place: &Place, before: Timestamp) -> bool {
-    let publishes = |call: &&Call| call.publish && call.place == *place && call.started < before;
+    let publishes = |call: &&Call| call.makes && call.place == *place && call.started < before;
     let last = history.calls.iter().rfind(publishes);
     let caller = last.and_then(|call| history.process(call.pid, call.started));
     let Some((call, caller)) = last.zip(caller) else {
@@ -197,7 +228,11 @@ fn two_processes(history: &History) -> Vec<Violation> {
     let mut volumes: BTreeMap<(&str, &str), Vec<&Call>> = BTreeMap::new();
     for call in &history.calls {
         let place = &call.place;
-        volumes.entry((&place.driver, &place.volume)).or_default().push(call);
+        // Also what attaches and what deletes, whoever has which Lease.
+        volumes
+            .entry((&place.driver, name_of(&place.volume)))
+            .or_default()
+            .push(call);
     }
     let mut found = Vec::new();
     for calls in volumes.values_mut() {
@@ -234,7 +269,12 @@ fn tell(history: &History, call: &Call) -> String {
         || format!("process {}", call.pid),
         |process| format!("{} ({})", process.identity, process.version),
     );
-    let what = if call.publish { "Publish" } else { "Unpublish" };
+    let what = match (call.makes, call.place.is_claim()) {
+        (true, true) => "Create",
+        (true, false) => "Publish",
+        (false, true) => "Delete",
+        (false, false) => "Unpublish",
+    };
     let until = call
         .finished
         .map_or_else(|| "now".to_owned(), |finished| finished.to_string());
@@ -245,7 +285,7 @@ fn tell(history: &History, call: &Call) -> String {
 fn calls_without_lease(history: &History) -> Vec<Violation> {
     let wrong = |call: &&Call| {
         let process = history.process(call.pid, call.started);
-        let holders = holders(history, &call.place.driver, call.started);
+        let holders = holders(history, &call.place.leader(), call.started);
         process.is_some_and(|process| {
             let by_others = |holder: &Option<String>| holder.as_ref().is_some_and(|name| *name != process.identity);
             !holders.is_empty() && holders.iter().all(by_others) && process.stopped_at(call.started).is_none()
@@ -254,7 +294,7 @@ fn calls_without_lease(history: &History) -> Vec<Violation> {
     let calls = history.calls.iter().filter(wrong);
     let calls = calls.filter(|call| !history.restored(call.started, call.started));
     let told = calls.map(|call| {
-        let holders = holders(history, &call.place.driver, call.started);
+        let holders = holders(history, &call.place.leader(), call.started);
         let text = format!("{}, while the Lease is held by {holders:?}", tell(history, call));
         violation(call.started, Kind::CallWithoutLease, &call.place, text)
     });
@@ -298,18 +338,22 @@ fn wrong_calls(history: &History, place: &Place, steps: &[&Observation]) -> Vec<
             let next = steps[index + 1..].iter().find(|later| wanted(&later.step));
             next.map_or(Timestamp::MAX, |later| later.at)
         };
-        let (kind, publish, until) = match step.step {
+        let (kind, makes, until) = match step.step {
             Step::Attached { .. } => (Kind::UnpublishInUse, false, next(|step| *step == Step::Delete)),
             // Whose finalizer the API server lost may be published by who has just claimed it, and is undone then.
             Step::Gone if finalizer => (Kind::PublishAfterGone, true, next(|step| *step == Step::Create)),
             _ => continue,
         };
-        let within = |call: &&&Call| call.publish == publish && step.at < call.started && call.started < until;
-        for call in calls.iter().filter(within) {
+        let within = |call: &&&Call| call.makes == makes && step.at < call.started && call.started < until;
+        let wrong = calls.iter().filter(within).map(|call| (kind, *call));
+        let deletes = deletes(history, place, step, &steps[index + 1..]).map(|call| (Kind::DeleteInUse, call));
+        for (kind, call) in wrong.chain(deletes) {
             let stopped = history
                 .process(call.pid, call.started)
                 .and_then(|process: &Process| process.stopped_at(call.started));
-            if stopped.is_none() && !history.restored(step.at, call.started) {
+            // What was sent before a standstill is excused, unless it was wrong by then: nobody binds again what may be deleted.
+            let sent_before = stopped.is_some() && (makes || !call.place.is_claim());
+            if !sent_before && !history.restored(step.at, call.started) {
                 found.push(violation(call.started, kind, place, tell(history, call)));
             }
         }
@@ -317,22 +361,86 @@ fn wrong_calls(history: &History, place: &Place, steps: &[&Observation]) -> Vec<
     found
 }
 
+/// Calls that delete a volume while it is attached: before its VolumeAttachment is gone, unless it was unpublished. Whose finalizer the
+/// API server lost may be gone as soon as it is deleted.
+fn deletes<'h>(
+    history: &'h History,
+    place: &'h Place,
+    step: &'h Observation,
+    later: &[&Observation],
+) -> impl Iterator<Item = &'h Call> {
+    let lost = Step::DeleteAnswered { finalizer: false };
+    let gone = later.iter().position(|later| later.step == Step::Gone);
+    let during = &later[..gone.unwrap_or(later.len())];
+    let lost = during.iter().any(|later| later.step == lost);
+    let asked = during.iter().find(|later| lost && later.step == Step::Delete);
+    let until = asked.or_else(|| gone.and_then(|gone| later.get(gone)));
+    let until = until.map_or(Timestamp::MAX, |until| until.at);
+    let is_attached = matches!(step.step, Step::Attached { .. }) && !place.is_claim();
+    let of_place = history
+        .calls
+        .iter()
+        .filter(|call| call.place == *place && !call.makes && call.ok);
+    let unpublished: Vec<Timestamp> = of_place
+        .filter_map(|call| call.finished)
+        .filter(|at| step.at < *at)
+        .collect();
+    history.calls.iter().filter(move |call| {
+        let deletes = call.place.is_claim() && !call.makes && call.handle.as_ref() == Some(&place.volume);
+        let within = step.at < call.started && call.started < until;
+        is_attached && deletes && within && !unpublished.iter().any(|at| *at <= call.started)
+    })
+}
+
+/// A volume that is used under another ID than before, and the former one was not deleted; or that is made for one claim under two names.
+fn two_volumes(history: &History) -> Vec<Violation> {
+    let mut calls: Vec<&Call> = history.calls.iter().filter(|call| !made_for(call).is_empty()).collect();
+    calls.sort_by_key(|call| call.started);
+    // What each claim has: the name and the ID of its volume.
+    let mut known: BTreeMap<(&str, &str), (&str, Option<&str>)> = BTreeMap::new();
+    let mut found = Vec::new();
+    for call in calls {
+        let key = (call.place.driver.as_str(), made_for(call));
+        let name = name_of(&call.place.volume);
+        let (named, had) = *known.entry(key).or_insert((name, None));
+        let handle = call.handle.as_deref();
+        if named != name || had.zip(handle).is_some_and(|(had, handle)| had != handle) {
+            let text = format!("{} of {handle:?}, and it had {named} as {had:?}", tell(history, call));
+            found.push(violation(call.started, Kind::TwoVolumes, &call.place, text));
+        }
+        // What is deleted may be made again, whatever became of the call.
+        let is_delete = call.place.is_claim() && !call.makes;
+        let has = if is_delete { None } else { handle.or(had) };
+        known.insert(key, (name, has));
+    }
+    found
+}
+
+/// The UID of the claim that a volume is made for; empty for other volumes.
+fn made_for(call: &Call) -> &str {
+    let name = name_of(&call.place.volume);
+    let is_made = call.place.is_claim() || name != call.place.volume;
+    let uid = name.len().checked_sub(36).filter(|_| is_made);
+    uid.and_then(|uid| name.get(uid..)).unwrap_or_default()
+}
+
 /// What is known about a violation: the last lines about its object, faults, and the calls for it.
 pub fn story(history: &History, violation: &Violation, lines: usize) -> String {
     let until = violation.at + SignedDuration::from_secs(5);
+    let is_about = |object: &str| name_of(object) == name_of(&violation.object);
     let mut told: Vec<(Timestamp, String)> = Vec::new();
     for note in history.notes.iter().filter(|note| note.at <= until) {
-        if note.object.is_empty() || note.object == violation.object {
+        if note.object.is_empty() || is_about(&note.object) {
             told.push((note.at, note.text.clone()));
         }
     }
     for call in history.calls.iter().filter(|call| call.started <= until) {
-        if call.place.volume == violation.object {
+        if is_about(&call.place.volume) {
             told.push((call.started, format!("{}: {}", call.place.driver, tell(history, call))));
         }
     }
     for step in history.observations.iter().filter(|step| step.at <= until) {
-        if step.place.volume == violation.object {
+        if is_about(&step.place.volume) {
             told.push((step.at, format!("worker of {}: {:?}", step.place, step.step)));
         }
     }

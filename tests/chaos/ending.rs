@@ -1,12 +1,12 @@
 //! Where a run ends, in a form that two runs can be compared by: without what differs each time, such as times, versions and who leads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_model::api::names::{TRACEPARENT_ANNOTATION, lease_name};
+use csi_attacher_model::api::names::{PROVISIONING_MARKER, TRACEPARENT_ANNOTATION, lease_name};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
@@ -14,9 +14,10 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::checker::Kind;
+use super::claims::{handle, is_bound, volume_name};
 use super::other;
 use super::workers::{Order, SETTLED_WITHIN, Workers};
-use super::world::World;
+use super::world::{Driver, NAMESPACE, World};
 use crate::support::Result;
 use crate::support::operator::IDENTITY;
 
@@ -38,14 +39,18 @@ async fn ending(world: &World) -> Result<Value> {
         .list(&all)
         .await
         .map_err(other)?;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), NAMESPACE)
+        .list(&all)
+        .await
+        .map_err(other)?;
+    // Volumes that are made for claims have other names in each run: they are called as the claims.
+    let names = claimed(&volumes.items);
     let attachments = attachments
         .items
         .iter()
         .map(|object| (object.name_any(), attachment(object)));
-    let volumes = volumes
-        .items
-        .iter()
-        .map(|object| (object.name_any(), json!(object.finalizers())));
+    let volumes = volumes.items.iter().map(|object| (object.name_any(), volume(object)));
+    let of_claims = claims.items.iter().map(|object| (object.name_any(), claim(object)));
     let configs = configs.items.iter().map(|object| (object.name_any(), config(object)));
     let mut drivers = Map::new();
     for driver in &world.drivers {
@@ -53,15 +58,144 @@ async fn ending(world: &World) -> Result<Value> {
         let lease = leases.get_opt(&lease_name(&driver.name)).await.map_err(other)?;
         let spec = lease.and_then(|lease| lease.spec).unwrap_or_default();
         let is_held = spec.holder_identity.is_some_and(|holder| !holder.is_empty());
+        let called = |(volume, node): (String, String)| (names.get(&volume).cloned().unwrap_or(volume), node);
+        let published: BTreeSet<(String, String)> = driver.mock.published().into_iter().map(called).collect();
+        let made: BTreeSet<String> = driver
+            .mock
+            .volumes()
+            .into_keys()
+            .map(|made| called((made, String::new())).0)
+            .collect();
         let of_driver = json!({
-            "published": driver.mock.published(), "leaseIsHeld": is_held, "leaseSeconds": spec.lease_duration_seconds,
+            "published": published, "made": made, "leaseIsHeld": is_held, "leaseSeconds": spec.lease_duration_seconds,
         });
         drivers.insert(driver.name.clone(), of_driver);
     }
-    Ok(json!({
+    let ending = json!({
+        "claims": of_claims.collect::<BTreeMap<_, _>>(),
         "attachments": attachments.collect::<BTreeMap<_, _>>(), "volumes": volumes.collect::<BTreeMap<_, _>>(),
         "configs": configs.collect::<BTreeMap<_, _>>(), "drivers": drivers,
-    }))
+    });
+    // The longest first: an ID begins with the name.
+    let text = names.iter().rev().fold(ending.to_string(), |text, (name, claim)| {
+        text.replace(name.as_str(), claim)
+    });
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// Names and IDs of volumes that were made for claims, and the names of the claims.
+fn claimed(volumes: &[PersistentVolume]) -> BTreeMap<String, String> {
+    let of_volume = |volume: &PersistentVolume| {
+        let claim = volume.spec.as_ref()?.claim_ref.as_ref()?.name.clone()?;
+        let handle = handle(volume)?.to_owned();
+        Some([(volume.name_any(), claim.clone()), (handle, claim)])
+    };
+    volumes.iter().filter_map(of_volume).flatten().collect()
+}
+
+fn volume(object: &PersistentVolume) -> Value {
+    let finalizers: BTreeSet<&String> = object.finalizers().iter().collect();
+    json!({"finalizers": finalizers, "phase": object.status.as_ref().and_then(|status| status.phase.as_ref())})
+}
+
+fn claim(object: &PersistentVolumeClaim) -> Value {
+    json!({"isBound": is_bound(object), "finalizers": object.finalizers(), "isMarked": is_marked(object)})
+}
+
+fn is_marked(object: &PersistentVolumeClaim) -> bool {
+    let finalizers = object.finalizers().iter().map(String::as_str);
+    finalizers
+        .chain(object.annotations().keys().map(String::as_str))
+        .any(|key| key == PROVISIONING_MARKER)
+}
+
+/// What names volumes of a driver, and what the driver has: PersistentVolumes, claims that carry a marker, claims that nobody has bound, and
+/// the volumes that nothing names.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// IDs of volumes that PersistentVolumes name.
+    pub named: BTreeSet<String>,
+    /// Names of volumes that may be made: for claims that carry a marker.
+    pub marked: BTreeSet<String>,
+    /// Names of claims that are Pending or in deletion.
+    pub unbound: BTreeSet<String>,
+    /// Volumes that the driver has and nothing names, with their names.
+    pub unnamed: BTreeMap<String, String>,
+    /// Volumes that PersistentVolumes name and the driver does not have.
+    pub lost: BTreeSet<String>,
+}
+
+/// Looks at the volumes of a driver. The objects are read after the driver, so that what is just made is not taken for unnamed.
+pub async fn made(world: &World, driver: &Driver) -> Result<Made> {
+    let volumes = driver.mock.volumes();
+    let all = ListParams::default();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let claims = claims.list(&all).await.map_err(other)?.items;
+    let objects: Api<PersistentVolume> = Api::all(world.client.clone());
+    let objects = objects.list(&all).await.map_err(other)?.items;
+    let is_of_driver = |object: &&PersistentVolume| {
+        let csi = object.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+        csi.is_some_and(|csi| csi.driver == driver.name) && object.name_any().starts_with("pvc-")
+    };
+    let named: BTreeSet<String> = objects
+        .iter()
+        .filter(is_of_driver)
+        .filter_map(handle)
+        .map(str::to_owned)
+        .collect();
+    let of_driver = claims
+        .iter()
+        .filter(|claim| claim.name_any().starts_with(&format!("{}-", driver.config)));
+    let name = |claim: &PersistentVolumeClaim| volume_name(&claim.uid().unwrap_or_default());
+    let is_open = |claim: &&PersistentVolumeClaim| !is_bound(claim) || claim.metadata.deletion_timestamp.is_some();
+    let open: Vec<&PersistentVolumeClaim> = of_driver.clone().filter(is_open).collect();
+    let unnamed = volumes
+        .iter()
+        .filter(|(handle, of)| !named.contains(*handle) && !claims.iter().any(|claim| name(claim) == **of));
+    Ok(Made {
+        marked: of_driver.filter(|claim| is_marked(claim)).map(name).collect(),
+        unbound: open.into_iter().map(kube::ResourceExt::name_any).collect(),
+        unnamed: unnamed.map(|(handle, of)| (handle.clone(), of.clone())).collect(),
+        lost: named
+            .iter()
+            .filter(|handle| !volumes.contains_key(*handle))
+            .cloned()
+            .collect(),
+        named,
+    })
+}
+
+/// Waits until the volumes of each driver are those that PersistentVolumes name, and no claim is Pending or carries a marker; writes down
+/// where they are not.
+pub async fn agree(world: &World) -> Result<()> {
+    let deadline = Instant::now() + SETTLED_WITHIN;
+    for driver in &world.drivers {
+        loop {
+            let found = made(world, driver).await?;
+            let is_sound = found.unnamed.is_empty() && found.lost.is_empty();
+            if is_sound && found.marked.is_empty() && found.unbound.is_empty() {
+                break;
+            }
+            if Instant::now() > deadline {
+                let object = found
+                    .unnamed
+                    .values()
+                    .chain(&found.lost)
+                    .chain(&found.marked)
+                    .chain(&found.unbound)
+                    .next();
+                let object = object.cloned().unwrap_or_default();
+                world
+                    .recorder
+                    .finding(Kind::VolumesDiffer, &object, format!("{}: {found:?}", driver.name));
+                // So that the rest of the run tells something.
+                found.unnamed.values().for_each(|name| driver.delete_made(name));
+                break;
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+    }
+    Ok(())
 }
 
 fn attachment(object: &VolumeAttachment) -> Value {
@@ -84,7 +218,14 @@ fn config(object: &AttacherConfig) -> Value {
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let conditions = conditions.iter().map(|condition| {
         let name = condition["type"].as_str().unwrap_or_default().to_owned();
-        (name, json!([condition["status"], condition["reason"]]))
+        // It is told by the replica that provisions or by another one.
+        let is_standby = name == "ProvisioningReady" && condition["reason"] == "Standby";
+        let reason = if is_standby {
+            &json!("Running")
+        } else {
+            &condition["reason"]
+        };
+        (name, json!([condition["status"], reason]))
     });
     json!({
         "spec": object.spec.driver_name, "finalizers": object.finalizers(), "driver": status["driver"],
@@ -177,6 +318,10 @@ pub async fn leave_nothing(world: &World, workers: &Workers) -> Result<()> {
         for (volume, node) in driver.mock.published() {
             let text = format!("still published at {node}, and there is no VolumeAttachment any more");
             world.recorder.finding(Kind::GoneButPublished, &volume, text);
+        }
+        for (handle, name) in driver.mock.volumes() {
+            let text = format!("{handle} is still there, and no PersistentVolume is any more");
+            world.recorder.finding(Kind::VolumesDiffer, &name, text);
         }
     }
     Ok(())

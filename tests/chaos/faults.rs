@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_model::api::names::lease_name;
+use csi_attacher_model::api::names::{lease_name, provisioner_lease_name};
 use csi_mock_driver::{ControllerCapability, Method, Rule, ScriptAction, ScriptedFailure};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tonic::Code;
 
-use super::history::Term;
+use super::history::{Term, provisioner};
 use super::link::{Lie, UNTRUE};
 use super::other;
 use super::plan::{Kind, Planned, Round};
@@ -33,6 +33,14 @@ const EACH_LIE: Duration = Duration::from_millis(700);
 const FAILING_FOR: Duration = Duration::from_millis(1500);
 /// How long calls last that are under way when the Leases of their driver are moved.
 const UNDER_WAY: Duration = Duration::from_secs(4);
+
+/// The calls that do something to volumes.
+const WORK: [Method; 4] = [
+    Method::ControllerPublishVolume,
+    Method::ControllerUnpublishVolume,
+    Method::CreateVolume,
+    Method::DeleteVolume,
+];
 
 /// Brings all faults of a round about; returns when the last one is over.
 pub async fn strike(world: &Arc<World>, round: &Round) -> Result<()> {
@@ -112,7 +120,13 @@ async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
 
 /// Whom a fault of replicas strikes: mostly the one that works for the driver, because the others have little to lose.
 fn struck<'a>(world: &'a World, fault: &Planned) -> &'a Replica {
-    let leader = world.recorder.holder(&world.drivers[fault.driver].name);
+    let driver = &world.drivers[fault.driver];
+    let provisions = driver.provisions() && (fault.choice / 8).is_multiple_of(2);
+    let leader = if provisions {
+        world.recorder.holder(&provisioner(&driver.name))
+    } else {
+        world.recorder.holder(&driver.name)
+    };
     let leader = world
         .replicas
         .iter()
@@ -157,12 +171,15 @@ async fn stop(world: &World, replica: &Replica, driver: &Driver, fault: &Planned
     let Some(process) = &*running else { return Ok(()) };
     let behaviour = driver.behaviour.lock().await;
     if with_failures {
-        world
-            .recorder
-            .note("", format!("{}: detaches fail until the standstill", driver.name));
-        driver
-            .mock
-            .script(Rule::on(Method::ControllerUnpublishVolume).fail(Code::Unavailable, "as chaos wants"));
+        world.recorder.note(
+            "",
+            format!("{}: detaches and deletions fail until the standstill", driver.name),
+        );
+        for method in [Method::ControllerUnpublishVolume, Method::DeleteVolume] {
+            driver
+                .mock
+                .script(Rule::on(method).fail(Code::Unavailable, "as chaos wants"));
+        }
         sleep(FAILING_FOR).await;
     }
     world.recorder.stops(process.pid);
@@ -205,11 +222,11 @@ fn failure(code: Code) -> ScriptedFailure {
 async fn misbehave(world: &World, driver: &Driver, fault: &Planned) -> Result<()> {
     let _alone = driver.behaviour.lock().await;
     let choice = usize::try_from(fault.choice % 1024).unwrap_or_default();
-    let methods = [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume];
-    let rule = match choice % 3 {
+    let rule = match choice % (WORK.len() + 1) {
         0 => Rule::any(),
-        other => Rule::on(methods[other - 1]),
+        other => Rule::on(WORK[other - 1]),
     };
+    let choice = choice / (WORK.len() + 1);
     let before = [
         Code::Unavailable,
         Code::Internal,
@@ -240,18 +257,13 @@ async fn misbehave(world: &World, driver: &Driver, fault: &Planned) -> Result<()
             return Ok(());
         }
         Kind::Capability => {
-            let publishes = ControllerCapability::PublishUnpublishVolume;
-            driver.mock.set_capability(publishes, false);
-            driver.mock.drop_connections();
-            sleep(fault.lasts).await;
-            driver.mock.set_capability(publishes, true);
-            driver.mock.drop_connections();
+            lose_capability(driver, fault, choice).await;
             return Ok(());
         }
-        Kind::Drop if choice / 3 % 2 == 0 => rule.action(ScriptAction::DropConnection),
+        Kind::Drop if choice.is_multiple_of(2) => rule.action(ScriptAction::DropConnection),
         Kind::Drop => rule.action(ScriptAction::DropConnectionAfterWork),
-        Kind::Fail => rule.action(ScriptAction::Fail(failure(before[choice / 3 % before.len()]))),
-        Kind::FailAfter => rule.action(ScriptAction::FailAfterWork(failure(after[choice / 3 % after.len()]))),
+        Kind::Fail => rule.action(ScriptAction::Fail(failure(before[choice % before.len()]))),
+        Kind::FailAfter => rule.action(ScriptAction::FailAfterWork(failure(after[choice % after.len()]))),
         Kind::Hang => rule.hang(),
         Kind::Late => rule.late_success(),
         _ => rule.delay(Duration::from_millis(500 + fault.choice % 4500)),
@@ -263,8 +275,20 @@ async fn misbehave(world: &World, driver: &Driver, fault: &Planned) -> Result<()
     Ok(())
 }
 
+async fn lose_capability(driver: &Driver, fault: &Planned, choice: usize) {
+    let lost = match choice % 2 {
+        0 => ControllerCapability::PublishUnpublishVolume,
+        _ => ControllerCapability::CreateDeleteVolume,
+    };
+    driver.mock.set_capability(lost, false);
+    driver.mock.drop_connections();
+    sleep(fault.lasts).await;
+    driver.mock.set_capability(lost, true);
+    driver.mock.drop_connections();
+}
+
 /// Changes that are valid at any time, each of another part of the settings.
-const CHANGES: [&str; 13] = [
+const CHANGES: [&str; 18] = [
     r#"{"concurrency": {"attach": 1}}"#,
     r#"{"concurrency": {"detach": 1}}"#,
     r#"{"concurrency": {"perNode": 1}}"#,
@@ -278,14 +302,25 @@ const CHANGES: [&str; 13] = [
     r#"{"publishSecrets": []}"#,
     r#"{"backoff": {"initial": "1ms", "max": "10ms"}}"#,
     r#"{"driverName": "another.chaos.test"}"#,
+    r#"{"provisioning": {"deletion": "Hold"}}"#,
+    r#"{"provisioning": {"mode": "Disabled"}}"#,
+    r#"{"provisioning": {"timeouts": {"create": "50ms", "delete": "50ms"}}}"#,
+    r#"{"provisioning": {"concurrency": {"create": 1, "delete": 1}}}"#,
+    r#"{"provisioning": null}"#,
 ];
+/// The first so many are for drivers that do not provision too.
+const CHANGES_OF_ALL: usize = 13;
 
 /// Merges as a JSON merge patch does.
 pub fn merge(into: &mut Value, change: &Value) {
     match (into, change) {
         (Value::Object(into), Value::Object(change)) => {
             for (key, value) in change {
-                merge(into.entry(key).or_insert(Value::Null), value);
+                if value.is_null() {
+                    into.remove(key);
+                } else {
+                    merge(into.entry(key).or_insert(Value::Null), value);
+                }
             }
         }
         (into, change) => *into = change.clone(),
@@ -296,13 +331,18 @@ async fn patch(world: &World, driver: &Driver, fault: &Planned) -> Result<()> {
     let _alone = driver.settings.lock().await;
     let change = if fault.kind == Kind::Namespace {
         // Calls are under way meanwhile.
-        for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
+        for method in WORK {
             driver.mock.script(Rule::on(method).delay(UNDER_WAY).times(10));
         }
         sleep(Duration::from_secs(1)).await;
         json!({"leaderElection": {"namespace": OTHER_NAMESPACE}})
     } else {
-        let index = usize::try_from(fault.choice % CHANGES.len() as u64).unwrap_or_default();
+        let count = if driver.provisions() {
+            CHANGES.len()
+        } else {
+            CHANGES_OF_ALL
+        };
+        let index = usize::try_from(fault.choice % count as u64).unwrap_or_default();
         serde_json::from_str(CHANGES[index])?
     };
     world
@@ -360,16 +400,17 @@ async fn recreate(world: &World, driver: &Driver, fault: &Planned) -> Result<()>
 const POLICY: &str = "chaos";
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 
-/// A policy for what operators write to VolumeAttachments, and its binding: it denies that, or takes away what a claim notes.
+/// A policy for what operators write to VolumeAttachments, claims or PersistentVolumes, and its binding: it denies that, or takes away what
+/// a claim of a VolumeAttachment notes.
 fn policy(kind: &str, resource: &str) -> [Value; 2] {
     let mutates = kind.starts_with("Mutating");
     let mut conditions = vec![json!({
-        "name": "operator", "expression": "request.userInfo.username.startsWith('system:serviceaccount:')",
+        "name": "operator", "expression": format!("request.userInfo.username.startsWith('system:serviceaccount:{IDENTITY}:')"),
     })];
     let mut spec = json!({
         "failurePolicy": "Ignore",
         "matchConstraints": {"resourceRules": [{
-            "apiGroups": ["storage.k8s.io"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [resource],
+            "apiGroups": ["storage.k8s.io", ""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [resource],
         }]},
     });
     if mutates {
@@ -400,9 +441,11 @@ fn policy(kind: &str, resource: &str) -> [Value; 2] {
 
 /// An admission policy is in effect for a while, as a webhook would be.
 async fn deny(world: &World, fault: &Planned) -> Result<()> {
-    let (kind, resource) = match fault.choice % 3 {
+    let (kind, resource) = match fault.choice % 5 {
         0 => ("ValidatingAdmissionPolicy", "volumeattachments"),
         1 => ("ValidatingAdmissionPolicy", "volumeattachments/status"),
+        2 => ("ValidatingAdmissionPolicy", "persistentvolumeclaims"),
+        3 => ("ValidatingAdmissionPolicy", "persistentvolumes"),
         _ => ("MutatingAdmissionPolicy", "volumeattachments"),
     };
     let _alone = world.policy.lock().await;
@@ -444,9 +487,16 @@ async fn insist<F: Future<Output = Result<()>>>(mut attempt: impl FnMut() -> F) 
 }
 
 async fn delete_leases(world: &World, driver: &Driver) -> Result<()> {
-    for namespace in [IDENTITY, OTHER_NAMESPACE] {
+    let leases = [
+        (lease_name(&driver.name), driver.name.clone()),
+        (provisioner_lease_name(&driver.name), provisioner(&driver.name)),
+    ];
+    for (namespace, (lease, led)) in [IDENTITY, OTHER_NAMESPACE]
+        .into_iter()
+        .flat_map(|it| leases.clone().map(|lease| (it, lease)))
+    {
         world.recorder.term(Term {
-            driver: driver.name.clone(),
+            driver: led,
             namespace: namespace.to_owned(),
             holder: None,
             acquired: Timestamp::now(),
@@ -454,7 +504,7 @@ async fn delete_leases(world: &World, driver: &Driver) -> Result<()> {
         });
         let api: Api<Lease> = Api::namespaced(world.client.clone(), namespace);
         // It may not be there, or the API server may be away.
-        drop(api.delete(&lease_name(&driver.name), &DeleteParams::default()).await);
+        drop(api.delete(&lease, &DeleteParams::default()).await);
     }
     Ok(())
 }

@@ -4,7 +4,24 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-/// A volume at a node, of one driver. The driver knows the node by its name.
+/// How volumes that are made for claims begin.
+const MADE: &str = "pvc-";
+/// How long their names are: the UID of the claim follows.
+const NAME_LENGTH: usize = MADE.len() + 36;
+
+/// The name that a volume was made under: its ID begins with it. Of others the ID.
+pub fn name_of(volume: &str) -> &str {
+    let name = volume.get(..NAME_LENGTH).filter(|_| volume.starts_with(MADE));
+    name.unwrap_or(volume)
+}
+
+/// Whose Lease it is that says who creates and deletes volumes of a driver: stands for the driver in [`Term`] and [`Lapse`].
+pub fn provisioner(driver: &str) -> String {
+    format!("{driver}/provisioner")
+}
+
+/// A volume at a node, of one driver: the driver knows the volume by this ID, and the node by its name. Or a volume that is made for a
+/// claim, by its name, and no node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     pub driver: String,
@@ -12,17 +29,39 @@ pub struct Place {
     pub node: String,
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} at {} ({})", self.volume, self.node, self.driver)
+impl Place {
+    /// Whether it is about a volume that is made and deleted, and not about one that is attached.
+    pub fn is_claim(&self) -> bool {
+        self.node.is_empty()
+    }
+
+    /// Whose Lease is needed.
+    pub fn leader(&self) -> String {
+        if self.is_claim() {
+            provisioner(&self.driver)
+        } else {
+            self.driver.clone()
+        }
     }
 }
 
-/// A call that publishes or unpublishes, from the driver's record.
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let node = if self.is_claim() { "the driver" } else { &self.node };
+        write!(formatter, "{} at {node} ({})", self.volume, self.driver)
+    }
+}
+
+/// A call that publishes or unpublishes, creates or deletes, from the driver's record.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub place: Place,
-    pub publish: bool,
+    /// Whether it publishes or creates.
+    pub makes: bool,
+    /// The ID of the volume; a call that creates has none.
+    pub handle: Option<String>,
+    /// Whether it was answered with OK.
+    pub ok: bool,
     /// The process that made it.
     pub pid: u32,
     pub started: Timestamp,
@@ -73,6 +112,7 @@ impl Process {
 /// Somebody took a Lease, or it was found without a holder.
 #[derive(Clone, Debug)]
 pub struct Term {
+    /// The driver, or [`provisioner`] of it.
     pub driver: String,
     pub namespace: String,
     /// `None` when nobody holds it, or the Lease is gone.
@@ -94,18 +134,19 @@ pub struct Lapse {
     pub to: Timestamp,
 }
 
-/// What a worker did to its VolumeAttachment, or saw.
+/// What a worker did to its VolumeAttachment, or saw. Of a claim and its PersistentVolume the same: bound is what attached is, and that
+/// the volume is there is that it is published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It is about to be created.
     Create,
     /// It says `attached: true`; whether the driver has it published at that moment.
     Attached { published: bool },
-    /// It is about to be deleted.
+    /// It is about to be deleted. With the policy Retain, the volume is about to be deleted by hand.
     Delete,
     /// The API server answered the deletion; whether it holds the object for the operator's finalizer.
     DeleteAnswered { finalizer: bool },
-    /// It is gone.
+    /// It is gone; of a claim, the PersistentVolume as well.
     Gone,
     /// It was gone, and the driver does not have it published.
     Free,

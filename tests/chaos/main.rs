@@ -11,6 +11,7 @@
 use csi_attacher_testbed as support;
 
 mod checker;
+mod claims;
 mod effect;
 mod ending;
 mod faults;

@@ -107,7 +107,7 @@ pub const KINDS: [(Kind, &str, u32, &str); 26] = [
         Kind::Capability,
         "capability",
         1,
-        "a driver comes back without PUBLISH_UNPUBLISH_VOLUME, and with it again",
+        "a driver comes back without PUBLISH_UNPUBLISH_VOLUME or CREATE_DELETE_VOLUME, and with it again",
     ),
     (
         Kind::Replaced,
@@ -119,7 +119,7 @@ pub const KINDS: [(Kind, &str, u32, &str); 26] = [
         Kind::Denied,
         "denied",
         1,
-        "an admission policy denies what is written to VolumeAttachments, or takes away what a claim notes",
+        "an admission policy denies what is written to VolumeAttachments, PersistentVolumeClaims or PersistentVolumes, or takes away a note",
     ),
     (
         Kind::Secret,
@@ -145,7 +145,7 @@ pub const KINDS: [(Kind, &str, u32, &str); 26] = [
         1,
         "an AttacherConfig is deleted and made again",
     ),
-    (Kind::Lease, "lease", 1, "the Lease of a driver is deleted"),
+    (Kind::Lease, "lease", 1, "the Leases of a driver are deleted"),
     (Kind::Api, "api", 1, "the API server is killed and started again"),
     (Kind::Etcd, "etcd", 1, "etcd is killed and started again"),
     (

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use csi_mock_driver::{CallRecord, CallResult, Method};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use tonic::Code;
 
 use super::checker::Kind;
-use super::history::{Call, Finding, History, Lapse, Note, Observation, Place, Process, Step, Stop, Term};
+use super::history::{Call, Finding, History, Lapse, Note, Observation, Place, Process, Step, Stop, Term, name_of};
 
 /// A history that grows. Clones write into the same one.
 #[derive(Clone, Default)]
@@ -163,22 +164,30 @@ impl Recorder {
     }
 }
 
-/// A recorded call, if it publishes or unpublishes.
+/// A recorded call, if it publishes or unpublishes, creates or deletes.
 pub fn call(driver: &str, record: &CallRecord) -> Option<Call> {
-    let publish = match record.method {
-        Method::ControllerPublishVolume => true,
-        Method::ControllerUnpublishVolume => false,
+    let makes = match record.method {
+        Method::ControllerPublishVolume | Method::CreateVolume => true,
+        Method::ControllerUnpublishVolume | Method::DeleteVolume => false,
         _ => return None,
+    };
+    let handle = record.volume.clone()?;
+    let volume = if record.node.is_some() {
+        &handle
+    } else {
+        name_of(&handle)
     };
     let place = Place {
         driver: driver.to_owned(),
-        volume: record.volume.clone()?,
+        volume: volume.to_owned(),
         node: record.node.clone().unwrap_or_default(),
     };
     let code = record.code.map(|code| format!(" {code:?}")).unwrap_or_default();
     Some(Call {
         place,
-        publish,
+        makes,
+        handle: (record.method != Method::CreateVolume).then_some(handle),
+        ok: record.outcome == CallResult::Answered && record.code == Some(Code::Ok),
         pid: record.caller_pid?,
         started: record.started,
         finished: record.finished,

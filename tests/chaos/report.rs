@@ -25,8 +25,14 @@ pub struct Part {
     pub faults: BTreeMap<String, usize>,
     /// The longest time until everything was as wanted after a round.
     pub slowest: Duration,
+    /// Attachments that came and went, claims that did, and claims that were bound.
     pub cycles: usize,
+    pub claims: usize,
+    pub bound: usize,
+    /// All calls that change something, and those of them that create and delete volumes.
     pub calls: usize,
+    pub creates: usize,
+    pub deletes: usize,
     pub processes: usize,
     pub violations: Vec<Violation>,
     stories: Vec<String>,
@@ -51,12 +57,21 @@ impl Part {
 
     /// Looks at what happened; true when nothing is wrong with it.
     pub fn judge(&mut self, history: &History) -> bool {
-        let gone = |step: &Step| *step == Step::Gone;
-        self.cycles = history
-            .observations
-            .iter()
-            .filter(|observation| gone(&observation.step))
-            .count();
+        let count = |step: fn(&Step) -> bool, of_claims: bool| {
+            let steps = history
+                .observations
+                .iter()
+                .filter(|seen| seen.place.is_claim() == of_claims);
+            steps.filter(|seen| step(&seen.step)).count()
+        };
+        let calls = |makes: bool| {
+            let of_claims = history.calls.iter().filter(|call| call.place.is_claim());
+            of_claims.filter(|call| call.makes == makes).count()
+        };
+        let gone: fn(&Step) -> bool = |step| *step == Step::Gone;
+        (self.cycles, self.claims) = (count(gone, false), count(gone, true));
+        self.bound = count(|step| matches!(step, Step::Attached { .. }), true);
+        (self.creates, self.deletes) = (calls(true), calls(false));
         self.calls = history.calls.len();
         self.processes = history.processes.len();
         self.violations = check(history);
@@ -78,7 +93,8 @@ impl Part {
         };
         json!({
             "name": self.name, "seconds": self.took.as_secs_f64(), "rounds": self.rounds, "faults": self.faults,
-            "cycles": self.cycles, "calls": self.calls, "processes": self.processes,
+            "cycles": self.cycles, "claims": self.claims, "claimsBound": self.bound, "calls": self.calls, "createCalls": self.creates,
+            "deleteCalls": self.deletes, "processes": self.processes,
             "slowestSettleSeconds": self.slowest.as_secs_f64(),
             "violations": self.violations.iter().map(violation).collect::<Vec<_>>(),
         })
@@ -103,7 +119,7 @@ pub fn to_text(seed: u64, parts: &[Part]) -> String {
             }
         }
     }
-    let title = "part          seconds  rounds  cycles    calls  processes  slowest rest  violations";
+    let title = "part          seconds  rounds  cycles  claims    calls  processes  slowest rest  violations";
     writeln!(text, "\n{title}").ok();
     for part in parts {
         let (took, slowest) = (part.took.as_secs_f64(), part.slowest.as_secs_f64());
@@ -111,13 +127,14 @@ pub fn to_text(seed: u64, parts: &[Part]) -> String {
             name,
             rounds,
             cycles,
+            claims,
             calls,
             processes,
             ..
         } = part;
         let violations = part.violations.len();
         let row = format!(
-            "{name:<12}{took:>9.1}{rounds:>8}{cycles:>8}{calls:>9}{processes:>11}{slowest:>12.1} s{violations:>12}"
+            "{name:<12}{took:>9.1}{rounds:>8}{cycles:>8}{claims:>8}{calls:>9}{processes:>11}{slowest:>12.1} s{violations:>12}"
         );
         writeln!(text, "{row}").ok();
     }

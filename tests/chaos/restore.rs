@@ -7,19 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::checker::Kind;
-use super::history::{Place, Step};
+use super::ending::made;
+use super::history::{Place, Step, name_of};
+use super::other;
 use super::plan::Planned;
 use super::recorder::call;
 use super::workers::{Order, SETTLED_WITHIN, Workers, attachment_name, brief};
-use super::world::World;
+use super::world::{Driver, NAMESPACE, World};
+use crate::support::Result;
 use crate::support::wait::wait_for;
-use crate::support::{Error, Result};
 
 /// As the documentation of etcd advises.
 const BUMPED_BY: u64 = 1_000_000_000;
@@ -35,6 +38,8 @@ pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> 
     world.recorder.note("", "etcd was copied");
     sleep(fault.at + Duration::from_secs(3)).await;
     let from = Timestamp::now();
+    // It takes nothing that is older than what it has: the documentation of etcd advises to start it again.
+    world.cluster.stop_controller_manager();
     world.cluster.stop_storage();
     let mut attached = settled(world);
     attached.retain(|place| world.recorder.is_wanted(place));
@@ -48,6 +53,7 @@ pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> 
         world.cluster.restore()?;
     }
     world.cluster.start_storage().await?;
+    world.cluster.start_controller_manager().await?;
     let back = Timestamp::now();
     world.recorder.note(
         "",
@@ -67,20 +73,90 @@ pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> 
     sleep(LEFT_ALONE_FOR).await;
     let left_alone: BTreeSet<Place> = leftovers.intersection(&attached).cloned().collect();
     look_for_touched(world, &left_alone, back);
-    // As a person does who was told of them.
+    clean_up(world).await?;
+    as_demanded(world, false).await;
+    claims_as_demanded(world, false).await?;
+    delete_all(world).await?;
+    as_demanded(world, true).await;
+    claims_as_demanded(world, true).await?;
+    world.recorder.restored(from);
+    Ok(())
+}
+
+/// As a person does who was told of what is left.
+async fn clean_up(world: &World) -> Result<()> {
     let objects = named(world, &list(world).await?);
     for place in published(world).difference(&objects) {
         if let Some(driver) = world.drivers.iter().find(|driver| driver.name == place.driver) {
             driver.mock.drift_detach(&place.volume, &place.node);
         }
     }
-    as_demanded(world, false).await;
+    // Claims that were made after the copy, and their PersistentVolumes, are gone: nobody can know of their volumes.
+    for driver in &world.drivers {
+        for name in made(world, driver).await?.unnamed.values() {
+            driver.delete_made(name);
+        }
+    }
+    Ok(())
+}
+
+async fn delete_all(world: &World) -> Result<()> {
     let api: Api<VolumeAttachment> = Api::all(world.client.clone());
     for object in list(world).await? {
         drop(api.delete(&object.name_any(), &DeleteParams::default()).await);
     }
-    as_demanded(world, true).await;
-    world.recorder.restored(from);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let all = claims.list(&ListParams::default()).await;
+    for claim in all.map_err(other)? {
+        drop(claims.delete(&claim.name_any(), &DeleteParams::default()).await);
+    }
+    Ok(())
+}
+
+/// Waits until claims are bound and volumes are those that PersistentVolumes name, or nothing is left; writes down where it does not come
+/// about. A volume that was deleted after the copy has its PersistentVolume back, and is lost: nobody can bring it back. One with the
+/// policy Retain is deleted by hand.
+async fn claims_as_demanded(world: &World, empty: bool) -> Result<()> {
+    let deadline = Instant::now() + BACK_WITHIN;
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    for driver in &world.drivers {
+        loop {
+            let found = made(world, driver).await?;
+            let is_sound = found.marked.is_empty() && found.unbound.is_empty() && found.unnamed.is_empty();
+            if is_sound && (!empty || found.named.is_empty()) {
+                break;
+            }
+            if Instant::now() > deadline {
+                let object = found
+                    .unnamed
+                    .values()
+                    .chain(&found.marked)
+                    .chain(&found.unbound)
+                    .chain(&found.named)
+                    .next();
+                let object = object.cloned().unwrap_or_default();
+                let text = format!("{} after a restore of etcd: {found:?}", driver.name);
+                world.recorder.finding(Kind::Overdue, &object, text);
+                return Ok(());
+            }
+            if empty {
+                delete_retained(&volumes, driver).await?;
+            }
+            sleep(Duration::from_millis(300)).await;
+        }
+    }
+    Ok(())
+}
+
+async fn delete_retained(volumes: &Api<PersistentVolume>, driver: &Driver) -> Result<()> {
+    for volume in volumes.list(&ListParams::default()).await.map_err(other)? {
+        let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        if class == Some(format!("{}-retain", driver.config)) && phase == Some("Released") {
+            driver.delete_made(&volume.name_any());
+            drop(volumes.delete(&volume.name_any(), &DeleteParams::default()).await);
+        }
+    }
     Ok(())
 }
 
@@ -88,7 +164,7 @@ pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> 
 fn look_for_touched(world: &World, left_alone: &BTreeSet<Place>, since: Timestamp) {
     for (driver, records) in world.calls() {
         let calls = records.iter().filter_map(|record| call(&driver, record));
-        let touched = calls.filter(|call| !call.publish && call.started > since && left_alone.contains(&call.place));
+        let touched = calls.filter(|call| !call.makes && call.started > since && left_alone.contains(&call.place));
         for call in touched {
             let text = format!(
                 "{}: Unpublish at {}, though no VolumeAttachment names it",
@@ -104,12 +180,12 @@ async fn as_demanded(world: &World, empty: bool) {
     let within = if empty { SETTLED_WITHIN } else { BACK_WITHIN };
     let agree = async {
         loop {
-            let objects = world.watched.all();
+            let objects = demanding(world);
             let done = |object: &Arc<VolumeAttachment>| {
                 object.metadata.deletion_timestamp.is_none()
                     && object.status.as_ref().is_some_and(|status| status.attached)
             };
-            let is_empty = objects.is_empty() || !empty;
+            let is_empty = world.watched.all().is_empty() || !empty;
             if is_empty && objects.iter().all(done) && places(world, &objects) == published(world) {
                 return;
             }
@@ -119,11 +195,11 @@ async fn as_demanded(world: &World, empty: bool) {
     if timeout(within, agree).await.is_ok() {
         return;
     }
-    let objects = world.watched.all();
+    let objects = demanding(world);
     let wanted = places(world, &objects);
     let published = published(world);
     for place in wanted.union(&published) {
-        let name = attachment_name(&place.volume, &place.node);
+        let name = attachment_name(name_of(&place.volume), &place.node);
         let object = world.watched.get(&name);
         let settled = object.as_ref().is_some_and(|object| {
             object.metadata.deletion_timestamp.is_none() && object.status.as_ref().is_some_and(|status| status.attached)
@@ -147,6 +223,18 @@ async fn as_demanded(world: &World, empty: bool) {
     }
 }
 
+/// The VolumeAttachments, but for those whose volume was deleted after the copy: it can be attached nowhere.
+fn demanding(world: &World) -> Vec<Arc<VolumeAttachment>> {
+    let lost = |object: &Arc<VolumeAttachment>| {
+        let volume = object.spec.source.persistent_volume_name.as_ref();
+        let handle = volume.map(|name| world.handle_of(name)).unwrap_or_default();
+        let mut drivers = world.drivers.iter();
+        name_of(&handle) != handle && !drivers.any(|driver| driver.mock.volumes().contains_key(&handle))
+    };
+    let all = world.watched.all().into_iter();
+    all.filter(|object| !lost(object)).collect()
+}
+
 async fn list(world: &World) -> Result<Vec<Arc<VolumeAttachment>>> {
     let api: Api<VolumeAttachment> = Api::all(world.client.clone());
     // A watch that works shows that the API server does.
@@ -155,7 +243,7 @@ async fn list(world: &World) -> Result<Vec<Arc<VolumeAttachment>>> {
     })
     .await?;
     let objects = api.list(&ListParams::default()).await;
-    let objects = objects.map_err(|error| Error::Other(error.to_string()))?;
+    let objects = objects.map_err(other)?;
     Ok(objects.items.into_iter().map(Arc::new).collect())
 }
 
@@ -170,7 +258,7 @@ fn places(world: &World, objects: &[Arc<VolumeAttachment>]) -> BTreeSet<Place> {
 fn named(world: &World, objects: &[Arc<VolumeAttachment>]) -> BTreeSet<Place> {
     let place = |object: &Arc<VolumeAttachment>| {
         let spec = &object.spec;
-        let volume = spec.source.persistent_volume_name.clone()?;
+        let volume = world.handle_of(spec.source.persistent_volume_name.as_ref()?);
         Some(Place {
             driver: spec.attacher.clone(),
             volume,
@@ -182,7 +270,7 @@ fn named(world: &World, objects: &[Arc<VolumeAttachment>]) -> BTreeSet<Place> {
 }
 
 fn published(world: &World) -> BTreeSet<Place> {
-    let of = |driver: &super::world::Driver| {
+    let of = |driver: &Driver| {
         let name = driver.name.clone();
         driver.mock.published().into_iter().map(move |(volume, node)| Place {
             driver: name.clone(),

@@ -22,6 +22,7 @@ const SCALE: Scale = Scale {
     volumes: 8,
     nodes: 3,
     replicas: 3,
+    claims: 0,
 };
 
 /// The program of the former release: `FORMER_OPERATOR`, or what `tests/chaos/former` builds.

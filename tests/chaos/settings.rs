@@ -63,6 +63,7 @@ pub async fn walk(seed: u64, lasts: Duration) -> Result<Part> {
         volumes: 6,
         nodes: 3,
         replicas: 2,
+        claims: 0,
     };
     let world = Arc::new(World::set(scale, Recorder::new(true)).await?);
     world.start_replicas(&this_version()).await?;

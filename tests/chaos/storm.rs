@@ -24,6 +24,7 @@ const SCALE: Scale = Scale {
     volumes: 12,
     nodes: 4,
     replicas: 3,
+    claims: 6,
 };
 /// How long the run without faults works.
 const CALM: Duration = Duration::from_secs(8);
@@ -58,6 +59,7 @@ pub async fn calm(seed: u64) -> Result<(Part, Value)> {
     let workers = Workers::start(&world, seed);
     sleep(CALM).await;
     part.slowest = workers.settle(Order::Final).await;
+    ending::agree(&world).await?;
     let end = ending::reference(&world).await?;
     ending::leave_nothing(&world, &workers).await?;
     secrets::look_for(&world).await?;
@@ -94,6 +96,7 @@ pub async fn storm(storm: &Storm, reference: &Value) -> Result<Part> {
             faults::strike(&world, &round).await?;
             faults::make_whole(&world).await?;
             part.slowest = part.slowest.max(workers.settle(Order::Rest).await);
+            ending::agree(&world).await?;
         }
         secrets::look_for(&world).await?;
         is_sound = part.judge(&world.recorder.history(world.calls()));
@@ -107,6 +110,7 @@ pub async fn storm(storm: &Storm, reference: &Value) -> Result<Part> {
     }
     if is_sound {
         part.slowest = part.slowest.max(workers.settle(Order::Final).await);
+        ending::agree(&world).await?;
         ending::compare(&world, reference).await?;
         ending::leave_nothing(&world, &workers).await?;
         secrets::look_for(&world).await?;

@@ -1,4 +1,4 @@
-//! Those who attach and detach volumes all the while, as the attach/detach controller does: by name, never at a second node before
+//! Those who attach and detach volumes all the while, and some who also make and delete them by claims ([`super::claims`]), as the attach/detach controller does: by name, never at a second node before
 //! the VolumeAttachment of the first is gone, and never again before the old one is gone. Each looks at the driver whenever the API
 //! server says that something is done.
 
@@ -17,8 +17,9 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::history::{Place, Step};
-use super::world::{World, is_shared, node, volume};
+use super::claims::{self, Claim};
+use super::history::{Place, Step, name_of};
+use super::world::{World, claim_name, is_shared, node, volume};
 use crate::support::Result;
 
 /// What was wanted has come about so long after the last fault, at the latest.
@@ -26,9 +27,9 @@ pub const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 /// All of them together may take longer on a slow machine, as long as one more comes about within that time; but not for ever.
 const ALL_SETTLED_WITHIN: Duration = Duration::from_secs(90);
 /// A volume whose VolumeAttachment is gone is free so long after it at the latest: before it is looked whether all is at rest.
-const FREE_WITHIN: Duration = Duration::from_secs(20);
+pub const FREE_WITHIN: Duration = Duration::from_secs(20);
 /// How long is waited before something is looked at again that tells nobody of news, or was refused.
-const PAUSE: Duration = Duration::from_millis(200);
+pub const PAUSE: Duration = Duration::from_millis(200);
 
 /// What workers are told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,15 +46,20 @@ pub enum Order {
     Forget,
 }
 
-/// One worker: it has a volume of its own, or one node of a volume that may be at many.
-struct Worker {
-    world: Arc<World>,
-    driver: usize,
-    volume: String,
+/// One worker: it has a volume of its own, one node of a volume that may be at many, or a claim.
+pub struct Worker {
+    pub world: Arc<World>,
+    pub driver: usize,
+    /// Name of the PersistentVolume; empty while a claim has none.
+    pub volume: String,
+    /// What the driver knows the volume by.
+    pub handle: String,
     nodes: Vec<String>,
+    /// The claim that the volume is made for; `None` when it is always there.
+    pub claim: Option<Claim>,
     /// Where it is attached, or is to be.
-    last: Option<Held>,
-    random: Rng,
+    pub last: Option<Held>,
+    pub random: Rng,
     api: Api<VolumeAttachment>,
     orders: watch::Receiver<Order>,
     state: Arc<States>,
@@ -62,7 +68,7 @@ struct Worker {
 
 /// A VolumeAttachment that a worker made.
 #[derive(Clone, Debug)]
-struct Held {
+pub struct Held {
     node: String,
     uid: String,
 }
@@ -78,6 +84,8 @@ struct States {
 struct State {
     place: Place,
     name: String,
+    /// Name of the claim of its volume.
+    claim: Option<String>,
     /// The order that it has carried out, and waits after.
     done: Option<Order>,
     wanted: String,
@@ -100,9 +108,9 @@ pub struct Workers {
 }
 
 /// Somebody gave another order, so that what is being done is of no use.
-struct Interrupted;
+pub struct Interrupted;
 
-type Done = std::result::Result<(), Interrupted>;
+pub type Done = std::result::Result<(), Interrupted>;
 
 /// The name of a VolumeAttachment: the same whenever a volume is attached to the same node, as with the attach/detach controller.
 pub fn attachment_name(volume: &str, node: &str) -> String {
@@ -122,19 +130,25 @@ impl Workers {
                 seats.extend(
                     all.iter()
                         .take(2)
-                        .map(|node| (driver, volume.clone(), vec![node.clone()])),
+                        .map(|node| (driver, volume.clone(), vec![node.clone()], None)),
                 );
             } else {
-                seats.push((driver, volume, all.clone()));
+                seats.push((driver, volume, all.clone(), None));
             }
         }
+        for (driver, number) in world.claims() {
+            let claim = Claim::new(world, &claim_name(driver, number));
+            seats.push((driver, String::new(), all.clone(), Some(claim)));
+        }
         let count = seats.len();
-        let begin = |(number, (driver, volume, nodes)): (usize, (usize, String, Vec<String>))| {
+        let begin = |(number, (driver, volume, nodes, claim)): (usize, (usize, String, Vec<String>, Option<Claim>))| {
             let worker = Worker {
                 world: Arc::clone(world),
                 driver,
+                handle: volume.clone(),
                 volume,
                 nodes,
+                claim,
                 last: None,
                 random: Rng::with_seed(seed.wrapping_add(number as u64)),
                 api: Api::all(world.client.clone()),
@@ -178,7 +192,10 @@ impl Workers {
             let states = self.state.states.lock().clone();
             for state in states.into_values().filter(|state| state.done != Some(order)) {
                 let found = self.world.watched.get(&state.name).map(|object| brief(&object));
-                let found = found.unwrap_or_else(|| "no VolumeAttachment".to_owned());
+                let mut found = found.unwrap_or_else(|| "no VolumeAttachment".to_owned());
+                if let Some(claim) = &state.claim {
+                    found = format!("{found}; {}", claims::brief(&self.world, claim).await);
+                }
                 self.world.recorder.step(
                     &state.place,
                     Step::Overdue {
@@ -216,7 +233,7 @@ impl Worker {
         let driver = self.world.drivers[self.driver].name.clone();
         Place {
             driver,
-            volume: self.volume.clone(),
+            volume: self.handle.clone(),
             node: node.to_owned(),
         }
     }
@@ -227,13 +244,19 @@ impl Worker {
 
     fn is_published(&self, node: &str) -> bool {
         let published = self.world.drivers[self.driver].mock.published();
-        published.contains(&(self.volume.clone(), node.to_owned()))
+        published.contains(&(self.handle.clone(), node.to_owned()))
     }
 
-    fn says(&self, node: &str, wanted: &str, done: Option<Order>) {
+    /// What is wanted next; `node` is empty when it is about the claim.
+    pub fn says(&self, node: &str, wanted: &str, done: Option<Order>) {
+        let place = match &self.claim {
+            Some(claim) if node.is_empty() => self.place_of_claim(&claim.uid),
+            _ => self.place(node),
+        };
         let state = State {
-            place: self.place(node),
+            place,
             name: attachment_name(&self.volume, node),
+            claim: self.claim.as_ref().map(|claim| claim.name.clone()),
             done,
             wanted: wanted.to_owned(),
         };
@@ -244,20 +267,27 @@ impl Worker {
         loop {
             let order = *self.orders.borrow_and_update();
             let done = match order {
+                Order::Work if self.claim.is_some() => {
+                    // It was interrupted, and looks what the order is.
+                    drop(self.claim_round().await);
+                    continue;
+                }
                 Order::Work => {
                     self.round().await;
                     continue;
                 }
                 Order::Rest => self.reach(self.node()).await,
-                Order::Final => self.reach(self.end(seed)).await,
-                Order::Empty => self.reach(None).await,
+                Order::Final => self.finish(self.end(seed)).await,
+                Order::Empty => self.finish(None).await,
                 Order::Forget => {
                     self.last = None;
+                    self.forget_claim();
                     Ok(())
                 }
             };
             if done.is_ok() {
                 let node = self.node().unwrap_or_else(|| self.nodes[0].clone());
+                let node = if self.volume.is_empty() { String::new() } else { node };
                 self.says(&node, "nothing", Some(order));
                 if self.orders.changed().await.is_err() {
                     return;
@@ -293,12 +323,22 @@ impl Worker {
                 drop(self.reach(None).await);
             }
         } else if self.reach(target).await.is_ok() {
-            let pause = Duration::from_millis(self.random.u64(..2500));
-            drop(timeout(pause, self.orders.changed()).await);
+            self.pause(2500).await;
         }
     }
 
-    fn forgotten(&self) -> Done {
+    /// Up to so many milliseconds, unless there is another order.
+    pub async fn pause(&mut self, most: u64) {
+        let pause = Duration::from_millis(self.random.u64(..most));
+        drop(timeout(pause, self.orders.changed()).await);
+    }
+
+    /// Somewhere.
+    pub fn any_node(&mut self) -> String {
+        self.nodes[self.random.usize(..self.nodes.len())].clone()
+    }
+
+    pub fn forgotten(&self) -> Done {
         if *self.orders.borrow() == Order::Forget {
             Err(Interrupted)
         } else {
@@ -307,7 +347,7 @@ impl Worker {
     }
 
     /// Brings the volume to a node, or away from all.
-    async fn reach(&mut self, target: Option<String>) -> Done {
+    pub async fn reach(&mut self, target: Option<String>) -> Done {
         if let Some(held) = self.last.clone().filter(|held| target.as_ref() != Some(&held.node)) {
             self.says(&held.node, "detached", None);
             self.detach(&held).await?;
@@ -429,7 +469,7 @@ impl Worker {
 
     async fn wait_free(&self, node: &str) -> Done {
         let mock = &self.world.drivers[self.driver].mock;
-        let key = (self.volume.clone(), node.to_owned());
+        let key = (self.handle.clone(), node.to_owned());
         let free = mock.wait_for_published(|published| !published.contains(&key));
         let mut orders = self.orders.clone();
         tokio::select! {
@@ -458,7 +498,8 @@ pub async fn watch_two_nodes(world: Arc<World>, driver: usize) -> Result<()> {
                 .next()
                 .and_then(|number| number.parse::<usize>().ok())
         };
-        let single = |volume: &str| number(volume).is_some_and(|number| !is_shared(number));
+        let is_made = |volume: &str| name_of(volume) != volume;
+        let single = |volume: &str| is_made(volume) || number(volume).is_some_and(|number| !is_shared(number));
         let wrong = nodes
             .into_iter()
             .filter(|(volume, nodes)| nodes.len() > 1 && single(volume));

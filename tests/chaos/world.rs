@@ -1,18 +1,18 @@
 //! The cluster of a run: a control plane, drivers, volumes, nodes, and replicas of the operator, each behind a link of its own.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_attacher_model::api::names::lease_name;
+use csi_attacher_model::api::names::{lease_name, provisioner_lease_name};
 use csi_mock_driver::{CallRecord, Method, MockDriver, MockHandle};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use super::history::Process;
+use super::history::{Process, provisioner};
 use super::link::Link;
 use super::other;
 use super::recorder::Recorder;
@@ -21,6 +21,17 @@ use super::watched::Watched;
 use crate::support::operator::{self, IDENTITY, apply_config, wait_condition};
 use crate::support::{ControlPlane, Fixtures, Operator, OperatorOptions, Options, Result, Volume};
 
+/// Where all claims are.
+pub const NAMESPACE: &str = "default";
+/// What binds and releases, and nothing that would take VolumeAttachments away for which there is no pod. It looks again soon at what it
+/// could not write.
+const CONTROLLER_MANAGER: [&str; 4] = [
+    "--controllers=serviceaccount-controller,persistentvolume-binder-controller,persistentvolumeclaim-protection-controller,\
+     persistentvolume-protection-controller",
+    "--pvclaimbinder-sync-period=2s",
+    "--kube-api-qps=500",
+    "--kube-api-burst=1000",
+];
 /// Where the Leases of a driver are moved to by some faults.
 pub const OTHER_NAMESPACE: &str = "chaos-leases";
 /// `spec.leaderElection.renewDeadline` of all drivers.
@@ -49,6 +60,8 @@ pub struct Scale {
     pub volumes: usize,
     pub nodes: usize,
     pub replicas: usize,
+    /// Claims of each driver that provisions, which every other one does; without any, none does.
+    pub claims: usize,
 }
 
 /// A driver with its AttacherConfig.
@@ -98,6 +111,8 @@ pub struct World {
     /// Who stops parts of the control plane.
     pub control_plane: Mutex<()>,
     logs: Option<PathBuf>,
+    /// What the drivers call the volumes of PersistentVolumes that were made for claims.
+    handles: parking_lot::Mutex<BTreeMap<String, String>>,
     /// Held by the fault whose admission policy is in effect.
     pub policy: Mutex<()>,
     _sockets: tempfile::TempDir,
@@ -113,6 +128,18 @@ pub fn volume(driver: usize, number: usize) -> String {
     format!("d{driver}-v{number:02}")
 }
 
+/// Name of a claim.
+pub fn claim_name(driver: usize, number: usize) -> String {
+    format!("d{driver}-c{number:02}")
+}
+
+impl Driver {
+    /// Whether its volumes are made for claims too.
+    pub fn provisions(&self) -> bool {
+        self.spec.get("provisioning").is_some()
+    }
+}
+
 /// Whether a volume may be at many nodes.
 pub fn is_shared(number: usize) -> bool {
     number % 4 == 3
@@ -121,15 +148,23 @@ pub fn is_shared(number: usize) -> bool {
 impl World {
     /// Starts everything but the replicas.
     pub async fn set(scale: Scale, recorder: Recorder) -> Result<Self> {
-        let cluster = Arc::new(Box::pin(ControlPlane::start(Options::default())).await?);
+        let options = Options {
+            controller_manager: scale.claims > 0,
+            controller_manager_args: CONTROLLER_MANAGER.map(str::to_owned).to_vec(),
+            ..Options::default()
+        };
+        let cluster = Arc::new(Box::pin(ControlPlane::start(options)).await?);
         let client = cluster.admin_client().await?;
         let fixtures = Fixtures::new(client.clone()).with_limit(PROCESS_LIMIT);
         operator::install(&cluster).await?;
+        operator::grant_provisioning(&cluster).await?;
         cluster.apply_yaml(&lease_rights()).await?;
         let sockets = tempfile::tempdir().map_err(other)?;
         let mut drivers = Vec::new();
         for number in 0..scale.drivers {
-            let driver = driver(number, &sockets, &fixtures, scale.volumes).await?;
+            let provisions = scale.claims > 0 && number.is_multiple_of(2);
+            let driver = driver(number, &sockets, &fixtures, scale.volumes, provisions).await?;
+            cluster.apply_yaml(&classes(&driver)).await?;
             operator::grant_secret(&cluster, secrets::NAMESPACE, &driver.config).await?;
             drivers.push(driver);
         }
@@ -139,19 +174,7 @@ impl World {
             let registered: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), of_node.as_str())).collect();
             fixtures.csi_node_with(&node, &registered).await?;
         }
-        let leases: BTreeMap<String, String> = names.iter().map(|name| (lease_name(name), name.clone())).collect();
-        let original = cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
-        let mut replicas = Vec::new();
-        for number in 0..scale.replicas {
-            let (name, http2) = (format!("link-{number}"), number % 2 == 0);
-            let link = Link::start(&original, &name, http2, recorder.clone(), leases.clone()).await?;
-            replicas.push(Replica {
-                number,
-                link,
-                running: Mutex::default(),
-                identity: parking_lot::Mutex::default(),
-            });
-        }
+        let replicas = replicas(&cluster, &recorder, &names, scale.replicas).await?;
         let logs = std::env::var_os("CHAOS_LOGS").map(PathBuf::from);
         if let Some(folder) = &logs {
             std::fs::create_dir_all(folder).map_err(other)?;
@@ -168,6 +191,7 @@ impl World {
             cluster,
             control_plane: Mutex::default(),
             logs,
+            handles: parking_lot::Mutex::default(),
             policy: Mutex::new(()),
             _sockets: sockets,
         };
@@ -191,6 +215,9 @@ impl World {
         if program.version == this_version().version {
             for driver in &self.drivers {
                 wait_condition(&self.client, &driver.config, "Ready", "True", Some("Running")).await?;
+                if driver.provisions() {
+                    wait_condition(&self.client, &driver.config, "ProvisioningReady", "True", None).await?;
+                }
             }
         }
         Ok(())
@@ -311,6 +338,31 @@ impl World {
         }
     }
 
+    /// The claims: numbers of their drivers, and their own.
+    pub fn claims(&self) -> Vec<(usize, usize)> {
+        let drivers = self
+            .drivers
+            .iter()
+            .enumerate()
+            .filter(|(_, driver)| driver.provisions());
+        let of_driver = |(driver, _)| (0..self.scale.claims).map(move |number| (driver, number));
+        drivers.flat_map(of_driver).collect()
+    }
+
+    /// A PersistentVolume was bound to a claim.
+    pub fn bound(&self, name: &str, handle: &str) {
+        self.handles.lock().insert(name.to_owned(), handle.to_owned());
+    }
+
+    /// What the driver calls the volume of a PersistentVolume that was attached.
+    pub fn handle_of(&self, name: &str) -> String {
+        self.handles
+            .lock()
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| name.to_owned())
+    }
+
     /// What the drivers recorded.
     pub fn calls(&self) -> Vec<(String, Vec<CallRecord>)> {
         self.drivers
@@ -324,6 +376,33 @@ impl World {
         self.replicas.iter().for_each(|replica| replica.link.heal());
         self.drivers.iter().for_each(|driver| driver.mock.clear_rules());
     }
+}
+
+/// Replicas that do not run yet, each with its way to the API server.
+async fn replicas(
+    cluster: &ControlPlane,
+    recorder: &Recorder,
+    drivers: &[String],
+    count: usize,
+) -> Result<Vec<Replica>> {
+    let attaches = drivers.iter().map(|name| (lease_name(name), name.clone()));
+    let provisions = drivers
+        .iter()
+        .map(|name| (provisioner_lease_name(name), provisioner(name)));
+    let leases: BTreeMap<String, String> = attaches.chain(provisions).collect();
+    let original = cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
+    let mut replicas = Vec::new();
+    for number in 0..count {
+        let (name, http2) = (format!("link-{number}"), number % 2 == 0);
+        let link = Link::start(&original, &name, http2, recorder.clone(), leases.clone()).await?;
+        replicas.push(Replica {
+            number,
+            link,
+            running: Mutex::default(),
+            identity: parking_lot::Mutex::default(),
+        });
+    }
+    Ok(replicas)
 }
 
 /// The right to Leases in the other namespace, as the chart grants it for `leaderElection.namespace`.
@@ -343,7 +422,45 @@ fn lease_rights() -> String {
     documents.map(|document| document.to_string()).join("\n---\n")
 }
 
-async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures, volumes: usize) -> Result<Driver> {
+/// The classes of a driver, one for each policy.
+fn classes(driver: &Driver) -> String {
+    let class = |name: &str, policy: &str| {
+        json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}, "provisioner": driver.name,
+            "reclaimPolicy": policy, "volumeBindingMode": "Immediate",
+        })
+        .to_string()
+    };
+    let retain = class(&format!("{}-retain", driver.config), "Retain");
+    format!("{}\n---\n{retain}", class(&driver.config, "Delete"))
+}
+
+/// The settings of a driver.
+fn spec(name: &str, config: &str, socket: &Path, provisions: bool) -> Value {
+    let mut spec = json!({
+        "publishSecrets": secrets::listed(config),
+        "endpoint": format!("unix://{}", socket.display()),
+        "driverName": name,
+        "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
+        "backoff": {"initial": "100ms", "max": "2s"},
+        "timeouts": {"publish": "6s", "unpublish": "6s", "probe": "3s", "identity": "3s", "listVolumes": "5s"},
+        "reconcileSync": {"interval": "3s"},
+    });
+    if provisions {
+        spec["provisioning"] = json!({
+            "backoff": {"initial": "100ms", "max": "2s"}, "timeouts": {"create": "6s", "delete": "6s"},
+        });
+    }
+    spec
+}
+
+async fn driver(
+    number: usize,
+    sockets: &tempfile::TempDir,
+    fixtures: &Fixtures,
+    volumes: usize,
+    provisions: bool,
+) -> Result<Driver> {
     let (name, config) = (format!("d{number}.chaos.test"), format!("d{number}"));
     let socket = sockets.path().join(format!("d{number}.sock"));
     // Calls of the first driver last long, so that most faults find some of them under way.
@@ -356,11 +473,14 @@ async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures,
         .keep_calls(2_000_000)
         .delay(Method::ControllerPublishVolume, Duration::from_millis(delays[0]))
         .delay(Method::ControllerUnpublishVolume, Duration::from_millis(delays[1]))
+        .delay(Method::CreateVolume, Duration::from_millis(delays[0]))
+        .delay(Method::DeleteVolume, Duration::from_millis(delays[1]))
         // The second driver does not look where else a volume is, as those of many storage systems; the third refuses to do
         // two things at a time, as others do.
         .settings(|settings| {
             settings.refuse_second_node = number % 3 != 1;
             settings.abort_overlapping = number % 3 == 2;
+            settings.refuse_truly = true;
             let with_secret = (0..volumes).filter(|of| secrets::has_secret(*of));
             settings.volume_secrets = with_secret.map(|of| (volume(number, of), secrets::wanted())).collect();
         });
@@ -382,15 +502,7 @@ async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures,
         };
         fixtures.persistent_volume(&persistent).await?;
     }
-    let spec = json!({
-        "publishSecrets": secrets::listed(&config),
-        "endpoint": format!("unix://{}", socket.display()),
-        "driverName": name,
-        "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
-        "backoff": {"initial": "100ms", "max": "2s"},
-        "timeouts": {"publish": "6s", "unpublish": "6s", "probe": "3s", "identity": "3s", "listVolumes": "5s"},
-        "reconcileSync": {"interval": "3s"},
-    });
+    let spec = spec(&name, &config, &socket, provisions);
     Ok(Driver {
         name,
         config,

@@ -47,10 +47,12 @@ fn process(pid: u32, identity: &str) -> Process {
     }
 }
 
-fn call(pid: u32, publish: bool, node: &str, from: i64, to: i64) -> Call {
+fn call(pid: u32, makes: bool, node: &str, from: i64, to: i64) -> Call {
     Call {
         place: place(node),
-        publish,
+        makes,
+        handle: Some("v".to_owned()),
+        ok: true,
         pid,
         started: at(from),
         finished: Some(at(to)),
@@ -311,6 +313,197 @@ fn what_is_overdue_or_was_found_by_others_is_told() {
         stopped(history, 3220, 9000);
     };
     assert_eq!(found(by_a_left_call), []);
+}
+
+/// The volume that is made for a claim: its name, which is that of the PersistentVolume, and its ID.
+const NAME: &str = "pvc-00000000-0000-0000-0000-000000000001";
+const HANDLE: &str = "pvc-00000000-0000-0000-0000-000000000001-7";
+
+fn made(pid: u32, makes: bool, from: i64, to: i64) -> Call {
+    let mut call = call(pid, makes, "", from, to);
+    NAME.clone_into(&mut call.place.volume);
+    call.handle = (!makes).then(|| HANDLE.to_owned());
+    call
+}
+
+/// A claim is bound, attached by one process, and deleted before its VolumeAttachment. Another process has the provisioner's Lease.
+fn with_a_claim() -> History {
+    let of_claim = |milliseconds, what: Step| {
+        let mut step = step(milliseconds, "", what);
+        NAME.clone_into(&mut step.place.volume);
+        step
+    };
+    let attached = |milliseconds, what: Step| {
+        let mut step = step(milliseconds, "a", what);
+        HANDLE.clone_into(&mut step.place.volume);
+        step
+    };
+    let attach = |makes, from, to| {
+        let mut call = call(1, makes, "a", from, to);
+        HANDLE.clone_into(&mut call.place.volume);
+        call.handle = Some(HANDLE.to_owned());
+        call
+    };
+    History {
+        calls: vec![
+            made(2, true, 1100, 1200),
+            attach(true, 2100, 2200),
+            attach(false, 4600, 4700),
+            made(2, false, 5100, 5200),
+        ],
+        processes: vec![process(1, "one"), process(2, "two")],
+        terms: vec![
+            term("one", 500),
+            Term {
+                driver: history::provisioner("d"),
+                ..term("two", 500)
+            },
+        ],
+        observations: vec![
+            of_claim(1000, Step::Create),
+            of_claim(1300, Step::Attached { published: true }),
+            attached(2000, Step::Create),
+            attached(2300, Step::Attached { published: true }),
+            of_claim(4000, Step::Delete),
+            attached(4500, Step::Delete),
+            attached(4550, Step::DeleteAnswered { finalizer: true }),
+            attached(4800, Step::Gone),
+            attached(4801, Step::Free),
+            of_claim(5300, Step::Gone),
+            of_claim(5301, Step::Free),
+        ],
+        ..History::default()
+    }
+}
+
+fn found_of_claim(change: impl FnOnce(&mut History)) -> Vec<Kind> {
+    let mut history = with_a_claim();
+    change(&mut history);
+    check(&history).iter().map(|violation| violation.kind).collect()
+}
+
+#[test]
+fn nothing_is_found_where_a_claim_came_and_went() {
+    assert_eq!(found_of_claim(|_| {}), []);
+    // The call that was repeated after an error is no second volume, nor is one that is made when the former was deleted.
+    let again = |history: &mut History| {
+        history.calls.insert(1, made(2, true, 1220, 1250));
+        history.calls.insert(1, made(2, false, 1205, 1210));
+        history.calls[1].handle = Some(format!("{NAME}-6"));
+    };
+    assert_eq!(found_of_claim(again), []);
+}
+
+#[test]
+fn a_claim_without_its_volume_is_found_whatever_stood_still() {
+    let lost = |history: &mut History| history.observations[1].step = Step::Attached { published: false };
+    assert_eq!(found_of_claim(lost), [Kind::BoundWithoutVolume]);
+    let left = |history: &mut History| {
+        lost(history);
+        history.calls.insert(1, made(2, false, 1210, 1290));
+        history.processes[1].stops.push(Stop {
+            from: at(1220),
+            to: Some(at(9000)),
+        });
+    };
+    assert_eq!(found_of_claim(left), [Kind::BoundWithoutVolume]);
+}
+
+#[test]
+fn a_volume_that_is_left_is_found_unless_a_process_that_stood_still_made_it() {
+    let kept = |history: &mut History| history.observations[10].step = Step::Kept;
+    assert_eq!(found_of_claim(kept), [Kind::VolumeLeft]);
+    let differs = |history: &mut History| {
+        history.findings.push(Finding {
+            at: at(6000),
+            kind: Kind::VolumesDiffer,
+            object: NAME.to_owned(),
+            text: "nothing names it".to_owned(),
+        });
+    };
+    assert_eq!(found_of_claim(differs), [Kind::VolumesDiffer]);
+    let late = |history: &mut History| {
+        differs(history);
+        kept(history);
+        history.processes[1].ended = Some(at(9000));
+        history.processes.push(process(3, "three"));
+        history.terms.push(Term {
+            driver: history::provisioner("d"),
+            ..term("three", 5000)
+        });
+        history.calls[3].pid = 3;
+        history.calls.push(made(2, true, 4900, 5250));
+        history.processes[1].stops.push(Stop {
+            from: at(4910),
+            to: Some(at(5260)),
+        });
+    };
+    assert_eq!(found_of_claim(late), []);
+    let not_given_up = |history: &mut History| {
+        late(history);
+        history.processes[1].stops.clear();
+    };
+    let found = found_of_claim(not_given_up);
+    let all = [Kind::TwoProcesses, Kind::VolumeLeft, Kind::VolumesDiffer];
+    assert!(all.iter().all(|kind| found.contains(kind)), "{found:?}");
+}
+
+#[test]
+fn a_deletion_of_what_is_in_use_is_found() {
+    let bound = |history: &mut History| history.calls.insert(1, made(2, false, 1400, 1500));
+    assert_eq!(found_of_claim(bound), [Kind::DeleteInUse]);
+    let sent_before_a_standstill = |history: &mut History| {
+        bound(history);
+        history.processes[1].stops.push(Stop {
+            from: at(1350),
+            to: Some(at(9000)),
+        });
+    };
+    assert_eq!(found_of_claim(sent_before_a_standstill), [Kind::DeleteInUse]);
+    let attached = |history: &mut History| history.calls.push(made(2, false, 4100, 4200));
+    assert_eq!(found_of_claim(attached), [Kind::DeleteInUse]);
+    let not_unpublished = |history: &mut History| {
+        history.calls[2].ok = false;
+        history.calls.push(made(2, false, 4720, 4750));
+    };
+    assert_eq!(found_of_claim(not_unpublished), [Kind::DeleteInUse]);
+    let unpublished = |history: &mut History| history.calls.push(made(2, false, 4720, 4750));
+    assert_eq!(found_of_claim(unpublished), []);
+    // It may be gone at once.
+    let lost = |history: &mut History| {
+        not_unpublished(history);
+        history.observations[6].step = Step::DeleteAnswered { finalizer: false };
+    };
+    assert_eq!(found_of_claim(lost), []);
+    let restored = |history: &mut History| {
+        bound(history);
+        history.restores.push((at(1390), at(1600)));
+    };
+    assert_eq!(found_of_claim(restored), []);
+}
+
+#[test]
+fn calls_for_a_claim_by_whom_and_when_they_must_not_be_are_found() {
+    let after = |history: &mut History| history.calls.push(made(2, true, 6000, 6100));
+    assert_eq!(found_of_claim(after), [Kind::CreateAfterGone]);
+    // It has the attacher's Lease, and not the provisioner's.
+    let without_lease = |history: &mut History| history.calls[3].pid = 1;
+    assert_eq!(found_of_claim(without_lease), [Kind::CallWithoutLease]);
+    // Attaching and creating are calls for one volume.
+    let together = |history: &mut History| history.calls.insert(1, made(2, true, 2150, 2250));
+    assert_eq!(found_of_claim(together), [Kind::TwoProcesses]);
+}
+
+#[test]
+fn two_volumes_for_one_claim_are_found() {
+    let under_another_id = |history: &mut History| history.calls[3].handle = Some(format!("{NAME}-8"));
+    assert_eq!(found_of_claim(under_another_id), [Kind::TwoVolumes]);
+    let under_another_name = |history: &mut History| {
+        let mut call = made(2, true, 1220, 1250);
+        call.place.volume = NAME.replace("pvc", "other");
+        history.calls.insert(1, call);
+    };
+    assert!(found_of_claim(under_another_name).contains(&Kind::TwoVolumes));
 }
 
 #[test]

@@ -18,36 +18,14 @@ use csi_attacher_model::api::{AttacherConfig, AttacherConfigStatus};
 
 use crate::events::event;
 use crate::rig::{Driver, LIMIT, World, operator_options, within};
-use crate::support::controlplane::ControlPlane;
-use crate::support::operator::{IDENTITY, account, release_provisioner_lease};
+pub use crate::support::operator::grant_provisioning as grant;
+use crate::support::operator::{IDENTITY, release_provisioner_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Operator, OperatorOptions, Result};
 
 const NAMESPACE: &str = "default";
 const MARKER: &str = "attacher.csi.dev/provisioning";
 const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
-
-/// What provisioning needs beside what the chart grants without any values.
-pub async fn grant(cluster: &ControlPlane) -> Result<()> {
-    let account = account();
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": { "name": "provisions" },
-        "rules": [
-            { "apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch", "patch"] },
-            { "apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["create", "delete"] },
-            { "apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["list", "watch"] },
-        ],
-    });
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": { "name": "provisions" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "provisions" },
-        "subjects": [{ "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name }],
-    });
-    cluster.apply_yaml(&role.to_string()).await?;
-    cluster.apply_yaml(&binding.to_string()).await.map(drop)
-}
 
 fn settings(driver: &Driver<'_>, backoff: &Value) -> Value {
     json!({

@@ -77,6 +77,9 @@ pub struct MockSettings {
     pub unpublish_unknown_is_not_found: bool,
     /// Whether a call for a volume and node that has another call running is answered with ABORTED.
     pub abort_overlapping: bool,
+    /// Whether CreateVolume of a volume that is there is spared scripted failures that say that there is none, which are those after which
+    /// CSI lets a caller forget the volume.
+    pub refuse_truly: bool,
     /// Most entries of a list page whatever the caller asks for; `None` is no limit.
     pub list_page_limit: Option<usize>,
     /// Bytes of padding in the context of each listed volume: makes answers as large as wanted.
@@ -118,6 +121,7 @@ impl MockSettings {
             refuse_second_node: true,
             unpublish_unknown_is_not_found: false,
             abort_overlapping: false,
+            refuse_truly: false,
             list_page_limit: None,
             list_padding_bytes: 0,
             capacity_bytes: 1 << 50,

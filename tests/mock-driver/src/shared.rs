@@ -87,6 +87,19 @@ impl MockShared {
         };
         (action, delay)
     }
+
+    /// Whether this failure would say that a volume is not there that is, by a driver that does not do so.
+    fn is_untrue(&self, method: super::Method, facts: &MockFacts, code: Code) -> bool {
+        let says_nothing = matches!(
+            code,
+            Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted
+        );
+        let is_there = |name: &String| {
+            let state = self.state.lock();
+            state.settings.refuse_truly && state.backend.has_made(name)
+        };
+        method == super::Method::CreateVolume && !says_nothing && facts.volume.as_ref().is_some_and(is_there)
+    }
 }
 
 fn headers<T>(request: &Request<T>) -> Headers {
@@ -124,6 +137,9 @@ where
     let closer = request.extensions().get::<ConnectionCloser>().cloned();
     let message = request.into_inner();
     let result = match action {
+        ScriptAction::Fail(failure) if shared.is_untrue(Req::METHOD, &facts, failure.code) => {
+            shared.change(|state| work(state, message))
+        }
         ScriptAction::Pass => shared.change(|state| work(state, message)),
         ScriptAction::Fail(failure) => Err(failure.status(number, &facts.secrets)),
         ScriptAction::FailAfterWork(failure) => shared

@@ -262,6 +262,28 @@ pub async fn release_provisioner_lease(client: &Client, namespace: &str, driver:
     release_named(client, namespace, &provisioner_lease_name(driver)).await
 }
 
+/// What provisioning needs beside what the chart grants without any values.
+pub async fn grant_provisioning(cluster: &ControlPlane) -> Result<()> {
+    let account = account();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": "provisions" },
+        "rules": [
+            { "apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch", "patch"] },
+            { "apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["create", "delete"] },
+            { "apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["list", "watch"] },
+        ],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": "provisions" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "provisions" },
+        "subjects": [{ "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name }],
+    });
+    cluster.apply_yaml(&role.to_string()).await?;
+    cluster.apply_yaml(&binding.to_string()).await.map(drop)
+}
+
 async fn release_named(client: &Client, namespace: &str, lease: &str) -> Result<()> {
     let lease: Lease = serde_json::from_value(json!({
         "metadata": {"name": lease}, "spec": {"leaseDurationSeconds": 1, "leaseTransitions": 0},

@@ -10,6 +10,9 @@ use crate::settings::{ControllerCapability, MockSettings};
 use csi_attacher_proto::v1;
 use v1::volume_content_source::Type as Source;
 
+/// The longest name that is a part of an ID: an ID has at most 128 bytes (CSI spec, "Size Limits").
+const LONGEST_IN_ID: usize = 100;
+
 /// The mutable parameters the mock driver understands.
 const MUTABLE_PARAMETERS: [&str; 3] = ["iops", "throughput", "tier"];
 
@@ -113,10 +116,13 @@ impl Backend {
     /// Made from the name, so that two processes that play one driver agree, as they do about storage that they share. A volume that is
     /// made again under the name of one that was deleted is another one.
     fn volume_id(&mut self, name: &str) -> String {
-        let mut hasher = DefaultHasher::new();
-        name.hash(&mut hasher);
         let count = self.made.entry(name.to_owned()).or_default();
         *count += 1;
+        if name.len() <= LONGEST_IN_ID {
+            return format!("{name}-{count}");
+        }
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
         format!("vol-{:016x}-{count}", hasher.finish())
     }
 
@@ -124,6 +130,11 @@ impl Backend {
     pub fn made(&self) -> BTreeMap<String, String> {
         let made = self.volumes.iter().filter(|(_, volume)| !volume.name.is_empty());
         made.map(|(id, volume)| (id.clone(), volume.name.clone())).collect()
+    }
+
+    /// Whether a volume was made under that name, and is there.
+    pub fn has_made(&self, name: &str) -> bool {
+        self.volumes.iter().any(|(_, volume)| volume.name == name)
     }
 
     /// How many bytes a volume from that source needs at least.
