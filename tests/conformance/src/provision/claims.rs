@@ -1,0 +1,404 @@
+//! Claims, classes and PersistentVolumes of a scenario, and what becomes of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+
+use csi_mock_driver::{CallRecord, Method, Rule};
+
+use super::{FINALIZER, MARKER, NAMESPACE, SELECTED};
+use crate::expect::LIMIT;
+use crate::scenario::{Outcome, Stop, demand};
+use crate::support::wait::{wait_for, wait_for_any};
+use crate::test::{Test, create, delete, merge};
+
+/// Who says on a claim what kube-controller-manager did.
+const CONTROLLER_MANAGER: &str = "persistentvolume-controller";
+/// Who is to provision for a claim, by its new and its old name.
+pub const PROVISIONER: [&str; 2] = [
+    "volume.kubernetes.io/storage-provisioner",
+    "volume.beta.kubernetes.io/storage-provisioner",
+];
+
+/// A PersistentVolumeClaim of a scenario.
+#[derive(Clone)]
+pub struct Claim {
+    /// The scenario.
+    pub t: Test,
+    /// Its name, in the one namespace of the suite.
+    pub name: String,
+}
+
+impl Test {
+    /// The claim of this name; the first one is called as the scenario.
+    pub fn claim(&self, suffix: &str) -> Claim {
+        let name = match suffix {
+            "" => self.id.clone(),
+            suffix => format!("{}-{suffix}", self.id),
+        };
+        Claim { t: self.clone(), name }
+    }
+
+    /// The scenario's StorageClass: volumes are made at once and deleted with their claims, unless `edit` says otherwise.
+    pub async fn given_class(&self, edit: impl FnOnce(&mut Value)) -> Outcome {
+        let mut class = json!({
+            "metadata": { "name": self.id }, "provisioner": self.env.driver_name,
+            "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
+        });
+        edit(&mut class);
+        create::<StorageClass>(&self.api(), class).await.map(drop)
+    }
+
+    /// A StorageClass whose claims wait for a node.
+    pub async fn given_delayed_class(&self) -> Outcome {
+        self.given_class(|class| class["volumeBindingMode"] = json!("WaitForFirstConsumer"))
+            .await
+    }
+
+    /// Removes the scenario's StorageClass.
+    pub async fn delete_class(&self) -> Outcome {
+        delete::<StorageClass>(&self.api(), &self.id).await
+    }
+
+    /// A claim of the scenario's class.
+    pub async fn given_claim(&self, suffix: &str) -> Outcome<Claim> {
+        let claim = self.claim(suffix);
+        claim.create(|_| {}).await?;
+        Ok(claim)
+    }
+
+    /// A class, a claim and its volume.
+    pub async fn given_bound(&self) -> Outcome<(Claim, PersistentVolume)> {
+        self.given_class(|_| {}).await?;
+        let claim = self.given_claim("").await?;
+        let volume = claim.bound().await?;
+        Ok((claim, volume))
+    }
+
+    /// Waits until the provisioner has seen all that was there before: it has served a claim made now.
+    pub async fn served_after(&self, suffix: &str) -> Outcome {
+        let claim = self.claim(suffix);
+        let class = format!("{}-{suffix}", self.id);
+        self.given_class(|it| it["metadata"]["name"] = json!(class)).await?;
+        claim.create(|it| it["spec"]["storageClassName"] = json!(class)).await?;
+        claim.bound().await?;
+        claim.delete().await?;
+        claim.gone().await
+    }
+
+    /// A VolumeAttachment of somebody else that names a PersistentVolume.
+    pub async fn given_attachment_of(&self, volume: &str) -> Outcome {
+        self.create_attachment(|it| {
+            it["spec"]["attacher"] = json!("another.conformance.test");
+            it["spec"]["source"]["persistentVolumeName"] = json!(volume);
+        })
+        .await
+    }
+
+    /// A PersistentVolume of the driver that was provisioned for a claim which is gone: kube-controller-manager finds it released.
+    pub async fn given_released(&self, suffix: &str, edit: impl FnOnce(&mut Value)) -> Outcome<String> {
+        let name = self.claim(suffix).name;
+        let mut volume = json!({
+            "metadata": {
+                "name": name, "finalizers": [FINALIZER],
+                "annotations": { "pv.kubernetes.io/provisioned-by": self.env.driver_name },
+            },
+            "spec": {
+                "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Delete",
+                "claimRef": { "namespace": NAMESPACE, "name": name, "uid": "00000000-0000-0000-0000-000000000000" },
+                "csi": { "driver": self.env.driver_name, "volumeHandle": format!("{name}-volume") },
+            },
+        });
+        edit(&mut volume);
+        create::<PersistentVolume>(&self.api(), volume).await?;
+        Ok(name)
+    }
+
+    /// Waits for a phase of a PersistentVolume.
+    pub async fn phase(&self, volume: &str, phase: &str) -> Outcome<PersistentVolume> {
+        let is = |it: &PersistentVolume| it.status.as_ref().and_then(|it| it.phase.as_deref()) == Some(phase);
+        self.persistent_volume(volume, phase, is).await
+    }
+
+    /// Waits for a state of a PersistentVolume.
+    pub async fn persistent_volume(
+        &self,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&PersistentVolume) -> bool,
+    ) -> Outcome<PersistentVolume> {
+        let found = wait_for(self.api::<PersistentVolume>(), name, what, LIMIT, |it| {
+            it.is_some_and(&wanted)
+        });
+        found.await?.ok_or_else(|| Stop::Failed(format!("{name} is gone")))
+    }
+
+    /// Waits until a PersistentVolume is gone.
+    pub async fn persistent_volume_gone(&self, name: &str) -> Outcome {
+        let api = self.api::<PersistentVolume>();
+        wait_for(api, name, "gone", LIMIT, |it| it.is_none()).await?;
+        Ok(())
+    }
+
+    /// Merges into a PersistentVolume.
+    pub async fn change_volume(&self, name: &str, patch: Value) -> Outcome {
+        merge::<PersistentVolume>(&self.api(), name, patch).await
+    }
+
+    /// The calls of DeleteVolume for a handle.
+    pub fn deletions(&self, handle: &str) -> Vec<CallRecord> {
+        let calls = self.env.driver.calls_of(Method::DeleteVolume);
+        let is = |call: &CallRecord| call.volume.as_deref() == Some(handle);
+        calls.into_iter().filter(is).collect()
+    }
+
+    /// Nothing was called for a handle.
+    pub fn not_deleted(&self, handle: &str) -> Outcome {
+        demand(self.deletions(handle).is_empty(), || {
+            format!("DeleteVolume was called for {handle}, which must not be deleted")
+        })
+    }
+
+    /// Waits for a call of DeleteVolume that satisfies a condition.
+    pub async fn deletion(
+        &self,
+        handle: &str,
+        what: &str,
+        wanted: impl Fn(&CallRecord) -> bool + Send + 'static,
+    ) -> Outcome<CallRecord> {
+        let handle = handle.to_owned();
+        self.some_call(what, move |call| {
+            call.method == Method::DeleteVolume && call.volume.as_ref() == Some(&handle) && wanted(call)
+        })
+        .await
+    }
+
+    async fn some_call(
+        &self,
+        what: &str,
+        wanted: impl Fn(&CallRecord) -> bool + Send + 'static,
+    ) -> Outcome<CallRecord> {
+        let found = tokio::time::timeout(LIMIT, self.env.driver.wait_for_call(wanted)).await;
+        found.map_err(|_| Stop::Failed(format!("no call: {what}, within {LIMIT:?}")))
+    }
+
+    /// Waits for an Event on an object of the scenario that is not kube-controller-manager's.
+    pub async fn told(&self, name: &str, reason: &str, part: &str) -> Outcome<Event> {
+        // Those on PersistentVolumes are in the namespace "default".
+        let events: Api<Event> = Api::all(self.env.client.clone());
+        let what = format!("{reason} on {name} with {part:?}");
+        let found = wait_for_any(events, &what, LIMIT, |event| {
+            is_about(event, name)
+                && (reason.is_empty() || event.reason.as_deref() == Some(reason))
+                && event.message.as_deref().is_some_and(|message| message.contains(part))
+        });
+        found
+            .await
+            .map_err(|_| Stop::Failed(format!("no Event {what} within {LIMIT:?}")))
+    }
+
+    /// The Events on an object that are not kube-controller-manager's, by reason.
+    pub async fn events_on(&self, name: &str) -> Outcome<Vec<Event>> {
+        let events: Api<Event> = Api::all(self.env.client.clone());
+        let all = events.list(&kube::api::ListParams::default()).await?;
+        Ok(all.items.into_iter().filter(|event| is_about(event, name)).collect())
+    }
+
+    /// Waits for what nobody tells, such as a volume of the driver.
+    pub async fn until(&self, what: &str, is_so: impl Fn() -> bool) -> Outcome {
+        let asking = async {
+            while !is_so() {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        let so = tokio::time::timeout(LIMIT, asking).await;
+        so.map_err(|_| Stop::Failed(format!("{what}: not within {LIMIT:?}")))
+    }
+}
+
+fn is_about(event: &Event, name: &str) -> bool {
+    let source = event.source.as_ref().and_then(|source| source.component.as_deref());
+    event.involved_object.name.as_deref() == Some(name)
+        && source != Some(CONTROLLER_MANAGER)
+        && event.reporting_component.as_deref() != Some(CONTROLLER_MANAGER)
+}
+
+/// The handle of a PersistentVolume.
+pub fn handle_of(volume: &PersistentVolume) -> String {
+    let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+    csi.map(|csi| csi.volume_handle.clone()).unwrap_or_default()
+}
+
+/// Whether a PersistentVolume has the provisioner's finalizer.
+pub fn is_protected(volume: &PersistentVolume) -> bool {
+    volume.finalizers().iter().any(|entry| entry == FINALIZER)
+}
+
+impl Claim {
+    /// The claims of the suite.
+    pub fn api(&self) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.t.env.client.clone(), NAMESPACE)
+    }
+
+    /// Makes it, for 1 GiB of the scenario's class. What kube-controller-manager writes for the provisioner is there already,
+    /// so that a claim whose class is missing is one of the driver as well.
+    pub async fn create(&self, edit: impl FnOnce(&mut Value)) -> Outcome<PersistentVolumeClaim> {
+        let driver = &self.t.env.driver_name;
+        let mut claim = json!({
+            "metadata": {
+                "name": self.name, "annotations": { PROVISIONER[0]: driver, PROVISIONER[1]: driver },
+            },
+            "spec": {
+                "storageClassName": self.t.id, "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": "1Gi" } },
+            },
+        });
+        edit(&mut claim);
+        create(&self.api(), claim).await
+    }
+
+    /// The claim now.
+    pub async fn get(&self) -> Outcome<PersistentVolumeClaim> {
+        Ok(self.api().get(&self.name).await?)
+    }
+
+    /// Waits for a state of it.
+    pub async fn is(
+        &self,
+        what: &str,
+        wanted: impl Fn(&PersistentVolumeClaim) -> bool,
+    ) -> Outcome<PersistentVolumeClaim> {
+        let found = wait_for(self.api(), &self.name, what, LIMIT, |it| it.is_some_and(&wanted));
+        found
+            .await?
+            .ok_or_else(|| Stop::Failed(format!("{} is gone", self.name)))
+    }
+
+    /// Waits until it is bound, and returns its PersistentVolume.
+    pub async fn bound(&self) -> Outcome<PersistentVolume> {
+        let is_bound =
+            |it: &PersistentVolumeClaim| it.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Bound");
+        let claim = self.is("bound", is_bound).await?;
+        let name = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+        Ok(self.t.api::<PersistentVolume>().get(&name).await?)
+    }
+
+    /// Waits until the operator's marker is off. Other provisioners have none.
+    pub async fn without_marker(&self) -> Outcome {
+        self.is("without the marker", |it| !is_marked(it)).await.map(drop)
+    }
+
+    /// Merges into it.
+    pub async fn change(&self, patch: Value) -> Outcome {
+        merge(&self.api(), &self.name, patch).await
+    }
+
+    /// Chooses a node for it, as the scheduler does.
+    pub async fn select(&self, node: &str) -> Outcome {
+        self.change(json!({ "metadata": { "annotations": { SELECTED: node } } }))
+            .await
+    }
+
+    /// Deletes it; finalizers may keep it.
+    pub async fn delete(&self) -> Outcome {
+        delete(&self.api(), &self.name).await
+    }
+
+    /// Waits until it is gone.
+    pub async fn gone(&self) -> Outcome {
+        wait_for(self.api(), &self.name, "gone", LIMIT, |it| it.is_none()).await?;
+        Ok(())
+    }
+
+    /// A rule for CreateVolume for it.
+    pub fn on_create(&self) -> Rule {
+        Rule::on(Method::CreateVolume).claim(&self.name)
+    }
+
+    /// From now on the driver behaves well for it.
+    pub fn heal(&self) {
+        self.t.env.driver.clear_rules_of_claim(&self.name);
+    }
+
+    /// The calls of CreateVolume for it.
+    pub fn creates(&self) -> Vec<CallRecord> {
+        let calls = self.t.env.driver.calls_of(Method::CreateVolume);
+        calls
+            .into_iter()
+            .filter(|call| claim_of(call) == Some(&self.name))
+            .collect()
+    }
+
+    /// Nothing was called for it.
+    pub fn no_call(&self) -> Outcome {
+        let count = self.creates().len();
+        demand(count == 0, || {
+            format!(
+                "{count} calls of CreateVolume for {}, for which none may be made",
+                self.name
+            )
+        })
+    }
+
+    /// Waits for a call of CreateVolume for it that satisfies a condition.
+    pub async fn call(&self, what: &str, wanted: impl Fn(&CallRecord) -> bool + Send + 'static) -> Outcome<CallRecord> {
+        let name = self.name.clone();
+        let what = format!("CreateVolume for {name} {what}");
+        let ours = move |call: &CallRecord| claim_of(call) == Some(&name) && wanted(call);
+        self.t.some_call(&what, ours).await
+    }
+
+    /// Waits for the first call of CreateVolume for it.
+    pub async fn call_begins(&self) -> Outcome<CallRecord> {
+        self.call("began", |_| true).await
+    }
+
+    /// The handles of the volumes that the driver has for it.
+    pub fn handles(&self) -> BTreeSet<String> {
+        let names: BTreeSet<String> = self.creates().into_iter().filter_map(|call| call.volume).collect();
+        self.t.handles_named(&names)
+    }
+
+    /// Waits for an Event on it that is not kube-controller-manager's.
+    pub async fn told(&self, reason: &str, part: &str) -> Outcome<Event> {
+        self.t.told(&self.name, reason, part).await
+    }
+}
+
+impl Test {
+    /// The handles of the driver's volumes that were made under these names.
+    pub fn handles_named(&self, names: &BTreeSet<String>) -> BTreeSet<String> {
+        let made: BTreeMap<String, String> = self.env.driver.volumes();
+        let ours = made.into_iter().filter(|(_, name)| names.contains(name));
+        ours.map(|(handle, _)| handle).collect()
+    }
+}
+
+/// The claim that a volume was made for.
+pub fn claim_of(call: &CallRecord) -> Option<&str> {
+    call.creation.as_ref()?.claim()
+}
+
+/// Whether a claim has the operator's marker.
+pub fn is_marked(claim: &PersistentVolumeClaim) -> bool {
+    claim.annotations().contains_key(MARKER) || claim.finalizers().iter().any(|entry| entry == MARKER)
+}
+
+/// Takes all finalizers from a claim; that it is gone already is fine.
+pub async fn strip_claim(claim: &Claim) -> Outcome {
+    let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    match claim.api().patch(&claim.name, &PatchParams::default(), &patch).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        outcome => Ok(outcome.map(drop)?),
+    }
+}
+
+/// Deletes the VolumeAttachment of the scenario.
+pub async fn detached(t: &Test) -> Outcome {
+    delete::<VolumeAttachment>(&t.api(), &t.attachment).await
+}
