@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use tonic::Code;
 
-use csi_mock_driver::{CallRecord, Method, Rule};
+use csi_mock_driver::{CallRecord, CreationFacts, Method, Rule, ScriptAction, ScriptedFailure};
 
 use super::{FINALIZER, MARKER, NAMESPACE, SELECTED};
 use crate::expect::LIMIT;
@@ -79,12 +80,23 @@ impl Test {
         Ok((claim, volume))
     }
 
+    /// A claim of a StorageClass of its own.
+    pub async fn given_claim_with(&self, suffix: &str, edit: impl FnOnce(&mut Value)) -> Outcome<Claim> {
+        let claim = self.claim(suffix);
+        self.given_class(|class| {
+            class["metadata"]["name"] = json!(claim.name);
+            edit(class);
+        })
+        .await?;
+        claim
+            .create(|it| it["spec"]["storageClassName"] = json!(claim.name))
+            .await?;
+        Ok(claim)
+    }
+
     /// Waits until the provisioner has seen all that was there before: it has served a claim made now.
     pub async fn served_after(&self, suffix: &str) -> Outcome {
-        let claim = self.claim(suffix);
-        let class = format!("{}-{suffix}", self.id);
-        self.given_class(|it| it["metadata"]["name"] = json!(class)).await?;
-        claim.create(|it| it["spec"]["storageClassName"] = json!(class)).await?;
+        let claim = self.given_claim_with(suffix, |_| {}).await?;
         claim.bound().await?;
         claim.delete().await?;
         claim.gone().await
@@ -143,6 +155,12 @@ impl Test {
         let api = self.api::<PersistentVolume>();
         wait_for(api, name, "gone", LIMIT, |it| it.is_none()).await?;
         Ok(())
+    }
+
+    /// Deletes a PersistentVolume that is not bound, and waits until it is gone.
+    pub async fn delete_released(&self, name: &str) -> Outcome {
+        delete::<PersistentVolume>(&self.api(), name).await?;
+        self.persistent_volume_gone(name).await
     }
 
     /// Merges into a PersistentVolume.
@@ -358,6 +376,35 @@ impl Claim {
         self.call("began", |_| true).await
     }
 
+    /// Waits for its first call of CreateVolume to end.
+    pub async fn call_ended(&self) -> Outcome<CallRecord> {
+        self.call("ended", |call| call.finished.is_some()).await
+    }
+
+    /// What its first call of CreateVolume asked for.
+    pub async fn asked(&self) -> Outcome<CreationFacts> {
+        let call = self.call_begins().await?;
+        call.creation
+            .ok_or_else(|| Stop::Failed("CreateVolume without content".to_owned()))
+    }
+
+    /// The name of its volume and PersistentVolume.
+    pub async fn volume_name(&self) -> Outcome<String> {
+        Ok(format!("pvc-{}", self.get().await?.uid().unwrap_or_default()))
+    }
+
+    /// Makes its class anew, which then has another UID. It is called as the claim.
+    pub async fn class_anew(&self, edit: impl FnOnce(&mut Value)) -> Outcome {
+        delete::<StorageClass>(&self.t.api(), &self.name).await?;
+        let name = self.name.clone();
+        self.t
+            .given_class(|class| {
+                class["metadata"]["name"] = json!(name);
+                edit(class);
+            })
+            .await
+    }
+
     /// The handles of the volumes that the driver has for it.
     pub fn handles(&self) -> BTreeSet<String> {
         let names: BTreeSet<String> = self.creates().into_iter().filter_map(|call| call.volume).collect();
@@ -379,6 +426,16 @@ impl Test {
     }
 }
 
+/// The driver does the work, and answers that its time is over.
+pub fn unknown(rule: Rule) -> Rule {
+    rule.action(ScriptAction::FailAfterWork(ScriptedFailure {
+        code: Code::DeadlineExceeded,
+        message: "it takes long".to_owned(),
+        echo_secrets: false,
+        pad_bytes: 0,
+    }))
+}
+
 /// The claim that a volume was made for.
 pub fn claim_of(call: &CallRecord) -> Option<&str> {
     call.creation.as_ref()?.claim()
@@ -396,9 +453,4 @@ pub async fn strip_claim(claim: &Claim) -> Outcome {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         outcome => Ok(outcome.map(drop)?),
     }
-}
-
-/// Deletes the VolumeAttachment of the scenario.
-pub async fn detached(t: &Test) -> Outcome {
-    delete::<VolumeAttachment>(&t.api(), &t.attachment).await
 }

@@ -6,10 +6,17 @@
     reason = "a function here is a list of scenarios, each of them short"
 )]
 
+mod answers;
 mod claims;
+mod class;
+mod codes;
 mod create;
 mod delete;
+mod refusal;
+mod secrets;
 mod teardown;
+mod topology;
+mod uncertain;
 
 use csi_mock_driver::{ControllerCapability, MockDriverBuilder};
 
@@ -28,13 +35,27 @@ const SELECTED: &str = "volume.kubernetes.io/selected-node";
 
 /// Every setup; each inner list has a control plane of its own, and its setups take turns.
 pub fn lanes() -> Vec<Vec<Setup>> {
-    let scenarios = [create::scenarios(), delete::scenarios()];
-    vec![vec![setup(
-        "provision",
-        20,
-        scenarios.into_iter().flatten().collect(),
+    let together = [
+        create::scenarios(),
+        answers::scenarios(),
+        class::scenarios(),
+        secrets::scenarios(),
+        codes::scenarios(),
+        uncertain::scenarios(),
+        uncertain::save(),
+        delete::scenarios(),
+    ];
+    let alone = [codes::alone(), uncertain::alone()];
+    let turns = vec![setup(
+        "provision-alone",
+        1,
+        alone.into_iter().flatten().collect(),
         plain,
-    )]]
+    )];
+    vec![
+        vec![setup("provision", 20, together.into_iter().flatten().collect(), plain)],
+        turns,
+    ]
 }
 
 fn setup(

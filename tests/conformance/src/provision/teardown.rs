@@ -151,6 +151,7 @@ impl Test {
 
     /// Removes what nobody but the scenario would.
     async fn forget(&self) -> Outcome {
+        self.forget_refusal().await?;
         for volume in self.own_volumes().await? {
             delete::<PersistentVolume>(&self.api(), &volume.name_any()).await?;
             self.strip_finalizers::<PersistentVolume>(&volume.name_any()).await?;
