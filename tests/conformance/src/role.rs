@@ -186,7 +186,11 @@ impl Role {
     pub async fn works(self, test: &Test) -> Outcome {
         match self {
             Self::Attach => test.given_attached().await.map(drop),
-            Self::Provision => test.given_bound().await.map(drop),
+            Self::Provision => {
+                // For a driver with topology there is no place without a node.
+                test.given_zone(&test.node, Some("a")).await?;
+                test.given_bound().await.map(drop)
+            }
         }
     }
 }

@@ -15,8 +15,11 @@ mod delete;
 mod refusal;
 mod secrets;
 mod teardown;
+mod together;
 mod topology;
 mod uncertain;
+
+use std::time::Duration;
 
 use csi_mock_driver::{ControllerCapability, MockDriverBuilder};
 
@@ -33,9 +36,13 @@ const NAMESPACE: &str = SECRETS;
 /// The annotation with the node that the scheduler chose.
 const SELECTED: &str = "volume.kubernetes.io/selected-node";
 
+/// A pause that is longer than any scenario waits.
+const LATE: Duration = Duration::from_mins(10);
+
 /// Every setup; each inner list has a control plane of its own, and its setups take turns.
 pub fn lanes() -> Vec<Vec<Setup>> {
     let together = [
+        together::scenarios(),
         create::scenarios(),
         answers::scenarios(),
         class::scenarios(),
@@ -45,17 +52,21 @@ pub fn lanes() -> Vec<Vec<Setup>> {
         uncertain::save(),
         delete::scenarios(),
     ];
-    let alone = [codes::alone(), uncertain::alone()];
-    let turns = vec![setup(
-        "provision-alone",
-        1,
-        alone.into_iter().flatten().collect(),
-        plain,
-    )];
-    vec![
-        vec![setup("provision", 20, together.into_iter().flatten().collect(), plain)],
-        turns,
-    ]
+    let mut main = setup("provision", 20, together.into_iter().flatten().collect(), plain);
+    main.flags = vec!["--leader-election=true".to_owned()];
+    let mut wake = setup("provision-wake", 20, delete::wake(), plain);
+    wake.retry = (LATE, LATE);
+    let mut strict = setup("provision-strict", 1, topology::strict(), in_zones);
+    strict.flags = vec!["--strict-topology=true".to_owned()];
+    let alone = [codes::alone(), uncertain::alone(), delete::alone(), together::alone()];
+    let turns = vec![
+        setup("provision-alone", 1, alone.into_iter().flatten().collect(), plain),
+        setup("provision-zones", 1, topology::scenarios(), in_zones),
+        strict,
+        setup("provision-many", 1, delete::many(), plain),
+        wake,
+    ];
+    vec![vec![main], turns]
 }
 
 fn setup(
@@ -73,6 +84,11 @@ fn setup(
         parallel,
         scenarios,
     }
+}
+
+/// A driver whose volumes are in one zone each.
+fn in_zones(driver: MockDriverBuilder) -> MockDriverBuilder {
+    plain(driver).topology([topology::ZONE])
 }
 
 /// A driver without snapshots and clones: nothing of them is played.
