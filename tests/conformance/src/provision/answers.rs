@@ -77,7 +77,7 @@ fn answers(group: Group) -> Group {
                 Ok(())
             },
         )
-        .peer_fails("1.4 no. 26")
+        .peer_fails("it deletes an undersized volume whoever has its ID")
         .scenario(
             "no-id",
             "an answer without a volume ID is told, and asked for again",
@@ -91,7 +91,7 @@ fn answers(group: Group) -> Group {
                 same("volumes", &claim.handles(), &[handle_of(&volume)].into())
             },
         )
-        .peer_fails("1.4 no. 9")
+        .peer_fails("it sends the PersistentVolume for ever and says nothing")
 }
 
 fn conflicts(group: Group) -> Group {
@@ -112,13 +112,13 @@ fn conflicts(group: Group) -> Group {
                 claim.no_call()
             },
         )
-        .peer_fails("1.4 no. 4")
+        .peer_fails("it does not look at the deletion timestamp")
         .scenario(
             "static-pv",
             "a claim that is bound to another volume while its call is uncertain leaves none",
             static_pv,
         )
-        .peer_fails("1.4 no. 3")
+        .peer_fails("it forgets a call when the claim is bound")
         .scenario(
             "populator",
             "a claim that a populator fills gets no call, and an Event",
@@ -134,13 +134,13 @@ fn conflicts(group: Group) -> Group {
                 same("number of Events", &count, &1)
             },
         )
-        .peer_fails("an Event at each look")
+        .peer_fails("it writes an Event at each look")
         .safety(
             "name-taken",
             "a claim for whose volume another has taken the name gets no call, and an Event",
             name_taken,
         )
-        .peer_fails("1.4 no. 5 and 6")
+        .peer_fails("it takes any PersistentVolume of that name for its own")
 }
 
 async fn static_pv(t: Test) -> Outcome {

@@ -1,6 +1,7 @@
 //! Claims, classes and PersistentVolumes of a scenario, and what becomes of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -231,7 +232,7 @@ impl Test {
     pub async fn until(&self, what: &str, is_so: impl Fn() -> bool) -> Outcome {
         let asking = async {
             while !is_so() {
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         let so = tokio::time::timeout(LIMIT, asking).await;
@@ -299,9 +300,15 @@ impl Claim {
 
     /// Waits until it is bound, and returns its PersistentVolume.
     pub async fn bound(&self) -> Outcome<PersistentVolume> {
+        self.bound_within(LIMIT).await
+    }
+
+    /// Waits so long until it is bound.
+    pub async fn bound_within(&self, limit: Duration) -> Outcome<PersistentVolume> {
         let is_bound =
             |it: &PersistentVolumeClaim| it.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Bound");
-        let claim = self.is("bound", is_bound).await?;
+        let found = wait_for(self.api(), &self.name, "bound", limit, |it| it.is_some_and(is_bound));
+        let claim = found.await?.unwrap_or_default();
         let name = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
         Ok(self.t.api::<PersistentVolume>().get(&name).await?)
     }

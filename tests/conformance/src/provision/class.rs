@@ -20,7 +20,7 @@ pub fn scenarios() -> Vec<Scenario> {
                 claim.bound().await.map(drop)
             },
         )
-        .peer_fails("1.4 no. 7")
+        .peer_fails("it says nothing")
         .scenario(
             "bad-keys",
             "what is wrong with a class or a claim is told, and retried with another class",
@@ -31,7 +31,7 @@ pub fn scenarios() -> Vec<Scenario> {
             "a class made anew for another driver while a call is uncertain leaves no volume",
             other_driver,
         )
-        .peer_fails("1.4 no. 21")
+        .peer_fails("it forgets a call for a claim that it ignores")
         .done()
 }
 

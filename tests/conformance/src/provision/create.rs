@@ -54,7 +54,7 @@ fn simple(group: Group) -> Group {
                 )
             },
         )
-        .peer_fails("an Event Provisioning at each attempt, 1.4 no. 18")
+        .peer_fails("it writes an Event at each attempt")
 }
 
 fn whose(group: Group) -> Group {

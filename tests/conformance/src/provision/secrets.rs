@@ -47,7 +47,7 @@ pub fn scenarios() -> Vec<Scenario> {
                 t.told(&volume.name_any(), "", &t.secret).await.map(drop)
             },
         )
-        .peer_fails("no Event")
+        .peer_fails("it says nothing")
         .safety(
             "deletion-forbidden",
             "a volume whose Secret may not be read is not deleted without it",
@@ -65,13 +65,13 @@ pub fn scenarios() -> Vec<Scenario> {
                 t.persistent_volume_gone(&name).await
             },
         )
-        .peer_fails("DeleteVolume without secrets after 403, 2.8")
+        .peer_fails("it calls without secrets whatever the reason")
         .safety(
             "echo",
             "a Secret that the driver puts into its error is in no Event",
             echo,
         )
-        .peer_fails("the Event has it")
+        .peer_fails("it writes the error as it is")
         .done()
 }
 

@@ -12,6 +12,9 @@ use super::claims::Claim;
 use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::Test;
 
+/// An API server that has just started forbids what it allows later, and who is refused for that may wait for half a minute.
+const AFTER_OUTAGE: Duration = Duration::from_secs(90);
+
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("provision-role")
         .scenario(
@@ -56,7 +59,7 @@ pub fn alone() -> Vec<Scenario> {
                 same("number of starts", &t.env.attacher.starts(), &before)
             },
         )
-        .peer_fails("it exits at the next call")
+        .peer_fails("it exits when its connection is lost")
         .safety(
             "api-away",
             "an API server that goes and comes back in mid-burst: one volume for each claim",
@@ -89,7 +92,7 @@ impl Test {
     }
 
     async fn all_bound(&self, claims: &[Claim]) -> Outcome {
-        try_join_all(claims.iter().map(Claim::bound)).await?;
+        try_join_all(claims.iter().map(|claim| claim.bound_within(AFTER_OUTAGE))).await?;
         for claim in claims {
             same("volumes", &claim.handles().len(), &1)?;
         }

@@ -171,7 +171,7 @@ fn nodes(group: Group) -> Group {
                 t.given_zone(&t.claim("a").name, None).await?;
                 t.given_delayed_class().await?;
                 let claim = t.claim_on("", &t.id, Some("a")).await?;
-                claim.told("", &t.claim("a").name).await?;
+                claim.told("", ZONE).await?;
                 claim.no_call()?;
                 t.label(&t.claim("a").name, "a").await?;
                 claim.bound().await.map(drop)
@@ -197,7 +197,7 @@ fn nodes(group: Group) -> Group {
         )
         .safety(
             "uncertain-node-gone",
-            "a call that is uncertain is repeated for its zone though its node is gone",
+            "killed while a call is uncertain, and its node is gone: it is repeated for its zone",
             |t| async move {
                 t.three_zones().await?;
                 let claim = t.claim("");
@@ -208,9 +208,16 @@ fn nodes(group: Group) -> Group {
                 let node = t.claim("b").name;
                 delete::<CSINode>(&t.api(), &node).await?;
                 delete::<Node>(&t.api(), &node).await?;
-                let seen = claim.creates().len();
-                t.until("CreateVolume again", || claim.creates().len() >= seen + 2)
-                    .await?;
+                t.env.attacher.kill();
+                let seen = claim.creates().iter().map(|call| call.id).max();
+                t.env.attacher.again()?;
+                tokio::select! {
+                    again = claim.call("again", move |call| Some(call.id) > seen) => again.map(drop)?,
+                    taken = claim.is("without a selected node", is_rescheduled) => {
+                        let why = || "the node is taken off, though a volume may be in its zone".to_owned();
+                        demand(taken.is_err(), why)?;
+                    }
+                }
                 claim.heal();
                 let volume = claim.bound().await?;
                 same("zone of the PersistentVolume", &zone_of(&volume), &json!(["b"]))?;
@@ -223,7 +230,7 @@ fn nodes(group: Group) -> Group {
                 same("volumes", &claim.handles().len(), &1)
             },
         )
-        .peer_fails("1.4 no. 10")
+        .peer_fails("it knows of the call in memory only")
         .scenario(
             "labels-change",
             "the next call after a refusal asks for the zone of now",
@@ -241,7 +248,6 @@ fn nodes(group: Group) -> Group {
                 claim.bound().await.map(drop)
             },
         )
-        .peer_fails("EP#1478")
         .scenario(
             "bad-segment",
             "a topology that no label can have is told in the words of the API server",
@@ -256,7 +262,7 @@ fn nodes(group: Group) -> Group {
                 outcome
             },
         )
-        .peer_fails("1.4 no. 9")
+        .peer_fails("it sends the PersistentVolume for ever and says nothing")
 }
 
 async fn bad_segment(t: &Test) -> Outcome {

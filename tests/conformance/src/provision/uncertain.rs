@@ -67,7 +67,7 @@ pub fn save() -> Vec<Scenario> {
                     .await
             },
         )
-        .peer_fails("1.4 no. 9")
+        .peer_fails("it sends the PersistentVolume for ever and says nothing")
         .done()
 }
 
