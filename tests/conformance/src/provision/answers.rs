@@ -6,7 +6,8 @@ use serde_json::json;
 
 use csi_mock_driver::{Rule, ScriptAction, ScriptedAnswer};
 
-use super::claims::{handle_of, unknown};
+use super::claims::unknown;
+use super::volumes::handle_of;
 use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::{Test, delete};
 
@@ -70,10 +71,9 @@ fn answers(group: Group) -> Group {
                 t.not_deleted(&handle)?;
                 claim.told("", &handle).await?;
                 // What the driver made nobody has heard of: it said another ID.
-                claim
-                    .handles()
-                    .iter()
-                    .for_each(|it| drop(t.env.driver.delete_volume(it)));
+                for handle in claim.handles() {
+                    t.env.driver.delete_volume(&handle);
+                }
                 Ok(())
             },
         )

@@ -40,7 +40,7 @@ async fn bad_keys(t: Test) -> Outcome {
     let namespace = "csi.storage.k8s.io/provisioner-secret-namespace";
     let typo = t
         .given_claim_with("typo", |it| {
-            it["parameters"] = json!({ "csi.storage.k8s.io/typo": "x" })
+            it["parameters"] = json!({ "csi.storage.k8s.io/typo": "x" });
         })
         .await?;
     let template = json!({ key: "${pvc.typo}", namespace: "default" });

@@ -6,7 +6,7 @@ use tonic::Code;
 
 use csi_mock_driver::{CallRecord, Method, Rule, ScriptAction};
 
-use super::claims::handle_of;
+use super::volumes::handle_of;
 use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::Test;
 

@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::claims::{Claim, PROVISIONER, handle_of, is_protected};
+use super::claims::{Claim, PROVISIONER};
+use super::volumes::{handle_of, is_protected};
 use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::Test;
 

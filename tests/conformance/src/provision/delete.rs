@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use csi_mock_driver::{CallResult, Method, Rule};
 
-use super::claims::{handle_of, is_protected};
 use super::teardown::stays;
+use super::volumes::{handle_of, is_protected};
 use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::{Test, delete};
 

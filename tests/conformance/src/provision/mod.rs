@@ -18,6 +18,7 @@ mod teardown;
 mod together;
 mod topology;
 mod uncertain;
+mod volumes;
 
 use std::time::Duration;
 

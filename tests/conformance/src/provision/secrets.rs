@@ -8,7 +8,8 @@ use csi_mock_driver::{ScriptAction, ScriptedFailure};
 use tonic::Code;
 
 use super::NAMESPACE;
-use super::claims::{Claim, handle_of};
+use super::claims::Claim;
+use super::volumes::handle_of;
 use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::Test;
 

@@ -11,7 +11,8 @@ use kube::{Api, ResourceExt as _};
 use csi_mock_driver::Method;
 
 use super::NAMESPACE;
-use super::claims::{Claim, claim_of, handle_of, is_protected, strip_claim};
+use super::claims::{Claim, claim_of, strip_claim};
+use super::volumes::{handle_of, is_protected};
 use crate::scenario::{Outcome, demand, same};
 use crate::test::{FOREIGN, Test, delete};
 
@@ -59,8 +60,9 @@ impl Test {
                 self.env.driver.clear_rules_of(&volume);
             }
         }
-        let handles = self.handles_named(&self.made_names());
-        handles.iter().for_each(|handle| self.env.driver.clear_rules_of(handle));
+        for handle in self.handles_named(&self.made_names()) {
+            self.env.driver.clear_rules_of(&handle);
+        }
     }
 
     async fn claims(&self) -> Outcome<Vec<(Claim, PersistentVolumeClaim)>> {

@@ -6,8 +6,9 @@ use serde_json::json;
 
 use csi_mock_driver::{CallRecord, CallResult};
 
-use super::claims::{Claim, handle_of};
+use super::claims::Claim;
 use super::teardown::stays;
+use super::volumes::handle_of;
 use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::Test;
 
