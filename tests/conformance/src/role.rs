@@ -172,7 +172,7 @@ impl Role {
         }
     }
 
-    /// Makes its Lease free for whoever comes: each setup has a driver of its own, whose Lease the operator would create, and
+    /// Makes its Lease free: each setup has a driver of its own, whose Lease the operator would create, and
     /// wait for a Lease's duration.
     pub async fn release_lease(self, client: &kube::Client, driver: &str) -> support::Result<()> {
         release_lease(client, "default", driver).await?;

@@ -77,7 +77,7 @@ fn answers(group: Group) -> Group {
                 Ok(())
             },
         )
-        .peer_fails("it deletes an undersized volume whoever has its ID")
+        .peer_fails("it deletes an undersized volume though a PersistentVolume has its ID")
         .scenario(
             "no-id",
             "an answer without a volume ID is told, and asked for again",
@@ -91,7 +91,7 @@ fn answers(group: Group) -> Group {
                 same("volumes", &claim.handles(), &[handle_of(&volume)].into())
             },
         )
-        .peer_fails("it sends the PersistentVolume for ever and says nothing")
+        .peer_fails("it repeats the request permanently and says nothing")
 }
 
 fn conflicts(group: Group) -> Group {

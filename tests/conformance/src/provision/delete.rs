@@ -11,7 +11,7 @@ use csi_mock_driver::{CallResult, Method, Rule};
 
 use super::teardown::stays;
 use super::volumes::{handle_of, is_protected};
-use crate::scenario::{Group, Outcome, Scenario, demand, same};
+use crate::scenario::{Group, Outcome, Scenario, demand, offered, same};
 use crate::test::{Test, delete};
 
 const CLAIMS: usize = 100;
@@ -256,29 +256,33 @@ pub fn alone() -> Vec<Scenario> {
     Group::new("provision-delete")
         .safety(
             "crash",
-            "killed during and after DeleteVolume: volume and PersistentVolume go",
+            "killed during DeleteVolume: volume and PersistentVolume go",
             |t| async move {
-                let (first, volume) = t.given_bound().await?;
+                let (claim, volume) = t.given_bound().await?;
                 let handle = handle_of(&volume);
                 t.script(Rule::on(Method::DeleteVolume).volume(&handle).times(1).late_success());
-                first.delete().await?;
+                claim.delete().await?;
                 t.deletion(&handle, "began", |_| true).await?;
                 t.env.attacher.kill();
                 t.deletion(&handle, "came late", |call| call.outcome == CallResult::Late)
                     .await?;
                 t.env.attacher.again()?;
-                t.persistent_volume_gone(&volume.name_any()).await?;
-
-                let second = t.given_claim("second").await?;
-                let volume = second.bound().await?;
-                let handle = handle_of(&volume);
-                second.delete().await?;
-                t.deletion(&handle, "ended", |call| call.finished.is_some()).await?;
-                t.env.attacher.kill();
-                t.env.attacher.again()?;
-                t.persistent_volume_gone(&volume.name_any()).await?;
-                demand(t.deletions(&handle).len() <= 2, || {
-                    "DeleteVolume was repeated twice".to_owned()
+                t.persistent_volume_gone(&volume.name_any()).await
+            },
+        )
+        .safety(
+            "crash-after",
+            "killed after DeleteVolume: the PersistentVolume goes",
+            |t| async move { t.killed_after_deletion().await.map(drop) },
+        )
+        .extension(
+            "crash-once",
+            "killed after DeleteVolume, which is repeated once at most",
+            "not supported when it is repeated more often",
+            |t| async move {
+                let count = t.killed_after_deletion().await?;
+                offered(count <= 2, || {
+                    format!("{count} calls; allowed, as the call is idempotent")
                 })
             },
         )
@@ -289,6 +293,20 @@ pub fn alone() -> Vec<Scenario> {
         )
         .peer_fails("EP#507")
         .done()
+}
+
+impl Test {
+    /// Kills the process after it has deleted a volume, and returns how often the call was made when all is over.
+    async fn killed_after_deletion(&self) -> Outcome<usize> {
+        let (claim, volume) = self.given_bound().await?;
+        let handle = handle_of(&volume);
+        claim.delete().await?;
+        self.deletion(&handle, "ended", |call| call.finished.is_some()).await?;
+        self.env.attacher.kill();
+        self.env.attacher.again()?;
+        self.persistent_volume_gone(&volume.name_any()).await?;
+        Ok(self.deletions(&handle).len())
+    }
 }
 
 async fn by_mistake(t: Test) -> Outcome {

@@ -262,7 +262,7 @@ fn nodes(group: Group) -> Group {
                 outcome
             },
         )
-        .peer_fails("it sends the PersistentVolume for ever and says nothing")
+        .peer_fails("it repeats the request permanently and says nothing")
 }
 
 async fn bad_segment(t: &Test) -> Outcome {

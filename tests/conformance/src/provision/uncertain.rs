@@ -68,7 +68,7 @@ pub fn save() -> Vec<Scenario> {
                     .await
             },
         )
-        .peer_fails("it sends the PersistentVolume for ever and says nothing")
+        .peer_fails("it repeats the request permanently and says nothing")
         .done()
 }
 
