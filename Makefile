@@ -84,14 +84,20 @@ conformance: programs controlplane ## Put the operator, or the attacher that ATT
 	$(if $(ATTACHER_CMD),,$(conformance) --operator=$(target)/debug/csi-attacher-operator $(CONFORMANCE))
 	$(if $(ATTACHER_CMD),ATTACHER_CMD='$(ATTACHER_CMD)' $(conformance) $(CONFORMANCE))
 
-conformance-sidecar: programs controlplane ## Put the Go sidecar to the conformance suite: checks what the suite demands
+sidecar_flags = --kubeconfig={kubeconfig} --csi-address={socket}
+conformance-sidecar: programs controlplane ## Put the Go sidecars to the conformance suite: checks what the suite demands
 	attacher=$$(tests/controlplane/build --path csi-attacher) && \
-		$(conformance) --attacher="sidecar=$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" $(CONFORMANCE)
+		$(conformance) --role=attach --attacher="sidecar=$$attacher $(sidecar_flags)" $(CONFORMANCE)
+	provisioner=$$(tests/controlplane/build --path csi-provisioner) && \
+		$(conformance) --role=provision --peer --attacher="sidecar=$$provisioner $(sidecar_flags)" $(CONFORMANCE)
 
-conformance-results: programs controlplane ## Put the operator and the Go sidecar to the suite, and write the table of docs/contribute/CONFORMANCE.md
+conformance-results: programs controlplane ## Put the operator and the Go sidecars to the suite, and write the tables of docs/contribute/CONFORMANCE.md
 	attacher=$$(tests/controlplane/build --path csi-attacher) && \
-		$(conformance) --operator=$(target)/debug/csi-attacher-operator \
-			--attacher="sidecar=$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" --document=docs/contribute/CONFORMANCE.md $(CONFORMANCE)
+		$(conformance) --role=attach --operator=$(target)/debug/csi-attacher-operator \
+			--attacher="sidecar=$$attacher $(sidecar_flags)" --document=docs/contribute/CONFORMANCE.md $(CONFORMANCE)
+	provisioner=$$(tests/controlplane/build --path csi-provisioner) && \
+		$(conformance) --role=provision --peer --operator=$(target)/debug/csi-attacher-operator \
+			--attacher="sidecar=$$provisioner $(sidecar_flags)" --document=docs/contribute/CONFORMANCE.md $(CONFORMANCE)
 
 csi-sanity: programs ## Run the conformance test for CSI drivers on the mock driver
 	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity

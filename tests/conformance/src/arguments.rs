@@ -6,8 +6,8 @@ use clap::Parser;
 use regex::Regex;
 
 use crate::command::Template;
-use crate::groups;
 use crate::launcher::LAUNCHER;
+use crate::role::Role;
 use crate::scenario::{Level, Scenario, Setup};
 use crate::suite::Mode;
 use crate::support::{Error, Result};
@@ -35,9 +35,15 @@ pub struct Arguments {
         hide_env_values = true
     )]
     attachers: Vec<String>,
-    /// The program csi-attacher-operator: plays both of its modes, AttacherConfig and flags
+    /// The program csi-attacher-operator: plays both of its modes, AttacherConfig and flags, and as a provisioner AttacherConfig
     #[arg(long, value_name = "PATH")]
     operator: Option<PathBuf>,
+    /// What is played; both for the operator, and attach for others, unless this says otherwise
+    #[arg(long, value_name = "ROLE", value_enum)]
+    role: Option<Role>,
+    /// The attacher is the Go sidecar: where the suite knows that it fails, its failure is expected, and its success is an error
+    #[arg(long)]
+    peer: bool,
     /// Play only the attacher of this name
     #[arg(long, value_name = "NAME")]
     mode: Option<String>,
@@ -68,9 +74,18 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The setups that have a wanted scenario, with only such scenarios; each list has a control plane of its own.
-    pub fn lanes(&self) -> Vec<Vec<Setup>> {
-        let mut lanes = groups::lanes();
+    /// The roles that are played, or listed.
+    pub fn roles(&self) -> Vec<Role> {
+        match self.role {
+            Some(role) => vec![role],
+            None if self.operator.is_some() || self.list => Role::ALL.to_vec(),
+            None => vec![Role::Attach],
+        }
+    }
+
+    /// The setups of a role that have a wanted scenario, with only such scenarios; each list has a control plane of its own.
+    pub fn lanes(&self, role: Role) -> Vec<Vec<Setup>> {
+        let mut lanes = role.lanes();
         for lane in &mut lanes {
             for setup in lane.iter_mut() {
                 setup.scenarios.retain(|scenario| self.wants(scenario));
@@ -88,22 +103,25 @@ impl Arguments {
         run && !skip && scenario.level <= self.level
     }
 
-    /// The attachers that are put to the suite.
+    /// The attachers that are put to the suite in a role.
     ///
     /// # Errors
     /// When a command cannot be read, or there is none.
-    pub fn modes(&self) -> Result<Vec<Mode>> {
+    pub fn modes(&self, role: Role) -> Result<Vec<Mode>> {
         let mut modes = match &self.operator {
-            Some(operator) => operator_modes(&operator.display().to_string())?,
+            Some(operator) => operator_modes(&operator.display().to_string(), role)?,
             None => Vec::new(),
         };
-        for attacher in self.attachers.iter().filter(|attacher| !attacher.is_empty()) {
+        // Who names none means an attacher.
+        let plays = self.role == Some(role) || role == Role::Attach;
+        for attacher in self.attachers.iter().filter(|attacher| plays && !attacher.is_empty()) {
             let (name, command) = named(attacher);
             let template = Template::parse(command).map_err(|error| Error::Other(format!("--attacher: {error}")))?;
             modes.push(Mode {
                 name: name.to_owned(),
                 number: modes.len(),
                 template,
+                peer: self.peer,
                 left_out: None,
             });
         }
@@ -126,7 +144,7 @@ fn named(attacher: &str) -> (&str, &str) {
     }
 }
 
-fn operator_modes(operator: &str) -> Result<Vec<Mode>> {
+fn operator_modes(operator: &str, role: Role) -> Result<Vec<Mode>> {
     let own = std::env::current_exe().map_err(|error| Error::Other(format!("cannot find this program: {error}")))?;
     let sidecar = [
         "--kubeconfig={kubeconfig}".to_owned(),
@@ -137,20 +155,28 @@ fn operator_modes(operator: &str) -> Result<Vec<Mode>> {
         LAUNCHER.to_owned(),
         format!("--operator={operator}"),
         "--admin-kubeconfig={admin_kubeconfig}".to_owned(),
+        "--driver-name={driver}".to_owned(),
+        format!("--role={}", role.name()),
     ];
     let as_config = Mode {
         name: "AttacherConfig".to_owned(),
         number: 0,
         template: Template::of(launcher.into_iter().chain(sidecar.clone())),
+        peer: false,
         left_out: Some(&[]),
     };
     let by_flags = Mode {
         name: "flags".to_owned(),
         number: 1,
         template: Template::of(std::iter::once(operator.to_owned()).chain(sidecar)),
+        peer: false,
         left_out: Some(RELEASES_WITHOUT_CALL),
     };
-    Ok(vec![as_config, by_flags])
+    // It takes the place of an attacher only, so far.
+    Ok(match role {
+        Role::Attach => vec![as_config, by_flags],
+        Role::Provision => vec![as_config],
+    })
 }
 
 #[cfg(test)]
@@ -165,8 +191,9 @@ mod tests {
     }
 
     fn ids(words: &[&str]) -> Vec<String> {
-        let lanes = arguments(words).lanes();
-        let scenarios = lanes.into_iter().flatten().flat_map(|setup| setup.scenarios);
+        let arguments = arguments(words);
+        let lanes = Role::ALL.into_iter().flat_map(|role| arguments.lanes(role));
+        let scenarios = lanes.flatten().flat_map(|setup| setup.scenarios);
         scenarios.map(|scenario| scenario.id).collect()
     }
 
@@ -219,16 +246,33 @@ mod tests {
         assert_eq!(named("mine=/bin/csi --a=b"), ("mine", "/bin/csi --a=b"));
         assert_eq!(named("/bin/csi --a=b"), ("attacher", "/bin/csi --a=b"));
         assert_eq!(named("csi --a=b"), ("attacher", "csi --a=b"));
-        assert!(arguments(&[]).modes().is_err());
+        assert!(arguments(&[]).modes(Role::Attach).is_err());
         let two = arguments(&["--attacher=a=x", "--attacher=y", "--mode=a"])
-            .modes()
+            .modes(Role::Attach)
             .expect("one is left");
         assert_eq!(two.len(), 1);
     }
 
     #[test]
+    fn an_attacher_is_played_as_a_provisioner_only_when_that_is_said() {
+        let roles = |words: &[&str]| arguments(words).roles();
+        assert_eq!(roles(&["--attacher=x"]), [Role::Attach]);
+        assert_eq!(roles(&["--attacher=x", "--role=provision"]), [Role::Provision]);
+        assert_eq!(roles(&["--operator=o"]), Role::ALL);
+        let names = |words: &[&str], role| {
+            let modes = arguments(words).modes(role).expect("there is one");
+            modes.into_iter().map(|mode| mode.name).collect::<Vec<_>>()
+        };
+        let both = ["--operator=o", "--attacher=a=x"];
+        assert_eq!(names(&both, Role::Attach), ["AttacherConfig", "flags", "a"]);
+        assert_eq!(names(&both, Role::Provision), ["AttacherConfig"]);
+        let both = ["--operator=o", "--attacher=a=x", "--role=provision"];
+        assert_eq!(names(&both, Role::Provision), ["AttacherConfig", "a"]);
+    }
+
+    #[test]
     fn unknown_words_are_refused() {
-        for words in [["--typo"], ["typo"], ["--level=typo"], ["--run=["]] {
+        for words in [["--typo"], ["typo"], ["--level=typo"], ["--role=typo"], ["--run=["]] {
             let words = std::iter::once("csi-attacher-conformance").chain(words);
             assert!(Arguments::try_parse_from(words).is_err());
         }

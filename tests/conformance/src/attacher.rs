@@ -26,6 +26,7 @@ struct State {
     words: Vec<String>,
     log: PathBuf,
     wanted: bool,
+    starts: usize,
     process: Option<Watched>,
     ended_at: Option<Instant>,
 }
@@ -37,6 +38,7 @@ impl Attacher {
             words,
             log: log.to_owned(),
             wanted: true,
+            starts: 0,
             process: None,
             ended_at: None,
         };
@@ -93,6 +95,11 @@ impl Attacher {
         }
     }
 
+    /// How often it was started, by itself included.
+    pub fn starts(&self) -> usize {
+        self.state.lock().starts
+    }
+
     /// The end of its log, for a report.
     pub fn log_tail(&self) -> String {
         let state = self.state.lock();
@@ -121,6 +128,7 @@ impl State {
             Output::Log,
         )?);
         self.ended_at = None;
+        self.starts += 1;
         Ok(())
     }
 

@@ -12,9 +12,9 @@ use csi_mock_driver::{MockDriver, MockHandle};
 use crate::attacher::Attacher;
 use crate::command::Template;
 use crate::lane::Lane;
+use crate::role::Role;
 use crate::scenario::{Outcome, Setup, Stop};
 use crate::support::controlplane::ports::free_port;
-use crate::support::operator::release_lease;
 use crate::support::{ControlPlane, Error, Result};
 use crate::test::Test;
 
@@ -27,6 +27,8 @@ pub const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::f
 
 /// Cluster, driver and attacher.
 pub struct Env {
+    /// What the attacher does.
+    pub role: Role,
     /// The control plane.
     pub cluster: Arc<ControlPlane>,
     /// A client for a member of `system:masters`.
@@ -55,16 +57,19 @@ impl Env {
         let builder = (setup.driver)(MockDriver::builder(&driver_name).accept_any_volume());
         let driver = builder.start(&socket).await;
         let driver = driver.map_err(|error| Error::Other(error.to_string()))?;
-        // Each setup has a driver of its own, whose Lease the operator would create, and wait for a Lease's duration.
-        release_lease(&lane.client, "default", &driver_name).await?;
+        lane.role.release_lease(&lane.client, &driver_name).await?;
         let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let words = template.fill(&placeholders(lane, &socket), &flags(setup, http));
+        let words = template.fill(
+            &placeholders(lane, &driver_name, &socket),
+            &flags(lane.role, setup, http),
+        );
         let attacher = Attacher::start(words, &lane.log(&format!("{mode}-{}", setup.name)))?;
         Ok(Arc::new(Self {
+            role: lane.role,
             cluster: Arc::clone(&lane.cluster),
             client: lane.client.clone(),
             driver,
-            finalizer: finalizer_of(&driver_name),
+            finalizer: lane.role.finalizer(&driver_name),
             driver_name,
             attacher,
             http,
@@ -72,29 +77,33 @@ impl Env {
         }))
     }
 
-    /// Waits until the attacher attaches a volume.
+    /// Waits until the attacher has done its work for one volume.
     pub async fn ready(self: &Arc<Self>, id: &str) -> Outcome {
         let test = Test::new(Arc::clone(self), id);
-        test.given_attached().await.map_err(|stop| {
+        self.role.works(&test).await.map_err(|stop| {
             let log = self.attacher.log_tail();
-            Stop::Failed(format!("the attacher does not attach at all: {stop}\nIts log:\n{log}"))
+            Stop::Failed(format!(
+                "the {} does nothing at all: {stop}\nIts log:\n{log}",
+                self.role.who()
+            ))
         })?;
         test.tear_down().await
     }
 }
 
-fn placeholders(lane: &Lane, socket: &Path) -> [(&'static str, String); 3] {
+fn placeholders(lane: &Lane, driver_name: &str, socket: &Path) -> [(&'static str, String); 4] {
     [
         ("{kubeconfig}", lane.kubeconfig.display().to_string()),
         (
             "{admin_kubeconfig}",
             lane.cluster.admin_kubeconfig().display().to_string(),
         ),
+        ("{driver}", driver_name.to_owned()),
         ("{socket}", socket.display().to_string()),
     ]
 }
 
-fn flags(setup: &Setup, http: SocketAddr) -> Vec<String> {
+fn flags(role: Role, setup: &Setup, http: SocketAddr) -> Vec<String> {
     let milliseconds = |duration: Duration| format!("{}ms", duration.as_millis());
     let mut flags = vec![
         format!("--timeout={}", milliseconds(TIMEOUT)),
@@ -105,6 +114,7 @@ fn flags(setup: &Setup, http: SocketAddr) -> Vec<String> {
         "--kube-api-burst=1000".to_owned(),
         format!("--http-endpoint={http}"),
     ];
+    flags.extend(role.flags().iter().map(ToString::to_string));
     flags.extend(setup.flags.iter().cloned());
     flags
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 use kube::Client;
 use serde_json::{Value, json};
 
+use crate::role::Role;
 use crate::support::operator::apply_config;
 use crate::support::{Error, Result, apply_yaml};
 use crate::test::SECRETS;
@@ -105,6 +106,17 @@ fn spec(flags: &Flags) -> Result<Value> {
     });
     if let Some(fs_type) = flags.get("default-fstype") {
         spec["defaultFsType"] = json!(fs_type);
+    }
+    if flags.get("role") == Some(Role::Provision.name()) {
+        spec["driverName"] = json!(flags.need("driver-name")?);
+        spec["provisioning"] = json!({
+            "timeouts": { "create": timeout, "delete": timeout },
+            "backoff": spec["backoff"],
+            "createMetadata": "Names",
+            "defaultFsType": flags.need("default-fstype")?,
+            "secrets": spec["publishSecrets"],
+            "topology": { "delayedBinding": if flags.get("strict-topology").is_some() { "Strict" } else { "Preferred" } },
+        });
     }
     if let Some(interval) = flags.get("reconcile-sync") {
         spec["reconcileSync"] = json!({ "interval": interval });

@@ -1,4 +1,4 @@
-//! `csi-attacher-conformance`: does an attacher do what Kubernetes and CSI drivers rely on?
+//! `csi-attacher-conformance`: does an attacher, or a provisioner, do what Kubernetes and CSI drivers rely on?
 //!
 //! The suite looks from outside. It starts a real API server and a scripted CSI driver, runs the attacher against both,
 //! and judges the objects it leaves and the calls it makes, never the attacher itself; so any attacher can be put to it.
@@ -16,7 +16,9 @@ mod expect;
 mod groups;
 mod lane;
 mod launcher;
+mod provision;
 mod report;
+mod role;
 mod scenario;
 mod suite;
 mod teardown;
@@ -35,6 +37,7 @@ use arguments::Arguments;
 use lane::Lane;
 use launcher::LAUNCHER;
 use report::Column;
+use role::Role;
 use scenario::Scenario;
 use suite::Mode;
 use support::{Error, Result};
@@ -61,12 +64,18 @@ fn whole_suite(arguments: &Arguments) -> Result<ExitCode> {
         list(arguments)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let modes = arguments.modes()?;
-    if arguments.lanes().is_empty() {
+    let mut modes = Vec::new();
+    for role in arguments.roles() {
+        if !arguments.lanes(role).is_empty() {
+            modes.push((role, arguments.modes(role)?));
+        }
+    }
+    if modes.is_empty() {
         return Err(Error::Other("no scenario is selected; --list lists them".to_owned()));
     }
     let runtime = tokio::runtime::Runtime::new().map_err(|error| Error::Other(error.to_string()))?;
-    let left_out: Vec<Option<&[&str]>> = modes.iter().map(|it| it.left_out).collect();
+    let all = modes.iter().flat_map(|(_, modes)| modes);
+    let left_out: Vec<Option<&[&str]>> = all.map(|it| it.left_out).collect();
     let columns = runtime.block_on(run(arguments, modes))?;
     runtime.shutdown_background();
     if let Some(file) = &arguments.json {
@@ -78,9 +87,11 @@ fn whole_suite(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(file) = &arguments.document {
         let cannot = |why: &dyn std::fmt::Display| Error::Other(format!("{}: {why}", file.display()));
         let document = std::fs::read_to_string(file).map_err(|error| cannot(&error))?;
-        let written =
-            report::in_document(&document, &columns).ok_or_else(|| cannot(&"the marks of the results are missing"))?;
-        write_to(file, &written)?;
+        let written = report::in_document(&document, &columns);
+        write_to(
+            file,
+            &written.ok_or_else(|| cannot(&"the marks of the results are missing"))?,
+        )?;
     }
     // Standard output is either JSON or the table.
     if arguments.json.as_deref() != Some(Path::new("-")) {
@@ -110,7 +121,11 @@ fn say(text: &str) -> Result<()> {
 }
 
 fn list(arguments: &Arguments) -> Result<()> {
-    let lanes = arguments.lanes();
+    let lanes: Vec<_> = arguments
+        .roles()
+        .into_iter()
+        .flat_map(|role| arguments.lanes(role))
+        .collect();
     let scenarios: Vec<&Scenario> = lanes.iter().flatten().flat_map(|setup| &setup.scenarios).collect();
     if let Some(file) = &arguments.json {
         let row = |it: &&Scenario| json!({ "id": it.id, "level": it.level.name(), "title": it.title, "criterion": it.criterion });
@@ -127,23 +142,27 @@ fn list(arguments: &Arguments) -> Result<()> {
     say(&text)
 }
 
-async fn run(arguments: &Arguments, modes: Vec<Mode>) -> Result<Vec<Column>> {
-    let count = arguments.lanes().len();
-    let starts = (0..count).map(|_| Lane::start(arguments.logs.clone()));
-    let control_planes = futures::future::try_join_all(starts).await?;
+/// Plays one role after another: control planes of both at a time are more than a small machine runs.
+async fn run(arguments: &Arguments, modes: Vec<(Role, Vec<Mode>)>) -> Result<Vec<Column>> {
     let mut columns = Vec::new();
-    for mode in modes {
-        let started = Instant::now();
-        let played = control_planes
-            .iter()
-            .zip(arguments.lanes())
-            .map(|(lane, setups)| suite::run_lane(lane, setups, &mode));
-        let rows = futures::future::join_all(played).await.into_iter().flatten().collect();
-        columns.push(Column {
-            mode: mode.name,
-            rows,
-            took: started.elapsed(),
-        });
+    for (role, modes) in modes {
+        let count = arguments.lanes(role).len();
+        let starts = (0..count).map(|_| Lane::start(role, arguments.logs.clone()));
+        let control_planes = futures::future::try_join_all(starts).await?;
+        for mode in modes {
+            let started = Instant::now();
+            let played = control_planes
+                .iter()
+                .zip(arguments.lanes(role))
+                .map(|(lane, setups)| suite::run_lane(lane, setups, &mode));
+            let rows = futures::future::join_all(played).await.into_iter().flatten().collect();
+            columns.push(Column {
+                role,
+                mode: mode.name,
+                rows,
+                took: started.elapsed(),
+            });
+        }
     }
     Ok(columns)
 }

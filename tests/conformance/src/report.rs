@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::role::Role;
 use crate::scenario::Level;
 use crate::suite::{Row, Verdict};
 
 /// What one attacher came to.
 pub struct Column {
+    /// What was played.
+    pub role: Role,
     /// Name of the attacher.
     pub mode: String,
     /// Its rows, in the order of the scenarios.
@@ -43,19 +46,39 @@ impl Verdict {
             Self::Passed => "passed",
             Self::Failed(_) => "failed",
             Self::NotSupported(_) => "not supported",
+            Self::KnownFailure(_) => "known failure",
         }
     }
 
     fn reason(&self) -> Option<&str> {
         match self {
             Self::Passed => None,
-            Self::Failed(why) | Self::NotSupported(why) => Some(why),
+            Self::Failed(why) | Self::NotSupported(why) | Self::KnownFailure(why) => Some(why),
         }
     }
 }
 
-/// All scenarios by group with a column for each attacher, reasons below the line they belong to, and the sums.
+/// A table for each role.
 pub fn table(columns: &[Column]) -> String {
+    by_role(columns)
+        .map(|(_, columns)| table_of(&columns))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The columns of each role that has some.
+fn by_role(columns: &[Column]) -> impl Iterator<Item = (Role, Vec<&Column>)> {
+    let of = |role| {
+        (
+            role,
+            columns.iter().filter(|column| column.role == role).collect::<Vec<_>>(),
+        )
+    };
+    Role::ALL.into_iter().map(of).filter(|(_, columns)| !columns.is_empty())
+}
+
+/// All scenarios by group with a column for each attacher, reasons below the line they belong to, and the sums.
+fn table_of(columns: &[&Column]) -> String {
     let Some(first) = columns.first() else {
         return String::new();
     };
@@ -73,7 +96,7 @@ pub fn table(columns: &[Column]) -> String {
     for row in &first.rows {
         let found: Vec<_> = columns
             .iter()
-            .filter_map(|column| find(column, row).map(|found| (column, found)))
+            .filter_map(|column| find(column, row).map(|found| (*column, found)))
             .collect();
         let cell = |(_, found): &(&Column, &Row)| {
             let word = match &found.verdict {
@@ -100,9 +123,10 @@ fn find<'c>(column: &'c Column, row: &Row) -> Option<&'c Row> {
 
 /// A Markdown table: for each attacher and level how many scenarios passed of those that were played, then what failed and
 /// what is not supported.
-pub fn sums(columns: &[Column]) -> String {
+fn sums(columns: &[&Column]) -> String {
     let levels = Level::ALL.map(Level::name).join(" | ");
-    let mut text = format!("| attacher | {levels} | seconds |\n|---|---|---|---|---|---|\n");
+    let who = columns.first().map_or("", |column| column.role.who());
+    let mut text = format!("| {who} | {levels} | seconds |\n|---|---|---|---|---|---|\n");
     for column in columns {
         let cells = Level::ALL.map(|level| {
             let of_level = || column.rows.iter().filter(move |row| row.level == level);
@@ -113,17 +137,9 @@ pub fn sums(columns: &[Column]) -> String {
         writeln!(text, "| {} | {cells} | {:.0} |", column.mode, column.took.as_secs_f32()).ok();
     }
     for column in columns {
-        for (label, wanted) in [("failed", true), ("not supported", false)] {
-            let ids: Vec<&str> = column
-                .rows
-                .iter()
-                .filter(|row| match row.verdict {
-                    Verdict::Failed(_) => wanted,
-                    Verdict::NotSupported(_) => !wanted,
-                    Verdict::Passed => false,
-                })
-                .map(|row| row.id.as_str())
-                .collect();
+        for label in ["failed", "not supported", "known failure"] {
+            let of_label = column.rows.iter().filter(|row| row.verdict.word() == label);
+            let ids: Vec<String> = of_label.map(Row::named).collect();
             if !ids.is_empty() {
                 writeln!(text, "\n{}, {label}: {}", column.mode, ids.join(", ")).ok();
             }
@@ -132,13 +148,29 @@ pub fn sums(columns: &[Column]) -> String {
     text
 }
 
-/// The document with its results replaced; none if it lacks the marks that they stand between.
+impl Row {
+    /// Its id, and of a known failure also the reference.
+    fn named(&self) -> String {
+        match &self.verdict {
+            Verdict::KnownFailure(why) => {
+                format!("{} ({})", self.id, why.split_once(':').map_or("", |(known, _)| known))
+            }
+            _ => self.id.clone(),
+        }
+    }
+}
+
+/// The document with the results of each role replaced; none if it lacks the marks that they stand between.
 pub fn in_document(document: &str, columns: &[Column]) -> Option<String> {
-    const BEGIN: &str = "<!-- The results are written by `make conformance-results`. -->\n";
     const END: &str = "<!-- End of the results. -->";
-    let (before, rest) = document.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{}\n{END}{after}", sums(columns)))
+    let mut document = document.to_owned();
+    for (role, columns) in by_role(columns) {
+        let begin = role.mark();
+        let (before, rest) = document.split_once(begin)?;
+        let (_, after) = rest.split_once(END)?;
+        document = format!("{before}{begin}\n{}\n{END}{after}", sums(&columns));
+    }
+    Some(document)
 }
 
 /// All results as JSON.
@@ -156,10 +188,12 @@ pub fn json(columns: &[Column]) -> Value {
     let attacher = |column: &Column| {
         json!({
             "name": column.mode,
+            "role": column.role.name(),
             "seconds": seconds(column.took),
             "passed": column.count(|verdict| *verdict == Verdict::Passed),
             "failed": column.failed(),
             "notSupported": column.count(|verdict| matches!(verdict, Verdict::NotSupported(_))),
+            "knownFailures": column.count(|verdict| matches!(verdict, Verdict::KnownFailure(_))),
             "scenarios": column.rows.iter().map(scenario).collect::<Vec<_>>(),
         })
     };
@@ -174,16 +208,17 @@ fn seconds(took: Duration) -> f64 {
     (took.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
-/// All results as JUnit reads them: a suite for each attacher, a class for each group. What is not supported is skipped.
+/// All results as JUnit reads them: a suite for each attacher, a class for each group. What is not supported
+/// is skipped, and so is a failure that is known.
 pub fn junit(columns: &[Column]) -> String {
     let mut text =
         String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"csi-attacher-conformance\">\n");
     for column in columns {
-        let skipped = column.count(|verdict| matches!(verdict, Verdict::NotSupported(_)));
+        let skipped = column.count(|verdict| matches!(verdict, Verdict::NotSupported(_) | Verdict::KnownFailure(_)));
         writeln!(
             text,
             "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" skipped=\"{skipped}\" time=\"{:.3}\">",
-            escaped(&column.mode),
+            escaped(&format!("{} {}", column.role.who(), column.mode)),
             column.rows.len(),
             column.failed(),
             column.took.as_secs_f64(),
@@ -204,7 +239,7 @@ pub fn junit(columns: &[Column]) -> String {
                     continue;
                 }
                 Verdict::Failed(_) => "failure",
-                Verdict::NotSupported(_) => "skipped",
+                Verdict::NotSupported(_) | Verdict::KnownFailure(_) => "skipped",
             };
             let why = escaped(row.verdict.reason().unwrap_or_default());
             writeln!(text, "><{tag} message=\"{why}\"/></testcase>").ok();
@@ -245,11 +280,17 @@ mod tests {
             took: Duration::from_millis(1500),
         };
         Column {
+            role: Role::Attach,
             mode: "one".to_owned(),
             rows: vec![
                 row("attach/a", Level::Safety, Verdict::Passed),
                 row("attach/b", Level::Core, Verdict::Failed("x < y\u{1}".to_owned())),
                 row("attach/c", Level::Extension, Verdict::NotSupported("no".to_owned())),
+                row(
+                    "attach/d",
+                    Level::Core,
+                    Verdict::KnownFailure("EP#1: it leaks".to_owned()),
+                ),
             ],
             took: Duration::from_secs(3),
         }
@@ -266,15 +307,16 @@ mod tests {
         assert_eq!(json["attachers"][0]["scenarios"][2]["result"], "not supported");
         assert_eq!(json["attachers"][0]["scenarios"][0]["reason"], Value::Null);
         let junit = junit(&columns);
-        assert!(junit.contains("tests=\"3\" failures=\"1\" skipped=\"1\""), "{junit}");
+        assert!(junit.contains("tests=\"4\" failures=\"1\" skipped=\"2\""), "{junit}");
         assert!(junit.contains("<failure message=\"x &lt; y\u{fffd}\"/>"), "{junit}");
         assert!(junit.contains("a &quot;title&quot;"), "{junit}");
-        let sums = sums(&columns);
+        let sums = sums(&[&columns[0]]);
         assert!(
-            sums.contains("| one | 1 of 1 | 0 of 1 | 0 of 0 | 0 of 1 | 3 |"),
+            sums.contains("| one | 1 of 1 | 0 of 2 | 0 of 0 | 0 of 1 | 3 |"),
             "{sums}"
         );
-        assert!(sums.contains("one, failed: attach/b"), "{sums}");
+        assert!(sums.contains("one, failed: attach/b\n"), "{sums}");
+        assert!(sums.contains("one, known failure: attach/d (EP#1)\n"), "{sums}");
         let document = include_str!("../../../docs/contribute/CONFORMANCE.md");
         let written = in_document(document, &columns).expect("it has the marks");
         assert!(written.contains(&sums) && written.starts_with(document.lines().next().expect("it has a title")));

@@ -115,6 +115,8 @@ pub struct Scenario {
     pub level: Level,
     /// For an extension: what tells an attacher that does not offer it from one that fails.
     pub criterion: Option<&'static str>,
+    /// Why the Go sidecar does not do so, with a reference; then a failure of it is no surprise, and its success is one.
+    pub peer_fails: Option<&'static str>,
     /// Plays it.
     pub run: Box<dyn Fn(Test) -> Run + Send + Sync>,
 }
@@ -174,6 +176,15 @@ impl Group {
         self.add(id.as_ref(), title.into(), (Level::Extension, Some(criterion)), run)
     }
 
+    /// Says of the last scenario that the Go sidecar fails there, and why that is no wrong demand.
+    #[must_use]
+    pub fn peer_fails(mut self, reference: &'static str) -> Self {
+        if let Some(last) = self.scenarios.last_mut() {
+            last.peer_fails = Some(reference);
+        }
+        self
+    }
+
     fn add<F, R>(mut self, id: &str, title: String, level: (Level, Option<&'static str>), run: F) -> Self
     where
         F: Fn(Test) -> R + Send + Sync + 'static,
@@ -186,6 +197,7 @@ impl Group {
             title,
             level,
             criterion,
+            peer_fails: None,
             run: Box::new(move |test| Box::pin(run(test))),
         });
         self

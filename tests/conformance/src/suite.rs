@@ -24,6 +24,8 @@ pub enum Verdict {
     Failed(String),
     /// The attacher does not offer it, in a few words.
     NotSupported(String),
+    /// It is not as demanded, and that is known of this one.
+    KnownFailure(String),
 }
 
 /// A line of the report.
@@ -51,6 +53,8 @@ pub struct Mode {
     pub number: usize,
     /// The command.
     pub template: Template,
+    /// Whether this is the Go sidecar, whose failures are known.
+    pub peer: bool,
     /// If it must offer the extensions too: all but those with these ids.
     pub left_out: Option<&'static [&'static str]>,
 }
@@ -96,7 +100,7 @@ async fn run_setup(lane: &Lane, setup: &Setup, mode: &Mode) -> Vec<Row> {
     };
     let plays = setup.scenarios.iter().enumerate().map(|(number, scenario)| {
         let test = Test::new(Arc::clone(&env), &format!("{prefix}-{number:03}"));
-        play(scenario, test)
+        play(scenario, test, mode.peer)
     });
     let rows: Vec<Row> = futures::stream::iter(plays).buffered(setup.parallel).collect().await;
     if let Err(error) = env.attacher.stop().await {
@@ -114,7 +118,7 @@ async fn prepare(lane: &Lane, setup: &Setup, mode: &Mode, prefix: &str) -> std::
     Ok(env)
 }
 
-async fn play(scenario: &Scenario, test: Test) -> Row {
+async fn play(scenario: &Scenario, test: Test, peer: bool) -> Row {
     let started = Instant::now();
     let whole = async {
         (scenario.run)(test.clone()).await?;
@@ -126,7 +130,7 @@ async fn play(scenario: &Scenario, test: Test) -> Row {
     if outcome.is_err() {
         clean(&test).await;
     }
-    row(scenario, verdict(scenario, outcome), took)
+    row(scenario, verdict(scenario, outcome, peer), took)
 }
 
 /// What cannot be removed disturbs nobody: no other scenario uses these names.
@@ -137,11 +141,19 @@ async fn clean(test: &Test) {
 }
 
 /// Only an extension can be "not supported".
-fn verdict(scenario: &Scenario, outcome: Outcome) -> Verdict {
+fn verdict(scenario: &Scenario, outcome: Outcome, peer: bool) -> Verdict {
+    let known = scenario.peer_fails.filter(|_| peer);
     match outcome {
-        Ok(()) => Verdict::Passed,
+        Ok(()) => known.map_or(Verdict::Passed, |why| {
+            Verdict::Failed(format!(
+                "it passed, and a failure is known ({why}): that is out of date"
+            ))
+        }),
         Err(Stop::NotSupported(why)) if scenario.criterion.is_some() => Verdict::NotSupported(one_line(&why)),
-        Err(stop) => Verdict::Failed(one_line(&stop.to_string())),
+        Err(stop) => match known {
+            Some(why) => Verdict::KnownFailure(one_line(&format!("{why}: {stop}"))),
+            None => Verdict::Failed(one_line(&stop.to_string())),
+        },
     }
 }
 

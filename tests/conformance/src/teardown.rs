@@ -10,6 +10,7 @@ use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
+use crate::role::Role;
 use crate::scenario::{Outcome, Stop, demand};
 use crate::support::fixtures::Object;
 use crate::support::wait::wait_for;
@@ -20,6 +21,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 impl Test {
     /// Removes all objects of the scenario the proper way; an error says what did not go.
     pub async fn tear_down(&self) -> Outcome {
+        if self.env.role == Role::Provision {
+            return self.end_provisioning().await;
+        }
         self.heal_all();
         self.remove_all::<VolumeAttachment>().await?;
         self.remove_all::<PersistentVolume>().await?;
@@ -38,13 +42,17 @@ impl Test {
 
     /// Removes all objects of the scenario by force, after it failed.
     pub async fn clear_away(&self) -> Outcome {
+        if self.env.role == Role::Provision {
+            return self.clear_provisioning().await;
+        }
         self.heal_all();
         self.force_all::<VolumeAttachment>().await?;
         self.force_all::<PersistentVolume>().await?;
         self.forget_nodes().await
     }
 
-    fn owns(&self, name: &str) -> bool {
+    /// Whether a name is one of the scenario.
+    pub fn owns(&self, name: &str) -> bool {
         name.strip_prefix(&self.id)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }
@@ -58,7 +66,8 @@ impl Test {
         }
     }
 
-    async fn names<K>(&self) -> Outcome<Vec<String>>
+    /// The names of the scenario's objects of a kind.
+    pub async fn names<K>(&self) -> Outcome<Vec<String>>
     where
         K: Object + kube::Resource<Scope = k8s_openapi::ClusterResourceScope>,
     {
@@ -66,7 +75,8 @@ impl Test {
         Ok(all.iter().map(K::name_any).filter(|name| self.owns(name)).collect())
     }
 
-    async fn remove_all<K>(&self) -> Outcome
+    /// Deletes the scenario's objects of a kind and waits until they are gone.
+    pub async fn remove_all<K>(&self) -> Outcome
     where
         K: Object + kube::Resource<Scope = k8s_openapi::ClusterResourceScope>,
     {
@@ -110,7 +120,8 @@ impl Test {
         Ok(())
     }
 
-    async fn force_all<K>(&self) -> Outcome
+    /// Deletes the scenario's objects of a kind and takes their finalizers off.
+    pub async fn force_all<K>(&self) -> Outcome
     where
         K: Object + kube::Resource<Scope = k8s_openapi::ClusterResourceScope>,
     {

@@ -276,12 +276,14 @@ fn owned(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-async fn create<K: Object>(api: &Api<K>, object: Value) -> Outcome<K> {
+/// Creates an object from its JSON form.
+pub async fn create<K: Object>(api: &Api<K>, object: Value) -> Outcome<K> {
     let object: K = serde_json::from_value(object).map_err(crate::support::Error::from)?;
     Ok(api.create(&PostParams::default(), &object).await?)
 }
 
-async fn merge<K: Object>(api: &Api<K>, name: &str, patch: Value) -> Outcome {
+/// Merges into an object.
+pub async fn merge<K: Object>(api: &Api<K>, name: &str, patch: Value) -> Outcome {
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }

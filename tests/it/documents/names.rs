@@ -23,6 +23,9 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     // etcd
     "--enable-distributed-tracing",
     "--quota-backend-bytes",
+    // external-provisioner
+    "--extra-create-metadata",
+    "--strict-topology",
     // kube-apiserver, and this operator once
     "--tracing-config-file",
     "--metrics-secure-endpoint",

@@ -83,6 +83,16 @@ pub(super) struct MockFacts {
     pub creation: Option<Box<v1::CreateVolumeRequest>>,
 }
 
+/// Where the caller tells the name of the PersistentVolumeClaim, if it is set up to.
+const CLAIM: &str = "csi.storage.k8s.io/pvc/name";
+
+impl MockFacts {
+    /// The PersistentVolumeClaim that a volume is made for, if the caller tells.
+    pub fn claim(&self) -> Option<&String> {
+        self.creation.as_ref()?.parameters.get(CLAIM)
+    }
+}
+
 /// A request the mock driver answers.
 pub(super) trait Describe {
     /// The call it belongs to.
@@ -174,6 +184,13 @@ pub struct CreationFacts {
     /// Where it should be, the best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub preferred: Vec<BTreeMap<String, String>>,
+}
+
+impl CreationFacts {
+    /// The name of the PersistentVolumeClaim that the volume is made for, if the caller tells.
+    pub fn claim(&self) -> Option<&str> {
+        self.parameters.get(CLAIM).map(String::as_str)
+    }
 }
 
 impl From<&v1::CreateVolumeRequest> for CreationFacts {

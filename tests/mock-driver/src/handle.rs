@@ -256,6 +256,11 @@ impl MockHandle {
         self.inner.shared.change(|state| state.script.clear_of(volume));
     }
 
+    /// Removes the rules that are for this PersistentVolumeClaim only.
+    pub fn clear_rules_of_claim(&self, claim: &str) {
+        self.inner.shared.change(|state| state.script.clear_of_claim(claim));
+    }
+
     /// The rules that are not used up, with what is left of them.
     pub fn rules(&self) -> Vec<Rule> {
         self.inner.shared.read(|state| state.script.remaining().to_vec())

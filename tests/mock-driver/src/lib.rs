@@ -22,7 +22,7 @@ mod tls;
 pub use calls::{CallRecord, CallResult, InFlight};
 pub use facts::{CapabilityFacts, CreationFacts, Method, code_from_name, code_name, deadline_ms};
 pub use handle::{MockDriver, MockDriverBuilder, MockHandle, MockStartError};
-pub use script::{Rule, ScriptAction, ScriptedFailure};
+pub use script::{Rule, ScriptAction, ScriptedAnswer, ScriptedFailure};
 pub use server::{EndpointError, ListenEndpoint, ListenError};
 pub use settings::{ALL_CAPABILITIES, ControllerCapability, MockCredentials, MockSettings};
 pub use tls::{ServerTls, TlsError};

@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tonic::{Code, Status};
 
+use csi_attacher_proto::v1;
+
 use super::facts::{Method, MockFacts, code_from_name, code_name};
 
 /// Which calls a rule is for, how often, and what they shall meet.
@@ -20,6 +22,9 @@ pub struct Rule {
     /// Only calls for this volume id (for CreateVolume: name); absent means all volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
+    /// Only CreateVolume for the PersistentVolumeClaim of this name, which the caller tells in the parameters; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<String>,
     /// Only calls for this node id; absent means all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -59,6 +64,32 @@ pub enum ScriptAction {
     DropConnection,
     /// The work is done, then its connection is closed instead of an answer.
     DropConnectionAfterWork,
+    /// The work is done, and the answer of CreateVolume is not what it should be. Other calls are answered as usual.
+    Answer(ScriptedAnswer),
+}
+
+/// What a careless driver answers to CreateVolume instead of what it made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScriptedAnswer {
+    /// Another volume ID; absent means that of the volume.
+    #[serde(default)]
+    pub volume_id: Option<String>,
+    /// Another size in bytes; absent means that of the volume.
+    #[serde(default)]
+    pub capacity_bytes: Option<i64>,
+}
+
+impl ScriptedAnswer {
+    /// Changes an answer.
+    pub(super) fn change(self, volume: &mut v1::Volume) {
+        if let Some(id) = self.volume_id {
+            volume.volume_id = id;
+        }
+        if let Some(bytes) = self.capacity_bytes {
+            volume.capacity_bytes = bytes;
+        }
+    }
 }
 
 /// An error answer.
@@ -124,6 +155,7 @@ impl Rule {
         Self {
             method: None,
             volume: None,
+            claim: None,
             node: None,
             starting_token: None,
             times: None,
@@ -138,6 +170,15 @@ impl Rule {
     pub fn volume(self, volume: impl Into<String>) -> Self {
         Self {
             volume: Some(volume.into()),
+            ..self
+        }
+    }
+
+    /// Only for the PersistentVolumeClaim of this name.
+    #[must_use]
+    pub fn claim(self, claim: impl Into<String>) -> Self {
+        Self {
+            claim: Some(claim.into()),
             ..self
         }
     }
@@ -225,6 +266,7 @@ impl Rule {
         }
         same(self.method.as_ref(), Some(&method))
             && same(self.volume.as_ref(), facts.volume.as_ref())
+            && same(self.claim.as_ref(), facts.claim())
             && same(self.node.as_ref(), facts.node.as_ref())
             && same(self.starting_token.as_ref(), facts.starting_token.as_ref())
     }
@@ -251,6 +293,11 @@ impl Script {
     /// Removes the rules that are for this volume only.
     pub fn clear_of(&mut self, volume: &str) {
         self.rules.retain(|rule| rule.volume.as_deref() != Some(volume));
+    }
+
+    /// Removes the rules that are for this PersistentVolumeClaim only.
+    pub fn clear_of_claim(&mut self, claim: &str) {
+        self.rules.retain(|rule| rule.claim.as_deref() != Some(claim));
     }
 
     /// The rules that are not used up, with what is left of them.

@@ -80,6 +80,14 @@ fn plugin_capabilities(state: &MockState) -> Vec<v1::PluginCapability> {
     capabilities
 }
 
+fn create_volume(state: &mut MockState, request: &v1::CreateVolumeRequest) -> Result<v1::CreateVolumeResponse, Status> {
+    let mut response = state.backend.create_volume(&state.settings, request)?;
+    if let (Some(answer), Some(volume)) = (state.answer.take(), response.volume.as_mut()) {
+        answer.change(volume);
+    }
+    Ok(response)
+}
+
 /// Of a driver with topology, one value for each key.
 fn node_topology(state: &MockState) -> Option<v1::Topology> {
     let keys = &state.settings.topology_keys;
@@ -153,7 +161,7 @@ macro_rules! controller {
 
 controller! {
     async fn create_volume(v1::CreateVolumeRequest) -> v1::CreateVolumeResponse, Some(Cap::CreateDeleteVolume),
-        |state, message| state.backend.create_volume(&state.settings, &message);
+        |state, message| create_volume(state, &message);
     async fn delete_volume(v1::DeleteVolumeRequest) -> v1::DeleteVolumeResponse, Some(Cap::CreateDeleteVolume),
         |state, message| state.backend.delete_volume(&message);
     async fn controller_publish_volume(v1::ControllerPublishVolumeRequest) -> v1::ControllerPublishVolumeResponse,

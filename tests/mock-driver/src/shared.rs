@@ -12,7 +12,7 @@ use tonic::{Code, Request, Response, Status};
 use super::backend::Backend;
 use super::calls::{CallGuard, CallLog, CallResult, Headers};
 use super::facts::{Describe, MockFacts, deadline_ms};
-use super::script::{Rule, Script, ScriptAction};
+use super::script::{Rule, Script, ScriptAction, ScriptedAnswer};
 use super::settings::MockSettings;
 
 /// What the mock driver is and has now.
@@ -20,6 +20,8 @@ pub(super) struct MockState {
     pub settings: MockSettings,
     pub backend: Backend,
     pub script: Script,
+    /// What CreateVolume, which holds the lock, answers instead of what it made.
+    pub answer: Option<ScriptedAnswer>,
 }
 
 /// The state that all connections and the handle share; it outlives a restart of the server.
@@ -44,6 +46,7 @@ impl MockShared {
             settings,
             backend: Backend::default(),
             script: Script::default(),
+            answer: None,
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -141,6 +144,12 @@ where
             shared.change(|state| work(state, message))
         }
         ScriptAction::Pass => shared.change(|state| work(state, message)),
+        ScriptAction::Answer(answer) => shared.change(|state| {
+            state.answer = Some(answer);
+            let answered = work(state, message);
+            state.answer = None;
+            answered
+        }),
         ScriptAction::Fail(failure) => Err(failure.status(number, &facts.secrets)),
         ScriptAction::FailAfterWork(failure) => shared
             .change(|state| work(state, message))

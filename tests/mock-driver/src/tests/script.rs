@@ -7,7 +7,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::*;
 use crate::CallResult::{Answered, ConnectionDropped, Running};
-use crate::{CallResult, InFlight, Method, MockCredentials, Rule, ScriptAction, ScriptedFailure};
+use crate::{CallResult, InFlight, Method, MockCredentials, Rule, ScriptAction, ScriptedAnswer, ScriptedFailure};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
 const SECRET: &str = "hunter2-canary";
@@ -41,6 +41,44 @@ async fn a_failure_comes_as_often_as_scripted_and_only_for_its_calls() {
         recorded,
         [Code::Ok, Code::Ok, Code::Unavailable, Code::Unavailable, Code::Ok]
     );
+}
+
+#[tokio::test]
+async fn an_answer_of_create_volume_is_changed_for_one_claim_only() {
+    const CLAIM: &str = "csi.storage.k8s.io/pvc/name";
+    let fixture = Fixture::new(|builder| builder).await;
+    let mut client = fixture.controller().await;
+    let answer = ScriptedAnswer {
+        volume_id: Some(String::new()),
+        capacity_bytes: Some(1),
+    };
+    let rule = Rule::on(Method::CreateVolume).claim("data").times(1);
+    fixture.mock.script(rule.action(ScriptAction::Answer(answer)));
+    let mut answers = Vec::new();
+    for claim in ["other", "data", "data"] {
+        let request = v1::CreateVolumeRequest {
+            name: format!("pvc-{claim}"),
+            volume_capabilities: vec![capability(Mode::SingleNodeWriter)],
+            parameters: [(CLAIM.to_owned(), claim.to_owned())].into(),
+            ..v1::CreateVolumeRequest::default()
+        };
+        let volume = client
+            .create_volume(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .volume
+            .unwrap();
+        answers.push((volume.volume_id.is_empty(), volume.capacity_bytes == 1));
+    }
+    assert_eq!(answers, [(false, false), (true, true), (false, false)]);
+    let calls = fixture.mock.calls_of(Method::CreateVolume);
+    let claims: Vec<_> = calls
+        .iter()
+        .map(|call| call.creation.as_ref().unwrap().claim())
+        .collect();
+    assert_eq!(claims, [Some("other"), Some("data"), Some("data")]);
+    assert_eq!(fixture.mock.volumes().len(), 2, "the work was done, once");
 }
 
 #[tokio::test]

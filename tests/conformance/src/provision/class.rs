@@ -1,0 +1,87 @@
+//! The StorageClass of a claim: missing, wrong, and changed meanwhile.
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use serde_json::json;
+
+use super::claims::unknown;
+use crate::scenario::{Group, Outcome, Scenario, same};
+use crate::test::Test;
+
+pub fn scenarios() -> Vec<Scenario> {
+    Group::new("provision-class")
+        .scenario(
+            "missing",
+            "a claim without its class says so, and is provisioned when the class comes",
+            |t| async move {
+                let claim = t.given_claim("").await?;
+                claim.told("", &t.id).await?;
+                claim.no_call()?;
+                t.given_class(|_| {}).await?;
+                claim.bound().await.map(drop)
+            },
+        )
+        .peer_fails("it says nothing")
+        .scenario(
+            "bad-keys",
+            "what is wrong with a class or a claim is told, and retried with another class",
+            bad_keys,
+        )
+        .scenario(
+            "other-driver",
+            "a class made anew for another driver while a call is uncertain leaves no volume",
+            other_driver,
+        )
+        .peer_fails("it forgets a call for a claim that it ignores")
+        .done()
+}
+
+async fn bad_keys(t: Test) -> Outcome {
+    let key = "csi.storage.k8s.io/provisioner-secret-name";
+    let namespace = "csi.storage.k8s.io/provisioner-secret-namespace";
+    let typo = t
+        .given_claim_with("typo", |it| {
+            it["parameters"] = json!({ "csi.storage.k8s.io/typo": "x" });
+        })
+        .await?;
+    let template = json!({ key: "${pvc.typo}", namespace: "default" });
+    let template = t.given_claim_with("template", |it| it["parameters"] = template).await?;
+    t.given_class(|_| {}).await?;
+    let selector = t.claim("selector");
+    selector
+        .create(|it| it["spec"]["selector"] = json!({ "matchLabels": { "a": "b" } }))
+        .await?;
+    typo.told("ProvisioningFailed", "csi.storage.k8s.io/typo").await?;
+    template.told("ProvisioningFailed", "pvc.typo").await?;
+    selector.told("ProvisioningFailed", "elector").await?;
+    for claim in [&typo, &template, &selector] {
+        claim.no_call()?;
+    }
+    t.claim("typo").class_anew(|_| {}).await?;
+    typo.bound().await.map(drop)
+}
+
+async fn other_driver(t: Test) -> Outcome {
+    let claim = t.claim("");
+    t.script(unknown(claim.on_create()));
+    t.given_class(|_| {}).await?;
+    claim.create(|_| {}).await?;
+    claim.call_ended().await?;
+    claim
+        .class_anew(|class| class["provisioner"] = json!("other.conformance.test"))
+        .await?;
+    // kube-controller-manager gives the claim to the other driver.
+    let theirs = |it: &k8s_openapi::api::core::v1::PersistentVolumeClaim| {
+        let provisioner = it
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(super::claims::PROVISIONER[0]));
+        provisioner.is_some_and(|name| name == "other.conformance.test")
+    };
+    claim.is("given to another driver", theirs).await?;
+    claim.heal();
+    t.until("the volume that nobody needs is undone", || claim.handles().is_empty())
+        .await?;
+    let own = t.api::<PersistentVolume>().get_opt(&claim.volume_name().await?).await?;
+    same("a PersistentVolume of the undone volume", &own.is_some(), &false)
+}

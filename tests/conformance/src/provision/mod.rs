@@ -1,0 +1,102 @@
+//! The role of a provisioner: what becomes of PersistentVolumeClaims, and of the volumes of PersistentVolumes that are
+//! released. kube-controller-manager binds and releases, as in every cluster.
+
+#![allow(
+    clippy::too_many_lines,
+    reason = "a function here is a list of scenarios, each of them short"
+)]
+
+mod answers;
+mod claims;
+mod class;
+mod codes;
+mod create;
+mod delete;
+mod refusal;
+mod secrets;
+mod teardown;
+mod together;
+mod topology;
+mod uncertain;
+mod volumes;
+
+use std::time::Duration;
+
+use csi_mock_driver::{ControllerCapability, MockDriverBuilder};
+
+use crate::env::RETRY;
+use crate::scenario::{Scenario, Setup};
+use crate::test::SECRETS;
+
+/// The finalizer on PersistentVolumes whose volume is to be deleted.
+pub const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+/// The finalizer and annotation that the operator has on claims while a volume may be made.
+const MARKER: &str = "attacher.csi.dev/provisioning";
+/// Where the claims are.
+const NAMESPACE: &str = SECRETS;
+/// The annotation with the node that the scheduler chose.
+const SELECTED: &str = "volume.kubernetes.io/selected-node";
+
+/// A pause that is longer than any scenario waits.
+const LATE: Duration = Duration::from_mins(10);
+
+/// Every setup; each inner list has a control plane of its own, and its setups take turns.
+pub fn lanes() -> Vec<Vec<Setup>> {
+    let together = [
+        together::scenarios(),
+        create::scenarios(),
+        answers::scenarios(),
+        class::scenarios(),
+        secrets::scenarios(),
+        codes::scenarios(),
+        uncertain::scenarios(),
+        uncertain::save(),
+        delete::scenarios(),
+    ];
+    let mut main = setup("provision", 20, together.into_iter().flatten().collect(), plain);
+    main.flags = vec!["--leader-election=true".to_owned()];
+    let mut wake = setup("provision-wake", 20, delete::wake(), plain);
+    wake.retry = (LATE, LATE);
+    let mut strict = setup("provision-strict", 1, topology::strict(), in_zones);
+    strict.flags = vec!["--strict-topology=true".to_owned()];
+    let alone = [codes::alone(), uncertain::alone(), delete::alone(), together::alone()];
+    let turns = vec![
+        setup("provision-alone", 1, alone.into_iter().flatten().collect(), plain),
+        setup("provision-zones", 1, topology::scenarios(), in_zones),
+        strict,
+        setup("provision-many", 1, delete::many(), plain),
+        wake,
+    ];
+    vec![vec![main], turns]
+}
+
+fn setup(
+    name: &'static str,
+    parallel: usize,
+    scenarios: Vec<Scenario>,
+    driver: fn(MockDriverBuilder) -> MockDriverBuilder,
+) -> Setup {
+    Setup {
+        name,
+        driver_name: None,
+        driver,
+        retry: RETRY,
+        flags: Vec::new(),
+        parallel,
+        scenarios,
+    }
+}
+
+/// A driver whose volumes are in one zone each.
+fn in_zones(driver: MockDriverBuilder) -> MockDriverBuilder {
+    plain(driver).topology([topology::ZONE])
+}
+
+/// A driver without snapshots and clones: nothing of them is played.
+fn plain(driver: MockDriverBuilder) -> MockDriverBuilder {
+    driver.capabilities([
+        ControllerCapability::CreateDeleteVolume,
+        ControllerCapability::PublishUnpublishVolume,
+        ControllerCapability::SingleNodeMultiWriter,
+    ])
+}
