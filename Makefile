@@ -201,7 +201,7 @@ controlplane: ## Build the components of the test control plane now rather than 
 	@tests/controlplane/build >/dev/null
 
 sidecar: ## Build the Go sidecar, which the tests of take-over run, now rather than when it is first needed
-	@tests/controlplane/build csi-attacher >/dev/null
+	@tests/controlplane/build csi-attacher csi-provisioner >/dev/null
 
 jaeger: ## Build Jaeger and the CSI driver that traces now rather than when they are first needed; 5 to 12 minutes
 	@tests/controlplane/build jaeger csi-traced-driver >/dev/null
