@@ -1,6 +1,7 @@
 //! The second role: PersistentVolumeClaims become volumes and PersistentVolumes, whatever happens meanwhile.
 
 mod deletion;
+mod shown;
 mod takeover;
 
 use std::collections::BTreeSet;
