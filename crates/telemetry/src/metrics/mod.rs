@@ -29,7 +29,7 @@ use super::names::code_camel_case;
 use super::span_counts::SpanCounters;
 use csi_attacher_base::clock;
 use csi_attacher_model::objects::InTreePlugin;
-use family::{Labels, MetricFamily, Owner, labels};
+use family::{KnownClasses, Labels, MetricFamily, Owner, labels};
 pub use queue::QueueSeries;
 use table::{Exemplified, Families};
 
@@ -48,7 +48,7 @@ struct MetricsInner {
     scrape: Mutex<()>,
     families: Families,
     exemplars: ExemplarFilter,
-    classes: provisioning::KnownClasses,
+    classes: KnownClasses,
 }
 
 /// What a comparison with ListVolumes found.
@@ -94,7 +94,7 @@ impl Metrics {
             scrape: Mutex::new(()),
             families,
             exemplars,
-            classes: provisioning::KnownClasses::default(),
+            classes: KnownClasses::default(),
         }))
     }
 

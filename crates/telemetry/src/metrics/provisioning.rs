@@ -2,10 +2,8 @@
 //! those of provisioning, so that each role takes its own along when it ends.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 
 use super::Metrics;
@@ -24,9 +22,6 @@ const OTHER: &str = "other";
 const SOURCES: [&str; 2] = ["VolumeSnapshot", "PersistentVolumeClaim"];
 /// The calls that only provisioning makes.
 const METHODS: [&str; 2] = ["/csi.v1.Controller/CreateVolume", "/csi.v1.Controller/DeleteVolume"];
-
-/// The classes that have series of their own, by driver.
-pub(super) type KnownClasses = Mutex<HashMap<Box<str>, BTreeSet<Box<str>>>>;
 
 /// Whether a series of a driver is about its provisioning.
 pub(super) fn is_of_provisioning(labels: &Labels) -> bool {
