@@ -46,6 +46,10 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
         RolePhase::Disabled if is_open => {}
         RolePhase::Disabled | RolePhase::Stopping => return decided(VolumeReason::Draining, Action::Ignore),
     }
+    // A capability that is lost changes nothing on objects, until a call says otherwise (CSI spec, CREATE_DELETE_VOLUME).
+    if !observed.driver.capabilities.create_delete_volume {
+        return decided(VolumeReason::Draining, Action::Ignore);
+    }
     let is_of_driver = volume.spec.csi().is_some_and(|source| is_deletable(observed, source));
     if is_delete && is_of_driver && lifecycle.phase == VolumePhase::Bound && !volume.deleting && !has_finalizer {
         let write = protect_volume(volume, PROVISIONER_FINALIZER);

@@ -520,6 +520,18 @@ fn a_role_that_is_switched_off_finishes_what_is_open_and_what_is_in_deletion() {
 }
 
 #[test]
+fn a_driver_that_deletes_no_volumes_is_not_asked_to() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.driver.capabilities.create_delete_volume = false;
+    for phase in ["Released", "Bound"] {
+        play.cluster.set("/status/phase", phase);
+        play.cluster.set("/metadata/finalizers", json!([]));
+        assert_eq!(play.plain(), Verdict::Done);
+    }
+    assert!(play.take_done().is_empty());
+}
+
+#[test]
 fn nothing_is_called_or_written_without_the_lease() {
     let mut play = Play::of(Cluster::new());
     play.cluster.leads = false;
