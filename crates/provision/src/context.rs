@@ -9,20 +9,18 @@ use tokio::sync::watch;
 use crate::api::validated::{DriverConfig, Provisioning};
 use crate::apiserver::Requests;
 use crate::cache::{ClaimRoute, Store};
-use crate::clock;
 use crate::csi::Call;
 use crate::decide::{DriverFacts, Failure};
-use crate::deletion::VolumeLook;
-use crate::engine::{lane_of, place_of};
 use crate::events::EventRecorder;
 use crate::key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
+use crate::lanes::{lane_of, place_of};
+use crate::look::{Look, VolumeLook};
 use crate::nodes::NodeWatch;
-use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
+use crate::objects::{Claim, ClaimReference, Volume};
 use crate::provision::attempt::{ClaimView, fingerprint, may_call};
-use crate::provision::topology::{KnownNode, TopologyFacts};
 use crate::provision::{
-    ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, is_released,
-    needs_claim_work, needs_volume_work,
+    ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, is_released, needs_claim_work,
+    needs_volume_work,
 };
 use crate::queue::{Item, Queue};
 use crate::runtime::DriverStateSender;
@@ -276,78 +274,5 @@ impl ClaimRoute for DriverContext {
         for key in self.topology.waiting() {
             self.queue.wake(&key, ClaimCause::Node.into());
         }
-    }
-}
-
-/// What an attempt for one claim sees: the cache, the Lease, the settings as they were when it began.
-pub(crate) struct Look<'c> {
-    pub work: &'c DriverContext,
-    pub key: &'c ClaimKey,
-    pub provisioning: Provisioning,
-    policy: ProvisionPolicy,
-    /// Of the trace that the attempt is a part of.
-    pub traceparent: Option<String>,
-}
-
-impl ClaimView for Look<'_> {
-    fn driver(&self) -> &ProvisionerFacts {
-        &self.work.driver
-    }
-
-    fn policy(&self) -> &ProvisionPolicy {
-        &self.policy
-    }
-
-    fn role(&self) -> RolePhase {
-        self.work.role()
-    }
-
-    fn now(&self) -> jiff::Timestamp {
-        clock::now()
-    }
-
-    fn may_start(&self) -> bool {
-        self.work.client().may_start()
-    }
-
-    fn stuck_after(&self) -> Duration {
-        self.work.context.stuck_after
-    }
-
-    fn epoch(&self) -> u64 {
-        self.work.epoch.load(Ordering::Relaxed)
-    }
-
-    fn longest_backoff(&self) -> Duration {
-        self.provisioning.backoff.max
-    }
-
-    fn claim(&self) -> Seen<Arc<Claim>> {
-        self.work.context.store.claim(self.key)
-    }
-
-    fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
-        self.work.context.store.class(name)
-    }
-
-    fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
-        self.work.context.volumes.volume(name)
-    }
-
-    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
-        let volumes = &self.work.context.volumes;
-        volumes.handle_owner(&self.work.facts.name, handle, except)
-    }
-
-    fn topology(&self) -> Arc<TopologyFacts> {
-        self.work.topology.nodes.facts()
-    }
-
-    fn node(&self, name: &str) -> KnownNode {
-        self.work.topology.nodes.known(name)
-    }
-
-    fn traceparent(&self) -> Option<String> {
-        self.traceparent.clone()
     }
 }

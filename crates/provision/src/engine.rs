@@ -1,7 +1,6 @@
 //! The queue of a driver and the task that works it off, from the first handshake to the end of the driver.
 
 use parking_lot::RwLock;
-use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,56 +15,17 @@ use crate::context::{DriverContext, SharedContext, provisioner_facts};
 use crate::decide::DriverFacts;
 use crate::deletion;
 use crate::key::{ClaimCause, WorkKey};
+use crate::lanes::{LANE_NAMES, limits};
 use crate::lease::Term;
 use crate::nodes::DriverNodes;
-use crate::objects::{Claim, ReclaimPolicy, Volume, VolumePhase};
-use crate::provision::{ProvisionerFacts, needs_volume_work};
-use crate::queue::{Builder, Group, Lane, LaneLimits, Queue, QueueLimits};
+use crate::queue::{Builder, Queue, QueueLimits};
 use crate::runtime::fence::FencedClient;
-use crate::runtime::queue_metrics::{LaneNames, QueueMetrics};
+use crate::runtime::queue_metrics::QueueMetrics;
 use crate::runtime::queue_settings::{api_limit, backoff, failures_per_second};
 use crate::runtime::{self, Start, runner};
 use crate::schedule;
 use crate::secret_waits::SecretWaits;
-use crate::telemetry::names::{QUEUE_CLAIMS, QUEUE_VOLUMES};
 use crate::topology_waits::TopologyWaits;
-
-/// The lane of claims for which the driver may be called.
-const CREATE: Lane = Lane::new(0);
-/// The lane of PersistentVolumes whose volume is to be deleted: a burst of one kind never holds up the other.
-const DELETE: Lane = Lane::new(1);
-/// The lane of PersistentVolumes that get our finalizer or lose it, without a call.
-const PROTECT: Lane = Lane::new(2);
-/// The lane of claims whose volume is to be saved, or whose marker goes: that waits for no call.
-const SAVE: Lane = Lane::new(3);
-/// The queues of external-provisioner that the lanes count for.
-pub const LANE_NAMES: LaneNames = &[QUEUE_CLAIMS, QUEUE_VOLUMES, QUEUE_VOLUMES, QUEUE_CLAIMS];
-/// How many runs that only write are under way at once in a lane.
-const WRITES_AT_ONCE: usize = 16;
-
-/// Where a claim waits for its next run: the lane, and the group that `concurrency.perClass` is for.
-pub(crate) fn place_of(claim: &Claim, may_call: bool) -> (Lane, Option<Group>) {
-    if may_call {
-        (CREATE, Some(claim.class.clone()))
-    } else {
-        (SAVE, None)
-    }
-}
-
-/// The lane of a PersistentVolume as it is now.
-pub(crate) fn lane_of(volume: &Volume) -> Lane {
-    let is_delete = volume.lifecycle.reclaim_policy == Some(ReclaimPolicy::Delete);
-    if is_delete && volume.lifecycle.phase != VolumePhase::Bound {
-        DELETE
-    } else {
-        PROTECT
-    }
-}
-
-/// Whether the volume of a PersistentVolume is to be deleted, as far as it alone says.
-pub(crate) fn is_to_delete(volume: &Volume, driver: &ProvisionerFacts) -> bool {
-    lane_of(volume) == DELETE && needs_volume_work(volume, driver)
-}
 
 /// How long the end of a role waits for markers that go.
 const MARKERS_OFF_WITHIN: Duration = Duration::from_secs(5);
@@ -248,30 +208,12 @@ async fn run_queue(work: Arc<DriverContext>) {
     .await;
 }
 
-/// The limits of the queue. A run keeps its slot until its end: the call together with the writes before and after it.
-fn limits(settings: &Provisioning) -> QueueLimits {
-    let calls = |max: Option<NonZeroUsize>| LaneLimits {
-        max_running: max.map_or(0, NonZeroUsize::get),
-        rate_limited: true,
-    };
-    let writes = LaneLimits {
-        max_running: WRITES_AT_ONCE,
-        rate_limited: false,
-    };
-    QueueLimits {
-        // The order is that of `CREATE`, `DELETE`, `PROTECT`, `SAVE`.
-        lanes: vec![calls(settings.create), calls(settings.delete), writes, writes],
-        per_group: settings.per_class.map_or(0, NonZeroUsize::get),
-        max_running: 0,
-        starts_per_second: settings.calls_per_second.map_or(0, NonZeroU32::get).into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::key::ClaimKey;
-    use crate::queue::{Backoff, Item, RunResult};
+    use crate::lanes::CREATE;
+    use crate::queue::{Backoff, Item, LaneLimits, RunResult};
     use parking_lot::Mutex;
 
     /// Held keys, those of a paused queue, and those above the limits have their turn; and the end of the role waits for none of them long.

@@ -141,7 +141,7 @@ impl Lifecycle {
         });
         if span.is_recording() {
             span.set(attr::ATTEMPT, i64::from(run.attempt()));
-            span.set(attr::QUEUE_NAME, queue_name(crate::engine::LANE_NAMES, run.lane()));
+            span.set(attr::QUEUE_NAME, queue_name(crate::lanes::LANE_NAMES, run.lane()));
             span.set(attr::TRIGGER, trigger(run));
             span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
             span.set(attr::QUEUE_RETRIES, i64::from(run.failures()));

@@ -6,8 +6,8 @@ mod shell;
 use std::time::Duration;
 
 use crate::context::DriverContext;
-use crate::engine::place_of;
 use crate::key::{ClaimCause, ClaimKey, WorkKey};
+use crate::lanes::place_of;
 use crate::provision::attempt::{ClaimAttempt, Verdict, may_call};
 use crate::queue::{Run, RunResult};
 use shell::Shell;

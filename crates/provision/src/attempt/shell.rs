@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::report;
 use crate::apiserver::{ApiError, ApiErrorKind};
-use crate::context::Look;
 use crate::csi::{CreateVolume, DeleteVolume};
 use crate::decide::patch::PatchType;
 use crate::held_secret::HeldSecret;
 use crate::key::WorkKey;
+use crate::look::Look;
 use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Volume};
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict};
 use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen};

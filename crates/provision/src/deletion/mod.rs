@@ -1,10 +1,7 @@
 //! One attempt for a PersistentVolume whose volume is to be deleted: the effects of [`VolumeAttempt`], which decides what is done next.
 
-mod look;
 mod report;
 mod shell;
-
-pub(crate) use look::VolumeLook;
 
 use crate::attempt::{LEASE_LOST_REST, result_of};
 use crate::context::DriverContext;

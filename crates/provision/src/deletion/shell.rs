@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::look::VolumeLook;
 use super::report;
 use crate::apiserver::{ApiError, ApiErrorKind, Returned};
 use crate::csi::DeleteVolume;
 use crate::decide::Write;
-use crate::engine::is_to_delete;
 use crate::held_secret::HeldSecret;
 use crate::key::WorkKey;
+use crate::lanes::is_to_delete;
+use crate::look::VolumeLook;
 use crate::objects::{ClaimReference, PersistentVolumeClaimWire, PersistentVolumeWire, ResourceVersion, Volume};
 use crate::provision::attempt::Verdict;
 use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeStep};

@@ -1,0 +1,151 @@
+//! What an attempt for one claim sees, and one for one PersistentVolume.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::api::validated::Provisioning;
+use crate::clock;
+use crate::context::DriverContext;
+use crate::key::{ClaimKey, VolumeKey};
+use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
+use crate::provision::attempt::ClaimView;
+use crate::provision::deletion::VolumeView;
+use crate::provision::topology::{KnownNode, TopologyFacts};
+use crate::provision::{OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
+
+/// What an attempt for one claim sees: the cache, the Lease, the settings as they were when it began.
+pub(crate) struct Look<'c> {
+    pub work: &'c DriverContext,
+    pub key: &'c ClaimKey,
+    pub provisioning: Provisioning,
+    pub policy: ProvisionPolicy,
+    /// Of the trace that the attempt is a part of.
+    pub traceparent: Option<String>,
+}
+
+impl ClaimView for Look<'_> {
+    fn driver(&self) -> &ProvisionerFacts {
+        &self.work.driver
+    }
+
+    fn policy(&self) -> &ProvisionPolicy {
+        &self.policy
+    }
+
+    fn role(&self) -> RolePhase {
+        self.work.role()
+    }
+
+    fn now(&self) -> jiff::Timestamp {
+        clock::now()
+    }
+
+    fn may_start(&self) -> bool {
+        self.work.client().may_start()
+    }
+
+    fn stuck_after(&self) -> Duration {
+        self.work.context.stuck_after
+    }
+
+    fn epoch(&self) -> u64 {
+        self.work.epoch.load(Ordering::Relaxed)
+    }
+
+    fn longest_backoff(&self) -> Duration {
+        self.provisioning.backoff.max
+    }
+
+    fn claim(&self) -> Seen<Arc<Claim>> {
+        self.work.context.store.claim(self.key)
+    }
+
+    fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
+        self.work.context.store.class(name)
+    }
+
+    fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
+        self.work.context.volumes.volume(name)
+    }
+
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
+        let volumes = &self.work.context.volumes;
+        volumes.handle_owner(&self.work.facts.name, handle, except)
+    }
+
+    fn topology(&self) -> Arc<TopologyFacts> {
+        self.work.topology.nodes.facts()
+    }
+
+    fn node(&self, name: &str) -> KnownNode {
+        self.work.topology.nodes.known(name)
+    }
+
+    fn traceparent(&self) -> Option<String> {
+        self.traceparent.clone()
+    }
+}
+
+/// What an attempt for one PersistentVolume sees: the cache, the Lease, the settings as they were when it began; but whether deletions are held, as it is now.
+pub(crate) struct VolumeLook<'c> {
+    pub work: &'c DriverContext,
+    pub key: &'c VolumeKey,
+    pub provisioning: Provisioning,
+    pub policy: ProvisionPolicy,
+}
+
+impl VolumeView for VolumeLook<'_> {
+    fn driver(&self) -> &ProvisionerFacts {
+        &self.work.driver
+    }
+
+    fn policy(&self) -> &ProvisionPolicy {
+        &self.policy
+    }
+
+    fn role(&self) -> RolePhase {
+        self.work.role()
+    }
+
+    fn may_start(&self) -> bool {
+        self.work.client().may_start()
+    }
+
+    fn volume(&self) -> Seen<Arc<Volume>> {
+        match self.work.context.volumes.volume(&self.key.name) {
+            Seen::Here(volume) if *volume.uid != *self.key.uid => Seen::Gone,
+            known => known,
+        }
+    }
+
+    /// Nothing is known of a claim for which a volume may be made at this moment: what is made must not be what is deleted.
+    fn claim(&self, claim: &ClaimReference) -> OwningClaim {
+        if self.work.may_make_volume(claim) {
+            return OwningClaim::Unknown;
+        }
+        self.work.context.store.owning(claim)
+    }
+
+    fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
+        self.work.context.store.class(name)
+    }
+
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
+        self.work
+            .context
+            .volumes
+            .handle_owner(&self.work.facts.name, handle, except)
+    }
+
+    fn attached_to(&self) -> Seen<Arc<str>> {
+        match self.volume() {
+            Seen::Here(volume) => self.work.context.volumes.attached_to(&volume),
+            _ => Seen::Unknown,
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.work.holds_deletions()
+    }
+}
