@@ -40,11 +40,11 @@ fn unable(state: &ProvisioningState) -> Option<Parts> {
         Begins::Everything => return None,
         Begins::NothingAsLeaving => (
             ConditionReason::Draining,
-            "the AttacherConfig is being deleted: nothing new is provisioned, and what is uncertain is finished",
+            "the AttacherConfig is being deleted: nothing new is provisioned, what is uncertain is finished, and the volumes of PersistentVolumes that are being deleted are deleted",
         ),
         Begins::NothingAsDisabled => (
             ConditionReason::Disabled,
-            "spec.provisioning.mode is Disabled: nothing new is provisioned or deleted, and what is uncertain is finished",
+            "spec.provisioning.mode is Disabled: nothing new is begun, what is uncertain is finished, and the volumes of PersistentVolumes that are being deleted are deleted",
         ),
     };
     Some((ConditionStatus::False, reason, message.to_owned()))

@@ -85,10 +85,13 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- end }}
 {{- range $name, $spec := .Values.attacherConfigs }}
 {{- $own := deepCopy $defaults }}
-{{- if hasKey $spec "provisioning" }}
+{{- $given := $spec }}
+{{- if kindIs "map" (get $spec "provisioning") }}
 {{- $_ := set $own "provisioning" (deepCopy $provisioning) }}
+{{- else }}
+{{- $given = omit $spec "provisioning" }}
 {{- end }}
-{{- $_ := set $configs $name (mergeOverwrite $own $spec) }}
+{{- $_ := set $configs $name (mergeOverwrite $own $given) }}
 {{- end }}
 {{- range $name, $driver := .Values.drivers }}
 {{- if eq $name "operator" }}
@@ -109,10 +112,13 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- $_ := set $spec "tls" $tls }}
 {{- end }}
 {{- $own := deepCopy $defaults }}
-{{- if hasKey ($driver.config | default dict) "provisioning" }}
+{{- $given := $driver.config | default dict }}
+{{- if kindIs "map" (get $given "provisioning") }}
 {{- $_ := set $own "provisioning" (deepCopy $provisioning) }}
+{{- else }}
+{{- $given = omit $given "provisioning" }}
 {{- end }}
-{{- $_ := set $configs $name (mergeOverwrite $own ($driver.config | default dict) $spec) }}
+{{- $_ := set $configs $name (mergeOverwrite $own $given $spec) }}
 {{- end }}
 {{- toYaml $configs }}
 {{- end }}

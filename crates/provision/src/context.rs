@@ -70,13 +70,15 @@ impl SharedContext {
 
 /// What a provisioner has to know of a driver.
 pub(crate) fn provisioner_facts(facts: &DriverFacts) -> ProvisionerFacts {
+    let creates = facts.capabilities.create_delete_volume;
     ProvisionerFacts {
         name: facts.name.clone(),
         // Slice P5.
         in_tree: None,
         capabilities: ProvisionerCapabilities {
-            create_delete_volume: facts.capabilities.create_delete_volume,
-            accessibility_constraints: facts.capabilities.accessibility_constraints,
+            create_delete_volume: creates,
+            // Of a driver that makes no volumes no node is asked for.
+            accessibility_constraints: creates && facts.capabilities.accessibility_constraints,
             single_node_multi_writer: facts.capabilities.single_node_multi_writer,
         },
     }

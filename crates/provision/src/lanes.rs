@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use crate::api::validated::Provisioning;
 use crate::objects::{Claim, ReclaimPolicy, Volume, VolumePhase};
-use crate::provision::{ProvisionerFacts, needs_volume_work};
+use crate::provision::{ProvisionerFacts, is_released};
 use crate::queue::{Group, Lane, LaneLimits, QueueLimits};
 use crate::runtime::queue_metrics::LaneNames;
 use crate::telemetry::names::{QUEUE_CLAIMS, QUEUE_VOLUMES};
@@ -43,7 +43,7 @@ pub(crate) fn lane_of(volume: &Volume) -> Lane {
 
 /// Whether the volume of a PersistentVolume is to be deleted, as far as it alone says.
 pub(crate) fn is_to_delete(volume: &Volume, driver: &ProvisionerFacts) -> bool {
-    lane_of(volume) == DELETE && needs_volume_work(volume, driver)
+    lane_of(volume) == DELETE && is_released(volume, driver)
 }
 
 /// The limits of the queue. A run keeps its slot until its end: the call together with the writes before and after it.

@@ -9,7 +9,7 @@ use crate::api::condition::ConditionReason;
 use crate::api::names::provisioner_lease_name;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::Requests;
-use crate::context::SharedContext;
+use crate::context::{SharedContext, provisioner_facts};
 use crate::decide::DriverFacts;
 use crate::engine::Engine;
 use crate::key::WorkKey;
@@ -51,7 +51,7 @@ impl Role for ProvisionRole {
     /// Nodes, for a driver with topology: without theirs a volume would be made in a zone that no node of its pod is in. They are watched
     /// from the first such driver on.
     fn lists_of(&self, facts: &DriverFacts) -> Option<Lists> {
-        let has_topology = facts.capabilities.create_delete_volume && facts.capabilities.accessibility_constraints;
+        let has_topology = provisioner_facts(facts).capabilities.accessibility_constraints;
         self.needs_nodes.store(has_topology, Ordering::Relaxed);
         has_topology.then(|| {
             self.context.nodes.start();

@@ -192,8 +192,8 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// Where the key of a run waits for its next run, unless an add says so: what is left to do may be another kind of work. To be called
-    /// before the end of the run; it changes nothing of a key that does not run.
+    /// Where the key of a run waits for its next run: what is left to do may be another kind of work. To be called before the end of the
+    /// run; it knows more than the adds before it, and changes nothing of a key that does not run.
     pub fn wait_next_in(&self, run: &Run<K>, lane: Lane, group: Option<Group>) {
         self.shared.state.lock().wait_next_in(run.key(), lane, group);
     }

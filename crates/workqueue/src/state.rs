@@ -122,8 +122,7 @@ impl<K: Key> QueueState<K> {
     /// The lane and the group of the next run of a key that runs.
     pub(super) fn wait_next_in(&mut self, key: &K, lane: Lane, group: Option<Group>) {
         if let Some(entry) = self.entries.get_mut(key)
-            && let KeyPhase::Running(active) = &entry.phase
-            && active.dirty.is_none()
+            && let KeyPhase::Running(_) = entry.phase
         {
             (entry.lane, entry.group) = (lane, group);
         }

@@ -27,7 +27,8 @@ pub enum ProvisionerSecretState {
 pub enum RolePhase {
     /// It serves.
     Serving,
-    /// It is switched off (`mode: Disabled`), or its AttacherConfig is being deleted: what is uncertain is finished, and nothing is begun.
+    /// It is switched off (`mode: Disabled`), or its AttacherConfig is being deleted: what is uncertain is finished, and so is the
+    /// deletion of PersistentVolumes that are being deleted; nothing is begun.
     Disabled,
     /// The role or its process ends: no call is begun, and markers go that nobody needs; the next leader continues.
     Stopping,

@@ -75,9 +75,6 @@ fn count(shell: &Shell<'_>, note: &ClaimNote) {
     match note {
         ClaimNote::Undone => metrics.volume_undone(driver),
         ClaimNote::Rescheduled(..) => metrics.rescheduled(driver),
-        ClaimNote::PossiblyLeaked(..) | ClaimNote::TwoVolumes { .. } | ClaimNote::LetGo(..) => {
-            metrics.possible_leak(driver);
-        }
         _ => {}
     }
 }

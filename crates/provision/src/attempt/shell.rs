@@ -65,6 +65,10 @@ impl<'w> Shell<'w> {
                 self.open(attempt);
                 self.keep(attempt);
             }
+            // What fails without a step is pending as well.
+            if let (ClaimStep::End(Verdict::Failed { .. }), Some(claim)) = (&step, attempt.claim()) {
+                self.begun.get_or_insert_with(|| Beginning::of_claim(claim));
+            }
             for note in attempt.take_notes() {
                 report::report(self, attempt, note);
             }

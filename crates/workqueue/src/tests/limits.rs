@@ -52,10 +52,15 @@ async fn a_run_says_in_which_lane_its_key_waits_next() {
     advance(SECOND).await;
     let again = take(&queue).unwrap();
     assert_eq!((*again.key(), again.lane()), ("first", DETACH));
-    // An add during the run knows better, and who does not run is left alone.
+    // The run knows more than an add that its own write brought about; an add after it knows better.
     queue.add(item("first", 0));
-    queue.wait_next_in(&again, DETACH, None);
-    again.finish(RunResult::Done);
+    queue.wait_next_in(&again, VOLUME, None);
+    again.finish(RunResult::RequeueAfter(SECOND));
+    let third = take(&queue).unwrap();
+    assert_eq!(third.lane(), VOLUME);
+    queue.wait_next_in(&third, DETACH, None);
+    queue.add(item("first", 0));
+    third.finish(RunResult::Done);
     assert!(take_all(&queue).is_empty());
 }
 

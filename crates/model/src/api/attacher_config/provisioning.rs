@@ -13,8 +13,8 @@ use crate::api::rules;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::volume_names_stay()))]
 pub struct ProvisioningSpec {
-    /// Enabled: volumes are provisioned. Disabled: nothing new is begun, and what is uncertain is finished. A change applies
-    /// immediately, and attaching continues.
+    /// Enabled: volumes are provisioned. Disabled: nothing new is begun, what is uncertain is finished, and the volumes of
+    /// PersistentVolumes that are being deleted are deleted. A change applies immediately, and attaching continues.
     #[serde(default)]
     #[schemars(extend("default" = "Enabled"))]
     pub mode: ProvisioningMode,

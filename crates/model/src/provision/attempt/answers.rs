@@ -301,7 +301,8 @@ impl ClaimAttempt {
     fn save_later(&mut self, view: &impl ClaimView, error: ApiError) -> Verdict {
         let is_refused = !error.is_transient();
         self.notes.push(ClaimNote::SaveFailed(error, is_refused));
-        if view.claim().here().is_none() && is_refused {
+        let is_leak = view.claim().here().is_none() && is_refused;
+        if is_leak && !std::mem::replace(&mut self.memory.leak_is_told, true) {
             let name = self.plan_name();
             let cause = "its PersistentVolumeClaim is gone, and its PersistentVolume cannot be saved";
             self.notes.push(ClaimNote::PossiblyLeaked(name, cause));

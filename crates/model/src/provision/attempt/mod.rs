@@ -253,10 +253,11 @@ impl ClaimAttempt {
             now,
             ..neutral(view, &claim, &surroundings, &creation)
         });
-        // The answer to taking the marker off may be lost as well.
-        let is_untold = gone && !self.memory.unmark_lost && holds_volume(Some(&creation));
+        // The answer to taking the marker off may be lost as well. A volume that is known to be there is saved or undone.
+        let is_untold = gone && !self.memory.unmark_lost && creation.uncertain_plan().is_some();
         if is_untold && !std::mem::replace(&mut self.memory.leak_is_told, true) {
-            let cause = "its PersistentVolumeClaim is gone, and took the marker with it, while a call was open";
+            let cause =
+                "its PersistentVolumeClaim is gone while a call was open, so that only this process knows of it";
             self.notes.push(ClaimNote::PossiblyLeaked(name.clone(), cause));
         }
         if decision.reason == ClaimReason::TwoVolumes {

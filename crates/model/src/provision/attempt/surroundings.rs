@@ -40,7 +40,8 @@ pub fn may_call(view: &impl ClaimView, claim: &Claim, known: Option<&Creation>) 
     {
         return false;
     }
-    let is_wanted = is_wanted(claim, view.driver(), false, &name);
+    let is_gone = matches!(view.claim(), Seen::Gone);
+    let is_wanted = is_wanted(claim, view.driver(), is_gone, &name);
     match creation {
         Creation::Uncertain(_) => true,
         // It is saved; or undone.

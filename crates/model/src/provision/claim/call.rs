@@ -18,7 +18,8 @@ impl Subject<'_, '_> {
     pub(super) fn planned(&self, class: &StorageClass, reason: ClaimReason) -> ClaimDecision {
         let observed = self.observed;
         let is_uncertain = observed.creation.is_uncertain();
-        let has_topology = observed.driver.capabilities.accessibility_constraints;
+        let capabilities = observed.driver.capabilities;
+        let has_topology = capabilities.create_delete_volume && capabilities.accessibility_constraints;
         if has_topology && !observed.topology.complete {
             return wait(ClaimReason::Syncing);
         }

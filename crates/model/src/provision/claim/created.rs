@@ -33,7 +33,10 @@ impl Subject<'_, '_> {
         };
         let is_faulty = volume.fault.is_some();
         if self.wanted && !is_faulty {
-            return self.mismatch().unwrap_or_else(|| save(ClaimReason::SaveVolume));
+            // Where the volume is known to nobody else it is saved all the same, and also where there is no other time.
+            let may_wait = self.marker.is_own() && self.observed.role != RolePhase::Stopping;
+            let mismatch = if may_wait { self.mismatch() } else { None };
+            return mismatch.unwrap_or_else(|| save(ClaimReason::SaveVolume));
         }
         if !self.wanted && volume.plan.volume.reclaim_policy != Some(ReclaimPolicy::Delete) {
             // A person decides what becomes of it.

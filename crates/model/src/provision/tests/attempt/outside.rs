@@ -7,7 +7,7 @@ use super::super::builders::{MARKER, NAME};
 use super::{Cluster, Play, answered, error, failed};
 use crate::answer::ApiErrorKind;
 use crate::provision::attempt::{ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict};
-use crate::provision::{AnsweredVolume, ClaimReason, ProvisionRefusal};
+use crate::provision::{AnsweredVolume, ClaimReason, ProvisionRefusal, RolePhase};
 
 fn small(handle: &str) -> ClaimEvent {
     ClaimEvent::Created(Ok(Some(AnsweredVolume {
@@ -139,6 +139,36 @@ fn a_volume_that_was_created_is_not_saved_for_a_class_of_another_driver() {
     play.cluster.set(annotation, json!("other.test"));
     play.attempt(|step, _| undo(step));
     assert_eq!(play.take_done(), ["read volume", "delete", "patch"]);
+}
+
+/// It is about to end, and nobody else knows of the volume.
+#[test]
+fn a_volume_that_was_created_is_saved_by_a_role_that_ends() {
+    let mut play = undoing();
+    play.attempt(|step, cluster| {
+        if creates(step) {
+            cluster.class.as_mut().unwrap()["provisioner"] = json!("other.test");
+        }
+        None
+    });
+    play.cluster.role = RolePhase::Stopping;
+    play.attempt(|_, _| None);
+    assert_eq!(play.saved(), 1);
+}
+
+/// Its topology is never read.
+#[test]
+fn a_driver_that_creates_no_volumes_is_told_whatever_its_topology() {
+    let mut play = undoing();
+    play.cluster.driver.capabilities.create_delete_volume = false;
+    play.cluster.driver.capabilities.accessibility_constraints = true;
+    play.cluster.nodes_are_known = false;
+    assert!(matches!(play.attempt(|_, _| None), Verdict::Failed { .. }));
+    assert!(
+        play.notes
+            .iter()
+            .any(|note| matches!(note, ClaimNote::Waits(ClaimReason::Invalid, _)))
+    );
 }
 
 /// By force, while nobody knows what became of a call.
