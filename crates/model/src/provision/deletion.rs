@@ -510,6 +510,10 @@ impl VolumeAttempt {
             self.notes.push(VolumeNote::Deleted(plan.handle, failure));
             return None;
         }
+        if answered == Deletion::Uncertain {
+            // The driver may still work on it: whatever changed meanwhile waits for the backoff.
+            self.called_with = None;
+        }
         // What a refusal says of this call, it does not say of an earlier one.
         if before != Deletion::Uncertain {
             self.memory.deletion = answered;

@@ -166,6 +166,10 @@ impl ClaimAttempt {
         let told = failure.as_ref().unwrap_or(&unknown);
         let SettledCreate { creation, outcome } = created(&before, plan, answer.map_err(|()| told), &claim);
         self.memory.creation = Some(self.with_owner(creation));
+        if matches!(outcome, CreateOutcome::Uncertain | CreateOutcome::OtherCallOpen) {
+            // The driver may still work on it: whatever changed meanwhile waits for the backoff.
+            self.called_with = None;
+        }
         match outcome {
             CreateOutcome::Created => None,
             CreateOutcome::Faulty(fault) => {

@@ -222,6 +222,22 @@ fn what_changes_during_a_call_is_tried_at_once() {
     );
 }
 
+/// Not of a call that the driver may still work on.
+#[test]
+fn what_changes_during_a_call_without_an_answer_waits_for_the_backoff() {
+    let mut play = Play::of(Cluster::new());
+    let verdict = play.attempt(|step, cluster| {
+        creates(step).then(|| {
+            cluster.class.as_mut().unwrap()["allowedTopologies"] = json!([]);
+            cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("class-2");
+            failed(4)
+        })
+    });
+    let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
+    let fingerprint = crate::provision::attempt::fingerprint(&play.cluster, &claim);
+    assert_eq!(verdict, Verdict::Failed { fingerprint });
+}
+
 #[test]
 fn the_end_of_the_marker_of_another_driver_is_a_change() {
     let mut play = Play::of(Cluster::new());
