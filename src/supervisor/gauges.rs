@@ -44,15 +44,22 @@ pub(super) fn set(context: &SharedContext, driver: &str, queue: &Stats<AttacherK
 /// Sets the gauges of the work in progress, by the name of the queue.
 fn set_work<K>(metrics: &Metrics, driver: &str, stats: &Stats<K>, names: LaneNames) {
     for name in names.iter().copied().collect::<BTreeSet<_>>() {
-        let lanes = || {
-            let lanes = stats.lanes.iter().enumerate();
-            let name_of = |index| names.get(index).or(names.last()).copied();
-            lanes.filter_map(move |(index, lane)| (name_of(index) == Some(name)).then_some(lane))
-        };
+        let lanes = || lanes_of(stats, names, name);
         let longest = lanes().filter_map(|lane| lane.longest_running).max();
         metrics.queue_unfinished(driver, name, lanes().map(|lane| lane.unfinished).sum());
         metrics.queue_longest(driver, name, longest.unwrap_or_default());
     }
+}
+
+/// The lanes that count for the queue of a name; those beyond the names count for the last one.
+fn lanes_of<'s, K>(
+    stats: &'s Stats<K>,
+    names: LaneNames,
+    name: &'static str,
+) -> impl Iterator<Item = &'s LaneStats<K>> {
+    let name_of = |index| names.get(index).or(names.last()).copied();
+    let lanes = stats.lanes.iter().enumerate();
+    lanes.filter_map(move |(index, lane)| (name_of(index) == Some(name)).then_some(lane))
 }
 
 /// Sets the gauges of a lane.
@@ -79,11 +86,7 @@ pub(super) fn set_provisioning(metrics: &Metrics, driver: &str, queue: &Queue<Wo
     let settings = config.provisioning.as_ref();
     if let Some(lane) = stats.lanes.first() {
         // Those for which the driver may be called, and those that are only written.
-        let names = csi_attacher_provision::LANE_NAMES.iter();
-        let of_claims = || {
-            let lanes = stats.lanes.iter().zip(names.clone());
-            lanes.filter_map(|(lane, name)| (*name == QUEUE_CLAIMS).then_some(lane))
-        };
+        let of_claims = || lanes_of(&stats, csi_attacher_provision::LANE_NAMES, QUEUE_CLAIMS);
         metrics.claims(driver, "waiting", of_claims().map(|lane| lane.ready).sum());
         metrics.claims(driver, "provisioning", of_claims().map(|lane| lane.running).sum());
         metrics.claims(driver, "uncertain", figures.uncertain);

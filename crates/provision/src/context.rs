@@ -221,11 +221,12 @@ impl ClaimRoute for DriverContext {
         let Some(look) = self.look(&of) else { return };
         let now = look.now();
         // A person who asks for a retry is heard whatever the claim waits for.
-        let asked = self.queue.remember(&key, |memory| memory.retries.is_asked(claim, now));
-        let is_asked = asked == Some(true);
+        let remembered = self.queue.remember(&key, |memory| {
+            (memory.retries.is_asked(claim, now), memory.claim.creation().cloned())
+        });
+        let (is_asked, known) = remembered.unwrap_or_default();
         let cause = if is_asked { ClaimCause::Retry } else { cause };
-        let known = self.queue.remember(&key, |memory| memory.claim.creation().cloned());
-        let (lane, group) = place_of(claim, may_call(&look, claim, known.flatten().as_ref()));
+        let (lane, group) = place_of(claim, may_call(&look, claim, known.as_ref()));
         let item = Item {
             group,
             ..Item::new(key.clone(), lane, fingerprint(&look, claim))

@@ -75,6 +75,9 @@ fn count(shell: &Shell<'_>, note: &ClaimNote) {
     match note {
         ClaimNote::Undone => metrics.volume_undone(driver),
         ClaimNote::Rescheduled(..) => metrics.rescheduled(driver),
+        ClaimNote::PossiblyLeaked(..) | ClaimNote::TwoVolumes { .. } | ClaimNote::LetGo(..) => {
+            metrics.possible_leak(driver);
+        }
         _ => {}
     }
 }
@@ -105,12 +108,6 @@ fn let_go(shell: &mut Shell<'_>, claim: &Claim, words: &str, volume: &str) {
         "let go on request, though volume {volume} may be left in the storage system: {words}"
     ));
     record(shell, claim, ProvisionEventReason::ProvisioningReleased, "", note);
-    shell
-        .look
-        .work
-        .context
-        .metrics
-        .possible_leak(&shell.look.work.facts.name);
     shell.ended = Some(LifecycleOutcome::Aborted);
 }
 
@@ -243,12 +240,6 @@ fn source(claim: &Claim) -> Option<&str> {
 /// A volume may be left in the storage system.
 fn leaked(shell: &mut Shell<'_>, claim: &Claim, volume: &str, cause: &str, note: String) {
     record(shell, claim, ProvisionEventReason::VolumePossiblyLeaked, "", note);
-    shell
-        .look
-        .work
-        .context
-        .metrics
-        .possible_leak(&shell.look.work.facts.name);
     traced!(
         error,
         shell.span,
