@@ -20,7 +20,6 @@ COPY tests/mock-driver tests/mock-driver
 COPY tests/conformance/Cargo.toml tests/conformance/Cargo.toml
 COPY tests/testbed/Cargo.toml tests/testbed/Cargo.toml
 COPY tests/model-check/Cargo.toml tests/model-check/Cargo.toml
-COPY tests/second-role/Cargo.toml tests/second-role/Cargo.toml
 COPY tests/trace-registry/Cargo.toml tests/trace-registry/Cargo.toml
 COPY src src
 

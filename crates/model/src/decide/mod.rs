@@ -24,6 +24,7 @@ mod detach;
 mod driver_facts;
 mod fingerprint;
 pub mod grpc_code;
+pub(crate) mod json_patch;
 mod judge_release;
 mod message;
 mod observed;

@@ -14,17 +14,18 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 use super::driver_facts::DriverFacts;
+use super::json_patch::{
+    add_annotation, add_finalizer, annotate, makes_annotations, patch_of, remove_finalizer, test_annotation,
+    test_finalizer, test_version,
+};
 use super::outcome::Failure;
 use super::publication::{Publication, publication};
 use crate::api::names::{
     NODE_ID_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION,
 };
 use crate::objects::{
-    Attachment, CsiSource, Finalizers, FormerVolumeOnNode, OversizedField, ResourceVersion, StringMap, Volume,
-    VolumeAnnotation,
+    Attachment, CsiSource, FormerVolumeOnNode, OversizedField, ResourceVersion, StringMap, Volume, VolumeAnnotation,
 };
-
-const ANNOTATIONS: &str = "/metadata/annotations";
 
 /// The object that a write goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +71,10 @@ pub fn protect_volume(volume: &Volume, finalizer: &str) -> Write {
 /// Takes our finalizer from a PersistentVolume; none when it is not there.
 pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
     let at = volume.finalizers.position(finalizer)?;
-    Some(on_volume(volume, remove_finalizer(at, finalizer)))
+    Some(on_volume(
+        volume,
+        vec![test_finalizer(at, finalizer), remove_finalizer(at)],
+    ))
 }
 
 /// As [`release_volume`], for a volume that is not being deleted: on condition that nobody changed it since it was read. It may
@@ -80,10 +84,9 @@ pub fn release_live_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
 }
 
 /// A JSON patch, on condition that the object has this version still.
-pub fn at_version(mut write: Write, ResourceVersion(version): ResourceVersion) -> Write {
+pub fn at_version(mut write: Write, version: ResourceVersion) -> Write {
     if let Value::Array(operations) = &mut write.body {
-        let same = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version.to_string()});
-        operations.insert(1, same);
+        operations.insert(1, test_version(version));
     }
     write
 }
@@ -116,7 +119,7 @@ pub fn claim(
     }
     let note = serde_json::to_string(&note).unwrap_or_default();
     operations.extend(annotate(
-        attachment,
+        attachment.has_annotations,
         &[(NODE_ID_ANNOTATION, node_id), (VOLUME_ANNOTATION, &note)],
     ));
     Ok(if_known(
@@ -161,7 +164,7 @@ pub fn with_trace(mut claim: Write, traceparent: &str) -> Write {
     };
     let made = operations
         .iter_mut()
-        .find(|operation| operation["op"] == "add" && operation["path"] == ANNOTATIONS)
+        .find(|operation| makes_annotations(operation))
         .and_then(|operation| operation["value"].as_object_mut());
     match made {
         Some(annotations) => {
@@ -176,7 +179,7 @@ pub fn with_trace(mut claim: Write, traceparent: &str) -> Write {
 pub fn note_trace(attachment: &Attachment, traceparent: &str) -> Write {
     on_attachment(
         attachment,
-        annotate(attachment, &[(TRACEPARENT_ANNOTATION, traceparent)]),
+        annotate(attachment.has_annotations, &[(TRACEPARENT_ANNOTATION, traceparent)]),
     )
 }
 
@@ -205,7 +208,10 @@ fn former(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: 
 /// Takes our finalizer from an attachment; none when it is not there.
 pub fn release(attachment: &Attachment, finalizer: &str) -> Option<Write> {
     let at = attachment.finalizers.position(finalizer)?;
-    Some(on_attachment(attachment, remove_finalizer(at, finalizer)))
+    Some(on_attachment(
+        attachment,
+        vec![test_finalizer(at, finalizer), remove_finalizer(at)],
+    ))
 }
 
 /// Takes our finalizer from an attachment because a person asked for it; none when it is not there. On condition that nobody changed
@@ -231,7 +237,7 @@ pub fn refuse_release(attachment: &Attachment, answer: &str) -> Option<Write> {
 /// That the request on the object is the one that was read.
 fn requested(attachment: &Attachment) -> Option<Value> {
     let note = attachment.release.as_ref()?;
-    Some(json!({"op": "test", "path": annotation_path(RELEASE_ANNOTATION), "value": note.request}))
+    Some(test_annotation(RELEASE_ANNOTATION, &*note.request))
 }
 
 /// Status: attached, with the publish context that the kubelet will read.
@@ -307,7 +313,7 @@ fn replace_status(attachment: &Attachment, status: Map<String, Value>) -> Write 
     let write = Write {
         target: WriteTarget::AttachmentStatus(attachment.name.clone()),
         form: PatchType::Json,
-        body: patch_of(&attachment.uid, parts.collect()),
+        body: patch_of(&attachment.uid, parts),
     };
     if_known(attachment.resource_version, write)
 }
@@ -338,58 +344,4 @@ fn on_attachment(attachment: &Attachment, operations: Vec<Value>) -> Write {
         form: PatchType::Json,
         body: patch_of(&attachment.uid, operations),
     }
-}
-
-/// The operations, on condition that the object is still the one with this UID.
-fn patch_of(uid: &str, operations: Vec<Value>) -> Value {
-    let same = json!({"op": "test", "path": "/metadata/uid", "value": uid});
-    std::iter::once(same).chain(operations).collect()
-}
-
-fn add_finalizer(present: &Finalizers, finalizer: &str) -> Vec<Value> {
-    const PATH: &str = "/metadata/finalizers";
-    if present.is_empty() {
-        return vec![
-            json!({"op": "test", "path": PATH, "value": null}),
-            json!({"op": "add", "path": PATH, "value": [finalizer]}),
-        ];
-    }
-    let add = json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizer});
-    if present.left_out() > 0 {
-        // The list is not known as a whole. The version is tested in its place.
-        return vec![add];
-    }
-    let all: Vec<&str> = present.iter().collect();
-    vec![json!({"op": "test", "path": PATH, "value": all}), add]
-}
-
-fn remove_finalizer(at: usize, finalizer: &str) -> Vec<Value> {
-    let path = format!("/metadata/finalizers/{at}");
-    vec![
-        json!({"op": "test", "path": path, "value": finalizer}),
-        json!({"op": "remove", "path": path}),
-    ]
-}
-
-/// The operations that set annotations; where there is no map of annotations yet, it is made.
-fn annotate(attachment: &Attachment, entries: &[(&str, &str)]) -> Vec<Value> {
-    if attachment.has_annotations {
-        return entries.iter().map(|(key, value)| add_annotation(key, value)).collect();
-    }
-    let all: Map<String, Value> = entries
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).into()))
-        .collect();
-    vec![
-        json!({"op": "test", "path": ANNOTATIONS, "value": null}),
-        json!({"op": "add", "path": ANNOTATIONS, "value": all}),
-    ]
-}
-
-fn add_annotation(key: &str, value: &str) -> Value {
-    json!({"op": "add", "path": annotation_path(key), "value": value})
-}
-
-fn annotation_path(key: &str) -> String {
-    format!("{ANNOTATIONS}/{}", key.replace('~', "~0").replace('/', "~1"))
 }

@@ -61,7 +61,7 @@ pub use observed::{ObservedClaim, ObservedVolume, OwningClaim, ProvisionerSecret
 pub use ownership::{is_own_claim, is_own_class, is_own_volume, is_released, needs_claim_work, needs_volume_work};
 pub use parameters::{ClassParameters, MAX_PARAMETERS};
 pub use patch::ClaimWrite;
-pub use persistent_volume::{SavedComparison, compare_saved, node_affinity, persistent_volume};
+pub use persistent_volume::{is_saved, node_affinity, persistent_volume};
 pub use plan::{ClaimAccessType, CreatePlan, DeletePlan, VolumeCapability, VolumeSecrets, VolumeTemplate};
 pub use policy::{LeakProtection, OrphanVolumePolicy, ProvisionPolicy, ProvisionerSecrets};
 pub use quantity::{format_bytes, parse_bytes};
@@ -71,7 +71,7 @@ pub use request::class_hash;
 pub use response::{AnsweredVolume, InvalidAnswer, MAX_ANSWERED_TERMS, MAX_HANDLE, NewVolume, UndoState, VolumeFault};
 pub use secrets::{SecretFamily, SecretTemplates, TemplateContext};
 pub use seen::Seen;
-pub use settle::{CreateOutcome, SettledCreate, call_failure, created, undone};
+pub use settle::{CreateOutcome, SettledCreate, created, undone};
 pub use volume_name::{MAX_PREFIX, MAX_VOLUME_NAME, VolumeNaming, is_prefix, volume_name};
 
 #[cfg(test)]

@@ -4,18 +4,19 @@
 //! kube-controller-manager writes claims with PUT from its cache: a patch of ours between its read and its write costs it one conflict,
 //! and no field.
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 use crate::api::names::{
     PROVISIONER_FINALIZER, PROVISIONING_MARKER, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION,
     SELECTED_NODE_ANNOTATION,
 };
+use crate::decide::json_patch::{
+    add_annotation, add_finalizer, annotate, patch_of, remove_annotation, remove_finalizer, test, test_annotation,
+    test_finalizer, test_version,
+};
 use crate::decide::patch::{PatchType, Write, WriteTarget};
 use crate::objects::{Claim, ReclaimPolicy, ResourceVersion, Volume};
-
-const ANNOTATIONS: &str = "/metadata/annotations";
-const FINALIZERS: &str = "/metadata/finalizers";
 
 /// A JSON patch of a PersistentVolumeClaim.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,21 +36,15 @@ pub struct ClaimWrite {
 pub fn mark(claim: &Claim, marker: &str) -> ClaimWrite {
     let mut operations = Vec::new();
     if let Some(at) = claim.marker_at {
-        operations.push(test(&format!("{FINALIZERS}/{at}"), PROVISIONING_MARKER));
-        operations.push(test_annotation(claim, PROVISIONING_MARKER, claim.marker.as_deref()));
+        operations.push(test_finalizer(at, PROVISIONING_MARKER));
+        operations.push(test_marker(claim));
     } else {
         // Unbound, or named by a person for the volume that an uncertain call may have created.
         operations.push(test("/spec/volumeName", claim.volume_name.as_deref()));
         operations.push(test("/metadata/deletionTimestamp", Value::Null));
-        operations.extend(add_finalizer(claim));
+        operations.extend(add_finalizer(&claim.finalizers, PROVISIONING_MARKER));
     }
-    if claim.has_annotations {
-        operations.push(json!({"op": "add", "path": annotation_path(PROVISIONING_MARKER), "value": marker}));
-    } else {
-        let all = Map::from_iter([(PROVISIONING_MARKER.to_owned(), marker.into())]);
-        operations.push(test(ANNOTATIONS, Value::Null));
-        operations.push(json!({"op": "add", "path": ANNOTATIONS, "value": all}));
-    }
+    operations.extend(annotate(claim.has_annotations, &[(PROVISIONING_MARKER, marker)]));
     on_claim(claim, operations)
 }
 
@@ -63,8 +58,8 @@ pub fn unmark(claim: &Claim) -> Option<ClaimWrite> {
 pub fn reschedule(claim: &Claim) -> Option<ClaimWrite> {
     let node = claim.selected_node.as_deref()?;
     let mut operations = remove_marker(claim);
-    operations.push(test(&annotation_path(SELECTED_NODE_ANNOTATION), node));
-    operations.push(json!({"op": "remove", "path": annotation_path(SELECTED_NODE_ANNOTATION)}));
+    operations.push(test_annotation(SELECTED_NODE_ANNOTATION, node));
+    operations.push(remove_annotation(SELECTED_NODE_ANNOTATION));
     Some(on_claim(claim, operations))
 }
 
@@ -78,7 +73,7 @@ pub fn let_go(claim: &Claim) -> Option<ClaimWrite> {
 
 /// Answers a request to let a claim go; none when there is no request.
 pub fn refuse_release(claim: &Claim, answer: &str) -> Option<ClaimWrite> {
-    let add = json!({"op": "add", "path": annotation_path(RELEASE_REFUSED_ANNOTATION), "value": answer});
+    let add = add_annotation(RELEASE_REFUSED_ANNOTATION, answer);
     Some(on_claim(claim, vec![requested(claim)?, add]))
 }
 
@@ -104,81 +99,52 @@ pub fn release_volume(volume: &Volume, attach_finalizer: Option<&str>) -> Option
     let mut all: Vec<(usize, &str)> = attacher.into_iter().chain([own]).collect();
     // The last one first, so that the positions of the others hold.
     all.sort_unstable_by(|one, other| other.cmp(one));
-    let tests = all.iter().map(|(at, name)| test(&format!("{FINALIZERS}/{at}"), *name));
-    let removals = all
-        .iter()
-        .map(|(at, _)| json!({"op": "remove", "path": format!("{FINALIZERS}/{at}")}));
-    let operations = std::iter::once(test("/metadata/uid", &*volume.uid))
-        .chain(tests)
-        .chain(removals);
+    let tests = all.iter().map(|(at, name)| test_finalizer(*at, name));
+    let removals = all.iter().map(|(at, _)| remove_finalizer(*at));
     Some(Write {
         target: WriteTarget::Volume(volume.name.clone()),
         form: PatchType::Json,
-        body: operations.collect(),
+        body: patch_of(&volume.uid, tests.chain(removals)),
     })
 }
 
 /// The operations, on condition that the claim is still the one with this UID; and unchanged, where its list of finalizers is not known
 /// as a whole.
 fn on_claim(claim: &Claim, operations: Vec<Value>) -> ClaimWrite {
-    let ResourceVersion(version) = claim.resource_version;
-    let unchanged = (claim.finalizers.left_out() > 0 && version > 0)
-        .then(|| test("/metadata/resourceVersion", version.to_string()));
-    let same = std::iter::once(test("/metadata/uid", &*claim.uid));
+    let version = claim.resource_version;
+    // What is no number was read as 0, and nothing can be said of it.
+    let unchanged = (claim.finalizers.left_out() > 0 && version != ResourceVersion(0)).then(|| test_version(version));
     ClaimWrite {
         namespace: claim.namespace.clone(),
         name: claim.name.clone(),
-        body: same.chain(unchanged).chain(operations).collect(),
+        body: patch_of(&claim.uid, unchanged.into_iter().chain(operations)),
     }
-}
-
-fn add_finalizer(claim: &Claim) -> Vec<Value> {
-    if claim.finalizers.is_empty() {
-        return vec![
-            test(FINALIZERS, Value::Null),
-            json!({"op": "add", "path": FINALIZERS, "value": [PROVISIONING_MARKER]}),
-        ];
-    }
-    let add = json!({"op": "add", "path": format!("{FINALIZERS}/-"), "value": PROVISIONING_MARKER});
-    if claim.finalizers.left_out() > 0 {
-        return vec![add];
-    }
-    let all: Vec<&str> = claim.finalizers.iter().collect();
-    vec![test(FINALIZERS, all), add]
 }
 
 fn remove_marker(claim: &Claim) -> Vec<Value> {
     let mut operations = Vec::new();
     if let Some(at) = claim.marker_at {
-        let path = format!("{FINALIZERS}/{at}");
-        operations.push(test(&path, PROVISIONING_MARKER));
-        operations.push(test_annotation(claim, PROVISIONING_MARKER, claim.marker.as_deref()));
-        operations.push(json!({"op": "remove", "path": path}));
+        operations.extend([
+            test_finalizer(at, PROVISIONING_MARKER),
+            test_marker(claim),
+            remove_finalizer(at),
+        ]);
         if claim.marker.is_some() {
-            operations.push(json!({"op": "remove", "path": annotation_path(PROVISIONING_MARKER)}));
+            operations.push(remove_annotation(PROVISIONING_MARKER));
         }
     }
     operations
 }
 
-/// That the annotation has this value. Of one that may have been left out nothing can be said.
-fn test_annotation(claim: &Claim, key: &str, value: Option<&str>) -> Value {
-    match value {
-        Some(value) => test(&annotation_path(key), value),
+/// That the marker is the one that was read. Of one that may have been left out nothing can be said.
+fn test_marker(claim: &Claim) -> Value {
+    match claim.marker.as_deref() {
         None if claim.annotations_left_out > 0 => test("/metadata/uid", &*claim.uid),
-        None => test(&annotation_path(key), Value::Null),
+        marker => test_annotation(PROVISIONING_MARKER, marker),
     }
 }
 
 /// That the request on the claim is the one that was read.
 fn requested(claim: &Claim) -> Option<Value> {
-    Some(test(&annotation_path(RELEASE_ANNOTATION), claim.release.as_deref()?))
-}
-
-fn test(path: &str, value: impl Into<Value>) -> Value {
-    json!({"op": "test", "path": path, "value": value.into()})
-}
-
-fn annotation_path(key: &str) -> String {
-    format!("{ANNOTATIONS}/{}", key.replace('~', "~0").replace('/', "~1"))
+    Some(test_annotation(RELEASE_ANNOTATION, claim.release.as_deref()?))
 }

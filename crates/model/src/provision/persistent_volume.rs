@@ -9,20 +9,14 @@ use super::topology::Segment;
 use crate::api::names::{
     DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, MODIFY_SECRET_NAME_ANNOTATION,
     MODIFY_SECRET_NAMESPACE_ANNOTATION, PROVISIONED_BY_ANNOTATION, PROVISIONER_FINALIZER,
-    PROVISIONER_IDENTITY_ATTRIBUTE, TRACEPARENT_ANNOTATION,
+    PROVISIONER_IDENTITY_ATTRIBUTE,
 };
 use crate::objects::{Claim, ReclaimPolicy, ResourceVersion, SecretReference, Volume, VolumeMode};
 
-/// The PersistentVolume of a new volume, for a POST. `identity` says which process created it, `traceparent` in which trace.
-pub fn persistent_volume(
-    claim: &Claim,
-    volume: &NewVolume,
-    driver: &ProvisionerFacts,
-    identity: &str,
-    traceparent: Option<&str>,
-) -> Value {
+/// The PersistentVolume of a new volume, for a POST. `identity` says which process created it.
+pub fn persistent_volume(claim: &Claim, volume: &NewVolume, driver: &ProvisionerFacts, identity: &str) -> Value {
     let template = &volume.plan.volume;
-    let mut metadata = json!({"name": &*volume.plan.name, "annotations": annotations(volume, traceparent)});
+    let mut metadata = json!({"name": &*volume.plan.name, "annotations": annotations(volume)});
     if template.reclaim_policy == Some(ReclaimPolicy::Delete) {
         // The sidecar sets it always, and takes it off again for another policy: one write more.
         metadata["finalizers"] = json!([PROVISIONER_FINALIZER]);
@@ -53,7 +47,7 @@ pub fn persistent_volume(
     json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec})
 }
 
-fn annotations(volume: &NewVolume, traceparent: Option<&str>) -> Map<String, Value> {
+fn annotations(volume: &NewVolume) -> Map<String, Value> {
     let mut annotations = Map::new();
     let mut add = |key: &str, value: &str| annotations.insert(key.to_owned(), value.into());
     add(PROVISIONED_BY_ANNOTATION, &volume.plan.volume.provisioner);
@@ -70,9 +64,6 @@ fn annotations(volume: &NewVolume, traceparent: Option<&str>) -> Map<String, Val
     if let Some(secret) = &volume.plan.volume.secrets.controller_modify {
         add(MODIFY_SECRET_NAME_ANNOTATION, &secret.name);
         add(MODIFY_SECRET_NAMESPACE_ANNOTATION, &secret.namespace);
-    }
-    if let Some(traceparent) = traceparent {
-        add(TRACEPARENT_ANNOTATION, traceparent);
     }
     annotations
 }
@@ -136,34 +127,12 @@ pub fn node_affinity(topology: &[Segment]) -> Option<Value> {
     (!terms.is_empty()).then(|| json!({"required": {"nodeSelectorTerms": terms}}))
 }
 
-/// Whose PersistentVolume it is that has the name already, after a POST was answered with 409.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SavedComparison {
-    /// It is the one that was to be written: saved.
-    Same,
-    /// It is that of this claim, and is being deleted.
-    Going,
-    /// It is that of this claim, with this other handle: the driver made two volumes. Nothing is deleted, and it is told.
-    OtherHandle(Box<str>),
-    /// It is that of another claim or driver.
-    NameTaken,
-}
-
-/// Compares a PersistentVolume that is there with the volume that was to be saved.
-pub fn compare_saved(there: &Volume, claim: &Claim, driver: &str, handle: &str) -> SavedComparison {
-    let source = there.spec.csi().filter(|source| *source.driver == *driver);
-    match source {
-        Some(source) if is_of_claim(there, claim) => {
-            if there.deleting {
-                SavedComparison::Going
-            } else if *source.handle == *handle {
-                SavedComparison::Same
-            } else {
-                SavedComparison::OtherHandle(source.handle.clone())
-            }
-        }
-        _ => SavedComparison::NameTaken,
-    }
+/// Whether a PersistentVolume that has the name already, after a POST was answered with 409, is the one that was to be written.
+pub fn is_saved(there: &Volume, claim: &Claim, driver: &str, handle: &str) -> bool {
+    let csi = there.spec.csi();
+    csi.is_some_and(|csi| (&*csi.driver, &*csi.handle) == (driver, handle))
+        && is_of_claim(there, claim)
+        && !there.deleting
 }
 
 /// Whether a PersistentVolume was made for a claim.

@@ -9,7 +9,7 @@ use super::patch::{self, ClaimWrite};
 use super::plan::CreatePlan;
 use super::policy::OrphanVolumePolicy;
 use super::response::{AnsweredVolume, InvalidAnswer, NewVolume, UndoState, VolumeFault};
-use crate::decide::{Failure, grpc_code, plain, scrub};
+use crate::decide::Failure;
 use crate::objects::Claim;
 
 /// What became of a CreateVolume.
@@ -125,16 +125,4 @@ pub fn undone(volume: &NewVolume, code: Option<i32>, orphans: OrphanVolumePolicy
         undo: UndoState::Failed,
         ..volume.clone()
     }))
-}
-
-/// The failure of a call in words that may be shown: as grpc-go prints a status, on one line, bounded, and without the values of the
-/// Secret that it was made with.
-pub fn call_failure<'s>(text: &str, code: Option<i32>, secrets: impl IntoIterator<Item = &'s str>) -> Failure {
-    let text = scrub(text, secrets);
-    let text = plain(crate::decide::cut(&text, crate::decide::MAX_ERROR_BYTES));
-    let message = match code.and_then(grpc_code::name) {
-        Some(name) => format!("rpc error: code = {name} desc = {text}"),
-        None => text.into_owned(),
-    };
-    Failure { message, code }
 }

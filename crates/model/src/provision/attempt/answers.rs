@@ -11,7 +11,7 @@ use crate::decide::{Failure, grpc_code};
 use crate::objects::Volume;
 use crate::provision::creation::Creation;
 use crate::provision::observed::{ProvisionerSecretState, RolePhase};
-use crate::provision::persistent_volume::{SavedComparison, compare_saved};
+use crate::provision::persistent_volume::is_saved;
 use crate::provision::plan::CreatePlan;
 use crate::provision::response::AnsweredVolume;
 use crate::provision::settle::{CreateOutcome, SettledCreate, created, undone};
@@ -335,7 +335,7 @@ impl ClaimAttempt {
             // It is not there: that was no answer to believe, or it went since.
             return Some(self.save_later(view, error));
         };
-        if compare_saved(there, claim, &view.driver().name, &new.handle) == SavedComparison::Same {
+        if is_saved(there, claim, &view.driver().name, &new.handle) {
             let name = new.plan.name.clone();
             self.tell_saved(&name);
         }

@@ -28,7 +28,7 @@ impl Subject<'_, '_> {
     fn next_of_created(&self, volume: &NewVolume, name_taken: bool) -> ClaimDecision {
         let save = |reason| {
             let observed = self.observed;
-            let body = persistent_volume(observed.claim, volume, observed.driver, &observed.policy.identity, None);
+            let body = persistent_volume(observed.claim, volume, observed.driver, &observed.policy.identity);
             decided(reason, ClaimAction::Save(body))
         };
         let is_faulty = volume.fault.is_some();
