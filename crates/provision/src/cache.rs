@@ -14,7 +14,7 @@ use crate::nodes::NodeListener;
 use crate::objects::{
     Claim, ClaimReference, PersistentVolumeClaimWire, ResourceVersion, StorageClass, StorageClassWire, Volume,
 };
-use crate::provision::{MarkerState, OwningClaim, Seen};
+use crate::provision::{MarkerState, OwningClaim, Seen, is_of_volume};
 use crate::reflect::{
     CacheRecord, Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink, TableChange, WatchedKind,
 };
@@ -292,14 +292,18 @@ impl Store {
     }
 
     /// What is known of the claim that a PersistentVolume names. Where claims are not watched at the moment, the cache proves nothing.
-    pub(crate) fn owning(&self, reference: &ClaimReference) -> OwningClaim {
+    pub(crate) fn owning(&self, reference: &ClaimReference, volume: &Volume) -> OwningClaim {
         let lists = &self.0.lists;
         if !lists.is_synced() || !lists.is_of_one_state() {
             return OwningClaim::Unknown;
         }
-        match self.claim(&ClaimKey::named_by(reference)) {
-            Seen::Gone if lists.is_watched::<PersistentVolumeClaimWire>() => OwningClaim::NotCached,
-            _ => OwningClaim::Cached,
+        let key = ClaimKey::named_by(reference);
+        let known = self.0.index.read().claims.get(&key.name).cloned();
+        let is_seen = known.is_some_and(|claim| *claim.uid == *key.uid || is_of_volume(&claim, volume));
+        if is_seen || !lists.is_watched::<PersistentVolumeClaimWire>() {
+            OwningClaim::Cached
+        } else {
+            OwningClaim::NotCached
         }
     }
 

@@ -244,9 +244,14 @@ impl ClaimRoute for DriverContext {
     fn gone(&self, claim: &Claim) {
         let key = WorkKey::Claim(ClaimKey::of(claim));
         self.queue.wake(&key, ClaimCause::Delete.into());
-        let named = claim.volume_name.as_ref().map(|name| self.context.volumes.volume(name));
-        if let Some(Seen::Here(volume)) = named {
-            self.enqueue_volume(&volume, ClaimCause::Delete);
+        // The one that it was bound to, and the one that was made for it: it may have been bound elsewhere.
+        let policy = |provisioning: Provisioning| provisioning.policy(&self.config_name, &self.identity);
+        let policy = self.provisioning().map(policy);
+        let made = policy.and_then(|policy| policy.naming().volume_name(&claim.uid).ok());
+        for name in claim.volume_name.as_deref().into_iter().chain(made.as_deref()) {
+            if let Seen::Here(volume) = self.context.volumes.volume(name) {
+                self.enqueue_volume(&volume, ClaimCause::Delete);
+            }
         }
     }
 

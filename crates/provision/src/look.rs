@@ -120,11 +120,11 @@ impl VolumeView for VolumeLook<'_> {
     }
 
     /// Nothing is known of a claim for which a volume may be made at this moment: what is made must not be what is deleted.
-    fn claim(&self, claim: &ClaimReference) -> OwningClaim {
+    fn claim(&self, claim: &ClaimReference, volume: &Volume) -> OwningClaim {
         if self.work.may_make_volume(claim) {
             return OwningClaim::Unknown;
         }
-        self.work.context.store.owning(claim)
+        self.work.context.store.owning(claim, volume)
     }
 
     fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {

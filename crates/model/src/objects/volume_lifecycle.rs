@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::csi_source::SecretReference;
 use super::in_tree::MIGRATED_TO_ANNOTATION;
+use super::is_blank;
 use super::meta::LONGEST_TRACE_CONTEXT as LONGEST_VALUE;
 use super::storage_class::ReclaimPolicy;
 use crate::api::names::{
@@ -65,7 +66,7 @@ impl VolumeLifecycle {
         let value = |key: &str| meta.annotations.as_ref()?.get(key).map(String::as_str);
         let name = value(DELETION_SECRET_NAME_ANNOTATION);
         let deletion_secret = match (name, value(DELETION_SECRET_NAMESPACE_ANNOTATION)) {
-            (Some(""), Some("")) => DeletionSecret::None,
+            (Some(name), Some(namespace)) if is_blank(name) || is_blank(namespace) => DeletionSecret::None,
             (Some(name), Some(namespace)) => DeletionSecret::Named(SecretReference {
                 namespace: namespace.into(),
                 name: name.into(),

@@ -15,6 +15,7 @@ use super::creation::Deletion;
 use super::driver::ProvisionerFacts;
 use super::fingerprint::volume_fingerprint;
 use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase};
+use super::ownership::is_of_volume;
 use super::plan::DeletePlan;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
@@ -22,7 +23,7 @@ use super::seen::Seen;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, Write, grpc_code};
-use crate::objects::{ClaimReference, ResourceVersion, SecretReference, StorageClass, Volume};
+use crate::objects::{Claim, ClaimReference, ResourceVersion, SecretReference, StorageClass, Volume};
 
 /// So many steps of one attempt are enough; more are a circle, which is left with a backoff.
 const MAX_STEPS: u32 = 32;
@@ -48,7 +49,7 @@ pub trait VolumeView {
     /// The PersistentVolume that the attempt is for, by its UID.
     fn volume(&self) -> Seen<Arc<Volume>>;
     /// Its claim, as far as the cache knows it.
-    fn claim(&self, claim: &ClaimReference) -> OwningClaim;
+    fn claim(&self, claim: &ClaimReference, volume: &Volume) -> OwningClaim;
     /// A class.
     fn class(&self, name: &str) -> Seen<Arc<StorageClass>>;
     /// The name of another PersistentVolume of the driver than `except` that has this handle.
@@ -89,8 +90,8 @@ pub enum VolumeEvent {
     VolumeRead(Result<ResourceVersion, ApiError>),
     /// A read of a Secret.
     SecretRead(Result<(), ApiError>),
-    /// A read of the claim: the UID that it has.
-    ClaimRead(Result<Box<str>, ApiError>),
+    /// A read of the claim: as it is.
+    ClaimRead(Result<Arc<Claim>, ApiError>),
     /// A DeleteVolume.
     Deleted(Result<(), CallEnd>),
 }
@@ -159,8 +160,8 @@ pub struct VolumeAttempt {
     pending: Option<Pending>,
     /// Version of the copy that was read in this attempt.
     live: Option<ResourceVersion>,
-    /// What a live read in this attempt says of the claim.
-    claim: Option<OwningClaim>,
+    /// What a live read in this attempt says of the claim of this reference: a person may change it meanwhile.
+    claim: Option<(ClaimReference, OwningClaim)>,
     secret: ProvisionerSecretState,
     /// The Secret that this is about.
     secret_of: Option<SecretReference>,
@@ -226,10 +227,7 @@ impl VolumeAttempt {
         }
         self.steps += 1;
         if self.steps > MAX_STEPS {
-            let error = ApiError::not_kept(
-                "the API server accepts writes to the PersistentVolume and does not keep them; check mutating webhooks",
-            );
-            return VolumeStep::End(self.request_failed(view, error));
+            return VolumeStep::End(self.request_failed(view, not_kept()));
         }
         let volume = match view.volume() {
             Seen::Here(volume) => volume,
@@ -280,9 +278,10 @@ impl VolumeAttempt {
             volume,
             sharer: sharer.as_deref(),
             attached_to: attached_to.as_deref(),
-            claim: self
-                .claim
-                .unwrap_or_else(|| claim.map_or(OwningClaim::NotCached, |claim| view.claim(claim))),
+            claim: claim.map_or(OwningClaim::NotCached, |claim| match &self.claim {
+                Some((read, found)) if read == claim => *found,
+                _ => view.claim(claim, volume),
+            }),
             is_live,
             deletion: self.memory.deletion,
             class: class.as_deref(),
@@ -425,12 +424,14 @@ impl VolumeAttempt {
                 Err(error) => Some(self.request_failed(view, error)),
             },
             (Some(Pending::ReadClaim(claim)), VolumeEvent::ClaimRead(read)) => {
-                self.claim = Some(match read {
-                    Ok(uid) if uid == claim.uid => OwningClaim::Live,
+                let volume = self.memory.last.as_ref();
+                let found = match read {
+                    Ok(read) if volume.is_some_and(|volume| is_of_volume(&read, volume)) => OwningClaim::Live,
                     Ok(_) => OwningClaim::LiveGone,
                     Err(error) if error.kind == ApiErrorKind::NotFound => OwningClaim::LiveGone,
                     Err(error) => return Some(self.request_failed(view, error)),
-                });
+                };
+                self.claim = Some((claim, found));
                 None
             }
             (Some(Pending::Secret(secret)), VolumeEvent::SecretRead(read)) => {
@@ -457,19 +458,29 @@ impl VolumeAttempt {
         reason: VolumeReason,
         answer: Result<(), ApiError>,
     ) -> Option<Verdict> {
-        match answer {
-            Ok(()) => {
-                let left = view
-                    .volume()
-                    .here()
-                    .map(|volume| volume.lifecycle.finalizer_at.is_some());
-                if reason == VolumeReason::Release && left == Some(false) {
-                    // Somebody else's finalizer is left.
-                    self.notes.push(VolumeNote::Released);
-                    return Some(Verdict::Done);
-                }
-                None
+        let answer = answer.and_then(|()| {
+            let left = view
+                .volume()
+                .here()
+                .map(|volume| volume.lifecycle.finalizer_at.is_some());
+            let wanted = match reason {
+                VolumeReason::Protect => Some(true),
+                VolumeReason::Release | VolumeReason::Retained => Some(false),
+                _ => None,
+            };
+            // The answer shows what was kept of the write.
+            if wanted.is_some() && left.is_some() && wanted != left {
+                return Err(not_kept());
             }
+            Ok(left)
+        });
+        match answer {
+            // Somebody else's finalizer is left.
+            Ok(Some(false)) if reason == VolumeReason::Release => {
+                self.notes.push(VolumeNote::Released);
+                Some(Verdict::Done)
+            }
+            Ok(_) => None,
             Err(error) if error.kind == ApiErrorKind::NotFound => None,
             // Made from a stale copy: it is decided again from what is there.
             Err(error) if error.kind == ApiErrorKind::Stale && self.stale < MAX_STALE => {
@@ -521,6 +532,13 @@ impl VolumeAttempt {
         self.notes.extend(failure.map(VolumeNote::CallFailed));
         Some(self.failed(view))
     }
+}
+
+/// A write was answered with OK, and the object does not show it.
+fn not_kept() -> ApiError {
+    ApiError::not_kept(
+        "the API server accepts writes to the PersistentVolume and does not keep them; check mutating webhooks",
+    )
 }
 
 /// Fingerprint of what decides about a PersistentVolume, as far as others change it: what the queue compares after a failure.

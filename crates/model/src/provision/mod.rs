@@ -58,7 +58,9 @@ pub use driver::{ProvisionerCapabilities, ProvisionerFacts};
 pub use fingerprint::{claim_fingerprint, volume_fingerprint};
 pub use marker::{Marker, MarkerState, RecordedArguments};
 pub use observed::{ObservedClaim, ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase, Waited};
-pub use ownership::{is_own_claim, is_own_class, is_own_volume, is_released, needs_claim_work, needs_volume_work};
+pub use ownership::{
+    is_of_volume, is_own_claim, is_own_class, is_own_volume, is_released, needs_claim_work, needs_volume_work,
+};
 pub use parameters::{ClassParameters, MAX_PARAMETERS};
 pub use patch::ClaimWrite;
 pub use persistent_volume::{is_saved, node_affinity, persistent_volume};

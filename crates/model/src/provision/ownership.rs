@@ -2,8 +2,9 @@
 
 use super::driver::ProvisionerFacts;
 use super::marker::MarkerState;
+use super::persistent_volume::is_of_claim;
 use super::volume::was_bound;
-use crate::objects::{Claim, ReclaimPolicy, Volume, VolumePhase};
+use crate::objects::{Claim, ClaimPhase, ReclaimPolicy, Volume, VolumePhase};
 
 /// Whether a claim is to be provisioned by a driver: its annotation names the driver, or the in-tree plug-in that the driver took over
 /// together with the driver.
@@ -31,6 +32,18 @@ pub fn is_own_volume(volume: &Volume, driver: &ProvisionerFacts) -> bool {
     }
     let is_of_driver = volume.spec.csi().is_some_and(|source| source.driver == driver.name);
     is_migrated || (is_of_driver && volume.in_tree.is_none())
+}
+
+/// Whether the claim that is there under the name of `spec.claimRef` may use the volume of a PersistentVolume.
+///
+/// One that is bound to it does, whatever UID `claimRef` has: somebody may have edited that. One that is bound elsewhere does not, as
+/// `spec.volumeName` never changes once it is set. One that is not bound does when its UID is the one of `claimRef`.
+pub fn is_of_volume(claim: &Claim, volume: &Volume) -> bool {
+    match claim.volume_name.as_deref() {
+        Some(name) if *name != *volume.name => false,
+        Some(_) if claim.phase != ClaimPhase::Pending => true,
+        _ => is_of_claim(volume, claim),
+    }
 }
 
 /// Whether a claim may need work, as it alone says. A start with 50,000 bound claims queues none of them.

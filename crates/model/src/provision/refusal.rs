@@ -205,6 +205,11 @@ pub enum ProvisionRefusal {
     )]
     DeletionHeld { handle: Box<str> },
     #[error(
+        "driver {driver} has created volume {handle} for this PersistentVolumeClaim, which names another provisioner now. Its reclaim policy \
+         keeps the volume, and a PersistentVolume would be bound to the claim: it is made when the claim is bound elsewhere or deleted"
+    )]
+    VolumeUnrecorded { handle: Box<str>, driver: Arc<str> },
+    #[error(
         "the annotation attacher.csi.dev/provisioning would have {0} bytes, and at most {MAX_ANNOTATION_VALUE} are accepted: use shorter topology labels"
     )]
     MarkerTooLarge(usize),
@@ -243,6 +248,7 @@ impl ProvisionRefusal {
             Self::VolumeGoing { .. } | Self::VolumeUndecided { .. } => "pv_deleting",
             Self::HandleShared { .. } => "handle_shared",
             Self::DeletionHeld { .. } => "deletion_held",
+            Self::VolumeUnrecorded { .. } => "volume_unrecorded",
             Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",
             Self::DataSourceNotSupported { .. } | Self::AttributesClassNotSupported(_) => "not_supported",
             Self::Selector | Self::AccessModes | Self::Size(_) | Self::ShortUid(_) => "invalid_claim",

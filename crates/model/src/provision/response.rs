@@ -41,8 +41,6 @@ pub enum InvalidAnswer {
         "the driver answered CreateVolume with a volume ID of {0} bytes, and at most {MAX_HANDLE} are accepted: report it to the vendor of the driver"
     )]
     LongHandle(usize),
-    #[error("the driver answered CreateVolume with a capacity of {0} bytes: report it to the vendor of the driver")]
-    Capacity(i64),
     #[error(
         "the driver answered CreateVolume with a volume context that needs {0} bytes of memory, and at most {MAX_VOLUME_FIELD} are accepted: report it to the vendor of the driver"
     )]
@@ -104,6 +102,11 @@ pub struct NewVolume {
 }
 
 impl NewVolume {
+    /// Whether a claim may get it: nothing is wrong with it, and no call may be about to delete it.
+    pub fn is_usable(&self) -> bool {
+        self.fault.is_none() && self.undo == UndoState::NotTried
+    }
+
     /// The volume of an answer.
     ///
     /// # Errors
@@ -116,9 +119,6 @@ impl NewVolume {
         }
         if answer.handle.len() > MAX_HANDLE {
             return Err(InvalidAnswer::LongHandle(answer.handle.len()));
-        }
-        if answer.capacity_bytes < 0 {
-            return Err(InvalidAnswer::Capacity(answer.capacity_bytes));
         }
         let entries = answer.context.iter();
         let bytes = entries.map(|(key, value)| key.len() + value.len() + ENTRY_SIZE).sum();
@@ -133,11 +133,11 @@ impl NewVolume {
         }
         let asked = plan.required_bytes;
         let answered = answer.capacity_bytes;
-        let fault = (answered > 0 && answered < asked).then_some(VolumeFault::Undersized { asked, answered });
+        let fault = (answered != 0 && answered < asked).then_some(VolumeFault::Undersized { asked, answered });
         Ok(Self {
             plan: plan.clone(),
             handle: answer.handle,
-            capacity_bytes: if answered == 0 { asked } else { answered },
+            capacity_bytes: if answered <= 0 { asked } else { answered },
             context: answer.context,
             topology: answer.topology,
             fault,

@@ -1,5 +1,6 @@
 //! Performs the steps of one attempt: requests, calls behind the fence; and reports what happened.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::report;
@@ -10,7 +11,7 @@ use crate::held_secret::HeldSecret;
 use crate::key::WorkKey;
 use crate::lanes::is_to_delete;
 use crate::look::VolumeLook;
-use crate::objects::{ClaimReference, PersistentVolumeClaimWire, PersistentVolumeWire, ResourceVersion, Volume};
+use crate::objects::{Claim, ClaimReference, PersistentVolumeClaimWire, PersistentVolumeWire, ResourceVersion, Volume};
 use crate::provision::attempt::Verdict;
 use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeStep};
 use crate::provision::{DeletePlan, Deletion, Seen};
@@ -240,17 +241,20 @@ impl<'w> Shell<'w> {
         Ok(version)
     }
 
-    /// The UID of the claim that is there under the name.
-    async fn read_claim(&self, claim: &ClaimReference) -> Result<Box<str>, ApiError> {
+    /// The claim that is there under the name.
+    async fn read_claim(&self, claim: &ClaimReference) -> Result<Arc<Claim>, ApiError> {
         let requests = &self.look.work.context.requests;
         let name = (&*claim.namespace, &*claim.name);
         let wire = requests
             .get::<PersistentVolumeClaimWire>(name, None, &self.span)
             .await?;
+        let claim = Claim::from(wire);
         // Without one nobody can say that it is another claim.
-        let uid = wire.metadata.uid.filter(|uid| !uid.is_empty());
-        uid.map(Box::from)
-            .ok_or_else(|| ApiError::garbled("the API server answered with a PersistentVolumeClaim without a UID"))
+        if claim.uid.is_empty() {
+            let error = "the API server answered with a PersistentVolumeClaim without a UID";
+            return Err(ApiError::garbled(error));
+        }
+        Ok(Arc::new(claim))
     }
 
     async fn delete(&mut self, plan: &DeletePlan) -> Result<(), CallEnd> {

@@ -13,10 +13,11 @@ use csi_attacher_model::provision::deletion::{VolumeEvent, VolumeView};
 use csi_attacher_model::provision::topology::{KnownNode, TopologyFacts};
 use csi_attacher_model::provision::{
     AnsweredVolume, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen,
+    is_of_volume,
 };
 
 use super::Flaw;
-use super::objects::{ANOTHER, DRIVER, Object, name_of, number_in, slot_of, uid_text};
+use super::objects::{ANOTHER, DRIVER, Object, name_of, number_in, slot_of};
 use super::state::{ATTACHMENT, CLAIM, CLASS, Doing, GONE, Id, OWN, VOLUMES};
 use super::universe::{Glance, LONGEST_BACKOFF, Universe};
 
@@ -165,8 +166,9 @@ impl Event {
                 VolumeEvent::VolumeRead(answer.request(flaw).map(|()| version()))
             }
             Asked::ReadClaim | Asked::ReadOwner => {
-                let uid = seen.map_or(0, |claim| claim.uid);
-                VolumeEvent::ClaimRead(answer.request(flaw).map(|()| uid_text(uid).into()))
+                let claim = seen.and_then(Object::claim).cloned();
+                let read = answer.request(flaw);
+                VolumeEvent::ClaimRead(read.and_then(|()| claim.ok_or_else(|| ApiError::garbled("no claim"))))
             }
             Asked::Create | Asked::Delete => VolumeEvent::Deleted(answer.call(flaw).map(drop)),
             Asked::Write | Asked::Save => VolumeEvent::Written(answer.request(flaw)),
@@ -351,7 +353,7 @@ impl VolumeView for View<'_> {
         self.seen(slot, volume.and_then(Object::volume))
     }
 
-    fn claim(&self, claim: &ClaimReference) -> OwningClaim {
+    fn claim(&self, claim: &ClaimReference, volume: &Volume) -> OwningClaim {
         let uid = number_in(&claim.uid);
         if uid > 0 && self.glance.held & uid != 0 {
             return OwningClaim::Unknown;
@@ -359,6 +361,7 @@ impl VolumeView for View<'_> {
         match self.shown(CLAIM) {
             _ if !self.is_listed(CLAIM) => OwningClaim::Unknown,
             Some(known) if known.uid == uid => OwningClaim::Cached,
+            Some(known) if known.claim().is_some_and(|claim| is_of_volume(claim, volume)) => OwningClaim::Cached,
             _ => OwningClaim::NotCached,
         }
     }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::memory::Infeasible;
 use super::step::Pending;
-use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimView, MAX_STALE, Verdict};
+use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimView, MAX_STALE, Verdict, not_kept};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
 use crate::objects::Volume;
 use crate::provision::creation::Creation;
+use crate::provision::marker::MarkerState;
 use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::persistent_volume::is_saved;
 use crate::provision::plan::CreatePlan;
@@ -90,7 +91,7 @@ impl ClaimAttempt {
         answer: Result<(), ApiError>,
     ) -> Option<Verdict> {
         let error = match answer {
-            Ok(()) => return self.patched(pending),
+            Ok(()) => return self.patched(view, pending),
             Err(error) => error,
         };
         let takes_off = matches!(pending, Pending::Unmark | Pending::Reschedule(..) | Pending::LetGo(..));
@@ -115,12 +116,21 @@ impl ClaimAttempt {
         }
     }
 
-    /// A patch of the claim was carried out.
-    fn patched(&mut self, pending: Pending) -> Option<Verdict> {
+    /// A patch of the claim was carried out. What the API server answered shows whether it was kept.
+    fn patched(&mut self, view: &impl ClaimView, pending: Pending) -> Option<Verdict> {
+        let shown = view.claim().here();
         match pending {
             Pending::Mark => {
                 self.memory.unmark_lost = false;
-                return None;
+                let is_kept = shown.as_ref().is_none_or(|claim| {
+                    let marker = MarkerState::of(claim, &view.driver().name);
+                    claim.marker_at.is_some() && marker.recorded().is_some()
+                });
+                self.memory.mark_is_stripped = !is_kept;
+                return (!is_kept).then(|| self.request_failed(view, not_kept()));
+            }
+            Pending::Unmark if shown.is_some_and(|claim| claim.marker_at.is_some()) => {
+                return Some(self.request_failed(view, not_kept()));
             }
             Pending::RefuseRelease(refusal) => {
                 self.notes.push(ClaimNote::ReleaseRefused(refusal));

@@ -21,6 +21,8 @@ pub struct ClaimMemory {
     pub(super) creation: Option<Creation>,
     /// Whether a write that takes the marker off brought no answer.
     pub(super) unmark_lost: bool,
+    /// Whether a marker of ours was stored without what it says, as an admission webhook does it: no call was made under it.
+    pub(super) mark_is_stripped: bool,
     /// Since when the class is missing, or that of another provisioner.
     pub(super) class_missing_since: Option<Timestamp>,
     /// Since when the PersistentVolume is known to be saved.

@@ -159,10 +159,7 @@ impl ClaimAttempt {
         }
         self.steps += 1;
         if self.steps > MAX_STEPS {
-            let error = ApiError::not_kept(
-                "the API server accepts writes to the PersistentVolumeClaim and does not keep them; check mutating webhooks",
-            );
-            return ClaimStep::End(self.request_failed(view, error));
+            return ClaimStep::End(self.request_failed(view, not_kept()));
         }
         if let Some(write) = self.first.take() {
             if !view.may_start() {
@@ -230,7 +227,8 @@ impl ClaimAttempt {
         let written = marker
             .recorded()
             .is_some_and(|marker| *marker.writer == *policy.identity);
-        if marker.is_own() && !gone && !written && matches!(creation, Creation::Never | Creation::Refused) {
+        let is_marked_by_other = marker.is_own() && !written && (marker.is_recorded() || !self.memory.mark_is_stripped);
+        if is_marked_by_other && !gone && matches!(creation, Creation::Never | Creation::Refused) {
             // Somebody else has marked it since, and may have called: what is known here says nothing of that.
             creation = Creation::Uncertain(UncertainCall::default());
         }
@@ -267,14 +265,15 @@ impl ClaimAttempt {
         self.step(view, decision, &name)
     }
 
-    /// Another PersistentVolume with the handle of a volume that was created. To look for it costs time for every PersistentVolume, and only
+    /// A PersistentVolume with the handle of a volume that was created, which is not known to be that of the claim; the one of the name may
+    /// have been given to somebody else. To look for it costs time for every PersistentVolume, and only
     /// a deletion asks for it: a volume that is about to be saved is not looked for, as long as that succeeds.
     fn handle_owner(&self, view: &impl ClaimView, creation: &Creation, is_wanted: bool) -> Seen<Arc<str>> {
         match creation {
-            Creation::Created(volume) if is_wanted && volume.fault.is_none() && self.memory.save_failures == 0 => {
+            Creation::Created(volume) if is_wanted && volume.is_usable() && self.memory.save_failures == 0 => {
                 Seen::Unknown
             }
-            Creation::Created(volume) => view.handle_owner(&volume.handle, &volume.plan.name),
+            Creation::Created(volume) => view.handle_owner(&volume.handle, ""),
             _ => Seen::Gone,
         }
     }
@@ -452,6 +451,13 @@ impl ClaimAttempt {
             _ => Verdict::Rest(LONG_REST),
         }
     }
+}
+
+/// A write was answered with OK, and the object does not show it.
+fn not_kept() -> ApiError {
+    ApiError::not_kept(
+        "the API server accepts writes to the PersistentVolumeClaim and does not keep them; check mutating webhooks",
+    )
 }
 
 /// Whether a volume may be there that only this process knows of, as its own call says.

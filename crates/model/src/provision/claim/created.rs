@@ -31,20 +31,11 @@ impl Subject<'_, '_> {
             let body = persistent_volume(observed.claim, volume, observed.driver, &observed.policy.identity);
             decided(reason, ClaimAction::Save(body))
         };
-        let is_faulty = volume.fault.is_some();
-        if self.wanted && !is_faulty {
+        if self.wanted && volume.is_usable() {
             // Where the volume is known to nobody else it is saved all the same, and also where there is no other time.
             let may_wait = self.marker.is_own() && self.observed.role != RolePhase::Stopping;
             let mismatch = if may_wait { self.mismatch() } else { None };
             return mismatch.unwrap_or_else(|| save(ClaimReason::SaveVolume));
-        }
-        if !self.wanted && volume.plan.volume.reclaim_policy != Some(ReclaimPolicy::Delete) {
-            // A person decides what becomes of it.
-            return if name_taken {
-                self.name_taken()
-            } else {
-                save(ClaimReason::KeepVolume)
-            };
         }
         if let Some(owner) = &volume.owner {
             return self.shared(volume, owner);
@@ -54,12 +45,25 @@ impl Subject<'_, '_> {
             Seen::Here(owner) => return self.shared(volume, owner),
             Seen::Gone => {}
         }
+        // kube-controller-manager would bind the claim to a PersistentVolume that names it: one that is about to be deleted, or of a driver
+        // that the claim does not name any more.
+        let would_be_bound = self.would_be_bound();
+        if !self.wanted && volume.plan.volume.reclaim_policy != Some(ReclaimPolicy::Delete) {
+            // A person decides what becomes of it.
+            return match (name_taken, would_be_bound) {
+                (true, _) => self.name_taken(),
+                (false, true) => self.unrecorded(volume),
+                (false, false) => save(ClaimReason::KeepVolume),
+            };
+        }
         if !self.observed.saved_is_live {
             // A PersistentVolume whose answer was lost may be there, and in use.
             return decided(ClaimReason::UndoVolume, ClaimAction::ReadVolume(self.name.into()));
         }
         let held = self.observed.policy.hold_deletions;
-        if !self.wanted && (volume.undo == UndoState::Failed || held) && !name_taken {
+        // Where the role ends and no marker says that there is a volume, nobody would know of it.
+        let is_last = self.observed.role == RolePhase::Stopping && !self.marker.is_own();
+        if !would_be_bound && (volume.undo == UndoState::Failed || held || is_last) && !name_taken {
             // So that the deletion of PersistentVolumes has a record of it.
             return save(ClaimReason::UndoVolume);
         }
@@ -82,6 +86,22 @@ impl Subject<'_, '_> {
             secret: volume.plan.secret.clone(),
         };
         decided(ClaimReason::UndoVolume, ClaimAction::Undo(plan))
+    }
+
+    /// Whether the claim is there and may be bound to a PersistentVolume of this name, wanted or not.
+    fn would_be_bound(&self) -> bool {
+        let claim = self.observed.claim;
+        let names_other = claim.volume_name.as_deref().is_some_and(|volume| *volume != *self.name);
+        !self.observed.gone && claim.deleting.is_none() && !names_other
+    }
+
+    /// Nobody may delete the volume, and no PersistentVolume may name it yet.
+    fn unrecorded(&self, volume: &NewVolume) -> ClaimDecision {
+        let cause = ProvisionRefusal::VolumeUnrecorded {
+            handle: crate::decide::cut(&volume.handle, 256).into(),
+            driver: self.observed.driver.name.clone(),
+        };
+        wait_for(ClaimReason::KeepVolume, cause)
     }
 
     fn name_taken(&self) -> ClaimDecision {

@@ -135,9 +135,15 @@ impl ClaimView for Cluster {
         let volume = self.volume.as_ref().filter(|volume| volume["metadata"]["name"] == name);
         volume.map_or(Seen::Gone, |volume| Seen::Here(Arc::new(volume_of(volume))))
     }
-    fn handle_owner(&self, _: &str, _: &str) -> Seen<Arc<str>> {
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         self.looks.set(self.looks.get() + 1);
-        self.owner.clone().map_or(Seen::Gone, Seen::Here)
+        let there = self
+            .volume
+            .as_ref()
+            .filter(|volume| volume["spec"]["csi"]["volumeHandle"] == handle);
+        let there = there.and_then(|volume| volume["metadata"]["name"].as_str());
+        let there = there.filter(|name| *name != except).map(Arc::from);
+        self.owner.clone().or(there).map_or(Seen::Gone, Seen::Here)
     }
     fn topology(&self) -> Arc<TopologyFacts> {
         self.looks_at_nodes.set(self.looks_at_nodes.get() + 1);
@@ -470,6 +476,34 @@ fn writes_that_are_not_kept_are_told() {
     assert!(matches!(verdict, Verdict::Failed { .. }));
     let told = |note: &ClaimNote| matches!(note, ClaimNote::RequestFailed(error) if !error.is_transient());
     assert!(play.notes.iter().any(told), "{:?}", play.notes);
+    assert_eq!(play.take_done(), ["patch"], "once in an attempt");
+}
+
+/// An admission webhook takes what the marker says and leaves the finalizer: nothing was called, so that the claim may go.
+#[test]
+fn a_marker_that_is_stored_without_what_it_says_holds_no_claim() {
+    let mut play = Play::of(Cluster::new());
+    let strip = |step: &ClaimStep, cluster: &mut Cluster| {
+        let ClaimStep::Patch(write) = step else { return None };
+        let patched = cluster.patch(&write.body);
+        if let Some(annotations) = cluster
+            .claim
+            .as_mut()
+            .and_then(|claim| claim["metadata"]["annotations"].as_object_mut())
+        {
+            annotations.retain(|key, _| !key.starts_with("attacher.csi.dev/"));
+        }
+        Some(ClaimEvent::Patched(patched))
+    };
+    for _ in 0..3 {
+        assert!(matches!(play.attempt(strip), Verdict::Failed { .. }));
+        assert_eq!(play.take_done(), ["patch"], "no call, and no second try at once");
+    }
+    play.cluster
+        .set("/metadata/deletionTimestamp", super::builders::DELETED_AT.into());
+    play.attempt(strip);
+    assert!(!play.cluster.carries_marker());
+    assert_eq!(play.take_done(), ["patch"]);
 }
 
 /// A request that was not answered is repeated after its backoff: no change of the Secret would end it.
@@ -894,4 +928,34 @@ fn a_node_without_room_is_taken_off_the_claim() {
     let full = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(8));
     assert!(matches!(play.attempt(full), Verdict::Failed { .. }));
     assert!(play.cluster.carries_marker());
+}
+
+/// A person gave the PersistentVolume to somebody else before the claim was bound to it: its volume is not deleted with the claim.
+#[test]
+fn a_volume_whose_persistent_volume_was_given_to_somebody_else_is_left_alone() {
+    for (policy, reference) in [
+        ("Delete", json!({"namespace": "web", "name": "c", "uid": "c-uid"})),
+        ("Delete", json!(null)),
+        ("Retain", json!({"namespace": "web", "name": "data"})),
+    ] {
+        let mut play = Play::of(Cluster::new());
+        if let Some(class) = &mut play.cluster.class {
+            super::builders::put(class, "/reclaimPolicy", policy.into());
+        }
+        play.attempt(|_, _| None);
+        assert!(play.cluster.carries_marker(), "it is not bound yet");
+        super::builders::put(play.cluster.volume.as_mut().unwrap(), "/spec/claimRef", reference);
+        play.cluster
+            .set("/metadata/deletionTimestamp", super::builders::DELETED_AT.into());
+        play.memory = ClaimMemory::default();
+        play.cluster.policy.identity = "2".into();
+        play.take_done();
+        play.attempt(|_, _| None);
+        let done = play.take_done();
+        assert!(
+            done.contains(&"create") && !done.contains(&"delete"),
+            "{policy}: {done:?}"
+        );
+        assert!(!play.cluster.carries_marker(), "{policy}: {done:?}");
+    }
 }

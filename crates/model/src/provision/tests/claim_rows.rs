@@ -260,6 +260,28 @@ fn rows_6_to_8_the_volume_is_there() {
             "NameTaken: tell name_taken",
         ),
         Row(
+            "7 unwanted, Retain, somebody's handle",
+            created(&retain, unnoticed)
+                .deleting()
+                .with(|world| world.handle_owner = Some(NAME.into())),
+            "HandleShared: unmark",
+        ),
+        Row(
+            "7 another driver's by now, Retain: the claim would be bound to it",
+            created(&retain, unnoticed).annotate("volume.kubernetes.io/storage-provisioner", "other"),
+            "KeepVolume: tell volume_unrecorded",
+        ),
+        Row(
+            "7 bound elsewhere, Retain",
+            created(&retain, unnoticed).bound("static"),
+            "KeepVolume: save",
+        ),
+        Row(
+            "6 wanted again while it may be deleted",
+            created(&world(), failed),
+            "UndoVolume: delete vol-1",
+        ),
+        Row(
             "8a somebody's handle",
             unwanted().with(|world| world.handle_owner = Some("pv-2".into())),
             "HandleShared: unmark",
@@ -294,6 +316,18 @@ fn rows_6_to_8_the_volume_is_there() {
             "8 not deleted with OK",
             created(&world(), failed).deleting(),
             "UndoVolume: save",
+        ),
+        Row(
+            "8 another driver's by now, not deleted with OK: the claim would be bound to it",
+            created(&world(), failed).annotate("volume.kubernetes.io/storage-provisioner", "other"),
+            "UndoVolume: delete vol-1",
+        ),
+        Row(
+            "8 another driver's by now, held: the claim would be bound to it",
+            created(&world(), unnoticed)
+                .annotate("volume.kubernetes.io/storage-provisioner", "other")
+                .with(held),
+            "Held: tell deletion_held",
         ),
         Row(
             "8 not deleted with OK, the name taken",
@@ -333,6 +367,14 @@ fn rows_6_to_8_the_volume_is_there() {
             "8 the process ends",
             unwanted().with(|world| world.role = RolePhase::Stopping),
             "Draining: wait",
+        ),
+        Row(
+            "8 the process ends, and no marker says that there is a volume",
+            unwanted().with(|world| {
+                world.role = RolePhase::Stopping;
+                world.claim["metadata"]["finalizers"] = json!(["example.com/hold"]);
+            }),
+            "UndoVolume: save",
         ),
         Row(
             "8 undersized and wanted",

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::builders::{FINALIZER, class_json, class_of, driver, policy, put, volume_json, volume_of};
+use super::builders::{FINALIZER, claim_of, class_json, class_of, driver, policy, put, volume_json, volume_of};
 use super::patches::apply;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
-use crate::objects::{ClaimReference, StorageClass, Volume};
+use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
 use crate::provision::attempt::Verdict;
 use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeMemory, VolumeNote, VolumeStep, VolumeView};
 use crate::provision::{
@@ -18,8 +18,9 @@ use crate::provision::{
 
 struct Cluster {
     volume: Option<Value>,
-    /// UID of the claim that is there under the name, and whether the cache has the one of the PersistentVolume.
+    /// UID of the claim that is there under the name, and what it is bound to, and whether the cache has the one of the PersistentVolume.
     claim: Option<&'static str>,
+    bound_to: Option<&'static str>,
     cached_claim: OwningClaim,
     attached_to: Option<&'static str>,
     sharer: Option<&'static str>,
@@ -35,6 +36,7 @@ impl Cluster {
         Self {
             volume: Some(volume_json()),
             claim: None,
+            bound_to: None,
             cached_claim: OwningClaim::NotCached,
             attached_to: None,
             sharer: None,
@@ -65,6 +67,16 @@ impl Cluster {
         Ok(())
     }
 
+    fn claim_of(&self, uid: &str) -> Claim {
+        let mut claim = super::builders::claim_json();
+        put(&mut claim, "/metadata/uid", uid.into());
+        if let Some(name) = self.bound_to {
+            put(&mut claim, "/spec/volumeName", name.into());
+            put(&mut claim, "/status/phase", "Bound".into());
+        }
+        claim_of(&claim)
+    }
+
     fn answer(&mut self, step: VolumeStep) -> VolumeEvent {
         match step {
             VolumeStep::Patch(write) => VolumeEvent::Written(
@@ -88,9 +100,10 @@ impl Cluster {
                 Some(volume) => Ok(volume_of(volume).resource_version),
                 None => Err(error(ApiErrorKind::NotFound)),
             }),
-            VolumeStep::ReadClaim(_) => {
-                VolumeEvent::ClaimRead(self.claim.map(Box::from).ok_or_else(|| error(ApiErrorKind::NotFound)))
-            }
+            VolumeStep::ReadClaim(_) => VolumeEvent::ClaimRead(match self.claim {
+                Some(uid) => Ok(Arc::new(self.claim_of(uid))),
+                None => Err(error(ApiErrorKind::NotFound)),
+            }),
             VolumeStep::Secret(_) => VolumeEvent::SecretRead(Ok(())),
             VolumeStep::Delete(_) => VolumeEvent::Deleted(Ok(())),
             VolumeStep::End(_) => panic!("{step:?}"),
@@ -117,7 +130,7 @@ impl VolumeView for Cluster {
             .filter(|volume| *volume.uid == *"pv-uid")
             .map_or(Seen::Gone, Seen::Here)
     }
-    fn claim(&self, claim: &ClaimReference) -> OwningClaim {
+    fn claim(&self, claim: &ClaimReference, _: &Volume) -> OwningClaim {
         assert_eq!((&*claim.namespace, &*claim.name), ("web", "data"));
         self.cached_claim
     }
@@ -290,6 +303,21 @@ fn a_claim_that_is_there_keeps_its_volume() {
             ["read claim", "read volume", "delete", "remove", "patch"]
         );
     }
+    // It is bound elsewhere: this one was made for it, and came too late.
+    let mut play = Play::of(Cluster::new());
+    (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, Some(super::builders::UID));
+    play.cluster.bound_to = Some("static");
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(
+        play.take_done(),
+        ["read claim", "read volume", "delete", "remove", "patch"]
+    );
+    // Another UID, and bound to this one: somebody edited claimRef.
+    let mut play = Play::of(Cluster::new());
+    (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, Some("another"));
+    play.cluster.bound_to = Some(super::builders::NAME);
+    assert!(matches!(play.plain(), Verdict::Rest(_)));
+    assert_eq!(play.take_done(), ["read claim"]);
     // What does not say that it is gone says nothing.
     let mut play = Play::of(Cluster::new());
     play.cluster.cached_claim = OwningClaim::Cached;
@@ -329,6 +357,26 @@ fn with_secret() -> Cluster {
         cluster.set(&pointer, value);
     }
     cluster
+}
+
+/// A person gives the PersistentVolume to another claim while the Secret is read: what was said of the first claim says nothing of that one.
+#[test]
+fn what_was_read_of_one_claim_says_nothing_of_another() {
+    let mut play = Play::of(with_secret());
+    play.cluster.cached_claim = OwningClaim::Cached;
+    play.attempt(|step, cluster| {
+        if matches!(step, VolumeStep::Secret(_)) {
+            cluster.set("/spec/claimRef/uid", "c-uid");
+            cluster.claim = Some("c-uid");
+        }
+        None
+    });
+    let done = play.take_done();
+    assert_eq!(done[..2], ["read claim", "secret"]);
+    assert!(
+        !done.contains(&"delete") && done.iter().filter(|step| **step == "read claim").count() == 2,
+        "{done:?}"
+    );
 }
 
 /// A request for a Secret may wait for long: the live read comes after it. The Secret that is named then is read as well.
@@ -780,4 +828,23 @@ fn a_policy_that_keeps_the_volume_is_a_condition_of_the_release() {
     });
     play.cluster.set("/spec/persistentVolumeReclaimPolicy", "Delete");
     assert!(apply(play.cluster.volume.as_mut().unwrap(), &late.unwrap()).is_err());
+}
+
+/// An admission webhook puts the finalizer back, or takes it away: one write in an attempt, which is told.
+#[test]
+fn a_finalizer_that_is_not_kept_is_written_once_in_an_attempt() {
+    let ignored = |step: &VolumeStep, _: &mut Cluster| {
+        let is_patch = matches!(step, VolumeStep::Patch(_));
+        is_patch.then_some(VolumeEvent::Written(Ok(())))
+    };
+    let protect: (&str, Value) = ("/metadata/finalizers", json!(["kubernetes.io/pv-protection"]));
+    let retain = ("/spec/persistentVolumeReclaimPolicy", json!("Retain"));
+    for (pointer, value) in [protect, retain] {
+        let mut cluster = Cluster::new();
+        cluster.set("/status/phase", "Bound");
+        cluster.set(pointer, value);
+        let mut play = Play::of(cluster);
+        assert!(matches!(play.attempt(ignored), Verdict::Failed { .. }), "{pointer}");
+        assert_eq!(play.take_done(), ["patch"], "{pointer}");
+    }
 }
