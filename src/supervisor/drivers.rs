@@ -5,14 +5,10 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{error, info};
 
 use super::deletion::{DeletionState, Remaining};
 use super::election::LeaderElectionMode;
@@ -22,7 +18,7 @@ use super::provisioners::Provisioners;
 use super::saturation::Saturation;
 use super::status::{self, StatusInput};
 use super::status_author::DriverLeader;
-use crate::api::condition::ConditionReason;
+use super::tasks::{Configs, Name, NewTask, RunningTask, TaskKind, Tasks};
 use crate::api::names::finalizer_name;
 use crate::api::{AttacherConfigStatus, DriverConfig};
 use crate::cache::AttacherKey;
@@ -31,103 +27,98 @@ use crate::driver::{AttachRole, SharedContext};
 use crate::findings::FindingsHandle;
 use crate::lease::LeaderState;
 use crate::queue::Queue;
-use crate::runtime::reservation::Reservations;
-use crate::runtime::{DriverPhase, DriverState, DriverStateSender, DriverTask};
+use crate::runtime::{DriverPhase, DriverState};
 
-const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-const MAX_BACKOFF: Duration = Duration::from_mins(1);
-/// A task that ran for so long was well; its next fault counts as the first.
-pub(super) const HEALTHY: Duration = Duration::from_mins(10);
+/// What makes the tasks that attach.
+struct Attaching {
+    context: SharedContext,
+    election: LeaderElectionMode,
+}
 
-/// The name of a driver, or of its AttacherConfig.
-pub(super) type Name = Arc<str>;
-
-/// A driver task, or the wish for one while the one before still finishes.
-struct RunningTask {
-    task: AbortHandle,
-    config: Arc<DriverConfig>,
-    settings: watch::Sender<Arc<DriverConfig>>,
-    status: watch::Receiver<DriverState>,
+/// What is kept of a task that attaches besides what is kept of all.
+struct AttachTask {
     queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
     saturation: Saturation,
     known_as: Arc<watch::Sender<Option<Name>>>,
     elects: bool,
     lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
-    stop: CancellationToken,
-    removed: Arc<AtomicBool>,
-    /// What happens when the task ends.
-    then: AfterExit,
-    started: Instant,
-    faults: u32,
 }
 
-impl RunningTask {
-    /// The settings of this task, or of the one that follows it.
-    fn next_config(&self) -> &Arc<DriverConfig> {
-        match &self.then {
-            AfterExit::Start(next) => next,
-            _ => &self.config,
-        }
+impl TaskKind for Attaching {
+    type Role = AttachRole;
+    type Own = AttachTask;
+
+    const NAME: &str = "driver task";
+
+    fn prepare(
+        &mut self,
+        config: &DriverConfig,
+        former: Option<AttachTask>,
+    ) -> Option<NewTask<AttachRole, AttachTask>> {
+        let election = self.election.config_for(config);
+        let own = AttachTask {
+            queue: Arc::default(),
+            saturation: Saturation::default(),
+            known_as: former.map(|former| former.known_as).unwrap_or_default(),
+            elects: election.is_some(),
+            lease_state: Arc::default(),
+        };
+        Some(NewTask {
+            role: AttachRole {
+                context: self.context.clone(),
+                queue: own.queue.clone(),
+            },
+            election,
+            known_as: own.known_as.clone(),
+            lease_state: own.lease_state.clone(),
+            own,
+        })
     }
 
-    /// Whether it serves the driver, and holds the Lease in this namespace for that.
-    fn holds_former_lease(&self, namespace: Option<&str>) -> bool {
-        self.then == AfterExit::Again
-            && self.status.borrow().phase == DriverPhase::Running
-            && self.config.former_lease.as_deref() == namespace
+    fn ended(&self, own: &AttachTask) {
+        *own.queue.lock() = None;
     }
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum AfterExit {
-    /// Start it again: it should not have ended.
-    Again,
-    /// Start it with these settings.
-    Start(Arc<DriverConfig>),
-    Nothing,
-    /// Start it at this time.
-    At(Instant),
 }
 
 /// All driver tasks by the name of their AttacherConfig.
 pub(super) struct Drivers {
     context: SharedContext,
-    running: BTreeMap<String, RunningTask>,
-    tasks: JoinSet<()>,
+    tasks: Tasks<Attaching>,
     /// What was found about attachments, which the status shows.
     pub insights: FindingsHandle,
-    /// How each driver that is started from now on competes for its Lease.
-    pub election: LeaderElectionMode,
-    reservations: Reservations,
     /// Those that provision.
     pub provisioners: Provisioners,
-    /// Cancels the calls that still run when there is no more time for them to finish.
-    pub cut_off: CancellationToken,
 }
 
 impl Drivers {
-    pub fn new(context: SharedContext) -> Self {
+    /// `election` says how each driver competes for its Leases.
+    pub fn new(context: SharedContext, election: LeaderElectionMode) -> Self {
         Self {
-            provisioners: Provisioners::new(context.clone()),
+            provisioners: Provisioners::new(context.clone(), election.clone()),
+            tasks: Tasks::new(Attaching {
+                context: context.clone(),
+                election,
+            }),
             context,
-            running: BTreeMap::new(),
-            tasks: JoinSet::new(),
             insights: FindingsHandle::default(),
-            election: LeaderElectionMode::None,
-            reservations: Reservations::default(),
-            cut_off: CancellationToken::new(),
         }
+    }
+
+    /// What cancels the calls that still run when there is no more time for them to finish.
+    pub fn set_cut_off(&mut self, cut_off: &CancellationToken) {
+        self.tasks.cut_off = cut_off.clone();
+        self.provisioners.tasks.cut_off = cut_off.clone();
     }
 
     /// The name that a driver answered.
     pub fn name(&self, name: &str) -> Option<String> {
-        let status = self.running.get(name)?.status.borrow();
+        let status = self.tasks.get(name)?.status.borrow();
         status.plugin.as_ref().map(|plugin| plugin.name.clone())
     }
 
     /// Whether no task of either role runs.
     pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty() && self.provisioners.is_empty()
+        self.tasks.is_empty() && self.provisioners.tasks.is_empty()
     }
 
     /// The names of all drivers that a task of either role works for.
@@ -136,243 +127,78 @@ impl Drivers {
             let status = status.borrow();
             status.plugin.as_ref().map(|plugin| plugin.name.clone())
         };
-        let attaching = self.running.values().filter_map(|running| answered(&running.status));
+        let attaching = self.tasks.all().filter_map(|running| answered(&running.status));
         attaching.chain(self.provisioners.names_in_use()).collect()
     }
 
-    /// Starts, changes and stops the tasks that provision, after those that attach.
-    pub fn apply_provisioners(&mut self) {
-        let configs = self.configs();
-        self.provisioners.apply(&configs, &self.election);
+    /// Starts, changes and stops tasks so that those run that are wanted: those that provision after those that attach.
+    pub fn apply(&mut self, wanted: Configs) {
+        self.tasks.apply(wanted);
+        self.provisioners.apply(self.tasks.wanted());
     }
 
-    /// Waits for a task to end; the name of its AttacherConfig, if it was one that attaches. What is to happen after the end of one that
-    /// provisions, has happened.
-    pub async fn any_ended(&mut self) -> Option<String> {
-        let Self {
-            tasks,
-            running,
-            provisioners,
-            election,
-            ..
-        } = self;
+    /// Waits for a task to end, and does what is meant to happen then.
+    pub async fn ended(&mut self) {
+        let provisioners = &mut self.provisioners;
         tokio::select! {
             biased;
-            name = ended_of(tasks, running), if !tasks.is_empty() => Some(name),
-            () = provisioners.ended(election), if !provisioners.is_empty() => None,
+            () = self.tasks.ended(), if !self.tasks.is_empty() => {}
+            () = provisioners.ended(), if !provisioners.tasks.is_empty() => {}
             else => std::future::pending().await,
         }
     }
 
     /// The settings of each driver that runs or is about to.
-    pub fn configs(&self) -> BTreeMap<String, Arc<DriverConfig>> {
-        let running = self.running.iter();
-        let kept = running.filter(|(_, running)| running.then != AfterExit::Nothing);
-        kept.map(|(name, running)| (name.clone(), running.next_config().clone()))
-            .collect()
-    }
-
-    /// Starts a driver; `known_as` is its name if it answered once, as it may not have answered yet.
-    pub fn start(&mut self, name: &str, config: Arc<DriverConfig>, known_as: Option<&str>) {
-        if let Some(finishing) = self.running.get_mut(name) {
-            // An object that was deleted and made again: the old task still finishes.
-            finishing.then = AfterExit::Start(config);
-            return;
-        }
-        self.spawn(name, config, known_as.map(Name::from), 0);
-    }
-
-    /// Starts the task of a driver again, which is known by the same name.
-    fn respawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32) {
-        let known_as = self
-            .running
-            .remove(name)
-            .and_then(|running| running.known_as.borrow().clone());
-        self.spawn(name, config, known_as, faults);
-    }
-
-    fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, known_as: Option<Name>, faults: u32) {
-        let (settings, settings_seen) = watch::channel(config.clone());
-        let (status, mut status_seen) = watch::channel(DriverState::default());
-        // The status is written anew, as the task is another one.
-        status_seen.mark_changed();
-        let queue = Arc::new(Mutex::new(None));
-        let known_as = Arc::new(watch::Sender::new(known_as));
-        let lease_state = Arc::new(Mutex::new(None));
-        let election = self.election.config_for(&config);
-        let elects = election.is_some();
-        let stop = CancellationToken::new();
-        let removed = Arc::new(AtomicBool::new(false));
-        let task = DriverTask {
-            role: AttachRole {
-                context: self.context.clone(),
-                queue: queue.clone(),
-            },
-            name: Name::from(name),
-            config: settings_seen,
-            election,
-            reservations: self.reservations.clone(),
-            known_as: known_as.clone(),
-            lease_state: lease_state.clone(),
-            stop: stop.clone(),
-            cut_off: self.cut_off.clone(),
-            removed: removed.clone(),
-            status: DriverStateSender::new(status),
-        };
-        let task = self.tasks.spawn(task.run());
-        info!(config = name, endpoint = %config.endpoint, "driver task started");
-        let running = RunningTask {
-            task,
-            config,
-            settings,
-            status: status_seen,
-            queue,
-            saturation: Saturation::default(),
-            known_as,
-            elects,
-            lease_state,
-            stop,
-            removed,
-            then: AfterExit::Again,
-            started: Instant::now(),
-            faults,
-        };
-        self.running.insert(name.to_owned(), running);
-    }
-
-    pub fn reload(&mut self, name: &str, config: Arc<DriverConfig>) {
-        let Some(running) = self.running.get_mut(name) else {
-            return;
-        };
-        if let AfterExit::Start(next) = &mut running.then {
-            *next = config;
-            return;
-        }
-        running.config = config.clone();
-        running.settings.send_replace(config);
-    }
-
-    /// Lets a driver claim nothing new.
-    pub fn leave(&mut self, name: &str) {
-        let Some(running) = self.running.get(name) else {
-            return;
-        };
-        let config = running.next_config();
-        if !config.leaving {
-            let config = DriverConfig {
-                leaving: true,
-                ..(**config).clone()
-            };
-            self.reload(name, Arc::new(config));
-        }
-    }
-
-    pub fn restart(&mut self, name: &str, config: Arc<DriverConfig>) {
-        let Some(running) = self.running.get_mut(name) else {
-            return;
-        };
-        if matches!(running.then, AfterExit::At(_)) {
-            // The task ended by a fault and waits: there is nothing to finish.
-            return self.respawn(name, config, 0);
-        }
-        running.then = AfterExit::Start(config);
-        running.stop.cancel();
-    }
-
-    /// Ends a driver whose AttacherConfig is gone.
-    pub fn stop(&mut self, name: &str) {
-        let Some(running) = self.running.get_mut(name) else {
-            return;
-        };
-        let waiting = matches!(running.then, AfterExit::At(_));
-        running.then = AfterExit::Nothing;
-        running.removed.store(true, Ordering::Relaxed);
-        running.stop.cancel();
-        if waiting {
-            self.running.remove(name);
-        }
+    pub fn configs(&self) -> &Configs {
+        self.tasks.wanted()
     }
 
     pub fn stop_all(&mut self) {
-        self.provisioners.stop_all();
-        for running in self.running.values_mut() {
-            running.then = AfterExit::Nothing;
-            running.stop.cancel();
-        }
+        self.provisioners.tasks.stop_all();
+        self.tasks.stop_all();
     }
 
     /// Ends a task as a panic would.
     #[cfg(test)]
     pub fn abort_for_test(&self, name: &str) {
-        self.running[name].task.abort();
-    }
-
-    /// Waits for a task to end; returns the name of its AttacherConfig.
-    pub async fn ended(&mut self) -> String {
-        ended_of(&mut self.tasks, &self.running).await
-    }
-
-    /// Does what was meant to happen after the end of a task.
-    pub fn after_end(&mut self, name: &str) {
-        let Some(running) = self.running.get_mut(name) else {
-            return;
-        };
-        match std::mem::replace(&mut running.then, AfterExit::Nothing) {
-            AfterExit::Nothing => {
-                self.running.remove(name);
-            }
-            AfterExit::Start(config) => self.respawn(name, config, 0),
-            AfterExit::Again | AfterExit::At(_) => {
-                if running.started.elapsed() >= HEALTHY {
-                    running.faults = 0;
-                }
-                running.then = AfterExit::At(Instant::now() + pause_after(running.faults));
-                running.faults = running.faults.saturating_add(1);
-                let last = running.status.borrow().clone();
-                running.status = ended(last);
-                *running.queue.lock() = None;
-            }
-        }
+        self.tasks.abort_for_test(name);
     }
 
     /// Starts the tasks again whose pause after a fault is over.
     pub fn restart_due(&mut self) {
-        let now = Instant::now();
-        let due: Vec<_> = self
-            .running
-            .iter()
-            .filter(|(_, running)| matches!(running.then, AfterExit::At(at) if at <= now))
-            .map(|(name, running)| (name.clone(), running.config.clone(), running.faults))
-            .collect();
-        for (name, config, faults) in due {
-            self.respawn(&name, config, faults);
-        }
-        self.provisioners.start_missing(&self.election);
+        self.tasks.start_missing();
+        self.provisioners.start_missing();
     }
 
     /// What a driver is at.
     pub fn phase(&self, name: &str) -> Option<DriverPhase> {
-        self.running
+        self.tasks
             .get(name)
             .map(|running| running.status.borrow().phase.clone())
     }
 
     /// Sets when each AttacherConfig was created: of two for the same driver the older one is served.
     pub fn set_creation_times(&self, ages: BTreeMap<Name, Option<Timestamp>>) {
-        self.provisioners.set_creation_times(ages.clone());
-        self.reservations.set_ages(ages);
+        self.provisioners.tasks.set_creation_times(ages.clone());
+        self.tasks.set_creation_times(ages);
     }
 
     /// Sets the name of a driver that runs and may not have answered yet.
     pub fn set_known_as(&self, name: &str, driver: Option<&str>) {
-        if let Some(running) = self.running.get(name) {
-            running.known_as.send_replace(driver.map(Name::from));
+        if let Some(running) = self.tasks.get(name) {
+            let driver = driver.map(Name::from);
+            running.own.known_as.send_if_modified(|known| {
+                *known != driver && {
+                    *known = driver;
+                    true
+                }
+            });
         }
     }
 
     /// Who leads the driver of an AttacherConfig, as far as known.
     pub fn lead(&self, name: &str) -> DriverLeader {
-        let Some(running) = self.running.get(name) else {
+        let Some(running) = self.tasks.get(name).map(|running| &running.own) else {
             return DriverLeader::Nobody;
         };
         let lease_state = running.lease_state.lock();
@@ -390,7 +216,7 @@ impl Drivers {
 
     /// Resolves for each driver that runs when it has stopped.
     pub fn all_stopped(&self) -> FuturesUnordered<impl Future<Output = ()> + use<>> {
-        let states = self.running.values().map(|running| running.status.clone());
+        let states = self.tasks.all().map(|running| running.status.clone());
         let stopped = async |mut status: watch::Receiver<DriverState>| {
             let _ended = status.wait_for(|status| status.phase == DriverPhase::Stopped).await;
         };
@@ -399,14 +225,9 @@ impl Drivers {
 
     /// The AttacherConfigs whose drivers have changed since this was asked last.
     pub fn take_changed(&mut self) -> BTreeSet<String> {
-        let running = self.running.iter_mut();
-        let changed = running.filter_map(|(name, running)| {
-            let is_new = running.status.has_changed().unwrap_or(true);
-            running.status.mark_unchanged();
-            is_new.then(|| name.clone())
-        });
-        let changed: BTreeSet<String> = changed.collect();
-        changed.into_iter().chain(self.provisioners.take_changed()).collect()
+        let mut changed = self.tasks.take_changed();
+        changed.extend(self.provisioners.tasks.take_changed());
+        changed
     }
 
     /// Changes with every change of what is cached.
@@ -424,7 +245,7 @@ impl Drivers {
         known: &AttacherConfigStatus,
         deletion: DeletionState,
     ) -> AttacherConfigStatus {
-        let running = self.running.get(name);
+        let running = self.tasks.get(name);
         let provisioning = self.provisioners.state(name);
         let driver = running.map(|running| running.status.borrow().clone());
         let plugin = driver.as_ref().and_then(|driver| driver.plugin.as_ref());
@@ -434,7 +255,7 @@ impl Drivers {
         let oldest = plugin
             .filter(|_| pending)
             .and_then(|plugin| store.oldest_pending(&plugin.name));
-        let queue = running.and_then(|running| running.queue.lock().clone());
+        let queue = running.and_then(|running| running.own.queue.lock().clone());
         let failing = queue.map_or(0, |queue| queue.stats().lanes.iter().map(|lane| lane.failing).sum());
         let insight = plugin.and_then(|plugin| self.insights.summary(&plugin.name));
         // What was attached or detached since the last scan is not shown as stuck.
@@ -447,7 +268,7 @@ impl Drivers {
             stuck,
             generation,
             holder,
-            holds_former_lease: running.is_some_and(|running| running.holds_former_lease(former)),
+            holds_former_lease: running.is_some_and(|running| holds_former_lease(running, former)),
             driver: driver.as_ref(),
             problem,
             deletion,
@@ -455,7 +276,7 @@ impl Drivers {
             counts,
             failing,
             oldest: oldest.as_deref(),
-            saturation: running.map(|running| &running.saturation),
+            saturation: running.map(|running| &running.own.saturation),
             provisioning: provisioning.as_ref(),
         };
         status::status(&facts, known, clock::now())
@@ -463,19 +284,20 @@ impl Drivers {
 
     /// Sets the gauges from the queues of the drivers that are known by name, and finds out which limits delay work.
     pub fn update_gauges(&mut self) {
-        for running in self.running.values_mut() {
+        for running in self.tasks.all_mut() {
+            let own = &mut running.own;
             // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
-            let queue = running.queue.lock();
+            let queue = own.queue.lock();
             let Some(queue) = &*queue else {
-                running.saturation = Saturation::default();
+                own.saturation = Saturation::default();
                 continue;
             };
             let stats = queue.stats();
-            running.saturation.observe(&stats, &running.config, Instant::now());
+            own.saturation.observe(&stats, &running.config, Instant::now());
             let plugin = running.status.borrow().plugin.clone();
             if let Some(plugin) = plugin {
                 gauges::set(&self.context, &plugin.name, &stats, &running.config);
-                gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
+                gauges::set_saturated(&self.context, &plugin.name, &own.saturation);
             }
         }
         self.provisioners.update_gauges();
@@ -506,14 +328,14 @@ impl Drivers {
     /// Whether nothing is claimed any more for an AttacherConfig that is being deleted: its settings say so, and no claim that was
     /// decided before is being written.
     pub fn claims_ended(&self, name: &str) -> bool {
-        self.running
+        self.tasks
             .get(name)
             .is_none_or(|running| running.settings.borrow().leaving && running.status.borrow().claims == 0)
     }
 
     /// Whether the driver of an AttacherConfig is served, and publishes.
     pub fn publishes(&self, name: &str) -> bool {
-        let Some(running) = self.running.get(name) else {
+        let Some(running) = self.tasks.get(name) else {
             return false;
         };
         let status = running.status.borrow();
@@ -527,40 +349,9 @@ impl Drivers {
     }
 }
 
-/// Waits for a task that attaches to end; returns the name of its AttacherConfig.
-async fn ended_of(tasks: &mut JoinSet<()>, running: &BTreeMap<String, RunningTask>) -> String {
-    let running = running.iter().map(|(name, running)| (name, &running.task));
-    let (name, fault) = ended_task(tasks, running).await;
-    if let Some(fault) = fault {
-        error!(config = name, %fault, "the driver task failed");
-    }
-    name
-}
-
-/// Waits for one of some tasks to end; returns its name, which is empty where it has none any more, and its fault.
-pub(super) async fn ended_task<'a>(
-    tasks: &mut JoinSet<()>,
-    mut running: impl Iterator<Item = (&'a String, &'a AbortHandle)>,
-) -> (String, Option<JoinError>) {
-    let (id, fault) = match tasks.join_next_with_id().await {
-        Some(Ok((id, ()))) => (id, None),
-        Some(Err(error)) => (error.id(), Some(error)),
-        None => return std::future::pending().await,
-    };
-    let name = running.find_map(|(name, task)| (task.id() == id).then(|| name.clone()));
-    (name.unwrap_or_default(), fault)
-}
-
-/// How long a task that ended by a fault is away, after so many others.
-pub(super) fn pause_after(faults: u32) -> Duration {
-    INITIAL_BACKOFF.saturating_mul(1 << faults.min(6)).min(MAX_BACKOFF)
-}
-
-/// The state of a driver whose task ended by a fault: what it reported stays known.
-pub(super) fn ended(last: DriverState) -> watch::Receiver<DriverState> {
-    let phase = DriverPhase::Unreachable {
-        reason: ConditionReason::Restarting,
-        message: "the driver's task ended by a fault of the operator and is started again".to_owned(),
-    };
-    watch::channel(DriverState { phase, ..last }).1
+/// Whether a task serves its driver, and holds the Lease in this namespace for that.
+fn holds_former_lease(running: &RunningTask<AttachTask>, namespace: Option<&str>) -> bool {
+    !running.is_ending
+        && running.status.borrow().phase == DriverPhase::Running
+        && running.config.former_lease.as_deref() == namespace
 }

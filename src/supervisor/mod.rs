@@ -22,6 +22,7 @@ pub mod single_driver;
 mod status;
 mod status_author;
 mod status_events;
+mod tasks;
 mod watched;
 mod writer;
 mod writes;
@@ -32,13 +33,14 @@ use kube::{Api, Client};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::api::names::STATUS_LEASE;
-use crate::api::{AttacherConfigObject, AttacherConfigStatus};
+use crate::api::{AttacherConfigObject, AttacherConfigStatus, DriverConfig};
 use crate::clock;
 use crate::driver::SharedContext;
 use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
@@ -47,12 +49,13 @@ use crate::health::CheckHandle;
 use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseShares, LeaseTimings};
 use crate::reflect::{from_lists, with_backoff};
 use crate::runtime::DriverPhase;
-use drivers::{Drivers, Name};
+use drivers::Drivers;
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;
-use plan::{DesiredDriver, Step};
+use plan::DesiredDriver;
 pub use provisioners::ProvisionSetup;
 use status_author::{DriverLeader, StatusProposal};
+use tasks::Name;
 use watched::Watched;
 use writer::{StatusWriter, TrackedConfig};
 use writes::{FinishedWrite, RunningWrites, StatusChange, WriteKind};
@@ -90,8 +93,7 @@ impl Supervisor {
     pub fn new(context: SharedContext, client: Client, elections: LeaderElections) -> Self {
         let (holder, events) = (elections.identity.clone(), context.events.clone());
         let metrics = SupervisorMetrics::new(context.metrics.clone());
-        let mut drivers = Drivers::new(context);
-        drivers.election = LeaderElectionMode::Each(elections.clone());
+        let drivers = Drivers::new(context, LeaderElectionMode::Each(elections.clone()));
         Self {
             metrics,
             drivers,
@@ -116,14 +118,13 @@ impl Supervisor {
     /// The same, which provisions where an AttacherConfig says so.
     #[must_use]
     pub fn provisioning(mut self, setup: ProvisionSetup) -> Self {
-        self.drivers.provisioners.setup = Some(setup);
+        self.drivers.provisioners.tasks.kind.setup = Some(setup);
         self
     }
 
     /// Follows the AttacherConfig objects until `shutdown`, then lets all drivers finish.
     pub async fn run(mut self, client: Client, check: CheckHandle, shutdown: Shutdown) {
-        self.drivers.provisioners.cut_off = shutdown.cut_off.clone();
-        self.drivers.cut_off = shutdown.cut_off;
+        self.drivers.set_cut_off(&shutdown.cut_off);
         self.status_lease = Some(self.compete_for_status());
         let api = Api::<AttacherConfigObject>::all(client);
         let events = with_backoff(from_lists(|| watcher(api.clone(), watcher::Config::default())));
@@ -176,7 +177,7 @@ impl Supervisor {
                 biased;
                 () = over => return,
                 Some(()) = stopped.next() => self.start_status_writes(),
-                _ = self.drivers.any_ended(), if !self.drivers.is_empty() => {}
+                () = self.drivers.ended(), if !self.drivers.is_empty() => {}
                 finished = self.writes.finished() => {
                     self.apply_write(finished);
                     // The last status may have waited for this write.
@@ -208,9 +209,7 @@ impl Supervisor {
                     Some(Err(error)) => watched.error(&error),
                     None => return,
                 },
-                ended = self.drivers.any_ended(), if !self.drivers.is_empty() => if let Some(name) = ended {
-                    self.drivers.after_end(&name);
-                },
+                () = self.drivers.ended(), if !self.drivers.is_empty() => {}
                 finished = self.writes.finished() => {
                     let of_metadata = matches!(finished.what, WriteKind::Metadata { .. });
                     self.apply_write(finished);
@@ -317,34 +316,36 @@ impl Supervisor {
         });
         self.drivers.set_creation_times(ages.collect());
         let wishes = plan::desired_drivers(self.objects.values().map(|entry| &entry.object));
-        let configs = self.drivers.configs();
-        let steps = plan::steps(&configs, &wishes);
-        for (name, step) in steps {
-            match step {
-                Step::Start(config) => {
-                    let known_as = self.objects.get(&name).and_then(TrackedConfig::known_as);
-                    self.drivers.start(&name, config, known_as);
+        let wanted = wishes.iter().filter_map(|(name, wish)| {
+            let config = match wish {
+                DesiredDriver::Run(config) => config.clone(),
+                // What cannot be read goes on with the settings that it had; where it is being deleted it claims nothing new either.
+                DesiredDriver::Refused(_) => {
+                    let known = self.drivers.configs().get(name)?;
+                    let leaves = self
+                        .objects
+                        .get(name)
+                        .is_some_and(|entry| deletion::is_waiting(&entry.object));
+                    Arc::new(DriverConfig {
+                        leaving: known.leaving || leaves,
+                        ..(**known).clone()
+                    })
                 }
-                Step::Reload(config) => self.drivers.reload(&name, config),
-                Step::Restart(config) => self.drivers.restart(&name, config),
-                Step::Stop => self.drivers.stop(&name),
-            }
-        }
+            };
+            Some((name.clone(), config))
+        });
+        self.drivers.apply(wanted.collect());
         for (name, entry) in &mut self.objects {
             let problem = match wishes.get(name) {
                 Some(DesiredDriver::Refused(problem)) => Some(problem.clone()),
                 _ => None,
             };
-            // What cannot be read goes on with the settings that it had, but claims nothing new either.
-            if problem.is_some() && deletion::is_waiting(&entry.object) {
-                self.drivers.leave(name);
-            }
+            self.drivers.set_known_as(name, entry.known_as());
             if entry.problem != problem {
                 entry.problem = problem;
                 entry.wake();
             }
         }
-        self.drivers.apply_provisioners();
     }
 
     /// Begins to write each status that differs from what is there, all at once: one that the API server is slow to take must

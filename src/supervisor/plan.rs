@@ -1,4 +1,4 @@
-//! Which drivers should run, and what has to change for that. Pure: objects in, steps out.
+//! Which drivers should run. Pure: objects in, settings out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,17 +21,6 @@ pub(super) enum DesiredDriver {
 pub(super) struct ConfigProblem {
     pub reason: ConditionReason,
     pub message: String,
-}
-
-/// What to do about one AttacherConfig.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
-    Start(Arc<DriverConfig>),
-    /// Give the running driver other settings; it goes on without a reconnect.
-    Reload(Arc<DriverConfig>),
-    /// Let the driver finish, then start it with other settings.
-    Restart(Arc<DriverConfig>),
-    Stop,
 }
 
 /// Reads the objects, the oldest first: of two that claim one driver or one endpoint the older wins.
@@ -85,36 +74,13 @@ fn desired_driver(object: &AttacherConfigObject, taken: &[(String, Arc<DriverCon
     DesiredDriver::Run(Arc::new(config))
 }
 
-/// What leads from the running drivers to the wished ones. Only what differs is touched.
-pub(super) fn steps(
-    running: &BTreeMap<String, Arc<DriverConfig>>,
-    wishes: &BTreeMap<String, DesiredDriver>,
-) -> Vec<(String, Step)> {
-    let gone = running
-        .keys()
-        .filter(|name| !wishes.contains_key(*name))
-        .map(|name| (name.clone(), Step::Stop));
-    let wanted = wishes.iter().filter_map(|(name, wish)| {
-        let DesiredDriver::Run(config) = wish else { return None };
-        let step = match running.get(name) {
-            None => Step::Start(config.clone()),
-            Some(known) if known == config => return None,
-            Some(known) if requires_restart(known, config) || differs_in_former_lease(known, config) => {
-                Step::Restart(config.clone())
-            }
-            Some(_) => Step::Reload(config.clone()),
-        };
-        Some((name.clone(), step))
-    });
-    gone.chain(wanted).collect()
-}
-
 /// Whether a change needs another connection, or another election.
 pub(super) fn requires_restart(known: &DriverConfig, wanted: &DriverConfig) -> bool {
     known.endpoint != wanted.endpoint
         || known.tls != wanted.tls
         || known.driver_name != wanted.driver_name
         || known.leader_election != wanted.leader_election
+        || differs_in_former_lease(known, wanted)
 }
 
 /// Whether a Lease of a former release is to be held that is not. Without it a running election goes on with the one that it holds as well.

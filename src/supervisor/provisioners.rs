@@ -3,35 +3,26 @@
 //!
 //! Claims and classes are watched while there is such a task, and not before; Nodes from the first driver with topology on.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{error, info};
 
 use csi_attacher_provision::{self as provision, NodeWatch, Nodes, ProvisionRole, QueueSlot, clear_queue};
 use kube::Client;
 
 use super::attach_nodes::AttachNodes;
 use super::attach_volumes::AttachVolumes;
-use super::drivers::{HEALTHY, Name, ended, ended_task, pause_after};
 use super::election::LeaderElectionMode;
 use super::gauges;
-use super::plan::requires_restart;
 use super::provisioning_state::{Begins, ProvisioningState, QueueFigures};
+use super::tasks::{Configs, NewTask, TaskKind, Tasks};
 use crate::api::DriverConfig;
 use crate::driver::SharedContext;
 use crate::health::Health;
 use crate::lease::LeaderElectionConfig;
 use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
 use crate::reflect::reflect;
-use crate::runtime::reservation::Reservations;
-use crate::runtime::{DriverState, DriverStateSender, DriverTask};
 
 /// What provisioning needs besides what attaching has.
 #[derive(Clone)]
@@ -42,23 +33,20 @@ pub struct ProvisionSetup {
     pub stuck_after: Duration,
 }
 
-/// The task of one driver.
-struct RunningProvisioner {
-    task: AbortHandle,
-    config: Arc<DriverConfig>,
-    settings: watch::Sender<Arc<DriverConfig>>,
-    status: watch::Receiver<DriverState>,
+/// What is kept of a task that provisions besides what is kept of all.
+pub(super) struct ProvisionTask {
     queue: QueueSlot,
     /// Whether it needs the list of Nodes.
     needs_nodes: Arc<AtomicBool>,
-    stop: CancellationToken,
-    removed: Arc<AtomicBool>,
-    /// When it is started again after a fault.
-    restart_at: Option<Instant>,
-    /// Whether it is to end for good, or with other settings.
-    is_ending: bool,
-    started: Instant,
-    faults: u32,
+}
+
+/// What makes the tasks that provision.
+pub(super) struct Provisioning {
+    context: SharedContext,
+    election: LeaderElectionMode,
+    /// None in place of the sidecar, where there is no section.
+    pub setup: Option<ProvisionSetup>,
+    watched: Option<Watched>,
 }
 
 /// The watches, and what they feed.
@@ -67,180 +55,104 @@ struct Watched {
     _watches: [AbortOnDropHandle<()>; 2],
 }
 
+impl TaskKind for Provisioning {
+    type Role = ProvisionRole;
+    type Own = ProvisionTask;
+
+    const NAME: &str = "task that provisions";
+
+    fn prepare(
+        &mut self,
+        config: &DriverConfig,
+        _: Option<ProvisionTask>,
+    ) -> Option<NewTask<ProvisionRole, ProvisionTask>> {
+        let setup = self.setup.as_ref()?;
+        let context = &self.context;
+        let watched = self.watched.get_or_insert_with(|| Watched::start(context, setup));
+        let own = ProvisionTask {
+            queue: QueueSlot::default(),
+            needs_nodes: Arc::default(),
+        };
+        Some(NewTask {
+            role: ProvisionRole {
+                context: watched.context.clone(),
+                queue: own.queue.clone(),
+                needs_nodes: own.needs_nodes.clone(),
+            },
+            election: election_for(&self.election, config),
+            known_as: Arc::default(),
+            lease_state: Arc::default(),
+            own,
+        })
+    }
+
+    fn ended(&self, own: &ProvisionTask) {
+        clear_queue(&own.queue, &self.context.metrics);
+    }
+}
+
 /// All tasks that provision, by the name of their AttacherConfig.
 pub(super) struct Provisioners {
-    context: SharedContext,
-    /// None in place of the sidecar, where there is no section.
-    pub setup: Option<ProvisionSetup>,
-    watched: Option<Watched>,
-    wanted: BTreeMap<String, Arc<DriverConfig>>,
-    running: BTreeMap<String, RunningProvisioner>,
-    tasks: JoinSet<()>,
-    reservations: Reservations,
-    /// Cancels the calls that still run when there is no more time for them to finish.
-    pub cut_off: CancellationToken,
+    pub tasks: Tasks<Provisioning>,
 }
 
 impl Provisioners {
-    pub fn new(context: SharedContext) -> Self {
+    pub fn new(context: SharedContext, election: LeaderElectionMode) -> Self {
         Self {
-            context,
-            setup: None,
-            watched: None,
-            wanted: BTreeMap::new(),
-            running: BTreeMap::new(),
-            tasks: JoinSet::new(),
-            reservations: Reservations::default(),
-            cut_off: CancellationToken::new(),
+            tasks: Tasks::new(Provisioning {
+                context,
+                election,
+                setup: None,
+                watched: None,
+            }),
         }
-    }
-
-    /// Whether no task runs.
-    pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
-    }
-
-    /// When each AttacherConfig was created: of two for the same driver the older one is served.
-    pub fn set_creation_times(&self, ages: BTreeMap<Name, Option<jiff::Timestamp>>) {
-        self.reservations.set_ages(ages);
     }
 
     /// Starts, changes and stops tasks so that those run whose settings have the section.
-    pub fn apply(&mut self, configs: &BTreeMap<String, Arc<DriverConfig>>, elections: &LeaderElectionMode) {
+    pub fn apply(&mut self, configs: &Configs) {
         let wanted = configs.iter().filter(|(_, config)| config.provisioning.is_some());
-        self.wanted = wanted.map(|(name, config)| (name.clone(), config.clone())).collect();
-        for (name, running) in &mut self.running {
-            match self.wanted.get(name) {
-                Some(config) if !requires_restart(&running.config, config) => {
-                    if running.config != *config {
-                        running.config = config.clone();
-                        running.settings.send_replace(config.clone());
-                    }
-                }
-                other => {
-                    running.removed.store(other.is_none(), Ordering::Relaxed);
-                    running.is_ending = true;
-                    running.stop.cancel();
-                }
-            }
-        }
-        self.start_missing(elections);
+        let wanted = wanted.map(|(name, config)| (name.clone(), config.clone()));
+        self.tasks.apply(wanted.collect());
+        self.forget_unused();
     }
 
-    /// Starts the tasks that are wanted and do not run: new ones, and those whose pause after a fault is over.
-    pub fn start_missing(&mut self, elections: &LeaderElectionMode) {
-        let now = Instant::now();
-        self.running
-            .retain(|name, running| running.restart_at.is_none() || self.wanted.contains_key(name));
-        let due = |running: &RunningProvisioner| running.restart_at.is_some_and(|at| at <= now);
-        let missing: Vec<(String, Arc<DriverConfig>)> = self
-            .wanted
-            .iter()
-            .filter(|(name, _)| self.running.get(*name).is_none_or(due))
-            .map(|(name, config)| (name.clone(), config.clone()))
-            .collect();
-        for (name, config) in missing {
-            let faults = self.running.remove(&name).map_or(0, |running| running.faults);
-            self.spawn(&name, config, faults, elections);
-        }
-        if self.running.is_empty() {
-            // Nobody reads what is watched.
-            self.watched = None;
-        }
-    }
-
-    fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32, elections: &LeaderElectionMode) {
-        let Some(setup) = self.setup.clone() else { return };
-        let context = &self.context;
-        let watched = self.watched.get_or_insert_with(|| Watched::start(context, &setup));
-        let (settings, settings_seen) = watch::channel(config.clone());
-        let (status, mut status_seen) = watch::channel(DriverState::default());
-        // The status is written anew, as the task is another one.
-        status_seen.mark_changed();
-        let (queue, needs_nodes) = (QueueSlot::default(), Arc::<AtomicBool>::default());
-        let (stop, removed) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
-        let task = DriverTask {
-            role: ProvisionRole {
-                context: watched.context.clone(),
-                queue: queue.clone(),
-                needs_nodes: needs_nodes.clone(),
-            },
-            name: Name::from(name),
-            config: settings_seen,
-            election: election_for(elections, &config),
-            reservations: self.reservations.clone(),
-            known_as: Arc::default(),
-            lease_state: Arc::default(),
-            stop: stop.clone(),
-            cut_off: self.cut_off.clone(),
-            removed: removed.clone(),
-            status: DriverStateSender::new(status),
-        };
-        let task = self.tasks.spawn(task.run());
-        info!(config = name, endpoint = %config.endpoint, "task that provisions started");
-        let running = RunningProvisioner {
-            task,
-            config,
-            settings,
-            status: status_seen,
-            queue,
-            needs_nodes,
-            stop,
-            removed,
-            restart_at: None,
-            is_ending: false,
-            started: Instant::now(),
-            faults,
-        };
-        self.running.insert(name.to_owned(), running);
-    }
-
-    /// Lets all end.
-    pub fn stop_all(&mut self) {
-        self.wanted.clear();
-        for running in self.running.values_mut() {
-            running.is_ending = true;
-            running.stop.cancel();
-        }
+    /// Starts the tasks that are wanted and do not run.
+    pub fn start_missing(&mut self) {
+        self.tasks.start_missing();
+        self.forget_unused();
     }
 
     /// Waits for a task to end, and does what is meant to happen then.
-    pub async fn ended(&mut self, elections: &LeaderElectionMode) {
-        let running = self.running.iter().map(|(name, running)| (name, &running.task));
-        let (name, fault) = ended_task(&mut self.tasks, running).await;
-        if let Some(fault) = &fault {
-            error!(config = name, %fault, "the task that provisions failed");
+    pub async fn ended(&mut self) {
+        self.tasks.ended().await;
+        self.forget_unused();
+    }
+
+    fn forget_unused(&mut self) {
+        if self.tasks.is_unused() {
+            // Nobody reads what is watched.
+            self.tasks.kind.watched = None;
         }
-        if let Some(running) = self.running.get_mut(&name) {
-            clear_queue(&running.queue, &self.context.metrics);
-            if running.is_ending {
-                self.running.remove(&name);
-            } else {
-                if running.started.elapsed() >= HEALTHY {
-                    running.faults = 0;
-                }
-                let last = running.status.borrow().clone();
-                running.status = ended(last);
-                running.status.mark_changed();
-                running.restart_at = Some(Instant::now() + pause_after(running.faults));
-                running.faults = running.faults.saturating_add(1);
-            }
-        }
-        self.start_missing(elections);
+    }
+
+    fn watched(&self) -> Option<&Watched> {
+        self.tasks.kind.watched.as_ref()
     }
 
     /// What the task of an AttacherConfig is at; none when it has none.
     pub fn state(&self, name: &str) -> Option<ProvisioningState> {
-        let running = self.running.get(name)?;
-        let reads_nodes = running.needs_nodes.load(Ordering::Relaxed);
-        let failures = self.watched.iter().flat_map(|watched| {
+        let running = self.tasks.get(name)?;
+        let reads_nodes = running.own.needs_nodes.load(Ordering::Relaxed);
+        let failures = self.watched().into_iter().flat_map(|watched| {
             let claims = watched.context.store.lists().failure();
             let nodes = watched.context.nodes.nodes().lists().failure();
             [claims, nodes.filter(|_| reads_nodes)].into_iter().flatten()
         });
         // PersistentVolumes and VolumeAttachments are watched for attaching.
-        let failures: Vec<String> = failures.chain(self.context.store.lists().failure()).collect();
-        let queue = running.queue.lock().clone();
+        let failures: Vec<String> = failures
+            .chain(self.tasks.kind.context.store.lists().failure())
+            .collect();
+        let queue = running.own.queue.lock().clone();
         let mut kept = queue
             .map(|(_, queue)| QueueFigures::of(&queue).kept)
             .unwrap_or_default();
@@ -260,7 +172,7 @@ impl Provisioners {
             .provisioning
             .as_ref()
             .is_some_and(|settings| settings.hold_deletions);
-        let (Some(driver), Some(watched)) = (config.driver_name.as_deref().filter(|_| holds), &self.watched) else {
+        let (Some(driver), Some(watched)) = (config.driver_name.as_deref().filter(|_| holds), self.watched()) else {
             return 0;
         };
         watched.context.released_volumes(driver)
@@ -268,15 +180,15 @@ impl Provisioners {
 
     /// The names of the drivers that a task works for, which the settings have.
     pub fn names_in_use(&self) -> impl Iterator<Item = String> {
-        self.running
-            .values()
+        self.tasks
+            .all()
             .filter_map(|running| running.config.driver_name.clone())
     }
 
     /// How many claims carry a marker of the driver of an AttacherConfig: what was created for them is not known. None before the first
     /// complete list.
     pub fn markers(&self, name: &str) -> Option<usize> {
-        let (Some(running), Some(watched)) = (self.running.get(name), &self.watched) else {
+        let (Some(running), Some(watched)) = (self.tasks.get(name), self.watched()) else {
             return Some(0);
         };
         let driver = running.config.driver_name.as_deref().unwrap_or_default();
@@ -285,7 +197,7 @@ impl Provisioners {
 
     /// The PersistentVolumes of the driver of an AttacherConfig that are being deleted and are held for their volume.
     pub fn volumes_in_deletion(&self, name: &str) -> Vec<Arc<str>> {
-        let (Some(running), Some(watched)) = (self.running.get(name), &self.watched) else {
+        let (Some(running), Some(watched)) = (self.tasks.get(name), self.watched()) else {
             return Vec::new();
         };
         let driver = running.config.driver_name.as_deref().unwrap_or_default();
@@ -300,23 +212,13 @@ impl Provisioners {
         names
     }
 
-    /// The AttacherConfigs whose tasks have changed since this was asked last.
-    pub fn take_changed(&mut self) -> impl Iterator<Item = String> {
-        let changed = self.running.iter_mut().filter_map(|(name, running)| {
-            let is_new = running.status.has_changed().unwrap_or(true);
-            running.status.mark_unchanged();
-            is_new.then(|| name.clone())
-        });
-        changed.collect::<Vec<_>>().into_iter()
-    }
-
     /// Sets the gauges from the queues.
     pub fn update_gauges(&self) {
-        for running in self.running.values() {
+        for running in self.tasks.all() {
             // Locked to the end: see `clear_queue`.
-            let slot = running.queue.lock();
+            let slot = running.own.queue.lock();
             let Some((driver, queue)) = &*slot else { continue };
-            gauges::set_provisioning(&self.context.metrics, driver, queue, &running.config);
+            gauges::set_provisioning(&self.tasks.kind.context.metrics, driver, queue, &running.config);
         }
     }
 }

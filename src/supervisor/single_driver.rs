@@ -8,6 +8,7 @@ use tracing::info;
 use super::Shutdown;
 use super::drivers::Drivers;
 use super::election::LeaderElectionMode;
+use super::tasks::Configs;
 use crate::api::DriverConfig;
 use crate::driver::SharedContext;
 use crate::health::CheckHandle;
@@ -28,18 +29,18 @@ pub async fn run_single_driver(
     check: CheckHandle,
     shutdown: Shutdown,
 ) {
-    let mut drivers = Drivers::new(context);
-    drivers.election = election.map_or(LeaderElectionMode::None, |election| {
+    let election = election.map_or(LeaderElectionMode::None, |election| {
         LeaderElectionMode::Same(Box::new(election))
     });
-    drivers.cut_off = shutdown.cut_off;
-    drivers.start(NAME, config, None);
+    let mut drivers = Drivers::new(context, election);
+    drivers.set_cut_off(&shutdown.cut_off);
+    drivers.apply(Configs::from([(NAME.to_owned(), config)]));
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = shutdown.stop.cancelled() => break,
-            name = drivers.ended(), if !drivers.is_empty() => drivers.after_end(&name),
+            () = drivers.ended(), if !drivers.is_empty() => {}
             _ = ticks.tick() => {
                 drivers.restart_due();
                 drivers.update_gauges();

@@ -141,7 +141,11 @@ fn wrong_finding(history: &History, finding: &Finding) -> Option<Violation> {
     let recent: Vec<&Call> = calls
         .filter(|call| call.started < at && at < call.started + LEFT_LASTS)
         .collect();
-    let left = recent.iter().any(|call| was_left_by_a_stop(history, call));
+    // Nobody else knows of a volume that was published for an object whose finalizer the API server lost.
+    let was_lost = |place| loses_finalizer(history, place, at) && caller_ended(history, place, at);
+    let left = recent
+        .iter()
+        .any(|call| was_left_by_a_stop(history, call) || (!creates && was_lost(&call.place)));
     // The former release does not wait until what vanished is taken back.
     let by_former = |call: &&Call| {
         let process = history.process(call.pid, call.started);
@@ -204,6 +208,19 @@ fn caller_ended(history: &History, place: &Place, before: Timestamp) -> bool {
         || caller.stopped_within(call.started, before).is_some()
         || history.lapses.iter().any(|lapse| lapsed(&lapse))
         || history.terms.iter().any(|term| taken(&term))
+}
+
+/// Whether the last deletion of an object before this time lost the finalizer that was added meanwhile.
+fn loses_finalizer(history: &History, place: &Place, before: Timestamp) -> bool {
+    let of_place = history
+        .observations
+        .iter()
+        .filter(|step| step.place == *place && step.at < before);
+    let mut answers = of_place.filter_map(|observation| match observation.step {
+        Step::DeleteAnswered { finalizer } => Some(finalizer),
+        _ => None,
+    });
+    answers.next_back() == Some(false)
 }
 
 /// When a call was over: a process that is gone is in no call.

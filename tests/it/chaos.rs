@@ -313,6 +313,20 @@ fn what_is_overdue_or_was_found_by_others_is_told() {
         stopped(history, 3220, 9000);
     };
     assert_eq!(found(by_a_left_call), []);
+    // Published for an object whose finalizer the API server lost: whoever goes on takes it back.
+    let lost = |history: &mut History| {
+        two_nodes(history);
+        // Before another process has the Lease.
+        history.findings[0].at = at(3500);
+        history.observations[3].step = Step::DeleteAnswered { finalizer: false };
+        history.calls.insert(2, call(1, true, "a", 3060, 3100));
+    };
+    assert_eq!(found(lost), [Kind::TwoNodes]);
+    let lost_and_stopped = |history: &mut History| {
+        lost(history);
+        stopped(history, 3120, 9000);
+    };
+    assert_eq!(found(lost_and_stopped), []);
 }
 
 /// The volume that is made for a claim: its name, which is that of the PersistentVolume, and its ID.

@@ -12,6 +12,9 @@ use crate::telemetry::Span;
 use crate::telemetry::names::{self, attr, error_type};
 use crate::traces::Operation;
 
+/// From this attempt on in a row a request that may succeed a moment later is told: it has not for some time.
+pub(crate) const LASTING: u32 = 3;
+
 /// An attempt that failed.
 pub(crate) struct FailedAttempt<'a> {
     pub operation: Operation,

@@ -11,6 +11,7 @@ use futures::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::api::validated::DriverConfig;
 use crate::lease::{LeaderElectionHandle, Term};
 use crate::reservation::{Reservation, ReservationState};
 use crate::role::Engine;
@@ -27,6 +28,8 @@ pub struct Leadership<E> {
     // In the order in which they must end if the task is cut off.
     /// What works for the driver.
     pub engine: Option<E>,
+    /// The settings that it was given last.
+    pub settings: Option<Arc<DriverConfig>>,
     /// The candidate for its Lease.
     pub candidate: Option<LeaderElectionHandle>,
     /// The driver's reservation among the AttacherConfigs of this process.
@@ -40,6 +43,7 @@ impl<E> Default for Leadership<E> {
     fn default() -> Self {
         Self {
             engine: None,
+            settings: None,
             candidate: None,
             reservation: None,
             term: None,

@@ -279,6 +279,7 @@ impl<R: Role> DriverTask<R> {
             if let Some(engine) = &held.engine {
                 engine.reconfigure(&config);
             }
+            held.settings = Some(config.clone());
             info!(config = &*self.name, driver, "new settings in use");
             let facts_differ = |engine: &R::Engine| engine.is_admitted_otherwise(&config);
             if held.engine.as_ref().is_some_and(facts_differ) {
@@ -297,8 +298,16 @@ impl<R: Role> DriverTask<R> {
     ) -> bool {
         let client = &reached.client;
         let fenced = FencedClient::new(client.clone(), held.term.clone());
-        let same = |running: &&R::Engine| running.facts() == facts && running.term() == held.term;
+        let config = self.config.borrow().clone();
+        let same = |running: &&R::Engine| {
+            running.facts() == facts && running.term() == held.term && !running.is_admitted_otherwise(&config)
+        };
         if let Some(running) = held.engine.as_ref().filter(same) {
+            // They may have changed while the driver was away.
+            if held.settings.as_ref() != Some(&config) {
+                running.reconfigure(&config);
+                held.settings = Some(config);
+            }
             running.resume(fenced, reached.restores);
             return true;
         }
@@ -323,6 +332,7 @@ impl<R: Role> DriverTask<R> {
         match started {
             Ok(started) => {
                 held.engine = Some(started);
+                held.settings = Some(config);
                 true
             }
             Err(refusal) => {

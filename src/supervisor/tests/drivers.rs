@@ -12,6 +12,7 @@ use crate::cache::Store;
 use crate::driver::SharedContext;
 use crate::supervisor::deletion::DeletionState;
 use crate::supervisor::drivers::Drivers;
+use crate::supervisor::election::LeaderElectionMode;
 use crate::telemetry::Metrics;
 
 /// No request is sent here; one that is fails.
@@ -28,7 +29,13 @@ fn drivers() -> Drivers {
 
 /// Drivers of a cluster that is known.
 pub(super) fn drivers_over(store: Store) -> Drivers {
-    Drivers::new(context(store))
+    Drivers::new(context(store), LeaderElectionMode::None)
+}
+
+/// Has these drivers run, and no other ones.
+pub(super) fn want(drivers: &mut Drivers, wanted: &[(&str, Arc<DriverConfig>)]) {
+    let wanted = wanted.iter().map(|(name, config)| ((*name).to_owned(), config.clone()));
+    drivers.apply(wanted.collect());
 }
 
 /// What drivers of a cluster that is known share.
@@ -70,10 +77,9 @@ async fn until_reason(drivers: &Drivers, name: &str, wanted: &str) {
 }
 
 async fn end(drivers: &mut Drivers) {
-    let name = timeout(Duration::from_secs(10), drivers.ended())
+    timeout(Duration::from_secs(10), drivers.ended())
         .await
         .expect("a task ends");
-    drivers.after_end(&name);
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,14 +87,9 @@ async fn a_driver_starts_shows_what_is_wrong_and_stops() {
     let mut drivers = drivers();
     assert!(drivers.is_empty());
     assert_eq!(reason(&drivers, "one", "Ready"), "Connecting", "not started yet");
-    drivers.start("one", config("a"), None);
-    assert_eq!(drivers.configs()["one"], config("a"));
+    want(&mut drivers, &[("one", config("a"))]);
     until_reason(&drivers, "one", "SocketMissing").await;
-    drivers.stop("one");
-    assert!(
-        drivers.configs().is_empty(),
-        "what is told to stop is none to compare with"
-    );
+    want(&mut drivers, &[]);
     end(&mut drivers).await;
     assert!(drivers.is_empty());
 }
@@ -96,38 +97,37 @@ async fn a_driver_starts_shows_what_is_wrong_and_stops() {
 #[tokio::test(start_paused = true)]
 async fn other_settings_reach_the_task_that_runs() {
     let mut drivers = drivers();
-    drivers.start("one", config("a"), None);
+    want(&mut drivers, &[("one", config("a"))]);
     until_reason(&drivers, "one", "SocketMissing").await;
     let mut suspended = (*config("a")).clone();
     suspended.suspend = true;
-    drivers.reload("one", Arc::new(suspended.clone()));
+    want(&mut drivers, &[("one", Arc::new(suspended))]);
     until_reason(&drivers, "one", "Suspended").await;
-    assert_eq!(*drivers.configs()["one"], suspended);
-    drivers.reload("one", config("a"));
+    want(&mut drivers, &[("one", config("a"))]);
     until_reason(&drivers, "one", "SocketMissing").await;
-    drivers.reload("nobody", config("a"));
-    drivers.restart("nobody", config("a"));
-    drivers.stop("nobody");
+    assert!(
+        timeout(Duration::from_secs(10), drivers.ended()).await.is_err(),
+        "it is the same task"
+    );
 }
 
+/// Another endpoint needs another task, which begins when the one before has ended.
 #[tokio::test(start_paused = true)]
 async fn a_restart_waits_for_the_end_and_takes_the_latest_wish() {
     let mut drivers = drivers();
-    drivers.start("one", config("a"), None);
-    drivers.restart("one", config("b"));
-    assert_eq!(drivers.configs()["one"], config("b"), "compared with what it will be");
-    drivers.reload("one", config("c"));
-    assert_eq!(drivers.configs()["one"], config("c"));
+    for path in ["a", "b", "c"] {
+        want(&mut drivers, &[("one", config(path))]);
+    }
     end(&mut drivers).await;
     until_reason(&drivers, "one", "SocketMissing").await;
     assert_eq!(drivers.configs()["one"], config("c"));
     // Deleted and made again while the old one finishes; and deleted again.
-    drivers.stop("one");
-    drivers.start("one", config("d"), None);
+    want(&mut drivers, &[]);
+    want(&mut drivers, &[("one", config("d"))]);
     end(&mut drivers).await;
-    assert_eq!(drivers.configs()["one"], config("d"));
-    drivers.restart("one", config("e"));
-    drivers.stop("one");
+    until_reason(&drivers, "one", "SocketMissing").await;
+    want(&mut drivers, &[("one", config("e"))]);
+    want(&mut drivers, &[]);
     end(&mut drivers).await;
     assert!(drivers.is_empty() && drivers.configs().is_empty());
 }
@@ -135,8 +135,7 @@ async fn a_restart_waits_for_the_end_and_takes_the_latest_wish() {
 #[tokio::test(start_paused = true)]
 async fn a_task_that_fails_is_started_again_after_a_growing_pause() {
     let mut drivers = drivers();
-    drivers.start("one", config("a"), None);
-    drivers.start("two", config("b"), None);
+    want(&mut drivers, &[("one", config("a")), ("two", config("b"))]);
     until_reason(&drivers, "two", "SocketMissing").await;
     let mut pauses = Vec::new();
     for _ in 0..8 {
@@ -161,18 +160,21 @@ async fn a_task_that_fails_is_started_again_after_a_growing_pause() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_ends_with_a_change_that_needs_a_start_or_with_a_stop() {
     let mut drivers = drivers();
-    for name in ["restarted", "stopped", "reloaded"] {
-        drivers.start(name, config(name), None);
+    let all = ["restarted", "stopped", "reloaded"].map(|name| (name, config(name)));
+    want(&mut drivers, &all);
+    for (name, _) in &all {
         drivers.abort_for_test(name);
         end(&mut drivers).await;
     }
     assert_eq!(drivers.configs().len(), 3, "they are wished for still");
-    drivers.restart("restarted", config("b"));
-    until_reason(&drivers, "restarted", "SocketMissing").await;
-    drivers.stop("stopped");
     let mut suspended = (*config("reloaded")).clone();
     suspended.suspend = true;
-    drivers.reload("reloaded", Arc::new(suspended));
+    want(
+        &mut drivers,
+        &[("restarted", config("b")), ("reloaded", Arc::new(suspended))],
+    );
+    assert_eq!(reason(&drivers, "reloaded", "DriverReachable"), "Restarting");
+    until_reason(&drivers, "restarted", "SocketMissing").await;
     advance(Duration::from_secs(2)).await;
     drivers.restart_due();
     until_reason(&drivers, "reloaded", "Suspended").await;
@@ -182,9 +184,7 @@ async fn a_pause_ends_with_a_change_that_needs_a_start_or_with_a_stop() {
 #[tokio::test(start_paused = true)]
 async fn all_stop_together() {
     let mut drivers = drivers();
-    for name in ["a", "b", "c"] {
-        drivers.start(name, config(name), None);
-    }
+    want(&mut drivers, &["a", "b", "c"].map(|name| (name, config(name))));
     drivers.abort_for_test("a");
     end(&mut drivers).await;
     drivers.stop_all();

@@ -1,6 +1,5 @@
 //! docs/reference/FIELDS.md, written from the CustomResourceDefinition. What a change does is asked of the code that does it.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::crd::crd_yaml;
 use crate::api::{AttacherConfigObject, AttacherConfigSpec, DriverConfig};
-use crate::supervisor::plan::{Step, desired_drivers, steps};
+use crate::supervisor::plan::requires_restart;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/FIELDS.md");
 
@@ -230,14 +229,11 @@ fn change(spec: &Value, field: &Field<'_>) -> &'static str {
         let config = object(spec).config();
         Arc::new(config.unwrap_or_else(|errors| panic!("{}: give it another value: {errors}", field.path)))
     };
-    let after = object(&changed);
     assert_ne!(changed, *spec, "{} was not changed", field.path);
-    let (running, _) = (BTreeMap::from([("a".to_owned(), config(spec))]), config(&changed));
-    let steps = steps(&running, &desired_drivers([&after]));
-    match steps.as_slice() {
-        [] | [(_, Step::Reload(_))] => "hot",
-        [(_, Step::Restart(_))] => "restart",
-        other => panic!("{}: {other:?}", field.path),
+    if requires_restart(&config(spec), &config(&changed)) {
+        "restart"
+    } else {
+        "hot"
     }
 }
 

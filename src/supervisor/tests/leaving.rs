@@ -8,8 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
-use super::drivers::{config, drivers_over};
+use super::drivers::{config, drivers_over, want};
+use super::writes::{follow as follow_events, supervisor};
+use crate::api::names::WAIT_FOR_DETACH_FINALIZER;
 use crate::api::{AttacherConfigObject, DriverConfig};
 use crate::cache::Store;
 use crate::health::Health;
@@ -66,7 +69,7 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     let _others = (follow::<PersistentVolumeWire>(&store), follow::<CsiNodeWire>(&store));
     store.lists().wait_synced().await;
     let mut drivers = drivers_over(store.clone());
-    drivers.start("one", config("a"), None);
+    want(&mut drivers, &[("one", config("a"))]);
     let mut entry = TrackedConfig::new(leaving_object(), None);
     // Nothing is claimed, but the driver does not know yet that it must not claim any more.
     assert!(!waits_for_nothing(&drivers, "one", &mut entry));
@@ -76,7 +79,7 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
         leaving: true,
         ..(*config("a")).clone()
     };
-    drivers.reload("one", Arc::new(leaving));
+    want(&mut drivers, &[("one", Arc::new(leaving))]);
     listed.lock().push(claimed());
     assert!(
         !waits_for_nothing(&drivers, "one", &mut entry),
@@ -102,14 +105,33 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     assert!(waits_for_nothing(&drivers, "one", &mut entry));
 }
 
+/// What cannot be read goes on with the settings that it had, and claims nothing new once it is being deleted.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_read_claims_nothing_new_either() {
-    let mut drivers = drivers_over(Store::default());
-    drivers.start("one", config("a"), None);
-    assert!(!drivers.claims_ended("one"));
-    drivers.leave("one");
-    drivers.leave("one");
-    drivers.leave("nobody");
-    assert!(drivers.claims_ended("one") && drivers.claims_ended("nobody"));
-    assert!(drivers.configs()["one"].leaving);
+    let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
+    let object = |deleted: bool, endpoint: &str| -> AttacherConfigObject {
+        let mut object = json!({
+            "metadata": {"name": "one", "uid": "one", "finalizers": [WAIT_FOR_DETACH_FINALIZER]},
+            "spec": {"endpoint": endpoint, "deletionPolicy": "WaitForDetach"},
+        });
+        if deleted {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        serde_json::from_value(object).expect("readable")
+    };
+    let moment = Duration::from_millis(100);
+    for (deleted, endpoint, leaving) in [
+        (false, "unix:///does-not-exist/a", false),
+        (false, "nonsense", false),
+        (true, "nonsense", true),
+        (true, "nonsense", true),
+    ] {
+        let event = Event::Apply(object(deleted, endpoint));
+        follow_events(&mut supervisor, vec![event], &stop, moment).await;
+        let drivers = &supervisor.drivers;
+        assert_eq!(drivers.configs()["one"].endpoint, config("a").endpoint);
+        assert_eq!(drivers.configs()["one"].leaving, leaving);
+        assert_eq!(drivers.claims_ended("one"), leaving);
+    }
+    assert!(supervisor.drivers.claims_ended("nobody"));
 }

@@ -11,13 +11,12 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::drivers::context;
+use super::drivers::{context, drivers_over};
 use crate::api::AttacherConfigObject;
 use crate::cache::Store;
 use crate::health::Health;
 use crate::lease::LeaderElections;
 use crate::supervisor::Supervisor;
-use crate::supervisor::election::LeaderElectionMode;
 
 /// Until the statuses were looked at; shorter than a write may take.
 const LOOKED: Duration = Duration::from_millis(1500);
@@ -31,14 +30,14 @@ fn silent_client() -> Client {
     Client::new(service, "default")
 }
 
-fn supervisor() -> Supervisor {
+pub(super) fn supervisor() -> Supervisor {
     let office = LeaderElections {
         reports: true,
         ..LeaderElections::new(silent_client(), "me".to_owned())
     };
     let mut supervisor = Supervisor::new(context(Store::default()), silent_client(), office);
-    // Whoever leads writes.
-    supervisor.drivers.election = LeaderElectionMode::None;
+    // Whoever leads writes: there is no election.
+    supervisor.drivers = drivers_over(Store::default());
     supervisor
 }
 
@@ -51,7 +50,7 @@ fn object(name: &str) -> AttacherConfigObject {
 }
 
 /// Follows these events and no more, for a moment or until `stop`.
-async fn follow(
+pub(super) async fn follow(
     supervisor: &mut Supervisor,
     events: Vec<Event<AttacherConfigObject>>,
     stop: &CancellationToken,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeReason};
-use super::attempt::{LIST_REST, Verdict};
+use super::attempt::{Verdict, list_rest};
 use super::classify::delete_answer;
 use super::creation::Deletion;
 use super::driver::ProvisionerFacts;
@@ -29,8 +29,6 @@ use crate::objects::{Claim, ClaimReference, ResourceVersion, SecretReference, St
 const MAX_STEPS: u32 = 32;
 /// How long a PersistentVolume rests that only a change can wake.
 const LONG_REST: Duration = Duration::from_mins(10);
-/// The longest rest while something is not known.
-const LONGEST_LIST_REST: Duration = Duration::from_secs(10);
 /// How long one rests whose claim is there: it is read again after that.
 const CLAIM_REST: Duration = Duration::from_mins(1);
 /// So many writes of one attempt from a stale copy are followed by a live read.
@@ -369,13 +367,9 @@ impl VolumeAttempt {
         })
     }
 
-    /// Something is not known. It is asked for again, and less and less often: thousands may wait for one list.
+    /// Something is not known. It is asked for again, and less and less often.
     fn rest(&mut self) -> Verdict {
-        let rest = LIST_REST
-            .saturating_mul(1 << self.memory.rests.min(10))
-            .min(LONGEST_LIST_REST);
-        self.memory.rests = self.memory.rests.saturating_add(1);
-        Verdict::Rest(rest)
+        Verdict::Rest(list_rest(&mut self.memory.rests))
     }
 
     fn tell_wait(&mut self, reason: VolumeReason, of: String) {

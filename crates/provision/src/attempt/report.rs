@@ -6,7 +6,7 @@ use super::shell::Shell;
 use crate::apiserver::ApiError;
 use crate::decide::Failure;
 use crate::events::InvolvedObject;
-use crate::failures::{self, FailedAttempt, kind_of};
+use crate::failures::{self, FailedAttempt, LASTING, kind_of};
 use crate::objects::Claim;
 use crate::provision::attempt::{ClaimAttempt, ClaimNote, MAX_SAVE_PAUSE};
 use crate::provision::event::{self, POPULATOR_NOTE, ProvisionEventReason};
@@ -60,7 +60,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             let note = event::two_volumes(&volume, &saved, &lost);
             leaked(shell, claim, &lost, "the driver made two volumes", note);
         }
-        ClaimNote::RequestFailed(error) if !error.is_transient() => {
+        ClaimNote::RequestFailed(error) if !error.is_transient() || shell.run.attempt() >= LASTING => {
             let message = event::request_refused(&error).unwrap_or(error.message);
             failed(shell, claim, error_type::OTHER, &message);
         }

@@ -4,7 +4,7 @@ use super::shell::Shell;
 use crate::apiserver::ApiError;
 use crate::decide::Failure;
 use crate::events::of_volume;
-use crate::failures::{self, FailedAttempt, kind_of};
+use crate::failures::{self, FailedAttempt, LASTING, kind_of};
 use crate::objects::Volume;
 use crate::provision::VolumeReason;
 use crate::provision::deletion::{VolumeAttempt, VolumeNote};
@@ -52,12 +52,13 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
         VolumeNote::Released => released(shell, volume),
         VolumeNote::Waits(reason, of) => waits(shell, volume, reason, &of),
         VolumeNote::Refused(_, cause) => failed(shell, volume, cause.reason(), None, &cause.to_string()),
-        VolumeNote::NotWritten(error) => request_failed(shell, volume, &error),
-        VolumeNote::RequestFailed(error) if !error.is_transient() => {
+        VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error)
+            if !error.is_transient() || shell.run.attempt() >= LASTING =>
+        {
             let message = event::volume_request_refused(&error);
             failed(shell, volume, error_type::OTHER, None, &message);
         }
-        VolumeNote::RequestFailed(error) => {
+        VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error) => {
             shell.span.fail(&error.error_type(), &error.message);
             request_failed(shell, volume, &error);
         }

@@ -23,6 +23,8 @@ pub struct ClaimMemory {
     pub(super) unmark_lost: bool,
     /// Whether a marker of ours was stored without what it says, as an admission webhook does it: no call was made under it.
     pub(super) mark_is_stripped: bool,
+    /// How often in a row it rested because something was not known.
+    pub(super) rests: u32,
     /// Since when the class is missing, or that of another provisioner.
     pub(super) class_missing_since: Option<Timestamp>,
     /// Since when the PersistentVolume is known to be saved.

@@ -35,8 +35,10 @@ use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 use step::Pending;
 use surroundings::{Surroundings, neutral, seen};
 
-/// How long an attempt rests that waits for lists.
-pub const LIST_REST: Duration = Duration::from_millis(200);
+/// How long an attempt rests at first that waits for lists.
+const LIST_REST: Duration = Duration::from_millis(200);
+/// The longest such rest. Lists that are complete wake nothing, and thousands may wait for one.
+const LONGEST_LIST_REST: Duration = Duration::from_secs(10);
 /// How long a class may be missing, or that of another provisioner, before it is told: kube-controller-manager may be about to correct it.
 pub const CLASS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a PersistentVolume may be saved and not bound before the marker goes all the same.
@@ -203,7 +205,7 @@ impl ClaimAttempt {
                 self.memory.last = Some(claim.clone());
                 Ok((claim, false))
             }
-            Seen::Unknown => Err(Verdict::Rest(LIST_REST)),
+            Seen::Unknown => Err(Verdict::Rest(list_rest(&mut self.memory.rests))),
             Seen::Gone => self.memory.last.clone().map(|last| (last, true)).ok_or(Verdict::Done),
         }
     }
@@ -297,7 +299,8 @@ impl ClaimAttempt {
         // Once it is gone the claim is provisioned again, and that is told again.
         self.memory.is_told &= is_saved || self.memory.saved_since.is_none();
         let since = |since: &mut Option<Timestamp>, holds: bool| {
-            *since = if holds { since.or(Some(now)) } else { None };
+            // A clock that was set back makes no wait longer.
+            *since = holds.then(|| since.map_or(now, |since| since.min(now)));
             since.map_or(Duration::ZERO, |since| elapsed(since, now))
         };
         let for_class = since(&mut self.memory.class_missing_since, is_missing) >= CLASS_PATIENCE;
@@ -314,6 +317,9 @@ impl ClaimAttempt {
     /// From a decision to the step that performs it.
     fn step(&mut self, view: &impl ClaimView, decision: ClaimDecision, name: &str) -> ClaimStep {
         let ClaimDecision { reason, action } = decision;
+        if reason != ClaimReason::Syncing {
+            self.memory.rests = 0;
+        }
         if reason == ClaimReason::Cancelled {
             self.notes.push(ClaimNote::Cancelled);
         }
@@ -430,7 +436,7 @@ impl ClaimAttempt {
             Verdict::Rest(patience.saturating_sub(waited).max(Duration::from_secs(1)))
         };
         match reason {
-            ClaimReason::Syncing => Verdict::Rest(LIST_REST),
+            ClaimReason::Syncing => Verdict::Rest(list_rest(&mut self.memory.rests)),
             ClaimReason::WaitForBinding => rest(self.memory.saved_since, BINDING_PATIENCE),
             ClaimReason::ClassMissing | ClaimReason::ClassMismatch => {
                 rest(self.memory.class_missing_since, CLASS_PATIENCE)
@@ -446,11 +452,18 @@ impl ClaimAttempt {
             ClaimReason::VolumeGoing => Verdict::Rest(BINDING_PATIENCE),
             ClaimReason::Infeasible => {
                 let until = self.memory.infeasible.map_or(now, |held| held.until);
-                Verdict::Rest(elapsed(now, until).max(MIN_REST))
+                Verdict::Rest(elapsed(now, until).clamp(MIN_REST, Self::infeasible_rest(view)))
             }
             _ => Verdict::Rest(LONG_REST),
         }
     }
+}
+
+/// How long an attempt rests that waits for lists, less and less often.
+pub(super) fn list_rest(rests: &mut u32) -> Duration {
+    let rest = LIST_REST.saturating_mul(1 << (*rests).min(10));
+    *rests = rests.saturating_add(1);
+    rest.min(LONGEST_LIST_REST)
 }
 
 /// A write was answered with OK, and the object does not show it.

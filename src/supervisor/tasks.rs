@@ -1,0 +1,286 @@
+//! The tasks of one role, by the name of their AttacherConfig: what starts, changes and ends them.
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use super::plan::requires_restart;
+use crate::api::DriverConfig;
+use crate::api::condition::ConditionReason;
+use crate::lease::{LeaderElectionConfig, LeaderState};
+use crate::runtime::reservation::Reservations;
+use crate::runtime::{DriverPhase, DriverState, DriverStateSender, DriverTask, Role};
+
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_mins(1);
+/// A task that ran for so long was well; its next fault counts as the first.
+const HEALTHY: Duration = Duration::from_mins(10);
+
+/// The name of a driver, or of its AttacherConfig.
+pub(super) type Name = Arc<str>;
+/// Settings by the name of their AttacherConfig.
+pub(super) type Configs = BTreeMap<String, Arc<DriverConfig>>;
+
+/// A role, as far as its tasks differ from those of others.
+pub(super) trait TaskKind {
+    /// What works.
+    type Role: Role;
+    /// What is kept of each task besides what is kept of all.
+    type Own;
+
+    /// What logs call a task.
+    const NAME: &str;
+
+    /// What a task is made of; `former` is of the one before, if that ended by a fault or for other settings. None where there is nothing to
+    /// work with.
+    fn prepare(&mut self, config: &DriverConfig, former: Option<Self::Own>) -> Option<NewTask<Self::Role, Self::Own>>;
+
+    /// A task has ended.
+    fn ended(&self, own: &Self::Own);
+}
+
+/// What a task is made of.
+pub(super) struct NewTask<R, X> {
+    pub role: R,
+    pub election: Option<LeaderElectionConfig>,
+    /// The name of the driver before it has answered.
+    pub known_as: Arc<watch::Sender<Option<Name>>>,
+    pub lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
+    pub own: X,
+}
+
+/// A task, or what is left of one that ended by a fault until it is started again.
+pub(super) struct RunningTask<X> {
+    task: AbortHandle,
+    pub config: Arc<DriverConfig>,
+    pub settings: watch::Sender<Arc<DriverConfig>>,
+    pub status: watch::Receiver<DriverState>,
+    pub own: X,
+    stop: CancellationToken,
+    removed: Arc<AtomicBool>,
+    /// When it is started again after a fault.
+    restart_at: Option<Instant>,
+    /// Whether it is to end for good, or with other settings.
+    pub is_ending: bool,
+    started: Instant,
+    faults: u32,
+}
+
+/// All tasks of a role.
+pub(super) struct Tasks<K: TaskKind> {
+    pub kind: K,
+    wanted: Configs,
+    running: BTreeMap<String, RunningTask<K::Own>>,
+    set: JoinSet<()>,
+    reservations: Reservations,
+    /// Cancels the calls that still run when there is no more time for them to finish.
+    pub cut_off: CancellationToken,
+}
+
+impl<K: TaskKind> Tasks<K> {
+    pub fn new(kind: K) -> Self {
+        Self {
+            kind,
+            wanted: BTreeMap::new(),
+            running: BTreeMap::new(),
+            set: JoinSet::new(),
+            reservations: Reservations::default(),
+            cut_off: CancellationToken::new(),
+        }
+    }
+
+    /// Whether no task runs.
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty()
+    }
+
+    /// Whether no task runs, and none is about to be started again.
+    pub fn is_unused(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// The settings of each task that is wanted.
+    pub fn wanted(&self) -> &Configs {
+        &self.wanted
+    }
+
+    pub fn get(&self, name: &str) -> Option<&RunningTask<K::Own>> {
+        self.running.get(name)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &RunningTask<K::Own>> {
+        self.running.values()
+    }
+
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut RunningTask<K::Own>> {
+        self.running.values_mut()
+    }
+
+    /// When each AttacherConfig was created: of two for the same driver the older one is served.
+    pub fn set_creation_times(&self, ages: BTreeMap<Name, Option<Timestamp>>) {
+        self.reservations.set_ages(ages);
+    }
+
+    /// Starts, changes and stops tasks so that those run that are wanted. Only what differs is touched: a task goes on with other settings,
+    /// unless they need another connection or another election.
+    pub fn apply(&mut self, wanted: Configs) {
+        self.wanted = wanted;
+        for (name, running) in &mut self.running {
+            match self.wanted.get(name) {
+                Some(config) if running.config == *config => {}
+                Some(config) if !requires_restart(&running.config, config) => {
+                    running.config = config.clone();
+                    running.settings.send_replace(config.clone());
+                }
+                Some(_) if running.restart_at.is_some() => {
+                    // There is nothing to finish.
+                    (running.restart_at, running.faults) = (Some(Instant::now()), 0);
+                }
+                other => {
+                    if other.is_none() {
+                        running.removed.store(true, Ordering::Relaxed);
+                    }
+                    running.is_ending = true;
+                    running.stop.cancel();
+                }
+            }
+        }
+        self.start_missing();
+    }
+
+    /// Starts the tasks that are wanted and do not run: new ones, and those whose pause after a fault is over.
+    pub fn start_missing(&mut self) {
+        let now = Instant::now();
+        self.running
+            .retain(|name, running| running.restart_at.is_none() || self.wanted.contains_key(name));
+        let due = |running: &RunningTask<K::Own>| running.restart_at.is_some_and(|at| at <= now);
+        let wanted = self.wanted.iter();
+        let missing = wanted.filter(|(name, _)| self.running.get(*name).is_none_or(due));
+        let missing: Vec<_> = missing.map(|(name, config)| (name.clone(), config.clone())).collect();
+        for (name, config) in missing {
+            let former = self.running.remove(&name);
+            self.spawn(&name, config, former);
+        }
+    }
+
+    fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, former: Option<RunningTask<K::Own>>) {
+        let (faults, own) = former.map_or((0, None), |former| (former.faults, Some(former.own)));
+        let Some(new) = self.kind.prepare(&config, own) else {
+            return;
+        };
+        let (settings, settings_seen) = watch::channel(config.clone());
+        let (status, mut status_seen) = watch::channel(DriverState::default());
+        // The status is written anew, as the task is another one.
+        status_seen.mark_changed();
+        let (stop, removed) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let task = DriverTask {
+            role: new.role,
+            name: Name::from(name),
+            config: settings_seen,
+            election: new.election,
+            reservations: self.reservations.clone(),
+            known_as: new.known_as,
+            lease_state: new.lease_state,
+            stop: stop.clone(),
+            cut_off: self.cut_off.clone(),
+            removed: removed.clone(),
+            status: DriverStateSender::new(status),
+        };
+        let task = self.set.spawn(task.run());
+        info!(config = name, endpoint = %config.endpoint, "{} started", K::NAME);
+        let running = RunningTask {
+            task,
+            config,
+            settings,
+            status: status_seen,
+            own: new.own,
+            stop,
+            removed,
+            restart_at: None,
+            is_ending: false,
+            started: Instant::now(),
+            faults,
+        };
+        self.running.insert(name.to_owned(), running);
+    }
+
+    /// Lets all end.
+    pub fn stop_all(&mut self) {
+        self.wanted.clear();
+        for running in self.running.values_mut() {
+            running.is_ending = true;
+            running.stop.cancel();
+        }
+    }
+
+    /// Waits for a task to end, and does what is meant to happen then.
+    pub async fn ended(&mut self) {
+        let (id, fault) = match self.set.join_next_with_id().await {
+            Some(Ok((id, ()))) => (id, None),
+            Some(Err(error)) => (error.id(), Some(error)),
+            None => return std::future::pending().await,
+        };
+        let mut tasks = self.running.iter();
+        let name = tasks.find_map(|(name, running)| (running.task.id() == id).then(|| name.clone()));
+        if let Some(fault) = fault {
+            error!(config = name, %fault, "the {} failed", K::NAME);
+        }
+        if let Some((name, running)) = name.and_then(|name| self.running.remove_entry(&name)) {
+            self.kind.ended(&running.own);
+            if !running.is_ending {
+                self.running.insert(name, running.after_fault());
+            } else if self.wanted.contains_key(&name) {
+                let former = RunningTask { faults: 0, ..running };
+                let config = self.wanted[&name].clone();
+                self.spawn(&name, config, Some(former));
+            }
+        }
+        self.start_missing();
+    }
+
+    /// The names whose tasks have changed since this was asked last.
+    pub fn take_changed(&mut self) -> BTreeSet<String> {
+        let changed = self.running.iter_mut().filter_map(|(name, running)| {
+            let is_new = running.status.has_changed().unwrap_or(true);
+            running.status.mark_unchanged();
+            is_new.then(|| name.clone())
+        });
+        changed.collect()
+    }
+
+    /// Ends a task as a panic would.
+    #[cfg(test)]
+    pub fn abort_for_test(&self, name: &str) {
+        self.running[name].task.abort();
+    }
+}
+
+impl<X> RunningTask<X> {
+    /// What it is until it is started again after a pause, which is longer after each fault. What it reported stays known.
+    fn after_fault(self) -> Self {
+        let faults = if self.started.elapsed() >= HEALTHY {
+            0
+        } else {
+            self.faults
+        };
+        let phase = DriverPhase::Unreachable {
+            reason: ConditionReason::Restarting,
+            message: "the driver's task ended by a fault of the operator and is started again".to_owned(),
+        };
+        let last = self.status.borrow().clone();
+        Self {
+            restart_at: Some(Instant::now() + INITIAL_BACKOFF.saturating_mul(1 << faults.min(6)).min(MAX_BACKOFF)),
+            faults: faults.saturating_add(1),
+            status: watch::channel(DriverState { phase, ..last }).1,
+            ..self
+        }
+    }
+}
