@@ -108,7 +108,7 @@ pub async fn serving(options: OperatorOptions) -> Result<(World, Operator)> {
 }
 
 /// A driver that provisions, for which an operator works.
-async fn provisioning<'w>(world: &'w World, short: &str, backoff: &Value) -> Result<Driver<'w>> {
+pub async fn provisioning<'w>(world: &'w World, short: &str, backoff: &Value) -> Result<Driver<'w>> {
     let driver = world.unconfigured_driver(short, |builder| builder).await?;
     release_provisioner_lease(&world.client, IDENTITY, &driver.name).await?;
     driver.configure(&settings(&driver, backoff)).await?;

@@ -55,6 +55,8 @@ pub trait VolumeView {
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
     /// The nodes of the VolumeAttachments of any driver that name the PersistentVolume, in words.
     fn attached_to(&self) -> Seen<Arc<str>>;
+    /// Whether nothing will be known of the other two before the PersistentVolume is read live.
+    fn lacks_read(&self) -> bool;
     /// Whether deletions are held, as the settings say now.
     fn is_held(&self) -> bool;
 }
@@ -283,6 +285,7 @@ impl VolumeAttempt {
             claim: self
                 .claim
                 .unwrap_or_else(|| claim.map_or(OwningClaim::NotCached, |claim| view.claim(claim))),
+            lacks_read: view.lacks_read(),
             is_live,
             deletion: self.memory.deletion,
             class: class.as_deref(),

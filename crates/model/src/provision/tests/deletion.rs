@@ -22,6 +22,10 @@ struct Cluster {
     claim: Option<&'static str>,
     cached_claim: OwningClaim,
     attached_to: Option<&'static str>,
+    /// Whether the watch of PersistentVolumes is broken; and what is known then: the volume was read, and everything listed after that.
+    is_unwatched: bool,
+    is_read: bool,
+    is_listed: bool,
     sharer: Option<&'static str>,
     driver: ProvisionerFacts,
     policy: ProvisionPolicy,
@@ -37,6 +41,9 @@ impl Cluster {
             claim: None,
             cached_claim: OwningClaim::NotCached,
             attached_to: None,
+            is_unwatched: false,
+            is_read: false,
+            is_listed: false,
             sharer: None,
             driver: driver(),
             policy: policy(),
@@ -44,6 +51,10 @@ impl Cluster {
             leads: true,
             is_held: false,
         }
+    }
+
+    fn is_known(&self) -> bool {
+        !self.is_unwatched || (self.is_read && self.is_listed)
     }
 
     fn set(&mut self, pointer: &str, value: impl Into<Value>) {
@@ -84,10 +95,13 @@ impl Cluster {
                     .retain(|name| name != "kubernetes.io/pv-protection");
                 Ok(())
             })),
-            VolumeStep::ReadVolume => VolumeEvent::VolumeRead(match &self.volume {
-                Some(volume) => Ok(volume_of(volume).resource_version),
-                None => Err(error(ApiErrorKind::NotFound)),
-            }),
+            VolumeStep::ReadVolume => {
+                self.is_read = true;
+                VolumeEvent::VolumeRead(match &self.volume {
+                    Some(volume) => Ok(volume_of(volume).resource_version),
+                    None => Err(error(ApiErrorKind::NotFound)),
+                })
+            }
             VolumeStep::ReadClaim(_) => {
                 VolumeEvent::ClaimRead(self.claim.map(Box::from).ok_or_else(|| error(ApiErrorKind::NotFound)))
             }
@@ -126,10 +140,15 @@ impl VolumeView for Cluster {
     }
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         assert_eq!((handle, except), ("vol-1", super::builders::NAME));
-        self.sharer.map_or(Seen::Gone, |name| Seen::Here(name.into()))
+        let none = if self.is_known() { Seen::Gone } else { Seen::Unknown };
+        self.sharer.map_or(none, |name| Seen::Here(name.into()))
     }
     fn attached_to(&self) -> Seen<Arc<str>> {
-        self.attached_to.map_or(Seen::Gone, |node| Seen::Here(node.into()))
+        let none = if self.is_known() { Seen::Gone } else { Seen::Unknown };
+        self.attached_to.map_or(none, |node| Seen::Here(node.into()))
+    }
+    fn lacks_read(&self) -> bool {
+        self.is_unwatched && !self.is_read
     }
     fn is_held(&self) -> bool {
         self.is_held
@@ -259,6 +278,20 @@ fn it_waits_for_the_detach_and_says_so_once() {
         [VolumeNote::Waits(VolumeReason::StillAttached, "n1".to_owned())]
     );
     play.cluster.attached_to = None;
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), WHOLE);
+}
+
+/// Its watch breaks each time, and lists work: it is read once, waits for lists that begin after that, and is read again before the call.
+#[test]
+fn one_whose_watch_is_broken_is_deleted_after_a_read_and_lists() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.is_unwatched = true;
+    assert!(matches!(play.plain(), Verdict::Rest(_)));
+    assert_eq!(play.take_done(), ["read volume"]);
+    assert!(matches!(play.plain(), Verdict::Rest(_)));
+    assert!(play.take_done().is_empty(), "one read is enough");
+    play.cluster.is_listed = true;
     assert_eq!(play.plain(), Verdict::Done);
     assert_eq!(play.take_done(), WHOLE);
 }
