@@ -164,6 +164,7 @@ impl Provisioners {
                 context: watched.context.clone(),
                 queue: queue.clone(),
                 needs_nodes: needs_nodes.clone(),
+                open_calls: Arc::default(),
             },
             name: Name::from(name),
             config: settings_seen,

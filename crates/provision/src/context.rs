@@ -17,9 +17,9 @@ use crate::lanes::{lane_of, place_of};
 use crate::look::{Look, VolumeLook};
 use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, Volume};
-use crate::provision::attempt::{ClaimView, fingerprint, may_call};
+use crate::provision::attempt::{ClaimMemory, ClaimView, fingerprint, may_call};
 use crate::provision::{
-    ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, is_released, needs_claim_work,
+    Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, is_released, needs_claim_work,
     needs_volume_work,
 };
 use crate::queue::{Item, Queue};
@@ -207,6 +207,32 @@ impl DriverContext {
     }
 }
 
+impl DriverContext {
+    /// Goes on with what the last engine of this process knew of the open call for a claim, where nobody has called since.
+    pub fn go_on(&self, key: &ClaimKey, known: &ClaimMemory, writer: &str) {
+        let Seen::Here(claim) = self.context.store.claim(key) else {
+            return;
+        };
+        let known = known.continued(&claim, &self.facts.name, writer);
+        let (Some(known), Some(look)) = (known, self.look(key)) else {
+            return;
+        };
+        let item = item_of(&look, &claim, known.creation(), ClaimCause::Resync);
+        self.queue.add_and_remember(item, |memory| memory.claim = known);
+    }
+}
+
+/// What is queued for a claim.
+fn item_of(look: &Look<'_>, claim: &Claim, known: Option<&Creation>, cause: ClaimCause) -> Item<WorkKey> {
+    let (lane, group) = place_of(claim, may_call(look, claim, known));
+    let key = WorkKey::Claim(look.key.clone());
+    let item = Item {
+        group,
+        ..Item::new(key, lane, fingerprint(look, claim))
+    };
+    item.because(cause.into())
+}
+
 impl ClaimRoute for DriverContext {
     fn driver(&self) -> &Arc<str> {
         &self.facts.name
@@ -226,12 +252,7 @@ impl ClaimRoute for DriverContext {
         });
         let (is_asked, known) = remembered.unwrap_or_default();
         let cause = if is_asked { ClaimCause::Retry } else { cause };
-        let (lane, group) = place_of(claim, may_call(&look, claim, known.as_ref()));
-        let item = Item {
-            group,
-            ..Item::new(key.clone(), lane, fingerprint(&look, claim))
-        };
-        let item = item.because(cause.into());
+        let item = item_of(&look, claim, known.as_ref(), cause);
         self.queue.add_and_remember(item, |memory| {
             memory.retries.is_asked(claim, now);
         });

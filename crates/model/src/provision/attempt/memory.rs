@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::creation::Creation;
+use super::super::marker::MarkerState;
 use crate::objects::Claim;
 
 /// What is remembered of a claim while it is worked on. It is read from the object at each start; what is here besides is safe to forget
@@ -118,6 +119,19 @@ impl ClaimMemory {
     pub fn end_holds(&mut self) {
         self.infeasible = None;
         self.save_at = None;
+    }
+
+    /// What another engine of this process goes on with for the claim, after that of `writer` has ended; none where nothing is known of an
+    /// open call, or its marker was written by somebody else since, who may have called.
+    #[must_use]
+    pub fn continued(&self, claim: &Claim, driver: &str, writer: &str) -> Option<Self> {
+        let marker = MarkerState::of(claim, driver);
+        let is_same = marker.recorded().is_some_and(|marker| *marker.writer == *writer);
+        (is_same && self.holds_volume()).then(|| {
+            let mut known = self.clone();
+            known.end_holds();
+            known
+        })
     }
 
     /// What is known of the volume; none before the first look.

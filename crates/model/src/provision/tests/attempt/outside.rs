@@ -302,3 +302,43 @@ fn what_needs_no_call_is_known() {
         .set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
     assert!(!may_call(&play), "the marker goes");
 }
+
+/// The driver is away for long, and another engine of the process goes on: with the arguments of the open call, though the class has others by
+/// now; but not where somebody else has marked the claim since, and may have called.
+#[test]
+fn the_next_engine_repeats_the_open_call_with_its_arguments() {
+    let uncertain = || {
+        let mut play = Play::of(Cluster::new());
+        play.attempt(|step, _| creates(step).then(|| failed(14)));
+        play.cluster.class.as_mut().unwrap()["mountOptions"] = json!(["other"]);
+        play.take_done();
+        play
+    };
+    let continued = |play: &Play, writer: &str| {
+        let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
+        play.memory.continued(&claim, &play.cluster.driver.name, writer)
+    };
+    let options = |play: &mut Play| {
+        let mut options = None;
+        play.attempt(|step, _| {
+            if let ClaimStep::Create(plan) = step {
+                options = Some(plan.volume.mount_options.clone());
+            }
+            None
+        });
+        options.unwrap()
+    };
+    let mut play = uncertain();
+    let identity = play.cluster.policy.identity.clone();
+    play.memory = continued(&play, &identity).unwrap();
+    play.cluster.policy.identity = "next".into();
+    let before = options(&mut play);
+    assert!(!before.iter().any(|option| **option == *"other"), "{before:?}");
+    assert_eq!(play.take_done(), ["patch", "create", "save"], "it marks the claim first");
+    let play = uncertain();
+    assert!(continued(&play, "another").is_none());
+    // Of a claim for which no call is open nothing is kept.
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| creates(step).then(|| failed(9)));
+    assert!(continued(&play, &identity).is_none());
+}
