@@ -10,7 +10,7 @@ use std::time::Duration;
 use csi_mock_driver::{CallResult, Method, Rule, ScriptAction, ScriptedFailure};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, TypedLocalObjectReference};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Secret, TypedLocalObjectReference};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -468,6 +468,55 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
     Ok(())
 }
 
+/// Its contents are wrong, and nothing but a change of them wakes the claim.
+#[tokio::test]
+async fn a_claim_that_was_refused_is_tried_again_when_its_secret_changes() -> Result<()> {
+    let (world, _operator) = serving(operator_options()).await?;
+    let driver = world.unconfigured_driver("p-login", |builder| builder).await?;
+    let late = json!({ "initial": "10m", "max": "10m" });
+    let mut asked = settings(&driver, &late);
+    asked["provisioning"]["secrets"] = json!([{ "namespace": "default", "names": ["provisioner"] }]);
+    driver.configure(&asked).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    crate::support::operator::grant_secret(&world.cluster, "default", "provisioner").await?;
+    let secret = |value| world.fixtures.secret("default", "provisioner", &[("password", value)]);
+    secret("wrong").await?;
+    for code in [Code::Unauthenticated, Code::InvalidArgument] {
+        driver
+            .mock
+            .script(Rule::on(Method::CreateVolume).times(1).fail(code, "no such login"));
+    }
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
+        "provisioner": driver.name,
+        "parameters": {
+            "csi.storage.k8s.io/provisioner-secret-name": "provisioner",
+            "csi.storage.k8s.io/provisioner-secret-namespace": "default",
+        },
+    });
+    world.cluster.apply_yaml(&class.to_string()).await?;
+    driver.ask_for("data").await?;
+    let calls = |count: usize| {
+        let mock = &driver.mock;
+        async move {
+            while mock.calls_of(Method::CreateVolume).len() < count {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    within("the first call", calls(1)).await?;
+    let secrets = Api::<Secret>::namespaced(world.client.clone(), NAMESPACE);
+    for (value, count) in [("better", 2), ("right", 3)] {
+        let change = Patch::Merge(json!({ "stringData": { "password": value } }));
+        let changed = secrets.patch("provisioner", &PatchParams::default(), &change).await;
+        changed.map_err(|error| Error::Other(error.to_string()))?;
+        within("a call with the changed Secret", calls(count)).await?;
+    }
+    driver.bound("data").await?;
+    assert_eq!(driver.mock.calls_of(Method::CreateVolume).len(), 3);
+    Ok(())
+}
+
 /// Its Lease goes meanwhile, and with it the engine; what the open call was made with stays known.
 #[tokio::test]
 async fn a_driver_that_was_away_for_long_gets_the_same_call_though_the_class_changed() -> Result<()> {
@@ -484,11 +533,17 @@ async fn a_driver_that_was_away_for_long_gets_the_same_call_though_the_class_cha
     event(&world, "PersistentVolumeClaim", "data", "ProvisioningUncertain", "").await?;
     driver.mock.stop().await;
     let leases = Api::<Lease>::namespaced(world.client.clone(), IDENTITY);
-    wait_for(leases, &provisioner_lease_name(&driver.name), "released", LIMIT, |lease| {
-        let spec = lease.and_then(|lease| lease.spec.as_ref());
-        let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
-        holder.unwrap_or_default().is_empty()
-    })
+    wait_for(
+        leases,
+        &provisioner_lease_name(&driver.name),
+        "released",
+        LIMIT,
+        |lease| {
+            let spec = lease.and_then(|lease| lease.spec.as_ref());
+            let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
+            holder.unwrap_or_default().is_empty()
+        },
+    )
     .await?;
     let options = json!({ "mountOptions": ["noatime", "ro"] });
     let classes = Api::<StorageClass>::all(world.client.clone());

@@ -1,5 +1,6 @@
 //! What all drivers share, and what every attempt of one driver shares.
 
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 use crate::api::validated::{DriverConfig, Provisioning};
 use crate::apiserver::Requests;
 use crate::cache::{ClaimRoute, Store};
+use crate::clock;
 use crate::csi::Call;
 use crate::decide::{DriverFacts, Failure};
 use crate::events::EventRecorder;
@@ -19,8 +21,8 @@ use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, Volume};
 use crate::provision::attempt::{ClaimMemory, ClaimView, fingerprint, may_call};
 use crate::provision::{
-    Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, is_released, needs_claim_work,
-    needs_volume_work,
+    Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, is_released,
+    needs_claim_work, needs_volume_work,
 };
 use crate::queue::{Item, Queue};
 use crate::runtime::DriverStateSender;
@@ -202,8 +204,24 @@ impl DriverContext {
             return;
         }
         let Some(look) = self.look_at_volume(&of) else { return };
+        let (retry, now) = (volume.lifecycle.retry_now.as_deref(), clock::now());
+        let is_asked = self.queue.remember(&key, |memory| memory.retries.is_asked(retry, now));
+        let is_asked = is_asked.unwrap_or_default();
+        let cause = if is_asked { ClaimCause::Retry } else { cause };
         let item = Item::new(key, lane_of(volume), deletion::fingerprint(&look, volume));
-        self.queue.add(item.because(cause.into()));
+        self.add(item.because(cause.into()), is_asked, retry, now);
+    }
+
+    /// Queues an object that has this value of `retry-now`. A person who asks for a retry is heard whatever it waits for.
+    fn add(&self, item: Item<WorkKey>, is_asked: bool, retry_now: Option<&str>, now: Timestamp) {
+        let key = item.key.clone();
+        // What the first look sees is nothing new.
+        self.queue.add_and_remember(item, |memory| {
+            memory.retries.is_asked(retry_now, now);
+        });
+        if is_asked {
+            self.queue.wake(&key, ClaimCause::Retry.into());
+        }
     }
 }
 
@@ -246,19 +264,14 @@ impl ClaimRoute for DriverContext {
         }
         let Some(look) = self.look(&of) else { return };
         let now = look.now();
-        // A person who asks for a retry is heard whatever the claim waits for.
         let remembered = self.queue.remember(&key, |memory| {
-            (memory.retries.is_asked(claim, now), memory.claim.creation().cloned())
+            let is_asked = memory.retries.is_asked(claim.retry_now.as_deref(), now);
+            (is_asked, memory.claim.creation().cloned())
         });
         let (is_asked, known) = remembered.unwrap_or_default();
         let cause = if is_asked { ClaimCause::Retry } else { cause };
         let item = item_of(&look, claim, known.as_ref(), cause);
-        self.queue.add_and_remember(item, |memory| {
-            memory.retries.is_asked(claim, now);
-        });
-        if is_asked {
-            self.queue.wake(&key, cause.into());
-        }
+        self.add(item, is_asked, claim.retry_now.as_deref(), now);
     }
 
     /// Whatever was begun for it is finished, and its volume may be deleted now.

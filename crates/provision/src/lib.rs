@@ -35,8 +35,8 @@ pub use context::SharedContext;
 pub use engine::Engine;
 pub use key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 pub use lanes::LANE_NAMES;
-pub use open_calls::OpenCalls;
 pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};
+pub use open_calls::OpenCalls;
 pub use role::{ProvisionRole, QueueSlot, clear_queue};
 pub use volumes::{TakeVolume, VolumeCache, VolumeListener};
 

@@ -92,9 +92,8 @@ impl Role for ProvisionRole {
     fn start(&self, start: Start) -> Result<Engine, Refusal> {
         let settings = start.config.borrow().provisioning.clone();
         let driver = start.facts.name.clone();
-        let engine = settings.and_then(|settings| {
-            Engine::start(self.context.clone(), start, &settings, self.open_calls.clone())
-        });
+        let engine = settings
+            .and_then(|settings| Engine::start(self.context.clone(), start, &settings, self.open_calls.clone()));
         let engine = engine.ok_or_else(|| Refusal {
             reason: ConditionReason::EndpointConflict,
             message: format!(

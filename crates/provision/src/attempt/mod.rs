@@ -26,15 +26,17 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         (memory.claim.clone(), memory.begun, memory.lifecycle)
     });
     let (mut known, begun, lifecycle) = known.unwrap_or_default();
-    if ClaimCause::of(run.cause()) == ClaimCause::Retry {
+    // A Secret that was changed may be the cure of a call that could not succeed.
+    if matches!(ClaimCause::of(run.cause()), ClaimCause::Retry | ClaimCause::Secret) {
         known.end_holds();
     }
     let generation = work.topology.nodes.generation();
     let mut attempt = ClaimAttempt::new(known);
     let mut shell = Shell::new(look, run, begun, lifecycle);
     let verdict = shell.perform(&mut attempt).await;
-    work.secrets
-        .set(&work.context.requests, run.key(), attempt.needed_secret());
+    let secret = attempt.needed_secret().filter(|_| verdict != Verdict::Done);
+    let tried = shell.secret.version_of(secret);
+    work.secrets.set(&work.context.requests, run.key(), secret, tried);
     work.topology
         .set(&work.queue, run.key(), attempt.needs_topology(), generation);
     work.queue.settle_rate(run, shell.calls());

@@ -8,7 +8,7 @@ use crate::decide::Failure;
 use crate::events::InvolvedObject;
 use crate::failures::{self, FailedAttempt, kind_of};
 use crate::objects::Claim;
-use crate::provision::attempt::{ClaimAttempt, ClaimNote, MAX_SAVE_PAUSE};
+use crate::provision::attempt::{ClaimAttempt, ClaimNote};
 use crate::provision::event::{self, POPULATOR_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, CreateOutcome, ProvisionRefusal};
 use crate::telemetry::names::{attr, error_type};
@@ -31,7 +31,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         ClaimNote::Faulty(fault) => failed(shell, claim, error_type::INVALID_ANSWER, &fault.to_string()),
         ClaimNote::UndoFailed(failure) => failed(shell, claim, kind_of(&failure), &failure.message),
         ClaimNote::Saved(name, handle) => saved(shell, claim, &name, &handle),
-        ClaimNote::SaveFailed(error, is_refused) => save_failed(shell, claim, &error.message, is_refused),
+        ClaimNote::SaveFailed(error, refused) => save_failed(shell, claim, &error.message, refused),
         ClaimNote::Waits(reason, cause) => waits(shell, claim, reason, &cause),
         ClaimNote::LeftAlone(cause) => {
             let reason = ProvisionEventReason::of_claim(ClaimReason::HandleShared);
@@ -150,13 +150,13 @@ fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &Prov
     tell_failure(shell, claim, kind, None, &message, delay);
 }
 
-fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, is_refused: bool) {
-    if is_refused {
+fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, refused: Option<Duration>) {
+    if let Some(pause) = refused {
         let message = format!("the PersistentVolume cannot be saved, and its volume is kept: {message}");
-        let note = event::failed(&message, false, shell.run.attempt(), MAX_SAVE_PAUSE);
+        let note = event::failed(&message, false, shell.run.attempt(), pause);
         let kind = error_type::PV_REFUSED;
         record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
-        tell_failure(shell, claim, kind, None, &message, MAX_SAVE_PAUSE);
+        tell_failure(shell, claim, kind, None, &message, pause);
         return;
     }
     traced!(

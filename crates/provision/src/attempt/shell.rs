@@ -32,7 +32,8 @@ pub(crate) struct Shell<'w> {
     pub lifecycle: Option<Lifecycle>,
     /// That the life cycle has ended in this attempt.
     pub ended: Option<LifecycleOutcome>,
-    secret: HeldSecret,
+    /// That of its calls.
+    pub secret: HeldSecret,
     calls: u32,
 }
 

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use memory::{ClaimMemory, MAX_SAVE_PAUSE, RetryRequests};
+pub use memory::{ClaimMemory, RetryRequests};
 pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, RescheduleCause, Verdict};
 pub use surroundings::{fingerprint, may_call};
 
@@ -141,9 +141,9 @@ impl ClaimAttempt {
         self.saved.as_ref().map(|(name, handle)| (&**name, &**handle))
     }
 
-    /// The Secret that the claim waits for.
+    /// The Secret that the claim waits for: it is missing or cannot be read, or the driver refused the last call that it was for.
     pub fn needed_secret(&self) -> Option<&SecretReference> {
-        self.needed.as_ref()
+        self.needed.as_ref().or(self.memory.refused_with.as_ref())
     }
 
     /// Whether the claim waits for topology that any node may bring: no node is selected for it. Of a claim with a selected node, a
@@ -374,6 +374,7 @@ impl ClaimAttempt {
             doubtful,
         }));
         self.saved_is_live = false;
+        self.memory.refused_with = None;
         self.notes.push(ClaimNote::Calls(reason, plan.clone()));
         self.pending = Some(Pending::Create(plan.clone(), Box::new(before)));
         ClaimStep::Create(plan.clone())

@@ -129,8 +129,8 @@ pub enum ClaimNote {
     UndoFailed(Failure),
     /// The PersistentVolume of this name is saved, with this handle.
     Saved(Box<str>, Box<str>),
-    /// It is not. Whether the API server refuses it for good.
-    SaveFailed(ApiError, bool),
+    /// It is not. Where the API server refuses it, and that is told: how long until it is saved again.
+    SaveFailed(ApiError, Option<Duration>),
     /// Nothing can be done, for this cause.
     Waits(ClaimReason, Box<ProvisionRefusal>),
     /// Nobody wants the volume, and it is not deleted, for this cause.

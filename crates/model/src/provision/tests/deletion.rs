@@ -814,3 +814,25 @@ fn a_policy_that_keeps_the_volume_is_a_condition_of_the_release() {
     play.cluster.set("/spec/persistentVolumeReclaimPolicy", "Delete");
     assert!(apply(play.cluster.volume.as_mut().unwrap(), &late.unwrap()).is_err());
 }
+
+/// The contents of a Secret may be what the driver refuses.
+#[test]
+fn a_refused_call_waits_for_its_secret() {
+    let secret = |code: i32| {
+        let mut cluster = Cluster::new();
+        for (key, value) in [("name", "secret"), ("namespace", "ns")] {
+            let key = format!("volume.kubernetes.io/provisioner-deletion-secret-{key}");
+            cluster.volume.as_mut().unwrap()["metadata"]["annotations"][key] = json!(value);
+        }
+        let mut play = Play::of(cluster);
+        play.attempt(|step, _| matches!(step, VolumeStep::Delete(_)).then(|| refused(code)));
+        // A look that makes no call forgets nothing.
+        play.cluster.attached_to = Some("n1");
+        play.plain();
+        let attempt = VolumeAttempt::new(play.memory.clone());
+        attempt.needed_secret().map(|secret| secret.name.clone())
+    };
+    assert_eq!(secret(16).as_deref(), Some("secret"));
+    assert_eq!(secret(9).as_deref(), Some("secret"));
+    assert_eq!(secret(14), None);
+}

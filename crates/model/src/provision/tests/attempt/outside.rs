@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::builders::{MARKER, NAME};
 use super::{Cluster, Play, answered, error, failed};
 use crate::answer::ApiErrorKind;
-use crate::provision::attempt::{ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict};
+use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict};
 use crate::provision::{AnsweredVolume, ClaimReason, ProvisionRefusal, RolePhase};
 
 fn small(handle: &str) -> ClaimEvent {
@@ -334,11 +334,41 @@ fn the_next_engine_repeats_the_open_call_with_its_arguments() {
     play.cluster.policy.identity = "next".into();
     let before = options(&mut play);
     assert!(!before.iter().any(|option| **option == *"other"), "{before:?}");
-    assert_eq!(play.take_done(), ["patch", "create", "save"], "it marks the claim first");
+    assert_eq!(
+        play.take_done(),
+        ["patch", "create", "save"],
+        "it marks the claim first"
+    );
     let play = uncertain();
     assert!(continued(&play, "another").is_none());
     // Of a claim for which no call is open nothing is kept.
     let mut play = Play::of(Cluster::new());
     play.attempt(|step, _| creates(step).then(|| failed(9)));
     assert!(continued(&play, &identity).is_none());
+}
+
+/// The contents of a Secret may be what the driver refuses. What only says that the driver could not answer waits for the backoff.
+#[test]
+fn a_refused_call_waits_for_its_secret() {
+    let secret = |code: Option<i32>| {
+        let mut cluster = Cluster::new();
+        let class = cluster.class.as_mut().unwrap();
+        class["parameters"]["csi.storage.k8s.io/provisioner-secret-name"] = json!("secret");
+        class["parameters"]["csi.storage.k8s.io/provisioner-secret-namespace"] = json!("web");
+        let mut play = Play::of(cluster);
+        play.attempt(|step, _| creates(step).then(|| code.map_or_else(|| super::answered("vol-1"), failed)));
+        let first = ClaimAttempt::new(play.memory.clone()).needed_secret().cloned();
+        // A look that makes no call, as while it is held, forgets nothing.
+        play.cluster.class = None;
+        play.attempt(|_, _| None);
+        let second = ClaimAttempt::new(play.memory.clone()).needed_secret().cloned();
+        assert_eq!(first, second);
+        first.map(|secret| secret.name)
+    };
+    for code in [16, 7, 3, 9, 13] {
+        assert_eq!(secret(Some(code)).as_deref(), Some("secret"), "{code}");
+    }
+    for code in [Some(14), Some(4), Some(1), Some(10), None] {
+        assert_eq!(secret(code), None, "{code:?}");
+    }
 }
