@@ -8,11 +8,18 @@ use csi_attacher_provision::{TakeVolume, VolumeCache, VolumeListener};
 use crate::cache::Store;
 use crate::decide::patch::WriteTarget;
 use crate::objects::{PersistentVolumeWire, Volume, VolumeAttachmentWire};
+use crate::reflect::Kind as _;
 
 /// The cache of attaching, as provisioning sees it.
 pub(super) struct AttachVolumes(pub Store);
 
 impl AttachVolumes {
+    /// Whether what is known of all objects together may be a proof.
+    fn is_whole(&self) -> bool {
+        let lists = self.0.lists();
+        lists.is_synced() && lists.is_of_one_state()
+    }
+
     fn unless_known<T>(&self, known: Option<T>) -> Seen<T> {
         match known {
             Some(known) => Seen::Here(known),
@@ -28,39 +35,54 @@ impl VolumeCache for AttachVolumes {
     }
 
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>> {
+        if let Some(owner) = self.0.handle_owner(driver, handle, except) {
+            return Seen::Here(owner);
+        }
         let lists = self.0.lists();
-        match self.0.handle_owner(driver, handle, except) {
-            Some(owner) => Seen::Here(owner),
-            None if lists.is_synced() && lists.is_of_one_state() && lists.is_watched::<PersistentVolumeWire>() => {
-                Seen::Gone
-            }
-            None => Seen::Unknown,
+        let is_listed = || {
+            let read = self.0.confirmed_at(except);
+            read.is_some_and(|read| lists.is_listed_lately(PersistentVolumeWire::PLURAL, read))
+        };
+        if self.is_whole() && (lists.is_watched::<PersistentVolumeWire>() || is_listed()) {
+            Seen::Gone
+        } else {
+            Seen::Unknown
         }
     }
 
     /// A VolumeAttachment that is not seen may be one that the volume is attached by. So the lists have to be of one state and no older than
-    /// what is known of PersistentVolumes, and the watch has to stand.
+    /// what is known of the PersistentVolume, and the watch has to stand.
     fn attached_to(&self, volume: &Volume) -> Seen<Arc<str>> {
         if let Some(nodes) = self.0.nodes_of_volume(volume) {
             return Seen::Here(nodes);
         }
         let lists = self.0.lists();
-        if !lists.is_synced() || !lists.is_of_one_state() || !lists.is_watched::<VolumeAttachmentWire>() {
+        if !self.is_whole() || !lists.is_watched::<VolumeAttachmentWire>() {
             return Seen::Unknown;
         }
-        if !self.0.knows_who_names_volumes() {
-            if !lists.is_watched::<PersistentVolumeWire>() {
-                // Fresh lists would not help.
-                return Seen::Unknown;
-            }
+        // As where attaching releases it: that its own watch broke does not matter if attachments were listed after it was read.
+        let read = self.0.confirmed_at(&volume.name);
+        let is_listed = read.is_some_and(|read| lists.is_listed_after(VolumeAttachmentWire::PLURAL, read));
+        if self.0.knows_who_names_volumes() || is_listed {
+            return Seen::Gone;
+        }
+        if read.is_some() || lists.is_watched::<PersistentVolumeWire>() {
             lists.doubt("a volume may be deleted, and the VolumeAttachments were listed before its PersistentVolume");
-            return Seen::Unknown;
         }
-        Seen::Gone
+        Seen::Unknown
+    }
+
+    fn lacks_read(&self, volume: &Volume) -> bool {
+        let is_watched = self.0.lists().is_watched::<PersistentVolumeWire>();
+        !is_watched && self.is_whole() && self.0.confirmed_at(&volume.name).is_none()
     }
 
     fn for_each(&self, look: &mut dyn FnMut(&Arc<Volume>)) {
         self.0.for_each_volume(look);
+    }
+
+    fn generation(&self) -> u64 {
+        self.0.generation()
     }
 
     fn take_answer(&self, volume: Volume) -> bool {
@@ -79,7 +101,17 @@ impl VolumeCache for AttachVolumes {
 
     fn reading(&self, name: &Arc<str>) -> TakeVolume<'_> {
         let reading = self.0.read::<Volume>(name);
-        Box::new(move |volume| reading.apply(volume))
+        Box::new(move |volume| {
+            let (name, uid, version) = (volume.name.clone(), volume.uid.clone(), volume.resource_version);
+            reading.apply(volume);
+            // The first read of a copy counts: one that comes after lists would make them older than itself.
+            if self.0.confirmed_at(&name).is_none()
+                && let Some((known, _)) = self.0.volume(&name)
+                && (&known.uid, known.resource_version) == (&uid, version)
+            {
+                self.0.confirm_volume(&known);
+            }
+        })
     }
 
     fn is_gone(&self, name: &Arc<str>, uid: &str) {

@@ -78,6 +78,7 @@ impl TaskKind for Provisioning {
                 context: watched.context.clone(),
                 queue: own.queue.clone(),
                 needs_nodes: own.needs_nodes.clone(),
+                open_calls: Arc::default(),
             },
             election: election_for(&self.election, config),
             known_as: Arc::default(),
@@ -260,6 +261,7 @@ impl Watched {
                 metrics: context.metrics.clone(),
                 tracer: context.tracer.clone(),
                 stuck_after: setup.stuck_after,
+                released: provision::ReleasedCounts::default(),
             },
             _watches: watches.map(AbortOnDropHandle::new),
         }

@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use csi_mock_driver::{CallResult, Method, Rule, ScriptAction, ScriptedFailure};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, TypedLocalObjectReference};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Secret, TypedLocalObjectReference};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tonic::Code;
 
+use csi_attacher_model::api::names::provisioner_lease_name;
 use csi_attacher_model::api::{AttacherConfig, AttacherConfigStatus};
 
 use crate::events::event;
@@ -108,7 +111,7 @@ pub async fn serving(options: OperatorOptions) -> Result<(World, Operator)> {
 }
 
 /// A driver that provisions, for which an operator works.
-async fn provisioning<'w>(world: &'w World, short: &str, backoff: &Value) -> Result<Driver<'w>> {
+pub async fn provisioning<'w>(world: &'w World, short: &str, backoff: &Value) -> Result<Driver<'w>> {
     let driver = world.unconfigured_driver(short, |builder| builder).await?;
     release_provisioner_lease(&world.client, IDENTITY, &driver.name).await?;
     driver.configure(&settings(&driver, backoff)).await?;
@@ -463,6 +466,102 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
     let current = current.map_err(|error| Error::Other(error.to_string()))?;
     assert!(!carries_marker(Some(&current)));
     Ok(())
+}
+
+/// Its contents are wrong, and nothing but a change of them wakes the claim.
+#[tokio::test]
+async fn a_claim_that_was_refused_is_tried_again_when_its_secret_changes() -> Result<()> {
+    let (world, _operator) = serving(operator_options()).await?;
+    let driver = world.unconfigured_driver("p-login", |builder| builder).await?;
+    let late = json!({ "initial": "10m", "max": "10m" });
+    let mut asked = settings(&driver, &late);
+    asked["provisioning"]["secrets"] = json!([{ "namespace": "default", "names": ["provisioner"] }]);
+    driver.configure(&asked).await?;
+    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
+    crate::support::operator::grant_secret(&world.cluster, "default", "provisioner").await?;
+    world
+        .fixtures
+        .secret(NAMESPACE, "provisioner", &[("password", "wrong")])
+        .await?;
+    for code in [Code::Unauthenticated, Code::InvalidArgument] {
+        driver
+            .mock
+            .script(Rule::on(Method::CreateVolume).times(1).fail(code, "no such login"));
+    }
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
+        "provisioner": driver.name,
+        "parameters": {
+            "csi.storage.k8s.io/provisioner-secret-name": "provisioner",
+            "csi.storage.k8s.io/provisioner-secret-namespace": "default",
+        },
+    });
+    world.cluster.apply_yaml(&class.to_string()).await?;
+    driver.ask_for("data").await?;
+    let calls = |count: usize| {
+        let mock = &driver.mock;
+        async move {
+            while mock.calls_of(Method::CreateVolume).len() < count {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    within("the first call", calls(1)).await?;
+    let secrets = Api::<Secret>::namespaced(world.client.clone(), NAMESPACE);
+    for (value, count) in [("better", 2), ("right", 3)] {
+        let change = Patch::Merge(json!({ "stringData": { "password": value } }));
+        let changed = secrets.patch("provisioner", &PatchParams::default(), &change).await;
+        changed.map_err(|error| Error::Other(error.to_string()))?;
+        within("a call with the changed Secret", calls(count)).await?;
+    }
+    driver.bound("data").await?;
+    assert_eq!(driver.mock.calls_of(Method::CreateVolume).len(), 3);
+    Ok(())
+}
+
+/// Its Lease goes meanwhile, and with it the engine; what the open call was made with stays known.
+#[tokio::test]
+async fn a_driver_that_was_away_for_long_gets_the_same_call_though_the_class_changed() -> Result<()> {
+    let (world, _operator) = serving(operator_options()).await?;
+    let late = json!({ "initial": "10m", "max": "10m" });
+    let driver = provisioning(&world, "p-away", &late).await?;
+    driver.class("Delete").await?;
+    driver.mock.script(
+        Rule::on(Method::CreateVolume)
+            .times(1)
+            .fail(Code::Unavailable, "not now"),
+    );
+    let claim = driver.ask_for("data").await?;
+    event(&world, "PersistentVolumeClaim", "data", "ProvisioningUncertain", "").await?;
+    driver.mock.stop().await;
+    let leases = Api::<Lease>::namespaced(world.client.clone(), IDENTITY);
+    wait_for(
+        leases,
+        &provisioner_lease_name(&driver.name),
+        "released",
+        LIMIT,
+        |lease| {
+            let spec = lease.and_then(|lease| lease.spec.as_ref());
+            let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
+            holder.unwrap_or_default().is_empty()
+        },
+    )
+    .await?;
+    let options = json!({ "mountOptions": ["noatime", "ro"] });
+    let classes = Api::<StorageClass>::all(world.client.clone());
+    let changed = classes
+        .patch(&driver.short, &PatchParams::default(), &Patch::Merge(&options))
+        .await;
+    changed.map_err(|error| Error::Other(error.to_string()))?;
+    let again = driver.mock.start_again().await;
+    again.map_err(|error| Error::Other(error.to_string()))?;
+    driver.bound("data").await?;
+    driver.saved(&claim).await?;
+    let calls = driver.mock.calls_of(Method::CreateVolume);
+    let flags = calls.iter().filter_map(|call| call.creation.as_ref());
+    let flags: Vec<usize> = flags.map(|asked| asked.capabilities[0].mount_flags).collect();
+    assert_eq!(flags, [1, 1], "the second call has what the first one had");
+    driver.without_marker("data").await
 }
 
 /// The API server does not take the PersistentVolume, and the operator ends before it does.

@@ -6,6 +6,7 @@
 
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -52,7 +53,7 @@ pub struct Index {
     claims: ObjectTable<Claim>,
     classes: ObjectTable<StorageClass>,
     /// The claims that may need work, by UID.
-    open: HashMap<Arc<str>, Arc<str>>,
+    open: BTreeMap<Arc<str>, Arc<str>>,
     /// The same, by the name of their class.
     open_of_class: KeysByName,
     /// The same, by the name of the node that is selected for them.
@@ -109,6 +110,21 @@ impl Index {
                 self.open_of_node.add(node, &current.key);
             }
         }
+    }
+
+    /// The open claims whose volume may have this name: those whose UID it ends in, or begins with what it ends in where names are short.
+    fn named_by(&self, volume: &str) -> Vec<Arc<Claim>> {
+        if let Some(uid) = uid_in(volume) {
+            return self.records(self.open.get(uid).into_iter());
+        }
+        let Some(beginning) = beginning_in(volume) else {
+            return Vec::new();
+        };
+        let open = self
+            .open
+            .range::<str, _>((Bound::Included(&*beginning), Bound::Unbounded));
+        let alike = open.take_while(|(uid, _)| uid.starts_with(&*beginning));
+        self.records(alike.map(|(_, key)| key))
     }
 
     fn records<'i>(&'i self, keys: impl Iterator<Item = &'i Arc<str>>) -> Vec<Arc<Claim>> {
@@ -316,12 +332,6 @@ impl Store {
         }
     }
 
-    /// The claim of a UID, if it may need work.
-    fn open(&self, uid: &str) -> Option<Arc<Claim>> {
-        let index = self.0.index.read();
-        index.claims.get(index.open.get(uid)?).cloned()
-    }
-
     /// A claim that a patch of ours was answered with. One that is not known any more stays unknown: the watch was faster, and does not
     /// report its end again. Whether the answer is older than what is known of the claim: then it says nothing.
     pub(crate) fn take_answer(&self, claim: Claim) -> bool {
@@ -418,11 +428,16 @@ impl Store {
         })
     }
 
-    /// The claim that it was made for may wait for it; and so may the one whose UID its name ends in, where the name is taken.
+    /// The claim that it was made for may wait for it; and so may one whose volume would have its name, where that is taken.
     fn volume_changed(&self, volume: &Arc<Volume>) {
-        let of = volume.claim.as_ref().map(|claim| &*claim.uid);
-        let named = uid_in(&volume.name).filter(|uid| Some(*uid) != of);
-        let claims: Vec<Arc<Claim>> = of.into_iter().chain(named).filter_map(|uid| self.open(uid)).collect();
+        let claims = {
+            let index = self.0.index.read();
+            let of = volume.claim.as_ref().and_then(|claim| index.open.get(&*claim.uid));
+            let mut claims = index.records(of.into_iter());
+            let named = index.named_by(&volume.name);
+            claims.extend(named.into_iter().filter(|named| Some(&named.key) != of));
+            claims
+        };
         if !claims.is_empty() {
             self.dispatch(&Change {
                 gone: None,
@@ -463,6 +478,23 @@ impl Store {
     pub(crate) fn vacancies(&self) -> watch::Receiver<()> {
         self.0.removed.subscribe()
     }
+}
+
+/// What a UID begins with whose first 16 to 32 characters, without its dashes, the name of a volume ends in.
+fn beginning_in(volume: &str) -> Option<String> {
+    const DASHES_BEFORE: [usize; 4] = [8, 12, 16, 20];
+    let (_, short) = volume.rsplit_once('-')?;
+    if !(16..=32).contains(&short.len()) || !short.is_ascii() {
+        return None;
+    }
+    let mut beginning = String::with_capacity(short.len() + DASHES_BEFORE.len());
+    for (at, character) in short.chars().enumerate() {
+        if DASHES_BEFORE.contains(&at) {
+            beginning.push('-');
+        }
+        beginning.push(character);
+    }
+    Some(beginning)
 }
 
 /// The UID that the name of a volume ends in. One with a shortened UID names none.
@@ -522,5 +554,43 @@ mod tests {
         assert_eq!(store.marked("csi.test"), None, "the lists are not complete");
         let index = store.0.index.read();
         assert_eq!((index.marked("csi.test"), index.marked("none")), (1, 0));
+    }
+
+    /// A claim waits for the PersistentVolume that has the name of its volume.
+    #[test]
+    fn the_claims_of_a_name_are_found_by_their_uid_or_its_beginning() {
+        let uids = [
+            "0123abcd-4567-89ab-cdef-0123456789ab",
+            "0123abcd-4567-89ab-cdef-ffffffffffff",
+            "0123abcd-4567-89ab-0000-0123456789ab",
+        ];
+        let store = Store::default();
+        for uid in uids {
+            store.take(claim(uid, None), Origin::Watch);
+        }
+        let index = store.0.index.read();
+        let named = |volume: &str| {
+            let found = index.named_by(volume);
+            let mut found: Vec<usize> = found
+                .iter()
+                .filter_map(|claim| uids.iter().position(|uid| **uid == *claim.uid))
+                .collect();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(named("pvc-0123abcd-4567-89ab-cdef-0123456789ab"), [0]);
+        assert_eq!(named("pvc-0123abcd456789ab"), [0, 1, 2]);
+        assert_eq!(named("a-b-0123abcd456789abcdef"), [0, 1]);
+        assert_eq!(named("pvc-0123abcd456789abcdefffffffffffff"), [1]);
+        for other in [
+            "pvc-0123abcd456789a",
+            "0123abcd456789ab",
+            "pvc-9123abcd456789ab",
+            "pvc-",
+            "",
+            "pvc-äöüäöüäöüäöü",
+        ] {
+            assert!(named(other).is_empty(), "{other}");
+        }
     }
 }

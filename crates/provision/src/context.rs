@@ -1,6 +1,8 @@
 //! What all drivers share, and what every attempt of one driver shares.
 
-use parking_lot::RwLock;
+use jiff::Timestamp;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,6 +11,7 @@ use tokio::sync::watch;
 use crate::api::validated::{DriverConfig, Provisioning};
 use crate::apiserver::Requests;
 use crate::cache::{ClaimRoute, Store};
+use crate::clock;
 use crate::csi::Call;
 use crate::decide::{DriverFacts, Failure};
 use crate::events::EventRecorder;
@@ -17,10 +20,10 @@ use crate::lanes::{lane_of, place_of};
 use crate::look::{Look, VolumeLook};
 use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, Volume};
-use crate::provision::attempt::{ClaimView, fingerprint, may_call};
+use crate::provision::attempt::{ClaimMemory, ClaimView, fingerprint, may_call};
 use crate::provision::{
-    ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, is_released, needs_claim_work,
-    needs_volume_work,
+    Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, is_released,
+    needs_claim_work, needs_volume_work,
 };
 use crate::queue::{Item, Queue};
 use crate::runtime::DriverStateSender;
@@ -51,11 +54,33 @@ pub struct SharedContext {
     pub tracer: Tracer,
     /// How long the outcome of a call has to be unknown before a person may let a claim go.
     pub stuck_after: Duration,
+    /// What was counted last.
+    pub released: ReleasedCounts,
 }
 
+/// How many volumes of each driver are to be deleted, and at which generation of the PersistentVolumes they were counted.
+#[derive(Clone, Default)]
+pub struct ReleasedCounts(Arc<Mutex<BTreeMap<Box<str>, CountedAt>>>);
+
+/// The generation, and how many there were.
+type CountedAt = (u64, usize);
+
 impl SharedContext {
-    /// How many volumes of a driver are deleted unless its settings hold them.
+    /// How many volumes of a driver are deleted unless its settings hold them. They are counted where something has changed since.
     pub fn released_volumes(&self, driver: &str) -> usize {
+        // Before they are counted: what changes meanwhile is counted the next time.
+        let generation = self.volumes.generation();
+        let mut released = self.released.0.lock();
+        let known = released.get(driver);
+        if let Some((_, count)) = known.filter(|(counted_at, _)| *counted_at == generation) {
+            return *count;
+        }
+        let count = self.count_released(driver);
+        released.insert(driver.into(), (generation, count));
+        count
+    }
+
+    fn count_released(&self, driver: &str) -> usize {
         let facts = ProvisionerFacts {
             name: driver.into(),
             in_tree: None,
@@ -202,9 +227,51 @@ impl DriverContext {
             return;
         }
         let Some(look) = self.look_at_volume(&of) else { return };
+        let (retry, now) = (volume.lifecycle.retry_now.as_deref(), clock::now());
+        let is_asked = self.queue.remember(&key, |memory| memory.retries.is_asked(retry, now));
+        let is_asked = is_asked.unwrap_or_default();
+        let cause = if is_asked { ClaimCause::Retry } else { cause };
         let item = Item::new(key, lane_of(volume), deletion::fingerprint(&look, volume));
-        self.queue.add(item.because(cause.into()));
+        self.add(item.because(cause.into()), is_asked, retry, now);
     }
+
+    /// Queues an object that has this value of `retry-now`. A person who asks for a retry is heard whatever it waits for.
+    fn add(&self, item: Item<WorkKey>, is_asked: bool, retry_now: Option<&str>, now: Timestamp) {
+        let key = item.key.clone();
+        // What the first look sees is nothing new.
+        self.queue.add_and_remember(item, |memory| {
+            memory.retries.is_asked(retry_now, now);
+        });
+        if is_asked {
+            self.queue.wake(&key, ClaimCause::Retry.into());
+        }
+    }
+}
+
+impl DriverContext {
+    /// Goes on with what the last engine of this process knew of the open call for a claim, where nobody has called since.
+    pub fn go_on(&self, key: &ClaimKey, known: &ClaimMemory, writer: &str) {
+        let Seen::Here(claim) = self.context.store.claim(key) else {
+            return;
+        };
+        let known = known.continued(&claim, &self.facts.name, writer);
+        let (Some(known), Some(look)) = (known, self.look(key)) else {
+            return;
+        };
+        let item = item_of(&look, &claim, known.creation(), ClaimCause::Resync);
+        self.queue.add_and_remember(item, |memory| memory.claim = known);
+    }
+}
+
+/// What is queued for a claim.
+fn item_of(look: &Look<'_>, claim: &Claim, known: Option<&Creation>, cause: ClaimCause) -> Item<WorkKey> {
+    let (lane, group) = place_of(claim, may_call(look, claim, known));
+    let key = WorkKey::Claim(look.key.clone());
+    let item = Item {
+        group,
+        ..Item::new(key, lane, fingerprint(look, claim))
+    };
+    item.because(cause.into())
 }
 
 impl ClaimRoute for DriverContext {
@@ -220,23 +287,16 @@ impl ClaimRoute for DriverContext {
         }
         let Some(look) = self.look(&of) else { return };
         let now = look.now();
-        // A person who asks for a retry is heard whatever the claim waits for.
         let remembered = self.queue.remember(&key, |memory| {
-            (memory.retries.is_asked(claim, now), memory.claim.creation().cloned())
+            let is_asked = memory.retries.is_asked(claim.retry_now.as_deref(), now);
+            (is_asked, memory.claim.creation().cloned())
         });
         let (is_asked, known) = remembered.unwrap_or_default();
         let cause = if is_asked { ClaimCause::Retry } else { cause };
-        let (lane, group) = place_of(claim, may_call(&look, claim, known.as_ref()));
-        let item = Item {
-            group,
-            ..Item::new(key.clone(), lane, fingerprint(&look, claim))
-        };
-        let item = item.because(cause.into());
-        self.queue.add_and_remember(item, |memory| {
-            memory.retries.is_asked(claim, now);
-        });
-        if is_asked {
-            self.queue.wake(&key, cause.into());
+        let item = item_of(&look, claim, known.as_ref(), cause);
+        self.add(item, is_asked, claim.retry_now.as_deref(), now);
+        if claim.release.is_some() {
+            self.queue.remember(&key, |memory| memory.changed.notify_one());
         }
     }
 

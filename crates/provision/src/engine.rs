@@ -18,6 +18,7 @@ use crate::key::{ClaimCause, WorkKey};
 use crate::lanes::{LANE_NAMES, limits};
 use crate::lease::Term;
 use crate::nodes::DriverNodes;
+use crate::open_calls::OpenCalls;
 use crate::queue::{Builder, Queue, QueueLimits};
 use crate::runtime::fence::FencedClient;
 use crate::runtime::queue_metrics::QueueMetrics;
@@ -39,12 +40,18 @@ pub struct Engine {
     runner: AbortOnDropHandle<()>,
     /// That of the requests to the API server.
     api_limit: Throttle,
+    open_calls: Arc<OpenCalls>,
     _registration: Registration,
 }
 
 impl Engine {
     /// Takes over the work of a driver; none when another engine already does.
-    pub(crate) fn start(context: SharedContext, start: Start, settings: &Provisioning) -> Option<Self> {
+    pub(crate) fn start(
+        context: SharedContext,
+        start: Start,
+        settings: &Provisioning,
+        open_calls: Arc<OpenCalls>,
+    ) -> Option<Self> {
         let Start {
             name,
             config,
@@ -80,12 +87,14 @@ impl Engine {
             context,
         });
         let registration = work.context.store.register(work.clone())?;
+        open_calls.hand_over(&work);
         work.enqueue_all(ClaimCause::Resync);
         let runner = AbortOnDropHandle::new(schedule::spawn(run_queue(work.clone())));
         Some(Self {
             work,
             runner,
             api_limit,
+            open_calls,
             _registration: registration,
         })
     }
@@ -163,6 +172,7 @@ impl runtime::Engine for Engine {
         if let Err(error) = self.runner.await {
             tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");
         }
+        self.open_calls.keep(&self.work);
     }
 
     fn drained(&self) -> impl Future<Output = ()> + Send + 'static {

@@ -1,7 +1,7 @@
 //! The Secret of the calls of one attempt: read live, and kept for no longer than that.
 
 use crate::apiserver::{ApiError, Requests, SecretData, SecretWire};
-use crate::objects::SecretReference;
+use crate::objects::{ResourceVersion, SecretReference};
 use crate::telemetry::Span;
 
 /// The Secret that was read last.
@@ -14,6 +14,11 @@ impl HeldSecret {
         let secret = requests.get::<SecretWire>(&of, None, span).await?;
         self.0 = Some((of, secret.into()));
         Ok(())
+    }
+
+    /// The version of a Secret, if it is the one that was read.
+    pub fn version_of(&self, wanted: Option<&SecretReference>) -> Option<ResourceVersion> {
+        self.of(wanted).map(|data| data.version())
     }
 
     /// The contents of a Secret, if it is the one that was read.

@@ -23,6 +23,7 @@ mod key;
 mod lanes;
 mod look;
 mod nodes;
+mod open_calls;
 mod role;
 mod secret_waits;
 mod topology_waits;
@@ -30,11 +31,12 @@ mod traces;
 mod volumes;
 
 pub use cache::Store;
-pub use context::SharedContext;
+pub use context::{ReleasedCounts, SharedContext};
 pub use engine::Engine;
 pub use key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 pub use lanes::LANE_NAMES;
 pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};
+pub use open_calls::OpenCalls;
 pub use role::{ProvisionRole, QueueSlot, clear_queue};
 pub use volumes::{TakeVolume, VolumeCache, VolumeListener};
 

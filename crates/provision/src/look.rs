@@ -145,6 +145,13 @@ impl VolumeView for VolumeLook<'_> {
         }
     }
 
+    fn lacks_read(&self) -> bool {
+        match self.volume() {
+            Seen::Here(volume) => self.work.context.volumes.lacks_read(&volume),
+            _ => false,
+        }
+    }
+
     fn is_held(&self) -> bool {
         self.work.holds_deletions()
     }

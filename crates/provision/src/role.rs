@@ -13,6 +13,7 @@ use crate::context::{SharedContext, provisioner_facts};
 use crate::decide::DriverFacts;
 use crate::engine::Engine;
 use crate::key::WorkKey;
+use crate::open_calls::OpenCalls;
 use crate::queue::Queue;
 use crate::reflect::Lists;
 use crate::runtime::{DriverStateSender, Refusal, Role, Start};
@@ -39,6 +40,8 @@ pub struct ProvisionRole {
     pub queue: QueueSlot,
     /// Where the supervisor finds whether the driver needs the list of Nodes.
     pub needs_nodes: Arc<AtomicBool>,
+    /// What is known of open calls when an engine ends.
+    pub open_calls: Arc<OpenCalls>,
 }
 
 impl Role for ProvisionRole {
@@ -77,6 +80,11 @@ impl Role for ProvisionRole {
         provisioner_lease_name(driver)
     }
 
+    /// That of external-provisioner, which is the same for all drivers.
+    fn finalizer(&self, _: &str) -> Option<String> {
+        None
+    }
+
     fn needs_lists_first(&self, _: &DriverFacts) -> bool {
         false
     }
@@ -89,7 +97,8 @@ impl Role for ProvisionRole {
     fn start(&self, start: Start) -> Result<Engine, Refusal> {
         let settings = start.config.borrow().provisioning.clone();
         let driver = start.facts.name.clone();
-        let engine = settings.and_then(|settings| Engine::start(self.context.clone(), start, &settings));
+        let engine = settings
+            .and_then(|settings| Engine::start(self.context.clone(), start, &settings, self.open_calls.clone()));
         let engine = engine.ok_or_else(|| Refusal {
             reason: ConditionReason::EndpointConflict,
             message: format!(

@@ -1,10 +1,10 @@
-//! Waking claims and PersistentVolumes that wait for a Secret when that Secret changes.
+//! Waking claims and PersistentVolumes when the Secret changes that they wait for, or that the driver refused.
 //!
 //! Secrets are read live and never kept. While one of them waits for one, its metadata is asked for now and then; its contents stay with the
 //! API server. One that may not be read is asked for too, and a permission that is granted ends the wait.
 
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 
@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::apiserver::{Requests, SecretEvent};
 use crate::key::{ClaimCause, WorkKey};
-use crate::objects::SecretReference;
+use crate::objects::{ResourceVersion, SecretReference};
 use crate::queue::Queue;
 use crate::schedule;
 
@@ -29,8 +29,40 @@ struct SecretWaitsInner {
 }
 
 struct Wait {
-    keys: BTreeSet<WorkKey>,
+    /// The version that each was tried with or woken for; zero without one.
+    keys: BTreeMap<WorkKey, ResourceVersion>,
+    /// The version that was seen last; none while it is not there, or may not be read.
+    seen: Option<ResourceVersion>,
     _poll: AbortOnDropHandle<()>,
+}
+
+impl Wait {
+    /// Takes in how the Secret is now. Answers with whom that wakes: each once for each version.
+    fn take_in(&mut self, event: SecretEvent) -> Vec<WorkKey> {
+        let SecretEvent::State(version) = event else {
+            // Once it is there and may be read, it is to be tried whatever its version.
+            self.seen = None;
+            self.keys
+                .values_mut()
+                .for_each(|tried| *tried = ResourceVersion::default());
+            return Vec::new();
+        };
+        self.seen = Some(version);
+        // The API server may have gone back: nobody has tried with what the Secret is now.
+        let outdated = self.keys.iter_mut().filter(|(_, tried)| **tried != version);
+        let woken = outdated.map(|(key, tried)| {
+            *tried = version;
+            key.clone()
+        });
+        woken.collect()
+    }
+
+    /// One waits that was tried with this version. Whether it is to be woken: the Secret was seen to be another one meanwhile.
+    fn join(&mut self, key: &WorkKey, tried: ResourceVersion) -> bool {
+        let newer = self.seen.filter(|seen| tried < *seen);
+        self.keys.insert(key.clone(), newer.unwrap_or(tried));
+        newer.is_some()
+    }
 }
 
 impl SecretWaits {
@@ -41,14 +73,24 @@ impl SecretWaits {
         }))
     }
 
-    /// Wakes a key when the Secret that it waits for is there or may be read. Each attempt says again which one that is, if any: so a key
-    /// waits for one at most, and for none once it has left the queue.
-    pub fn set(&self, requests: &Requests, key: &WorkKey, secret: Option<&SecretReference>) {
+    /// Wakes a key when the Secret that it waits for has another version than `tried`, which the attempt read; none where it read none,
+    /// and an earlier one counts. Each attempt says again which Secret that is, if any: so a key waits for one at most, and for none once
+    /// it has left the queue.
+    pub fn set(
+        &self,
+        requests: &Requests,
+        key: &WorkKey,
+        secret: Option<&SecretReference>,
+        tried: Option<ResourceVersion>,
+    ) {
         let mut waiting = self.0.waiting.lock();
-        leave(&mut waiting, key, secret);
+        let before = leave(&mut waiting, key, secret);
         let Some(secret) = secret else { return };
+        let tried = tried.or(before).unwrap_or_default();
         if let Some(wait) = waiting.get_mut(secret) {
-            wait.keys.insert(key.clone());
+            if wait.join(key, tried) {
+                self.0.queue.wake(key, ClaimCause::Secret.into());
+            }
             return;
         }
         if waiting.len() >= MAX_SECRETS {
@@ -58,37 +100,40 @@ impl SecretWaits {
         let poll = schedule::spawn(async move {
             let mut events = pin!(SecretEvent::follow(requests, of.clone()));
             while let Some(event) = events.next().await {
-                if matches!(event, SecretEvent::State(_)) {
-                    break;
-                }
+                wake(&inner, &of, event);
             }
-            wake(&inner, &of);
         });
         waiting.insert(
             secret.clone(),
             Wait {
-                keys: [key.clone()].into(),
+                keys: [(key.clone(), tried)].into(),
+                seen: None,
                 _poll: AbortOnDropHandle::new(poll),
             },
         );
     }
 }
 
-/// A key waits for no Secret but this one any more. What nobody waits for is not asked for.
-fn leave(waiting: &mut HashMap<SecretReference, Wait>, key: &WorkKey, except: Option<&SecretReference>) {
+/// A key waits for no Secret but this one any more; the version that it was tried with of this one, if it waits. What nobody waits for is
+/// not asked for.
+fn leave(
+    waiting: &mut HashMap<SecretReference, Wait>,
+    key: &WorkKey,
+    except: Option<&SecretReference>,
+) -> Option<ResourceVersion> {
     waiting.retain(|secret, wait| {
         if Some(secret) != except {
             wait.keys.remove(key);
         }
         !wait.keys.is_empty()
     });
+    waiting.get(except?)?.keys.get(key).copied()
 }
 
-/// The last thing that a poll does: its own handle is dropped here.
-fn wake(inner: &Weak<SecretWaitsInner>, secret: &SecretReference) {
+fn wake(inner: &Weak<SecretWaitsInner>, secret: &SecretReference, event: SecretEvent) {
     let Some(inner) = inner.upgrade() else { return };
-    let ended = inner.waiting.lock().remove(secret);
-    for key in ended.iter().flat_map(|wait| &wait.keys) {
+    let woken = inner.waiting.lock().get_mut(secret).map(|wait| wait.take_in(event));
+    for key in woken.iter().flatten() {
         inner.queue.wake(key, ClaimCause::Secret.into());
     }
 }
@@ -116,15 +161,41 @@ mod tests {
     #[tokio::test]
     async fn a_claim_waits_for_one_secret_and_ends_with_its_key() {
         let wait = |keys: &[&str]| Wait {
-            keys: keys.iter().map(|uid| key(uid)).collect(),
+            keys: keys.iter().map(|uid| (key(uid), ResourceVersion(3))).collect(),
+            seen: None,
             _poll: AbortOnDropHandle::new(schedule::spawn(std::future::pending())),
         };
         let mut waiting = HashMap::from([(secret("a"), wait(&["1", "2"])), (secret("b"), wait(&["1"]))]);
-        leave(&mut waiting, &key("1"), Some(&secret("a")));
+        let tried = leave(&mut waiting, &key("1"), Some(&secret("a")));
+        assert_eq!(tried, Some(ResourceVersion(3)));
         assert!(waiting.len() == 1 && waiting[&secret("a")].keys.len() == 2);
         leave(&mut waiting, &key("1"), None);
-        assert_eq!(waiting[&secret("a")].keys, BTreeSet::from([key("2")]));
+        assert!(waiting[&secret("a")].keys.keys().eq([&key("2")]));
         leave(&mut waiting, &key("2"), None);
         assert!(waiting.is_empty());
+    }
+
+    /// Who was refused with a version is woken once for each other one.
+    #[tokio::test]
+    async fn each_change_of_a_secret_wakes_once() {
+        let state = |version| SecretEvent::State(ResourceVersion(version));
+        let mut wait = Wait {
+            keys: [(key("1"), ResourceVersion(5))].into(),
+            seen: None,
+            _poll: AbortOnDropHandle::new(schedule::spawn(std::future::pending())),
+        };
+        assert!(wait.take_in(state(5)).is_empty(), "it was tried with that");
+        assert_eq!(wait.take_in(state(6)), [key("1")]);
+        assert!(wait.take_in(state(6)).is_empty());
+        assert!(!wait.join(&key("1"), ResourceVersion(6)), "and refused again");
+        // Read just before the change that was seen.
+        assert!(wait.join(&key("2"), ResourceVersion(5)));
+        assert!(!wait.join(&key("2"), ResourceVersion(6)));
+        // Not there, or not to be read: whatever version comes then counts.
+        assert!(wait.take_in(SecretEvent::Gone).is_empty());
+        assert!(!wait.join(&key("3"), ResourceVersion::default()));
+        assert_eq!(wait.take_in(state(6)), [key("1"), key("2"), key("3")]);
+        // An older state.
+        assert_eq!(wait.take_in(state(4)).len(), 3);
     }
 }

@@ -19,15 +19,22 @@ pub trait VolumeCache: Send + Sync + 'static {
     fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
 
     /// The name of another PersistentVolume of a driver than `except` that has this handle. That there is none is known only while
-    /// PersistentVolumes are watched.
+    /// PersistentVolumes are watched, or were listed after `except` was read.
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>>;
 
     /// The nodes of the VolumeAttachments of any driver that name a PersistentVolume, and of those of its driver that noted its handle, in
     /// words. It is not known while VolumeAttachments may be there that the cache does not show.
     fn attached_to(&self, volume: &Volume) -> Seen<Arc<str>>;
 
+    /// Whether nothing is known of others that use the volume because PersistentVolumes are not watched: then it is known once lists
+    /// come that begin after a read of the PersistentVolume ([`Self::reading`]).
+    fn lacks_read(&self, volume: &Volume) -> bool;
+
     /// Shows every PersistentVolume that is known.
     fn for_each(&self, look: &mut dyn FnMut(&Arc<Volume>));
+
+    /// Changes whenever a PersistentVolume changes; other changes may count as well.
+    fn generation(&self) -> u64;
 
     /// Takes in the answer to a write. False when it is older than what is known, and was not taken in.
     fn take_answer(&self, volume: Volume) -> bool;

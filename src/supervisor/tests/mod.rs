@@ -1,5 +1,6 @@
 //! What should run, what runs, and what is shown of it.
 
+mod attach_volumes;
 mod deletion;
 mod drivers;
 mod fields;

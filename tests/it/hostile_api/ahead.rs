@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use csi_mock_driver::Method;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde_json::json;
 
 use super::{Front, about, all_attached, claim_all, names};
+use crate::provision::{grant, provisioning, soon};
 use crate::support::Result;
 use crate::support::proxy::{Cut, Fault, Seen};
 
@@ -59,5 +61,28 @@ async fn a_volume_whose_watch_always_expires_is_released() -> Result<()> {
     // The volume is seen by a list, which may wait for its turn; and so may the list of attachments after that.
     assert!(began.elapsed() < Duration::from_secs(50), "{:?}", began.elapsed());
     assert!(!front.operator.log_text().contains(RESTORED));
+    Ok(())
+}
+
+/// The same, where the volume is to be deleted: lists that begin after a read of the PersistentVolume are enough.
+#[tokio::test]
+async fn the_volume_of_one_whose_watch_always_expires_is_deleted() -> Result<()> {
+    let front = Front::with_timeout("15s").await?;
+    grant(&front.world.cluster).await?;
+    let driver = provisioning(&front.world, "expired-d", &soon()).await?;
+    driver.released("expired-before", "vol-before", json!({})).await?;
+    assert_eq!(driver.is_deleted("expired-before", "vol-before").await?, 1);
+    let watches = |seen: &Seen| seen.is_watch() && about(seen, "persistentvolumes");
+    front.proxy.fault(Fault::Status(410, None), usize::MAX, watches);
+    front.proxy.cut(Cut::Gone);
+    driver.released("expired-1", "vol-1", json!({})).await?;
+    assert_eq!(driver.is_deleted("expired-1", "vol-1").await?, 1);
+    // Where one has the handle as well, or it is attached, nothing is deleted.
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    driver.saved_as("expired-other", "vol-2", retain).await?;
+    driver.released("expired-2", "vol-2", json!({})).await?;
+    driver.released("expired-3", "vol-3", json!({})).await?;
+    assert_eq!(driver.is_deleted("expired-3", "vol-3").await?, 1);
+    assert_eq!(driver.deletions("vol-2"), 0);
     Ok(())
 }

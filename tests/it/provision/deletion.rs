@@ -42,12 +42,12 @@ impl Driver<'_> {
     }
 
     /// A PersistentVolume as it is after its claim is gone. Nothing but the test changes it.
-    async fn released(&self, name: &str, handle: &str, change: Value) -> Result<()> {
+    pub async fn released(&self, name: &str, handle: &str, change: Value) -> Result<()> {
         self.saved_as(name, handle, change).await?;
         self.phase(name, "Released").await
     }
 
-    async fn saved_as(&self, name: &str, handle: &str, change: Value) -> Result<()> {
+    pub async fn saved_as(&self, name: &str, handle: &str, change: Value) -> Result<()> {
         let mut volume = json!({
             "metadata": {
                 "name": name, "finalizers": [FINALIZER],
@@ -78,7 +78,7 @@ impl Driver<'_> {
     }
 
     /// That DeleteVolume is called for a handle, and nothing of ours is left on the PersistentVolume; so often it was called.
-    async fn is_deleted(&self, name: &str, handle: &str) -> Result<usize> {
+    pub async fn is_deleted(&self, name: &str, handle: &str) -> Result<usize> {
         let released = |volume: Option<&PersistentVolume>| {
             volume.is_none_or(|volume| {
                 volume.metadata.deletion_timestamp.is_some()
@@ -89,7 +89,7 @@ impl Driver<'_> {
         Ok(self.deletions(handle))
     }
 
-    fn deletions(&self, handle: &str) -> usize {
+    pub fn deletions(&self, handle: &str) -> usize {
         let calls = self.mock.calls_of(Method::DeleteVolume);
         calls
             .iter()

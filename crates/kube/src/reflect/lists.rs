@@ -19,6 +19,9 @@ const DOUBT_INTERVAL: u64 = 10;
 /// first sign, and the round of all kinds that follows shows the next one.
 const MAX_SIGNS: usize = 2;
 
+/// How old a list of a kind may be whose watch has broken since. A list follows each break after some seconds.
+const MAX_LIST_AGE: Duration = Duration::from_secs(30);
+
 /// Drivers whose Leases are taken within this time share a fresh list.
 const ROUND_DELAY: Duration = Duration::from_millis(100);
 
@@ -66,14 +69,25 @@ struct KindState {
     failure: Option<String>,
     /// When the newest list began.
     list_began: u64,
+    /// The same, by the clock.
+    list_began_at: Option<Instant>,
     /// When the last complete list began.
     complete: u64,
+    /// The same, by the clock.
+    complete_at: Option<Instant>,
     /// When its watch broke last.
     broke: u64,
     /// A list of another kind that begins after this moment shows all that belongs to what is known of this kind. It is the end of the own
     /// list when that followed a broken watch, and the moment at which the round was asked for when all kinds were listed in it. It is
     /// greater than all numbers until a list that follows a broken watch is complete.
     known_from: u64,
+}
+
+impl KindState {
+    /// Whether a complete list began after this moment, and the watch has not broken since.
+    fn is_listed_after(&self, moment: u64) -> bool {
+        self.complete > moment.max(self.broke)
+    }
 }
 
 impl ListsState {
@@ -241,11 +255,20 @@ impl Lists {
     /// Resolves when a complete list of a kind began after this moment, and its watch has not broken since. False when that takes
     /// longer than `limit`.
     pub async fn listed_after(&self, kind: &str, moment: u64, limit: Duration) -> bool {
-        let listed = self.wait_until(|state| {
-            let kind = state.of(kind);
-            kind.complete > moment.max(kind.broke)
-        });
+        let listed = self.wait_until(|state| state.of(kind).is_listed_after(moment));
         tokio::time::timeout(limit, listed).await.is_ok()
+    }
+
+    /// Whether a complete list of a kind began after this moment, and its watch has not broken since.
+    pub fn is_listed_after(&self, kind: &str, moment: u64) -> bool {
+        self.0.state.read().of(kind).is_listed_after(moment)
+    }
+
+    /// Whether a complete list of a kind began after this moment, and lately. Its watch may have broken since: for kinds whose watch breaks
+    /// each time, while lists work. For what may be a little old.
+    pub fn is_listed_lately(&self, kind: &str, moment: u64) -> bool {
+        let kind = self.0.state.read().of(kind);
+        kind.complete > moment && kind.complete_at.is_some_and(|began| began.elapsed() <= MAX_LIST_AGE)
     }
 
     /// Where the connection of the watches records which of them the API server has answered.
@@ -296,7 +319,7 @@ impl Lists {
         let (now, asked) = (state.now(), state.asked);
         if let Some(kind) = state.kinds.get_mut(kind) {
             let follows_a_break = kind.round >= Some(round) || kind.broke > asked;
-            kind.list_began = now;
+            (kind.list_began, kind.list_began_at) = (now, Some(Instant::now()));
             kind.known_from = if follows_a_break { u64::MAX } else { asked };
         }
     }
@@ -312,6 +335,7 @@ impl Lists {
         let now = self.now();
         self.change(kind, |kind| {
             (kind.round, kind.complete) = (Some(round), kind.list_began);
+            kind.complete_at = kind.list_began_at;
             kind.known_from = kind.known_from.min(now);
             kind.failure = None;
         });

@@ -54,6 +54,8 @@ pub trait VolumeView {
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
     /// The nodes of the VolumeAttachments of any driver that name the PersistentVolume, in words.
     fn attached_to(&self) -> Seen<Arc<str>>;
+    /// Whether nothing will be known of the other two before the PersistentVolume is read live.
+    fn lacks_read(&self) -> bool;
     /// Whether deletions are held, as the settings say now.
     fn is_held(&self) -> bool;
 }
@@ -129,6 +131,8 @@ pub struct VolumeMemory {
     waits: Option<VolumeReason>,
     /// The last copy: the PersistentVolume may be gone when that it was released is told.
     last: Option<Arc<Volume>>,
+    /// The Secret of a call that the driver refused: a change of it may be the cure.
+    refused_with: Option<SecretReference>,
     /// How often in a row it rested because something was not known.
     rests: u32,
 }
@@ -213,9 +217,9 @@ impl VolumeAttempt {
         self.memory.deletion
     }
 
-    /// The Secret that the deletion waits for.
+    /// The Secret that the deletion waits for: it cannot be read, or the driver refused the last call that it was for.
     pub fn needed_secret(&self) -> Option<&SecretReference> {
-        self.needed.as_ref()
+        self.needed.as_ref().or(self.memory.refused_with.as_ref())
     }
 
     /// The next step, after what came of the last one; the first one after [`VolumeEvent::Begin`].
@@ -280,6 +284,7 @@ impl VolumeAttempt {
                 Some((read, found)) if read == claim => *found,
                 _ => view.claim(claim, volume),
             }),
+            lacks_read: view.lacks_read(),
             is_live,
             deletion: self.memory.deletion,
             class: class.as_deref(),
@@ -335,6 +340,7 @@ impl VolumeAttempt {
                     self.notes.push(VolumeNote::WithoutSecret(missing));
                 }
                 self.called_with = Some(self.fingerprint(view));
+                self.memory.refused_with = None;
                 // From here on nobody knows whether it is deleted, until the call is answered.
                 let before = std::mem::replace(&mut self.memory.deletion, Deletion::Uncertain);
                 self.notes.push(VolumeNote::Calls(plan.clone()));
@@ -518,6 +524,9 @@ impl VolumeAttempt {
         if answered == Deletion::Uncertain {
             // The driver may still work on it: whatever changed meanwhile waits for the backoff.
             self.called_with = None;
+        }
+        if answered == Deletion::NotDeleted {
+            self.memory.refused_with = plan.secret;
         }
         // What a refusal says of this call, it does not say of an earlier one.
         if before != Deletion::Uncertain {

@@ -1,7 +1,7 @@
 //! A hash of what a decision reads: it differs after a change that may help, and not after an echo of our own writes.
 //!
 //! Our marker, our finalizers and our answers to requests are therefore not part of it, nor is the version of an object. A person who asks
-//! for a retry of a claim is heard otherwise ([`RetryRequests`](super::attempt::RetryRequests)): not more often than now and then.
+//! for a retry is heard otherwise ([`RetryRequests`](super::attempt::RetryRequests)): not more often than now and then.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -62,7 +62,6 @@ pub fn volume_fingerprint(observed: &ObservedVolume<'_>) -> u64 {
     lifecycle.phase.hash(&mut hasher);
     lifecycle.reclaim_policy.hash(&mut hasher);
     lifecycle.reclaim_requested.hash(&mut hasher);
-    lifecycle.retry_now.hash(&mut hasher);
     lifecycle.deletion_secret.hash(&mut hasher);
     hash_class(observed.class, &mut hasher);
     hash_seen(observed.sharer, &mut hasher);

@@ -118,6 +118,9 @@ pub struct ObservedVolume<'a> {
     pub sharer: Seen<&'a str>,
     /// A VolumeAttachment of any driver that names it, attached or not: its node.
     pub attached_to: Seen<&'a str>,
+    /// Whether nothing will be known of these two before the PersistentVolume is read live: its watch is broken, and lists that begin after
+    /// that read say what it would have said.
+    pub lacks_read: bool,
     /// The claim of `spec.claimRef.uid`.
     pub claim: OwningClaim,
     /// Whether a live read since it became Released shows what is here: UID, phase, policy, claimRef and handle.

@@ -104,8 +104,15 @@ fn deleted(observed: &ObservedVolume<'_>) -> VolumeDecision {
 /// Rows 7 to 9: why the volume may still be used; none when nothing says so.
 fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     let wait = |reason| Some(decided(reason, Action::Wait(None)));
+    let not_known = || {
+        if observed.lacks_read {
+            Some(decided(VolumeReason::Confirm, Action::ReadVolume))
+        } else {
+            wait(VolumeReason::Syncing)
+        }
+    };
     match observed.sharer {
-        Seen::Unknown => return wait(VolumeReason::Syncing),
+        Seen::Unknown => return not_known(),
         Seen::Here(owner) => {
             let handle = observed.volume.spec.csi().map_or("", |source| &source.handle);
             let cause = ProvisionRefusal::HandleShared {
@@ -117,7 +124,7 @@ fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
         Seen::Gone => {}
     }
     match observed.attached_to {
-        Seen::Unknown => return wait(VolumeReason::Syncing),
+        Seen::Unknown => return not_known(),
         Seen::Here(_) => return wait(VolumeReason::StillAttached),
         Seen::Gone => {}
     }

@@ -23,18 +23,21 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
     let known = work.queue.remember(run.key(), |memory| {
-        (memory.claim.clone(), memory.begun, memory.lifecycle)
+        let begun = (memory.begun, memory.again);
+        (memory.claim.clone(), begun, memory.lifecycle)
     });
     let (mut known, begun, lifecycle) = known.unwrap_or_default();
-    if ClaimCause::of(run.cause()) == ClaimCause::Retry {
+    // A Secret that was changed may be the cure of a call that could not succeed.
+    if matches!(ClaimCause::of(run.cause()), ClaimCause::Retry | ClaimCause::Secret) {
         known.end_holds();
     }
     let generation = work.topology.nodes.generation();
     let mut attempt = ClaimAttempt::new(known);
     let mut shell = Shell::new(look, run, begun, lifecycle);
     let verdict = shell.perform(&mut attempt).await;
-    work.secrets
-        .set(&work.context.requests, run.key(), attempt.needed_secret());
+    let secret = attempt.needed_secret().filter(|_| verdict != Verdict::Done);
+    let tried = shell.secret.version_of(secret);
+    work.secrets.set(&work.context.requests, run.key(), secret, tried);
     work.topology
         .set(&work.queue, run.key(), attempt.needs_topology(), generation);
     work.queue.settle_rate(run, shell.calls());
@@ -43,9 +46,10 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         work.queue.wait_next_in(run, lane, group);
     }
     let (lifecycle, begun, claim) = (shell.end(&attempt), shell.begun, attempt.into_memory());
+    let again = shell.again || shell.ended.is_some();
     work.queue.remember(run.key(), |memory| {
         memory.claim = claim;
-        memory.begun = begun;
+        (memory.begun, memory.again) = (begun, again);
         memory.lifecycle = lifecycle;
     });
     result_of(verdict)

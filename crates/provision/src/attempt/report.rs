@@ -8,9 +8,9 @@ use crate::decide::Failure;
 use crate::events::InvolvedObject;
 use crate::failures::{self, FailedAttempt, LASTING, kind_of};
 use crate::objects::Claim;
-use crate::provision::attempt::{ClaimAttempt, ClaimNote, MAX_SAVE_PAUSE};
+use crate::provision::attempt::{ClaimAttempt, ClaimNote};
 use crate::provision::event::{self, POPULATOR_NOTE, ProvisionEventReason};
-use crate::provision::{ClaimReason, CreateOutcome, ProvisionRefusal};
+use crate::provision::{ClaimReason, ClaimReleaseRefusal, CreateOutcome, ProvisionRefusal};
 use crate::telemetry::names::{attr, error_type};
 use crate::telemetry::traced;
 use crate::traces::{LifecycleOutcome, Operation};
@@ -31,7 +31,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         ClaimNote::Faulty(fault) => failed(shell, claim, error_type::INVALID_ANSWER, &fault.to_string()),
         ClaimNote::UndoFailed(failure) => failed(shell, claim, kind_of(&failure), &failure.message),
         ClaimNote::Saved(name, handle) => saved(shell, claim, &name, &handle),
-        ClaimNote::SaveFailed(error, is_refused) => save_failed(shell, claim, &error.message, is_refused),
+        ClaimNote::SaveFailed(error, refused) => save_failed(shell, claim, &error.message, refused),
         ClaimNote::Waits(reason, cause) => waits(shell, claim, reason, &cause),
         ClaimNote::LeftAlone(cause) => {
             let reason = ProvisionEventReason::of_claim(ClaimReason::HandleShared);
@@ -48,11 +48,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
         }
         ClaimNote::LetGo(words, volume) => let_go(shell, claim, &words, &volume),
-        ClaimNote::ReleaseRefused(refusal) => {
-            let note = event::note(&format!("not let go on request: {refusal}"));
-            let reason = ProvisionEventReason::ProvisioningReleaseRefused;
-            record(shell, claim, reason, refusal.reason(), note);
-        }
+        ClaimNote::ReleaseRefused(refusal) => release_refused(shell, claim, &refusal),
         ClaimNote::PossiblyLeaked(volume, cause) => {
             leaked(shell, claim, &volume, cause, event::possibly_leaked(&volume, cause));
         }
@@ -75,9 +71,7 @@ fn count(shell: &Shell<'_>, note: &ClaimNote) {
     match note {
         ClaimNote::Undone => metrics.volume_undone(driver),
         ClaimNote::Rescheduled(..) => metrics.rescheduled(driver),
-        ClaimNote::PossiblyLeaked(..) | ClaimNote::TwoVolumes { .. } | ClaimNote::LetGo(..) => {
-            metrics.possible_leak(driver);
-        }
+        note if note.is_possible_leak() => metrics.possible_leak(driver),
         _ => {}
     }
 }
@@ -109,6 +103,13 @@ fn let_go(shell: &mut Shell<'_>, claim: &Claim, words: &str, volume: &str) {
     ));
     record(shell, claim, ProvisionEventReason::ProvisioningReleased, "", note);
     shell.ended = Some(LifecycleOutcome::Aborted);
+}
+
+/// A person asked to let the claim go, and that was refused.
+pub(super) fn release_refused(shell: &Shell<'_>, claim: &Claim, refusal: &ClaimReleaseRefusal) {
+    let note = event::note(&format!("not let go on request: {refusal}"));
+    let reason = ProvisionEventReason::ProvisioningReleaseRefused;
+    record(shell, claim, reason, refusal.reason(), note);
 }
 
 /// A call ended without a volume that can be used.
@@ -150,13 +151,13 @@ fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &Prov
     tell_failure(shell, claim, kind, None, &message, delay);
 }
 
-fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, is_refused: bool) {
-    if is_refused {
+fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, refused: Option<Duration>) {
+    if let Some(pause) = refused {
         let message = format!("the PersistentVolume cannot be saved, and its volume is kept: {message}");
-        let note = event::failed(&message, false, shell.run.attempt(), MAX_SAVE_PAUSE);
+        let note = event::failed(&message, false, shell.run.attempt(), pause);
         let kind = error_type::PV_REFUSED;
         record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
-        tell_failure(shell, claim, kind, None, &message, MAX_SAVE_PAUSE);
+        tell_failure(shell, claim, kind, None, &message, pause);
         return;
     }
     traced!(

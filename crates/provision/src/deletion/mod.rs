@@ -6,6 +6,7 @@ mod shell;
 use crate::attempt::{LEASE_LOST_REST, result_of};
 use crate::context::DriverContext;
 use crate::key::{VolumeKey, WorkKey};
+use crate::provision::attempt::Verdict;
 use crate::provision::deletion::VolumeAttempt;
 use crate::queue::{Run, RunResult};
 use shell::Shell;
@@ -24,8 +25,9 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKe
     let mut attempt = VolumeAttempt::new(known);
     let mut shell = Shell::new(look, run, begun, lifecycle);
     let verdict = shell.perform(&mut attempt).await;
-    work.secrets
-        .set(&work.context.requests, run.key(), attempt.needed_secret());
+    let secret = attempt.needed_secret().filter(|_| verdict != Verdict::Done);
+    let tried = shell.secret.version_of(secret);
+    work.secrets.set(&work.context.requests, run.key(), secret, tried);
     work.queue.settle_rate(run, shell.calls());
     let (lifecycle, begun, volume) = (shell.end(&attempt), shell.begun, attempt.memory().clone());
     work.queue.remember(run.key(), |memory| {

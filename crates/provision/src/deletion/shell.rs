@@ -33,7 +33,8 @@ pub(super) struct Shell<'w> {
     lifecycle: Option<Lifecycle>,
     /// That the life cycle has ended in this attempt.
     pub ended: Option<LifecycleOutcome>,
-    secret: HeldSecret,
+    /// That of its calls.
+    pub secret: HeldSecret,
     calls: u32,
 }
 

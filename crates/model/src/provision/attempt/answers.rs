@@ -9,6 +9,7 @@ use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
 use crate::objects::Volume;
+use crate::provision::classify::{CreateErrorClass, create_error};
 use crate::provision::creation::Creation;
 use crate::provision::marker::MarkerState;
 use crate::provision::observed::{ProvisionerSecretState, RolePhase};
@@ -172,6 +173,10 @@ impl ClaimAttempt {
                 return Some(Verdict::LeaseLost);
             }
         };
+        let is_refused = |failure: &Failure| create_error(failure.code) != CreateErrorClass::Uncertain;
+        if failure.as_ref().is_some_and(is_refused) {
+            self.memory.refused_with.clone_from(&plan.secret);
+        }
         let unknown = Failure::plain("");
         let told = failure.as_ref().unwrap_or(&unknown);
         let SettledCreate { creation, outcome } = created(&before, plan, answer.map_err(|()| told), &claim);
@@ -292,7 +297,7 @@ impl ClaimAttempt {
 
     /// The PersistentVolume is saved: told once.
     fn tell_saved(&mut self, name: &str) {
-        (self.memory.save_failures, self.memory.save_at) = (0, None);
+        self.memory.end_save();
         let handle = match &self.memory.creation {
             Some(Creation::Created(volume)) => volume.handle.clone(),
             _ => Box::default(),
@@ -314,14 +319,15 @@ impl ClaimAttempt {
 
     fn save_later(&mut self, view: &impl ClaimView, error: ApiError) -> Verdict {
         let is_refused = !error.is_transient();
-        self.notes.push(ClaimNote::SaveFailed(error, is_refused));
+        let (pause, is_told) = self.memory.save_pause(&error, view.now());
+        self.notes.push(ClaimNote::SaveFailed(error, is_told.then_some(pause)));
         let is_leak = view.claim().here().is_none() && is_refused;
         if is_leak && !std::mem::replace(&mut self.memory.leak_is_told, true) {
             let name = self.plan_name();
             let cause = "its PersistentVolumeClaim is gone, and its PersistentVolume cannot be saved";
             self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
         }
-        Verdict::Rest(self.memory.save_pause(is_refused, view.now()))
+        Verdict::Rest(pause)
     }
 
     fn volume_was_read(

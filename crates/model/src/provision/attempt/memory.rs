@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::creation::Creation;
-use crate::objects::Claim;
+use super::super::marker::MarkerState;
+use crate::answer::ApiError;
+use crate::objects::{Claim, SecretReference};
 
 /// What is remembered of a claim while it is worked on. It is read from the object at each start; what is here besides is safe to forget
 /// ([`Creation`]).
@@ -31,8 +33,12 @@ pub struct ClaimMemory {
     pub(super) saved_since: Option<Timestamp>,
     /// A call that cannot succeed with its arguments.
     pub(super) infeasible: Option<Infeasible>,
+    /// The Secret of a call that the driver refused: a change of it may be the cure.
+    pub(super) refused_with: Option<SecretReference>,
     /// Failures in a row to save the PersistentVolume.
     pub(super) save_failures: u32,
+    /// Whether it was told that the API server refuses it.
+    pub(super) refusal_is_told: bool,
     /// Until when it is not saved again, whatever happens to the claim.
     pub(super) save_at: Option<Timestamp>,
     /// Whether it was told that a volume populator provisions the claim.
@@ -58,33 +64,33 @@ pub(super) struct Infeasible {
 /// How long after a request for a retry the next one counts: users of a namespace can write them.
 const RETRY_NOW_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The requests of people to try a claim now (`attacher.csi.dev/retry-now`).
+/// The requests of people to try a claim or a PersistentVolume now (`attacher.csi.dev/retry-now`).
 #[derive(Clone, Debug, Default)]
 pub struct RetryRequests {
     /// The value that was seen last.
     seen: Option<Box<str>>,
-    /// Whether the claim was looked at: what it asked for before is nothing new.
+    /// Whether the object was looked at: what it asked for before is nothing new.
     has_looked: bool,
     /// When one was heard last.
     heard_at: Option<Timestamp>,
 }
 
 impl RetryRequests {
-    /// Whether the claim asks for a retry that it did not ask for before. Of several within 10 seconds the last one is heard after that
-    /// time, when the claim is looked at for another reason.
-    pub fn is_asked(&mut self, claim: &Claim, now: Timestamp) -> bool {
+    /// Whether the object asks for a retry that it did not ask for before, by the value of its annotation. Of several within 10 seconds the
+    /// last one is heard after that time, when the object is looked at for another reason.
+    pub fn is_asked(&mut self, value: Option<&str>, now: Timestamp) -> bool {
         if !std::mem::replace(&mut self.has_looked, true) {
-            self.seen.clone_from(&claim.retry_now);
+            self.seen = value.map(Box::from);
             return false;
         }
         let is_early = self
             .heard_at
             .is_some_and(|at| now >= at && super::elapsed(at, now) < RETRY_NOW_INTERVAL);
-        if self.seen == claim.retry_now || is_early {
+        if self.seen.as_deref() == value || is_early {
             return false;
         }
-        self.seen.clone_from(&claim.retry_now);
-        let is_asked = claim.retry_now.is_some();
+        self.seen = value.map(Box::from);
+        let is_asked = value.is_some();
         if is_asked {
             self.heard_at = Some(now);
         }
@@ -94,21 +100,36 @@ impl RetryRequests {
 
 /// The pause after a failure to save, before the first doubling.
 const INITIAL_SAVE_PAUSE: Duration = Duration::from_millis(100);
+/// The pause after the first save that was forbidden.
+const FORBIDDEN_SAVE_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause before a PersistentVolume is saved again, also of one that the API server refuses.
-pub const MAX_SAVE_PAUSE: Duration = Duration::from_secs(30);
+const MAX_SAVE_PAUSE: Duration = Duration::from_secs(30);
 
 impl ClaimMemory {
-    /// How long until the PersistentVolume is saved again, after one more failure; the longest time where it was refused.
-    pub(super) fn save_pause(&mut self, is_refused: bool, now: Timestamp) -> Duration {
-        let pause = INITIAL_SAVE_PAUSE.saturating_mul(1 << self.save_failures.min(16));
-        self.save_failures = self.save_failures.saturating_add(1);
-        let pause = if is_refused {
-            MAX_SAVE_PAUSE
-        } else {
-            pause.min(MAX_SAVE_PAUSE)
+    /// How long until the PersistentVolume is saved again, after one more failure; and whether that is told, of one that was refused.
+    ///
+    /// The longest time where it was refused for what it is. A right may be missing for a moment only, as on an API server that has just
+    /// started: these tries are soon, and told once, until they are as rare.
+    pub(super) fn save_pause(&mut self, error: &ApiError, now: Timestamp) -> (Duration, bool) {
+        let is_refused = !error.is_transient();
+        let initial = match (is_refused, error.is_forbidden()) {
+            (false, _) => INITIAL_SAVE_PAUSE,
+            (true, true) => FORBIDDEN_SAVE_PAUSE,
+            (true, false) => MAX_SAVE_PAUSE,
         };
+        let pause = initial
+            .saturating_mul(1 << self.save_failures.min(16))
+            .min(MAX_SAVE_PAUSE);
+        self.save_failures = self.save_failures.saturating_add(1);
         self.save_at = now.saturating_add(pause).ok();
-        pause
+        let is_told = is_refused && (!self.refusal_is_told || pause == MAX_SAVE_PAUSE);
+        self.refusal_is_told |= is_refused;
+        (pause, is_told)
+    }
+
+    /// The PersistentVolume is saved.
+    pub(super) fn end_save(&mut self) {
+        (self.save_failures, self.save_at, self.refusal_is_told) = (0, None, false);
     }
 
     /// How long it is not to be saved yet.
@@ -122,6 +143,19 @@ impl ClaimMemory {
     pub fn end_holds(&mut self) {
         self.infeasible = None;
         self.save_at = None;
+    }
+
+    /// What another engine of this process goes on with for the claim, after that of `writer` has ended; none where nothing is known of an
+    /// open call, or its marker was written by somebody else since, who may have called.
+    #[must_use]
+    pub fn continued(&self, claim: &Claim, driver: &str, writer: &str) -> Option<Self> {
+        let marker = MarkerState::of(claim, driver);
+        let is_same = marker.recorded().is_some_and(|marker| *marker.writer == *writer);
+        (is_same && self.holds_volume()).then(|| {
+            let mut known = self.clone();
+            known.end_holds();
+            known
+        })
     }
 
     /// What is known of the volume; none before the first look.

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use memory::{ClaimMemory, MAX_SAVE_PAUSE, RetryRequests};
+pub use memory::{ClaimMemory, RetryRequests};
 pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, RescheduleCause, Verdict};
 pub use surroundings::{fingerprint, may_call};
 
@@ -24,10 +24,11 @@ use super::creation::{Creation, UncertainCall};
 use super::marker::MarkerState;
 use super::observed::{ObservedClaim, ProvisionerSecretState, RolePhase, Waited};
 use super::ownership::is_own_class;
-use super::patch::ClaimWrite;
+use super::patch::{ClaimWrite, refuse_release};
 use super::persistent_volume::is_of_claim;
 use super::plan::CreatePlan;
 use super::refusal::ProvisionRefusal;
+use super::release_request::{ClaimRelease, ClaimReleaseRefusal, judge};
 use super::seen::Seen;
 use crate::answer::ApiError;
 use crate::api::names::TRACEPARENT_ANNOTATION;
@@ -143,15 +144,27 @@ impl ClaimAttempt {
         self.saved.as_ref().map(|(name, handle)| (&**name, &**handle))
     }
 
-    /// The Secret that the claim waits for.
+    /// The Secret that the claim waits for: it is missing or cannot be read, or the driver refused the last call that it was for.
     pub fn needed_secret(&self) -> Option<&SecretReference> {
-        self.needed.as_ref()
+        self.needed.as_ref().or(self.memory.refused_with.as_ref())
     }
 
     /// Whether the claim waits for topology that any node may bring: no node is selected for it. Of a claim with a selected node, a
     /// change of that node is a change of the claim's inputs.
     pub const fn needs_topology(&self) -> bool {
         self.needs_topology
+    }
+
+    /// While a call is under way: the answer to a request to let the claim go, if there is one that was not answered, and why it is refused.
+    pub fn refused_release(&self, view: &impl ClaimView) -> Option<(ClaimWrite, ClaimReleaseRefusal)> {
+        let claim = view.claim().here().filter(|claim| claim.deleting.is_some())?;
+        if !view.may_start() {
+            return None;
+        }
+        match judge(&claim, Some(ClaimReleaseRefusal::CallUnderWay), view.now()) {
+            ClaimRelease::Refused(refusal, answer) => Some((refuse_release(&claim, &answer)?, refusal)),
+            ClaimRelease::Granted(_) | ClaimRelease::None => None,
+        }
     }
 
     /// The next step, after what came of the last one; the first one after [`ClaimEvent::Begin`].
@@ -379,6 +392,7 @@ impl ClaimAttempt {
             doubtful,
         }));
         self.saved_is_live = false;
+        self.memory.refused_with = None;
         self.notes.push(ClaimNote::Calls(reason, plan.clone()));
         self.pending = Some(Pending::Create(plan.clone(), Box::new(before)));
         ClaimStep::Create(plan.clone())

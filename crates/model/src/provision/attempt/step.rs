@@ -129,8 +129,8 @@ pub enum ClaimNote {
     UndoFailed(Failure),
     /// The PersistentVolume of this name is saved, with this handle.
     Saved(Box<str>, Box<str>),
-    /// It is not. Whether the API server refuses it for good.
-    SaveFailed(ApiError, bool),
+    /// It is not. Where the API server refuses it, and that is told: how long until it is saved again.
+    SaveFailed(ApiError, Option<Duration>),
     /// Nothing can be done, for this cause.
     Waits(ClaimReason, Box<ProvisionRefusal>),
     /// Nobody wants the volume, and it is not deleted, for this cause.
@@ -160,6 +160,16 @@ pub enum ClaimNote {
     RequestFailed(ApiError),
     /// A call was not made, or was cut off.
     LeaseLost(LeaseLost),
+}
+
+impl ClaimNote {
+    /// Whether it tells of a volume that may be left in the storage system.
+    pub const fn is_possible_leak(&self) -> bool {
+        matches!(
+            self,
+            Self::PossiblyLeaked(..) | Self::TwoVolumes { .. } | Self::LetGo(..)
+        )
+    }
 }
 
 /// Why the selected node was taken off a claim.

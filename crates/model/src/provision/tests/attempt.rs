@@ -643,8 +643,13 @@ fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() 
         ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(403)))),
         _ => None,
     };
-    assert_eq!(play.attempt(forbidden), Verdict::Rest(Duration::from_secs(30)));
-    assert!(matches!(play.notes.last(), Some(ClaimNote::SaveFailed(_, true))));
+    let invalid = |step: &ClaimStep, _: &mut Cluster| match step {
+        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(422)))),
+        _ => None,
+    };
+    let longest = Duration::from_secs(30);
+    assert_eq!(play.attempt(invalid), Verdict::Rest(longest));
+    assert!(matches!(play.notes.last(), Some(ClaimNote::SaveFailed(_, told)) if *told == Some(longest)));
     play.take_done();
     play.cluster.wait(Duration::from_secs(10));
     assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_secs(20)));
@@ -656,6 +661,38 @@ fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() 
     play.memory.end_holds();
     play.attempt(|_, _| None);
     assert_eq!((play.take_done(), play.saved()), (vec!["save"], 1));
+}
+
+/// An API server that has just started may not know the rights yet.
+#[test]
+fn a_save_that_is_forbidden_is_repeated_soon_and_told_once_until_it_lasts() {
+    let mut play = Play::of(Cluster::new());
+    let forbidden = |step: &ClaimStep, _: &mut Cluster| match step {
+        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(403)))),
+        _ => None,
+    };
+    let told = |play: &mut Play| {
+        let notes = std::mem::take(&mut play.notes);
+        notes
+            .iter()
+            .any(|note| matches!(note, ClaimNote::SaveFailed(_, Some(_))))
+    };
+    for (pause, is_told) in [
+        (1, true),
+        (2, false),
+        (4, false),
+        (8, false),
+        (16, false),
+        (30, true),
+        (30, true),
+    ] {
+        let pause = Duration::from_secs(pause);
+        assert_eq!(play.attempt(forbidden), Verdict::Rest(pause));
+        assert_eq!(told(&mut play), is_told, "{pause:?}");
+        play.cluster.wait(pause);
+    }
+    play.attempt(|_, _| None);
+    assert_eq!(play.saved(), 1);
 }
 
 #[test]

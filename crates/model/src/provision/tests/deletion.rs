@@ -16,6 +16,17 @@ use crate::provision::{
     Deletion, OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen, VolumeReason,
 };
 
+/// How others that use the volume are known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    ByWatch,
+    /// The watch is broken, and nobody has read the PersistentVolume.
+    NotBeforeRead,
+    /// It was read, and the lists are older.
+    NotBeforeLists,
+    ByLists,
+}
+
 struct Cluster {
     volume: Option<Value>,
     /// UID of the claim that is there under the name, and what it is bound to, and whether the cache has the one of the PersistentVolume.
@@ -23,6 +34,7 @@ struct Cluster {
     bound_to: Option<&'static str>,
     cached_claim: OwningClaim,
     attached_to: Option<&'static str>,
+    known: Known,
     sharer: Option<&'static str>,
     driver: ProvisionerFacts,
     policy: ProvisionPolicy,
@@ -39,6 +51,7 @@ impl Cluster {
             bound_to: None,
             cached_claim: OwningClaim::NotCached,
             attached_to: None,
+            known: Known::ByWatch,
             sharer: None,
             driver: driver(),
             policy: policy(),
@@ -46,6 +59,10 @@ impl Cluster {
             leads: true,
             is_held: false,
         }
+    }
+
+    fn is_known(&self) -> bool {
+        matches!(self.known, Known::ByWatch | Known::ByLists)
     }
 
     fn set(&mut self, pointer: &str, value: impl Into<Value>) {
@@ -96,10 +113,15 @@ impl Cluster {
                     .retain(|name| name != "kubernetes.io/pv-protection");
                 Ok(())
             })),
-            VolumeStep::ReadVolume => VolumeEvent::VolumeRead(match &self.volume {
-                Some(volume) => Ok(volume_of(volume).resource_version),
-                None => Err(error(ApiErrorKind::NotFound)),
-            }),
+            VolumeStep::ReadVolume => {
+                if self.known == Known::NotBeforeRead {
+                    self.known = Known::NotBeforeLists;
+                }
+                VolumeEvent::VolumeRead(match &self.volume {
+                    Some(volume) => Ok(volume_of(volume).resource_version),
+                    None => Err(error(ApiErrorKind::NotFound)),
+                })
+            }
             VolumeStep::ReadClaim(_) => VolumeEvent::ClaimRead(match self.claim {
                 Some(uid) => Ok(Arc::new(self.claim_of(uid))),
                 None => Err(error(ApiErrorKind::NotFound)),
@@ -139,10 +161,15 @@ impl VolumeView for Cluster {
     }
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         assert_eq!((handle, except), ("vol-1", super::builders::NAME));
-        self.sharer.map_or(Seen::Gone, |name| Seen::Here(name.into()))
+        let none = if self.is_known() { Seen::Gone } else { Seen::Unknown };
+        self.sharer.map_or(none, |name| Seen::Here(name.into()))
     }
     fn attached_to(&self) -> Seen<Arc<str>> {
-        self.attached_to.map_or(Seen::Gone, |node| Seen::Here(node.into()))
+        let none = if self.is_known() { Seen::Gone } else { Seen::Unknown };
+        self.attached_to.map_or(none, |node| Seen::Here(node.into()))
+    }
+    fn lacks_read(&self) -> bool {
+        self.known == Known::NotBeforeRead
     }
     fn is_held(&self) -> bool {
         self.is_held
@@ -272,6 +299,20 @@ fn it_waits_for_the_detach_and_says_so_once() {
         [VolumeNote::Waits(VolumeReason::StillAttached, "n1".to_owned())]
     );
     play.cluster.attached_to = None;
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), WHOLE);
+}
+
+/// Its watch breaks each time, and lists work: it is read once, waits for lists that begin after that, and is read again before the call.
+#[test]
+fn one_whose_watch_is_broken_is_deleted_after_a_read_and_lists() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.known = Known::NotBeforeRead;
+    assert!(matches!(play.plain(), Verdict::Rest(_)));
+    assert_eq!(play.take_done(), ["read volume"]);
+    assert!(matches!(play.plain(), Verdict::Rest(_)));
+    assert!(play.take_done().is_empty(), "one read is enough");
+    play.cluster.known = Known::ByLists;
     assert_eq!(play.plain(), Verdict::Done);
     assert_eq!(play.take_done(), WHOLE);
 }
@@ -847,4 +888,26 @@ fn a_finalizer_that_is_not_kept_is_written_once_in_an_attempt() {
         assert!(matches!(play.attempt(ignored), Verdict::Failed { .. }), "{pointer}");
         assert_eq!(play.take_done(), ["patch"], "{pointer}");
     }
+}
+
+/// The contents of a Secret may be what the driver refuses.
+#[test]
+fn a_refused_call_waits_for_its_secret() {
+    let secret = |code: i32| {
+        let mut cluster = Cluster::new();
+        for (key, value) in [("name", "secret"), ("namespace", "ns")] {
+            let key = format!("volume.kubernetes.io/provisioner-deletion-secret-{key}");
+            cluster.volume.as_mut().unwrap()["metadata"]["annotations"][key] = json!(value);
+        }
+        let mut play = Play::of(cluster);
+        play.attempt(|step, _| matches!(step, VolumeStep::Delete(_)).then(|| refused(code)));
+        // A look that makes no call forgets nothing.
+        play.cluster.attached_to = Some("n1");
+        play.plain();
+        let attempt = VolumeAttempt::new(play.memory.clone());
+        attempt.needed_secret().map(|secret| secret.name.clone())
+    };
+    assert_eq!(secret(16).as_deref(), Some("secret"));
+    assert_eq!(secret(9).as_deref(), Some("secret"));
+    assert_eq!(secret(14), None);
 }

@@ -90,7 +90,7 @@ fn a_retry_is_asked_for_now_and_then() {
             .unwrap()
     };
     let mut requests = RetryRequests::default();
-    let mut asks = |value: &str, seconds| requests.is_asked(&claim(value), at(seconds));
+    let mut asks = |value: &str, seconds| requests.is_asked(claim(value).retry_now.as_deref(), at(seconds));
     assert!(!asks("1", 0), "that of before this process");
     assert!(asks("2", 1) && !asks("2", 2));
     assert!(!asks("3", 3) && !asks("4", 10), "too often");
@@ -98,9 +98,8 @@ fn a_retry_is_asked_for_now_and_then() {
     assert!(asks("5", 31) && !asks("6", 32));
     assert!(asks("7", -100), "the clock was set back");
     let mut requests = RetryRequests::default();
-    let without = claim_of(&world().claim);
-    assert!(!requests.is_asked(&without, at(0)) && requests.is_asked(&claim("1"), at(1)));
-    assert!(!requests.is_asked(&without, at(60)) && requests.is_asked(&claim("1"), at(61)));
+    assert!(!requests.is_asked(None, at(0)) && requests.is_asked(Some("1"), at(1)));
+    assert!(!requests.is_asked(None, at(60)) && requests.is_asked(Some("1"), at(61)));
 }
 
 /// A hold ends early only when something changed that may help.
@@ -142,7 +141,13 @@ fn echoes_of_our_own_writes_do_not_end_a_hold() {
     }
     let of = |world: &VolumeWorld| world.observe(volume_fingerprint);
     let before = volume_world();
-    assert_eq!(of(&before.clone().unprotected()), of(&before));
+    for echo in [
+        before.clone().unprotected(),
+        // It has a limit of its own.
+        before.clone().annotate("attacher.csi.dev/retry-now", "1"),
+    ] {
+        assert_eq!(of(&echo), of(&before));
+    }
     for change in [
         before.clone().deleting(),
         before.clone().phase("Bound"),

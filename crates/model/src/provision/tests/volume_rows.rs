@@ -161,6 +161,21 @@ fn rows_7_to_10_whether_it_may_be_used() {
         ),
         Row("8 not known", unknown("attached"), "Syncing: wait"),
         Row(
+            "7 not known before a read",
+            unknown("sharer").with(|world| world.lacks_read = true),
+            "Confirm: read volume",
+        ),
+        Row(
+            "8 not known before a read",
+            unknown("attached").with(|world| world.lacks_read = true),
+            "Confirm: read volume",
+        ),
+        Row(
+            "8 attached, whatever lacks",
+            pv().with(|world| (world.attached_to, world.lacks_read) = (Some("n1".into()), true)),
+            "StillAttached: wait",
+        ),
+        Row(
             "9 cached",
             claim(OwningClaim::Cached),
             "ReleasedWhileBound: read claim web/data",

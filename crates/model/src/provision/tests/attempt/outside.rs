@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::builders::{MARKER, NAME};
 use super::{Cluster, Play, answered, error, failed};
 use crate::answer::ApiErrorKind;
-use crate::provision::attempt::{ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict};
+use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict};
 use crate::provision::{AnsweredVolume, ClaimReason, ProvisionRefusal, RolePhase};
 
 fn small(handle: &str) -> ClaimEvent {
@@ -301,4 +301,183 @@ fn what_needs_no_call_is_known() {
     play.cluster
         .set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
     assert!(!may_call(&play), "the marker goes");
+}
+
+/// The driver is away for long, and another engine of the process goes on: with the arguments of the open call, though the class has others by
+/// now; but not where somebody else has marked the claim since, and may have called.
+#[test]
+fn the_next_engine_repeats_the_open_call_with_its_arguments() {
+    let uncertain = || {
+        let mut play = Play::of(Cluster::new());
+        play.attempt(|step, _| creates(step).then(|| failed(14)));
+        play.cluster.class.as_mut().unwrap()["mountOptions"] = json!(["other"]);
+        play.take_done();
+        play
+    };
+    let continued = |play: &Play, writer: &str| {
+        let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
+        play.memory.continued(&claim, &play.cluster.driver.name, writer)
+    };
+    let options = |play: &mut Play| {
+        let mut options = None;
+        play.attempt(|step, _| {
+            if let ClaimStep::Create(plan) = step {
+                options = Some(plan.volume.mount_options.clone());
+            }
+            None
+        });
+        options.unwrap()
+    };
+    let mut play = uncertain();
+    let identity = play.cluster.policy.identity.clone();
+    play.memory = continued(&play, &identity).unwrap();
+    play.cluster.policy.identity = "next".into();
+    let before = options(&mut play);
+    assert!(!before.iter().any(|option| **option == *"other"), "{before:?}");
+    assert_eq!(
+        play.take_done(),
+        ["patch", "create", "save"],
+        "it marks the claim first"
+    );
+    let play = uncertain();
+    assert!(continued(&play, "another").is_none());
+    // Of a claim for which no call is open nothing is kept.
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| creates(step).then(|| failed(9)));
+    assert!(continued(&play, &identity).is_none());
+}
+
+/// The contents of a Secret may be what the driver refuses. What only says that the driver could not answer waits for the backoff.
+#[test]
+fn a_refused_call_waits_for_its_secret() {
+    let secret = |code: Option<i32>| {
+        let mut cluster = Cluster::new();
+        let class = cluster.class.as_mut().unwrap();
+        class["parameters"]["csi.storage.k8s.io/provisioner-secret-name"] = json!("secret");
+        class["parameters"]["csi.storage.k8s.io/provisioner-secret-namespace"] = json!("web");
+        let mut play = Play::of(cluster);
+        play.attempt(|step, _| creates(step).then(|| code.map_or_else(|| super::answered("vol-1"), failed)));
+        let first = ClaimAttempt::new(play.memory.clone()).needed_secret().cloned();
+        // A look that makes no call, as while it is held, forgets nothing.
+        play.cluster.class = None;
+        play.attempt(|_, _| None);
+        let second = ClaimAttempt::new(play.memory.clone()).needed_secret().cloned();
+        assert_eq!(first, second);
+        first.map(|secret| secret.name)
+    };
+    for code in [16, 7, 3, 9, 13] {
+        assert_eq!(secret(Some(code)).as_deref(), Some("secret"), "{code}");
+    }
+    for code in [Some(14), Some(4), Some(1), Some(10), None] {
+        assert_eq!(secret(code), None, "{code:?}");
+    }
+}
+
+/// It is not kept for the end of a call that may take minutes.
+#[test]
+fn a_request_to_let_go_is_refused_during_a_call() {
+    use super::super::builders::{DELETED_AT, UID};
+    let mut cluster = Cluster::new();
+    let mut attempt = ClaimAttempt::new(ClaimMemory::default());
+    let mut step = attempt.next(&cluster, ClaimEvent::Begin);
+    while let ClaimStep::Patch(write) = &step {
+        let patched = cluster.patch(&write.body);
+        step = attempt.next(&cluster, ClaimEvent::Patched(patched));
+    }
+    assert!(creates(&step), "{step:?}");
+    cluster.wait(Duration::from_mins(11));
+    let request = json!({"uid": UID, "deleted": DELETED_AT, "at": cluster.now.to_string()});
+    let annotations = &mut cluster.claim.as_mut().unwrap()["metadata"]["annotations"];
+    annotations["attacher.csi.dev/release"] = request.to_string().into();
+    assert!(attempt.refused_release(&cluster).is_none(), "it is wanted");
+    cluster.set("/metadata/deletionTimestamp", json!(DELETED_AT));
+    let (write, refusal) = attempt.refused_release(&cluster).unwrap();
+    assert_eq!(refusal.reason(), "CallUnderWay");
+    cluster.leads = false;
+    assert!(attempt.refused_release(&cluster).is_none());
+    cluster.leads = true;
+    cluster.patch(&write.body).unwrap();
+    assert!(attempt.refused_release(&cluster).is_none(), "it is answered once");
+    // Nor is it granted after the call: it is to be asked for again.
+    let mut step = attempt.next(&cluster, failed(14));
+    while let ClaimStep::Patch(write) = &step {
+        let patched = cluster.patch(&write.body);
+        step = attempt.next(&cluster, ClaimEvent::Patched(patched));
+    }
+    assert!(
+        !attempt
+            .take_notes()
+            .iter()
+            .any(|note| matches!(note, ClaimNote::LetGo(..)))
+    );
+}
+
+/// A marker stands for a volume that its driver may have made: another driver neither writes over it nor takes it off, though the claim was
+/// given to it, and back, while its own call was open.
+#[test]
+fn the_marker_of_another_driver_is_not_written_over_by_an_open_call() {
+    let annotation = "/metadata/annotations/attacher.csi.dev~1provisioning";
+    let other = r#"{"driver": "other.test"}"#;
+    let is_kept = |play: &Play| {
+        let claim = play.cluster.claim.as_ref().unwrap();
+        play.cluster.carries_marker() && *claim.pointer(annotation).unwrap() == json!(other)
+    };
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| creates(step).then(|| failed(14)));
+    play.cluster.set(annotation, json!(other));
+    play.take_done();
+    play.attempt(|_, _| None);
+    assert_eq!(play.take_done(), ["create", "save"], "what was begun goes on");
+    assert!(is_kept(&play));
+    // It comes while the call runs: the volume is saved, and the marker stays.
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, cluster| {
+        if creates(step) {
+            cluster.set(annotation, json!(other));
+        }
+        None
+    });
+    play.cluster.set("/spec/volumeName", json!(NAME));
+    play.cluster.set("/status/phase", json!("Bound"));
+    play.attempt(|_, _| None);
+    assert!(play.saved() == 1 && is_kept(&play));
+}
+
+/// The counter and the Events are about volumes, and not about how often one is looked at.
+#[test]
+fn one_possible_leak_is_told_once() {
+    let leaks = |play: &Play| play.notes.iter().filter(|note| note.is_possible_leak()).count();
+    let unsaved = |step: &ClaimStep, _: &mut Cluster| match step {
+        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(super::status(422)))),
+        ClaimStep::Delete(_) => Some(ClaimEvent::Deleted(Err(crate::attempt::CallEnd::Failed(
+            crate::decide::Failure {
+                message: "no".to_owned(),
+                code: Some(9),
+            },
+        )))),
+        _ => None,
+    };
+    // The marker was taken off by force while the call was open; the volume can neither be undone nor saved.
+    let mut play = Play::of(Cluster::new());
+    play.cluster.policy.hold_deletions = false;
+    play.attempt(|step, _| creates(step).then(|| failed(14)));
+    play.cluster.claim = None;
+    for _ in 0..4 {
+        play.attempt(unsaved);
+        play.cluster.wait(Duration::from_mins(1));
+    }
+    assert_eq!(leaks(&play), 1, "{:?}", play.notes);
+    // The same during the save.
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, cluster| {
+        if matches!(step, ClaimStep::Save(_)) {
+            cluster.claim = None;
+        }
+        unsaved(step, cluster)
+    });
+    for _ in 0..4 {
+        play.cluster.wait(Duration::from_mins(1));
+        play.attempt(unsaved);
+    }
+    assert_eq!(leaks(&play), 1, "{:?}", play.notes);
 }

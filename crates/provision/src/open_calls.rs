@@ -1,0 +1,55 @@
+//! What is known of open calls, from an engine that has ended to the next one of the same driver and process.
+//!
+//! A driver that is away for longer than a restart takes ends its engine, and the Lease goes. What its calls were made with is known to
+//! this process alone: a class may have been changed or replaced since. The marker of a claim says whether that still counts. Whoever calls
+//! for the claim writes a marker of its own before: so where the engine's marker is there, nobody has called since.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::context::DriverContext;
+use crate::key::{ClaimKey, WorkKey};
+use crate::provision::attempt::ClaimMemory;
+
+/// Where it is kept; of one driver at most.
+#[derive(Debug, Default)]
+pub struct OpenCalls(Mutex<Option<Kept>>);
+
+#[derive(Debug)]
+struct Kept {
+    driver: Arc<str>,
+    /// Which engine wrote the markers.
+    writer: Arc<str>,
+    claims: HashMap<ClaimKey, ClaimMemory>,
+}
+
+impl OpenCalls {
+    /// Keeps what an engine knows whose runs have ended.
+    pub(crate) fn keep(&self, work: &DriverContext) {
+        let mut claims = HashMap::new();
+        work.queue.remember_all(|key, memory| {
+            if let WorkKey::Claim(key) = key
+                && memory.claim.holds_volume()
+            {
+                claims.insert(key.clone(), memory.claim.clone());
+            }
+        });
+        *self.0.lock() = Some(Kept {
+            driver: work.facts.name.clone(),
+            writer: work.identity.clone(),
+            claims,
+        });
+    }
+
+    /// Hands it to the next engine, which has nothing in its queue yet.
+    pub(crate) fn hand_over(&self, work: &DriverContext) {
+        let kept = self.0.lock().take();
+        let Some(kept) = kept.filter(|kept| kept.driver == work.facts.name) else {
+            return;
+        };
+        for (key, memory) in kept.claims {
+            work.go_on(&key, &memory, &kept.writer);
+        }
+    }
+}
