@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_model::api::names::{PROVISIONING_MARKER, TRACEPARENT_ANNOTATION, lease_name};
+use csi_attacher_model::api::names::{FINALIZER_PREFIX, PROVISIONING_MARKER, TRACEPARENT_ANNOTATION, lease_name};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -45,11 +45,18 @@ async fn ending(world: &World) -> Result<Value> {
         .map_err(other)?;
     // Volumes that are made for claims have other names in each run: they are called as the claims.
     let names = claimed(&volumes.items);
+    let named = attachments.items.iter();
+    let named = named.filter_map(|object| object.spec.source.persistent_volume_name.clone());
+    let named: BTreeSet<String> = named.collect();
     let attachments = attachments
         .items
         .iter()
         .map(|object| (object.name_any(), attachment(object)));
-    let volumes = volumes.items.iter().map(|object| (object.name_any(), volume(object)));
+    let volumes = volumes.items.iter().map(|object| {
+        let name = object.name_any();
+        let is_named = named.contains(&name);
+        (name, volume(object, is_named))
+    });
     let of_claims = claims.items.iter().map(|object| (object.name_any(), claim(object)));
     let configs = configs.items.iter().map(|object| (object.name_any(), config(object)));
     let mut drivers = Map::new();
@@ -93,8 +100,13 @@ fn claimed(volumes: &[PersistentVolume]) -> BTreeMap<String, String> {
     volumes.iter().filter_map(of_volume).flatten().collect()
 }
 
-fn volume(object: &PersistentVolume) -> Value {
-    let finalizers: BTreeSet<&String> = object.finalizers().iter().collect();
+/// The finalizer of attaching stays after a detach, unless etcd went back to before the first attach: it counts where a VolumeAttachment
+/// names the PersistentVolume.
+fn volume(object: &PersistentVolume, is_named: bool) -> Value {
+    let finalizers = object.finalizers().iter();
+    let finalizers: BTreeSet<&String> = finalizers
+        .filter(|name| is_named || !name.starts_with(FINALIZER_PREFIX))
+        .collect();
     json!({"finalizers": finalizers, "phase": object.status.as_ref().and_then(|status| status.phase.as_ref())})
 }
 
