@@ -45,16 +45,17 @@ async fn ending(world: &World) -> Result<Value> {
         .map_err(other)?;
     // Volumes that are made for claims have other names in each run: they are called as the claims.
     let names = claimed(&volumes.items);
-    let named = attachments.items.iter();
-    let named = named.filter_map(|object| object.spec.source.persistent_volume_name.clone());
-    let named: BTreeSet<String> = named.collect();
+    let sources = attachments.items.iter().map(|object| &object.spec.source);
+    let attached: BTreeSet<String> = sources
+        .filter_map(|source| source.persistent_volume_name.clone())
+        .collect();
     let attachments = attachments
         .items
         .iter()
         .map(|object| (object.name_any(), attachment(object)));
     let volumes = volumes.items.iter().map(|object| {
         let name = object.name_any();
-        let is_named = named.contains(&name);
+        let is_named = attached.contains(&name);
         (name, volume(object, is_named))
     });
     let of_claims = claims.items.iter().map(|object| (object.name_any(), claim(object)));
