@@ -45,10 +45,7 @@ async fn ending(world: &World) -> Result<Value> {
         .map_err(other)?;
     // Volumes that are made for claims have other names in each run: they are called as the claims.
     let names = claimed(&volumes.items);
-    let sources = attachments.items.iter().map(|object| &object.spec.source);
-    let attached: BTreeSet<String> = sources
-        .filter_map(|source| source.persistent_volume_name.clone())
-        .collect();
+    let attached = named(&attachments.items);
     let attachments = attachments
         .items
         .iter()
@@ -99,6 +96,14 @@ fn claimed(volumes: &[PersistentVolume]) -> BTreeMap<String, String> {
         Some([(volume.name_any(), claim.clone()), (handle, claim)])
     };
     volumes.iter().filter_map(of_volume).flatten().collect()
+}
+
+/// The PersistentVolumes that VolumeAttachments name.
+fn named(attachments: &[VolumeAttachment]) -> BTreeSet<String> {
+    let sources = attachments.iter().map(|object| &object.spec.source);
+    sources
+        .filter_map(|source| source.persistent_volume_name.clone())
+        .collect()
 }
 
 /// The finalizer of attaching stays after a detach, unless etcd went back to before the first attach: it counts where a VolumeAttachment
