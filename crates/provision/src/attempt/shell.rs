@@ -178,6 +178,7 @@ impl<'w> Shell<'w> {
             self.look.key,
         );
         let name = (&*write.namespace, &*write.name);
+        let known = store.claim(key).here().map(|claim| claim.resource_version);
         let answer = requests
             .patch::<PersistentVolumeClaimWire>(name, PatchType::Json, &write.body, None, &self.span)
             .await;
@@ -185,7 +186,9 @@ impl<'w> Shell<'w> {
             // Each patch tests the UID.
             Ok(claim) if *claim.uid != *key.uid => Err(ApiError::garbled("the answer is about another claim")),
             Ok(claim) => {
-                if store.take_answer(claim) {
+                let version = claim.resource_version;
+                // The watch may have been faster, and shows what came after our write.
+                if store.take_answer(claim) || known.is_some_and(|known| known <= version) {
                     return Ok(());
                 }
                 let why = "the API server answered with an older copy of an object than it had shown before";

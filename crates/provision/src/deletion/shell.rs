@@ -162,30 +162,40 @@ impl<'w> Shell<'w> {
     }
 
     async fn patch(&self, write: &Write) -> Result<(), ApiError> {
+        let known = self.known_version();
         let answer = self.look.work.context.requests.write(write, None, &self.span).await;
         let answer = answer.and_then(|returned| match returned {
             Returned::Volume(volume) => Ok(Some(*volume)),
             Returned::Attachment(_) => Err(ApiError::garbled("the answer is about another kind of object")),
         });
-        self.take_written(answer)
+        self.take_written(answer, known)
     }
 
     async fn remove(&self, uid: &str) -> Result<(), ApiError> {
         let requests = &self.look.work.context.requests;
-        let name = &*self.look.key.name;
+        let (name, known) = (&*self.look.key.name, self.known_version());
         let answer = requests.delete::<PersistentVolumeWire>(name, uid, &self.span).await;
-        self.take_written(answer.map(|left| left.map(Volume::from)))
+        self.take_written(answer.map(|left| left.map(Volume::from)), known)
     }
 
-    /// Takes the answer to a write into the cache: the PersistentVolume as it is now, or that it is gone.
-    fn take_written(&self, answer: Result<Option<Volume>, ApiError>) -> Result<(), ApiError> {
+    /// The version of the PersistentVolume in the cache.
+    fn known_version(&self) -> ResourceVersion {
+        match self.look.work.context.volumes.volume(&self.look.key.name) {
+            Seen::Here(volume) if *volume.uid == *self.look.key.uid => volume.resource_version,
+            _ => ResourceVersion::default(),
+        }
+    }
+
+    /// Takes the answer to a write into the cache: the PersistentVolume as it is now, or that it is gone. `known` is the version that was
+    /// known when the request was sent.
+    fn take_written(&self, answer: Result<Option<Volume>, ApiError>, known: ResourceVersion) -> Result<(), ApiError> {
         let (volumes, key) = (&self.look.work.context.volumes, self.look.key);
         match answer {
             // Each write has the UID as its condition.
             Ok(Some(volume)) if *volume.uid != *key.uid => {
                 Err(ApiError::garbled("the answer is about another PersistentVolume"))
             }
-            Ok(Some(volume)) => self.take(volume),
+            Ok(Some(volume)) => self.take(volume, known),
             Ok(None) => {
                 volumes.is_gone(&key.name, &key.uid);
                 Ok(())
@@ -199,9 +209,11 @@ impl<'w> Shell<'w> {
         }
     }
 
-    fn take(&self, volume: Volume) -> Result<(), ApiError> {
+    fn take(&self, volume: Volume, known: ResourceVersion) -> Result<(), ApiError> {
         let volumes = &self.look.work.context.volumes;
-        if volumes.take_answer(volume) {
+        let version = volume.resource_version;
+        // The watch may have been faster, and shows what came after our write.
+        if volumes.take_answer(volume) || version >= known {
             return Ok(());
         }
         volumes.doubt("the API server answered with an older copy of an object than it had shown before");
@@ -213,10 +225,7 @@ impl<'w> Shell<'w> {
     /// Reads the PersistentVolume. An older copy than what is known shows that the API server went back: then it proves nothing.
     async fn read_volume(&self) -> Result<ResourceVersion, ApiError> {
         let (volumes, key) = (&self.look.work.context.volumes, self.look.key);
-        let known = match volumes.volume(&key.name) {
-            Seen::Here(volume) if *volume.uid == *key.uid => volume.resource_version,
-            _ => ResourceVersion::default(),
-        };
+        let known = self.known_version();
         let take = volumes.reading(&key.name);
         let requests = &self.look.work.context.requests;
         let read = requests.get::<PersistentVolumeWire>(&*key.name, None, &self.span).await;
