@@ -210,6 +210,21 @@ impl DriverContext {
         may == Some(true)
     }
 
+    /// The name of a volume with this ID that was created for another claim than `except`, and that no PersistentVolume is known to name.
+    pub fn created_for_another(&self, handle: &str, except: &ClaimKey) -> Option<Arc<str>> {
+        let mut found = None;
+        self.queue.remember_all(|key, memory| {
+            if let WorkKey::Claim(other) = key
+                && other != except
+                && let Some(Creation::Created(volume)) = memory.claim.creation()
+                && *volume.handle == *handle
+            {
+                found = Some(Arc::from(&*volume.plan.name));
+            }
+        });
+        found
+    }
+
     /// Enqueues everything that there may be to do, as when the role begins.
     pub fn enqueue_all(&self, cause: ClaimCause) {
         self.context.store.enqueue_open(self, cause);

@@ -69,9 +69,16 @@ impl ClaimView for Look<'_> {
         self.work.context.volumes.volume(name)
     }
 
+    /// The volume of another claim that the driver answered with the same ID is somebody's before a PersistentVolume names it.
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         let volumes = &self.work.context.volumes;
-        volumes.handle_owner(&self.work.facts.name, handle, except)
+        match volumes.handle_owner(&self.work.facts.name, handle, except) {
+            Seen::Gone => self
+                .work
+                .created_for_another(handle, self.key)
+                .map_or(Seen::Gone, Seen::Here),
+            known => known,
+        }
     }
 
     fn topology(&self) -> Arc<TopologyFacts> {
