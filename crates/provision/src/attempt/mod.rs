@@ -24,11 +24,11 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     };
     let known = work.queue.remember(run.key(), |memory| {
         let begun = (memory.begun, memory.again);
-        (memory.claim.clone(), begun, memory.lifecycle)
+        (memory.claim.clone(), begun, memory.lifecycle, memory.retries.take_due())
     });
-    let (mut known, begun, lifecycle) = known.unwrap_or_default();
+    let (mut known, begun, lifecycle, is_asked) = known.unwrap_or_default();
     // A Secret that was changed may be the cure of a call that could not succeed.
-    if matches!(ClaimCause::of(run.cause()), ClaimCause::Retry | ClaimCause::Secret) {
+    if is_asked || matches!(ClaimCause::of(run.cause()), ClaimCause::Retry | ClaimCause::Secret) {
         known.end_holds();
     }
     let generation = work.topology.nodes.generation();

@@ -73,9 +73,16 @@ pub struct RetryRequests {
     has_looked: bool,
     /// When one was heard last.
     heard_at: Option<Timestamp>,
+    /// Whether one was heard that no attempt was made for yet.
+    is_due: bool,
 }
 
 impl RetryRequests {
+    /// Whether a request was heard since this was asked last: the next attempt is the one that was asked for, whyever it is made.
+    pub fn take_due(&mut self) -> bool {
+        std::mem::take(&mut self.is_due)
+    }
+
     /// Whether the object asks for a retry that it did not ask for before, by the value of its annotation. Of several within 10 seconds the
     /// last one is heard after that time, when the object is looked at for another reason.
     pub fn is_asked(&mut self, value: Option<&str>, now: Timestamp) -> bool {
@@ -92,6 +99,7 @@ impl RetryRequests {
         self.seen = value.map(Box::from);
         let is_asked = value.is_some();
         if is_asked {
+            self.is_due = true;
             self.heard_at = Some(now);
         }
         is_asked
