@@ -359,6 +359,7 @@ impl Watched {
                 metrics: context.metrics.clone(),
                 tracer: context.tracer.clone(),
                 stuck_after: setup.stuck_after,
+                released: provision::ReleasedCounts::default(),
             },
             _watches: watches.map(AbortOnDropHandle::new),
         }

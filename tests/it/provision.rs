@@ -479,8 +479,10 @@ async fn a_claim_that_was_refused_is_tried_again_when_its_secret_changes() -> Re
     driver.configure(&asked).await?;
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     crate::support::operator::grant_secret(&world.cluster, "default", "provisioner").await?;
-    let secret = |value| world.fixtures.secret("default", "provisioner", &[("password", value)]);
-    secret("wrong").await?;
+    world
+        .fixtures
+        .secret(NAMESPACE, "provisioner", &[("password", "wrong")])
+        .await?;
     for code in [Code::Unauthenticated, Code::InvalidArgument] {
         driver
             .mock

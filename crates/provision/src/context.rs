@@ -1,7 +1,8 @@
 //! What all drivers share, and what every attempt of one driver shares.
 
 use jiff::Timestamp;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -53,11 +54,33 @@ pub struct SharedContext {
     pub tracer: Tracer,
     /// How long the outcome of a call has to be unknown before a person may let a claim go.
     pub stuck_after: Duration,
+    /// What was counted last.
+    pub released: ReleasedCounts,
 }
 
+/// How many volumes of each driver are to be deleted, and at which generation of the PersistentVolumes they were counted.
+#[derive(Clone, Default)]
+pub struct ReleasedCounts(Arc<Mutex<BTreeMap<Box<str>, CountedAt>>>);
+
+/// The generation, and how many there were.
+type CountedAt = (u64, usize);
+
 impl SharedContext {
-    /// How many volumes of a driver are deleted unless its settings hold them.
+    /// How many volumes of a driver are deleted unless its settings hold them. They are counted where something has changed since.
     pub fn released_volumes(&self, driver: &str) -> usize {
+        // Before they are counted: what changes meanwhile is counted the next time.
+        let generation = self.volumes.generation();
+        let mut released = self.released.0.lock();
+        let known = released.get(driver);
+        if let Some((_, count)) = known.filter(|(counted_at, _)| *counted_at == generation) {
+            return *count;
+        }
+        let count = self.count_released(driver);
+        released.insert(driver.into(), (generation, count));
+        count
+    }
+
+    fn count_released(&self, driver: &str) -> usize {
         let facts = ProvisionerFacts {
             name: driver.into(),
             in_tree: None,
@@ -272,6 +295,9 @@ impl ClaimRoute for DriverContext {
         let cause = if is_asked { ClaimCause::Retry } else { cause };
         let item = item_of(&look, claim, known.as_ref(), cause);
         self.add(item, is_asked, claim.retry_now.as_deref(), now);
+        if claim.release.is_some() {
+            self.queue.remember(&key, |memory| memory.changed.notify_one());
+        }
     }
 
     /// Whatever was begun for it is finished, and its volume may be deleted now.

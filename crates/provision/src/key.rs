@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 use crate::objects::{Claim, ClaimReference, Volume};
 use crate::provision::VolumeReason;
@@ -74,8 +75,12 @@ pub struct KeyMemory {
     pub(crate) volume: VolumeMemory,
     /// What people asked for.
     pub(crate) retries: RetryRequests,
+    /// Notified when a claim changes on which a person asks for something: while a call is under way no attempt looks at it.
+    pub(crate) changed: Arc<Notify>,
     /// Since when its volume is wanted, or to be deleted.
     pub(crate) begun: Option<Beginning>,
+    /// Of a claim: whether a volume was saved for it before, or given up.
+    pub(crate) again: bool,
     /// The trace that its attempts are a part of.
     pub(crate) lifecycle: Option<Lifecycle>,
 }

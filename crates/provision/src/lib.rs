@@ -31,7 +31,7 @@ mod traces;
 mod volumes;
 
 pub use cache::Store;
-pub use context::SharedContext;
+pub use context::{ReleasedCounts, SharedContext};
 pub use engine::Engine;
 pub use key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 pub use lanes::LANE_NAMES;

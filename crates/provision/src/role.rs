@@ -80,6 +80,11 @@ impl Role for ProvisionRole {
         provisioner_lease_name(driver)
     }
 
+    /// That of external-provisioner, which is the same for all drivers.
+    fn finalizer(&self, _: &str) -> Option<String> {
+        None
+    }
+
     fn needs_lists_first(&self, _: &DriverFacts) -> bool {
         false
     }

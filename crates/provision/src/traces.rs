@@ -69,10 +69,10 @@ pub(crate) struct Beginning {
 }
 
 impl Beginning {
-    /// That of a volume which a claim wants, and which is seen for the first time.
-    pub fn of_claim(claim: &Claim) -> Self {
+    /// That of a volume which a claim wants, and which is seen for the first time; or `again`, after another one was saved or given up.
+    pub fn of_claim(claim: &Claim, again: bool) -> Self {
         // With delayed binding the wish begins when a node is selected, of which no object has the time.
-        let created = claim.created.filter(|_| claim.selected_node.is_none());
+        let created = claim.created.filter(|_| claim.selected_node.is_none() && !again);
         Self {
             at: created.unwrap_or_else(clock::now),
             from_object: created.is_some(),
@@ -231,4 +231,25 @@ fn trigger(run: &Run<WorkKey>) -> &'static str {
         Trigger::Again => ClaimCause::Resync,
     };
     cause.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::PersistentVolumeClaimWire;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_wanted_again_does_not_count_from_the_creation_of_the_claim() {
+        let object = json!({
+            "metadata": { "name": "data", "namespace": "web", "uid": "u", "creationTimestamp": "2020-01-01T00:00:00Z" },
+            "spec": {},
+        });
+        let claim: Claim = serde_json::from_value::<PersistentVolumeClaimWire>(object)
+            .unwrap()
+            .into();
+        let day = Duration::from_hours(24);
+        assert!(Beginning::of_claim(&claim, false).elapsed() > day);
+        assert!(Beginning::of_claim(&claim, true).elapsed() < day);
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::api::condition::ConditionReason;
-use crate::api::names::lease_name;
+use crate::api::names::{finalizer_name, lease_name};
 use crate::api::validated::DriverConfig;
 use crate::apiserver::Requests;
 use crate::decide::DriverFacts;
@@ -66,6 +66,11 @@ pub trait Role: Clone + Send + Sync + 'static {
     /// The name of the Lease that is competed for before a driver is worked for.
     fn lease(&self, driver: &str) -> String {
         lease_name(driver)
+    }
+
+    /// The finalizer that it puts on objects of this driver and of no other; none when it has no such.
+    fn finalizer(&self, driver: &str) -> Option<String> {
+        Some(finalizer_name(driver))
     }
 
     /// Whether the objects must show something before the Lease of this driver is competed for. If not, everything is listed anew once

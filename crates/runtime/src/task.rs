@@ -522,7 +522,8 @@ impl<R: Role> DriverTask<R> {
                 }
                 ReservationState::Refused(rival) => {
                     self.finish(held).await;
-                    let obstacle = HandshakeError::stalled(rival.reason(), rival.message());
+                    let message = rival.message(|name| self.role.lease(name), |name| self.role.finalizer(name));
+                    let obstacle = HandshakeError::stalled(rival.reason(), message);
                     self.show(&obstacle);
                     let Some(claim) = &held.reservation else { return false };
                     let changed = reservation_changed(claim, &verdict, client);

@@ -13,7 +13,7 @@ use super::patch;
 use super::persistent_volume::is_of_claim;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
-use super::release_request::{ClaimRelease, judge};
+use super::release_request::{ClaimRelease, ClaimReleaseRefusal, judge};
 use super::seen::Seen;
 use crate::objects::{Claim, ClaimPhase, StorageClass, Volume};
 
@@ -181,11 +181,10 @@ impl Subject<'_, '_> {
         })
     }
 
-    /// Takes the marker off, where there is one. One of another driver stays on a claim that is not this driver's.
+    /// Takes the marker off, where there is one. One of another driver stays.
     fn without_marker(&self, reason: ClaimReason) -> ClaimDecision {
         let observed = self.observed;
-        let is_own = is_own_claim(observed.claim, observed.driver);
-        let is_to_go = is_own || !matches!(self.marker, MarkerState::OfAnotherDriver(_));
+        let is_to_go = !matches!(self.marker, MarkerState::OfAnotherDriver(_));
         let write = patch::unmark(observed.claim).filter(|_| is_to_go && !observed.gone);
         decided(reason, write.map_or(ClaimAction::Ignore, ClaimAction::Unmark))
     }
@@ -217,7 +216,8 @@ impl Subject<'_, '_> {
         if observed.gone {
             return None;
         }
-        let action = match judge(observed.claim, observed.waited.stuck, observed.now) {
+        let obstacle = (!observed.waited.stuck).then_some(ClaimReleaseRefusal::TooEarly);
+        let action = match judge(observed.claim, obstacle, observed.now) {
             ClaimRelease::Granted(words) => ClaimAction::LetGo(patch::let_go(observed.claim)?, words),
             ClaimRelease::Refused(refusal, answer) => {
                 ClaimAction::RefuseRelease(patch::refuse_release(observed.claim, &answer)?, refusal)

@@ -28,6 +28,8 @@ pub enum ClaimReleaseRefusal {
     Expired(Timestamp),
     #[error("the outcome of CreateVolume has not been unknown for long: ask again after the time of --stuck-after")]
     TooEarly,
+    #[error("a call for its volume is under way: ask again once it has ended")]
+    CallUnderWay,
 }
 
 impl ClaimReleaseRefusal {
@@ -40,6 +42,7 @@ impl ClaimReleaseRefusal {
             Self::OtherDeletion(_) => "OtherDeletion",
             Self::Expired(_) => "Expired",
             Self::TooEarly => "TooEarly",
+            Self::CallUnderWay => "CallUnderWay",
         }
     }
 }
@@ -55,13 +58,13 @@ pub enum ClaimRelease {
     Refused(ClaimReleaseRefusal, String),
 }
 
-/// Judges the request on a claim. `stuck` says whether its marker is old enough.
-pub fn judge(claim: &Claim, stuck: bool, now: Timestamp) -> ClaimRelease {
+/// Judges the request on a claim. `obstacle` is why one that is as it should be is refused all the same, if so.
+pub fn judge(claim: &Claim, obstacle: Option<ClaimReleaseRefusal>, now: Timestamp) -> ClaimRelease {
     let Some(text) = claim.release.as_deref() else {
         return ClaimRelease::None;
     };
     let (request, refusal) = match serde_json::from_str::<ReleaseRequest>(text) {
-        Ok(request) => match refused(&request, claim, stuck, now) {
+        Ok(request) => match refused(&request, claim, obstacle, now) {
             None => return ClaimRelease::Granted(request.words()),
             Some(refusal) => (request.at.to_string(), refusal),
         },
@@ -87,7 +90,12 @@ pub fn judge(claim: &Claim, stuck: bool, now: Timestamp) -> ClaimRelease {
     ClaimRelease::Refused(refusal, serde_json::to_string(&answer).unwrap_or_default())
 }
 
-fn refused(request: &ReleaseRequest, claim: &Claim, stuck: bool, now: Timestamp) -> Option<ClaimReleaseRefusal> {
+fn refused(
+    request: &ReleaseRequest,
+    claim: &Claim,
+    obstacle: Option<ClaimReleaseRefusal>,
+    now: Timestamp,
+) -> Option<ClaimReleaseRefusal> {
     let Some(deleted) = claim.deleting else {
         return Some(ClaimReleaseRefusal::NotDeleted);
     };
@@ -102,5 +110,5 @@ fn refused(request: &ReleaseRequest, claim: &Claim, stuck: bool, now: Timestamp)
     if now.duration_since(request.at).abs() > MAX_REQUEST_AGE {
         return Some(ClaimReleaseRefusal::Expired(request.at));
     }
-    (!stuck).then_some(ClaimReleaseRefusal::TooEarly)
+    obstacle
 }

@@ -23,7 +23,8 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
     let known = work.queue.remember(run.key(), |memory| {
-        (memory.claim.clone(), memory.begun, memory.lifecycle)
+        let begun = (memory.begun, memory.again);
+        (memory.claim.clone(), begun, memory.lifecycle)
     });
     let (mut known, begun, lifecycle) = known.unwrap_or_default();
     // A Secret that was changed may be the cure of a call that could not succeed.
@@ -45,9 +46,10 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         work.queue.wait_next_in(run, lane, group);
     }
     let (lifecycle, begun, claim) = (shell.end(&attempt), shell.begun, attempt.into_memory());
+    let again = shell.again || shell.ended.is_some();
     work.queue.remember(run.key(), |memory| {
         memory.claim = claim;
-        memory.begun = begun;
+        (memory.begun, memory.again) = (begun, again);
         memory.lifecycle = lifecycle;
     });
     result_of(verdict)

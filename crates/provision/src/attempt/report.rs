@@ -10,7 +10,7 @@ use crate::failures::{self, FailedAttempt, kind_of};
 use crate::objects::Claim;
 use crate::provision::attempt::{ClaimAttempt, ClaimNote};
 use crate::provision::event::{self, POPULATOR_NOTE, ProvisionEventReason};
-use crate::provision::{ClaimReason, CreateOutcome, ProvisionRefusal};
+use crate::provision::{ClaimReason, ClaimReleaseRefusal, CreateOutcome, ProvisionRefusal};
 use crate::telemetry::names::{attr, error_type};
 use crate::telemetry::traced;
 use crate::traces::{LifecycleOutcome, Operation};
@@ -48,11 +48,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             record(shell, claim, ProvisionEventReason::ProvisioningRescheduled, "", note);
         }
         ClaimNote::LetGo(words, volume) => let_go(shell, claim, &words, &volume),
-        ClaimNote::ReleaseRefused(refusal) => {
-            let note = event::note(&format!("not let go on request: {refusal}"));
-            let reason = ProvisionEventReason::ProvisioningReleaseRefused;
-            record(shell, claim, reason, refusal.reason(), note);
-        }
+        ClaimNote::ReleaseRefused(refusal) => release_refused(shell, claim, &refusal),
         ClaimNote::PossiblyLeaked(volume, cause) => {
             leaked(shell, claim, &volume, cause, event::possibly_leaked(&volume, cause));
         }
@@ -75,9 +71,7 @@ fn count(shell: &Shell<'_>, note: &ClaimNote) {
     match note {
         ClaimNote::Undone => metrics.volume_undone(driver),
         ClaimNote::Rescheduled(..) => metrics.rescheduled(driver),
-        ClaimNote::PossiblyLeaked(..) | ClaimNote::TwoVolumes { .. } | ClaimNote::LetGo(..) => {
-            metrics.possible_leak(driver);
-        }
+        note if note.is_possible_leak() => metrics.possible_leak(driver),
         _ => {}
     }
 }
@@ -109,6 +103,13 @@ fn let_go(shell: &mut Shell<'_>, claim: &Claim, words: &str, volume: &str) {
     ));
     record(shell, claim, ProvisionEventReason::ProvisioningReleased, "", note);
     shell.ended = Some(LifecycleOutcome::Aborted);
+}
+
+/// A person asked to let the claim go, and that was refused.
+pub(super) fn release_refused(shell: &Shell<'_>, claim: &Claim, refusal: &ClaimReleaseRefusal) {
+    let note = event::note(&format!("not let go on request: {refusal}"));
+    let reason = ProvisionEventReason::ProvisioningReleaseRefused;
+    record(shell, claim, reason, refusal.reason(), note);
 }
 
 /// A call ended without a volume that can be used.

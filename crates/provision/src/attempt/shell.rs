@@ -28,6 +28,8 @@ pub(crate) struct Shell<'w> {
     pub span: Span,
     /// Since when the volume is wanted, once something is done for it.
     pub begun: Option<Beginning>,
+    /// Whether a volume was saved for the claim before, or given up.
+    pub again: bool,
     /// The life cycle that the attempt is a part of, when it is traced.
     pub lifecycle: Option<Lifecycle>,
     /// That the life cycle has ended in this attempt.
@@ -39,12 +41,19 @@ pub(crate) struct Shell<'w> {
 
 impl<'w> Shell<'w> {
     /// For an attempt in a run of the queue.
-    pub fn new(look: Look<'w>, run: &'w Run<WorkKey>, begun: Option<Beginning>, lifecycle: Option<Lifecycle>) -> Self {
+    pub fn new(
+        look: Look<'w>,
+        run: &'w Run<WorkKey>,
+        begun: (Option<Beginning>, bool),
+        lifecycle: Option<Lifecycle>,
+    ) -> Self {
+        let (begun, again) = begun;
         Self {
             look,
             run,
             span: Span::disabled(),
             begun,
+            again,
             lifecycle,
             ended: None,
             secret: HeldSecret::default(),
@@ -68,7 +77,8 @@ impl<'w> Shell<'w> {
             }
             // What fails without a step is pending as well.
             if let (ClaimStep::End(Verdict::Failed { .. }), Some(claim)) = (&step, attempt.claim()) {
-                self.begun.get_or_insert_with(|| Beginning::of_claim(claim));
+                let again = self.again;
+                self.begun.get_or_insert_with(|| Beginning::of_claim(claim, again));
             }
             for note in attempt.take_notes() {
                 report::report(self, attempt, note);
@@ -82,8 +92,8 @@ impl<'w> Shell<'w> {
                     let requests = &self.look.work.context.requests;
                     ClaimEvent::Read(self.secret.read(requests, secret, &self.span).await)
                 }
-                ClaimStep::Create(plan) => ClaimEvent::Created(self.create(&plan).await),
-                ClaimStep::Delete(plan) => ClaimEvent::Deleted(self.delete(&plan).await),
+                ClaimStep::Create(plan) => ClaimEvent::Created(self.create(attempt, &plan).await),
+                ClaimStep::Delete(plan) => ClaimEvent::Deleted(self.delete(attempt, &plan).await),
                 ClaimStep::Save(body) => ClaimEvent::Saved(self.save(&body).await),
             };
         }
@@ -104,7 +114,8 @@ impl<'w> Shell<'w> {
         let Some(claim) = attempt.claim().filter(|_| self.span.is_disabled()) else {
             return;
         };
-        let begun = *self.begun.get_or_insert_with(|| Beginning::of_claim(claim));
+        let again = self.again;
+        let begun = *self.begun.get_or_insert_with(|| Beginning::of_claim(claim, again));
         let tracer = self.look.work.tracer();
         if !tracer.is_enabled() {
             return;
@@ -150,7 +161,7 @@ impl<'w> Shell<'w> {
 
     /// For how long the volume is wanted.
     pub fn waited(&self, claim: &Claim) -> Duration {
-        let begun = self.begun.unwrap_or_else(|| Beginning::of_claim(claim));
+        let begun = self.begun.unwrap_or_else(|| Beginning::of_claim(claim, self.again));
         begun.elapsed()
     }
 
@@ -236,7 +247,7 @@ impl<'w> Shell<'w> {
         }
     }
 
-    async fn create(&mut self, plan: &CreatePlan) -> Result<Option<AnsweredVolume>, CallEnd> {
+    async fn create(&mut self, attempt: &ClaimAttempt, plan: &CreatePlan) -> Result<Option<AnsweredVolume>, CallEnd> {
         let deadline = self.look.provisioning.create_timeout;
         self.begin_call("CreateVolume", &plan.name, deadline);
         let secrets = self.secret.of(plan.secret.as_ref());
@@ -244,10 +255,11 @@ impl<'w> Shell<'w> {
             plan,
             secrets: secrets.as_ref(),
         };
-        self.look.work.call(&call, deadline, &self.span).await
+        self.during(attempt, self.look.work.call(&call, deadline, &self.span))
+            .await
     }
 
-    async fn delete(&mut self, plan: &DeletePlan) -> Result<(), CallEnd> {
+    async fn delete(&mut self, attempt: &ClaimAttempt, plan: &DeletePlan) -> Result<(), CallEnd> {
         let deadline = self.look.provisioning.delete_timeout;
         self.begin_call("DeleteVolume", &plan.handle, deadline);
         let secrets = self.secret.of(plan.secret.as_ref());
@@ -255,7 +267,44 @@ impl<'w> Shell<'w> {
             plan,
             secrets: secrets.as_ref(),
         };
-        self.look.work.call(&call, deadline, &self.span).await
+        self.during(attempt, self.look.work.call(&call, deadline, &self.span))
+            .await
+    }
+
+    /// Waits for a call, and answers meanwhile who asks to let the claim go.
+    async fn during<T>(&self, attempt: &ClaimAttempt, call: impl Future<Output = T>) -> T {
+        let changed = self
+            .look
+            .work
+            .queue
+            .remember(self.run.key(), |memory| memory.changed.clone());
+        let changed = changed.unwrap_or_default();
+        let answers = async {
+            loop {
+                changed.notified().await;
+                self.answer_release(attempt).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = call => ended,
+            never = answers => never,
+        }
+    }
+
+    /// One that could not be answered is answered after the call.
+    async fn answer_release(&self, attempt: &ClaimAttempt) {
+        let refused = attempt.refused_release(&self.look);
+        let (Some((write, refusal)), Some(claim)) = (refused, attempt.claim()) else {
+            return;
+        };
+        match self.patch(&write).await {
+            Ok(()) => report::release_refused(self, claim, &refusal),
+            Err(error) => {
+                let driver = &*self.look.work.facts.name;
+                traced!(debug, self.span, driver, PersistentVolumeClaim = &*claim.key, %error, "a request could not be answered");
+            }
+        }
     }
 
     fn begin_call(&mut self, method: &str, volume: &str, deadline: Duration) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::api::condition::ConditionReason;
-use crate::api::names::{finalizer_name, lease_name};
+use crate::api::names::lease_name;
 
 /// The state of a claim to a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,17 +43,16 @@ impl ReservationConflict {
         }
     }
 
-    /// What is wrong and how to fix it.
-    pub fn message(&self) -> String {
+    /// What is wrong and how to fix it, by the names of the Lease of a driver and of its finalizer, where the role has one for each driver.
+    pub fn message(&self, lease: impl Fn(&str) -> String, finalizer: impl Fn(&str) -> Option<String>) -> String {
         let Self { driver, other, config } = self;
         if driver == other {
             format!("driver {driver} already belongs to the older AttacherConfig {config}; delete one of the two")
         } else {
-            let (finalizer, lease) = (finalizer_name(driver), lease_name(driver));
-            let same = if finalizer == finalizer_name(other) {
-                format!("the same finalizer {finalizer} and the same Lease")
-            } else {
-                format!("the same Lease {lease}")
+            let shared = finalizer(driver).filter(|name| finalizer(other).as_ref() == Some(name));
+            let same = match shared {
+                Some(finalizer) => format!("the same finalizer {finalizer} and the same Lease"),
+                None => format!("the same Lease {}", lease(driver)),
             };
             format!(
                 "driver {driver} has {same} as driver {other} of the older AttacherConfig {config}; run one of them in an \

@@ -175,9 +175,15 @@ async fn waiting_ends_when_claims_change() {
         panic!("{:?}", younger.state());
     };
     assert_eq!(rival.reason(), ConditionReason::FinalizerCollision);
-    let message = rival.message();
-    for part in ["a.b", "a-b", "AttacherConfig old"] {
-        assert!(message.contains(part), "{message}");
+    let lease = |driver: &str| format!("lease-of-{}", driver.replace('.', "-"));
+    for (finalizer, same) in [
+        (Some("f"), "the same finalizer f and the same Lease"),
+        (None, "the same Lease lease-of-a-b"),
+    ] {
+        let message = rival.message(lease, |_| finalizer.map(str::to_owned));
+        for part in ["a.b", "a-b", "AttacherConfig old", same] {
+            assert!(message.contains(part), "{message}");
+        }
     }
     let waiting = older.activate();
     assert_eq!(

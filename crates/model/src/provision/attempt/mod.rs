@@ -24,10 +24,11 @@ use super::creation::{Creation, UncertainCall};
 use super::marker::MarkerState;
 use super::observed::{ObservedClaim, ProvisionerSecretState, RolePhase, Waited};
 use super::ownership::is_own_class;
-use super::patch::ClaimWrite;
+use super::patch::{ClaimWrite, refuse_release};
 use super::persistent_volume::is_of_claim;
 use super::plan::CreatePlan;
 use super::refusal::ProvisionRefusal;
+use super::release_request::{ClaimRelease, ClaimReleaseRefusal, judge};
 use super::seen::Seen;
 use crate::answer::ApiError;
 use crate::api::names::TRACEPARENT_ANNOTATION;
@@ -150,6 +151,18 @@ impl ClaimAttempt {
     /// change of that node is a change of the claim's inputs.
     pub const fn needs_topology(&self) -> bool {
         self.needs_topology
+    }
+
+    /// While a call is under way: the answer to a request to let the claim go, if there is one that was not answered, and why it is refused.
+    pub fn refused_release(&self, view: &impl ClaimView) -> Option<(ClaimWrite, ClaimReleaseRefusal)> {
+        let claim = view.claim().here().filter(|claim| claim.deleting.is_some())?;
+        if !view.may_start() {
+            return None;
+        }
+        match judge(&claim, Some(ClaimReleaseRefusal::CallUnderWay), view.now()) {
+            ClaimRelease::Refused(refusal, answer) => Some((refuse_release(&claim, &answer)?, refusal)),
+            ClaimRelease::Granted(_) | ClaimRelease::None => None,
+        }
     }
 
     /// The next step, after what came of the last one; the first one after [`ClaimEvent::Begin`].

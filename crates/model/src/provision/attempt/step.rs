@@ -162,6 +162,16 @@ pub enum ClaimNote {
     LeaseLost(LeaseLost),
 }
 
+impl ClaimNote {
+    /// Whether it tells of a volume that may be left in the storage system.
+    pub const fn is_possible_leak(&self) -> bool {
+        matches!(
+            self,
+            Self::PossiblyLeaked(..) | Self::TwoVolumes { .. } | Self::LetGo(..)
+        )
+    }
+}
+
 /// Why the selected node was taken off a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RescheduleCause {

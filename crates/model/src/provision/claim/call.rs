@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Subject, decided, wait, wait_for};
 use crate::objects::StorageClass;
 use crate::provision::action::{ClaimAction, ClaimDecision, ClaimReason};
-use crate::provision::marker::{self, Marker, RecordedArguments};
+use crate::provision::marker::{self, Marker, MarkerState, RecordedArguments};
 use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::patch;
 use crate::provision::plan::CreatePlan;
@@ -100,6 +100,9 @@ impl Subject<'_, '_> {
         let is_recorded = || is_uncertain || self.marker.recorded().is_some_and(|known| known.is_of_call(&marker));
         let needs_marker = match observed.policy.leak_protection {
             _ if self.marker.is_own() => !observed.marker_is_own || !is_recorded(),
+            // It stands for a volume that the other one may have made, and holds the claim as well. Only an open call of this process gets
+            // here, which is repeated as it was.
+            _ if matches!(self.marker, MarkerState::OfAnotherDriver(_)) => false,
             // A claim in deletion takes no finalizer any more.
             _ if !self.wanted => false,
             LeakProtection::Always => true,

@@ -16,16 +16,24 @@ use crate::provision::{
     Deletion, OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen, VolumeReason,
 };
 
+/// How others that use the volume are known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    ByWatch,
+    /// The watch is broken, and nobody has read the PersistentVolume.
+    NotBeforeRead,
+    /// It was read, and the lists are older.
+    NotBeforeLists,
+    ByLists,
+}
+
 struct Cluster {
     volume: Option<Value>,
     /// UID of the claim that is there under the name, and whether the cache has the one of the PersistentVolume.
     claim: Option<&'static str>,
     cached_claim: OwningClaim,
     attached_to: Option<&'static str>,
-    /// Whether the watch of PersistentVolumes is broken; and what is known then: the volume was read, and everything listed after that.
-    is_unwatched: bool,
-    is_read: bool,
-    is_listed: bool,
+    known: Known,
     sharer: Option<&'static str>,
     driver: ProvisionerFacts,
     policy: ProvisionPolicy,
@@ -41,9 +49,7 @@ impl Cluster {
             claim: None,
             cached_claim: OwningClaim::NotCached,
             attached_to: None,
-            is_unwatched: false,
-            is_read: false,
-            is_listed: false,
+            known: Known::ByWatch,
             sharer: None,
             driver: driver(),
             policy: policy(),
@@ -54,7 +60,7 @@ impl Cluster {
     }
 
     fn is_known(&self) -> bool {
-        !self.is_unwatched || (self.is_read && self.is_listed)
+        matches!(self.known, Known::ByWatch | Known::ByLists)
     }
 
     fn set(&mut self, pointer: &str, value: impl Into<Value>) {
@@ -96,7 +102,9 @@ impl Cluster {
                 Ok(())
             })),
             VolumeStep::ReadVolume => {
-                self.is_read = true;
+                if self.known == Known::NotBeforeRead {
+                    self.known = Known::NotBeforeLists;
+                }
                 VolumeEvent::VolumeRead(match &self.volume {
                     Some(volume) => Ok(volume_of(volume).resource_version),
                     None => Err(error(ApiErrorKind::NotFound)),
@@ -148,7 +156,7 @@ impl VolumeView for Cluster {
         self.attached_to.map_or(none, |node| Seen::Here(node.into()))
     }
     fn lacks_read(&self) -> bool {
-        self.is_unwatched && !self.is_read
+        self.known == Known::NotBeforeRead
     }
     fn is_held(&self) -> bool {
         self.is_held
@@ -286,12 +294,12 @@ fn it_waits_for_the_detach_and_says_so_once() {
 #[test]
 fn one_whose_watch_is_broken_is_deleted_after_a_read_and_lists() {
     let mut play = Play::of(Cluster::new());
-    play.cluster.is_unwatched = true;
+    play.cluster.known = Known::NotBeforeRead;
     assert!(matches!(play.plain(), Verdict::Rest(_)));
     assert_eq!(play.take_done(), ["read volume"]);
     assert!(matches!(play.plain(), Verdict::Rest(_)));
     assert!(play.take_done().is_empty(), "one read is enough");
-    play.cluster.is_listed = true;
+    play.cluster.known = Known::ByLists;
     assert_eq!(play.plain(), Verdict::Done);
     assert_eq!(play.take_done(), WHOLE);
 }

@@ -372,3 +372,112 @@ fn a_refused_call_waits_for_its_secret() {
         assert_eq!(secret(code), None, "{code:?}");
     }
 }
+
+/// It is not kept for the end of a call that may take minutes.
+#[test]
+fn a_request_to_let_go_is_refused_during_a_call() {
+    use super::super::builders::{DELETED_AT, UID};
+    let mut cluster = Cluster::new();
+    let mut attempt = ClaimAttempt::new(ClaimMemory::default());
+    let mut step = attempt.next(&cluster, ClaimEvent::Begin);
+    while let ClaimStep::Patch(write) = &step {
+        let patched = cluster.patch(&write.body);
+        step = attempt.next(&cluster, ClaimEvent::Patched(patched));
+    }
+    assert!(creates(&step), "{step:?}");
+    cluster.wait(Duration::from_mins(11));
+    let request = json!({"uid": UID, "deleted": DELETED_AT, "at": cluster.now.to_string()});
+    let annotations = &mut cluster.claim.as_mut().unwrap()["metadata"]["annotations"];
+    annotations["attacher.csi.dev/release"] = request.to_string().into();
+    assert!(attempt.refused_release(&cluster).is_none(), "it is wanted");
+    cluster.set("/metadata/deletionTimestamp", json!(DELETED_AT));
+    let (write, refusal) = attempt.refused_release(&cluster).unwrap();
+    assert_eq!(refusal.reason(), "CallUnderWay");
+    cluster.leads = false;
+    assert!(attempt.refused_release(&cluster).is_none());
+    cluster.leads = true;
+    cluster.patch(&write.body).unwrap();
+    assert!(attempt.refused_release(&cluster).is_none(), "it is answered once");
+    // Nor is it granted after the call: it is to be asked for again.
+    let mut step = attempt.next(&cluster, failed(14));
+    while let ClaimStep::Patch(write) = &step {
+        let patched = cluster.patch(&write.body);
+        step = attempt.next(&cluster, ClaimEvent::Patched(patched));
+    }
+    assert!(
+        !attempt
+            .take_notes()
+            .iter()
+            .any(|note| matches!(note, ClaimNote::LetGo(..)))
+    );
+}
+
+/// A marker stands for a volume that its driver may have made: another driver neither writes over it nor takes it off, though the claim was
+/// given to it, and back, while its own call was open.
+#[test]
+fn the_marker_of_another_driver_is_not_written_over_by_an_open_call() {
+    let annotation = "/metadata/annotations/attacher.csi.dev~1provisioning";
+    let other = r#"{"driver": "other.test"}"#;
+    let is_kept = |play: &Play| {
+        let claim = play.cluster.claim.as_ref().unwrap();
+        play.cluster.carries_marker() && *claim.pointer(annotation).unwrap() == json!(other)
+    };
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| creates(step).then(|| failed(14)));
+    play.cluster.set(annotation, json!(other));
+    play.take_done();
+    play.attempt(|_, _| None);
+    assert_eq!(play.take_done(), ["create", "save"], "what was begun goes on");
+    assert!(is_kept(&play));
+    // It comes while the call runs: the volume is saved, and the marker stays.
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, cluster| {
+        if creates(step) {
+            cluster.set(annotation, json!(other));
+        }
+        None
+    });
+    play.cluster.set("/spec/volumeName", json!(NAME));
+    play.cluster.set("/status/phase", json!("Bound"));
+    play.attempt(|_, _| None);
+    assert!(play.saved() == 1 && is_kept(&play));
+}
+
+/// The counter and the Events are about volumes, and not about how often one is looked at.
+#[test]
+fn one_possible_leak_is_told_once() {
+    let leaks = |play: &Play| play.notes.iter().filter(|note| note.is_possible_leak()).count();
+    let unsaved = |step: &ClaimStep, _: &mut Cluster| match step {
+        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(super::status(422)))),
+        ClaimStep::Delete(_) => Some(ClaimEvent::Deleted(Err(crate::attempt::CallEnd::Failed(
+            crate::decide::Failure {
+                message: "no".to_owned(),
+                code: Some(9),
+            },
+        )))),
+        _ => None,
+    };
+    // The marker was taken off by force while the call was open; the volume can neither be undone nor saved.
+    let mut play = Play::of(Cluster::new());
+    play.cluster.policy.hold_deletions = false;
+    play.attempt(|step, _| creates(step).then(|| failed(14)));
+    play.cluster.claim = None;
+    for _ in 0..4 {
+        play.attempt(unsaved);
+        play.cluster.wait(Duration::from_mins(1));
+    }
+    assert_eq!(leaks(&play), 1, "{:?}", play.notes);
+    // The same during the save.
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, cluster| {
+        if matches!(step, ClaimStep::Save(_)) {
+            cluster.claim = None;
+        }
+        unsaved(step, cluster)
+    });
+    for _ in 0..4 {
+        play.cluster.wait(Duration::from_mins(1));
+        play.attempt(unsaved);
+    }
+    assert_eq!(leaks(&play), 1, "{:?}", play.notes);
+}
