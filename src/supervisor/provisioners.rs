@@ -3,6 +3,7 @@
 //!
 //! Claims and classes are watched while there is such a task, and not before; Nodes from the first driver with topology on.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +22,16 @@ use super::attach_nodes::AttachNodes;
 use super::attach_volumes::AttachVolumes;
 use super::drivers::{HEALTHY, Name, ended, ended_task, pause_after};
 use super::election::LeaderElectionMode;
-use super::gauges;
 use super::plan::requires_restart;
-use super::provisioning_state::{Begins, ProvisioningState, QueueFigures};
+use super::provisioning_findings::QueueExamination;
+use super::provisioning_state::{Begins, ProvisioningState};
+use super::saturation::Saturation;
+use super::status_author::DriverLeader;
 use crate::api::DriverConfig;
 use crate::driver::SharedContext;
+use crate::findings::FindingsHandle;
 use crate::health::Health;
-use crate::lease::LeaderElectionConfig;
+use crate::lease::{LeaderElectionConfig, LeaderState};
 use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
 use crate::reflect::reflect;
 use crate::runtime::reservation::Reservations;
@@ -49,6 +53,10 @@ struct RunningProvisioner {
     settings: watch::Sender<Arc<DriverConfig>>,
     status: watch::Receiver<DriverState>,
     queue: QueueSlot,
+    /// What the queue shows.
+    seen: QueueExamination,
+    elects: bool,
+    lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     /// Whether it needs the list of Nodes.
     needs_nodes: Arc<AtomicBool>,
     stop: CancellationToken,
@@ -159,6 +167,9 @@ impl Provisioners {
         status_seen.mark_changed();
         let (queue, needs_nodes) = (QueueSlot::default(), Arc::<AtomicBool>::default());
         let (stop, removed) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let lease_state = Arc::new(Mutex::new(None));
+        let election = election_for(elections, &config);
+        let elects = election.is_some();
         let task = DriverTask {
             role: ProvisionRole {
                 context: watched.context.clone(),
@@ -167,10 +178,10 @@ impl Provisioners {
             },
             name: Name::from(name),
             config: settings_seen,
-            election: election_for(elections, &config),
+            election,
             reservations: self.reservations.clone(),
             known_as: Arc::default(),
-            lease_state: Arc::default(),
+            lease_state: lease_state.clone(),
             stop: stop.clone(),
             cut_off: self.cut_off.clone(),
             removed: removed.clone(),
@@ -184,6 +195,9 @@ impl Provisioners {
             settings,
             status: status_seen,
             queue,
+            seen: QueueExamination::default(),
+            elects,
+            lease_state,
             needs_nodes,
             stop,
             removed,
@@ -240,30 +254,24 @@ impl Provisioners {
         });
         // PersistentVolumes and VolumeAttachments are watched for attaching.
         let failures: Vec<String> = failures.chain(self.context.store.lists().failure()).collect();
-        let queue = running.queue.lock().clone();
-        let mut kept = queue
-            .map(|(_, queue)| QueueFigures::of(&queue).kept)
-            .unwrap_or_default();
-        kept.held = self.held(&running.config);
         Some(ProvisioningState {
             task: running.status.borrow().clone(),
+            is_elsewhere: running.lead() == DriverLeader::Other,
             begins: Begins::of(&running.config),
             reads_nodes,
             watch_failure: (!failures.is_empty()).then(|| failures.join("; ")),
-            kept,
+            health: running.seen.health.clone(),
         })
     }
 
-    /// How many volumes the settings keep, on any replica: that which writes the status may not be the one that provisions.
-    fn held(&self, config: &DriverConfig) -> usize {
-        let holds = config
-            .provisioning
-            .as_ref()
-            .is_some_and(|settings| settings.hold_deletions);
-        let (Some(driver), Some(watched)) = (config.driver_name.as_deref().filter(|_| holds), &self.watched) else {
-            return 0;
-        };
-        watched.context.released_volumes(driver)
+    /// Who provisions for the driver of an AttacherConfig; none when nobody is to.
+    pub fn lead(&self, name: &str) -> Option<DriverLeader> {
+        self.running.get(name).map(RunningProvisioner::lead)
+    }
+
+    /// Which limits make the work of an AttacherConfig wait; none where nothing is provisioned.
+    pub fn saturation(&self, name: &str) -> Option<&Saturation> {
+        self.running.get(name).map(|running| &running.seen.saturation)
     }
 
     /// The names of the drivers that a task works for, which the settings have.
@@ -310,14 +318,28 @@ impl Provisioners {
         changed.collect::<Vec<_>>().into_iter()
     }
 
-    /// Sets the gauges from the queues.
-    pub fn update_gauges(&self) {
-        for running in self.running.values() {
+    /// Looks at each queue, and shows what there is.
+    pub fn examine_queues(&mut self, insights: &FindingsHandle) {
+        let stuck_after = self.setup.as_ref().map_or(Duration::MAX, |setup| setup.stuck_after);
+        for (name, running) in &mut self.running {
             // Locked to the end: see `clear_queue`.
             let slot = running.queue.lock();
-            let Some((driver, queue)) = &*slot else { continue };
-            gauges::set_provisioning(&self.context.metrics, driver, queue, &running.config);
+            let Some(queue) = &*slot else {
+                running.seen = QueueExamination::default();
+                continue;
+            };
+            let (context, config) = (&self.context, &running.config);
+            running
+                .seen
+                .examine(context, queue, config, stuck_after, (insights, name));
         }
+    }
+}
+
+impl RunningProvisioner {
+    /// Who provisions for the driver.
+    fn lead(&self) -> DriverLeader {
+        DriverLeader::of(self.elects, &self.lease_state, false)
     }
 }
 

@@ -1,6 +1,6 @@
-//! The condition that says whether volumes are provisioned. Pure.
+//! The conditions of an AttacherConfig that are about provisioning. Pure.
 
-use super::provisioning_state::{Begins, KeptVolumes, ProvisioningState};
+use super::provisioning_state::{Begins, ProvisioningState};
 use crate::api::condition::{ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, shorten_message};
 use crate::reflect::is_missing_rule;
 use crate::runtime::DriverPhase;
@@ -10,6 +10,43 @@ const CREATE_DELETE_VOLUME: &str = "CREATE_DELETE_VOLUME";
 
 /// Status, reason and message.
 type Parts = (ConditionStatus, ConditionReason, String);
+
+/// All of them; none where another replica says how provisioning is.
+pub(super) fn all(state: &ProvisioningState) -> Vec<ConditionUpdate> {
+    if state.is_elsewhere {
+        return Vec::new();
+    }
+    let ready = ready(state);
+    let health = [ConditionType::ProvisioningHealthy, ConditionType::DeletionHealthy].map(|kind| match &state.health {
+        Some(health) => health.condition(kind),
+        // Who does not provision does not know.
+        None => ConditionUpdate::new(kind, ConditionStatus::Unknown, ready.reason, ready.message.clone()),
+    });
+    std::iter::once(ready).chain(health).collect()
+}
+
+/// Whether provisioning is to work, so that the driver is not ready where it does not.
+pub(super) fn is_wanted(state: &ProvisioningState) -> bool {
+    state.begins == Begins::Everything && state.task.phase != DriverPhase::Suspended
+}
+
+/// Whether provisioning that is not ready for this reason waits for a person.
+pub(super) fn is_stalled(reason: ConditionReason) -> bool {
+    matches!(
+        reason,
+        ConditionReason::NotSupported
+            | ConditionReason::Forbidden
+            | ConditionReason::LeaseForbidden
+            | ConditionReason::IdentityConflict
+            | ConditionReason::DriverNameMismatch
+            | ConditionReason::DriverInvalid
+            | ConditionReason::EndpointConflict
+            | ConditionReason::FinalizerCollision
+            | ConditionReason::SecretMissing
+            | ConditionReason::SecretForbidden
+            | ConditionReason::TlsInvalid
+    )
+}
 
 /// From what the role is at to its condition.
 pub(super) fn ready(state: &ProvisioningState) -> ConditionUpdate {
@@ -55,21 +92,18 @@ fn of_phase(state: &ProvisioningState) -> Parts {
     let failure = state.watch_failure.as_ref();
     let and_failure = || failure.map(|failure| format!("; {failure}")).unwrap_or_default();
     match &state.task.phase {
+        DriverPhase::Running | DriverPhase::Syncing if failure.is_some_and(|failure| is_missing_rule(failure)) => {
+            (False, ConditionReason::Forbidden, failure.cloned().unwrap_or_default())
+        }
         DriverPhase::Running => {
-            if let Some(failure) = failure.filter(|failure| is_missing_rule(failure)) {
-                return (False, ConditionReason::Forbidden, failure.clone());
-            }
-            let text = format!("provisioning volumes{}{}", and_failure(), kept(state.kept));
+            let text = format!("provisioning volumes{}", and_failure());
             (True, ConditionReason::Running, text)
         }
         DriverPhase::Standby { holder, namespace } => {
             let holder = holder.as_deref().unwrap_or("nobody yet");
             let place = namespace.as_ref();
             let place = place.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
-            let text = format!(
-                "{holder} holds the Lease of provisioning{place}; this replica is ready to take over{}",
-                kept(state.kept)
-            );
+            let text = format!("{holder} holds the Lease of provisioning{place}; this replica is ready to take over");
             (True, ConditionReason::Standby, text)
         }
         DriverPhase::Connecting => (
@@ -97,18 +131,4 @@ fn of_phase(state: &ProvisioningState) -> Parts {
             (False, ConditionReason::Draining, "finishing running calls".to_owned())
         }
     }
-}
-
-/// What is said of volumes that are not deleted.
-fn kept(kept: KeptVolumes) -> String {
-    let said = |count: usize, why: &str| match count {
-        0 => String::new(),
-        count => format!("; volumes of {count} PersistentVolumes {why}"),
-    };
-    let held = said(kept.held, "are kept, as spec.provisioning.deletion is Hold");
-    let unclear = said(
-        kept.unclear,
-        "wait for a person: see the Events on the PersistentVolumes",
-    );
-    held + &unclear
 }

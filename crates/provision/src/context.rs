@@ -19,7 +19,7 @@ use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, Volume};
 use crate::provision::attempt::{ClaimView, fingerprint, may_call};
 use crate::provision::{
-    ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, is_released, needs_claim_work,
+    ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, needs_claim_work,
     needs_volume_work,
 };
 use crate::queue::{Item, Queue};
@@ -51,21 +51,6 @@ pub struct SharedContext {
     pub tracer: Tracer,
     /// How long the outcome of a call has to be unknown before a person may let a claim go.
     pub stuck_after: Duration,
-}
-
-impl SharedContext {
-    /// How many volumes of a driver are deleted unless its settings hold them.
-    pub fn released_volumes(&self, driver: &str) -> usize {
-        let facts = ProvisionerFacts {
-            name: driver.into(),
-            in_tree: None,
-            capabilities: ProvisionerCapabilities::default(),
-        };
-        let mut count = 0;
-        self.volumes
-            .for_each(&mut |volume| count += usize::from(is_released(volume, &facts)));
-        count
-    }
 }
 
 /// What a provisioner has to know of a driver.

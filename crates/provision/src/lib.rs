@@ -33,7 +33,7 @@ pub use cache::Store;
 pub use context::SharedContext;
 pub use engine::Engine;
 pub use key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
-pub use lanes::LANE_NAMES;
+pub use lanes::{CREATE, DELETE, LANE_NAMES};
 pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};
 pub use role::{ProvisionRole, QueueSlot, clear_queue};
 pub use volumes::{TakeVolume, VolumeCache, VolumeListener};

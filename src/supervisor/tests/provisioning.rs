@@ -7,7 +7,7 @@ use super::status::{able, driver};
 use crate::runtime::DriverPhase;
 use crate::supervisor::metrics::SupervisorMetrics;
 use crate::supervisor::provisioning_conditions::ready;
-use crate::supervisor::provisioning_state::{Begins, KeptVolumes, ProvisioningState};
+use crate::supervisor::provisioning_state::{Begins, ProvisioningState};
 use crate::telemetry::Metrics;
 use std::time::Duration;
 
@@ -17,10 +17,11 @@ const MISSING: &str =
 fn state(phase: DriverPhase) -> ProvisioningState {
     ProvisioningState {
         task: able(phase),
+        is_elsewhere: false,
         begins: Begins::Everything,
         reads_nodes: false,
         watch_failure: None,
-        kept: KeptVolumes::default(),
+        health: None,
     }
 }
 
@@ -34,7 +35,7 @@ fn standby() -> DriverPhase {
 type Change = fn(&mut ProvisioningState);
 
 /// What is so, the condition while this replica provisions and while another one does, and words of its message.
-const ROWS: [(&str, Change, &str, &str, &str); 8] = [
+const ROWS: [(&str, Change, &str, &str, &str); 7] = [
     ("all is well", |_| {}, "True", "True", ""),
     (
         "disabled",
@@ -71,13 +72,6 @@ const ROWS: [(&str, Change, &str, &str, &str); 8] = [
         "True",
         "True",
         "",
-    ),
-    (
-        "volumes are held",
-        |state| state.kept.held = 2,
-        "True",
-        "True",
-        "volumes of 2 PersistentVolumes are kept",
     ),
 ];
 

@@ -7,7 +7,7 @@ use crate::api::condition::{ConditionStatus, ConditionUpdate};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::cache::AttacherKey;
 use crate::queue::{LaneStats, Stats};
-use crate::supervisor::saturation::Saturation;
+use crate::supervisor::saturation::{RoleLimits, Saturation};
 
 type Lane = LaneStats<AttacherKey>;
 
@@ -62,8 +62,8 @@ fn lacking_token(stats: Stats<AttacherKey>) -> Stats<AttacherKey> {
 
 fn seen(stats: &Stats<AttacherKey>, now: Instant) -> ConditionUpdate {
     let mut saturation = Saturation::default();
-    saturation.observe(stats, &config(), now);
-    saturation.condition()
+    saturation.observe(stats, &RoleLimits::attaching(&config()), now);
+    Saturation::condition(std::iter::once(&saturation))
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,8 +190,12 @@ async fn without_a_limit_nothing_is_full() {
     (spec.concurrency.attach, spec.concurrency.detach) = (0, 0);
     let mut saturation = Saturation::default();
     let waiting = stats(lane(9, 9, start), lane(9, 9, start));
-    saturation.observe(&waiting, &DriverConfig::try_from(&spec).unwrap(), start + 9 * SECOND);
-    assert_eq!(saturation.condition().reason.as_str(), "NotSaturated");
+    let limits = RoleLimits::attaching(&DriverConfig::try_from(&spec).unwrap());
+    saturation.observe(&waiting, &limits, start + 9 * SECOND);
+    assert_eq!(
+        Saturation::condition(std::iter::once(&saturation)).reason.as_str(),
+        "NotSaturated"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,8 +203,8 @@ async fn it_ends_after_a_calm() {
     let start = Instant::now();
     let mut saturation = Saturation::default();
     let mut at = |second: u32, stats: &Stats<AttacherKey>| {
-        saturation.observe(stats, &config(), start + second * SECOND);
-        saturation.condition().reason.as_str()
+        saturation.observe(stats, &RoleLimits::attaching(&config()), start + second * SECOND);
+        Saturation::condition(std::iter::once(&saturation)).reason.as_str()
     };
     let (full, calm) = (
         stats(lane(5, 1, start), lane(0, 0, start)),
@@ -222,8 +226,8 @@ async fn a_pause_of_the_queue_is_no_saturation() {
     let full = || stats(lane(5, 90, start), lane(0, 0, start));
     let paused = Stats { paused: true, ..full() };
     let mut at = |second: u32, stats: &Stats<AttacherKey>| {
-        saturation.observe(stats, &config(), start + second * SECOND);
-        saturation.condition().reason.as_str()
+        saturation.observe(stats, &RoleLimits::attaching(&config()), start + second * SECOND);
+        Saturation::condition(std::iter::once(&saturation)).reason.as_str()
     };
     assert_eq!(at(30, &paused), "NotSaturated");
     assert_eq!(at(31, &full()), "NotSaturated");

@@ -19,6 +19,7 @@ use super::plan::DeletePlan;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
 use super::seen::Seen;
+use super::trouble::Trouble;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, Write, grpc_code};
@@ -128,6 +129,8 @@ pub struct VolumeMemory {
     deletion: Deletion,
     /// What it waits for, which is told.
     waits: Option<VolumeReason>,
+    /// Why nothing goes on, as it was told last.
+    trouble: Option<Trouble>,
     /// The last copy: the PersistentVolume may be gone when that it was released is told.
     last: Option<Arc<Volume>>,
     /// How often in a row it rested because something was not known.
@@ -138,6 +141,11 @@ impl VolumeMemory {
     /// What the PersistentVolume waits for; none when it does not wait.
     pub fn waits(&self) -> Option<VolumeReason> {
         self.waits
+    }
+
+    /// Why nothing goes on, as it was told last.
+    pub fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.as_ref()
     }
 }
 
@@ -221,6 +229,14 @@ impl VolumeAttempt {
 
     /// The next step, after what came of the last one; the first one after [`VolumeEvent::Begin`].
     pub fn next(&mut self, view: &impl VolumeView, event: VolumeEvent) -> VolumeStep {
+        let step = self.next_step(view, event);
+        let memory = &mut self.memory;
+        let name = memory.last.as_ref().map_or("", |volume| &volume.name);
+        Trouble::after_volume_notes(&mut memory.trouble, &self.notes, name);
+        step
+    }
+
+    fn next_step(&mut self, view: &impl VolumeView, event: VolumeEvent) -> VolumeStep {
         if let Some(verdict) = self.take(view, event) {
             return VolumeStep::End(verdict);
         }
@@ -311,14 +327,16 @@ impl VolumeAttempt {
             self.memory.deletion = Deletion::NotDeleted;
             self.notes.push(VolumeNote::PerhapsDeleted(handle()));
         }
-        if self.memory.waits != Some(reason) {
-            self.memory.waits = None;
+        if self.memory.waits != Some(reason) && self.memory.waits.take().is_some() {
+            // What it waited for is over.
+            self.memory.trouble = None;
         }
         if reason != VolumeReason::Syncing {
             self.memory.rests = 0;
         }
         let (pending, step) = match action {
             Action::Ignore => {
+                self.memory.trouble = None;
                 if reason == VolumeReason::Release {
                     self.notes.push(VolumeNote::Released);
                 }
