@@ -17,11 +17,20 @@ pub(super) fn all(state: &ProvisioningState) -> Vec<ConditionUpdate> {
         return Vec::new();
     }
     let ready = ready(state);
-    let health = [ConditionType::ProvisioningHealthy, ConditionType::DeletionHealthy].map(|kind| match &state.health {
-        Some(health) => health.condition(kind),
+    let kinds = [ConditionType::ProvisioningHealthy, ConditionType::DeletionHealthy];
+    let health = kinds.into_iter().filter_map(|kind| match &state.health {
+        Some(health) => Some(health.condition(kind)),
+        // It has just begun, and is about to look.
+        None if state.task.phase == DriverPhase::Running => None,
         // Who does not provision does not know.
-        None => ConditionUpdate::new(kind, ConditionStatus::Unknown, ready.reason, ready.message.clone()),
+        None => Some(ConditionUpdate::new(
+            kind,
+            ConditionStatus::Unknown,
+            ready.reason,
+            ready.message.clone(),
+        )),
     });
+    let health: Vec<ConditionUpdate> = health.collect();
     std::iter::once(ready).chain(health).collect()
 }
 

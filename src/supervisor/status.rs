@@ -10,7 +10,7 @@ use super::provisioning_conditions;
 use super::provisioning_state::ProvisioningState;
 use super::saturation::Saturation;
 use crate::api::condition::{
-    self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, truncate_to_seconds,
+    self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, OF_PROVISIONING, truncate_to_seconds,
 };
 use crate::api::status::{
     AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, LastReconcileSync,
@@ -263,7 +263,10 @@ fn add_provisioning(provisioning: &ConditionUpdate, updates: &mut [ConditionUpda
     if provisioning.status == True || !updates.iter().any(is_ready) {
         return;
     }
-    let (reason, text) = (provisioning.reason, format!("provisioning: {}", provisioning.message));
+    let (reason, text) = (
+        provisioning.reason,
+        format!("{OF_PROVISIONING}{}", provisioning.message),
+    );
     let is_stalled = provisioning_conditions::is_stalled(reason);
     replace(updates, ConditionType::Ready, False, reason, &text);
     replace(updates, ConditionType::Reconciling, !is_stalled, reason, &text);

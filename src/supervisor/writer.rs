@@ -237,7 +237,7 @@ pub(super) enum StatusPart {
 
 impl StatusPart {
     /// What is written of a status. The Lease of a former release has another writer.
-    fn of(self, status: &AttacherConfigStatus) -> AttacherConfigStatus {
+    pub fn of(self, status: &AttacherConfigStatus) -> AttacherConfigStatus {
         let is_said = |condition: &&Condition| match self {
             Self::All => true,
             Self::AllButProvisioning => !ConditionType::is_of_provisioning(&condition.type_),
@@ -316,7 +316,7 @@ impl StatusWriter {
             StatusPart::Provisioning => PROVISIONING_FIELD_MANAGER,
             StatusPart::All | StatusPart::AllButProvisioning => FIELD_MANAGER,
         };
-        let written = self.0.apply_as(manager, ObjectName::status_of(name), &body).await;
+        let written = self.0.apply(manager, ObjectName::status_of(name), &body).await;
         // Server-side apply refuses a status that the schema of the CRD does not have.
         written.map_err(|error| {
             if !error.message.contains("field not declared in schema") {

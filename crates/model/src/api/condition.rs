@@ -7,6 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 /// a status is read by people and sent to every watcher.
 pub const MAX_MESSAGE_BYTES: usize = 1024;
 
+/// What the messages of the conditions of a driver begin with where it is attached for and not provisioned for.
+pub const OF_PROVISIONING: &str = "provisioning: ";
+
 const ELLIPSIS: &str = "…";
 
 named! {
