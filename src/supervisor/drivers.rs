@@ -19,6 +19,7 @@ use super::election::LeaderElectionMode;
 use super::gauges;
 use super::plan::ConfigProblem;
 use super::provisioners::Provisioners;
+use super::provisioning_conditions;
 use super::saturation::{RoleLimits, Saturation};
 use super::status::{self, StatusInput};
 use super::status_author::DriverLeader;
@@ -462,7 +463,7 @@ impl Drivers {
         known: &AttacherConfigStatus,
     ) -> AttacherConfigStatus {
         match self.provisioners.state(name) {
-            Some(state) => status::of_provisioning(&state, generation, known, clock::now()),
+            Some(state) => provisioning_conditions::status_with(&state, generation, known, clock::now()),
             None => known.clone(),
         }
     }

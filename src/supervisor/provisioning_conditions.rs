@@ -1,7 +1,13 @@
 //! The conditions of an AttacherConfig that are about provisioning. Pure.
 
+use jiff::Timestamp;
+
+use super::deletion::Remaining;
 use super::provisioning_state::{Begins, ProvisioningState};
-use crate::api::condition::{ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, shorten_message};
+use crate::api::AttacherConfigStatus;
+use crate::api::condition::{
+    self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, OF_PROVISIONING, replace, shorten_message,
+};
 use crate::reflect::is_missing_rule;
 use crate::runtime::DriverPhase;
 
@@ -40,7 +46,7 @@ pub(super) fn is_wanted(state: &ProvisioningState) -> bool {
 }
 
 /// Whether provisioning that is not ready for this reason waits for a person.
-pub(super) fn is_stalled(reason: ConditionReason) -> bool {
+fn is_stalled(reason: ConditionReason) -> bool {
     matches!(
         reason,
         ConditionReason::NotSupported
@@ -55,6 +61,55 @@ pub(super) fn is_stalled(reason: ConditionReason) -> bool {
             | ConditionReason::SecretForbidden
             | ConditionReason::TlsInvalid
     )
+}
+
+/// The status with what is known of provisioning, and else as it is: of a replica that does nothing else for the driver.
+pub(super) fn status_with(
+    state: &ProvisioningState,
+    generation: Option<i64>,
+    known: &AttacherConfigStatus,
+    now: Timestamp,
+) -> AttacherConfigStatus {
+    let updates = all(state);
+    AttacherConfigStatus {
+        conditions: condition::merge(&known.conditions, &updates, generation, now),
+        ..known.clone()
+    }
+}
+
+/// A driver is ready only where provisioning is as well.
+pub(super) fn add(provisioning: &ConditionUpdate, updates: &mut [ConditionUpdate]) {
+    use ConditionStatus::{False, True};
+    let is_ready = |update: &ConditionUpdate| update.type_ == ConditionType::Ready && update.status == True;
+    if provisioning.status == True || !updates.iter().any(is_ready) {
+        return;
+    }
+    let (reason, text) = (
+        provisioning.reason,
+        format!("{OF_PROVISIONING}{}", provisioning.message),
+    );
+    let is_stalled = is_stalled(reason);
+    replace(updates, ConditionType::Ready, False, reason, &text);
+    replace(updates, ConditionType::Reconciling, !is_stalled, reason, &text);
+    if is_stalled {
+        replace(updates, ConditionType::Stalled, True, reason, &text);
+    }
+}
+
+/// What holds PersistentVolumes up that a deletion waits for, where that does not end by itself; and the way out.
+pub(super) fn held_by(remaining: &Remaining, of_volumes: Option<&ConditionUpdate>) -> String {
+    let lasts = |update: &&ConditionUpdate| {
+        matches!(
+            update.reason,
+            ConditionReason::VolumesHeld
+                | ConditionReason::NeedsDecision
+                | ConditionReason::HandleShared
+                | ConditionReason::ReleasedWhileBound
+        )
+    };
+    let held = of_volumes.filter(|_| !remaining.volumes.is_empty()).filter(lasts);
+    held.map(|update| format!("; this lasts until a person acts: {}", update.message))
+        .unwrap_or_default()
 }
 
 /// From what the role is at to its condition.

@@ -4,13 +4,13 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::attachment_conditions::{consistent, healthy};
-use super::deletion::{DeletionState, Remaining};
+use super::deletion::DeletionState;
 use super::plan::ConfigProblem;
 use super::provisioning_conditions;
 use super::provisioning_state::ProvisioningState;
 use super::saturation::Saturation;
 use crate::api::condition::{
-    self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, OF_PROVISIONING, truncate_to_seconds,
+    self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, replace, truncate_to_seconds,
 };
 use crate::api::status::{
     AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, LastReconcileSync,
@@ -84,20 +84,6 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
             .driver
             .and_then(last_failure)
             .or_else(|| known.last_failure.clone()),
-    }
-}
-
-/// The status with what is known of provisioning, and else as it is: of a replica that does nothing else for the driver.
-pub(super) fn of_provisioning(
-    state: &ProvisioningState,
-    generation: Option<i64>,
-    known: &AttacherConfigStatus,
-    now: Timestamp,
-) -> AttacherConfigStatus {
-    let updates = provisioning_conditions::all(state);
-    AttacherConfigStatus {
-        conditions: condition::merge(&known.conditions, &updates, generation, now),
-        ..known.clone()
     }
 }
 
@@ -230,7 +216,7 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
     if facts.provisioning.is_some_and(provisioning_conditions::is_wanted)
         && let Some(ready) = of_provisioning(ConditionType::ProvisioningReady)
     {
-        add_provisioning(&ready, &mut updates);
+        provisioning_conditions::add(&ready, &mut updates);
     }
     if let Some(ConfigProblem { reason, message, .. }) = facts.problem {
         let wait = "waiting for the spec to be fixed";
@@ -254,25 +240,6 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
     updates.extend(facts.insight.map(|insight| consistent(insight, lasting)));
     updates.extend(provisioning);
     updates
-}
-
-/// A driver is ready only where provisioning is as well.
-fn add_provisioning(provisioning: &ConditionUpdate, updates: &mut [ConditionUpdate]) {
-    use ConditionStatus::{False, True};
-    let is_ready = |update: &ConditionUpdate| update.type_ == ConditionType::Ready && update.status == True;
-    if provisioning.status == True || !updates.iter().any(is_ready) {
-        return;
-    }
-    let (reason, text) = (
-        provisioning.reason,
-        format!("{OF_PROVISIONING}{}", provisioning.message),
-    );
-    let is_stalled = provisioning_conditions::is_stalled(reason);
-    replace(updates, ConditionType::Ready, False, reason, &text);
-    replace(updates, ConditionType::Reconciling, !is_stalled, reason, &text);
-    if is_stalled {
-        replace(updates, ConditionType::Stalled, True, reason, &text);
-    }
 }
 
 /// Says why the lists do not come in that a driver waits for.
@@ -302,38 +269,10 @@ fn explain_deletion(facts: &StatusInput<'_>, of_volumes: Option<&ConditionUpdate
         let text = format!(
             "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy){}",
             remaining.words(),
-            held_by(remaining, of_volumes)
+            provisioning_conditions::held_by(remaining, of_volumes)
         );
         let (kind, reason) = (ConditionType::Reconciling, ConditionReason::WaitingForDetach);
         replace(updates, kind, ConditionStatus::True, reason, &text);
-    }
-}
-
-/// What holds PersistentVolumes up that a deletion waits for, where that does not end by itself; and the way out.
-fn held_by(remaining: &Remaining, of_volumes: Option<&ConditionUpdate>) -> String {
-    let lasts = |update: &&ConditionUpdate| {
-        matches!(
-            update.reason,
-            ConditionReason::VolumesHeld
-                | ConditionReason::NeedsDecision
-                | ConditionReason::HandleShared
-                | ConditionReason::ReleasedWhileBound
-        )
-    };
-    let held = of_volumes.filter(|_| !remaining.volumes.is_empty()).filter(lasts);
-    held.map(|update| format!("; this lasts until a person acts: {}", update.message))
-        .unwrap_or_default()
-}
-
-fn replace(
-    updates: &mut [ConditionUpdate],
-    kind: ConditionType,
-    status: impl Into<ConditionStatus>,
-    reason: ConditionReason,
-    message: &str,
-) {
-    if let Some(update) = updates.iter_mut().find(|update| update.type_ == kind) {
-        *update = ConditionUpdate::new(kind, status, reason, message);
     }
 }
 

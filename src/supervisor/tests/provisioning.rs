@@ -10,9 +10,9 @@ use super::status::{able, at, condition, driver, facts, four};
 use crate::api::AttacherConfigStatus;
 use crate::runtime::{DriverPhase, DriverState};
 use crate::supervisor::metrics::SupervisorMetrics;
-use crate::supervisor::provisioning_conditions::ready;
+use crate::supervisor::provisioning_conditions::{ready, status_with};
 use crate::supervisor::provisioning_state::{Begins, ProvisioningState};
-use crate::supervisor::status::{StatusInput, of_provisioning, status};
+use crate::supervisor::status::{StatusInput, status};
 use crate::supervisor::writer::{StatusPart, forgotten};
 use crate::telemetry::Metrics;
 use std::time::Duration;
@@ -192,7 +192,7 @@ fn two_replicas_write_a_status_together() {
     let mut elsewhere = state(standby());
     elsewhere.is_elsewhere = true;
     let nothing = AttacherConfigStatus::default();
-    let provisions = of_provisioning(&here, Some(3), &nothing, at(100));
+    let provisions = status_with(&here, Some(3), &nothing, at(100));
     assert_eq!(provisions.conditions.len(), 3);
     let both = shown(&attached, &elsewhere, &provisions);
     let [ready, ..] = four(&both);
@@ -200,7 +200,7 @@ fn two_replicas_write_a_status_together() {
     for kind in ["ProvisioningReady", "ProvisioningHealthy", "DeletionHealthy"] {
         assert_eq!(condition(&both, kind), condition(&provisions, kind));
     }
-    assert_eq!(of_provisioning(&here, Some(3), &both, at(200)), both);
+    assert_eq!(status_with(&here, Some(3), &both, at(200)), both);
     assert_eq!(shown(&attached, &elsewhere, &both), both);
 
     let parts = [

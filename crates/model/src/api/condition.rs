@@ -262,6 +262,19 @@ impl ConditionUpdate {
     }
 }
 
+/// Says something else of an aspect that is among the updates.
+pub fn replace(
+    updates: &mut [ConditionUpdate],
+    kind: ConditionType,
+    status: impl Into<ConditionStatus>,
+    reason: ConditionReason,
+    message: &str,
+) {
+    if let Some(update) = updates.iter_mut().find(|update| update.type_ == kind) {
+        *update = ConditionUpdate::new(kind, status, reason, message);
+    }
+}
+
 /// Returns `current` with `updates` taken over; the caller compares the result with `current` to skip a write.
 ///
 /// * `lastTransitionTime` becomes `now` (whole seconds, as the API stores it) only when the status of that condition
