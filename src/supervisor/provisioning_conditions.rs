@@ -188,7 +188,7 @@ fn of_phase(state: &ProvisioningState) -> Parts {
         }
         DriverPhase::AwaitingReservation { after } => {
             let text = format!("AttacherConfig {after} still provisions for the driver");
-            (False, ConditionReason::EndpointConflict, text)
+            (False, ConditionReason::Draining, text)
         }
         DriverPhase::Suspended => (False, ConditionReason::Suspended, "spec.suspend is true".to_owned()),
         DriverPhase::Draining | DriverPhase::Stopped => {
