@@ -91,6 +91,13 @@ impl FindingsHandle {
         }
     }
 
+    /// The first AttacherConfig that is meant.
+    pub fn config(&self, is_meant: impl Fn(&ConfiguredDriver) -> bool) -> Option<ConfiguredDriver> {
+        let inner = self.0.lock();
+        let mut configs = inner.configs.iter().flatten();
+        configs.find(|config| is_meant(config)).cloned()
+    }
+
     fn configs(&self) -> Option<Vec<ConfiguredDriver>> {
         self.0.lock().configs.clone()
     }
@@ -297,47 +304,73 @@ impl FindingsScanner {
             return;
         };
         let before = std::mem::replace(&mut known.summary, summary.clone());
-        for kind in FindingKind::ALL {
-            self.metrics.findings(driver, kind.as_str(), summary.count(*kind));
+        let events = FindingEvents::new(&self.events, driver, now);
+        for kind in FindingKind::of_role(true) {
+            self.metrics.findings(driver, kind.as_str(), summary.count(kind));
         }
         self.insights.publish(driver, summary.clone());
         for item in new {
             warn!(
                 driver = &**driver,
-                VolumeAttachment = item.attachment.as_deref(),
+                VolumeAttachment = item.object.as_deref(),
                 finding = item.kind.as_str(),
                 "{}",
                 item.words
             );
-            let Some(name) = &item.attachment else { continue };
+            let Some(name) = &item.object else { continue };
             if let Some(snapshot) = self.store.attachment(name) {
-                self.event(driver, item.kind, item.words.clone(), involved_objects(&snapshot), now);
+                events.record(item.kind, item.words.clone(), involved_objects(&snapshot));
             }
         }
-        self.report_counts(driver, &before, summary, now);
+        let is_reported_on = |config: &ConfiguredDriver| config.reports && config.driver == **driver;
+        let config = self.insights.config(is_reported_on);
+        events.report_counts(
+            "VolumeAttachments",
+            FindingKind::of_role(true),
+            config.as_ref(),
+            &before,
+            summary,
+        );
+    }
+}
+
+/// Reports findings about one driver as Events.
+pub(crate) struct FindingEvents<'e> {
+    events: &'e EventRecorder,
+    driver: &'e Arc<str>,
+    at: Timestamp,
+}
+
+impl<'e> FindingEvents<'e> {
+    /// At this time.
+    pub fn new(events: &'e EventRecorder, driver: &'e Arc<str>, at: Timestamp) -> Self {
+        Self { events, driver, at }
     }
 
     /// Reports kinds of findings that begin or end, as a count: by an Event on the AttacherConfig, or in the log.
-    fn report_counts(&self, driver: &Arc<str>, before: &FindingsSummary, summary: &FindingsSummary, now: Timestamp) {
-        let configs = self.insights.configs().unwrap_or_default();
-        let config = configs
-            .iter()
-            .find(|config| config.reports && config.driver == **driver);
-        for kind in FindingKind::ALL {
-            match (before.count(*kind), summary.count(*kind)) {
+    pub fn report_counts(
+        &self,
+        objects: &str,
+        kinds: impl Iterator<Item = FindingKind>,
+        config: Option<&ConfiguredDriver>,
+        before: &FindingsSummary,
+        summary: &FindingsSummary,
+    ) {
+        for kind in kinds {
+            match (before.count(kind), summary.count(kind)) {
                 (0, count) if count > 0 => {
                     let Some(config) = config else { continue };
-                    let example = summary.example(*kind).unwrap_or_default();
+                    let example = summary.example(kind).unwrap_or_default();
                     let note = if count > 1 {
-                        format!("{count} VolumeAttachments; one of them: {example}")
+                        format!("{count} {objects}; one of them: {example}")
                     } else {
                         example.to_owned()
                     };
-                    self.event(driver, *kind, note, vec![of_config(&config.name, &config.uid)], now);
+                    self.record(kind, note, vec![of_config(&config.name, &config.uid)]);
                 }
                 (count, 0) if count > 0 => {
                     info!(
-                        driver = &**driver,
+                        driver = &**self.driver,
                         finding = kind.as_str(),
                         "there are no such findings any more"
                     );
@@ -347,16 +380,17 @@ impl FindingsScanner {
         }
     }
 
-    fn event(&self, driver: &Arc<str>, kind: FindingKind, note: String, subjects: Vec<InvolvedObject>, at: Timestamp) {
+    /// Records an Event about a finding.
+    pub fn record(&self, kind: FindingKind, note: String, subjects: Vec<InvolvedObject>) {
         let reason = kind.event_reason();
         self.events.record(NewEvent {
-            driver: driver.clone(),
+            driver: self.driver.clone(),
             reason: reason.as_str(),
             level: reason.level(),
             cause: Box::default(),
             note,
             traceparent: None,
-            at,
+            at: self.at,
             subjects,
         });
     }

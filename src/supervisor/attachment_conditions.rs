@@ -54,7 +54,7 @@ pub(super) fn consistent(insight: &FindingsSummary, lasting: Option<&LastingMism
     let kind = ConditionType::AttachmentsConsistent;
     let mut kinds = insight.kinds().filter(|kind| !kind.is_stuck()).peekable();
     let reason = match kinds.peek() {
-        Some(worst) => reason(*worst),
+        Some(worst) => worst.condition_reason(),
         None if lasting.is_some() => ConditionReason::MismatchRepeating,
         None => {
             let text = "attachments agree with their volumes, nodes and the CSIDriver";
@@ -75,22 +75,5 @@ fn several(count: usize, example: &str) -> String {
     match count {
         1 => example.to_owned(),
         count => format!("{count} as this one: {example}"),
-    }
-}
-
-fn reason(worst: FindingKind) -> ConditionReason {
-    match worst {
-        FindingKind::AttachedTwice => ConditionReason::AttachedTwice,
-        FindingKind::VolumeReplaced => ConditionReason::VolumeReplaced,
-        FindingKind::NodeIdChanged => ConditionReason::NodeIdChanged,
-        FindingKind::OtherAttacher => ConditionReason::OtherAttacher,
-        FindingKind::AttachStuck | FindingKind::DetachStuck => ConditionReason::AttachmentsStuck,
-        FindingKind::VolumeGone => ConditionReason::VolumeGone,
-        FindingKind::NodeGone => ConditionReason::NodeGone,
-        FindingKind::DriverNotOnNode => ConditionReason::DriverNotOnNode,
-        FindingKind::InlineLeftOver => ConditionReason::InlineLeftOver,
-        FindingKind::LeftOver => ConditionReason::LeftOver,
-        FindingKind::AttachNotRequired => ConditionReason::AttachNotRequired,
-        FindingKind::CSIDriverMissing => ConditionReason::CSIDriverMissing,
     }
 }

@@ -15,10 +15,13 @@ use super::election::LeaderElectionMode;
 use super::gauges;
 use super::plan::ConfigProblem;
 use super::provisioners::Provisioners;
-use super::saturation::Saturation;
+use super::provisioning_conditions;
+use super::saturation::{RoleLimits, Saturation};
 use super::status::{self, StatusInput};
 use super::status_author::DriverLeader;
 use super::tasks::{Configs, Name, NewTask, RunningTask, TaskKind, Tasks};
+use super::writer::StatusPart;
+use crate::api::condition::ConditionReason;
 use crate::api::names::finalizer_name;
 use crate::api::{AttacherConfigStatus, DriverConfig};
 use crate::cache::AttacherKey;
@@ -201,17 +204,8 @@ impl Drivers {
         let Some(running) = self.tasks.get(name).map(|running| &running.own) else {
             return DriverLeader::Nobody;
         };
-        let lease_state = running.lease_state.lock();
-        let lease_state = lease_state.as_ref().map(|lease_state| lease_state.borrow().clone());
-        if !running.elects {
-            return DriverLeader::Ours;
-        }
-        match &lease_state {
-            Some(lease_state) => DriverLeader::from(lease_state),
-            // It is about to read the Lease.
-            None if running.known_as.borrow().is_some() => DriverLeader::Unknown,
-            None => DriverLeader::Nobody,
-        }
+        let is_known = running.known_as.borrow().is_some();
+        DriverLeader::of(running.elects, &running.lease_state, is_known)
     }
 
     /// Resolves for each driver that runs when it has stopped.
@@ -277,14 +271,39 @@ impl Drivers {
             failing,
             oldest: oldest.as_deref(),
             saturation: running.map(|running| &running.own.saturation),
+            provisioning_saturation: self.provisioners.saturation(name),
             provisioning: provisioning.as_ref(),
         };
         status::status(&facts, known, clock::now())
     }
 
+    /// The status with what this replica knows of provisioning, and else `known`.
+    pub fn provisioning_status(
+        &self,
+        name: &str,
+        generation: Option<i64>,
+        known: &AttacherConfigStatus,
+    ) -> AttacherConfigStatus {
+        match self.provisioners.state(name) {
+            Some(state) => provisioning_conditions::status_with(&state, generation, known, clock::now()),
+            None => known.clone(),
+        }
+    }
+
+    /// What this replica says of an AttacherConfig, if anything: the author of the status all but what another replica knows of
+    /// provisioning, and a replica that provisions and is not the author that alone.
+    pub fn part_of_status(&self, name: &str, is_author: bool) -> Option<StatusPart> {
+        match (is_author, self.provisioners.lead(name)) {
+            (true, Some(DriverLeader::Other)) => Some(StatusPart::AllButProvisioning),
+            (true, _) => Some(StatusPart::All),
+            (false, Some(DriverLeader::Ours)) => Some(StatusPart::Provisioning),
+            (false, _) => None,
+        }
+    }
+
     /// Sets the gauges from the queues of the drivers that are known by name, and finds out which limits delay work.
     pub fn update_gauges(&mut self) {
-        for running in self.tasks.all_mut() {
+        for (_, running) in self.tasks.named_mut() {
             let own = &mut running.own;
             // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
             let queue = own.queue.lock();
@@ -293,14 +312,16 @@ impl Drivers {
                 continue;
             };
             let stats = queue.stats();
-            own.saturation.observe(&stats, &running.config, Instant::now());
+            let limits = RoleLimits::attaching(&running.config);
+            own.saturation.observe(&stats, &limits, Instant::now());
             let plugin = running.status.borrow().plugin.clone();
             if let Some(plugin) = plugin {
                 gauges::set(&self.context, &plugin.name, &stats, &running.config);
-                gauges::set_saturated(&self.context, &plugin.name, &own.saturation);
+                let reasons = ConditionReason::ATTACHING_SATURATED;
+                gauges::set_saturated(&self.context.metrics, &plugin.name, reasons, &own.saturation);
             }
         }
-        self.provisioners.update_gauges();
+        self.provisioners.examine_queues(&self.insights);
     }
 
     /// What of the driver of an AttacherConfig is to be detached, released or found out; unknown before the first complete list.

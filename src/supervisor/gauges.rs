@@ -5,11 +5,11 @@ use crate::api::validated::DriverConfig;
 use crate::cache::{ATTACH, AttacherKey, DETACH, LANE_NAMES};
 use crate::clock;
 use crate::driver::SharedContext;
-use crate::queue::{LaneStats, Queue, Stats};
+use crate::queue::{LaneStats, Stats};
 use crate::runtime::queue_metrics::LaneNames;
 use crate::telemetry::Metrics;
 use crate::telemetry::names::QUEUE_CLAIMS;
-use csi_attacher_provision::WorkKey;
+use csi_attacher_provision::{CREATE, DELETE, WorkKey};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use tokio::time::Instant;
@@ -80,13 +80,18 @@ fn set_lane<K>(
 }
 
 /// Sets the gauges of the provisioning of one driver from its queue.
-pub(super) fn set_provisioning(metrics: &Metrics, driver: &str, queue: &Queue<WorkKey>, config: &DriverConfig) {
-    let (stats, figures) = (queue.stats(), QueueFigures::of(queue));
+pub(super) fn set_provisioning(
+    metrics: &Metrics,
+    driver: &str,
+    stats: &Stats<WorkKey>,
+    figures: &QueueFigures,
+    config: &DriverConfig,
+) {
     let kept = figures.kept;
     let settings = config.provisioning.as_ref();
-    if let Some(lane) = stats.lanes.first() {
+    if let Some(lane) = stats.lanes.get(CREATE.index()) {
         // Those for which the driver may be called, and those that are only written.
-        let of_claims = || lanes_of(&stats, csi_attacher_provision::LANE_NAMES, QUEUE_CLAIMS);
+        let of_claims = || lanes_of(stats, csi_attacher_provision::LANE_NAMES, QUEUE_CLAIMS);
         metrics.claims(driver, "waiting", of_claims().map(|lane| lane.ready).sum());
         metrics.claims(driver, "provisioning", of_claims().map(|lane| lane.running).sum());
         metrics.claims(driver, "uncertain", figures.uncertain);
@@ -99,7 +104,7 @@ pub(super) fn set_provisioning(metrics: &Metrics, driver: &str, queue: &Queue<Wo
             settings.and_then(|settings| settings.create),
         );
     }
-    if let Some(lane) = stats.lanes.get(1) {
+    if let Some(lane) = stats.lanes.get(DELETE.index()) {
         metrics.volumes(driver, "waiting", lane.ready + kept.attached + kept.unclear);
         metrics.volumes(driver, "deleting", lane.running);
         metrics.volumes(driver, "failing", lane.failing);
@@ -114,17 +119,13 @@ pub(super) fn set_provisioning(metrics: &Metrics, driver: &str, queue: &Queue<Wo
     }
     metrics.oldest_pending(driver, "provision", figures.oldest_claim);
     metrics.oldest_pending(driver, "delete", figures.oldest_volume);
-    set_work(metrics, driver, &stats, csi_attacher_provision::LANE_NAMES);
+    set_work(metrics, driver, stats, csi_attacher_provision::LANE_NAMES);
 }
 
 /// Sets the gauges behind the condition Saturated.
-pub(super) fn set_saturated(context: &SharedContext, driver: &str, saturation: &Saturation) {
-    for reason in [
-        ConditionReason::LaneFull,
-        ConditionReason::RateLimited,
-        ConditionReason::NodeLimit,
-    ] {
+pub(super) fn set_saturated(metrics: &Metrics, driver: &str, reasons: [ConditionReason; 3], saturation: &Saturation) {
+    for reason in reasons {
         let holds = saturation.reasons().any(|other| other == reason);
-        context.metrics.saturated(driver, reason.as_str(), holds);
+        metrics.saturated(driver, reason.as_str(), holds);
     }
 }

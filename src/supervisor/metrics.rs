@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::AttacherConfigStatus;
-use crate::api::condition::{ConditionReason, ConditionType};
+use crate::api::condition::{self, ConditionReason, ConditionType};
 use crate::telemetry::Metrics;
 
 /// How long what is shown late of a driver that is gone is removed.
@@ -101,9 +101,9 @@ fn stalled(status: &AttacherConfigStatus) -> Option<ConditionReason> {
 
 /// The reason of a condition, if it is there and the reason is one of ours.
 fn reason_of(status: &AttacherConfigStatus, kind: ConditionType) -> Option<ConditionReason> {
-    let found = status.conditions.iter().find(|found| found.type_ == kind.as_str())?;
-    ConditionReason::ALL
+    let mut found = status
+        .conditions
         .iter()
-        .copied()
-        .find(|reason| reason.as_str() == found.reason)
+        .filter_map(|found| condition::read(found, kind));
+    found.next().map(|found| found.reason)
 }

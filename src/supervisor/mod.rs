@@ -16,6 +16,7 @@ mod metrics;
 mod plan;
 mod provisioners;
 mod provisioning_conditions;
+mod provisioning_findings;
 mod provisioning_state;
 mod saturation;
 pub mod single_driver;
@@ -57,7 +58,7 @@ pub use provisioners::ProvisionSetup;
 use status_author::{DriverLeader, StatusProposal};
 use tasks::Name;
 use watched::Watched;
-use writer::{StatusWriter, TrackedConfig};
+use writer::{StatusPart, StatusWriter, TrackedConfig};
 use writes::{FinishedWrite, RunningWrites, StatusChange, WriteKind};
 
 /// How often each driver is checked for a status that should change.
@@ -373,28 +374,35 @@ impl Supervisor {
             let now = Instant::now();
             let lead = drivers.lead(name);
             let may_write = entry.author.may_write(lead, proposal, for_nobody, now);
-            if !may_write || entry.is_at_rest(cached) || running.is_writing(name) {
+            let part = drivers.part_of_status(name, may_write);
+            let Some(part) = part else { continue };
+            if entry.is_at_rest(cached) || running.is_writing(name) {
                 continue;
             }
             let (generation, problem) = (entry.object.metadata.generation, entry.problem.as_ref());
-            let deletion = leaving::state(drivers, name, entry);
-            let wanted = drivers.status(name, generation, problem, holder, &entry.written, deletion);
+            let wanted = if part == StatusPart::Provisioning {
+                drivers.provisioning_status(name, generation, &entry.written)
+            } else {
+                let deletion = leaving::state(drivers, name, entry);
+                drivers.status(name, generation, problem, holder, &entry.written, deletion)
+            };
             if wanted == entry.written {
                 entry.rest(cached);
                 continue;
             }
-            if !entry.is_due(&wanted, lead == DriverLeader::Ours) {
+            if !entry.is_due(&wanted, lead == DriverLeader::Ours || part == StatusPart::Provisioning) {
                 continue;
             }
             let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
-            let forgets = entry.written.leader_election.is_some() && wanted.leader_election.is_none();
-            let forgets = entry.object.metadata.resource_version.clone().filter(|_| forgets);
+            let forgets = writer::forgotten(&entry.object, &entry.written, &wanted);
             let change = StatusChange {
                 before: entry.written.clone(),
                 wanted,
             };
             running.start(name, async move {
-                let answer = writer.write(&written, uid.as_deref(), &change.wanted, forgets).await;
+                let answer = writer
+                    .write(&written, uid.as_deref(), &change.wanted, forgets, part)
+                    .await;
                 let change = Box::new(change);
                 FinishedWrite {
                     name: written,

@@ -3,9 +3,11 @@
 //!
 //! Claims and classes are watched while there is such a task, and not before; Nodes from the first driver with topology on.
 
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use csi_attacher_provision::{self as provision, NodeWatch, Nodes, ProvisionRole, QueueSlot, clear_queue};
@@ -14,13 +16,16 @@ use kube::Client;
 use super::attach_nodes::AttachNodes;
 use super::attach_volumes::AttachVolumes;
 use super::election::LeaderElectionMode;
-use super::gauges;
-use super::provisioning_state::{Begins, ProvisioningState, QueueFigures};
+use super::provisioning_findings::QueueExamination;
+use super::provisioning_state::{Begins, ProvisioningState};
+use super::saturation::Saturation;
+use super::status_author::DriverLeader;
 use super::tasks::{Configs, NewTask, TaskKind, Tasks};
 use crate::api::DriverConfig;
 use crate::driver::SharedContext;
+use crate::findings::FindingsHandle;
 use crate::health::Health;
-use crate::lease::LeaderElectionConfig;
+use crate::lease::{LeaderElectionConfig, LeaderState};
 use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
 use crate::reflect::reflect;
 
@@ -36,6 +41,10 @@ pub struct ProvisionSetup {
 /// What is kept of a task that provisions besides what is kept of all.
 pub(super) struct ProvisionTask {
     queue: QueueSlot,
+    /// What the queue shows.
+    seen: QueueExamination,
+    elects: bool,
+    lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     /// Whether it needs the list of Nodes.
     needs_nodes: Arc<AtomicBool>,
 }
@@ -69,8 +78,12 @@ impl TaskKind for Provisioning {
         let setup = self.setup.as_ref()?;
         let context = &self.context;
         let watched = self.watched.get_or_insert_with(|| Watched::start(context, setup));
+        let election = election_for(&self.election, config);
         let own = ProvisionTask {
             queue: QueueSlot::default(),
+            seen: QueueExamination::default(),
+            elects: election.is_some(),
+            lease_state: Arc::default(),
             needs_nodes: Arc::default(),
         };
         Some(NewTask {
@@ -80,9 +93,9 @@ impl TaskKind for Provisioning {
                 needs_nodes: own.needs_nodes.clone(),
                 open_calls: Arc::default(),
             },
-            election: election_for(&self.election, config),
+            election,
             known_as: Arc::default(),
-            lease_state: Arc::default(),
+            lease_state: own.lease_state.clone(),
             own,
         })
     }
@@ -153,30 +166,24 @@ impl Provisioners {
         let failures: Vec<String> = failures
             .chain(self.tasks.kind.context.store.lists().failure())
             .collect();
-        let queue = running.own.queue.lock().clone();
-        let mut kept = queue
-            .map(|(_, queue)| QueueFigures::of(&queue).kept)
-            .unwrap_or_default();
-        kept.held = self.held(&running.config);
         Some(ProvisioningState {
             task: running.status.borrow().clone(),
+            is_elsewhere: running.own.lead() == DriverLeader::Other,
             begins: Begins::of(&running.config),
             reads_nodes,
             watch_failure: (!failures.is_empty()).then(|| failures.join("; ")),
-            kept,
+            health: running.own.seen.health.clone(),
         })
     }
 
-    /// How many volumes the settings keep, on any replica: that which writes the status may not be the one that provisions.
-    fn held(&self, config: &DriverConfig) -> usize {
-        let holds = config
-            .provisioning
-            .as_ref()
-            .is_some_and(|settings| settings.hold_deletions);
-        let (Some(driver), Some(watched)) = (config.driver_name.as_deref().filter(|_| holds), self.watched()) else {
-            return 0;
-        };
-        watched.context.released_volumes(driver)
+    /// Who provisions for the driver of an AttacherConfig; none when nobody is to.
+    pub fn lead(&self, name: &str) -> Option<DriverLeader> {
+        self.tasks.get(name).map(|running| running.own.lead())
+    }
+
+    /// Which limits make the work of an AttacherConfig wait; none where nothing is provisioned.
+    pub fn saturation(&self, name: &str) -> Option<&Saturation> {
+        self.tasks.get(name).map(|running| &running.own.seen.saturation)
     }
 
     /// The names of the drivers that a task works for, which the settings have.
@@ -213,14 +220,29 @@ impl Provisioners {
         names
     }
 
-    /// Sets the gauges from the queues.
-    pub fn update_gauges(&self) {
-        for running in self.tasks.all() {
+    /// Looks at each queue, and shows what there is.
+    pub fn examine_queues(&mut self, insights: &FindingsHandle) {
+        let setup = self.tasks.kind.setup.as_ref();
+        let stuck_after = setup.map_or(Duration::MAX, |setup| setup.stuck_after);
+        let context = self.tasks.kind.context.clone();
+        for (name, running) in self.tasks.named_mut() {
+            let own = &mut running.own;
             // Locked to the end: see `clear_queue`.
-            let slot = running.own.queue.lock();
-            let Some((driver, queue)) = &*slot else { continue };
-            gauges::set_provisioning(&self.tasks.kind.context.metrics, driver, queue, &running.config);
+            let slot = own.queue.lock();
+            let Some(queue) = &*slot else {
+                own.seen = QueueExamination::default();
+                continue;
+            };
+            own.seen
+                .examine(&context, queue, &running.config, stuck_after, (insights, name));
         }
+    }
+}
+
+impl ProvisionTask {
+    /// Who provisions for the driver.
+    fn lead(&self) -> DriverLeader {
+        DriverLeader::of(self.elects, &self.lease_state, false)
     }
 }
 
@@ -261,7 +283,6 @@ impl Watched {
                 metrics: context.metrics.clone(),
                 tracer: context.tracer.clone(),
                 stuck_after: setup.stuck_after,
-                released: provision::ReleasedCounts::default(),
             },
             _watches: watches.map(AbortOnDropHandle::new),
         }

@@ -1,7 +1,13 @@
-//! The condition that says whether volumes are provisioned. Pure.
+//! The conditions of an AttacherConfig that are about provisioning. Pure.
 
-use super::provisioning_state::{Begins, KeptVolumes, ProvisioningState};
-use crate::api::condition::{ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, shorten_message};
+use jiff::Timestamp;
+
+use super::deletion::Remaining;
+use super::provisioning_state::{Begins, ProvisioningState};
+use crate::api::AttacherConfigStatus;
+use crate::api::condition::{
+    self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, OF_PROVISIONING, replace, shorten_message,
+};
 use crate::reflect::is_missing_rule;
 use crate::runtime::DriverPhase;
 
@@ -10,6 +16,101 @@ const CREATE_DELETE_VOLUME: &str = "CREATE_DELETE_VOLUME";
 
 /// Status, reason and message.
 type Parts = (ConditionStatus, ConditionReason, String);
+
+/// All of them; none where another replica says how provisioning is.
+pub(super) fn all(state: &ProvisioningState) -> Vec<ConditionUpdate> {
+    if state.is_elsewhere {
+        return Vec::new();
+    }
+    let ready = ready(state);
+    let kinds = [ConditionType::ProvisioningHealthy, ConditionType::DeletionHealthy];
+    let health = kinds.into_iter().filter_map(|kind| match &state.health {
+        Some(health) => Some(health.condition(kind)),
+        // It has just begun, and is about to look.
+        None if state.task.phase == DriverPhase::Running => None,
+        // Who does not provision does not know.
+        None => Some(ConditionUpdate::new(
+            kind,
+            ConditionStatus::Unknown,
+            ready.reason,
+            ready.message.clone(),
+        )),
+    });
+    let health: Vec<ConditionUpdate> = health.collect();
+    std::iter::once(ready).chain(health).collect()
+}
+
+/// Whether provisioning is to work, so that the driver is not ready where it does not.
+pub(super) fn is_wanted(state: &ProvisioningState) -> bool {
+    state.begins == Begins::Everything && state.task.phase != DriverPhase::Suspended
+}
+
+/// Whether provisioning that is not ready for this reason waits for a person.
+fn is_stalled(reason: ConditionReason) -> bool {
+    matches!(
+        reason,
+        ConditionReason::NotSupported
+            | ConditionReason::Forbidden
+            | ConditionReason::LeaseForbidden
+            | ConditionReason::IdentityConflict
+            | ConditionReason::DriverNameMismatch
+            | ConditionReason::DriverInvalid
+            | ConditionReason::EndpointConflict
+            | ConditionReason::FinalizerCollision
+            | ConditionReason::SecretMissing
+            | ConditionReason::SecretForbidden
+            | ConditionReason::TlsInvalid
+    )
+}
+
+/// The status with what is known of provisioning, and else as it is: of a replica that does nothing else for the driver.
+pub(super) fn status_with(
+    state: &ProvisioningState,
+    generation: Option<i64>,
+    known: &AttacherConfigStatus,
+    now: Timestamp,
+) -> AttacherConfigStatus {
+    let updates = all(state);
+    AttacherConfigStatus {
+        conditions: condition::merge(&known.conditions, &updates, generation, now),
+        ..known.clone()
+    }
+}
+
+/// A driver is ready only where provisioning is as well.
+pub(super) fn add(provisioning: &ConditionUpdate, updates: &mut [ConditionUpdate]) {
+    use ConditionStatus::{False, True};
+    let is_ready = |update: &ConditionUpdate| update.type_ == ConditionType::Ready && update.status == True;
+    if provisioning.status == True || !updates.iter().any(is_ready) {
+        return;
+    }
+    let (reason, text) = (
+        provisioning.reason,
+        format!("{OF_PROVISIONING}{}", provisioning.message),
+    );
+    let is_stalled = is_stalled(reason);
+    replace(updates, ConditionType::Ready, False, reason, &text);
+    replace(updates, ConditionType::Reconciling, !is_stalled, reason, &text);
+    if is_stalled {
+        replace(updates, ConditionType::Stalled, True, reason, &text);
+    }
+}
+
+/// What holds PersistentVolumes up that a deletion waits for, where that does not end by itself; and the way out.
+pub(super) fn held_by(remaining: &Remaining, of_volumes: Option<&ConditionUpdate>) -> String {
+    let lasts = |update: &&ConditionUpdate| {
+        matches!(
+            update.reason,
+            ConditionReason::VolumesHeld
+                | ConditionReason::NeedsDecision
+                | ConditionReason::HandleShared
+                | ConditionReason::ReleasedWhileBound
+        )
+    };
+    let held = of_volumes.filter(|_| !remaining.volumes.is_empty()).filter(lasts);
+    held.map(|update| format!("; this lasts until a person acts: {}", update.message))
+        .unwrap_or_default()
+}
 
 /// From what the role is at to its condition.
 pub(super) fn ready(state: &ProvisioningState) -> ConditionUpdate {
@@ -55,21 +156,18 @@ fn of_phase(state: &ProvisioningState) -> Parts {
     let failure = state.watch_failure.as_ref();
     let and_failure = || failure.map(|failure| format!("; {failure}")).unwrap_or_default();
     match &state.task.phase {
+        DriverPhase::Running | DriverPhase::Syncing if failure.is_some_and(|failure| is_missing_rule(failure)) => {
+            (False, ConditionReason::Forbidden, failure.cloned().unwrap_or_default())
+        }
         DriverPhase::Running => {
-            if let Some(failure) = failure.filter(|failure| is_missing_rule(failure)) {
-                return (False, ConditionReason::Forbidden, failure.clone());
-            }
-            let text = format!("provisioning volumes{}{}", and_failure(), kept(state.kept));
+            let text = format!("provisioning volumes{}", and_failure());
             (True, ConditionReason::Running, text)
         }
         DriverPhase::Standby { holder, namespace } => {
             let holder = holder.as_deref().unwrap_or("nobody yet");
             let place = namespace.as_ref();
             let place = place.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
-            let text = format!(
-                "{holder} holds the Lease of provisioning{place}; this replica is ready to take over{}",
-                kept(state.kept)
-            );
+            let text = format!("{holder} holds the Lease of provisioning{place}; this replica is ready to take over");
             (True, ConditionReason::Standby, text)
         }
         DriverPhase::Connecting => (
@@ -90,25 +188,11 @@ fn of_phase(state: &ProvisioningState) -> Parts {
         }
         DriverPhase::AwaitingReservation { after } => {
             let text = format!("AttacherConfig {after} still provisions for the driver");
-            (False, ConditionReason::EndpointConflict, text)
+            (False, ConditionReason::Draining, text)
         }
         DriverPhase::Suspended => (False, ConditionReason::Suspended, "spec.suspend is true".to_owned()),
         DriverPhase::Draining | DriverPhase::Stopped => {
             (False, ConditionReason::Draining, "finishing running calls".to_owned())
         }
     }
-}
-
-/// What is said of volumes that are not deleted.
-fn kept(kept: KeptVolumes) -> String {
-    let said = |count: usize, why: &str| match count {
-        0 => String::new(),
-        count => format!("; volumes of {count} PersistentVolumes {why}"),
-    };
-    let held = said(kept.held, "are kept, as spec.provisioning.deletion is Hold");
-    let unclear = said(
-        kept.unclear,
-        "wait for a person: see the Events on the PersistentVolumes",
-    );
-    held + &unclear
 }

@@ -1,11 +1,15 @@
-//! What the task that provisions for an AttacherConfig is at.
+//! What the task that provisions for an AttacherConfig is at, and what its queue shows.
 
+use jiff::Timestamp;
+use std::sync::Arc;
 use std::time::Duration;
 
-use csi_attacher_model::provision::VolumeReason;
+use csi_attacher_model::findings::{FindingHistory, FindingThresholds, FindingsPass, FindingsSummary, NewFinding};
+use csi_attacher_model::provision::{ProvisionHealth, VolumeReason};
 use csi_attacher_provision::WorkKey;
 
 use crate::api::DriverConfig;
+use crate::clock;
 use crate::queue::Queue;
 use crate::runtime::DriverState;
 
@@ -13,13 +17,16 @@ use crate::runtime::DriverState;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProvisioningState {
     pub task: DriverState,
+    /// Whether another replica provisions for the driver and says so in the status.
+    pub is_elsewhere: bool,
     /// What its settings let it begin.
     pub begins: Begins,
     /// Whether it reads Nodes: its driver has topology.
     pub reads_nodes: bool,
     /// Why what it reads cannot be watched, if so.
     pub watch_failure: Option<String>,
-    pub kept: KeptVolumes,
+    /// How its volumes are; none where this replica does not provision.
+    pub health: Option<Arc<ProvisionHealth>>,
 }
 
 /// What provisioning begins, by its settings.
@@ -56,7 +63,7 @@ pub(super) struct KeptVolumes {
 }
 
 /// What the memory of a queue says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueueFigures {
     pub kept: KeptVolumes,
     /// Claims of which nobody knows whether a call has made a volume.
@@ -65,15 +72,30 @@ pub(super) struct QueueFigures {
     pub oldest_claim: Duration,
     /// For how long the oldest volume is to be deleted that nobody keeps.
     pub oldest_volume: Duration,
+    /// What is wrong.
+    pub health: Arc<ProvisionHealth>,
+    /// The same as findings.
+    pub findings: FindingsSummary,
+    /// The findings that were not reported yet.
+    pub new: Vec<NewFinding>,
 }
 
 impl QueueFigures {
-    /// Those of a driver.
-    pub fn of(queue: &Queue<WorkKey>) -> Self {
+    /// Those of a driver, once more after those in the history.
+    pub fn of(queue: &Queue<WorkKey>, history: &mut FindingHistory, stuck_after: Duration, now: Timestamp) -> Self {
         let mut figures = Self::default();
-        let kept = &mut figures.kept;
+        let mut health = ProvisionHealth::default();
+        let mut pass = FindingsPass::begin(history, FindingThresholds { stuck_after }, now);
         queue.remember_all(|key, memory| {
-            let pending = memory.pending_for().unwrap_or_default();
+            let object = key.pending(memory);
+            if let Some((kind, is_old)) = object.trouble(stuck_after, now) {
+                health.add(kind, &object);
+                if let Some(finding) = kind.finding(is_old) {
+                    pass.of_object(finding, key.uid(), key.name(), || object.words());
+                }
+            }
+            let pending = object.since.map(clock::since).unwrap_or_default();
+            let kept = &mut figures.kept;
             if let WorkKey::Claim(_) = key {
                 figures.uncertain += usize::from(memory.is_uncertain());
                 figures.oldest_claim = figures.oldest_claim.max(pending);
@@ -90,6 +112,8 @@ impl QueueFigures {
                 figures.oldest_volume = figures.oldest_volume.max(pending);
             }
         });
+        (figures.findings, figures.new, _) = pass.end();
+        figures.health = Arc::new(health);
         figures
     }
 }

@@ -1,37 +1,100 @@
-//! Whether a limit of `spec.concurrency` makes work wait: from the figures of a queue to the condition Saturated. Pure.
+//! Whether a limit of `spec.concurrency` or `spec.provisioning.concurrency` makes work wait: from the figures of a queue to the condition Saturated. Pure.
 
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::condition::{ConditionReason, ConditionType, ConditionUpdate};
-use crate::api::validated::DriverConfig;
-use crate::cache::{ATTACH, AttacherKey, DETACH};
-use crate::queue::{LaneStats, Stats};
+use crate::api::validated::{DriverConfig, Provisioning};
+use crate::cache::{ATTACH, DETACH};
+use crate::queue::{Lane, LaneStats, Stats};
+use csi_attacher_provision::{CREATE, DELETE};
 
 /// How long a shortage that is over is shown at least, so that the condition does not change with every burst.
 const MIN_CALM: Duration = Duration::from_secs(5);
 /// How long it is shown at most, however long the backoff is.
 const MAX_CALM: Duration = Duration::from_mins(1);
 
+/// The role whose calls a limit is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LimitedRole {
+    Attaching,
+    Provisioning,
+}
+
+impl LimitedRole {
+    /// The section of the spec with its limits.
+    const fn section(self) -> &'static str {
+        match self {
+            Self::Attaching => "spec.concurrency",
+            Self::Provisioning => "spec.provisioning.concurrency",
+        }
+    }
+
+    /// The noun and the field of what groups its calls.
+    const fn group(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Attaching => ("node", "perNode"),
+            Self::Provisioning => ("StorageClass", "perClass"),
+        }
+    }
+}
+
 /// What is at its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum SaturatedLimit {
-    Attach,
-    Detach,
+enum SaturatedLimit {
+    /// The lane of this name, which is that of the field.
+    Lane(&'static str),
     Rate,
-    /// `concurrency.perNode`; this is the node whose volumes wait longest.
-    Node(Arc<str>),
+    /// The node or class of this name, for which the work waits longest.
+    Group(Arc<str>),
+}
+
+/// The limits of a queue.
+pub(super) struct RoleLimits {
+    role: LimitedRole,
+    /// What waits for longer is late.
+    tolerated: Duration,
+    lanes: [(Lane, &'static str, Option<NonZeroUsize>); 2],
+    per_group: Option<NonZeroUsize>,
+    calls_per_second: Option<NonZeroU32>,
+}
+
+impl RoleLimits {
+    /// Those of attaching.
+    pub fn attaching(config: &DriverConfig) -> Self {
+        let limits = &config.concurrency;
+        Self {
+            role: LimitedRole::Attaching,
+            tolerated: config.backoff.initial,
+            lanes: [(ATTACH, "attach", limits.attach), (DETACH, "detach", limits.detach)],
+            per_group: limits.per_node,
+            calls_per_second: limits.calls_per_second,
+        }
+    }
+
+    /// Those of provisioning.
+    pub fn provisioning(settings: &Provisioning) -> Self {
+        Self {
+            role: LimitedRole::Provisioning,
+            tolerated: settings.backoff.initial,
+            lanes: [(CREATE, "create", settings.create), (DELETE, "delete", settings.delete)],
+            per_group: settings.per_class,
+            calls_per_second: settings.calls_per_second,
+        }
+    }
 }
 
 /// Work that waits because of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DelayedWork {
-    pub bound: SaturatedLimit,
-    pub limit: usize,
-    pub waiting: usize,
+struct DelayedWork {
+    role: LimitedRole,
+    bound: SaturatedLimit,
+    limit: usize,
+    waiting: usize,
     /// How long the first of it waits.
-    pub oldest: Duration,
+    oldest: Duration,
 }
 
 /// Which limits have delayed work lately.
@@ -45,12 +108,12 @@ pub(super) struct Saturation {
 
 impl Saturation {
     /// Observes the figures of a queue.
-    pub fn observe(&mut self, stats: &Stats<AttacherKey>, config: &DriverConfig, now: Instant) {
+    pub fn observe<K>(&mut self, stats: &Stats<K>, limits: &RoleLimits, now: Instant) {
         if stats.paused {
             self.paused = Some(now);
         }
-        let shortages = shortages(stats, config, self.paused, now);
-        let calm = config.backoff.initial.clamp(MIN_CALM, MAX_CALM);
+        let shortages = shortages(stats, limits, self.paused, now);
+        let calm = limits.tolerated.clamp(MIN_CALM, MAX_CALM);
         if !shortages.is_empty() {
             (self.shown, self.seen) = (shortages, Some(now));
         } else if self.seen.is_some_and(|seen| now.duration_since(seen) >= calm) {
@@ -66,48 +129,42 @@ impl Saturation {
         self.shown.iter().map(DelayedWork::reason)
     }
 
-    pub fn condition(&self) -> ConditionUpdate {
+    /// The condition of a driver from the queues of its roles.
+    pub fn condition<'s>(roles: impl Iterator<Item = &'s Self>) -> ConditionUpdate {
         let kind = ConditionType::Saturated;
-        let Some(reason) = self.reasons().next() else {
+        let shown: Vec<&DelayedWork> = roles.flat_map(|role| &role.shown).collect();
+        let Some(worst) = shown.first() else {
             let message = "no limit of spec.concurrency delays attaches or detaches";
             return ConditionUpdate::new(kind, false, ConditionReason::NotSaturated, message);
         };
-        let messages: Vec<String> = self.shown.iter().map(DelayedWork::message).collect();
-        ConditionUpdate::new(kind, true, reason, messages.join("; "))
+        let messages: Vec<String> = shown.iter().map(|work| work.message()).collect();
+        ConditionUpdate::new(kind, true, worst.reason(), messages.join("; "))
     }
 }
 
 impl DelayedWork {
     fn reason(&self) -> ConditionReason {
-        match self.bound {
-            SaturatedLimit::Attach | SaturatedLimit::Detach => ConditionReason::LaneFull,
-            SaturatedLimit::Rate => ConditionReason::RateLimited,
-            SaturatedLimit::Node(_) => ConditionReason::NodeLimit,
+        use LimitedRole::{Attaching, Provisioning};
+        match (&self.bound, self.role) {
+            (SaturatedLimit::Lane(_), Attaching) => ConditionReason::LaneFull,
+            (SaturatedLimit::Rate, Attaching) => ConditionReason::RateLimited,
+            (SaturatedLimit::Group(_), Attaching) => ConditionReason::NodeLimit,
+            (SaturatedLimit::Lane(_), Provisioning) => ConditionReason::ProvisioningLaneFull,
+            (SaturatedLimit::Rate, Provisioning) => ConditionReason::ProvisioningRateLimited,
+            (SaturatedLimit::Group(_), Provisioning) => ConditionReason::ClassLimit,
         }
     }
 
     fn message(&self) -> String {
-        let limit = self.limit;
+        let (limit, section, (noun, per_group)) = (self.limit, self.role.section(), self.role.group());
         let (what, field) = match &self.bound {
-            SaturatedLimit::Attach => (
-                format!("the attach lane is full: {limit} in flight, as spec.concurrency.attach allows"),
-                "attach",
-            ),
-            SaturatedLimit::Detach => (
-                format!("the detach lane is full: {limit} in flight, as spec.concurrency.detach allows"),
-                "detach",
-            ),
-            SaturatedLimit::Rate => (
-                format!("{limit} calls start in a second, as spec.concurrency.callsPerSecond allows"),
-                "callsPerSecond",
-            ),
-            SaturatedLimit::Node(node) => (
-                format!("node {node} has {limit} calls in flight, as spec.concurrency.perNode allows"),
-                "perNode",
-            ),
+            SaturatedLimit::Lane(lane) => (format!("the {lane} lane is full: {limit} in flight"), *lane),
+            SaturatedLimit::Rate => (format!("{limit} calls start in a second"), "callsPerSecond"),
+            SaturatedLimit::Group(name) => (format!("{noun} {name} has {limit} calls in flight"), per_group),
         };
         format!(
-            "{what}; waiting: {}, the longest for {}; raise spec.concurrency.{field} if the storage can handle more in parallel",
+            "{what}, as {section}.{field} allows; waiting: {}, the longest for {}; raise {section}.{field} if the storage can handle more in \
+             parallel",
             rounded(self.waiting),
             rounded_time(self.oldest)
         )
@@ -115,70 +172,57 @@ impl DelayedWork {
 }
 
 /// What waits for longer than one backoff interval because of a limit. `not_before` is the end of a pause of the queue.
-fn shortages(
-    stats: &Stats<AttacherKey>,
-    config: &DriverConfig,
-    not_before: Option<Instant>,
-    now: Instant,
-) -> Vec<DelayedWork> {
+fn shortages<K>(stats: &Stats<K>, limits: &RoleLimits, not_before: Option<Instant>, now: Instant) -> Vec<DelayedWork> {
     if stats.paused {
         return Vec::new();
     }
-    let tolerated = config.backoff.initial;
-    let limits = &config.concurrency;
     let age = |since: Instant| now.saturating_duration_since(not_before.map_or(since, |earliest| since.max(earliest)));
-    let is_late = |since: &Instant| age(*since) > tolerated;
-    let lanes = [
-        (ATTACH, SaturatedLimit::Attach, limits.attach),
-        (DETACH, SaturatedLimit::Detach, limits.detach),
-    ];
+    let is_late = |since: &Instant| age(*since) > limits.tolerated;
+    let shortage = |bound, limit, waiting, since| DelayedWork {
+        role: limits.role,
+        bound,
+        limit,
+        waiting,
+        oldest: age(since),
+    };
     let mut found = Vec::new();
     let mut rate: Option<DelayedWork> = None;
-    let mut node: Option<DelayedWork> = None;
-    for (lane, bound, limit) in lanes {
+    let mut group: Option<DelayedWork> = None;
+    for (lane, name, limit) in limits.lanes {
         let Some(figures) = stats.lanes.get(lane.index()) else {
             continue;
         };
-        let limit = limit.map_or(0, std::num::NonZeroUsize::get);
+        let limit = limit.map_or(0, NonZeroUsize::get);
         let free = free_waiting(figures);
         if let Some(since) = figures.oldest_unblocked_since.filter(is_late) {
             // A call that just ended and whose place is about to be taken leaves the lane full.
             let room = limit.saturating_sub(figures.running);
             let full = limit > 0 && (room == 0 || (!stats.lacks_token && room <= 1 + limit / 8));
             if full {
-                found.push(shortage(bound, limit, free, age(since)));
+                found.push(shortage(SaturatedLimit::Lane(name), limit, free, since));
             } else if let Some(calls) = limits.calls_per_second.filter(|_| stats.lacks_token) {
                 let calls = usize::try_from(calls.get()).unwrap_or(usize::MAX);
-                merge(&mut rate, shortage(SaturatedLimit::Rate, calls, free, age(since)));
+                merge(&mut rate, shortage(SaturatedLimit::Rate, calls, free, since));
             }
         }
-        if let (Some((name, since)), Some(limit)) = (&figures.oldest_blocked, limits.per_node)
+        if let (Some((name, since)), Some(limit)) = (&figures.oldest_blocked, limits.per_group)
             && is_late(since)
         {
-            let bound = SaturatedLimit::Node(name.clone());
-            merge(&mut node, shortage(bound, limit.get(), figures.blocked, age(*since)));
+            let bound = SaturatedLimit::Group(name.clone());
+            merge(&mut group, shortage(bound, limit.get(), figures.blocked, *since));
         }
     }
     found.extend(rate);
-    found.extend(node);
+    found.extend(group);
     found
 }
 
-fn shortage(bound: SaturatedLimit, limit: usize, waiting: usize, oldest: Duration) -> DelayedWork {
-    DelayedWork {
-        bound,
-        limit,
-        waiting,
-        oldest,
-    }
-}
-
-/// Ready keys that their node does not keep from running.
-fn free_waiting(lane: &LaneStats<AttacherKey>) -> usize {
+/// Ready keys that their group does not keep from running.
+fn free_waiting<K>(lane: &LaneStats<K>) -> usize {
     lane.ready.saturating_sub(lane.blocked)
 }
 
-/// Adds up what waits for one limit in both lanes; the longest wait names the node.
+/// Adds up what waits for one limit in both lanes; the longest wait names the group.
 fn merge(known: &mut Option<DelayedWork>, other: DelayedWork) {
     *known = Some(match known.take() {
         None => other,

@@ -10,7 +10,7 @@ use super::provisioning_conditions;
 use super::provisioning_state::ProvisioningState;
 use super::saturation::Saturation;
 use crate::api::condition::{
-    self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, truncate_to_seconds,
+    self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, replace, truncate_to_seconds,
 };
 use crate::api::status::{
     AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, LastReconcileSync,
@@ -42,6 +42,8 @@ pub(super) struct StatusInput<'a> {
     pub oldest: Option<&'a Attachment>,
     /// Which limits make work wait; none when no driver runs.
     pub saturation: Option<&'a Saturation>,
+    /// The same of provisioning.
+    pub provisioning_saturation: Option<&'a Saturation>,
     /// What provisioning is at, and why what it reads cannot be watched; none while the role is off.
     pub provisioning: Option<&'a ProvisioningState>,
     /// What was found about the driver's attachments; none when this replica does not scan them.
@@ -60,10 +62,11 @@ const MAX_SHOWN: usize = 256;
 /// The status; `known` is the one before, whose transition times are kept where nothing changed.
 pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now: Timestamp) -> AttacherConfigStatus {
     let plugin = facts.driver.and_then(|driver| driver.plugin.as_ref());
-    let mut conditions = condition::merge(&known.conditions, &conditions(facts), facts.generation, now);
+    let updates = conditions(facts, &known.conditions);
+    let mut conditions = condition::merge(&known.conditions, &updates, facts.generation, now);
     if facts.provisioning.is_none() {
         // Of a role that was switched off nothing is said.
-        conditions.retain(|condition| condition.type_ != ConditionType::ProvisioningReady.as_str());
+        conditions.retain(|condition| !ConditionType::is_of_provisioning(&condition.type_));
     }
     AttacherConfigStatus {
         observed_generation: facts.generation,
@@ -189,7 +192,7 @@ fn last_failure(driver: &DriverState) -> Option<LastFailure> {
     })
 }
 
-fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
+fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True, Unknown};
     let mut updates = match facts.driver.map(|driver| &driver.phase) {
         None => of_phase(&DriverPhase::Connecting),
@@ -204,6 +207,17 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
             reachable.message = format!("{}; {warning}", reachable.message);
         }
     }
+    // Of provisioning by another replica, what that one says.
+    let provisioning = facts.provisioning.map(provisioning_conditions::all).unwrap_or_default();
+    let of_provisioning = |kind: ConditionType| {
+        let own = provisioning.iter().find(|update| update.type_ == kind).cloned();
+        own.or_else(|| known.iter().find_map(|known| condition::read(known, kind)))
+    };
+    if facts.provisioning.is_some_and(provisioning_conditions::is_wanted)
+        && let Some(ready) = of_provisioning(ConditionType::ProvisioningReady)
+    {
+        provisioning_conditions::add(&ready, &mut updates);
+    }
     if let Some(ConfigProblem { reason, message, .. }) = facts.problem {
         let wait = "waiting for the spec to be fixed";
         replace(&mut updates, ConditionType::Stalled, True, *reason, message);
@@ -215,13 +229,16 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
         }
     }
     explain_lists(facts, &mut updates);
-    explain_deletion(facts, &mut updates);
-    let saturated = facts.saturation.map(Saturation::condition);
-    updates.push(saturated.unwrap_or_else(|| Saturation::default().condition()));
+    let of_volumes = facts
+        .provisioning
+        .and_then(|_| of_provisioning(ConditionType::DeletionHealthy));
+    explain_deletion(facts, of_volumes.as_ref(), &mut updates);
+    let saturated = [facts.saturation, facts.provisioning_saturation];
+    updates.push(Saturation::condition(saturated.into_iter().flatten()));
     updates.push(healthy(facts));
     let lasting = facts.driver.and_then(|driver| driver.lasting_mismatches.as_ref());
     updates.extend(facts.insight.map(|insight| consistent(insight, lasting)));
-    updates.extend(facts.provisioning.map(provisioning_conditions::ready));
+    updates.extend(provisioning);
     updates
 }
 
@@ -238,7 +255,7 @@ fn explain_lists(facts: &StatusInput<'_>, updates: &mut [ConditionUpdate]) {
 }
 
 /// Says what a deletion waits for, and whether `spec.deletionPolicy` is in effect.
-fn explain_deletion(facts: &StatusInput<'_>, updates: &mut [ConditionUpdate]) {
+fn explain_deletion(facts: &StatusInput<'_>, of_volumes: Option<&ConditionUpdate>, updates: &mut [ConditionUpdate]) {
     // What only a person can fix besides is shown first.
     let is_stalled =
         |update: &ConditionUpdate| update.type_ == ConditionType::Stalled && update.status == ConditionStatus::True;
@@ -250,23 +267,12 @@ fn explain_deletion(facts: &StatusInput<'_>, updates: &mut [ConditionUpdate]) {
     }
     if let Some(remaining) = &facts.deletion.remaining {
         let text = format!(
-            "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy)",
-            remaining.words()
+            "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy){}",
+            remaining.words(),
+            provisioning_conditions::held_by(remaining, of_volumes)
         );
         let (kind, reason) = (ConditionType::Reconciling, ConditionReason::WaitingForDetach);
         replace(updates, kind, ConditionStatus::True, reason, &text);
-    }
-}
-
-fn replace(
-    updates: &mut [ConditionUpdate],
-    kind: ConditionType,
-    status: ConditionStatus,
-    reason: ConditionReason,
-    message: &str,
-) {
-    if let Some(update) = updates.iter_mut().find(|update| update.type_ == kind) {
-        *update = ConditionUpdate::new(kind, status, reason, message);
     }
 }
 

@@ -120,8 +120,8 @@ impl<K: TaskKind> Tasks<K> {
         self.running.values()
     }
 
-    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut RunningTask<K::Own>> {
-        self.running.values_mut()
+    pub fn named_mut(&mut self) -> impl Iterator<Item = (&String, &mut RunningTask<K::Own>)> {
+        self.running.iter_mut()
     }
 
     /// When each AttacherConfig was created: of two for the same driver the older one is served.

@@ -1,5 +1,6 @@
 //! What was written on an AttacherConfig, by whom, and the writing.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::plan::ConfigProblem;
 use super::status;
 use super::status_author::StatusAuthor;
+use crate::api::condition::ConditionType;
+use crate::api::names::{FIELD_MANAGER, PROVISIONING_FIELD_MANAGER};
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{ApiError, ApiErrorKind, ObjectName, Requests};
 use crate::decide::patch::PatchType;
@@ -221,6 +224,60 @@ impl WriteFailures {
     }
 }
 
+/// What a replica says of an AttacherConfig: the Leases of attaching and provisioning may be held by two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatusPart {
+    /// Everything.
+    All,
+    /// Everything but how provisioning is, which another replica says.
+    AllButProvisioning,
+    /// How provisioning is, while another replica says the rest.
+    Provisioning,
+}
+
+impl StatusPart {
+    /// What is written of a status. The Lease of a former release has another writer.
+    pub fn of(self, status: &AttacherConfigStatus) -> AttacherConfigStatus {
+        let is_said = |condition: &&Condition| match self {
+            Self::All => true,
+            Self::AllButProvisioning => !ConditionType::is_of_provisioning(&condition.type_),
+            Self::Provisioning => ConditionType::is_of_provisioning(&condition.type_),
+        };
+        let conditions = status.conditions.iter().filter(is_said).cloned().collect();
+        let rest = match self {
+            Self::Provisioning => AttacherConfigStatus::default(),
+            Self::All | Self::AllButProvisioning => status.clone(),
+        };
+        AttacherConfigStatus {
+            conditions,
+            leader_election: None,
+            ..rest
+        }
+    }
+}
+
+/// What of `before` a server-side apply of `wanted` may leave there as it had another writer, with the version of the object: as a merge
+/// patch of the status.
+pub(super) fn forgotten(
+    object: &AttacherConfigObject,
+    before: &AttacherConfigStatus,
+    wanted: &AttacherConfigStatus,
+) -> Option<(String, Value)> {
+    let mut removed = serde_json::Map::new();
+    if before.leader_election.is_some() && wanted.leader_election.is_none() {
+        removed.insert("leaderElection".to_owned(), Value::Null);
+    }
+    let is_shown = |status: &AttacherConfigStatus| {
+        let mut conditions = status.conditions.iter();
+        conditions.any(|condition| ConditionType::is_of_provisioning(&condition.type_))
+    };
+    if is_shown(before) && !is_shown(wanted) {
+        removed.insert("conditions".to_owned(), json!(wanted.conditions));
+    }
+    let version = object.metadata.resource_version.clone()?;
+    (!removed.is_empty()).then_some((version, Value::Object(removed)))
+}
+
 /// Writes the status and the metadata of AttacherConfigs.
 #[derive(Clone)]
 pub(super) struct StatusWriter(Requests);
@@ -230,35 +287,36 @@ impl StatusWriter {
         Self(Requests::immediate(client, WRITE_DEADLINE))
     }
 
-    /// Writes the status of the object with this UID, by server-side apply. That leaves the Lease of a former release where it is, which
-    /// had another writer: it is removed before if the object is still of the version that `forgets` it.
+    /// Writes the status of the object with this UID, by server-side apply. That leaves where it is what has another writer: it is removed
+    /// before, if there is anything to remove and the object is still of the version that shows it.
     pub async fn write(
         &self,
         name: &str,
         uid: Option<&str>,
         status: &AttacherConfigStatus,
-        forgets: Option<String>,
+        forgets: Option<(String, Value)>,
+        author: StatusPart,
     ) -> Result<AttacherConfigObject, ApiError> {
-        if let Some(version) = forgets {
+        if let Some((version, removed)) = forgets {
             let metadata = json!({"uid": uid, "resourceVersion": version});
-            let patch = json!({"metadata": metadata, "status": {"leaderElection": null}});
+            let patch = json!({"metadata": metadata, "status": removed});
             let (status, quiet) = (ObjectName::status_of(name), Span::disabled());
             let removed = self
                 .0
                 .patch::<AttacherConfigObject>(status, PatchType::Merge, &patch, None, &quiet);
             removed.await?;
         }
-        let status = AttacherConfigStatus {
-            leader_election: None,
-            ..status.clone()
-        };
         let body = json!({
             "apiVersion": "attacher.csi.dev/v1alpha1",
             "kind": "AttacherConfig",
             "metadata": {"name": name, "uid": uid},
-            "status": status,
+            "status": author.of(status),
         });
-        let written = self.0.apply(ObjectName::status_of(name), &body).await;
+        let manager = match author {
+            StatusPart::Provisioning => PROVISIONING_FIELD_MANAGER,
+            StatusPart::All | StatusPart::AllButProvisioning => FIELD_MANAGER,
+        };
+        let written = self.0.apply(manager, ObjectName::status_of(name), &body).await;
         // Server-side apply refuses a status that the schema of the CRD does not have.
         written.map_err(|error| {
             if !error.message.contains("field not declared in schema") {

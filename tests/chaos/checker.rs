@@ -169,6 +169,7 @@ fn wrong_step(history: &History, observation: &Observation, finalizer: bool) -> 
             let text = "the object is gone, and the driver still has it";
             Some(violation(*at, Kind::GoneButPublished, place, text))
         }
+        Step::Overdue { .. } if is_left_elsewhere(history, place, *at) => None,
         Step::Overdue { wanted, found } => {
             let text = format!("wanted: {wanted}; found: {found}");
             Some(violation(*at, Kind::Overdue, place, text))
@@ -208,6 +209,24 @@ fn caller_ended(history: &History, place: &Place, before: Timestamp) -> bool {
         || caller.stopped_within(call.started, before).is_some()
         || history.lapses.iter().any(|lapse| lapsed(&lapse))
         || history.terms.iter().any(|term| taken(&term))
+}
+
+/// Whether the volume is published at another node, and nobody knows of it: the API server lost the finalizer, and who published it ended.
+/// A driver that publishes a volume at one node alone refuses all others from then on.
+fn is_left_elsewhere(history: &History, place: &Place, before: Timestamp) -> bool {
+    let of_volume = history.calls.iter().filter(|call| {
+        let same = call.place.driver == place.driver && call.place.volume == place.volume;
+        same && call.place != *place && call.ok && call.started < before
+    });
+    let mut last: BTreeMap<&Place, &Call> = BTreeMap::new();
+    for call in of_volume {
+        let known = last.entry(&call.place).or_insert(call);
+        if known.started <= call.started {
+            *known = call;
+        }
+    }
+    let mut left = last.values().filter(|call| call.makes);
+    left.any(|call| loses_finalizer(history, &call.place, before) && caller_ended(history, &call.place, before))
 }
 
 /// Whether the last deletion of an object before this time lost the finalizer that was added meanwhile.

@@ -289,6 +289,17 @@ fn what_is_overdue_or_was_found_by_others_is_told() {
         history.observations[7].step = Step::Overdue { wanted, found };
     };
     assert_eq!(found(overdue), [Kind::Overdue]);
+    // The volume is still published at the other node. Of that nobody knows only where the finalizer was lost.
+    let left = |history: &mut History| {
+        overdue(history);
+        history.calls.remove(1);
+    };
+    assert_eq!(found(left), [Kind::Overdue]);
+    let left_unknown = |history: &mut History| {
+        left(history);
+        history.observations[3].step = Step::DeleteAnswered { finalizer: false };
+    };
+    assert_eq!(found(left_unknown), []);
     let two_nodes = |history: &mut History| {
         history.findings.push(Finding {
             at: at(8250),

@@ -21,6 +21,7 @@ use csi_attacher_model::api::names::provisioner_lease_name;
 use csi_attacher_model::api::{AttacherConfig, AttacherConfigStatus};
 
 use crate::events::event;
+use crate::insight::told;
 use crate::rig::{Driver, LIMIT, World, operator_options, within};
 pub use crate::support::operator::grant_provisioning as grant;
 use crate::support::operator::{IDENTITY, release_provisioner_lease};
@@ -274,14 +275,8 @@ async fn a_claim_that_is_deleted_during_the_call_leaves_no_volume_that_nothing_n
     )
     .await?;
     assert!(driver.mock.calls_of(Method::DeleteVolume).is_empty());
-    let shown = "volumes of 1 PersistentVolumes are kept, as spec.provisioning.deletion is Hold";
-    let configs = Api::<AttacherConfig>::all(world.client.clone());
-    wait_for(configs, &driver.short, shown, LIMIT, |config| {
-        let status = config.and_then(|config| config.status.as_ref());
-        let mut conditions = status.iter().flat_map(|status| &status.conditions);
-        conditions.any(|condition| condition.message.contains(shown))
-    })
-    .await?;
+    let shown = ["PersistentVolumes whose volume is kept: 1", &name];
+    told(&driver, "DeletionHealthy", "True", "VolumesHeld", &shown).await?;
 
     driver.configure(&settings(&driver, &soon())).await?;
     wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;

@@ -154,7 +154,8 @@ async fn without_nodes_only_drivers_with_topology_are_not_provisioned_for() -> R
     );
 
     let zonal = configured("zonal", &["zone"]).await?;
-    zonal.wait("Ready", "True", Some("Running")).await?;
+    zonal.wait("Ready", "False", Some("Forbidden")).await?;
+    zonal.wait("DriverReachable", "True", Some("Connected")).await?;
     let rule = "resources [nodes], verbs [list, watch]; until then no volume of a driver with topology is provisioned";
     operator.wait_for_log(rule).await?;
     let is_told = |config: Option<&AttacherConfig>| {
@@ -162,7 +163,7 @@ async fn without_nodes_only_drivers_with_topology_are_not_provisioned_for() -> R
         let mut conditions = status.iter().flat_map(|status| &status.conditions);
         conditions.any(|condition| {
             let (reason, message) = (&*condition.reason, &*condition.message);
-            (&*condition.type_, reason) == ("ProvisioningReady", "Syncing") && message.contains(rule)
+            (&*condition.type_, reason) == ("ProvisioningReady", "Forbidden") && message.contains(rule)
         })
     };
     let configs = world.fixtures.cluster::<AttacherConfig>();

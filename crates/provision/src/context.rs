@@ -1,8 +1,7 @@
 //! What all drivers share, and what every attempt of one driver shares.
 
 use jiff::Timestamp;
-use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
+use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,8 +21,8 @@ use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, Volume};
 use crate::provision::attempt::{ClaimMemory, ClaimView, fingerprint, may_call};
 use crate::provision::{
-    Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, is_released,
-    needs_claim_work, needs_volume_work,
+    Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, needs_claim_work,
+    needs_volume_work,
 };
 use crate::queue::{Item, Queue};
 use crate::runtime::DriverStateSender;
@@ -54,43 +53,6 @@ pub struct SharedContext {
     pub tracer: Tracer,
     /// How long the outcome of a call has to be unknown before a person may let a claim go.
     pub stuck_after: Duration,
-    /// What was counted last.
-    pub released: ReleasedCounts,
-}
-
-/// How many volumes of each driver are to be deleted, and at which generation of the PersistentVolumes they were counted.
-#[derive(Clone, Default)]
-pub struct ReleasedCounts(Arc<Mutex<BTreeMap<Box<str>, CountedAt>>>);
-
-/// The generation, and how many there were.
-type CountedAt = (u64, usize);
-
-impl SharedContext {
-    /// How many volumes of a driver are deleted unless its settings hold them. They are counted where something has changed since.
-    pub fn released_volumes(&self, driver: &str) -> usize {
-        // Before they are counted: what changes meanwhile is counted the next time.
-        let generation = self.volumes.generation();
-        let mut released = self.released.0.lock();
-        let known = released.get(driver);
-        if let Some((_, count)) = known.filter(|(counted_at, _)| *counted_at == generation) {
-            return *count;
-        }
-        let count = self.count_released(driver);
-        released.insert(driver.into(), (generation, count));
-        count
-    }
-
-    fn count_released(&self, driver: &str) -> usize {
-        let facts = ProvisionerFacts {
-            name: driver.into(),
-            in_tree: None,
-            capabilities: ProvisionerCapabilities::default(),
-        };
-        let mut count = 0;
-        self.volumes
-            .for_each(&mut |volume| count += usize::from(is_released(volume, &facts)));
-        count
-    }
 }
 
 /// What a provisioner has to know of a driver.

@@ -1,13 +1,12 @@
 //! What a driver works on, and why.
 
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::objects::{Claim, ClaimReference, Volume};
-use crate::provision::VolumeReason;
 use crate::provision::attempt::{ClaimMemory, RetryRequests};
 use crate::provision::deletion::VolumeMemory;
+use crate::provision::{PendingObject, PendingOperation, VolumeReason};
 use crate::queue::{CauseCode, Remembered};
 use crate::traces::{Beginning, Lifecycle};
 
@@ -83,6 +82,8 @@ pub struct KeyMemory {
     pub(crate) again: bool,
     /// The trace that its attempts are a part of.
     pub(crate) lifecycle: Option<Lifecycle>,
+    /// Whether it was told that its first attempt takes long.
+    pub(crate) is_announced: bool,
 }
 
 impl KeyMemory {
@@ -91,14 +92,46 @@ impl KeyMemory {
         self.volume.waits()
     }
 
-    /// For how long its volume is wanted, or to be deleted; none when it is neither.
-    pub fn pending_for(&self) -> Option<Duration> {
-        self.begun.as_ref().map(Beginning::elapsed)
-    }
-
     /// Whether a call for a claim may have made a volume, and nobody knows.
     pub fn is_uncertain(&self) -> bool {
         self.claim.is_uncertain()
+    }
+}
+
+impl WorkKey {
+    /// The UID of the object.
+    pub fn uid(&self) -> &Arc<str> {
+        match self {
+            Self::Claim(key) => &key.uid,
+            Self::Volume(key) => &key.uid,
+        }
+    }
+
+    /// The name of the object, of a claim with its namespace and a slash before it.
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Claim(key) => &key.name,
+            Self::Volume(key) => &key.name,
+        }
+    }
+
+    /// What is done for the object, as what is remembered of it says.
+    pub fn pending<'k>(&'k self, memory: &'k KeyMemory) -> PendingObject<'k> {
+        let (operation, uncertain_since, trouble) = match self {
+            Self::Claim(_) => (
+                PendingOperation::Provision,
+                memory.claim.uncertain_since(),
+                memory.claim.trouble(),
+            ),
+            Self::Volume(_) => (PendingOperation::Delete, None, memory.volume.trouble()),
+        };
+        PendingObject {
+            operation,
+            name: self.name(),
+            since: memory.begun.as_ref().map(Beginning::at),
+            uncertain_since,
+            trouble,
+        }
     }
 }
 

@@ -10,9 +10,9 @@ use crate::runtime::queue_metrics::LaneNames;
 use crate::telemetry::names::{QUEUE_CLAIMS, QUEUE_VOLUMES};
 
 /// The lane of claims for which the driver may be called.
-pub(crate) const CREATE: Lane = Lane::new(0);
+pub const CREATE: Lane = Lane::new(0);
 /// The lane of PersistentVolumes whose volume is to be deleted: a burst of one kind never holds up the other.
-const DELETE: Lane = Lane::new(1);
+pub const DELETE: Lane = Lane::new(1);
 /// The lane of PersistentVolumes that get our finalizer or lose it, without a call.
 const PROTECT: Lane = Lane::new(2);
 /// The lane of claims whose volume is to be saved, or whose marker goes: that waits for no call.

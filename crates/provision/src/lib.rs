@@ -31,10 +31,10 @@ mod traces;
 mod volumes;
 
 pub use cache::Store;
-pub use context::{ReleasedCounts, SharedContext};
+pub use context::SharedContext;
 pub use engine::Engine;
 pub use key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
-pub use lanes::LANE_NAMES;
+pub use lanes::{CREATE, DELETE, LANE_NAMES};
 pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};
 pub use open_calls::OpenCalls;
 pub use role::{ProvisionRole, QueueSlot, clear_queue};

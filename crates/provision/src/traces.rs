@@ -87,6 +87,11 @@ impl Beginning {
         }
     }
 
+    /// When it was.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
     /// How long that is ago.
     pub fn elapsed(&self) -> Duration {
         clock::since(self.at)

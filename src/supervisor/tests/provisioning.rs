@@ -3,11 +3,17 @@
 use std::collections::BTreeSet;
 use tokio::time::advance;
 
-use super::status::{able, driver};
-use crate::runtime::DriverPhase;
+use serde_json::json;
+use std::sync::Arc;
+
+use super::status::{able, at, condition, driver, facts, four};
+use crate::api::AttacherConfigStatus;
+use crate::runtime::{DriverPhase, DriverState};
 use crate::supervisor::metrics::SupervisorMetrics;
-use crate::supervisor::provisioning_conditions::ready;
-use crate::supervisor::provisioning_state::{Begins, KeptVolumes, ProvisioningState};
+use crate::supervisor::provisioning_conditions::{ready, status_with};
+use crate::supervisor::provisioning_state::{Begins, ProvisioningState};
+use crate::supervisor::status::{StatusInput, status};
+use crate::supervisor::writer::{StatusPart, forgotten};
 use crate::telemetry::Metrics;
 use std::time::Duration;
 
@@ -17,10 +23,11 @@ const MISSING: &str =
 fn state(phase: DriverPhase) -> ProvisioningState {
     ProvisioningState {
         task: able(phase),
+        is_elsewhere: false,
         begins: Begins::Everything,
         reads_nodes: false,
         watch_failure: None,
-        kept: KeptVolumes::default(),
+        health: None,
     }
 }
 
@@ -34,7 +41,7 @@ fn standby() -> DriverPhase {
 type Change = fn(&mut ProvisioningState);
 
 /// What is so, the condition while this replica provisions and while another one does, and words of its message.
-const ROWS: [(&str, Change, &str, &str, &str); 8] = [
+const ROWS: [(&str, Change, &str, &str, &str); 7] = [
     ("all is well", |_| {}, "True", "True", ""),
     (
         "disabled",
@@ -71,13 +78,6 @@ const ROWS: [(&str, Change, &str, &str, &str); 8] = [
         "True",
         "True",
         "",
-    ),
-    (
-        "volumes are held",
-        |state| state.kept.held = 2,
-        "True",
-        "True",
-        "volumes of 2 PersistentVolumes are kept",
     ),
 ];
 
@@ -116,6 +116,113 @@ fn what_the_task_is_at_comes_first() {
         state.begins = Begins::NothingAsDisabled;
         assert_eq!(ready(&state).reason, reason);
     }
+}
+
+/// What provisioning is at, and Ready, Reconciling and Stalled of a driver that is attached for.
+const READY: [(&str, Change, [&str; 3]); 6] = [
+    (
+        "all is well",
+        |_| {},
+        ["True Running", "False UpToDate", "False NotStalled"],
+    ),
+    (
+        "it begins",
+        |state| state.task.phase = DriverPhase::Syncing,
+        ["False Syncing", "True Syncing", "False NotStalled"],
+    ),
+    (
+        "a rule is missing from the start",
+        |state| {
+            state.task.phase = DriverPhase::Syncing;
+            state.watch_failure = Some(MISSING.to_owned());
+        },
+        ["False Forbidden", "False Forbidden", "True Forbidden"],
+    ),
+    (
+        "a driver that cannot",
+        |state| state.task.plugin = driver(DriverPhase::Running).plugin,
+        ["False NotSupported", "False NotSupported", "True NotSupported"],
+    ),
+    // That is what the spec asks for.
+    (
+        "disabled",
+        |state| {
+            state.begins = Begins::NothingAsDisabled;
+            state.task.phase = DriverPhase::Syncing;
+        },
+        ["True Running", "False UpToDate", "False NotStalled"],
+    ),
+    (
+        "suspended",
+        |state| state.task.phase = DriverPhase::Suspended,
+        ["True Running", "False UpToDate", "False NotStalled"],
+    ),
+];
+
+fn shown(driver: &DriverState, state: &ProvisioningState, known: &AttacherConfigStatus) -> AttacherConfigStatus {
+    let input = StatusInput {
+        provisioning: Some(state),
+        ..facts(Some(driver))
+    };
+    status(&input, known, at(100))
+}
+
+#[test]
+fn a_driver_is_ready_when_each_enabled_role_is() {
+    let attached = driver(DriverPhase::Running);
+    let nothing = AttacherConfigStatus::default();
+    for (name, change, expected) in READY {
+        let mut state = state(DriverPhase::Running);
+        change(&mut state);
+        let [ready, reconciling, stalled, _] = four(&shown(&attached, &state, &nothing));
+        assert_eq!([&*ready, &*reconciling, &*stalled], expected, "{name}");
+    }
+    // The first that is not ready is the one that attaches.
+    let syncing = state(DriverPhase::Syncing);
+    let [ready, ..] = four(&shown(&driver(DriverPhase::Connecting), &syncing, &nothing));
+    assert_eq!(ready, "False Connecting");
+}
+
+/// Of two replicas one attaches and the other provisions: each writes what it knows, and neither takes back what the other wrote.
+#[test]
+fn two_replicas_write_a_status_together() {
+    let attached = driver(DriverPhase::Running);
+    let mut here = state(DriverPhase::Syncing);
+    here.health = Some(Arc::default());
+    let mut elsewhere = state(standby());
+    elsewhere.is_elsewhere = true;
+    let nothing = AttacherConfigStatus::default();
+    let provisions = status_with(&here, Some(3), &nothing, at(100));
+    assert_eq!(provisions.conditions.len(), 3);
+    let both = shown(&attached, &elsewhere, &provisions);
+    let [ready, ..] = four(&both);
+    assert_eq!(ready, "False Syncing", "as the other replica says");
+    for kind in ["ProvisioningReady", "ProvisioningHealthy", "DeletionHealthy"] {
+        assert_eq!(condition(&both, kind), condition(&provisions, kind));
+    }
+    assert_eq!(status_with(&here, Some(3), &both, at(200)), both);
+    assert_eq!(shown(&attached, &elsewhere, &both), both);
+
+    let parts = [
+        StatusPart::All,
+        StatusPart::AllButProvisioning,
+        StatusPart::Provisioning,
+    ];
+    let count = both.conditions.len();
+    let sizes = parts.map(|part| part.of(&both).conditions.len());
+    assert_eq!(sizes, [count, count - 3, 3]);
+    assert_eq!(StatusPart::Provisioning.of(&both).observed_generation, None);
+
+    // With the section all of it goes, whoever wrote it.
+    let object = serde_json::from_value(json!({
+        "metadata": {"name": "a", "resourceVersion": "7"}, "spec": {"endpoint": "unix:///a.sock"},
+    }));
+    let object = object.unwrap();
+    let off = status(&facts(Some(&attached)), &both, at(300));
+    let (version, removed) = forgotten(&object, &both, &off).unwrap();
+    assert_eq!(version, "7");
+    assert_eq!(removed, json!({"conditions": off.conditions}));
+    assert_eq!(forgotten(&object, &off, &off), None);
 }
 
 #[tokio::test(start_paused = true)]

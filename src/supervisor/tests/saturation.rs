@@ -4,10 +4,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::condition::{ConditionStatus, ConditionUpdate};
-use crate::api::{AttacherConfigSpec, DriverConfig};
+use crate::api::{AttacherConfigSpec, DriverConfig, ProvisioningSpec};
 use crate::cache::AttacherKey;
 use crate::queue::{LaneStats, Stats};
-use crate::supervisor::saturation::Saturation;
+use crate::supervisor::saturation::{RoleLimits, Saturation};
 
 type Lane = LaneStats<AttacherKey>;
 
@@ -62,8 +62,8 @@ fn lacking_token(stats: Stats<AttacherKey>) -> Stats<AttacherKey> {
 
 fn seen(stats: &Stats<AttacherKey>, now: Instant) -> ConditionUpdate {
     let mut saturation = Saturation::default();
-    saturation.observe(stats, &config(), now);
-    saturation.condition()
+    saturation.observe(stats, &RoleLimits::attaching(&config()), now);
+    Saturation::condition(std::iter::once(&saturation))
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,8 +190,12 @@ async fn without_a_limit_nothing_is_full() {
     (spec.concurrency.attach, spec.concurrency.detach) = (0, 0);
     let mut saturation = Saturation::default();
     let waiting = stats(lane(9, 9, start), lane(9, 9, start));
-    saturation.observe(&waiting, &DriverConfig::try_from(&spec).unwrap(), start + 9 * SECOND);
-    assert_eq!(saturation.condition().reason.as_str(), "NotSaturated");
+    let limits = RoleLimits::attaching(&DriverConfig::try_from(&spec).unwrap());
+    saturation.observe(&waiting, &limits, start + 9 * SECOND);
+    assert_eq!(
+        Saturation::condition(std::iter::once(&saturation)).reason.as_str(),
+        "NotSaturated"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,8 +203,8 @@ async fn it_ends_after_a_calm() {
     let start = Instant::now();
     let mut saturation = Saturation::default();
     let mut at = |second: u32, stats: &Stats<AttacherKey>| {
-        saturation.observe(stats, &config(), start + second * SECOND);
-        saturation.condition().reason.as_str()
+        saturation.observe(stats, &RoleLimits::attaching(&config()), start + second * SECOND);
+        Saturation::condition(std::iter::once(&saturation)).reason.as_str()
     };
     let (full, calm) = (
         stats(lane(5, 1, start), lane(0, 0, start)),
@@ -222,8 +226,8 @@ async fn a_pause_of_the_queue_is_no_saturation() {
     let full = || stats(lane(5, 90, start), lane(0, 0, start));
     let paused = Stats { paused: true, ..full() };
     let mut at = |second: u32, stats: &Stats<AttacherKey>| {
-        saturation.observe(stats, &config(), start + second * SECOND);
-        saturation.condition().reason.as_str()
+        saturation.observe(stats, &RoleLimits::attaching(&config()), start + second * SECOND);
+        Saturation::condition(std::iter::once(&saturation)).reason.as_str()
     };
     assert_eq!(at(30, &paused), "NotSaturated");
     assert_eq!(at(31, &full()), "NotSaturated");
@@ -241,4 +245,68 @@ async fn a_queue_that_moves_changes_the_message_seldom() {
         messages.insert(seen(&stats, start + second * SECOND).message);
     }
     assert!(messages.len() <= 10, "{messages:#?}");
+}
+
+/// Provisioning has limits of its own, which are named as such beside those of attaching.
+#[tokio::test(start_paused = true)]
+async fn the_limits_of_provisioning_are_shown_beside_those_of_attaching() {
+    let start = Instant::now();
+    let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
+    spec.driver_name = Some("a.test".to_owned());
+    let mut provisioning = ProvisioningSpec::default();
+    let limits = &mut provisioning.concurrency;
+    (limits.create, limits.delete, limits.per_class, limits.calls_per_second) = (5, 2, 1, 10);
+    spec.provisioning = Some(provisioning);
+    let config = DriverConfig::try_from(&spec).unwrap();
+    let limits = RoleLimits::provisioning(config.provisioning.as_ref().unwrap());
+    let seen = |lanes: [Lane; 2], lacks_token| {
+        let mut saturation = Saturation::default();
+        let [create, delete] = lanes;
+        let stats = Stats {
+            lacks_token,
+            ..stats(create, delete)
+        };
+        saturation.observe(&stats, &limits, start + 10 * SECOND);
+        saturation
+    };
+    let idle = Lane::default;
+    let rows = [
+        (
+            [lane(5, 3, start), idle()],
+            false,
+            "ProvisioningLaneFull",
+            "spec.provisioning.concurrency.create",
+        ),
+        (
+            [idle(), lane(2, 3, start)],
+            false,
+            "ProvisioningLaneFull",
+            "spec.provisioning.concurrency.delete",
+        ),
+        (
+            [lane(1, 3, start), idle()],
+            true,
+            "ProvisioningRateLimited",
+            "spec.provisioning.concurrency.callsPerSecond",
+        ),
+        (
+            [at_node(3, start), idle()],
+            false,
+            "ClassLimit",
+            "StorageClass n1 has 1 calls in flight, as spec.provisioning.concurrency.perClass",
+        ),
+    ];
+    let mut attaching = Saturation::default();
+    let full = stats(lane(5, 3, start), Lane::default());
+    let limits = RoleLimits::attaching(&super::saturation::config());
+    attaching.observe(&full, &limits, start + 10 * SECOND);
+    for (lanes, lacks_token, reason, field) in rows {
+        let saturation = seen(lanes, lacks_token);
+        let alone = Saturation::condition([&saturation].into_iter());
+        assert_eq!(alone.reason.as_str(), reason);
+        assert!(alone.message.contains(field), "{}", alone.message);
+        let both = Saturation::condition([&attaching, &saturation].into_iter());
+        assert_eq!(both.reason.as_str(), "LaneFull");
+        assert!(both.message.contains(field) && both.message.contains("spec.concurrency.attach"));
+    }
 }

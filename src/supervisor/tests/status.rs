@@ -5,14 +5,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 
 use crate::api::AttacherConfigStatus;
-use crate::api::condition::ConditionReason;
+use crate::api::condition::{ConditionReason, ConditionType};
 use crate::api::status::DriverMode;
 use crate::cache::Counts;
 use crate::objects::{Attachment, VolumeAttachmentWire};
 use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin};
 use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::plan::ConfigProblem;
-use crate::supervisor::provisioning_state::{Begins, KeptVolumes, ProvisioningState};
+use crate::supervisor::provisioning_state::{Begins, ProvisioningState};
 use crate::supervisor::status::{StatusInput, is_urgent, status};
 
 pub(super) fn at(second: i64) -> Timestamp {
@@ -51,6 +51,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         failing: 0,
         oldest: None,
         saturation: None,
+        provisioning_saturation: None,
         provisioning: None,
         insight: None,
         stuck: None,
@@ -402,10 +403,11 @@ fn provisioning_has_a_condition_while_it_is_on() {
     let (driver, provisioner) = (driver(DriverPhase::Running), driver(DriverPhase::Syncing));
     let watched = |reads_nodes| ProvisioningState {
         task: provisioner.clone(),
+        is_elsewhere: false,
         begins: Begins::Everything,
         reads_nodes,
         watch_failure: Some("who may not list is named here".to_owned()),
-        kept: KeptVolumes::default(),
+        health: None,
     };
     let provisioning = watched(false);
     let on = fresh(&StatusInput {
@@ -419,7 +421,9 @@ fn provisioning_has_a_condition_while_it_is_on() {
         "{}",
         ready.message
     );
-    assert_eq!(condition(&on, "Ready").status, "True", "attaching goes on");
+    let ready_of_all = condition(&on, "Ready");
+    assert_eq!((&*ready_of_all.status, &*ready_of_all.reason), ("False", "Syncing"));
+    assert_eq!(condition(&on, "ProvisioningHealthy").status, "Unknown");
     assert!(!ready.message.contains("Nodes"), "{}", ready.message);
 
     let provisioning = watched(true);
@@ -434,32 +438,11 @@ fn provisioning_has_a_condition_while_it_is_on() {
         ready.message
     );
 
-    let provisioning = ProvisioningState {
-        task: able(DriverPhase::Running),
-        begins: Begins::Everything,
-        reads_nodes: false,
-        watch_failure: None,
-        kept: KeptVolumes {
-            held: 12,
-            attached: 3,
-            unclear: 1,
-        },
-    };
-    let keeps = fresh(&StatusInput {
-        provisioning: Some(&provisioning),
-        ..facts(Some(&driver))
-    });
-    let ready = condition(&keeps, "ProvisioningReady");
-    assert_eq!((&*ready.status, &*ready.reason), ("True", "Running"));
-    let words = "provisioning volumes; volumes of 12 PersistentVolumes are kept, as spec.provisioning.deletion is Hold; volumes of 1 \
-                 PersistentVolumes wait for a person: see the Events on the PersistentVolumes";
-    assert_eq!(ready.message, words);
-
     let off = status(&facts(Some(&driver)), &on, at(200));
     assert!(
         off.conditions
             .iter()
-            .all(|condition| condition.type_ != "ProvisioningReady")
+            .all(|condition| !ConditionType::is_of_provisioning(&condition.type_))
     );
     assert!(is_urgent(&on, &off));
 }

@@ -23,7 +23,7 @@ impl Driver<'_> {
         deleted.map(drop).map_err(other)
     }
 
-    async fn delete_volume(&self, name: &str) -> Result<()> {
+    pub async fn delete_volume(&self, name: &str) -> Result<()> {
         let deleted = self.volumes().delete(name, &DeleteParams::default()).await;
         deleted.map(drop).map_err(other)
     }
@@ -33,7 +33,7 @@ impl Driver<'_> {
         gone.await.map(drop)
     }
 
-    async fn change(&self, name: &str, change: Value) -> Result<()> {
+    pub async fn change(&self, name: &str, change: Value) -> Result<()> {
         let patched = self
             .volumes()
             .patch(name, &PatchParams::default(), &Patch::Merge(&change))
@@ -68,7 +68,7 @@ impl Driver<'_> {
         made.map(drop).map_err(other)
     }
 
-    async fn phase(&self, name: &str, phase: &str) -> Result<()> {
+    pub async fn phase(&self, name: &str, phase: &str) -> Result<()> {
         let status = json!({ "status": { "phase": phase } });
         let patched = self
             .volumes()
@@ -104,13 +104,13 @@ fn other(error: kube::Error) -> Error {
 }
 
 /// A cluster in which only the test binds and releases.
-async fn unmanaged() -> Result<World> {
+pub async fn unmanaged() -> Result<World> {
     let world = World::own().await?;
     grant(&world.cluster).await?;
     Ok(world)
 }
 
-async fn serves<'w>(world: &'w World, short: &str, change: &Value) -> Result<Driver<'w>> {
+pub async fn serves<'w>(world: &'w World, short: &str, change: &Value) -> Result<Driver<'w>> {
     let driver = world.unconfigured_driver(short, |builder| builder).await?;
     release_provisioner_lease(&world.client, IDENTITY, &driver.name).await?;
     let mut settings = settings(&driver, &soon());

@@ -1,5 +1,7 @@
 //! What is shown of provisioning: conditions, Events, metrics.
 
+use std::time::Duration;
+
 use csi_mock_driver::{ControllerCapability, Method, Rule};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -10,13 +12,16 @@ use tonic::Code;
 
 use csi_attacher_model::api::AttacherConfig;
 
+use super::deletion::{serves, unmanaged};
 use super::{IDENTITY, LIMIT, provisioning, serving, settings, soon};
+
 use crate::events::event;
-use crate::rig::operator_options;
+use crate::insight::told;
+use crate::rig::{Driver, operator_options};
 use crate::support::operator::release_provisioner_lease;
 use crate::support::stage::stop;
 use crate::support::wait::wait_for;
-use crate::support::{Error, Result};
+use crate::support::{Error, OperatorOptions, Result};
 
 /// Each claim of a driver without CREATE_DELETE_VOLUME has an Event, and nothing is called.
 #[tokio::test]
@@ -31,7 +36,7 @@ async fn a_driver_that_cannot_provision_is_told_on_each_claim() -> Result<()> {
     driver.class("Delete").await?;
     driver.configure(&settings(&driver, &soon())).await?;
     driver.wait("ProvisioningReady", "False", Some("NotSupported")).await?;
-    driver.wait("Ready", "True", Some("Running")).await?;
+    driver.wait("Ready", "False", Some("NotSupported")).await?;
     for name in ["one", "two"] {
         driver.ask_for(name).await?;
         let words = "does not announce CREATE_DELETE_VOLUME";
@@ -83,6 +88,144 @@ async fn the_time_of_a_deletion_is_that_from_released_to_gone() -> Result<()> {
     let label = format!("driver_name=\"{}\"", driver.name);
     let is_gone = |status: u16, text: &str| status == 200 && !text.contains(&label);
     operator.wait_for_answer("/metrics", is_gone).await?;
+    stop(&mut operator).await
+}
+
+/// An operator with little patience.
+fn impatient() -> OperatorOptions {
+    operator_options().argument("--stuck-after=4s")
+}
+
+fn findings(driver: &Driver<'_>, kind: &str, count: usize) -> String {
+    let name = &driver.name;
+    format!("csi_attacher_findings{{driver_name=\"{name}\",kind=\"{kind}\"}} {count}\n")
+}
+
+/// A claim that waits says why: on the AttacherConfig as well, with the oldest, until nothing is wrong any more.
+#[tokio::test]
+async fn why_claims_wait_is_told_while_they_do() -> Result<()> {
+    const HEALTHY: &str = "ProvisioningHealthy";
+    let (world, mut operator) = serving(impatient()).await?;
+    let driver = provisioning(&world, "why", &soon()).await?;
+    driver.class("Delete").await?;
+    driver.wait(HEALTHY, "True", Some("NoFailures")).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
+    let full = Rule::on(Method::CreateVolume).fail(Code::FailedPrecondition, "the pool is closed");
+    driver.mock.script(full);
+    driver.ask_for("data").await?;
+    let parts = ["failed and will be retried: 1", "default/data", "the pool is closed"];
+    told(&driver, HEALTHY, "False", "ProvisioningFailing", &parts).await?;
+    told(
+        &driver,
+        HEALTHY,
+        "False",
+        "ProvisioningStuck",
+        &["--stuck-after: 1", "default/data", "closed"],
+    )
+    .await?;
+    event(
+        &world,
+        "PersistentVolumeClaim",
+        "data",
+        "ProvisionStuck",
+        "the pool is closed",
+    )
+    .await?;
+    event(
+        &world,
+        "AttacherConfig",
+        &driver.short,
+        "ProvisionStuck",
+        "default/data",
+    )
+    .await?;
+    let stuck = findings(&driver, "provision_stuck", 1);
+    operator
+        .wait_for_answer("/metrics", |_, text: &str| text.contains(&stuck))
+        .await?;
+
+    driver.mock.clear_rules();
+    driver.bound("data").await?;
+    driver.wait(HEALTHY, "True", Some("NoFailures")).await?;
+    let none = findings(&driver, "provision_stuck", 0);
+    operator
+        .wait_for_answer("/metrics", |_, text: &str| text.contains(&none))
+        .await?;
+
+    let silent = Rule::on(Method::CreateVolume).fail(Code::Unavailable, "no leader");
+    driver.mock.script(silent);
+    driver.ask_for("unknown").await?;
+    let parts = [
+        "outcome of CreateVolume has been unknown",
+        "default/unknown",
+        "no leader",
+    ];
+    told(&driver, HEALTHY, "False", "ProvisioningUncertain", &parts).await?;
+    driver.mock.clear_rules();
+    driver.bound("unknown").await?;
+    driver.wait(HEALTHY, "True", Some("NoFailures")).await?;
+    stop(&mut operator).await
+}
+
+/// A first call that takes long is told, once.
+#[tokio::test]
+async fn a_first_call_that_takes_long_is_told() -> Result<()> {
+    let (world, mut operator) = serving(operator_options()).await?;
+    let driver = provisioning(&world, "slow", &soon()).await?;
+    driver.class("Delete").await?;
+    let slow = Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(2));
+    driver.mock.script(slow);
+    driver.ask_for("slow").await?;
+    driver.bound("slow").await?;
+    let words = "External provisioner is provisioning volume for claim \"default/slow\"";
+    let begun = event(&world, "PersistentVolumeClaim", "slow", "Provisioning", words).await?;
+    assert_eq!(begun.type_.as_deref(), Some("Normal"));
+    stop(&mut operator).await
+}
+
+/// What keeps volumes from being deleted is told on the AttacherConfig, also while that is being deleted and waits for them.
+#[tokio::test]
+async fn why_volumes_stay_is_told_while_they_do() -> Result<()> {
+    const HEALTHY: &str = "DeletionHealthy";
+    let world = unmanaged().await?;
+    let mut operator = world.operator(impatient()).await?;
+    let driver = serves(&world, "stay", &json!({ "deletion": "Hold" })).await?;
+    driver.wait(HEALTHY, "True", Some("NoFailures")).await?;
+    driver.released("s-held", "vol-held", json!({})).await?;
+    let parts = ["volume is kept: 1", "s-held", "deletion of the AttacherConfig is Hold"];
+    told(&driver, HEALTHY, "True", "VolumesHeld", &parts).await?;
+
+    let mut waiting = settings(&driver, &soon());
+    waiting["deletionPolicy"] = json!("WaitForDetach");
+    driver.configure(&waiting).await?;
+    assert_eq!(driver.is_deleted("s-held", "vol-held").await?, 1);
+    driver.wait(HEALTHY, "True", Some("NoFailures")).await?;
+
+    let unbound = json!({ "spec": { "claimRef": null } });
+    driver.saved_as("s-unbound", "vol-unbound", unbound).await?;
+    driver.phase("s-unbound", "Available").await?;
+    driver.delete_volume("s-unbound").await?;
+    let asks = "set the annotation attacher.csi.dev/reclaim to Delete";
+    told(
+        &driver,
+        HEALTHY,
+        "False",
+        "NeedsDecision",
+        &["decide about: 1", "s-unbound", asks],
+    )
+    .await?;
+    let one = findings(&driver, "needs_decision", 1);
+    operator
+        .wait_for_answer("/metrics", |_, text: &str| text.contains(&one))
+        .await?;
+    world.fixtures.delete::<AttacherConfig>(&driver.short).await?;
+    let parts = ["waits until 1 PersistentVolume", "this lasts until a person acts", asks];
+    told(&driver, "Reconciling", "True", "WaitingForDetach", &parts).await?;
+    let decided = json!({ "metadata": { "annotations": { "attacher.csi.dev/reclaim": "Delete" } } });
+    driver.change("s-unbound", decided).await?;
+    let configs = Api::<AttacherConfig>::all(world.client.clone());
+    wait_for(configs, &driver.short, "gone", LIMIT, |config| config.is_none()).await?;
+    assert_eq!(driver.deletions("vol-unbound"), 1);
     stop(&mut operator).await
 }
 

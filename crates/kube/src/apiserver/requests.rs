@@ -244,10 +244,19 @@ impl Requests {
         object.map(Some).map_err(|error| unreadable(StatusCode::OK, &error))
     }
 
-    /// Writes what is given of an object by server-side apply, whoever owned these fields before.
-    pub async fn apply<K: Kind>(&self, name: impl Into<ObjectName<'_>>, object: &Value) -> Result<K, ApiError> {
+    /// Writes what is given of an object by server-side apply, whoever owned these fields before. What the manager gave before and does not
+    /// give any more goes, unless another one gives it.
+    pub async fn apply<K: Kind>(
+        &self,
+        manager: &str,
+        name: impl Into<ObjectName<'_>>,
+        object: &Value,
+    ) -> Result<K, ApiError> {
         let about = About::new::<K>(name)?;
-        let request = write(Method::PATCH, &about, APPLY, object)?;
+        let request = Request::patch(format!("{}?fieldManager={manager}&force=true", about.path()))
+            .header(header::CONTENT_TYPE, APPLY)
+            .body(Body::from(serde_json::to_vec(object).map_err(unsendable)?))
+            .map_err(unsendable)?;
         self.send(request, &about, None, &Span::disabled()).await
     }
 
@@ -305,10 +314,9 @@ fn write(
     media_type: &'static str,
     body: &impl Serialize,
 ) -> Result<Request<Body>, ApiError> {
-    let force = if media_type == APPLY { "&force=true" } else { "" };
     Request::builder()
         .method(method)
-        .uri(format!("{}?fieldManager={FIELD_MANAGER}{force}", about.path()))
+        .uri(format!("{}?fieldManager={FIELD_MANAGER}", about.path()))
         .header(header::CONTENT_TYPE, media_type)
         .body(Body::from(serde_json::to_vec(body).map_err(unsendable)?))
         .map_err(unsendable)

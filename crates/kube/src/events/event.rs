@@ -67,16 +67,24 @@ pub fn involved_objects(snapshot: &Snapshot) -> Vec<InvolvedObject> {
     std::iter::once(attachment).chain(volume).collect()
 }
 
+/// A claim.
+pub fn of_claim_named(namespace: &str, name: &str, uid: &str) -> InvolvedObject {
+    InvolvedObject {
+        namespace: namespace.into(),
+        ..InvolvedObject::cluster_scoped("v1", "PersistentVolumeClaim", name, uid)
+    }
+}
+
+/// A volume.
+pub fn of_volume_named(name: &str, uid: &str) -> InvolvedObject {
+    InvolvedObject::cluster_scoped("v1", "PersistentVolume", name, uid)
+}
+
 /// A volume, and the claim that is bound to it.
 pub fn of_volume(volume: &Volume) -> Vec<InvolvedObject> {
-    let claim = volume.claim.as_ref().map(|claim| InvolvedObject {
-        api_version: "v1",
-        kind: "PersistentVolumeClaim",
-        namespace: claim.namespace.clone(),
-        name: claim.name.clone(),
-        uid: claim.uid.clone(),
-    });
-    let volume = InvolvedObject::cluster_scoped("v1", "PersistentVolume", &volume.name, &volume.uid);
+    let claim = volume.claim.as_ref();
+    let claim = claim.map(|claim| of_claim_named(&claim.namespace, &claim.name, &claim.uid));
+    let volume = of_volume_named(&volume.name, &volume.uid);
     std::iter::once(volume).chain(claim).collect()
 }
 

@@ -1,6 +1,6 @@
 //! The VolumeAttachment: whether it is there, attached, or waits, and for what.
 
-use csi_attacher_model::api::condition::ConditionType;
+use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final, is_in_use};
 use csi_attacher_model::findings::{FindingKind, age};
 use csi_attacher_model::objects::{Attachment, Operation, SecretReference};
@@ -387,7 +387,8 @@ fn not_failed(scene: &Scene, attachment: &Attachment, service: &Service) -> Diag
 pub(super) fn saturated(scene: &Scene, attachment: &Attachment, operation: &str) -> Option<Diagnosis> {
     let config = scene.driver.config.found()?;
     let condition = config.condition(ConditionType::Saturated)?;
-    if condition.status != "True" {
+    let mut of_attaching = ConditionReason::ATTACHING_SATURATED.iter();
+    if condition.status != "True" || !of_attaching.any(|reason| reason.as_str() == condition.reason) {
         return None;
     }
     let requested: Option<Timestamp> = attachment.deleting.or(attachment.created);

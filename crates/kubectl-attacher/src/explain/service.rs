@@ -1,6 +1,6 @@
 //! Who serves a driver, and why nobody does.
 
-use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
+use csi_attacher_model::api::condition::{ConditionReason, ConditionType, OF_PROVISIONING};
 use csi_attacher_model::api::names::lease_name;
 
 use super::Case;
@@ -72,7 +72,10 @@ fn of_config(config: &ConfigRecord, lease: &Lookup<LeaseRecord>, driver: &Driver
         );
     }
     let of = |kind| config.condition(kind);
-    if let Some(stalled) = of(ConditionType::Stalled).filter(|stalled| stalled.status == "True") {
+    // Provisioning says nothing about attaching.
+    let is_of_provisioning = |condition: &ConditionRecord| condition.message.starts_with(OF_PROVISIONING);
+    let stalled = of(ConditionType::Stalled).filter(|stalled| stalled.status == "True");
+    if let Some(stalled) = stalled.filter(|stalled| !is_of_provisioning(stalled)) {
         return problem(stalled_problem(config, &stalled));
     }
     if let Some(reach) = of(ConditionType::DriverReachable).filter(|reach| reach.status == "False") {
@@ -85,7 +88,7 @@ fn of_config(config: &ConfigRecord, lease: &Lookup<LeaseRecord>, driver: &Driver
         Lookup::Unknown => false,
     };
     match &ready {
-        Some(ready) if ready.status == "True" && !lapsed => Service::Operator {
+        Some(ready) if (ready.status == "True" || is_of_provisioning(ready)) && !lapsed => Service::Operator {
             config: Some(name.clone()),
             holder: config.status.holder.clone(),
         },

@@ -7,6 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 /// a status is read by people and sent to every watcher.
 pub const MAX_MESSAGE_BYTES: usize = 1024;
 
+/// What the messages of the conditions of a driver begin with where it is attached for and not provisioned for.
+pub const OF_PROVISIONING: &str = "provisioning: ";
+
 const ELLIPSIS: &str = "…";
 
 named! {
@@ -28,6 +31,10 @@ named! {
         AttachmentsConsistent,
         /// Volumes of the driver are being provisioned; absent while spec.provisioning is.
         ProvisioningReady,
+        /// No PersistentVolumeClaim waits for its volume for want of something, or keeps failing; absent while spec.provisioning is.
+        ProvisioningHealthy,
+        /// No deletion of a volume keeps failing or waits for a person; absent while spec.provisioning is.
+        DeletionHealthy,
     }
 }
 
@@ -39,6 +46,29 @@ named! {
         False,
         Unknown,
     }
+}
+
+impl ConditionType {
+    /// Whether it is about provisioning alone: it is absent while spec.provisioning is, and written by the replica that provisions.
+    pub fn is_of_provisioning(name: &str) -> bool {
+        let own = [
+            Self::ProvisioningReady,
+            Self::ProvisioningHealthy,
+            Self::DeletionHealthy,
+        ];
+        own.iter().any(|kind| kind.as_str() == name)
+    }
+}
+
+impl ConditionReason {
+    /// Why attaching is saturated.
+    pub const ATTACHING_SATURATED: [Self; 3] = [Self::LaneFull, Self::RateLimited, Self::NodeLimit];
+    /// Why provisioning is saturated.
+    pub const PROVISIONING_SATURATED: [Self; 3] = [
+        Self::ProvisioningLaneFull,
+        Self::ProvisioningRateLimited,
+        Self::ClassLimit,
+    ];
 }
 
 impl From<bool> for ConditionStatus {
@@ -123,12 +153,34 @@ named! {
         DriverNotReady,
         /// The driver's answers break the CSI specification.
         DriverInvalid,
-        /// No attachment keeps failing.
+        /// Nothing keeps failing.
         NoFailures,
         /// At least one attachment keeps failing; the message names the last one.
         AttachmentsFailing,
         /// At least one attach or detach has lasted too long; the message names the oldest.
         AttachmentsStuck,
+        /// At least one PersistentVolumeClaim failed, or waits for something; the message names the oldest.
+        ProvisioningFailing,
+        /// At least one PersistentVolumeClaim has been pending for too long; the message names the oldest.
+        ProvisioningStuck,
+        /// The outcome of a CreateVolume has been unknown for too long; the message names the oldest PersistentVolumeClaim.
+        ProvisioningUncertain,
+        /// The StorageClass of a PersistentVolumeClaim is missing.
+        ClassMissing,
+        /// The deletion of at least one volume failed; the message names the oldest.
+        DeletesFailing,
+        /// The deletion of at least one volume has lasted too long; the message names the oldest.
+        DeletesStuck,
+        /// `spec.provisioning.deletion` is Hold, and volumes would be deleted otherwise.
+        VolumesHeld,
+        /// A PersistentVolume is Released, and its claim is there.
+        ReleasedWhileBound,
+        /// A person has to say what becomes of the volume of a PersistentVolume.
+        NeedsDecision,
+        /// The volume of a Released PersistentVolume is that of another one as well.
+        HandleShared,
+        /// A volume may be left in the storage system.
+        PossiblyLeaked,
         /// Attachments, volumes, nodes and CSIDriver fit together.
         Consistent,
         /// A volume that one node at a time may have is attached to two.
@@ -165,6 +217,12 @@ named! {
         RateLimited,
         /// As many calls run for a node as `concurrency.perNode` lets run, and more wait.
         NodeLimit,
+        /// As many calls run as `provisioning.concurrency.create` or `provisioning.concurrency.delete` lets run, and more wait.
+        ProvisioningLaneFull,
+        /// PersistentVolumeClaims or PersistentVolumes wait for `provisioning.concurrency.callsPerSecond`.
+        ProvisioningRateLimited,
+        /// As many CreateVolume calls run for a class as `spec.provisioning.concurrency.perClass` lets run, and more wait.
+        ClassLimit,
         /// The AttacherConfig is being deleted and waits for its volumes (`spec.deletionPolicy`).
         WaitingForDetach,
         /// The finalizer of `spec.deletionPolicy` cannot be written.
@@ -201,6 +259,19 @@ impl ConditionUpdate {
             reason,
             message: message.into(),
         }
+    }
+}
+
+/// Says something else of an aspect that is among the updates.
+pub fn replace(
+    updates: &mut [ConditionUpdate],
+    kind: ConditionType,
+    status: impl Into<ConditionStatus>,
+    reason: ConditionReason,
+    message: &str,
+) {
+    if let Some(update) = updates.iter_mut().find(|update| update.type_ == kind) {
+        *update = ConditionUpdate::new(kind, status, reason, message);
     }
 }
 
@@ -249,6 +320,20 @@ fn updated(old: Option<&Condition>, update: &ConditionUpdate, generation: Option
         observed_generation: generation,
         last_transition_time,
     }
+}
+
+/// What a condition of this type says, if it is of that type and with a status and a reason of ours.
+pub fn read(condition: &Condition, type_: ConditionType) -> Option<ConditionUpdate> {
+    let statuses = ConditionStatus::ALL.iter().copied();
+    let reasons = ConditionReason::ALL.iter().copied();
+    Some(ConditionUpdate {
+        type_: (type_.as_str() == condition.type_).then_some(type_)?,
+        status: statuses
+            .into_iter()
+            .find(|status| status.as_str() == condition.status)?,
+        reason: reasons.into_iter().find(|reason| reason.as_str() == condition.reason)?,
+        message: condition.message.clone(),
+    })
 }
 
 /// A time as the API stores it. A status with fractions of a second would differ from its own copy in the API server

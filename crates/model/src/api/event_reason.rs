@@ -47,6 +47,22 @@ named! {
         AttachNotRequired,
         /// There is no CSIDriver of the driver's name.
         CSIDriverMissing,
+        /// On an AttacherConfig: a volume may be left in the storage system.
+        VolumePossiblyLeaked,
+        /// On an AttacherConfig: PersistentVolumes are Released, and their claims are there.
+        ReleasedWhileBound,
+        /// On an AttacherConfig: the volumes of Released PersistentVolumes are those of others as well.
+        HandleShared,
+        /// On an AttacherConfig: a person has to say what becomes of the volumes of PersistentVolumes.
+        NeedsDecision,
+        /// A claim has waited for its volume too long.
+        ProvisionStuck,
+        /// The deletion of a volume has lasted too long.
+        DeleteStuck,
+        /// On an AttacherConfig: the classes of claims are missing.
+        ClassMissing,
+        /// On an AttacherConfig: claims carry the marker of another driver.
+        MarkerOfAnotherDriver,
         /// The driver lists a volume otherwise than its attachment says; it is attached or detached once more.
         AttachmentMismatch,
         /// The same after repairs that the driver answered with OK: they change nothing.

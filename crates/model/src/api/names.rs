@@ -88,6 +88,8 @@ pub const RESERVED_PARAMETER_PREFIX: &str = "csi.storage.k8s.io/";
 
 /// The owner of our fields in server-side apply and in `managedFields`.
 pub const FIELD_MANAGER: &str = "csi-attacher-operator";
+/// The owner of the conditions about provisioning where another replica writes the rest of the status.
+pub const PROVISIONING_FIELD_MANAGER: &str = "csi-attacher-operator-provisioning";
 
 /// What the finalizers of all attachers begin with.
 pub const FINALIZER_PREFIX: &str = "external-attacher/";

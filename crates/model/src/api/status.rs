@@ -24,7 +24,9 @@ pub struct AttacherConfigStatus {
     /// Conditions for kubectl wait and GitOps tools. Ready: volumes are attached and detached. Reconciling: a change is being
     /// applied. Stalled: only a person can fix it. DriverReachable: the driver answers. Saturated: a limit of
     /// spec.concurrency delays attaches or detaches. AttachmentsHealthy: no attach or detach is stuck or keeps failing.
-    /// AttachmentsConsistent: attachments agree with their volumes, nodes and the CSIDriver.
+    /// AttachmentsConsistent: attachments agree with their volumes, nodes and the CSIDriver. With spec.provisioning also
+    /// ProvisioningReady: volumes are provisioned. ProvisioningHealthy: no PersistentVolumeClaim keeps failing. DeletionHealthy:
+    /// no deletion of a volume keeps failing or waits for a person.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),

@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
 use crate::api::EventReason;
+use crate::api::condition::ConditionReason;
 use crate::decide::{DriverFacts, NodeEntry, replaced};
 use crate::objects::{AccessModes, Attachment, AttachmentSource, Operation, Volume};
 
@@ -37,6 +38,22 @@ named! {
         AttachNotRequired = "attach_not_required",
         /// There is no CSIDriver of the driver's name.
         CSIDriverMissing = "csidriver_missing",
+        /// A volume that no object tells of may be left in the storage system.
+        PossibleLeak = "possible_leak",
+        /// A PersistentVolume is Released, and its claim is there: its volume is not deleted.
+        ReleasedWhileBound = "released_while_bound",
+        /// The volume of a Released PersistentVolume is that of another one as well.
+        HandleShared = "handle_shared",
+        /// A person has to say what becomes of the volume of a PersistentVolume.
+        NeedsDecision = "needs_decision",
+        /// A claim has waited for its volume too long.
+        ProvisionStuck = "provision_stuck",
+        /// The deletion of a volume has lasted too long.
+        DeleteStuck = "delete_stuck",
+        /// The class of a claim is missing.
+        ClassMissing = "class_missing",
+        /// A claim carries the marker of another driver.
+        MarkerOfAnotherDriver = "marker_of_another_driver",
     }
 }
 
@@ -57,7 +74,49 @@ impl FindingKind {
             Self::LeftOver => EventReason::LeftOver,
             Self::AttachNotRequired => EventReason::AttachNotRequired,
             Self::CSIDriverMissing => EventReason::CSIDriverMissing,
+            Self::PossibleLeak => EventReason::VolumePossiblyLeaked,
+            Self::ReleasedWhileBound => EventReason::ReleasedWhileBound,
+            Self::HandleShared => EventReason::HandleShared,
+            Self::NeedsDecision => EventReason::NeedsDecision,
+            Self::ProvisionStuck => EventReason::ProvisionStuck,
+            Self::DeleteStuck => EventReason::DeleteStuck,
+            Self::ClassMissing => EventReason::ClassMissing,
+            Self::MarkerOfAnotherDriver => EventReason::MarkerOfAnotherDriver,
         }
+    }
+
+    /// The reason of the condition that shows it.
+    pub const fn condition_reason(self) -> ConditionReason {
+        match self {
+            Self::AttachedTwice => ConditionReason::AttachedTwice,
+            Self::VolumeReplaced => ConditionReason::VolumeReplaced,
+            Self::NodeIdChanged => ConditionReason::NodeIdChanged,
+            Self::OtherAttacher => ConditionReason::OtherAttacher,
+            Self::AttachStuck | Self::DetachStuck => ConditionReason::AttachmentsStuck,
+            Self::VolumeGone => ConditionReason::VolumeGone,
+            Self::NodeGone => ConditionReason::NodeGone,
+            Self::DriverNotOnNode => ConditionReason::DriverNotOnNode,
+            Self::InlineLeftOver => ConditionReason::InlineLeftOver,
+            Self::LeftOver => ConditionReason::LeftOver,
+            Self::AttachNotRequired => ConditionReason::AttachNotRequired,
+            Self::CSIDriverMissing => ConditionReason::CSIDriverMissing,
+            Self::PossibleLeak => ConditionReason::PossiblyLeaked,
+            Self::ReleasedWhileBound => ConditionReason::ReleasedWhileBound,
+            Self::HandleShared => ConditionReason::HandleShared,
+            Self::NeedsDecision => ConditionReason::NeedsDecision,
+            Self::ProvisionStuck => ConditionReason::ProvisioningStuck,
+            Self::DeleteStuck => ConditionReason::DeletesStuck,
+            Self::ClassMissing => ConditionReason::ClassMissing,
+            Self::MarkerOfAnotherDriver => ConditionReason::ProvisioningFailing,
+        }
+    }
+
+    /// Those about attachments, or else those about provisioning: each role examines its own objects.
+    pub fn of_role(attaches: bool) -> impl Iterator<Item = Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .filter(move |kind| (*kind < Self::PossibleLeak) == attaches)
     }
 
     /// That the attach or detach which an attachment asks for is stuck.
@@ -68,16 +127,20 @@ impl FindingKind {
         }
     }
 
-    /// Whether an attach or detach waits.
+    /// Whether an operation waits.
     pub const fn is_stuck(self) -> bool {
-        matches!(self, Self::AttachStuck | Self::DetachStuck)
+        matches!(
+            self,
+            Self::AttachStuck | Self::DetachStuck | Self::ProvisionStuck | Self::DeleteStuck
+        )
     }
 
     /// How long it must have been seen before it counts. A stuck operation has lasted long by definition.
     pub fn min_age(self, rules: &FindingThresholds) -> Duration {
         match self {
-            Self::AttachStuck
-            | Self::DetachStuck
+            kind if kind.is_stuck() => Duration::ZERO,
+            Self::PossibleLeak
+            | Self::ReleasedWhileBound
             | Self::AttachedTwice
             | Self::VolumeReplaced
             | Self::NodeIdChanged
@@ -86,14 +149,14 @@ impl FindingKind {
         }
     }
 
-    const fn bit(self) -> u16 {
+    const fn bit(self) -> u32 {
         1 << self as u16
     }
 }
 
 /// A set of kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FindingKinds(u16);
+pub struct FindingKinds(u32);
 
 impl FindingKinds {
     /// Whether there are none, as for almost every VolumeAttachment.

@@ -53,6 +53,15 @@ pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
              volume from node {node}; delete the VolumeAttachment once no pod on the node uses the volume"
         ),
         FindingKind::CSIDriverMissing => format!("there is no CSIDriver {driver}"),
+        // They are never about an attachment.
+        FindingKind::PossibleLeak
+        | FindingKind::ReleasedWhileBound
+        | FindingKind::HandleShared
+        | FindingKind::NeedsDecision
+        | FindingKind::ProvisionStuck
+        | FindingKind::DeleteStuck
+        | FindingKind::ClassMissing
+        | FindingKind::MarkerOfAnotherDriver => kind.as_str().to_owned(),
     }
 }
 

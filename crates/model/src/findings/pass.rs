@@ -93,8 +93,10 @@ fn hash(kind: FindingKind, uid: &str) -> u64 {
 pub struct NewFinding {
     /// Which problem it is.
     pub kind: FindingKind,
-    /// The VolumeAttachment; none when it is about the driver as a whole.
-    pub attachment: Option<Arc<str>>,
+    /// Name of the object; none when it is about the driver as a whole.
+    pub object: Option<Arc<str>>,
+    /// Its UID, or that of the object which is at fault.
+    pub uid: Box<str>,
     /// The sentence of the Event ([`finding_message`]).
     pub words: String,
 }
@@ -186,12 +188,17 @@ impl<'h> FindingsPass<'h> {
         }
     }
 
+    /// Records a finding about an object that was examined elsewhere. The text is asked for only where it is told.
+    pub fn of_object(&mut self, kind: FindingKind, uid: &str, name: &Arc<str>, text: impl Fn() -> String) {
+        self.found(kind, uid, Some(name), text);
+    }
+
     /// Records a finding about the driver as a whole. `uid` is that of the object which is at fault.
     pub fn of_driver(&mut self, kind: FindingKind, uid: &str, text: &str) {
         self.found(kind, uid, None, || text.to_owned());
     }
 
-    fn found(&mut self, kind: FindingKind, uid: &str, attachment: Option<&Arc<str>>, text: impl Fn() -> String) {
+    fn found(&mut self, kind: FindingKind, uid: &str, object: Option<&Arc<str>>, text: impl Fn() -> String) {
         let state = self.history.observe(kind, uid, self.now, kind.min_age(&self.rules));
         if state == FindingState::Pending {
             self.pending = true;
@@ -206,7 +213,8 @@ impl<'h> FindingsPass<'h> {
             self.history.mark_reported(kind, uid);
             self.new.push(NewFinding {
                 kind,
-                attachment: attachment.cloned(),
+                object: object.cloned(),
+                uid: uid.into(),
                 words: text(),
             });
         } else {

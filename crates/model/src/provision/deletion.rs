@@ -20,6 +20,7 @@ use super::plan::DeletePlan;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
 use super::seen::Seen;
+use super::trouble::Trouble;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, Write, grpc_code};
@@ -129,6 +130,8 @@ pub struct VolumeMemory {
     deletion: Deletion,
     /// What it waits for, which is told.
     waits: Option<VolumeReason>,
+    /// Why nothing goes on, as it was told last.
+    trouble: Option<Trouble>,
     /// The last copy: the PersistentVolume may be gone when that it was released is told.
     last: Option<Arc<Volume>>,
     /// The Secret of a call that the driver refused: a change of it may be the cure.
@@ -141,6 +144,11 @@ impl VolumeMemory {
     /// What the PersistentVolume waits for; none when it does not wait.
     pub fn waits(&self) -> Option<VolumeReason> {
         self.waits
+    }
+
+    /// Why nothing goes on, as it was told last.
+    pub fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.as_ref()
     }
 }
 
@@ -224,6 +232,14 @@ impl VolumeAttempt {
 
     /// The next step, after what came of the last one; the first one after [`VolumeEvent::Begin`].
     pub fn next(&mut self, view: &impl VolumeView, event: VolumeEvent) -> VolumeStep {
+        let step = self.next_step(view, event);
+        let memory = &mut self.memory;
+        let name = memory.last.as_ref().map_or("", |volume| &volume.name);
+        Trouble::after_volume_notes(&mut memory.trouble, &self.notes, name);
+        step
+    }
+
+    fn next_step(&mut self, view: &impl VolumeView, event: VolumeEvent) -> VolumeStep {
         if let Some(verdict) = self.take(view, event) {
             return VolumeStep::End(verdict);
         }
@@ -313,14 +329,16 @@ impl VolumeAttempt {
             self.memory.deletion = Deletion::NotDeleted;
             self.notes.push(VolumeNote::PerhapsDeleted(handle()));
         }
-        if self.memory.waits != Some(reason) {
-            self.memory.waits = None;
+        if self.memory.waits != Some(reason) && self.memory.waits.take().is_some() {
+            // What it waited for is over.
+            self.memory.trouble = None;
         }
         if reason != VolumeReason::Syncing {
             self.memory.rests = 0;
         }
         let (pending, step) = match action {
             Action::Ignore => {
+                self.memory.trouble = None;
                 if reason == VolumeReason::Release {
                     self.notes.push(VolumeNote::Released);
                 }

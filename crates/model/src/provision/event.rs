@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use super::action::ClaimReason;
+use super::action::{ClaimReason, VolumeReason};
 use super::attempt::RescheduleCause;
+use super::settle::CreateOutcome;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::EventType;
 use crate::decide::{cut, plain};
@@ -126,8 +127,22 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
+/// That a call ended without a volume that can be used, with this error of the driver.
+pub fn call_failed(outcome: &CreateOutcome, error: &str) -> String {
+    match outcome {
+        CreateOutcome::OtherCallOpen => other_call_open(error),
+        CreateOutcome::NameInUse => name_in_use(error),
+        _ => error.to_owned(),
+    }
+}
+
+/// That the API server refuses the PersistentVolume of a volume that is there.
+pub fn save_refused(error: &str) -> String {
+    format!("the PersistentVolume cannot be saved, and its volume is kept: {error}")
+}
+
 /// That the driver refuses other arguments than those of a call whose outcome is not known.
-pub fn other_call_open(error: &str) -> String {
+fn other_call_open(error: &str) -> String {
     format!(
         "it is not known what an earlier call did, which was made with other settings: put them back, or delete the PersistentVolumeClaim and let \
          it go with the annotation attacher.csi.dev/release: {error}"
@@ -135,7 +150,7 @@ pub fn other_call_open(error: &str) -> String {
 }
 
 /// That the driver has a volume of the name that it does not give.
-pub fn name_in_use(error: &str) -> String {
+fn name_in_use(error: &str) -> String {
     format!("a volume of this name exists with other settings, or the name was used before: {error}")
 }
 
@@ -159,15 +174,28 @@ pub fn rescheduled(node: &str, cause: RescheduleCause) -> String {
     ))
 }
 
+/// Why the volume of a PersistentVolume is not deleted now, `of` what as the attempt tells; none for what is no news.
+pub fn volume_waits(reason: VolumeReason, volume: &str, of: &str) -> Option<String> {
+    match reason {
+        VolumeReason::StillAttached => Some(still_attached(volume, of)),
+        VolumeReason::Held => Some(held(volume)),
+        VolumeReason::HandleShared => Some(note(of)),
+        VolumeReason::ReleasedWhileBound => Some(released_while_bound(volume, of)),
+        VolumeReason::NeedsDecision => Some(needs_decision(volume, !of.is_empty())),
+        VolumeReason::NotCsi => Some(no_handle(volume)),
+        _ => None,
+    }
+}
+
 /// That a PersistentVolume waits for its detach.
-pub fn still_attached(volume: &str, node: &str) -> String {
+fn still_attached(volume: &str, node: &str) -> String {
     note(&format!(
         "persistentvolume {volume} is still attached to node {node}, waiting for detach"
     ))
 }
 
 /// That a volume stays, as deletions are held.
-pub fn held(volume: &str) -> String {
+fn held(volume: &str) -> String {
     note(&format!(
         "DeleteVolume is not called for persistentvolume {volume}, as spec.provisioning.deletion of the AttacherConfig is Hold; set it to \
          Enabled to delete the volume"
@@ -175,7 +203,7 @@ pub fn held(volume: &str) -> String {
 }
 
 /// That a volume stays, as the claim that it is Released from is there.
-pub fn released_while_bound(volume: &str, claim: &str) -> String {
+fn released_while_bound(volume: &str, claim: &str) -> String {
     note(&format!(
         "persistentvolume {volume} is Released, and its PersistentVolumeClaim {claim} is there: its volume is not deleted; find out what \
          changed status.phase of the PersistentVolume, and set its policy to Retain until then"
@@ -183,7 +211,7 @@ pub fn released_while_bound(volume: &str, claim: &str) -> String {
 }
 
 /// That a person has to say what becomes of a volume: that of a PersistentVolume which is being deleted, or of one that is Released.
-pub fn needs_decision(volume: &str, is_deleting: bool) -> String {
+fn needs_decision(volume: &str, is_deleting: bool) -> String {
     let why = if is_deleting {
         "is being deleted and was never bound"
     } else {
@@ -196,7 +224,7 @@ pub fn needs_decision(volume: &str, is_deleting: bool) -> String {
 }
 
 /// That nothing can be deleted, as the PersistentVolume does not say what.
-pub fn no_handle(volume: &str) -> String {
+fn no_handle(volume: &str) -> String {
     note(&format!(
         "persistentvolume {volume} has no volumeHandle of this driver, so that no volume can be deleted: set its policy to Retain, and \
          delete it"

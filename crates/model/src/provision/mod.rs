@@ -48,6 +48,7 @@ mod seen;
 mod settle;
 mod stable_hash;
 pub mod topology;
+mod trouble;
 mod volume;
 mod volume_name;
 
@@ -74,6 +75,7 @@ pub use response::{AnsweredVolume, InvalidAnswer, MAX_ANSWERED_TERMS, MAX_HANDLE
 pub use secrets::{SecretFamily, SecretTemplates, TemplateContext};
 pub use seen::Seen;
 pub use settle::{CreateOutcome, SettledCreate, created, undone};
+pub use trouble::{PendingObject, PendingOperation, ProvisionHealth, Trouble, TroubleKind};
 pub use volume_name::{MAX_PREFIX, MAX_VOLUME_NAME, VolumeNaming, is_prefix, volume_name};
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::shell::Shell;
 use crate::apiserver::ApiError;
 use crate::decide::Failure;
-use crate::events::InvolvedObject;
+use crate::events::of_claim_named;
 use crate::failures::{self, FailedAttempt, LASTING, kind_of};
 use crate::objects::Claim;
 use crate::provision::attempt::{ClaimAttempt, ClaimNote};
@@ -96,6 +96,12 @@ fn finds_out(shell: &Shell<'_>, claim: &Claim, volume: &str) {
     record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
 }
 
+/// The first attempt takes long: told once.
+pub(super) fn begun(shell: &Shell<'_>, claim: &Claim) {
+    let note = event::provisioning(&claim.namespace, &claim.name);
+    record(shell, claim, ProvisionEventReason::Provisioning, "", note);
+}
+
 /// A person let the claim go.
 fn let_go(shell: &mut Shell<'_>, claim: &Claim, words: &str, volume: &str) {
     let note = event::note(&format!(
@@ -123,11 +129,7 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
         CreateOutcome::Uncertain | CreateOutcome::OtherCallOpen => ProvisionEventReason::ProvisioningUncertain,
         _ => ProvisionEventReason::ProvisioningFailed,
     };
-    let message = match outcome {
-        CreateOutcome::OtherCallOpen => event::other_call_open(&failure.message),
-        CreateOutcome::NameInUse => event::name_in_use(&failure.message),
-        _ => failure.message.clone(),
-    };
+    let message = event::call_failed(outcome, &failure.message);
     let is_infeasible = *outcome == CreateOutcome::Infeasible;
     let note = event::failed(&message, is_infeasible, shell.run.attempt(), delay);
     record(shell, claim, reason, kind, note);
@@ -153,7 +155,7 @@ fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &Prov
 
 fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, refused: Option<Duration>) {
     if let Some(pause) = refused {
-        let message = format!("the PersistentVolume cannot be saved, and its volume is kept: {message}");
+        let message = event::save_refused(message);
         let note = event::failed(&message, false, shell.run.attempt(), pause);
         let kind = error_type::PV_REFUSED;
         record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
@@ -268,12 +270,6 @@ fn lease_lost(shell: &mut Shell<'_>, claim: &Claim, lost: LeaseLost) {
 
 /// Records an Event on the claim.
 fn record(shell: &Shell<'_>, claim: &Claim, reason: ProvisionEventReason, cause: &'static str, note: String) {
-    let subject = InvolvedObject {
-        api_version: "v1",
-        kind: "PersistentVolumeClaim",
-        namespace: Box::from(&*claim.namespace),
-        name: Box::from(&*claim.name),
-        uid: claim.uid.clone(),
-    };
+    let subject = of_claim_named(&claim.namespace, &claim.name, &claim.uid);
     failures::record(shell.look.work, &shell.span, reason, cause, note, vec![subject]);
 }

@@ -1,15 +1,17 @@
 //! Performs the steps of one attempt: requests, calls behind the fence; and reports what happened.
 
 use serde_json::Value;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout_at;
 
 use super::report;
 use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::csi::{CreateVolume, DeleteVolume};
 use crate::decide::patch::PatchType;
 use crate::held_secret::HeldSecret;
-use crate::key::WorkKey;
+use crate::key::{KeyMemory, WorkKey};
 use crate::look::Look;
 use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Volume};
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict};
@@ -19,6 +21,9 @@ use crate::telemetry::names::attr;
 use crate::telemetry::{Span, traced, w3c};
 use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, describe};
 use csi_attacher_model::attempt::CallEnd;
+
+/// How long the first attempt for a claim takes before it is told that it is under way.
+const ANNOUNCED_AFTER: Duration = Duration::from_secs(1);
 
 /// The effects of one attempt.
 pub(crate) struct Shell<'w> {
@@ -258,8 +263,27 @@ impl<'w> Shell<'w> {
             plan,
             secrets: secrets.as_ref(),
         };
-        self.during(attempt, self.look.work.call(&call, deadline, &self.span))
-            .await
+        let answer = self.look.work.call(&call, deadline, &self.span);
+        let mut answer = pin!(self.during(attempt, answer));
+        let announced_at = self.run.started() + ANNOUNCED_AFTER;
+        if let Some(claim) = attempt
+            .claim()
+            .filter(|claim| self.run.attempt() == 1 && claim.deleting.is_none())
+        {
+            if let Ok(answer) = timeout_at(announced_at, &mut answer).await {
+                return answer;
+            }
+            self.announce(claim);
+        }
+        answer.await
+    }
+
+    /// Tells that the first attempt is under way, once.
+    fn announce(&self, claim: &Claim) {
+        let is_announced = |memory: &mut KeyMemory| std::mem::replace(&mut memory.is_announced, true);
+        if self.look.work.queue.remember(self.run.key(), is_announced) == Some(false) {
+            report::begun(self, claim);
+        }
     }
 
     async fn delete(&mut self, attempt: &ClaimAttempt, plan: &DeletePlan) -> Result<(), CallEnd> {

@@ -84,38 +84,17 @@ fn request_failed(shell: &Shell<'_>, volume: &Volume, error: &ApiError) {
 
 /// The deletion waits until something changes: told once.
 fn waits(shell: &Shell<'_>, volume: &Volume, reason: VolumeReason, of: &str) {
-    let (level, kind, note) = match reason {
-        VolumeReason::StillAttached => (
-            ProvisionEventReason::VolumeDelete,
-            "attached",
-            event::still_attached(&volume.name, of),
-        ),
-        VolumeReason::Held => (
-            ProvisionEventReason::VolumeDelete,
-            error_type::DELETION_HELD,
-            event::held(&volume.name),
-        ),
-        VolumeReason::HandleShared => (
-            ProvisionEventReason::VolumeDelete,
-            error_type::HANDLE_SHARED,
-            event::note(of),
-        ),
-        VolumeReason::ReleasedWhileBound => (
-            ProvisionEventReason::ReleasedWhileBound,
-            "bound",
-            event::released_while_bound(&volume.name, of),
-        ),
-        VolumeReason::NeedsDecision => (
-            ProvisionEventReason::VolumeDelete,
-            "needs_decision",
-            event::needs_decision(&volume.name, !of.is_empty()),
-        ),
-        VolumeReason::NotCsi => (
-            ProvisionEventReason::VolumeFailedDelete,
-            "not_csi",
-            event::no_handle(&volume.name),
-        ),
+    let (level, kind) = match reason {
+        VolumeReason::StillAttached => (ProvisionEventReason::VolumeDelete, "attached"),
+        VolumeReason::Held => (ProvisionEventReason::VolumeDelete, error_type::DELETION_HELD),
+        VolumeReason::HandleShared => (ProvisionEventReason::VolumeDelete, error_type::HANDLE_SHARED),
+        VolumeReason::ReleasedWhileBound => (ProvisionEventReason::ReleasedWhileBound, "bound"),
+        VolumeReason::NeedsDecision => (ProvisionEventReason::VolumeDelete, "needs_decision"),
+        VolumeReason::NotCsi => (ProvisionEventReason::VolumeFailedDelete, "not_csi"),
         _ => return,
+    };
+    let Some(note) = event::volume_waits(reason, &volume.name, of) else {
+        return;
     };
     record(shell, volume, level, kind, note.clone());
     traced!(

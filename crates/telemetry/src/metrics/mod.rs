@@ -261,9 +261,10 @@ impl Metrics {
         self.0.families.forget(&[Owner::Lease], lease);
     }
 
-    /// Removes the findings about a driver that is not served any more.
+    /// Removes the findings about the attachments of a driver that is not served any more.
     pub fn forget_findings(&self, driver: &str) {
-        self.0.families.findings.forget(Owner::Driver, driver);
+        let is_meant = |labels: &Labels| !provisioning::is_of_provisioning(labels);
+        self.0.families.findings.forget_if(Owner::Driver, driver, is_meant);
     }
 
     /// Removes the generation of a driver that no AttacherConfig is for any more.

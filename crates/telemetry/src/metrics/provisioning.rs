@@ -10,6 +10,8 @@ use super::Metrics;
 use super::family::{Labels, Owner};
 use super::table::error_codes;
 use crate::names::{QUEUE_CLAIMS, QUEUE_VOLUMES};
+use csi_attacher_model::api::condition::ConditionReason;
+use csi_attacher_model::findings::FindingKind;
 use csi_attacher_model::provision::event::ProvisionEventReason;
 
 const PROVISION: &str = "provision";
@@ -29,6 +31,14 @@ pub(super) fn is_of_provisioning(labels: &Labels) -> bool {
         "operation" => [PROVISION, DELETE].contains(&&**value),
         "name" => [QUEUE_CLAIMS, QUEUE_VOLUMES].contains(&&**value),
         "method_name" => METHODS.contains(&&**value),
+        "kind" => FindingKind::of_role(false).any(|kind| kind.as_str() == value),
+        "reason"
+            if ConditionReason::PROVISIONING_SATURATED
+                .iter()
+                .any(|reason| reason.as_str() == value) =>
+        {
+            true
+        }
         "reason" => ProvisionEventReason::ALL.iter().any(|reason| reason.as_str() == value),
         _ => false,
     })

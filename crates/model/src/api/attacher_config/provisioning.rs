@@ -26,9 +26,10 @@ pub struct ProvisioningSpec {
     pub deletion: VolumeDeletion,
 
     /// When a PersistentVolumeClaim gets the finalizer attacher.csi.dev/provisioning. Always: before the first call, so that no
-    /// volume leaks even if the operator crashes. Never: not at all, as with the sidecar; a volume leaks if the operator crashes
-    /// while it is being created and its PersistentVolumeClaim is deleted. A change applies from the next
-    /// PersistentVolumeClaim on.
+    /// volume leaks even if the operator crashes. WhenUncertain: when a call timed out or broke, which saves two writes for each
+    /// PersistentVolumeClaim; a volume leaks if the operator is killed in the first call and the PersistentVolumeClaim is deleted
+    /// before the operator is back. Never: not at all, as with the sidecar; a volume leaks if the operator stops while the outcome
+    /// of any call is unknown and its PersistentVolumeClaim is deleted. A change applies from the next PersistentVolumeClaim on.
     #[serde(default)]
     #[schemars(extend("default" = "Always"))]
     pub leak_protection: LeakProtectionMode,
@@ -164,6 +165,8 @@ pub enum LeakProtectionMode {
     /// Before the first call.
     #[default]
     Always,
+    /// When the outcome of a call is unknown.
+    WhenUncertain,
     /// Not at all.
     Never,
 }

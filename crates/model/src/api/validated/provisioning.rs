@@ -105,6 +105,7 @@ impl Checker {
             enabled: provisioning.mode == ProvisioningMode::Enabled,
             leak_protection: match provisioning.leak_protection {
                 LeakProtectionMode::Always => LeakProtection::Always,
+                LeakProtectionMode::WhenUncertain => LeakProtection::WhenUncertain,
                 LeakProtectionMode::Never => LeakProtection::Never,
             },
             hold_deletions: provisioning.deletion == VolumeDeletion::Hold,

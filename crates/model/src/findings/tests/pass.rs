@@ -19,7 +19,7 @@ fn what_may_pass_by_itself_counts_after_a_while_and_is_reported_once() {
     let (summary, new, lasting) = pass(&mut history, &gone, 1300);
     // What was reported stays as it is while the objects do, and needs no further pass.
     assert_eq!((summary.count(FindingKind::NodeGone), new.len(), lasting), (1, 1, true));
-    assert_eq!(new[0].attachment.as_deref(), Some("va"));
+    assert_eq!(new[0].object.as_deref(), Some("va"));
     let (summary, new, _) = pass(&mut history, &gone, 1400);
     assert_eq!((summary.count(FindingKind::NodeGone), new.len()), (1, 0));
     // It was back for one pass: the time begins anew.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::super::creation::Creation;
 use super::super::marker::MarkerState;
+use super::super::trouble::Trouble;
 use crate::answer::ApiError;
 use crate::objects::{Claim, SecretReference};
 
@@ -49,6 +50,10 @@ pub struct ClaimMemory {
     pub(super) two_are_told: bool,
     /// Whether it was told that no object tells of the volume any more.
     pub(super) leak_is_told: bool,
+    /// Why nothing goes on, as it was told last.
+    pub(super) trouble: Option<Trouble>,
+    /// Since when this process does not know what a call did.
+    pub(super) uncertain_since: Option<Timestamp>,
     /// A handle that the driver answered, and the other PersistentVolume that had it: it was somebody's, also when that is gone.
     pub(super) shared: Option<(Box<str>, Box<str>)>,
 }
@@ -169,6 +174,16 @@ impl ClaimMemory {
     /// What is known of the volume; none before the first look.
     pub fn creation(&self) -> Option<&Creation> {
         self.creation.as_ref()
+    }
+
+    /// Why nothing goes on, as it was told last.
+    pub fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.as_ref()
+    }
+
+    /// Since when this process does not know what a call did.
+    pub fn uncertain_since(&self) -> Option<Timestamp> {
+        self.uncertain_since
     }
 
     /// Whether a call may have created the volume, and nobody knows.

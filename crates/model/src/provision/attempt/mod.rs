@@ -30,6 +30,7 @@ use super::plan::CreatePlan;
 use super::refusal::ProvisionRefusal;
 use super::release_request::{ClaimRelease, ClaimReleaseRefusal, judge};
 use super::seen::Seen;
+use super::trouble::Trouble;
 use crate::answer::ApiError;
 use crate::api::names::TRACEPARENT_ANNOTATION;
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
@@ -169,6 +170,18 @@ impl ClaimAttempt {
 
     /// The next step, after what came of the last one; the first one after [`ClaimEvent::Begin`].
     pub fn next(&mut self, view: &impl ClaimView, event: ClaimEvent) -> ClaimStep {
+        let step = self.next_step(view, event);
+        let memory = &mut self.memory;
+        Trouble::after_claim_notes(&mut memory.trouble, &self.notes);
+        if let ClaimStep::Create(_) = step {
+            Trouble::is_called(&mut memory.trouble);
+        }
+        let is_uncertain = memory.is_uncertain();
+        memory.uncertain_since = is_uncertain.then(|| memory.uncertain_since.unwrap_or_else(|| view.now()));
+        step
+    }
+
+    fn next_step(&mut self, view: &impl ClaimView, event: ClaimEvent) -> ClaimStep {
         if let Some(verdict) = self.take(view, event) {
             return ClaimStep::End(verdict);
         }

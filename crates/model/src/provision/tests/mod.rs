@@ -20,6 +20,7 @@ mod release_requests;
 mod secrets;
 mod simulation;
 mod topology;
+mod troubles;
 mod volume_rows;
 mod words;
 

@@ -37,7 +37,7 @@ fn the_notes_that_users_of_the_sidecar_search_for() {
         "x (attempt 3, next retry in 8 s, or when what it waits for changes)"
     );
     assert_eq!(
-        event::still_attached("pv", "n1"),
+        event::volume_waits(VolumeReason::StillAttached, "pv", "n1").unwrap(),
         "persistentvolume pv is still attached to node n1, waiting for detach"
     );
     assert_eq!(

@@ -1,0 +1,392 @@
+//! What is wrong with claims and PersistentVolumes, and how it is shown.
+
+use std::time::Duration;
+
+use super::super::attempt::ClaimNote;
+use super::super::deletion::VolumeNote;
+use super::super::{
+    ClaimReason, CreateOutcome, InvalidAnswer, PendingObject, PendingOperation, ProvisionHealth, ProvisionRefusal,
+    Trouble, TroubleKind as Kind, VolumeReason,
+};
+use crate::answer::{ApiError, ApiErrorKind};
+use crate::api::condition::{ConditionReason, ConditionType};
+use crate::decide::Failure;
+use crate::findings::FindingKind;
+use crate::objects::SecretReference;
+use jiff::Timestamp;
+
+const STUCK_AFTER: Duration = Duration::from_mins(5);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn refused() -> ProvisionRefusal {
+    ProvisionRefusal::Selector
+}
+
+fn failed(outcome: CreateOutcome) -> ClaimNote {
+    ClaimNote::CallFailed(Box::new(outcome), Failure::plain("no room"))
+}
+
+fn api_error(kind: ApiErrorKind) -> ApiError {
+    ApiError::without_answer(kind, "the webhook says no".to_owned())
+}
+
+#[test]
+fn each_note_about_a_claim_tells_one_trouble() {
+    let waits = |reason| ClaimNote::Waits(reason, Box::new(refused()));
+    let rows = [
+        (failed(CreateOutcome::Failed), Some(Kind::ProvisioningFailing)),
+        (failed(CreateOutcome::Uncertain), Some(Kind::ProvisioningFailing)),
+        (failed(CreateOutcome::Infeasible), Some(Kind::ProvisioningFailing)),
+        (
+            ClaimNote::InvalidAnswer(InvalidAnswer::NoVolume),
+            Some(Kind::DriverInvalid),
+        ),
+        (
+            ClaimNote::UndoFailed(Failure::plain("busy")),
+            Some(Kind::ProvisioningFailing),
+        ),
+        (waits(ClaimReason::SecretForbidden), Some(Kind::SecretForbidden)),
+        (waits(ClaimReason::SecretMissing), Some(Kind::ProvisioningFailing)),
+        (waits(ClaimReason::ClassMissing), Some(Kind::ClassMissing)),
+        (
+            waits(ClaimReason::MarkerOfAnotherDriver),
+            Some(Kind::MarkerOfAnotherDriver),
+        ),
+        (waits(ClaimReason::TopologyMissing), Some(Kind::ProvisioningFailing)),
+        (
+            ClaimNote::SaveFailed(api_error(ApiErrorKind::Refused), Some(Duration::from_secs(1))),
+            Some(Kind::ProvisioningFailing),
+        ),
+        (ClaimNote::SaveFailed(api_error(ApiErrorKind::Unknown), None), None),
+        (ClaimNote::RequestFailed(api_error(ApiErrorKind::Unknown)), None),
+        (
+            ClaimNote::PossiblyLeaked("pvc-1".into(), "gone"),
+            Some(Kind::PossiblyLeaked),
+        ),
+        (ClaimNote::Cancelled, None),
+    ];
+    for (note, kind) in rows {
+        let mut known = None;
+        Trouble::after_claim_notes(&mut known, std::slice::from_ref(&note));
+        assert_eq!(known.map(|trouble| trouble.kind), kind, "{note:?}");
+    }
+}
+
+#[test]
+fn each_note_about_a_volume_tells_one_trouble() {
+    let waits = |reason| VolumeNote::Waits(reason, "of".to_owned());
+    let rows = [
+        (
+            VolumeNote::CallFailed(Failure::plain("busy")),
+            Some(Kind::DeletesFailing),
+        ),
+        (
+            VolumeNote::Refused(VolumeReason::SecretForbidden, Box::new(refused())),
+            Some(Kind::DeletesFailing),
+        ),
+        (waits(VolumeReason::Held), Some(Kind::VolumesHeld)),
+        (waits(VolumeReason::HandleShared), Some(Kind::HandleShared)),
+        (waits(VolumeReason::ReleasedWhileBound), Some(Kind::ReleasedWhileBound)),
+        (waits(VolumeReason::NeedsDecision), Some(Kind::NeedsDecision)),
+        (waits(VolumeReason::StillAttached), Some(Kind::DeletesStuck)),
+        (waits(VolumeReason::NotCsi), Some(Kind::DeletesFailing)),
+        (
+            VolumeNote::RequestFailed(api_error(ApiErrorKind::Refused)),
+            Some(Kind::DeletesFailing),
+        ),
+        (VolumeNote::RequestFailed(api_error(ApiErrorKind::Unknown)), None),
+        (VolumeNote::Released, None),
+    ];
+    for (note, kind) in rows {
+        let mut known = None;
+        Trouble::after_volume_notes(&mut known, std::slice::from_ref(&note), "pv");
+        assert_eq!(known.map(|trouble| trouble.kind), kind, "{note:?}");
+    }
+}
+
+#[test]
+fn a_volume_that_may_be_lost_stays_that_until_one_is_saved() {
+    let leaked = ClaimNote::PossiblyLeaked("pvc-1".into(), "gone");
+    let mut known = None;
+    Trouble::after_claim_notes(&mut known, &[leaked, failed(CreateOutcome::Failed)]);
+    assert_eq!(known.as_ref().map(|trouble| trouble.kind), Some(Kind::PossiblyLeaked));
+    Trouble::after_claim_notes(&mut known, &[ClaimNote::Saved("pvc-1".into(), "h".into())]);
+    assert_eq!(known, None);
+}
+
+#[test]
+fn what_kept_a_call_from_being_made_ends_with_the_call() {
+    for (note, stays) in [
+        (ClaimNote::Waits(ClaimReason::ClassMissing, Box::new(refused())), false),
+        (
+            ClaimNote::Waits(ClaimReason::SecretForbidden, Box::new(refused())),
+            false,
+        ),
+        (failed(CreateOutcome::Failed), true),
+    ] {
+        let mut known = None;
+        Trouble::after_claim_notes(&mut known, &[note]);
+        Trouble::is_called(&mut known);
+        assert_eq!(known.is_some(), stays);
+    }
+}
+
+/// What was told, for how long the object and its call wait, and what is shown: the trouble and the finding.
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn what_an_object_shows_follows_from_what_was_told_and_from_its_age() {
+    use PendingOperation::{Delete, Provision};
+    let rows = [
+        (Provision, None, 299, None, None, None),
+        (Provision, None, 301, None, None, None),
+        (
+            Provision,
+            None,
+            601,
+            None,
+            Some(Kind::ProvisioningStuck),
+            Some(FindingKind::ProvisionStuck),
+        ),
+        (
+            Provision,
+            None,
+            601,
+            Some(301),
+            Some(Kind::ProvisioningUncertain),
+            Some(FindingKind::ProvisionStuck),
+        ),
+        (
+            Provision,
+            Some(Kind::ProvisioningFailing),
+            10,
+            None,
+            Some(Kind::ProvisioningFailing),
+            None,
+        ),
+        (
+            Provision,
+            Some(Kind::ProvisioningFailing),
+            301,
+            Some(10),
+            Some(Kind::ProvisioningStuck),
+            Some(FindingKind::ProvisionStuck),
+        ),
+        (
+            Provision,
+            Some(Kind::ProvisioningFailing),
+            310,
+            Some(301),
+            Some(Kind::ProvisioningUncertain),
+            Some(FindingKind::ProvisionStuck),
+        ),
+        (
+            Provision,
+            Some(Kind::SecretForbidden),
+            10,
+            None,
+            Some(Kind::SecretForbidden),
+            None,
+        ),
+        (
+            Provision,
+            Some(Kind::SecretForbidden),
+            301,
+            None,
+            Some(Kind::SecretForbidden),
+            Some(FindingKind::ProvisionStuck),
+        ),
+        (
+            Provision,
+            Some(Kind::ClassMissing),
+            301,
+            None,
+            Some(Kind::ClassMissing),
+            Some(FindingKind::ClassMissing),
+        ),
+        (
+            Provision,
+            Some(Kind::PossiblyLeaked),
+            1,
+            None,
+            Some(Kind::PossiblyLeaked),
+            Some(FindingKind::PossibleLeak),
+        ),
+        (Delete, Some(Kind::DeletesStuck), 10, None, None, None),
+        (
+            Delete,
+            Some(Kind::DeletesStuck),
+            301,
+            None,
+            Some(Kind::DeletesStuck),
+            Some(FindingKind::DeleteStuck),
+        ),
+        (
+            Delete,
+            Some(Kind::DeletesFailing),
+            10,
+            None,
+            Some(Kind::DeletesFailing),
+            None,
+        ),
+        (
+            Delete,
+            Some(Kind::DeletesFailing),
+            301,
+            None,
+            Some(Kind::DeletesStuck),
+            Some(FindingKind::DeleteStuck),
+        ),
+        (
+            Delete,
+            Some(Kind::VolumesHeld),
+            9_000,
+            None,
+            Some(Kind::VolumesHeld),
+            None,
+        ),
+        (
+            Delete,
+            Some(Kind::NeedsDecision),
+            1,
+            None,
+            Some(Kind::NeedsDecision),
+            Some(FindingKind::NeedsDecision),
+        ),
+    ];
+    for (operation, told, age, uncertain, kind, finding) in rows {
+        let now = at(10_000);
+        let trouble = told.map(|kind| Trouble {
+            kind,
+            words: "why".into(),
+        });
+        let object = PendingObject {
+            operation,
+            name: "web/data",
+            since: Some(at(10_000 - age)),
+            uncertain_since: uncertain.map(|age| at(10_000 - age)),
+            trouble: trouble.as_ref(),
+        };
+        let shown = object.trouble(STUCK_AFTER, now);
+        let row = (told, age, uncertain);
+        assert_eq!(shown.map(|(kind, _)| kind), kind, "{row:?}");
+        assert_eq!(
+            shown.and_then(|(kind, is_old)| kind.finding(is_old)),
+            finding,
+            "{row:?}"
+        );
+    }
+}
+
+fn object<'a>(name: &'a str, since: i64, trouble: &'a Trouble) -> PendingObject<'a> {
+    PendingObject {
+        operation: PendingOperation::Provision,
+        name,
+        since: Some(at(since)),
+        uncertain_since: None,
+        trouble: Some(trouble),
+    }
+}
+
+#[test]
+fn a_condition_names_the_worst_and_the_oldest_of_each() {
+    let mut health = ProvisionHealth::default();
+    let shown = |health: &ProvisionHealth, kind| {
+        let update = health.condition(kind);
+        (update.status.as_str(), update.reason, update.message)
+    };
+    for kind in [ConditionType::ProvisioningHealthy, ConditionType::DeletionHealthy] {
+        let (status, reason, _) = shown(&health, kind);
+        assert_eq!((status, reason), ("True", ConditionReason::NoFailures));
+    }
+    let failing = Trouble {
+        kind: Kind::ProvisioningFailing,
+        words: "no room".into(),
+    };
+    health.add(Kind::ProvisioningFailing, &object("web/b", 200, &failing));
+    health.add(Kind::ProvisioningFailing, &object("web/a", 100, &failing));
+    health.add(Kind::ProvisioningFailing, &object("web/c", 300, &failing));
+    let missing = Trouble {
+        kind: Kind::ClassMissing,
+        words: "create it".into(),
+    };
+    health.add(Kind::ClassMissing, &object("web/d", 100, &missing));
+    let (status, reason, message) = shown(&health, ConditionType::ProvisioningHealthy);
+    assert_eq!((status, reason), ("False", ConditionReason::ClassMissing));
+    assert_eq!(
+        message,
+        "PersistentVolumeClaims whose StorageClass is missing: 1; web/d, since 1970-01-01T00:01:40Z: create it; \
+         PersistentVolumeClaims that failed and will be retried: 3; the oldest is web/a, since 1970-01-01T00:01:40Z: no room"
+    );
+    assert_eq!(health.count(Kind::ProvisioningFailing), 3);
+    assert_eq!(shown(&health, ConditionType::DeletionHealthy).0, "True");
+
+    // What the settings ask for is not wrong, and is told.
+    let held = Trouble {
+        kind: Kind::VolumesHeld,
+        words: "Hold".into(),
+    };
+    health.add(Kind::VolumesHeld, &object("pv-1", 100, &held));
+    let (status, reason, _) = shown(&health, ConditionType::DeletionHealthy);
+    assert_eq!((status, reason), ("True", ConditionReason::VolumesHeld));
+    let undecided = Trouble {
+        kind: Kind::NeedsDecision,
+        words: "decide".into(),
+    };
+    health.add(Kind::NeedsDecision, &object("pv-2", 100, &undecided));
+    let (status, reason, message) = shown(&health, ConditionType::DeletionHealthy);
+    assert_eq!((status, reason), ("False", ConditionReason::NeedsDecision));
+    assert!(message.contains("decide") && message.contains("Hold"), "{message}");
+}
+
+#[test]
+fn every_finding_of_provisioning_has_its_trouble_and_its_reason() {
+    let told = |finding| {
+        Kind::ALL
+            .iter()
+            .copied()
+            .find(|kind| kind.finding(true) == Some(finding))
+    };
+    for finding in FindingKind::of_role(false) {
+        assert!(told(finding).is_some(), "{finding:?}");
+    }
+    for kind in Kind::ALL {
+        let is_of_provisioning = ConditionType::is_of_provisioning(kind.condition().0.as_str());
+        assert!(is_of_provisioning, "{kind:?}");
+    }
+    assert_eq!(
+        FindingKind::of_role(true).count() + FindingKind::of_role(false).count(),
+        FindingKind::ALL.len()
+    );
+}
+
+/// Words that a driver sends are bounded.
+#[test]
+fn the_words_of_a_trouble_are_short() {
+    let note = VolumeNote::CallFailed(Failure::plain("x".repeat(9_000)));
+    let mut known = None;
+    Trouble::after_volume_notes(&mut known, &[note], "pv");
+    assert!(known.is_some_and(|trouble| trouble.words.len() <= 400));
+}
+
+/// The condition says what to do.
+#[test]
+fn a_secret_that_is_not_listed_says_what_to_add() {
+    let secret = SecretReference {
+        namespace: "storage".into(),
+        name: "key".into(),
+    };
+    let cause = ProvisionRefusal::SecretNotAllowed {
+        secret,
+        config: "ebs".into(),
+        driver: "d".into(),
+    };
+    let mut known = None;
+    Trouble::after_claim_notes(
+        &mut known,
+        &[ClaimNote::Waits(ClaimReason::SecretForbidden, Box::new(cause))],
+    );
+    assert!(known.is_some_and(|trouble| trouble.words.contains("add {namespace: storage, names: [key]}")));
+}

@@ -1,0 +1,383 @@
+//! What is wrong with the volumes of a driver, for conditions and findings: from what attempts tell and from how long something lasts.
+//!
+//! One object counts once, for the most telling of what is wrong with it. An attempt stores a [`Trouble`] in the memory of its object when it
+//! tells why nothing goes on, and it stays there until something goes on: a retry that is under way takes nothing back.
+
+use jiff::Timestamp;
+use std::time::Duration;
+
+use super::action::{ClaimReason, VolumeReason};
+use super::attempt::ClaimNote;
+use super::deletion::VolumeNote;
+use super::event;
+use super::settle::CreateOutcome;
+use crate::api::condition::{ConditionReason, ConditionType, ConditionUpdate};
+use crate::decide::{cut, plain};
+use crate::findings::{FindingKind, age};
+
+/// Longest words that are kept of one object, in bytes.
+const MAX_WORDS: usize = 400;
+
+named! {
+    /// What can be wrong, the worst first of each condition.
+    pub enum TroubleKind {
+        /// The Secret of the call may not be read, or not be given to the driver.
+        SecretForbidden,
+        /// What the driver answered cannot be used.
+        DriverInvalid,
+        /// The outcome of a call has been unknown for too long.
+        ProvisioningUncertain,
+        /// A volume has been wanted for too long.
+        ProvisioningStuck,
+        /// The class of a claim is missing.
+        ClassMissing,
+        /// A claim carries a marker of another driver.
+        MarkerOfAnotherDriver,
+        /// A volume cannot be made now.
+        ProvisioningFailing,
+        /// A volume may be left in the storage system.
+        PossiblyLeaked,
+        /// A PersistentVolume is Released, and its claim is there.
+        ReleasedWhileBound,
+        /// The volume of a PersistentVolume is that of another one as well.
+        HandleShared,
+        /// A person has to say what becomes of a volume.
+        NeedsDecision,
+        /// A deletion has lasted too long. Of one that has not, that it waits for something which ends by itself.
+        DeletesStuck,
+        /// A volume cannot be deleted now.
+        DeletesFailing,
+        /// Deletions are held by the settings.
+        VolumesHeld,
+    }
+}
+
+impl TroubleKind {
+    /// The condition that it is shown in, and the reason there.
+    pub const fn condition(self) -> (ConditionType, ConditionReason) {
+        use ConditionType::{DeletionHealthy, ProvisioningHealthy};
+        match self {
+            Self::SecretForbidden => (ProvisioningHealthy, ConditionReason::SecretForbidden),
+            Self::DriverInvalid => (ProvisioningHealthy, ConditionReason::DriverInvalid),
+            Self::ProvisioningUncertain => (ProvisioningHealthy, ConditionReason::ProvisioningUncertain),
+            Self::ProvisioningStuck => (ProvisioningHealthy, ConditionReason::ProvisioningStuck),
+            Self::ClassMissing => (ProvisioningHealthy, ConditionReason::ClassMissing),
+            Self::MarkerOfAnotherDriver | Self::ProvisioningFailing => {
+                (ProvisioningHealthy, ConditionReason::ProvisioningFailing)
+            }
+            Self::PossiblyLeaked => (DeletionHealthy, ConditionReason::PossiblyLeaked),
+            Self::ReleasedWhileBound => (DeletionHealthy, ConditionReason::ReleasedWhileBound),
+            Self::HandleShared => (DeletionHealthy, ConditionReason::HandleShared),
+            Self::NeedsDecision => (DeletionHealthy, ConditionReason::NeedsDecision),
+            Self::DeletesStuck => (DeletionHealthy, ConditionReason::DeletesStuck),
+            Self::DeletesFailing => (DeletionHealthy, ConditionReason::DeletesFailing),
+            Self::VolumesHeld => (DeletionHealthy, ConditionReason::VolumesHeld),
+        }
+    }
+
+    /// The finding that it is, for an object that has lasted too long or not.
+    pub fn finding(self, is_old: bool) -> Option<FindingKind> {
+        match self {
+            Self::ClassMissing => Some(FindingKind::ClassMissing),
+            Self::MarkerOfAnotherDriver => Some(FindingKind::MarkerOfAnotherDriver),
+            Self::PossiblyLeaked => Some(FindingKind::PossibleLeak),
+            Self::ReleasedWhileBound => Some(FindingKind::ReleasedWhileBound),
+            Self::HandleShared => Some(FindingKind::HandleShared),
+            Self::NeedsDecision => Some(FindingKind::NeedsDecision),
+            Self::SecretForbidden
+            | Self::DriverInvalid
+            | Self::ProvisioningUncertain
+            | Self::ProvisioningStuck
+            | Self::ProvisioningFailing => is_old.then_some(FindingKind::ProvisionStuck),
+            Self::DeletesStuck | Self::DeletesFailing => is_old.then_some(FindingKind::DeleteStuck),
+            Self::VolumesHeld => None,
+        }
+    }
+
+    /// Whether it is so whatever the age of the object.
+    const fn is_certain(self) -> bool {
+        !matches!(
+            self,
+            Self::ProvisioningUncertain
+                | Self::ProvisioningStuck
+                | Self::ProvisioningFailing
+                | Self::DeletesStuck
+                | Self::DeletesFailing
+        )
+    }
+
+    /// Whether it is over as soon as a call is made.
+    const fn ends_with_a_call(self) -> bool {
+        matches!(
+            self,
+            Self::SecretForbidden | Self::ClassMissing | Self::MarkerOfAnotherDriver
+        )
+    }
+
+    /// The objects that it is about, for the message of the condition.
+    const fn objects(self) -> &'static str {
+        match self {
+            Self::SecretForbidden => "PersistentVolumeClaims whose Secret the driver is not given",
+            Self::DriverInvalid => "PersistentVolumeClaims whose answer of the driver cannot be used",
+            Self::ProvisioningUncertain => {
+                "PersistentVolumeClaims of which the outcome of CreateVolume has been unknown for longer than --stuck-after"
+            }
+            Self::ProvisioningStuck => "PersistentVolumeClaims that have been pending for longer than --stuck-after",
+            Self::ClassMissing => "PersistentVolumeClaims whose StorageClass is missing",
+            Self::MarkerOfAnotherDriver => "PersistentVolumeClaims with a marker of another driver",
+            Self::ProvisioningFailing => "PersistentVolumeClaims that failed and will be retried",
+            Self::PossiblyLeaked => "volumes that may be left in the storage system",
+            Self::ReleasedWhileBound => {
+                "PersistentVolumes that are Released though their PersistentVolumeClaim is there"
+            }
+            Self::HandleShared => "PersistentVolumes whose volume another one has as well",
+            Self::NeedsDecision => "PersistentVolumes whose volume a person has to decide about",
+            Self::DeletesStuck => "PersistentVolumes whose deletion has lasted longer than --stuck-after",
+            Self::DeletesFailing => "PersistentVolumes whose deletion failed and will be retried",
+            Self::VolumesHeld => "PersistentVolumes whose volume is kept",
+        }
+    }
+}
+
+/// What is wrong with one object, in words that do not change while it is so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What it is.
+    pub kind: TroubleKind,
+    /// The cause, and what to do.
+    pub words: Box<str>,
+}
+
+impl Trouble {
+    fn new(kind: TroubleKind, words: &str) -> Self {
+        Self {
+            kind,
+            words: plain(cut(words, MAX_WORDS)).into(),
+        }
+    }
+
+    /// What a note about a claim tells.
+    fn of_claim(note: &ClaimNote) -> Option<Self> {
+        use TroubleKind as Kind;
+        Some(match note {
+            ClaimNote::CallFailed(outcome, _) if matches!(**outcome, CreateOutcome::Rescheduled(_)) => return None,
+            ClaimNote::CallFailed(outcome, failure) => Self::new(
+                Kind::ProvisioningFailing,
+                &event::call_failed(outcome, &failure.message),
+            ),
+            ClaimNote::InvalidAnswer(invalid) => Self::new(Kind::DriverInvalid, &invalid.to_string()),
+            ClaimNote::Faulty(fault) => Self::new(Kind::DriverInvalid, &fault.to_string()),
+            ClaimNote::UndoFailed(failure) => Self::new(Kind::ProvisioningFailing, &failure.message),
+            ClaimNote::SaveFailed(error, Some(_)) => {
+                Self::new(Kind::ProvisioningFailing, &event::save_refused(&error.message))
+            }
+            ClaimNote::RequestFailed(error) => Self::new(Kind::ProvisioningFailing, &event::request_refused(error)?),
+            ClaimNote::Waits(reason, cause) => {
+                let kind = match reason {
+                    ClaimReason::SecretForbidden => Kind::SecretForbidden,
+                    ClaimReason::ClassMissing => Kind::ClassMissing,
+                    ClaimReason::MarkerOfAnotherDriver => Kind::MarkerOfAnotherDriver,
+                    _ => Kind::ProvisioningFailing,
+                };
+                Self::new(kind, &cause.to_string())
+            }
+            ClaimNote::PossiblyLeaked(volume, cause) => {
+                Self::new(Kind::PossiblyLeaked, &event::possibly_leaked(volume, cause))
+            }
+            ClaimNote::TwoVolumes { volume, saved, lost } => {
+                Self::new(Kind::PossiblyLeaked, &event::two_volumes(volume, saved, lost))
+            }
+            _ => return None,
+        })
+    }
+
+    /// What a note about the PersistentVolume of this name tells.
+    fn of_volume(note: &VolumeNote, volume: &str) -> Option<Self> {
+        use TroubleKind as Kind;
+        Some(match note {
+            VolumeNote::CallFailed(failure) => Self::new(Kind::DeletesFailing, &failure.message),
+            VolumeNote::Refused(_, cause) => Self::new(Kind::DeletesFailing, &cause.to_string()),
+            VolumeNote::RequestFailed(error) if !error.is_transient() => {
+                Self::new(Kind::DeletesFailing, &event::volume_request_refused(error))
+            }
+            VolumeNote::Waits(reason, of) => {
+                let kind = match reason {
+                    VolumeReason::Held => Kind::VolumesHeld,
+                    VolumeReason::HandleShared => Kind::HandleShared,
+                    VolumeReason::ReleasedWhileBound => Kind::ReleasedWhileBound,
+                    VolumeReason::NeedsDecision => Kind::NeedsDecision,
+                    VolumeReason::StillAttached => Kind::DeletesStuck,
+                    _ => Kind::DeletesFailing,
+                };
+                Self::new(kind, &event::volume_waits(*reason, volume, of)?)
+            }
+            _ => return None,
+        })
+    }
+
+    /// What is wrong with a claim after notes about it. A volume that may be lost stays that.
+    pub(super) fn after_claim_notes(known: &mut Option<Self>, notes: &[ClaimNote]) {
+        for note in notes {
+            if matches!(note, ClaimNote::Saved(..) | ClaimNote::Populator) {
+                *known = None;
+            }
+            let is_lost = |known: &Self| known.kind == TroubleKind::PossiblyLeaked;
+            if let Some(told) = Self::of_claim(note)
+                && (is_lost(&told) || !known.as_ref().is_some_and(is_lost))
+            {
+                *known = Some(told);
+            }
+        }
+    }
+
+    /// What is wrong with a PersistentVolume after notes about it.
+    pub(super) fn after_volume_notes(known: &mut Option<Self>, notes: &[VolumeNote], volume: &str) {
+        for note in notes {
+            if let Some(told) = Self::of_volume(note, volume) {
+                *known = Some(told);
+            }
+        }
+    }
+
+    /// A call is made: what kept it from being made is over.
+    pub(super) fn is_called(known: &mut Option<Self>) {
+        known.take_if(|known| known.kind.ends_with_a_call());
+    }
+}
+
+/// What is done for an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PendingOperation {
+    /// A claim wants a volume.
+    Provision,
+    /// The volume of a PersistentVolume is to be deleted.
+    Delete,
+}
+
+/// An object that is worked on.
+#[derive(Clone, Copy, Debug)]
+pub struct PendingObject<'a> {
+    /// What is done for it.
+    pub operation: PendingOperation,
+    /// Its name, with the namespace and a slash before it if it has one.
+    pub name: &'a str,
+    /// Since when the operation is wanted; none when it is not.
+    pub since: Option<Timestamp>,
+    /// Since when the outcome of a call is unknown.
+    pub uncertain_since: Option<Timestamp>,
+    /// What an attempt told last.
+    pub trouble: Option<&'a Trouble>,
+}
+
+impl PendingObject<'_> {
+    /// What is wrong with it, and whether it has lasted too long: `stuck_after`, and twice that while nothing failed, as one long call may
+    /// be under way.
+    pub fn trouble(&self, stuck_after: Duration, now: Timestamp) -> Option<(TroubleKind, bool)> {
+        let told = self.trouble.map(|trouble| trouble.kind);
+        let limit = if told.is_some() {
+            stuck_after
+        } else {
+            stuck_after.saturating_mul(2)
+        };
+        let is_old = self.since.is_some_and(|since| age(since, now) > limit);
+        let is_uncertain = self.uncertain_since.is_some_and(|since| age(since, now) > stuck_after);
+        let stuck = match self.operation {
+            PendingOperation::Provision => TroubleKind::ProvisioningStuck,
+            PendingOperation::Delete => TroubleKind::DeletesStuck,
+        };
+        let kind = match told {
+            Some(told) if told.is_certain() => Some(told),
+            _ if is_uncertain => Some(TroubleKind::ProvisioningUncertain),
+            _ if is_old => Some(stuck),
+            // What ends by itself is no trouble before that.
+            Some(TroubleKind::DeletesStuck) => None,
+            told => told,
+        };
+        kind.map(|kind| (kind, is_old))
+    }
+
+    /// What is wrong with it, in words.
+    pub fn words(&self) -> String {
+        let told = self
+            .trouble
+            .map_or("neither an answer nor an error came yet", |trouble| &trouble.words);
+        match self.since.map(whole_seconds) {
+            Some(since) => format!("{}, since {since}: {told}", self.name),
+            None => format!("{}: {told}", self.name),
+        }
+    }
+}
+
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// The objects of one kind of trouble.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Counted {
+    count: usize,
+    /// Of the oldest one.
+    since: Option<Timestamp>,
+    words: String,
+}
+
+/// How the volumes of one driver are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProvisionHealth([Option<Counted>; TroubleKind::ALL.len()]);
+
+impl ProvisionHealth {
+    /// Takes an object in that has such a trouble.
+    pub fn add(&mut self, kind: TroubleKind, object: &PendingObject<'_>) {
+        let Some(counted) = self.0.get_mut(kind as usize) else {
+            return;
+        };
+        let Some(counted) = counted else {
+            *counted = Some(Counted {
+                count: 1,
+                since: object.since,
+                words: object.words(),
+            });
+            return;
+        };
+        counted.count += 1;
+        let is_older = object
+            .since
+            .is_some_and(|since| counted.since.is_none_or(|known| since < known));
+        if is_older {
+            (counted.since, counted.words) = (object.since, object.words());
+        }
+    }
+
+    /// How many objects have this trouble.
+    pub fn count(&self, kind: TroubleKind) -> usize {
+        self.0
+            .get(kind as usize)
+            .and_then(Option::as_ref)
+            .map_or(0, |counted| counted.count)
+    }
+
+    /// `ProvisioningHealthy` or `DeletionHealthy`: its reason is the worst of what is wrong, its message tells all. What the settings ask
+    /// for is not wrong.
+    pub fn condition(&self, type_: ConditionType) -> ConditionUpdate {
+        let kinds = TroubleKind::ALL.iter().zip(&self.0);
+        let found = kinds.filter_map(|(kind, counted)| Some((*kind, counted.as_ref()?)));
+        let found: Vec<_> = found.filter(|(kind, _)| kind.condition().0 == type_).collect();
+        let Some((worst, _)) = found.first() else {
+            let text = match type_ {
+                ConditionType::DeletionHealthy => "no deletion of a volume keeps failing or waits for a person",
+                _ => "no PersistentVolumeClaim keeps failing",
+            };
+            return ConditionUpdate::new(type_, true, ConditionReason::NoFailures, text);
+        };
+        let texts: Vec<String> = found.iter().map(|(kind, counted)| counted.message(*kind)).collect();
+        let is_healthy = *worst == TroubleKind::VolumesHeld;
+        ConditionUpdate::new(type_, is_healthy, worst.condition().1, texts.join("; "))
+    }
+}
+
+impl Counted {
+    fn message(&self, kind: TroubleKind) -> String {
+        let the = if self.count == 1 { "" } else { "the oldest is " };
+        format!("{}: {}; {the}{}", kind.objects(), self.count, self.words)
+    }
+}

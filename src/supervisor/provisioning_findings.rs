@@ -1,0 +1,97 @@
+//! What the queue of a task that provisions shows once a second: gauges, findings as metrics and Events, what the conditions are made of.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tracing::warn;
+
+use csi_attacher_model::findings::{FindingHistory, FindingKind, FindingsSummary, NewFinding};
+use csi_attacher_model::provision::ProvisionHealth;
+use csi_attacher_provision::WorkKey;
+
+use super::gauges;
+use super::provisioning_state::QueueFigures;
+use super::saturation::{RoleLimits, Saturation};
+use crate::api::DriverConfig;
+use crate::api::condition::ConditionReason;
+use crate::clock;
+use crate::driver::SharedContext;
+use crate::events::{InvolvedObject, of_claim_named, of_volume_named};
+use crate::findings::{FindingEvents, FindingsHandle};
+use crate::queue::Queue;
+
+/// What is kept of one queue from second to second.
+#[derive(Debug, Default)]
+pub(super) struct QueueExamination {
+    history: FindingHistory,
+    findings: FindingsSummary,
+    /// How its volumes are, as of the last look.
+    pub health: Option<Arc<ProvisionHealth>>,
+    /// Which limits make its work wait.
+    pub saturation: Saturation,
+}
+
+impl QueueExamination {
+    /// Looks at the queue of a driver, and shows what there is.
+    pub fn examine(
+        &mut self,
+        context: &SharedContext,
+        (driver, queue): &(Arc<str>, Queue<WorkKey>),
+        config: &DriverConfig,
+        stuck_after: Duration,
+        (insights, config_name): (&FindingsHandle, &str),
+    ) {
+        let now = clock::now();
+        let mut figures = QueueFigures::of(queue, &mut self.history, stuck_after, now);
+        let stats = queue.stats();
+        let metrics = &context.metrics;
+        gauges::set_provisioning(metrics, driver, &stats, &figures, config);
+        if let Some(settings) = &config.provisioning {
+            self.saturation
+                .observe(&stats, &RoleLimits::provisioning(settings), Instant::now());
+        }
+        gauges::set_saturated(
+            metrics,
+            driver,
+            ConditionReason::PROVISIONING_SATURATED,
+            &self.saturation,
+        );
+        for kind in FindingKind::of_role(false) {
+            metrics.findings(driver, kind.as_str(), figures.findings.count(kind));
+        }
+        let events = FindingEvents::new(&context.events, driver, now);
+        for finding in &figures.new {
+            warn!(
+                driver = &**driver,
+                object = finding.object.as_deref(),
+                finding = finding.kind.as_str(),
+                "{}",
+                finding.words
+            );
+            // Of all others the attempts have told on the object.
+            if finding.kind.is_stuck() {
+                events.record(finding.kind, finding.words.clone(), subjects(finding));
+            }
+        }
+        let config = insights.config(|config| config.name == config_name);
+        let before = std::mem::replace(&mut self.findings, std::mem::take(&mut figures.findings));
+        events.report_counts(
+            "objects",
+            FindingKind::of_role(false),
+            config.as_ref(),
+            &before,
+            &self.findings,
+        );
+        self.health = Some(figures.health);
+    }
+}
+
+/// The object that a finding is about.
+fn subjects(finding: &NewFinding) -> Vec<InvolvedObject> {
+    let name = finding.object.as_deref().unwrap_or_default();
+    let object = match (finding.kind, name.split_once('/')) {
+        (FindingKind::ProvisionStuck, Some((namespace, name))) => of_claim_named(namespace, name, &finding.uid),
+        _ => of_volume_named(name, &finding.uid),
+    };
+    vec![object]
+}
