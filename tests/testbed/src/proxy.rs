@@ -94,6 +94,8 @@ struct Control {
     cuts: u64,
     cut: Cut,
     silent: bool,
+    /// The resource whose watches say nothing.
+    held: Option<&'static str>,
     out: bool,
 }
 
@@ -194,6 +196,7 @@ impl Proxy {
         locked(&self.state.rules).clear();
         self.state.control.send_modify(|control| {
             control.silent = false;
+            control.held = None;
             control.out = false;
         });
     }
@@ -209,6 +212,11 @@ impl Proxy {
     /// Lets watches say nothing more until [`Proxy::heal`]; what they would have said comes then.
     pub fn silence(&self) {
         self.state.control.send_modify(|control| control.silent = true);
+    }
+
+    /// Lets the watches of one resource, such as `persistentvolumeclaims`, say nothing more until [`Proxy::heal`].
+    pub fn hold(&self, resource: &'static str) {
+        self.state.control.send_modify(|control| control.held = Some(resource));
     }
 
     /// Cuts everything, and answers nothing until [`Proxy::heal`].
@@ -283,7 +291,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> io::Result<Ans
     }
     let fault = state.fault_of(&seen);
     let forwarded = matches!(fault, None | Some(Fault::Slow(_) | Fault::Unanswered));
-    let is_watch = seen.is_watch();
+    let watches = seen.is_watch().then(|| seen.path.clone());
     let _write = seen.is_write().then(|| Write::begins(&state));
     locked(&state.log).push(Seen { forwarded, ..seen });
     state.count.send_modify(|count| *count += 1);
@@ -304,10 +312,9 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> io::Result<Ans
         return Err(cut());
     }
     let (head, body) = response.into_parts();
-    let body = if is_watch {
-        watched(body, state.control.subscribe())
-    } else {
-        body.map_err(BoxError::from).boxed_unsync()
+    let body = match watches {
+        Some(path) => watched(body, path, state.control.subscribe()),
+        None => body.map_err(BoxError::from).boxed_unsync(),
     };
     Ok(Response::from_parts(head, body))
 }
@@ -374,12 +381,13 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// A watch that may be cut or silenced.
-fn watched(body: Body, control: watch::Receiver<Control>) -> UnsyncBoxBody<Bytes, BoxError> {
+fn watched(body: Body, path: String, control: watch::Receiver<Control>) -> UnsyncBoxBody<Bytes, BoxError> {
     let cuts = control.borrow().cuts;
-    let frames = stream::unfold(Some((body, control)), move |running| async move {
-        let (mut body, mut control) = running?;
+    let frames = stream::unfold(Some((body, path, control)), move |running| async move {
+        let (mut body, path, mut control) = running?;
         loop {
             let now = *control.borrow_and_update();
+            let is_held = now.silent || now.held.is_some_and(|resource| path.ends_with(resource));
             if now.cuts != cuts {
                 let event = json!({"type": "ERROR", "object": status_object(410)}).to_string() + "\n";
                 return match now.cut {
@@ -390,8 +398,8 @@ fn watched(body: Body, control: watch::Receiver<Control>) -> UnsyncBoxBody<Bytes
             }
             tokio::select! {
                 changed = control.changed() => changed.ok()?,
-                frame = body.frame(), if !now.silent => {
-                    return Some((frame?.map_err(BoxError::from), Some((body, control))));
+                frame = body.frame(), if !is_held => {
+                    return Some((frame?.map_err(BoxError::from), Some((body, path, control))));
                 }
             }
         }

@@ -31,8 +31,10 @@ pub const PROVISIONER: [&str; 2] = [
 pub struct Claim {
     /// The scenario.
     pub t: Test,
-    /// Its name, in the one namespace of the suite.
+    /// Its name.
     pub name: String,
+    /// Where it is.
+    pub namespace: String,
 }
 
 impl Test {
@@ -42,7 +44,11 @@ impl Test {
             "" => self.id.clone(),
             suffix => format!("{}-{suffix}", self.id),
         };
-        Claim { t: self.clone(), name }
+        Claim {
+            t: self.clone(),
+            name,
+            namespace: NAMESPACE.to_owned(),
+        }
     }
 
     /// The scenario's StorageClass: volumes are made at once and deleted with their claims, unless `edit` says otherwise.
@@ -150,9 +156,9 @@ fn is_about(event: &Event, name: &str) -> bool {
 }
 
 impl Claim {
-    /// The claims of the suite.
+    /// The claims of its namespace.
     pub fn api(&self) -> Api<PersistentVolumeClaim> {
-        Api::namespaced(self.t.env.client.clone(), NAMESPACE)
+        Api::namespaced(self.t.env.client.clone(), &self.namespace)
     }
 
     /// Makes it, for 1 GiB of the scenario's class. What kube-controller-manager writes for the provisioner is there already,

@@ -293,7 +293,7 @@ fn zone_of(volume: &PersistentVolume) -> Value {
 
 impl Claim {
     /// The zones that each call asked for: requisite and preferred.
-    fn asked_for(&self) -> Vec<(String, String)> {
+    pub fn asked_for(&self) -> Vec<(String, String)> {
         let words = |terms: &[BTreeMap<String, String>]| {
             let zone = |term: &BTreeMap<String, String>| term.get(ZONE).cloned().unwrap_or_default();
             terms.iter().map(zone).collect::<Vec<_>>().join(" ")
@@ -306,7 +306,8 @@ impl Claim {
 }
 
 impl Test {
-    async fn three_zones(&self) -> Outcome {
+    /// A node in each of three zones, which is known to the process.
+    pub async fn three_zones(&self) -> Outcome {
         for zone in ["a", "b", "c"] {
             self.given_zone(&self.claim(zone).name, Some(zone)).await?;
         }
@@ -315,7 +316,7 @@ impl Test {
     }
 
     /// A claim of a class, with a node of the scenario selected if one is given.
-    async fn claim_on(&self, suffix: &str, class: &str, node: Option<&str>) -> Outcome<Claim> {
+    pub async fn claim_on(&self, suffix: &str, class: &str, node: Option<&str>) -> Outcome<Claim> {
         let claim = self.claim(suffix);
         claim
             .create(|it| {
