@@ -20,6 +20,8 @@ use crate::test::{Test, create, delete, merge};
 
 /// Who says on a claim what kube-controller-manager did.
 const CONTROLLER_MANAGER: &str = "persistentvolume-controller";
+/// What is told without waiting for anything comes by then, on a busy machine as well.
+pub const SOON: Duration = Duration::from_secs(10);
 /// Who is to provision for a claim, by its new and its old name.
 pub const PROVISIONER: [&str; 2] = [
     "volume.kubernetes.io/storage-provisioner",
@@ -318,6 +320,14 @@ impl Claim {
     /// Waits for an Event on it that is not kube-controller-manager's.
     pub async fn told(&self, reason: &str, part: &str) -> Outcome<Event> {
         self.t.told(&self.name, reason, part).await
+    }
+
+    /// As [`Claim::told`], for what waits for nothing.
+    pub async fn told_soon(&self, reason: &str, part: &str) -> Outcome {
+        let told = tokio::time::timeout(SOON, self.told(reason, part)).await;
+        demand(told.is_ok_and(|told| told.is_ok()), || {
+            format!("no Event {reason} on {} with {part:?} within {SOON:?}", self.name)
+        })
     }
 }
 

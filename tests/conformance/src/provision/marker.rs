@@ -1,6 +1,7 @@
 //! The marker that the operator has on claims: people may forge it, remove it, and ask to let a claim go. No other provisioner has one.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -139,9 +140,10 @@ async fn forged(t: Test) -> Outcome {
     let driver = t.env.driver_name.clone();
     let zone = json!({ super::topology::ZONE: "nowhere" });
     let since = jiff::Timestamp::now().to_string();
+    let class = t.api::<StorageClass>().get(&t.id).await?.uid();
     let marker = |uid: Option<String>, prefix: &str| {
         json!({
-            "driver": driver, "uid": uid, "prefix": prefix, "since": since, "node": "nowhere", "segment": zone, "first": zone,
+            "driver": driver, "uid": uid, "prefix": prefix, "classUID": class, "since": since, "node": "nowhere", "segment": zone, "first": zone,
         })
     };
     for suffix in ["zone", "prefix", "uid", "large"] {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use std::time::Duration;
 
-use super::claims::{Claim, is_marked};
+use super::claims::{Claim, SOON, is_marked};
 use super::volumes::handle_of;
 use crate::scenario::{Group, Outcome, Scenario, Stop, demand, same};
 use crate::support::proxy::{Fault, Proxy, Seen};
@@ -72,6 +72,7 @@ fn save(group: Group) -> Group {
                 outcome
             },
         )
+        .peer_fails("EP#1469")
         .safety(
             "late-watch-restart",
             "and a restart meanwhile leads to none",
@@ -91,6 +92,7 @@ fn not_found(group: Group) -> Group {
             "a 404 that does not come from the API server is no word about a PersistentVolume or Secret",
             false_404,
         )
+        .peer_fails("it takes each 404 for a word of the API server")
         .safety(
             "false-404-claim",
             "and none about the claim of a PersistentVolume that is marked as released by mistake",
@@ -138,6 +140,8 @@ async fn late_watch(t: &Test, proxy: &Proxy, restarts: bool) -> Outcome {
     claim.delete().await?;
     if restarts {
         t.env.attacher.kill();
+        // A process that is new reads everything anew.
+        proxy.heal();
         t.env.attacher.again()?;
     }
     // A marker may keep the claim until its end is told.
@@ -169,16 +173,12 @@ async fn false_404(t: Test) -> Outcome {
     let before = so_far(&reads_volume);
     proxy.fault(LOST, usize::MAX, reads_volume.clone());
     claim.delete().await?;
-    proxy
-        .wait_for("the PersistentVolume is read again", before + 2, reads_volume)
-        .await?;
+    read_again(proxy, "the PersistentVolume", before + 2, reads_volume).await?;
     t.not_deleted(&handle)?;
     proxy.heal();
     let before = so_far(&reads_secret);
     proxy.fault(LOST, usize::MAX, reads_secret.clone());
-    proxy
-        .wait_for("the Secret is read again", before + 2, reads_secret)
-        .await?;
+    read_again(proxy, "the Secret", before + 2, reads_secret).await?;
     t.not_deleted(&handle)?;
     proxy.heal();
     t.persistent_volume_gone(&name).await?;
@@ -204,4 +204,12 @@ async fn claim_seems_gone(t: &Test, proxy: &Proxy, claim: &Claim, volume: &Persi
         _deleted = t.deletion(&handle, "began", |_| true) => {}
     }
     t.not_deleted(&handle)
+}
+
+/// Waits until something was read so often.
+async fn read_again(proxy: &Proxy, what: &str, count: usize, reads: impl Fn(&Seen) -> bool) -> Outcome {
+    let read = tokio::time::timeout(SOON, proxy.wait_for(what, count, reads)).await;
+    demand(read.is_ok_and(|read| read.is_ok()), || {
+        format!("{what} is not read again after a 404 that says nothing about it")
+    })
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_mock_driver::{ControllerCapability, Method};
+use csi_mock_driver::{ControllerCapability, Method, MockSettings};
 
 use super::claims::{Claim, is_marked, unknown};
 use super::volumes::handle_of;
@@ -44,24 +44,26 @@ fn unable(group: Group) -> Group {
     group
         .scenario(
             "not-supported",
-            "a driver that cannot provision is told on the claim, which is provisioned when it can",
-            |t| async move {
-                let outcome = unable_driver(&t, false).await;
-                t.let_driver_provision(true)?;
-                outcome?;
-                t.claim("calls").bound().await?;
-                t.claim("service").bound().await.map(drop)
-            },
+            "a driver without CREATE_DELETE_VOLUME is told on the claim, which is provisioned when it has it",
+            |t| async move { unable_driver(&t, without_calls).await },
         )
+        .scenario(
+            "not-supported-service",
+            "a driver without a Controller service is told on the claim, which is provisioned when it has one",
+            |t| async move { unable_driver(&t, |settings| settings.controller_service = false).await },
+        )
+        .peer_fails("it exits")
         .extension(
             "not-supported-condition",
             "and a condition says so",
             WITHOUT_CONFIG,
             |t| async move {
                 t.config().await?;
-                let outcome = unable_driver(&t, true).await;
-                t.let_driver_provision(true)?;
-                outcome
+                t.driver_is(without_calls)?;
+                let (kind, reason) = ("ProvisioningReady", "NotSupported");
+                let told = wait_condition(&t.env.client, CONFIG, kind, "False", Some(reason)).await;
+                t.driver_is(able)?;
+                Ok(told.map(drop)?)
             },
         )
 }
@@ -79,22 +81,40 @@ fn together(group: Group) -> Group {
         )
         .extension(
             "off",
-            "without its section the role finishes what is uncertain, takes its markers off, and attaching goes on",
+            "without its section the role takes markers off where there is no volume, and attaching goes on",
             WITHOUT_CONFIG,
             |t| async move {
                 t.given_zone(&t.node, None).await?;
                 let claims = t.open_claims().await?;
                 let off = async {
-                    claims[0].without_marker().await?;
-                    // Only an answer says whether there is a volume.
-                    claims[1].heal();
-                    claims[1].bound().await?;
+                    only_the_refused_is_unmarked(&claims).await?;
                     t.attaching_goes_on().await
                 };
                 t.with_settings(json!({ "provisioning": null }), off).await?;
-                t.process_anew()?;
-                claims[0].heal();
-                claims[0].bound().await.map(drop)
+                t.all_go_on(&claims).await
+            },
+        )
+        .extension(
+            "off-disabled",
+            "with mode: Disabled what is uncertain is finished, and nothing is begun",
+            WITHOUT_CONFIG,
+            |t| async move {
+                let claims = t.open_claims().await?;
+                let off = async {
+                    claims[0].without_marker().await?;
+                    claims[0].heal();
+                    let made = claims[0].creates().len();
+                    claims[1].heal();
+                    claims[1].bound().await?;
+                    same(
+                        "number of CreateVolume of the refused claim",
+                        &claims[0].creates().len(),
+                        &made,
+                    )
+                };
+                let disabled = json!({ "provisioning": { "mode": "Disabled" } });
+                t.with_settings(disabled, off).await?;
+                t.all_go_on(&claims).await
             },
         )
         .extension(
@@ -103,12 +123,7 @@ fn together(group: Group) -> Group {
             WITHOUT_CONFIG,
             |t| async move {
                 let claims = t.open_claims().await?;
-                let off = async {
-                    claims[0].without_marker().await?;
-                    demand(is_marked(&claims[1].get().await?), || {
-                        "the marker is off, though a volume may be there".to_owned()
-                    })
-                };
+                let off = only_the_refused_is_unmarked(&claims);
                 t.with_settings(json!({ "suspend": true }), off).await?;
                 t.all_go_on(&claims).await
             },
@@ -180,16 +195,9 @@ impl Test {
         Ok(wait_for(configs, CONFIG, &what, LIMIT, says).await.map(drop)?)
     }
 
-    /// From the next connection on the driver announces what a provisioner needs, or does not.
-    fn let_driver_provision(&self, able: bool) -> Outcome {
-        self.env.driver.settings(|settings| {
-            settings.controller_service = true;
-            if able {
-                settings.capabilities.insert(ControllerCapability::CreateDeleteVolume);
-            } else {
-                settings.capabilities.remove(&ControllerCapability::CreateDeleteVolume);
-            }
-        });
+    /// The driver is another one from the next connection on, which is that of another process.
+    fn driver_is(&self, other: fn(&mut MockSettings)) -> Outcome {
+        self.env.driver.settings(other);
         self.process_anew()
     }
 
@@ -226,27 +234,25 @@ impl Test {
     }
 }
 
-async fn unable_driver(t: &Test, and_condition: bool) -> Outcome {
+fn without_calls(settings: &mut MockSettings) {
+    settings.capabilities.remove(&ControllerCapability::CreateDeleteVolume);
+}
+
+fn able(settings: &mut MockSettings) {
+    settings.controller_service = true;
+    settings.capabilities.insert(ControllerCapability::CreateDeleteVolume);
+}
+
+async fn unable_driver(t: &Test, unable: fn(&mut MockSettings)) -> Outcome {
     t.given_class(|_| {}).await?;
-    t.let_driver_provision(false)?;
-    let claim = t.given_claim("calls").await?;
-    claim.told("ProvisioningFailed", "").await?;
-    if and_condition {
-        wait_condition(
-            &t.env.client,
-            CONFIG,
-            "ProvisioningReady",
-            "False",
-            Some("NotSupported"),
-        )
-        .await?;
-    }
-    claim.no_call()?;
-    t.env.driver.settings(|settings| settings.controller_service = false);
-    t.process_anew()?;
-    let claim = t.given_claim("service").await?;
-    claim.told("ProvisioningFailed", "").await?;
-    claim.no_call()
+    t.driver_is(unable)?;
+    let claim = t.given_claim("").await?;
+    let told = claim.told_soon("ProvisioningFailed", "").await;
+    let no_call = claim.no_call();
+    t.driver_is(able)?;
+    told?;
+    no_call?;
+    claim.bound().await.map(drop)
 }
 
 async fn held(t: &Test, claim: &Claim, volume: &PersistentVolume) -> Outcome {
@@ -278,4 +284,11 @@ async fn off_with_config(claims: &[Claim; 2], configs: Api<AttacherConfig>) -> O
     claims[1].heal();
     wait_for(configs, CONFIG, "gone", LIMIT, |config| config.is_none()).await?;
     Ok(())
+}
+
+async fn only_the_refused_is_unmarked(claims: &[Claim; 2]) -> Outcome {
+    claims[0].without_marker().await?;
+    demand(is_marked(&claims[1].get().await?), || {
+        "the marker is off, though a volume may be there".to_owned()
+    })
 }

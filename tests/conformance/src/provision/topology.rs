@@ -16,8 +16,6 @@ use crate::test::{Test, create, delete, merge};
 /// The driver's one topology key.
 pub const ZONE: &str = "topology.conformance.test/zone";
 
-/// Who tells the refusal of a PersistentVolume does so at once: a busy machine included.
-const SOON: std::time::Duration = std::time::Duration::from_secs(10);
 const RACK: &str = "topology.conformance.test/rack";
 /// Of a class, whose claims wait for a node.
 const DELAYED: &str = "WaitForFirstConsumer";
@@ -270,10 +268,7 @@ async fn bad_segment(t: &Test) -> Outcome {
     let claim = t.given_claim("").await?;
     claim.call_ended().await?;
     // Who tells it does so at once.
-    let told = tokio::time::timeout(SOON, claim.told("ProvisioningFailed", "no label!")).await;
-    demand(told.is_ok_and(|told| told.is_ok()), || {
-        "no Event has the words of the API server".to_owned()
-    })?;
+    claim.told_soon("ProvisioningFailed", "no label!").await?;
     same("volumes", &claim.handles().len(), &1)?;
     claim.delete().await?;
     claim.gone().await?;
