@@ -9,7 +9,7 @@ use crate::events::InvolvedObject;
 use crate::failures::{self, FailedAttempt, kind_of};
 use crate::objects::Claim;
 use crate::provision::attempt::{ClaimAttempt, ClaimNote, MAX_SAVE_PAUSE};
-use crate::provision::event::{self, POPULATOR_NOTE, ProvisionEventReason};
+use crate::provision::event::{self, MARKER_IGNORED_NOTE, POPULATOR_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, CreateOutcome, ProvisionRefusal};
 use crate::telemetry::names::{attr, error_type};
 use crate::telemetry::traced;
@@ -52,6 +52,16 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             let note = event::note(&format!("not let go on request: {refusal}"));
             let reason = ProvisionEventReason::ProvisioningReleaseRefused;
             record(shell, claim, reason, refusal.reason(), note);
+        }
+        ClaimNote::MarkerIgnored => {
+            let note = event::note(MARKER_IGNORED_NOTE);
+            record(
+                shell,
+                claim,
+                ProvisionEventReason::ProvisioningUncertain,
+                "marker",
+                note,
+            );
         }
         ClaimNote::PossiblyLeaked(volume, cause) => {
             leaked(shell, claim, &volume, cause, event::possibly_leaked(&volume, cause));

@@ -39,6 +39,8 @@ pub struct ClaimMemory {
     pub(super) two_are_told: bool,
     /// Whether it was told that no object tells of the volume any more.
     pub(super) leak_is_told: bool,
+    /// Whether it was told that something in the marker is ignored.
+    pub(super) ignored_is_told: bool,
     /// A handle that the driver answered, and the other PersistentVolume that had it: it was somebody's, also when that is gone.
     pub(super) shared: Option<(Box<str>, Box<str>)>,
 }
