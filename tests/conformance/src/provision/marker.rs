@@ -134,7 +134,7 @@ async fn let_go(t: Test) -> Outcome {
 async fn forged(t: Test) -> Outcome {
     t.config().await?;
     t.three_zones().await?;
-    t.given_delayed_class().await?;
+    t.topology_class("", "WaitForFirstConsumer", &["a", "b", "c"]).await?;
     let theirs = t.claim_on("theirs", &t.id, Some("a")).await?;
     let their_volume = theirs.bound().await?.name_any();
     let driver = t.env.driver_name.clone();

@@ -16,6 +16,7 @@ mod marker;
 mod others;
 mod proxied;
 mod refusal;
+mod restored;
 mod secrets;
 mod settings;
 mod teardown;
@@ -70,6 +71,7 @@ pub fn lanes() -> Vec<Vec<Setup>> {
     let mut proxied = setup("provision-proxied", 1, proxied::scenarios(), plain);
     proxied.proxied = true;
     let zones = [topology::scenarios(), marker::in_zones()];
+    let with_config = [settings::scenarios(), restored::scenarios()];
     let many = [delete::many(), others::many()];
     let alone = [codes::alone(), uncertain::alone(), delete::alone(), together::alone()];
     let turns = vec![
@@ -79,7 +81,12 @@ pub fn lanes() -> Vec<Vec<Setup>> {
         setup("provision-many", 1, many.into_iter().flatten().collect(), plain),
         wake,
         proxied,
-        setup("provision-settings", 1, settings::scenarios(), plain),
+        setup(
+            "provision-settings",
+            1,
+            with_config.into_iter().flatten().collect(),
+            plain,
+        ),
         // Its settings cannot be changed, so that it is the last.
         short,
     ];

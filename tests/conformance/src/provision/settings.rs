@@ -155,7 +155,7 @@ impl Test {
     }
 
     /// Merges into the AttacherConfig, plays something, and puts the former settings back whatever came of it.
-    async fn with_settings(&self, change: Value, played: impl Future<Output = Outcome>) -> Outcome {
+    pub async fn with_settings(&self, change: Value, played: impl Future<Output = Outcome>) -> Outcome {
         let before = self.config().await?;
         let before = serde_json::to_value(&before.spec).unwrap_or_default();
         let changed = change.as_object().into_iter().flat_map(|change| change.keys());

@@ -325,7 +325,7 @@ impl Test {
     }
 
     /// A class for volumes in these zones, or in any.
-    async fn topology_class(&self, suffix: &str, binding: &str, zones: &[&str]) -> Outcome<String> {
+    pub async fn topology_class(&self, suffix: &str, binding: &str, zones: &[&str]) -> Outcome<String> {
         let name = self.claim(suffix).name;
         self.given_class(|class| {
             class["metadata"]["name"] = json!(name);
