@@ -93,9 +93,8 @@ struct Rule {
 struct Control {
     cuts: u64,
     cut: Cut,
-    silent: bool,
-    /// The resource whose watches say nothing.
-    held: Option<&'static str>,
+    /// What the paths of watches that say nothing end with.
+    silent: Option<&'static str>,
     out: bool,
 }
 
@@ -195,8 +194,7 @@ impl Proxy {
     pub fn heal(&self) {
         locked(&self.state.rules).clear();
         self.state.control.send_modify(|control| {
-            control.silent = false;
-            control.held = None;
+            control.silent = None;
             control.out = false;
         });
     }
@@ -209,14 +207,9 @@ impl Proxy {
         });
     }
 
-    /// Lets watches say nothing more until [`Proxy::heal`]; what they would have said comes then.
-    pub fn silence(&self) {
-        self.state.control.send_modify(|control| control.silent = true);
-    }
-
-    /// Lets the watches of one resource, such as `persistentvolumeclaims`, say nothing more until [`Proxy::heal`].
-    pub fn hold(&self, resource: &'static str) {
-        self.state.control.send_modify(|control| control.held = Some(resource));
+    /// Lets the watches of a resource, such as `persistentvolumeclaims`, or all with an empty text, say nothing until [`Proxy::heal`].
+    pub fn silence(&self, of: &'static str) {
+        self.state.control.send_modify(|control| control.silent = Some(of));
     }
 
     /// Cuts everything, and answers nothing until [`Proxy::heal`].
@@ -387,7 +380,6 @@ fn watched(body: Body, path: String, control: watch::Receiver<Control>) -> Unsyn
         let (mut body, path, mut control) = running?;
         loop {
             let now = *control.borrow_and_update();
-            let is_held = now.silent || now.held.is_some_and(|resource| path.ends_with(resource));
             if now.cuts != cuts {
                 let event = json!({"type": "ERROR", "object": status_object(410)}).to_string() + "\n";
                 return match now.cut {
@@ -398,7 +390,7 @@ fn watched(body: Body, path: String, control: watch::Receiver<Control>) -> Unsyn
             }
             tokio::select! {
                 changed = control.changed() => changed.ok()?,
-                frame = body.frame(), if !is_held => {
+                frame = body.frame(), if !now.silent.is_some_and(|of| path.ends_with(of)) => {
                     return Some((frame?.map_err(BoxError::from), Some((body, path, control))));
                 }
             }

@@ -132,7 +132,7 @@ async fn late_watch(t: &Test, proxy: &Proxy, restarts: bool) -> Outcome {
     t.script(claim.on_create().times(1).delay(Duration::from_millis(500)));
     claim.create(|_| {}).await?;
     claim.call_begins().await?;
-    proxy.hold("persistentvolumeclaims");
+    proxy.silence("persistentvolumeclaims");
     // What is told of this claim at first shows it as it was before.
     let labels = json!({ "metadata": { "labels": { "conformance.test/number": "1" } } });
     claim.change(labels).await?;

@@ -4,4 +4,5 @@
 mod controller;
 mod create;
 mod delete;
+mod refused;
 mod topology;
