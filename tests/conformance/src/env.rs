@@ -62,9 +62,10 @@ impl Env {
         let driver = driver.map_err(|error| Error::Other(error.to_string()))?;
         lane.role.release_lease(&lane.client, &driver_name).await?;
         let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let proxy = match setup.proxied {
-            true => Some(Proxy::start(&lane.kubeconfig).await?),
-            false => None,
+        let proxy = if setup.proxied {
+            Some(Proxy::start(&lane.kubeconfig).await?)
+        } else {
+            None
         };
         let kubeconfig = match &proxy {
             Some(proxy) => proxy.kubeconfig(&lane.kubeconfig)?,

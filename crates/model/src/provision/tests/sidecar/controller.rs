@@ -199,6 +199,7 @@ fn selected_nodes() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn volumes_of_persistent_volumes() {
     let bare = |world: VolumeWorld| world.unprotected();
     let bound = |world: VolumeWorld| world.phase("Bound");

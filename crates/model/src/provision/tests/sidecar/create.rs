@@ -56,6 +56,8 @@ fn saved(world: &ClaimWorld, bytes: i64) -> Value {
 }
 
 type Fields = Vec<(&'static str, Value)>;
+/// Name, what is observed, size of the answer, fields of the request, fields of the PersistentVolume.
+type Row = (&'static str, ClaimWorld, i64, Fields, Vec<(String, Value)>);
 
 /// TestProvision, which is TestShouldProvision as well: what is provisioned. 8 more rows there are of distributed provisioning; the two
 /// which send the parameters of a VolumeAttributesClass belong to a later slice.
@@ -111,8 +113,7 @@ fn what_is_asked_for_and_saved() {
     let of_template = all_are("data");
     let fields = |all: &[(String, Value)]| all.to_vec();
 
-    // Name, what is observed, size of the answer, fields of the request, fields of the PersistentVolume.
-    let rows: Vec<(&str, ClaimWorld, i64, Fields, Vec<(String, Value)>)> = vec![
+    let rows: Vec<Row> = vec![
         (
             "plain",
             fs(world()),

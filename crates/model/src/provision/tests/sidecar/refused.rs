@@ -10,6 +10,7 @@ use crate::provision::{AnsweredVolume, ClaimAction, CreateOutcome, Creation, Pro
 
 /// The rows of TestProvision in which nothing is provisioned.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn what_is_not_asked_for() {
     let secret = [
         (".provisioner-secret-name", "s"),

@@ -13,6 +13,7 @@ type Row<'a> = (&'a str, &'a [&'a str], &'a [&'a str], bool, &'a str, &'a str);
 
 /// The rows of TestTopologyAggregation that came with v6.4.0.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn the_registered_topology_of_nodes_is_aggregated() {
     let rows: [Row<'_>; 10] = [
         (
@@ -201,9 +202,10 @@ fn an_answered_topology_is_that_of_the_persistent_volume() {
         };
         let mut world = world();
         world.driver.capabilities.accessibility_constraints = has_topology;
-        world.nodes = vec![match has_labels {
-            true => node("n1", labels),
-            false => node_with_keys("n1", &["zone", "rack"], labels),
+        world.nodes = vec![if has_labels {
+            node("n1", labels)
+        } else {
+            node_with_keys("n1", &["zone", "rack"], labels)
         }];
         let action = world.decide().action;
         assert_eq!(
