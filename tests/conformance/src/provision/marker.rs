@@ -6,9 +6,9 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::MARKER;
 use super::claims::{Claim, strip_claim, unknown};
 use super::settings::WITHOUT_CONFIG;
+use super::{MARKER, SELECTED};
 use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::Test;
 
@@ -65,8 +65,8 @@ pub fn in_zones() -> Vec<Scenario> {
                 t.three_zones().await?;
                 t.given_delayed_class().await?;
                 let claim = t.given_claim("").await?;
-                claim.forge(json!({ "driver": "other.conformance.test" })).await?;
-                claim.select(&t.claim("b").name).await?;
+                let marker = json!({ "driver": "other.conformance.test" });
+                claim.forge(&marker, &t.claim("b").name).await?;
                 claim.told("", "other.conformance.test").await?;
                 claim.no_call()?;
                 strip_claim(&claim).await?;
@@ -80,11 +80,13 @@ pub fn in_zones() -> Vec<Scenario> {
 }
 
 impl Claim {
-    /// Puts finalizer and annotation of a marker on, as everybody in the namespace may.
-    async fn forge(&self, marker: Value) -> Outcome {
+    /// Puts finalizer and annotation of a marker on, as everybody in the namespace may, and selects a node at the same moment: for what seems
+    /// to be an open call no node is waited for.
+    async fn forge(&self, marker: &Value, node: &str) -> Outcome {
         let finalizers: Vec<String> = self.get().await?.finalizers().to_vec();
         let finalizers: Vec<&str> = finalizers.iter().map(String::as_str).chain([MARKER]).collect();
-        self.change(json!({ "metadata": { "finalizers": finalizers, "annotations": { MARKER: marker.to_string() } } }))
+        let annotations = json!({ MARKER: marker.to_string(), SELECTED: node });
+        self.change(json!({ "metadata": { "finalizers": finalizers, "annotations": annotations } }))
             .await
     }
 
@@ -155,8 +157,7 @@ async fn forged(t: Test) -> Outcome {
             "uid" => marker(theirs.get().await?.uid(), "pvc"),
             _ => json!({ "driver": driver, "uid": uid, "prefix": "pvc".repeat(50_000), "since": since }),
         };
-        claim.forge(forged).await?;
-        claim.select(&t.claim("b").name).await?;
+        claim.forge(&forged, &t.claim("b").name).await?;
         let volume = claim.bound().await?;
         same(
             &format!("name ({suffix})"),
