@@ -15,6 +15,7 @@ use crate::lane::Lane;
 use crate::role::Role;
 use crate::scenario::{Outcome, Setup, Stop};
 use crate::support::controlplane::ports::free_port;
+use crate::support::proxy::Proxy;
 use crate::support::{ControlPlane, Error, Result};
 use crate::test::Test;
 
@@ -43,6 +44,8 @@ pub struct Env {
     pub attacher: Attacher,
     /// Where the attacher is told to serve metrics.
     pub http: SocketAddr,
+    /// What is between the attacher and its API server, in the setups that have it.
+    pub proxy: Option<Proxy>,
     _folder: tempfile::TempDir,
 }
 
@@ -59,8 +62,17 @@ impl Env {
         let driver = driver.map_err(|error| Error::Other(error.to_string()))?;
         lane.role.release_lease(&lane.client, &driver_name).await?;
         let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let proxy = if setup.proxied {
+            Some(Proxy::start(&lane.kubeconfig).await?)
+        } else {
+            None
+        };
+        let kubeconfig = match &proxy {
+            Some(proxy) => proxy.kubeconfig(&lane.kubeconfig)?,
+            None => lane.kubeconfig.clone(),
+        };
         let words = template.fill(
-            &placeholders(lane, &driver_name, &socket),
+            &placeholders(lane, &kubeconfig, &driver_name, &socket),
             &flags(lane.role, setup, http),
         );
         let attacher = Attacher::start(words, &lane.log(&format!("{mode}-{}", setup.name)))?;
@@ -73,6 +85,7 @@ impl Env {
             driver_name,
             attacher,
             http,
+            proxy,
             _folder: folder,
         }))
     }
@@ -91,9 +104,9 @@ impl Env {
     }
 }
 
-fn placeholders(lane: &Lane, driver_name: &str, socket: &Path) -> [(&'static str, String); 4] {
+fn placeholders(lane: &Lane, kubeconfig: &Path, driver_name: &str, socket: &Path) -> [(&'static str, String); 4] {
     [
-        ("{kubeconfig}", lane.kubeconfig.display().to_string()),
+        ("{kubeconfig}", kubeconfig.display().to_string()),
         (
             "{admin_kubeconfig}",
             lane.cluster.admin_kubeconfig().display().to_string(),

@@ -26,7 +26,13 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: csi-atta
 subjects: [{kind: ServiceAccount, namespace: conformance, name: attacher}]
 ";
 /// There is one AttacherConfig in the cluster; the next attacher takes it over.
-const CONFIG: &str = "conformance";
+pub const CONFIG: &str = "conformance";
+/// Its sibling with shortened names of volumes, as these cannot be changed.
+const SHORT: &str = "conformance-short";
+/// A claim may be let go when it is held for longer than that.
+const STUCK_AFTER: &str = "--stuck-after=3s";
+/// Shortens the names of volumes.
+const UUID_LENGTH: &str = "volume-name-uuid-length";
 
 /// Flags, each `--name=value`.
 struct Flags(Vec<(String, String)>);
@@ -50,6 +56,10 @@ impl Flags {
         found.map(|(_, value)| value.as_str())
     }
 
+    fn is_provisioner(&self) -> bool {
+        self.get("role") == Some(Role::Provision.name())
+    }
+
     fn need(&self, name: &str) -> Result<&str> {
         self.get(name)
             .ok_or_else(|| Error::Other(format!("--{name} is missing")))
@@ -66,6 +76,7 @@ pub fn run(words: &[String]) -> Result<()> {
         .arg(format!("--kubeconfig={}", flags.need("kubeconfig")?))
         .arg(format!("--http-endpoint={}", flags.need("http-endpoint")?))
         .arg("--log-level=info,csi_attacher_operator=debug")
+        .args(flags.is_provisioner().then_some(STUCK_AFTER))
         .exec();
     Err(Error::Other(format!("cannot start the operator: {error}")))
 }
@@ -76,7 +87,8 @@ async fn prepare(flags: &Flags) -> Result<()> {
     for manifest in [definition.as_str(), RBAC, BINDING] {
         apply_yaml(&client, manifest).await?;
     }
-    apply_config(&client, CONFIG, spec(flags)?).await?;
+    let name = flags.get(UUID_LENGTH).map_or(CONFIG, |_| SHORT);
+    apply_config(&client, name, spec(flags)?).await?;
     Ok(())
 }
 
@@ -107,7 +119,7 @@ fn spec(flags: &Flags) -> Result<Value> {
     if let Some(fs_type) = flags.get("default-fstype") {
         spec["defaultFsType"] = json!(fs_type);
     }
-    if flags.get("role") == Some(Role::Provision.name()) {
+    if flags.is_provisioner() {
         spec["driverName"] = json!(flags.need("driver-name")?);
         spec["provisioning"] = json!({
             "timeouts": { "create": timeout, "delete": timeout },
@@ -117,6 +129,12 @@ fn spec(flags: &Flags) -> Result<Value> {
             "secrets": spec["publishSecrets"],
             "topology": { "delayedBinding": if flags.get("strict-topology").is_some() { "Strict" } else { "Preferred" } },
         });
+    }
+    if let Some(length) = flags.get(UUID_LENGTH) {
+        let length: i64 = length
+            .parse()
+            .map_err(|_| Error::Other(format!("--{UUID_LENGTH}={length}")))?;
+        spec["provisioning"]["volumeNameUUIDLength"] = json!(length);
     }
     if let Some(interval) = flags.get("reconcile-sync") {
         spec["reconcileSync"] = json!({ "interval": interval });

@@ -79,7 +79,7 @@ subjects: [{kind: ServiceAccount, namespace: conformance, name: attacher}]
 /// The controllers that make and bind claims, and those that the harness itself waits for. Some hundred objects a minute
 /// would be held up by the usual limits of the client.
 const CONTROLLERS: [&str; 4] = [
-    "--controllers=persistentvolume-binder-controller,persistentvolume-protection-controller,persistentvolumeclaim-protection-controller,serviceaccount-controller",
+    "--controllers=persistentvolume-binder-controller,persistentvolume-protection-controller,persistentvolumeclaim-protection-controller,serviceaccount-controller,namespace-controller",
     "--kube-api-qps=1000",
     "--kube-api-burst=1000",
     // A claim that comes before its class is looked at again.

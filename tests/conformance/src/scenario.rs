@@ -221,6 +221,8 @@ pub struct Setup {
     pub retry: (Duration, Duration),
     /// Flags of the attacher besides those that all setups have.
     pub flags: Vec<String>,
+    /// Whether a proxy is between the attacher and its API server, which misbehaves as the scenarios want.
+    pub proxied: bool,
     /// How many scenarios run at a time.
     pub parallel: usize,
     /// The scenarios.

@@ -28,7 +28,7 @@ async fn in_a_gap(front: &Front, driver: &Driver<'_>, number: usize, cut: Cut) -
     let before = names(&format!("seen-{number}-before"), 5);
     claim_all(driver, &before).await?;
     all_attached(driver, &before).await?;
-    front.proxy.silence();
+    front.proxy.silence("");
     let after = names(&format!("seen-{number}-after"), 5);
     claim_all(driver, &after).await?;
     for name in &before {
@@ -76,7 +76,7 @@ async fn expired_pages(front: &Front, driver: &Driver<'_>) -> Result<()> {
     let second_pages = |seen: &Seen| about(seen, "csinodes") && seen.query.contains("continue=");
     front.proxy.fault(Fault::Status(410, None), 2, second_pages);
     front.proxy.fault(Fault::Hang, 1, second_pages);
-    front.proxy.silence();
+    front.proxy.silence("");
     fixtures.csi_node("zz-last", &driver.name, "zz-last-id").await?;
     front.proxy.cut(Cut::Gone);
     front.proxy.wait_for("second pages", 4, second_pages).await?;

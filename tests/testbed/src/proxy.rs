@@ -93,7 +93,8 @@ struct Rule {
 struct Control {
     cuts: u64,
     cut: Cut,
-    silent: bool,
+    /// What the paths of watches that say nothing end with.
+    silent: Option<&'static str>,
     out: bool,
 }
 
@@ -193,7 +194,7 @@ impl Proxy {
     pub fn heal(&self) {
         locked(&self.state.rules).clear();
         self.state.control.send_modify(|control| {
-            control.silent = false;
+            control.silent = None;
             control.out = false;
         });
     }
@@ -206,9 +207,9 @@ impl Proxy {
         });
     }
 
-    /// Lets watches say nothing more until [`Proxy::heal`]; what they would have said comes then.
-    pub fn silence(&self) {
-        self.state.control.send_modify(|control| control.silent = true);
+    /// Lets the watches of a resource, such as `persistentvolumeclaims`, or all with an empty text, say nothing until [`Proxy::heal`].
+    pub fn silence(&self, of: &'static str) {
+        self.state.control.send_modify(|control| control.silent = Some(of));
     }
 
     /// Cuts everything, and answers nothing until [`Proxy::heal`].
@@ -283,7 +284,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> io::Result<Ans
     }
     let fault = state.fault_of(&seen);
     let forwarded = matches!(fault, None | Some(Fault::Slow(_) | Fault::Unanswered));
-    let is_watch = seen.is_watch();
+    let watches = seen.is_watch().then(|| seen.path.clone());
     let _write = seen.is_write().then(|| Write::begins(&state));
     locked(&state.log).push(Seen { forwarded, ..seen });
     state.count.send_modify(|count| *count += 1);
@@ -304,10 +305,9 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> io::Result<Ans
         return Err(cut());
     }
     let (head, body) = response.into_parts();
-    let body = if is_watch {
-        watched(body, state.control.subscribe())
-    } else {
-        body.map_err(BoxError::from).boxed_unsync()
+    let body = match watches {
+        Some(path) => watched(body, path, state.control.subscribe()),
+        None => body.map_err(BoxError::from).boxed_unsync(),
     };
     Ok(Response::from_parts(head, body))
 }
@@ -374,10 +374,10 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// A watch that may be cut or silenced.
-fn watched(body: Body, control: watch::Receiver<Control>) -> UnsyncBoxBody<Bytes, BoxError> {
+fn watched(body: Body, path: String, control: watch::Receiver<Control>) -> UnsyncBoxBody<Bytes, BoxError> {
     let cuts = control.borrow().cuts;
-    let frames = stream::unfold(Some((body, control)), move |running| async move {
-        let (mut body, mut control) = running?;
+    let frames = stream::unfold(Some((body, path, control)), move |running| async move {
+        let (mut body, path, mut control) = running?;
         loop {
             let now = *control.borrow_and_update();
             if now.cuts != cuts {
@@ -390,8 +390,8 @@ fn watched(body: Body, control: watch::Receiver<Control>) -> UnsyncBoxBody<Bytes
             }
             tokio::select! {
                 changed = control.changed() => changed.ok()?,
-                frame = body.frame(), if !now.silent => {
-                    return Some((frame?.map_err(BoxError::from), Some((body, control))));
+                frame = body.frame(), if !now.silent.is_some_and(|of| path.ends_with(of)) => {
+                    return Some((frame?.map_err(BoxError::from), Some((body, path, control))));
                 }
             }
         }

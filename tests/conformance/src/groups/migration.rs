@@ -222,6 +222,7 @@ fn setup(name: &'static str, driver: &'static str, group: Group) -> Setup {
         driver: super::without_lists,
         retry: RETRY,
         flags: Vec::new(),
+        proxied: false,
         parallel: 12,
         scenarios: group.done(),
     }

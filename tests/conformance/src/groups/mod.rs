@@ -27,6 +27,7 @@ mod secrets;
 mod several;
 mod timeouts;
 mod trivial;
+mod unasked;
 mod volumes;
 mod wake;
 
@@ -69,6 +70,7 @@ fn main_setup() -> Setup {
         backoff::scenarios(),
         many::scenarios(),
         metrics::scenarios(),
+        unasked::scenarios(),
     ];
     Setup {
         name: "main",
@@ -76,6 +78,7 @@ fn main_setup() -> Setup {
         driver: without_lists,
         retry: RETRY,
         flags: Vec::new(),
+        proxied: false,
         parallel: 20,
         scenarios: scenarios.into_iter().flatten().collect(),
     }
@@ -89,6 +92,7 @@ fn serial(name: &'static str, scenarios: Vec<Scenario>, driver: fn(MockDriverBui
         driver,
         retry: RETRY,
         flags: Vec::new(),
+        proxied: false,
         parallel: 1,
         scenarios,
     }

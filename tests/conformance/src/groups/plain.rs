@@ -75,6 +75,7 @@ pub fn setup() -> Setup {
         driver: attaches_only,
         retry: RETRY,
         flags: vec!["--default-fstype=xfs".to_owned(), "--reconcile-sync=1s".to_owned()],
+        proxied: false,
         parallel: 12,
         // Events are rate-limited by right; here they are few.
         scenarios: scenarios.done().into_iter().chain(events::scenarios()).collect(),

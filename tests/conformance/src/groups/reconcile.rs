@@ -23,6 +23,7 @@ pub fn setup() -> Setup {
         driver: small_pages,
         retry: RETRY,
         flags: vec!["--reconcile-sync=1s".to_owned()],
+        proxied: false,
         parallel: 12,
         scenarios: scenarios(),
     }

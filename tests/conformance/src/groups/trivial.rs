@@ -25,6 +25,7 @@ pub fn setup() -> Setup {
         driver: MockDriverBuilder::without_controller_service,
         retry: RETRY,
         flags: Vec::new(),
+        proxied: false,
         parallel: 12,
         scenarios: scenarios.done(),
     }

@@ -22,6 +22,7 @@ pub fn setup() -> Setup {
         driver: super::without_lists,
         retry: (PAUSE, PAUSE),
         flags: Vec::new(),
+        proxied: false,
         parallel: 12,
         scenarios: woken(pauses(group)).done(),
     }

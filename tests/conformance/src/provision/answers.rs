@@ -6,16 +6,36 @@ use serde_json::json;
 
 use csi_mock_driver::{Rule, ScriptAction, ScriptedAnswer};
 
-use super::claims::unknown;
+use super::claims::{Claim, unknown};
 use super::volumes::handle_of;
 use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::{Test, delete};
 
 const MIB: i64 = 1 << 20;
+/// So many characters of the UID are in shortened names.
+pub const SHORT: usize = 16;
 
 pub fn scenarios() -> Vec<Scenario> {
     let group = Group::new("provision-create");
     conflicts(answers(group)).done()
+}
+
+/// With names of which two may be equal.
+pub fn short() -> Vec<Scenario> {
+    Group::new("provision-create")
+        .safety(
+            "short-names",
+            "a claim whose shortened name another one's volume has gets no call, and an Event",
+            |t| async move {
+                t.given_delayed_class().await?;
+                let claim = t.given_claim("").await?;
+                let uid = claim.get().await?.uid().unwrap_or_default().replace('-', "");
+                let name = format!("pvc-{}", &uid[..SHORT.min(uid.len())]);
+                its_name_is_taken(&t, &claim, name).await
+            },
+        )
+        .peer_fails("it takes any PersistentVolume of that name for its own")
+        .done()
 }
 
 fn answered(rule: Rule, id: Option<String>, bytes: Option<i64>) -> Rule {
@@ -183,6 +203,11 @@ async fn name_taken(t: Test) -> Outcome {
     t.given_delayed_class().await?;
     let claim = t.given_claim("").await?;
     let name = claim.volume_name().await?;
+    its_name_is_taken(&t, &claim, name).await
+}
+
+/// The name of its volume is that of another claim's volume.
+async fn its_name_is_taken(t: &Test, claim: &Claim, name: String) -> Outcome {
     t.given_released("somebody", |volume| {
         volume["metadata"] = json!({ "name": name });
         volume["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain");
@@ -195,5 +220,5 @@ async fn name_taken(t: Test) -> Outcome {
     claim.no_call()?;
     // Its place is taken as soon as it is gone.
     delete::<PersistentVolume>(&t.api(), &name).await?;
-    claim.bound().await.map(drop)
+    same("name", &claim.bound().await?.name_any(), &name)
 }

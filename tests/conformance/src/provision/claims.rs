@@ -20,6 +20,8 @@ use crate::test::{Test, create, delete, merge};
 
 /// Who says on a claim what kube-controller-manager did.
 const CONTROLLER_MANAGER: &str = "persistentvolume-controller";
+/// What is told without waiting for anything comes by then, on a busy machine as well.
+pub const SOON: Duration = Duration::from_secs(10);
 /// Who is to provision for a claim, by its new and its old name.
 pub const PROVISIONER: [&str; 2] = [
     "volume.kubernetes.io/storage-provisioner",
@@ -31,8 +33,10 @@ pub const PROVISIONER: [&str; 2] = [
 pub struct Claim {
     /// The scenario.
     pub t: Test,
-    /// Its name, in the one namespace of the suite.
+    /// Its name.
     pub name: String,
+    /// Where it is.
+    pub namespace: String,
 }
 
 impl Test {
@@ -42,7 +46,11 @@ impl Test {
             "" => self.id.clone(),
             suffix => format!("{}-{suffix}", self.id),
         };
-        Claim { t: self.clone(), name }
+        Claim {
+            t: self.clone(),
+            name,
+            namespace: NAMESPACE.to_owned(),
+        }
     }
 
     /// The scenario's StorageClass: volumes are made at once and deleted with their claims, unless `edit` says otherwise.
@@ -150,9 +158,9 @@ fn is_about(event: &Event, name: &str) -> bool {
 }
 
 impl Claim {
-    /// The claims of the suite.
+    /// The claims of its namespace.
     pub fn api(&self) -> Api<PersistentVolumeClaim> {
-        Api::namespaced(self.t.env.client.clone(), NAMESPACE)
+        Api::namespaced(self.t.env.client.clone(), &self.namespace)
     }
 
     /// Makes it, for 1 GiB of the scenario's class. What kube-controller-manager writes for the provisioner is there already,
@@ -312,6 +320,14 @@ impl Claim {
     /// Waits for an Event on it that is not kube-controller-manager's.
     pub async fn told(&self, reason: &str, part: &str) -> Outcome<Event> {
         self.t.told(&self.name, reason, part).await
+    }
+
+    /// As [`Claim::told`], for what waits for nothing.
+    pub async fn told_soon(&self, reason: &str, part: &str) -> Outcome {
+        let told = tokio::time::timeout(SOON, self.told(reason, part)).await;
+        demand(told.is_ok_and(|told| told.is_ok()), || {
+            format!("no Event {reason} on {} with {part:?} within {SOON:?}", self.name)
+        })
     }
 }
 

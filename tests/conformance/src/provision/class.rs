@@ -1,11 +1,12 @@
 //! The StorageClass of a claim: missing, wrong, and changed meanwhile.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::json;
 
 use super::claims::unknown;
 use crate::scenario::{Group, Outcome, Scenario, same};
-use crate::test::Test;
+use crate::test::{Test, merge};
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("provision-class")
@@ -32,6 +33,12 @@ pub fn scenarios() -> Vec<Scenario> {
             other_driver,
         )
         .peer_fails("it forgets a call for a claim that it ignores")
+        .safety(
+            "mount-options",
+            "mount options that change while a call is uncertain are not in the call that is repeated",
+            mount_options,
+        )
+        .peer_fails("it sends the options of now")
         .done()
 }
 
@@ -84,4 +91,21 @@ async fn other_driver(t: Test) -> Outcome {
         .await?;
     let own = t.api::<PersistentVolume>().get_opt(&claim.volume_name().await?).await?;
     same("a PersistentVolume of the undone volume", &own.is_some(), &false)
+}
+
+async fn mount_options(t: Test) -> Outcome {
+    t.given_class(|class| class["mountOptions"] = json!(["noatime"]))
+        .await?;
+    let claim = t.claim("");
+    t.script(unknown(claim.on_create()));
+    claim.create(|_| {}).await?;
+    claim.call_ended().await?;
+    merge::<StorageClass>(&t.api(), &t.id, json!({ "mountOptions": ["noatime", "discard"] })).await?;
+    // A class that comes later is known by then.
+    t.served_after("b").await?;
+    let seen = claim.creates().iter().map(|call| call.id).max();
+    claim.call("again", move |call| Some(call.id) > seen).await?;
+    claim.heal();
+    claim.bound().await?;
+    claim.same_calls(2)
 }

@@ -12,8 +12,13 @@ mod class;
 mod codes;
 mod create;
 mod delete;
+mod marker;
+mod others;
+mod proxied;
 mod refusal;
+mod restored;
 mod secrets;
+mod settings;
 mod teardown;
 mod together;
 mod topology;
@@ -51,7 +56,9 @@ pub fn lanes() -> Vec<Vec<Setup>> {
         codes::scenarios(),
         uncertain::scenarios(),
         uncertain::save(),
+        marker::scenarios(),
         delete::scenarios(),
+        others::scenarios(),
     ];
     let mut main = setup("provision", 20, together.into_iter().flatten().collect(), plain);
     main.flags = vec!["--leader-election=true".to_owned()];
@@ -59,13 +66,29 @@ pub fn lanes() -> Vec<Vec<Setup>> {
     wake.retry = (LATE, LATE);
     let mut strict = setup("provision-strict", 1, topology::strict(), in_zones);
     strict.flags = vec!["--strict-topology=true".to_owned()];
+    let mut short = setup("provision-short", 1, answers::short(), plain);
+    short.flags = vec![format!("--volume-name-uuid-length={}", answers::SHORT)];
+    let mut proxied = setup("provision-proxied", 1, proxied::scenarios(), plain);
+    proxied.proxied = true;
+    let zones = [topology::scenarios(), marker::in_zones()];
+    let with_config = [settings::scenarios(), restored::scenarios()];
+    let many = [delete::many(), others::many()];
     let alone = [codes::alone(), uncertain::alone(), delete::alone(), together::alone()];
     let turns = vec![
         setup("provision-alone", 1, alone.into_iter().flatten().collect(), plain),
-        setup("provision-zones", 1, topology::scenarios(), in_zones),
+        setup("provision-zones", 1, zones.into_iter().flatten().collect(), in_zones),
         strict,
-        setup("provision-many", 1, delete::many(), plain),
+        setup("provision-many", 1, many.into_iter().flatten().collect(), plain),
         wake,
+        proxied,
+        setup(
+            "provision-settings",
+            1,
+            with_config.into_iter().flatten().collect(),
+            plain,
+        ),
+        // Its settings cannot be changed, so that it is the last.
+        short,
     ];
     vec![vec![main], turns]
 }
@@ -82,6 +105,7 @@ fn setup(
         driver,
         retry: RETRY,
         flags: Vec::new(),
+        proxied: false,
         parallel,
         scenarios,
     }

@@ -9,10 +9,13 @@ use tonic::Code;
 
 use super::NAMESPACE;
 use super::claims::Claim;
+use super::settings::WITHOUT_CONFIG;
 use super::volumes::handle_of;
 use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::Test;
 
+/// Who asks for the program under test.
+const READER: &str = "system:serviceaccount:conformance:attacher";
 const DELETION: &str = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
 
 pub fn scenarios() -> Vec<Scenario> {
@@ -73,6 +76,12 @@ pub fn scenarios() -> Vec<Scenario> {
             echo,
         )
         .peer_fails("it writes the error as it is")
+        .extension(
+            "not-listed",
+            "a Secret that the settings do not list is not read, and the claim says so",
+            WITHOUT_CONFIG,
+            not_listed,
+        )
         .done()
 }
 
@@ -88,7 +97,8 @@ impl Test {
         self.given_claim("").await
     }
 
-    async fn bound_with_secret(&self) -> Outcome<(Claim, PersistentVolume)> {
+    /// A claim whose class names a Secret, and its volume.
+    pub async fn bound_with_secret(&self) -> Outcome<(Claim, PersistentVolume)> {
         self.given_secret(&[("password", "x")]).await?;
         let claim = self.claim_with_secret().await?;
         let volume = claim.bound().await?;
@@ -175,4 +185,25 @@ async fn echo(t: Test) -> Outcome {
         })?;
     }
     Ok(())
+}
+
+async fn not_listed(t: Test) -> Outcome {
+    t.config().await?;
+    t.given_class(|class| {
+        class["parameters"] = json!({
+            "csi.storage.k8s.io/provisioner-secret-name": t.secret,
+            "csi.storage.k8s.io/provisioner-secret-namespace": "kube-system",
+        });
+    })
+    .await?;
+    let claim = t.given_claim("").await?;
+    claim.told("ProvisioningFailed", "spec.provisioning.secrets").await?;
+    claim.no_call()?;
+    // What the API server writes down of it comes before what it writes down of the claim that is served now.
+    t.served_after("b").await?;
+    let all = t.env.cluster.audit_events()?;
+    let reads = all
+        .iter()
+        .filter(|event| event.username == READER && event.resource == "secrets" && event.name == t.secret);
+    same("requests for the Secret", &reads.count(), &0)
 }

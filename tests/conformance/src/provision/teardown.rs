@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Secret};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
@@ -70,8 +70,12 @@ impl Test {
         let all = api.list(&ListParams::default()).await?.items.into_iter();
         let own = all.filter(|object| self.owns(&object.name_any()));
         let with_name = |object: PersistentVolumeClaim| {
-            let (t, name) = (self.clone(), object.name_any());
-            (Claim { t, name }, object)
+            let claim = Claim {
+                t: self.clone(),
+                name: object.name_any(),
+                namespace: NAMESPACE.to_owned(),
+            };
+            (claim, object)
         };
         Ok(own.map(with_name).collect())
     }
@@ -154,6 +158,7 @@ impl Test {
     /// Removes what nobody but the scenario would.
     async fn forget(&self) -> Outcome {
         self.forget_refusal().await?;
+        delete::<Namespace>(&self.api(), &self.id).await?;
         for volume in self.own_volumes().await? {
             delete::<PersistentVolume>(&self.api(), &volume.name_any()).await?;
             self.strip_finalizers::<PersistentVolume>(&volume.name_any()).await?;

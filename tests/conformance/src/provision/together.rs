@@ -13,7 +13,7 @@ use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::Test;
 
 /// An API server that has just started forbids what it allows later, and who is refused for that may wait for half a minute.
-const AFTER_OUTAGE: Duration = Duration::from_secs(90);
+pub const AFTER_OUTAGE: Duration = Duration::from_secs(90);
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("provision-role")

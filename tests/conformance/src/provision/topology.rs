@@ -16,8 +16,6 @@ use crate::test::{Test, create, delete, merge};
 /// The driver's one topology key.
 pub const ZONE: &str = "topology.conformance.test/zone";
 
-/// Who tells the refusal of a PersistentVolume does so at once: a busy machine included.
-const SOON: std::time::Duration = std::time::Duration::from_secs(10);
 const RACK: &str = "topology.conformance.test/rack";
 /// Of a class, whose claims wait for a node.
 const DELAYED: &str = "WaitForFirstConsumer";
@@ -270,10 +268,7 @@ async fn bad_segment(t: &Test) -> Outcome {
     let claim = t.given_claim("").await?;
     claim.call_ended().await?;
     // Who tells it does so at once.
-    let told = tokio::time::timeout(SOON, claim.told("ProvisioningFailed", "no label!")).await;
-    demand(told.is_ok_and(|told| told.is_ok()), || {
-        "no Event has the words of the API server".to_owned()
-    })?;
+    claim.told_soon("ProvisioningFailed", "no label!").await?;
     same("volumes", &claim.handles().len(), &1)?;
     claim.delete().await?;
     claim.gone().await?;
@@ -293,7 +288,7 @@ fn zone_of(volume: &PersistentVolume) -> Value {
 
 impl Claim {
     /// The zones that each call asked for: requisite and preferred.
-    fn asked_for(&self) -> Vec<(String, String)> {
+    pub fn asked_for(&self) -> Vec<(String, String)> {
         let words = |terms: &[BTreeMap<String, String>]| {
             let zone = |term: &BTreeMap<String, String>| term.get(ZONE).cloned().unwrap_or_default();
             terms.iter().map(zone).collect::<Vec<_>>().join(" ")
@@ -306,7 +301,8 @@ impl Claim {
 }
 
 impl Test {
-    async fn three_zones(&self) -> Outcome {
+    /// A node in each of three zones, which is known to the process.
+    pub async fn three_zones(&self) -> Outcome {
         for zone in ["a", "b", "c"] {
             self.given_zone(&self.claim(zone).name, Some(zone)).await?;
         }
@@ -315,7 +311,7 @@ impl Test {
     }
 
     /// A claim of a class, with a node of the scenario selected if one is given.
-    async fn claim_on(&self, suffix: &str, class: &str, node: Option<&str>) -> Outcome<Claim> {
+    pub async fn claim_on(&self, suffix: &str, class: &str, node: Option<&str>) -> Outcome<Claim> {
         let claim = self.claim(suffix);
         claim
             .create(|it| {
@@ -329,7 +325,7 @@ impl Test {
     }
 
     /// A class for volumes in these zones, or in any.
-    async fn topology_class(&self, suffix: &str, binding: &str, zones: &[&str]) -> Outcome<String> {
+    pub async fn topology_class(&self, suffix: &str, binding: &str, zones: &[&str]) -> Outcome<String> {
         let name = self.claim(suffix).name;
         self.given_class(|class| {
             class["metadata"]["name"] = json!(name);

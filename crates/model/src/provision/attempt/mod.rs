@@ -286,6 +286,10 @@ impl ClaimAttempt {
                 "its PersistentVolumeClaim is gone while a call was open, so that only this process knows of it";
             self.notes.push(ClaimNote::PossiblyLeaked(name.clone(), cause));
         }
+        let is_ignored = !gone && creation.is_uncertain() && surroundings.ignores(&marker, seen(&class).here());
+        if is_ignored && !std::mem::replace(&mut self.memory.ignored_is_told, true) {
+            self.notes.push(ClaimNote::MarkerIgnored);
+        }
         if decision.reason == ClaimReason::TwoVolumes {
             self.tell_two_volumes(&creation, seen(&saved).here());
         }

@@ -18,6 +18,7 @@ mod properties;
 mod records;
 mod release_requests;
 mod secrets;
+mod sidecar;
 mod simulation;
 mod topology;
 mod troubles;

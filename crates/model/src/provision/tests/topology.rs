@@ -19,7 +19,7 @@ fn segment(text: &str) -> Segment {
 }
 
 /// Segments separated by bars.
-fn segments(text: &str) -> Vec<Segment> {
+pub fn segments(text: &str) -> Vec<Segment> {
     text.split('|')
         .filter(|part| !part.trim().is_empty())
         .map(segment)
@@ -54,18 +54,18 @@ fn nodes(labels: &[&str], keys: &[&str]) -> Vec<TopologyNode> {
     .collect()
 }
 
-struct Query {
-    nodes: Vec<TopologyNode>,
-    allowed: &'static str,
-    selected: bool,
-    strict: bool,
-    aggregate: bool,
-    claim: &'static str,
-    recorded: (Option<Segment>, Option<Segment>),
+pub struct Query {
+    pub nodes: Vec<TopologyNode>,
+    pub allowed: &'static str,
+    pub selected: bool,
+    pub strict: bool,
+    pub aggregate: bool,
+    pub claim: &'static str,
+    pub recorded: (Option<Segment>, Option<Segment>),
 }
 
 impl Query {
-    fn new(labels: &[&str], keys: &[&str]) -> Self {
+    pub fn new(labels: &[&str], keys: &[&str]) -> Self {
         Self {
             nodes: nodes(labels, keys),
             allowed: "",
@@ -77,7 +77,7 @@ impl Query {
         }
     }
 
-    fn ask(&self) -> Result<Option<TopologyRequirement>, ProvisionRefusal> {
+    pub fn ask(&self) -> Result<Option<TopologyRequirement>, ProvisionRefusal> {
         let mut class = class_json();
         class["allowedTopologies"] = allowed(self.allowed);
         if self.selected {

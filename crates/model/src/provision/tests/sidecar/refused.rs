@@ -1,0 +1,185 @@
+//! What is not asked for, and why; and what is known after a call without a volume.
+
+use serde_json::{Value, json};
+
+use super::create::parameters;
+use crate::provision::tests::builders::{ClaimWorld, claim_of, plan_of, world};
+use crate::provision::tests::claim_rows::word;
+use crate::provision::tests::tally;
+use crate::provision::{AnsweredVolume, ClaimAction, CreateOutcome, Creation, ProvisionerSecretState, created};
+
+/// The rows of TestProvision in which nothing is provisioned.
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn what_is_not_asked_for() {
+    let secret = [
+        (".provisioner-secret-name", "s"),
+        (".provisioner-secret-namespace", "n"),
+    ];
+    let unreadable = |mut world: ClaimWorld| {
+        world.secret = ProvisionerSecretState::Unreadable;
+        world
+    };
+    let attributes = || world().set("/spec/volumeAttributesClassName", "test-vac");
+    let rows: [(&str, ClaimWorld, &str); 11] = [
+        (
+            "two keys of the file system",
+            parameters(world(), &[("fstype", "ext3"), (".fstype", "ext4")]),
+            "Invalid: refuse",
+        ),
+        // There it changes nothing that is known of an open call. Here no refusal does.
+        (
+            "a Secret without its namespace",
+            parameters(world(), &[(".provisioner-secret-name", "s")]),
+            "Invalid: refuse",
+        ),
+        (
+            "a Secret that cannot be read",
+            unreadable(parameters(world(), &secret)),
+            "SecretForbidden: tell",
+        ),
+        (
+            "a template whose annotation is not there",
+            parameters(
+                world(),
+                &[
+                    (".secret-name", "default-${pvc.annotations['team']}"),
+                    (".secret-namespace", "n"),
+                ],
+            ),
+            "Invalid: refuse",
+        ),
+        (
+            "a selector",
+            world().set("/spec/selector", json!({})),
+            "Invalid: refuse",
+        ),
+        // There a claim without a UID has no name; the API server makes none.
+        (
+            "a name that is too long",
+            world().with(|world| world.policy.volume_name_prefix = "p".repeat(128).as_str().into()),
+            "Invalid: refuse",
+        ),
+        (
+            "of a populator",
+            world().set(
+                "/spec/dataSource",
+                json!({"kind": "MyPopulator", "name": "x", "apiGroup": "my.example.io"}),
+            ),
+            "Populator: ",
+        ),
+        (
+            "a selected node that is not there",
+            world().delayed().with(|world| world.nodes.clear()),
+            "NodeGone: reschedule",
+        ),
+        // A later slice serves what the driver can modify.
+        (
+            "attributes, and MODIFY_VOLUME is missing",
+            attributes(),
+            "Invalid: refuse",
+        ),
+        ("attributes of a class that is missing", attributes(), "Invalid: refuse"),
+        ("attributes of another driver's class", attributes(), "Invalid: refuse"),
+    ];
+    for (name, world, wanted) in &rows {
+        let decision = world.decide();
+        let found = format!("{}: {}", decision.reason.as_str(), word(&decision.action));
+        assert!(found.starts_with(wanted), "{name}: {found}");
+    }
+    let answered = |code: i32| {
+        let failure = crate::decide::Failure {
+            message: "fake error".to_owned(),
+            code: Some(code),
+        };
+        let world = world();
+        created(
+            &Creation::Never,
+            &plan_of(&world),
+            Err(&failure),
+            &claim_of(&world.claim),
+        )
+        .creation
+    };
+    assert_eq!(answered(16), Creation::Refused, "a final error");
+    assert!(answered(4).is_uncertain(), "a transient error");
+    let small = AnsweredVolume {
+        handle: "test-volume-id".into(),
+        capacity_bytes: (1 << 30) - 1,
+        ..AnsweredVolume::default()
+    };
+    let settled = created(
+        &Creation::Never,
+        &plan_of(&world()),
+        Ok(Some(small)),
+        &claim_of(&world().claim),
+    );
+    assert!(
+        matches!(settled.outcome, CreateOutcome::Faulty(_)),
+        "less capacity: {settled:?}"
+    );
+    tally("TestProvision", rows.len() + 3);
+}
+
+/// TestCanProvision of the library. A driver says itself whether it has block volumes: what is asked for reaches it. The 6 rows of
+/// programs that have none are left out.
+#[test]
+fn every_volume_mode_reaches_the_driver() {
+    let rows = [Value::Null, json!("Filesystem"), json!("Block")];
+    for mode in &rows {
+        let action = world().set("/spec/volumeMode", mode.clone()).decide().action;
+        assert!(matches!(action, ClaimAction::Mark(_)), "{mode}: {action:?}");
+    }
+    tally("library TestCanProvision", rows.len());
+}
+
+/// TestTopologyParams of the library: whether the class allows one zone, and whether a node is selected.
+#[test]
+fn what_topology_is_made_of() {
+    let rows = [(false, false), (true, false), (false, true), (true, true)];
+    for (allowed, selected) in rows {
+        let mut world = world().delayed();
+        if !selected {
+            world = world
+                .class("/volumeBindingMode", "Immediate")
+                .annotate("volume.kubernetes.io/selected-node", "");
+        }
+        if allowed {
+            let term = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}]);
+            world = world.class("/allowedTopologies", term);
+        }
+        let plan = plan_of(&world);
+        assert_eq!(plan.node.as_deref(), selected.then_some("n1"), "{allowed} {selected}");
+        let terms = plan.accessibility.as_ref().map_or(0, |it| it.requisite.len());
+        assert_eq!(terms, if allowed { 1 } else { 2 }, "{allowed} {selected}");
+    }
+    tally("library TestTopologyParams", rows.len());
+}
+
+/// TestInfeasibleRetry of the library: the code, whether the time of the hold is over, and whether there is a second call.
+#[test]
+fn what_is_infeasible_is_held() {
+    let rows = [(13, false, true), (3, false, false), (3, true, true)];
+    for (code, is_over, is_called) in rows {
+        let failure = crate::decide::Failure {
+            message: "fake error".to_owned(),
+            code: Some(code),
+        };
+        let first = world().marked();
+        let settled = created(
+            &Creation::Never,
+            &plan_of(&first),
+            Err(&failure),
+            &claim_of(&first.claim),
+        );
+        let is_held = settled.outcome == CreateOutcome::Infeasible && !is_over;
+        let again = first
+            .creation(settled.creation)
+            .with(|world| world.infeasible = is_held);
+        // The marker is written with what is planned now, if it says something else.
+        let action = again.decide().action;
+        let goes_on = matches!(action, ClaimAction::Create(_) | ClaimAction::Mark(_));
+        assert_eq!(goes_on, is_called, "{code} {is_over}: {action:?}");
+    }
+    tally("library TestInfeasibleRetry", rows.len());
+}
