@@ -29,12 +29,10 @@ pub(super) fn all(state: &ProvisioningState) -> Vec<ConditionUpdate> {
         // It has just begun, and is about to look.
         None if state.task.phase == DriverPhase::Running => None,
         // Who does not provision does not know.
-        None => Some(ConditionUpdate::new(
-            kind,
-            ConditionStatus::Unknown,
-            ready.reason,
-            ready.message.clone(),
-        )),
+        None => {
+            let text = "nothing is known while this replica does not provision: see ProvisioningReady";
+            Some(ConditionUpdate::new(kind, ConditionStatus::Unknown, ready.reason, text))
+        }
     });
     let health: Vec<ConditionUpdate> = health.collect();
     std::iter::once(ready).chain(health).collect()
