@@ -26,6 +26,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     // external-provisioner
     "--extra-create-metadata",
     "--strict-topology",
+    "--volume-name-uuid-length",
     // kube-apiserver, and this operator once
     "--tracing-config-file",
     "--metrics-secure-endpoint",
