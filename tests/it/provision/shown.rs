@@ -163,15 +163,20 @@ async fn why_claims_wait_is_told_while_they_do() -> Result<()> {
     driver.bound("unknown").await?;
     driver.wait(HEALTHY, "True", Some("NoFailures")).await?;
 
-    // A first call that takes long is told, once.
+    a_slow_first_call_is_told(&driver).await?;
+    stop(&mut operator).await
+}
+
+/// A first call that takes long is told, once.
+async fn a_slow_first_call_is_told(driver: &Driver<'_>) -> Result<()> {
     let slow = Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(2));
     driver.mock.script(slow);
     driver.ask_for("slow").await?;
     driver.bound("slow").await?;
     let words = "External provisioner is provisioning volume for claim \"default/slow\"";
-    let begun = event(&world, "PersistentVolumeClaim", "slow", "Provisioning", words).await?;
+    let begun = event(driver.world, "PersistentVolumeClaim", "slow", "Provisioning", words).await?;
     assert_eq!(begun.type_.as_deref(), Some("Normal"));
-    stop(&mut operator).await
+    Ok(())
 }
 
 /// What keeps volumes from being deleted is told on the AttacherConfig, also while that is being deleted and waits for them.

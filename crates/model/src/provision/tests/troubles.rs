@@ -21,8 +21,8 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn refused() -> Box<ProvisionRefusal> {
-    Box::new(ProvisionRefusal::Selector)
+fn refused() -> ProvisionRefusal {
+    ProvisionRefusal::Selector
 }
 
 fn failed(outcome: CreateOutcome) -> ClaimNote {
@@ -35,7 +35,7 @@ fn api_error(kind: ApiErrorKind) -> ApiError {
 
 #[test]
 fn each_note_about_a_claim_tells_one_trouble() {
-    let waits = |reason| ClaimNote::Waits(reason, refused());
+    let waits = |reason| ClaimNote::Waits(reason, Box::new(refused()));
     let rows = [
         (failed(CreateOutcome::Failed), Some(Kind::ProvisioningFailing)),
         (failed(CreateOutcome::Uncertain), Some(Kind::ProvisioningFailing)),
@@ -84,7 +84,7 @@ fn each_note_about_a_volume_tells_one_trouble() {
             Some(Kind::DeletesFailing),
         ),
         (
-            VolumeNote::Refused(VolumeReason::SecretForbidden, refused()),
+            VolumeNote::Refused(VolumeReason::SecretForbidden, Box::new(refused())),
             Some(Kind::DeletesFailing),
         ),
         (waits(VolumeReason::Held), Some(Kind::VolumesHeld)),
@@ -120,8 +120,11 @@ fn a_volume_that_may_be_lost_stays_that_until_one_is_saved() {
 #[test]
 fn what_kept_a_call_from_being_made_ends_with_the_call() {
     for (note, stays) in [
-        (ClaimNote::Waits(ClaimReason::ClassMissing, refused()), false),
-        (ClaimNote::Waits(ClaimReason::SecretForbidden, refused()), false),
+        (ClaimNote::Waits(ClaimReason::ClassMissing, Box::new(refused())), false),
+        (
+            ClaimNote::Waits(ClaimReason::SecretForbidden, Box::new(refused())),
+            false,
+        ),
         (failed(CreateOutcome::Failed), true),
     ] {
         let mut known = None;
@@ -131,128 +134,137 @@ fn what_kept_a_call_from_being_made_ends_with_the_call() {
     }
 }
 
-/// What was told, for how long the object and its call wait, and what is shown: the trouble and the finding.
+/// What is done, what was told, for how many seconds the object and its call wait, and what is shown: the trouble and the finding.
+type Row = (
+    PendingOperation,
+    Option<Kind>,
+    i64,
+    Option<i64>,
+    Option<Kind>,
+    Option<FindingKind>,
+);
+
+const ROWS: &[Row] = &[
+    (PendingOperation::Provision, None, 299, None, None, None),
+    (PendingOperation::Provision, None, 301, None, None, None),
+    (
+        PendingOperation::Provision,
+        None,
+        601,
+        None,
+        Some(Kind::ProvisioningStuck),
+        Some(FindingKind::ProvisionStuck),
+    ),
+    (
+        PendingOperation::Provision,
+        None,
+        601,
+        Some(301),
+        Some(Kind::ProvisioningUncertain),
+        Some(FindingKind::ProvisionStuck),
+    ),
+    (
+        PendingOperation::Provision,
+        Some(Kind::ProvisioningFailing),
+        10,
+        None,
+        Some(Kind::ProvisioningFailing),
+        None,
+    ),
+    (
+        PendingOperation::Provision,
+        Some(Kind::ProvisioningFailing),
+        301,
+        Some(10),
+        Some(Kind::ProvisioningStuck),
+        Some(FindingKind::ProvisionStuck),
+    ),
+    (
+        PendingOperation::Provision,
+        Some(Kind::ProvisioningFailing),
+        310,
+        Some(301),
+        Some(Kind::ProvisioningUncertain),
+        Some(FindingKind::ProvisionStuck),
+    ),
+    (
+        PendingOperation::Provision,
+        Some(Kind::SecretForbidden),
+        10,
+        None,
+        Some(Kind::SecretForbidden),
+        None,
+    ),
+    (
+        PendingOperation::Provision,
+        Some(Kind::SecretForbidden),
+        301,
+        None,
+        Some(Kind::SecretForbidden),
+        Some(FindingKind::ProvisionStuck),
+    ),
+    (
+        PendingOperation::Provision,
+        Some(Kind::ClassMissing),
+        301,
+        None,
+        Some(Kind::ClassMissing),
+        Some(FindingKind::ClassMissing),
+    ),
+    (
+        PendingOperation::Provision,
+        Some(Kind::PossiblyLeaked),
+        1,
+        None,
+        Some(Kind::PossiblyLeaked),
+        Some(FindingKind::PossibleLeak),
+    ),
+    (PendingOperation::Delete, Some(Kind::DeletesStuck), 10, None, None, None),
+    (
+        PendingOperation::Delete,
+        Some(Kind::DeletesStuck),
+        301,
+        None,
+        Some(Kind::DeletesStuck),
+        Some(FindingKind::DeleteStuck),
+    ),
+    (
+        PendingOperation::Delete,
+        Some(Kind::DeletesFailing),
+        10,
+        None,
+        Some(Kind::DeletesFailing),
+        None,
+    ),
+    (
+        PendingOperation::Delete,
+        Some(Kind::DeletesFailing),
+        301,
+        None,
+        Some(Kind::DeletesStuck),
+        Some(FindingKind::DeleteStuck),
+    ),
+    (
+        PendingOperation::Delete,
+        Some(Kind::VolumesHeld),
+        9_000,
+        None,
+        Some(Kind::VolumesHeld),
+        None,
+    ),
+    (
+        PendingOperation::Delete,
+        Some(Kind::NeedsDecision),
+        1,
+        None,
+        Some(Kind::NeedsDecision),
+        Some(FindingKind::NeedsDecision),
+    ),
+];
+
 #[test]
 fn what_an_object_shows_follows_from_what_was_told_and_from_its_age() {
-    use PendingOperation::{Delete, Provision};
-    let rows = [
-        (Provision, None, 299, None, None, None),
-        (Provision, None, 301, None, None, None),
-        (
-            Provision,
-            None,
-            601,
-            None,
-            Some(Kind::ProvisioningStuck),
-            Some(FindingKind::ProvisionStuck),
-        ),
-        (
-            Provision,
-            None,
-            601,
-            Some(301),
-            Some(Kind::ProvisioningUncertain),
-            Some(FindingKind::ProvisionStuck),
-        ),
-        (
-            Provision,
-            Some(Kind::ProvisioningFailing),
-            10,
-            None,
-            Some(Kind::ProvisioningFailing),
-            None,
-        ),
-        (
-            Provision,
-            Some(Kind::ProvisioningFailing),
-            301,
-            Some(10),
-            Some(Kind::ProvisioningStuck),
-            Some(FindingKind::ProvisionStuck),
-        ),
-        (
-            Provision,
-            Some(Kind::ProvisioningFailing),
-            310,
-            Some(301),
-            Some(Kind::ProvisioningUncertain),
-            Some(FindingKind::ProvisionStuck),
-        ),
-        (
-            Provision,
-            Some(Kind::SecretForbidden),
-            10,
-            None,
-            Some(Kind::SecretForbidden),
-            None,
-        ),
-        (
-            Provision,
-            Some(Kind::SecretForbidden),
-            301,
-            None,
-            Some(Kind::SecretForbidden),
-            Some(FindingKind::ProvisionStuck),
-        ),
-        (
-            Provision,
-            Some(Kind::ClassMissing),
-            301,
-            None,
-            Some(Kind::ClassMissing),
-            Some(FindingKind::ClassMissing),
-        ),
-        (
-            Provision,
-            Some(Kind::PossiblyLeaked),
-            1,
-            None,
-            Some(Kind::PossiblyLeaked),
-            Some(FindingKind::PossibleLeak),
-        ),
-        (Delete, Some(Kind::DeletesStuck), 10, None, None, None),
-        (
-            Delete,
-            Some(Kind::DeletesStuck),
-            301,
-            None,
-            Some(Kind::DeletesStuck),
-            Some(FindingKind::DeleteStuck),
-        ),
-        (
-            Delete,
-            Some(Kind::DeletesFailing),
-            10,
-            None,
-            Some(Kind::DeletesFailing),
-            None,
-        ),
-        (
-            Delete,
-            Some(Kind::DeletesFailing),
-            301,
-            None,
-            Some(Kind::DeletesStuck),
-            Some(FindingKind::DeleteStuck),
-        ),
-        (
-            Delete,
-            Some(Kind::VolumesHeld),
-            9_000,
-            None,
-            Some(Kind::VolumesHeld),
-            None,
-        ),
-        (
-            Delete,
-            Some(Kind::NeedsDecision),
-            1,
-            None,
-            Some(Kind::NeedsDecision),
-            Some(FindingKind::NeedsDecision),
-        ),
-    ];
-    for (operation, told, age, uncertain, kind, finding) in rows {
+    for &(operation, told, age, uncertain, kind, finding) in ROWS {
         let now = at(10_000);
         let trouble = told.map(|kind| Trouble {
             kind,
