@@ -247,10 +247,8 @@ async fn a_queue_that_moves_changes_the_message_seldom() {
     assert!(messages.len() <= 10, "{messages:#?}");
 }
 
-/// Provisioning has limits of its own, which are named as such beside those of attaching.
-#[tokio::test(start_paused = true)]
-async fn the_limits_of_provisioning_are_shown_beside_those_of_attaching() {
-    let start = Instant::now();
+/// Limits of 5 calls of CreateVolume, 2 of DeleteVolume, 1 for a class and 10 calls in a second; a backoff of one second.
+fn provisioning_limits() -> RoleLimits {
     let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
     spec.driver_name = Some("a.test".to_owned());
     let mut provisioning = ProvisioningSpec::default();
@@ -258,7 +256,14 @@ async fn the_limits_of_provisioning_are_shown_beside_those_of_attaching() {
     (limits.create, limits.delete, limits.per_class, limits.calls_per_second) = (5, 2, 1, 10);
     spec.provisioning = Some(provisioning);
     let config = DriverConfig::try_from(&spec).unwrap();
-    let limits = RoleLimits::provisioning(config.provisioning.as_ref().unwrap());
+    RoleLimits::provisioning(config.provisioning.as_ref().unwrap())
+}
+
+/// Provisioning has limits of its own, which are named as such beside those of attaching.
+#[tokio::test(start_paused = true)]
+async fn the_limits_of_provisioning_are_shown_beside_those_of_attaching() {
+    let start = Instant::now();
+    let limits = provisioning_limits();
     let seen = |lanes: [Lane; 2], lacks_token| {
         let mut saturation = Saturation::default();
         let [create, delete] = lanes;
