@@ -48,7 +48,8 @@ async fn restored(t: Test) -> Outcome {
     let deletions = || t.env.driver.calls_of(Method::DeleteVolume).len();
     let before = deletions();
     let hold = json!({ "provisioning": { "deletion": "Hold" } });
-    Box::pin(t.with_settings(hold, is_kept(&t, &claim, &released, &handle))).await?;
+    t.with_settings(hold, Box::pin(is_kept(&t, &claim, &released, &handle)))
+        .await?;
     same("number of DeleteVolume", &deletions(), &before)
 }
 

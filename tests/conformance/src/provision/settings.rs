@@ -31,7 +31,7 @@ pub fn scenarios() -> Vec<Scenario> {
             t.config().await?;
             let (claim, volume) = t.given_bound().await?;
             let hold = json!({ "provisioning": { "deletion": "Hold" } });
-            t.with_settings(hold, held(&t, &claim, &volume)).await?;
+            t.with_settings(hold, Box::pin(held(&t, &claim, &volume))).await?;
             t.persistent_volume_gone(&volume.name_any()).await
         },
     );
@@ -76,7 +76,7 @@ fn together(group: Group) -> Group {
             WITHOUT_CONFIG,
             |t| async move {
                 let limits = json!({ "provisioning": { "concurrency": { "create": 8, "perClass": 4 } } });
-                t.with_settings(limits, one_class_hangs(&t)).await
+                t.with_settings(limits, Box::pin(one_class_hangs(&t))).await
             },
         )
         .extension(
@@ -90,7 +90,7 @@ fn together(group: Group) -> Group {
                     only_the_refused_is_unmarked(&claims).await?;
                     t.attaching_goes_on().await
                 };
-                Box::pin(t.with_settings(json!({ "provisioning": null }), off)).await?;
+                t.with_settings(json!({ "provisioning": null }), Box::pin(off)).await?;
                 t.all_go_on(&claims).await
             },
         )
@@ -113,7 +113,7 @@ fn together(group: Group) -> Group {
                     )
                 };
                 let disabled = json!({ "provisioning": { "mode": "Disabled" } });
-                t.with_settings(disabled, off).await?;
+                t.with_settings(disabled, Box::pin(off)).await?;
                 t.all_go_on(&claims).await
             },
         )
@@ -124,7 +124,7 @@ fn together(group: Group) -> Group {
             |t| async move {
                 let claims = t.open_claims().await?;
                 let off = only_the_refused_is_unmarked(&claims);
-                t.with_settings(json!({ "suspend": true }), off).await?;
+                t.with_settings(json!({ "suspend": true }), Box::pin(off)).await?;
                 t.all_go_on(&claims).await
             },
         )
