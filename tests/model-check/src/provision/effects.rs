@@ -4,7 +4,8 @@ use csi_attacher_model::decide::grpc_code;
 
 use super::invariants::{FINALIZER, FOREIGN, LEASED, MARKED, MARKER_LEAVES, NOT_CLAIMED, NOT_SHARED, SAME, UNDONE};
 use super::objects::{DRIVER, Edit, created, foreign_parts};
-use super::state::{CLAIM, Doing, GONE, Id, Key, Late, State, VOLUMES};
+use super::names::Named;
+use super::state::{CLAIM, Doing, GONE, Held, Id, Key, Late, State, VOLUMES};
 use super::steps::{At, Calm, Who, engine_in, engine_of, happen, late_of, next_cursor};
 use super::universe::identity;
 use super::view::{Answer, OUT_OF_RANGE};
@@ -12,6 +13,12 @@ use super::{Fault, Flaw, Found, Provisioner};
 
 /// `FAILED_PRECONDITION` of gRPC.
 const FAILED_PRECONDITION: i32 = 9;
+
+/// Whether a CreateVolume for a claim was sent that may still be carried out.
+pub fn is_on_its_way(state: &State, claim: u8) -> bool {
+    let is_of_claim = |late: &Late| matches!(late, Late::Create { of, .. } if *of == claim);
+    state.late.iter().any(is_of_claim)
+}
 
 impl Provisioner {
     pub(super) fn write(&mut self, state: &State, who: Who, at: At, doing: Doing, found: &mut Found) {
@@ -87,8 +94,8 @@ impl Provisioner {
                 if state.now(slot) != GONE {
                     return (Answer::Exists, None);
                 }
-                state.uids += 1;
-                let value = created(self.universe.body(body), state.uids);
+                let uid = self.fresh(state, Named::Uid);
+                let value = created(self.universe.body(body), uid);
                 let id = self.universe.object(slot, value);
                 happen(state, slot, id);
                 (Answer::Done, None)
@@ -110,16 +117,20 @@ impl Provisioner {
                 happen(state, slot, after);
                 (Answer::Done, violation)
             }
-            Late::Create(claim) => {
-                if state.handle_of(claim).is_none() {
-                    state.made += 1;
-                    state.driver.push((claim, state.made));
+            Late::Create { of, zone } => {
+                let known = state.driver.iter().find(|held| held.of == of).copied();
+                let made = known.unwrap_or_else(|| {
+                    let handle = self.fresh(state, Named::Handle);
+                    let made = Held { of, handle, zone };
+                    state.driver.push(made);
                     state.driver.sort_unstable();
-                }
-                (Answer::Made(state.handle_of(claim).unwrap_or(0)), None)
+                    made
+                });
+                let Held { handle, zone, .. } = made;
+                (Answer::Made { handle, zone }, None)
             }
             Late::Delete(handle) => {
-                state.driver.retain(|(_, known)| *known != handle);
+                state.driver.retain(|held| held.handle != handle);
                 (Answer::Done, None)
             }
         }
@@ -163,7 +174,7 @@ impl Provisioner {
     fn may_be_left(&self, state: &State, claim: u8) -> bool {
         match state.handle_of(claim) {
             Some(handle) => !self.is_named(state, handle) && state.told & (1 << handle) == 0,
-            None => state.late.contains(&Late::Create(claim)),
+            None => is_on_its_way(state, claim),
         }
     }
 
@@ -197,12 +208,12 @@ impl Provisioner {
         // The driver takes the calls for one volume one after the other: an earlier one comes to an end first.
         let mut begun = state.clone();
         let of = match doing {
-            Doing::Create(claim) => Some(claim),
+            Doing::Create { of, .. } => Some(of),
             Doing::Delete(handle) => state
                 .driver
                 .iter()
-                .find(|(_, known)| *known == handle)
-                .map(|(of, _)| *of),
+                .find(|held| held.handle == handle)
+                .map(|held| held.of),
             _ => None,
         };
         let handle = match doing {
@@ -210,7 +221,7 @@ impl Provisioner {
             _ => of.and_then(|of| state.handle_of(of)),
         };
         let is_of_volume = |late: &Late| match late {
-            Late::Create(claim) => Some(*claim) == of,
+            Late::Create { of: known, .. } => Some(*known) == of,
             Late::Delete(known) => Some(*known) == handle,
             _ => false,
         };
@@ -227,7 +238,7 @@ impl Provisioner {
             &format!("{answer:?}"),
             found,
         );
-        let is_create = matches!(doing, Doing::Create(_));
+        let is_create = matches!(doing, Doing::Create { .. });
         if let Some(next) = self.with_fault(&begun, Fault::Refused)
             && (!is_create || handle.is_none())
         {
@@ -261,7 +272,7 @@ impl Provisioner {
     fn may_call(&self, state: &State, who: Who, at: At, doing: Doing) -> Option<&'static str> {
         let engine = engine_of(state, who)?;
         match doing {
-            Doing::Create(claim) => {
+            Doing::Create { of: claim, .. } => {
                 let object = self.universe.get(state.now(CLAIM)).and_then(|object| object.claim());
                 let object = object.filter(|object| *object.uid == *format!("u{claim}") && object.marker_at.is_some());
                 let writer = format!("\"writer\":\"{}\"", identity(engine.number));

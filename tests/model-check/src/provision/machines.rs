@@ -96,7 +96,10 @@ impl Universe {
         let claim = attempt.claim().expect("it was looked at").clone();
         match patch::unmark(&claim).filter(|_| claim.deleting.is_some()) {
             Some(write) => self.doing_of_claim(ClaimStep::Patch(write)),
-            None => Doing::Create(number_in(&claim.uid)),
+            None => Doing::Create {
+                of: number_in(&claim.uid),
+                zone: 0,
+            },
         }
     }
 
@@ -114,11 +117,14 @@ impl Universe {
             },
             ClaimStep::ReadClaim => Doing::ReadClaim,
             ClaimStep::ReadVolume(name) => Doing::ReadVolume(slot_of(&name).expect("a name of the world") as u8),
-            ClaimStep::Create(plan) => Doing::Create(match slot_of(&plan.name) {
-                Some(OWN) => 1,
-                Some(SECOND) => 2,
-                _ => unreachable!("a name that is not made from the UID: {}", plan.name),
-            }),
+            ClaimStep::Create(plan) => Doing::Create {
+                of: match slot_of(&plan.name) {
+                    Some(OWN) => 1,
+                    Some(SECOND) => 2,
+                    _ => unreachable!("a name that is not made from the UID: {}", plan.name),
+                },
+                zone: 0,
+            },
             ClaimStep::Delete(plan) => Doing::Delete(number_in(&plan.handle)),
             ClaimStep::Save(body) => Doing::Save {
                 slot: slot_of(body["metadata"]["name"].as_str().unwrap_or_default()).expect("a name of the world")

@@ -9,8 +9,10 @@ mod invariants;
 mod leases;
 mod machines;
 mod mutants;
+mod names;
 mod objects;
 mod others;
+mod packed;
 mod state;
 mod steps;
 mod universe;
@@ -18,9 +20,10 @@ mod view;
 mod worlds;
 
 use crate::explorer::{Next, World};
+use packed::Packed;
 use invariants::{KEPT, NAMED, NOTHING_LEFT, UNWANTED, WANTED};
-use state::{ATTACHMENT, CLAIM, CLASS, Engine, FORGOTTEN, GONE, History, OWN, SLOTS, State, VOLUMES};
-use steps::{Calm, Who};
+use state::{ATTACHMENT, CLAIM, CLASS, Engine, FORGOTTEN, GONE, Held, History, Late, OWN, SLOTS, State, VOLUMES};
+use steps::{Calm, KEYS, Who};
 use universe::Universe;
 
 pub use mutants::{WrongProvisioner, mutants};
@@ -153,7 +156,7 @@ pub enum Flaw {
 }
 
 /// What can happen next.
-pub type Found = Vec<Next<State>>;
+pub type Found = Vec<Next<Packed>>;
 
 /// A world that is explored.
 pub struct Provisioner {
@@ -190,11 +193,34 @@ impl Provisioner {
             told.push(words());
         }
         found.push(Next {
-            state: state.shortened(self.setting.is_taken_over()),
+            state: self.packed(state),
             calm: calm != Calm::No,
             acts: calm == Calm::Acts,
             violation,
         });
+    }
+
+    /// The shortest form of a state, in little room.
+    fn packed(&mut self, mut state: State) -> Packed {
+        // What nobody can tell of any more, and what changes nothing whenever it arrives.
+        let has = |driver: &[Held], handle: u8| driver.iter().any(|held| held.handle == handle);
+        let driver = std::mem::take(&mut state.driver);
+        state.told &= driver.iter().fold(0, |told, held| told | 1 << held.handle);
+        if self.setting.flaw != Flaw::DeletesByName {
+            let history = &state.history;
+            state.late.retain(|late| match *late {
+                Late::Patch { slot, .. } | Late::Attach { slot, .. } | Late::Remove { slot, .. } => {
+                    history[usize::from(slot)].now() != GONE
+                }
+                Late::Delete(handle) => has(&driver, handle),
+                Late::Create { .. } | Late::Save { .. } => true,
+            });
+        }
+        state.driver = driver;
+        let works = |engine: &Engine| KEYS.iter().any(|at| at.of(engine) != FORGOTTEN);
+        state.ghost = state.ghost.filter(works);
+        let state = state.shortened(self.setting.is_taken_over());
+        self.universe.parts.pack(state)
     }
 
     /// Whether a bound claim has lost its volume.
@@ -211,20 +237,20 @@ impl Provisioner {
 
     /// A counterexample as people read it, one line for each step.
     pub fn story(&mut self, steps: &[u16]) -> Vec<String> {
-        let mut state = self.first();
+        let mut packed = self.first();
         let mut lines = Vec::new();
         for step in steps {
             let mut found = Vec::new();
             self.words = Some(Vec::new());
-            self.next(&state, &mut found);
+            self.next(&packed, &mut found);
             let words = self.words.take().unwrap_or_default();
             let at = usize::from(*step);
             lines.push(words.get(at).cloned().unwrap_or_default());
             if let Some(next) = found.into_iter().nth(at) {
-                state = next.state;
+                packed = next.state;
             }
         }
-        if let Some((property, why)) = self.unrest(&state) {
+        if let Some((property, why)) = self.unrest(&packed) {
             lines.push(format!("and so it stays: {property}: {why}"));
         }
         lines
@@ -293,9 +319,9 @@ impl Provisioner {
 }
 
 impl World for Provisioner {
-    type State = State;
+    type State = Packed;
 
-    fn first(&mut self) -> State {
+    fn first(&mut self) -> Packed {
         let objects = worlds::objects(self.setting.beginning);
         let history = std::array::from_fn(|slot| {
             let id = objects[slot]
@@ -307,7 +333,7 @@ impl World for Provisioner {
             self.setting.beginning,
             Beginning::Bound | Beginning::Released | Beginning::Shared
         );
-        State {
+        let state = State {
             history,
             engine: Some(Engine {
                 number: 1,
@@ -319,17 +345,20 @@ impl World for Provisioner {
             }),
             ghost: None,
             late: Vec::new(),
-            driver: if has_volume { vec![(1, 1)] } else { Vec::new() },
-            uids: 10,
-            made: u8::from(has_volume),
+            driver: has_volume.then_some(Held { of: 1, handle: 1, zone: 0 }).into_iter().collect(),
             told: 0,
             faults: self.setting.faults,
-            engines: 1,
             wishes: (1 << self.setting.wishes.len()) - 1,
-        }
+        };
+        self.universe.parts.pack(state)
     }
 
-    fn next(&mut self, state: &State, found: &mut Found) {
+    fn next(&mut self, packed: &Packed, found: &mut Found) {
+        let state = &self.universe.parts.unpack(packed);
+        if state.engine.is_none() {
+            // Whatever else happens before another process takes the Lease may as well happen after that: it may have seen any version.
+            return self.leases(state, found);
+        }
         self.process(state, Who::Leader, found);
         self.process(state, Who::Former, found);
         self.late(state, found);
@@ -339,7 +368,8 @@ impl World for Provisioner {
         self.people(state, found);
     }
 
-    fn unrest(&mut self, state: &State) -> Option<(&'static str, String)> {
+    fn unrest(&mut self, packed: &Packed) -> Option<(&'static str, String)> {
+        let state = &self.universe.parts.unpack(packed);
         if let Some(unrest) = self.claim_unrest(state) {
             return Some(unrest);
         }
@@ -362,7 +392,7 @@ impl World for Provisioner {
         };
         let is_told = |handle: u8| state.told & (1 << handle) != 0;
         let is_lost = |of: u8, handle: u8| !self.is_named(state, handle) && !held(of) && !is_kept && !is_told(handle);
-        let lost = state.driver.iter().find(|(of, handle)| is_lost(*of, *handle));
-        lost.map(|(_, handle)| (NAMED, format!("no PersistentVolume names volume h{handle}")))
+        let lost = state.driver.iter().find(|held| is_lost(held.of, held.handle));
+        lost.map(|held| (NAMED, format!("no PersistentVolume names volume h{}", held.handle)))
     }
 }

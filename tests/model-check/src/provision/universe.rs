@@ -11,7 +11,9 @@ use csi_attacher_model::provision::deletion::{VolumeAttempt, VolumeMemory};
 use serde_json::Value;
 
 use super::Flaw;
+use super::names::Mentions;
 use super::objects::{Edit, Facts, Object, edited, name_of, next_version};
+use super::packed::Parts;
 use super::state::{CLAIM, Doing, GONE, Id, SLOTS};
 use super::view::Event;
 use crate::api_server;
@@ -20,6 +22,8 @@ use crate::hash::{FastMap, fingerprint};
 /// Values that have numbers; the first is that of the default.
 pub struct Kept<T> {
     pub(super) all: Vec<T>,
+    /// The names that each mentions.
+    mentions: Vec<Mentions>,
     numbers: FastMap<u128, u32>,
 }
 
@@ -27,31 +31,53 @@ impl<T: std::fmt::Debug> Kept<T> {
     fn new() -> Self {
         Self {
             all: Vec::new(),
+            mentions: Vec::new(),
             numbers: FastMap::default(),
         }
     }
 
     pub(super) fn number(&mut self, value: T) -> u32 {
         let fresh = self.all.len() as u32;
-        let number = *self
-            .numbers
-            .entry(fingerprint(&decisive(&format!("{value:?}"))))
-            .or_insert(fresh);
+        let text = format!("{value:?}");
+        let number = *self.numbers.entry(fingerprint(&decisive(text.clone()))).or_insert(fresh);
         if number == fresh {
+            self.mentions.push(Mentions::in_text(&text));
             self.all.push(value);
         }
         number
     }
 }
 
-/// What a value shows of itself, but for how often in a row it rested: that says only how long the next rest is, and there is no time here.
-fn decisive(text: &str) -> String {
-    const RESTS: &str = "rests: ";
-    let mut parts = text.split(RESTS);
+/// What of an attempt decides nothing in these worlds: how long it rests, what it failed with, since when it waits (there is no time), what
+/// it told once already, and how many of the steps it took that an attempt may take; no attempt of these worlds comes near to that number.
+const UNDECISIVE: [&str; 9] = [
+    " rests: ",
+    " steps: ",
+    " save_at: ",
+    " called_with: ",
+    " saved_since: ",
+    " class_missing_since: ",
+    " is_told: ",
+    " leak_is_told: ",
+    " needs_topology: ",
+];
+
+/// What a value shows of itself that decides something. Of the failures to save only whether there are any does.
+fn decisive(mut text: String) -> String {
+    for field in UNDECISIVE {
+        text = without(&text, field, |_| "");
+    }
+    without(&text, " save_failures: ", |count| if count == "0" { "0" } else { "1" })
+}
+
+fn without(text: &str, field: &str, kept_of: impl Fn(&str) -> &'static str) -> String {
+    let mut parts = text.split(field);
     let mut kept = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        kept.push_str(RESTS);
-        kept.push_str(part.trim_start_matches(|character: char| character.is_ascii_digit()));
+        let end = part.find([',', '}']).unwrap_or(part.len());
+        kept.push_str(field);
+        kept.push_str(kept_of(part[..end].trim_end()));
+        kept.push_str(&part[end..]);
     }
     kept
 }
@@ -106,6 +132,7 @@ pub struct Universe {
     pub(super) asked_of_volumes: FastMap<Glance, Advance>,
     edits: FastMap<(Id, Edit), Id>,
     patches: FastMap<(Id, u32), Option<Id>>,
+    pub(super) parts: Parts,
 }
 
 impl Universe {
@@ -125,6 +152,7 @@ impl Universe {
             asked_of_volumes: FastMap::default(),
             edits: FastMap::default(),
             patches: FastMap::default(),
+            parts: Parts::default(),
         };
         universe.claim_memories.number(ClaimMemory::default());
         universe.volume_memories.number(VolumeMemory::default());
@@ -156,6 +184,39 @@ impl Universe {
 
     pub fn body(&self, number: u32) -> &Value {
         &self.bodies.all[number as usize]
+    }
+
+    /// The names that a version of an object mentions.
+    pub fn mentions_of_object(&self, id: Id) -> Mentions {
+        self.objects.mentions[usize::from(id)]
+    }
+
+    /// Those that a patch mentions.
+    pub fn mentions_of_write(&self, write: u32) -> Mentions {
+        self.writes.mentions[write as usize]
+    }
+
+    /// Those that a POST mentions.
+    pub fn mentions_of_body(&self, body: u32) -> Mentions {
+        self.bodies.mentions[body as usize]
+    }
+
+    /// Those that are remembered.
+    pub fn mentions_of_memory(&self, is_of_claim: bool, memory: u32) -> Mentions {
+        if is_of_claim {
+            self.claim_memories.mentions[memory as usize]
+        } else {
+            self.volume_memories.mentions[memory as usize]
+        }
+    }
+
+    /// Those that an attempt mentions.
+    pub fn mentions_of_attempt(&self, is_of_claim: bool, attempt: u32) -> Mentions {
+        if is_of_claim {
+            self.claim_attempts.mentions[attempt as usize]
+        } else {
+            self.volume_attempts.mentions[attempt as usize]
+        }
     }
 
     fn slot_of_object(&self, id: Id) -> usize {

@@ -56,8 +56,8 @@ pub enum Answer {
     Unknown,
     /// A live read brought this.
     Saw(Id),
-    /// CreateVolume brought this handle.
-    Made(u8),
+    /// CreateVolume brought this handle, of a volume that is in this zone.
+    Made { handle: u8, zone: u8 },
     /// A call was answered with this code.
     Code(i32),
     /// The fence did not let it begin.
@@ -72,7 +72,7 @@ impl Asked {
             Doing::ReadClaim => Self::ReadClaim,
             Doing::ReadVolume(_) => Self::ReadVolume,
             Doing::ReadOwner => Self::ReadOwner,
-            Doing::Create(_) => Self::Create,
+            Doing::Create { .. } => Self::Create,
             Doing::Delete(_) => Self::Delete,
             Doing::Save { .. } => Self::Save,
         }
@@ -101,7 +101,7 @@ impl Answer {
 
     fn call(self, flaw: Flaw) -> Result<Option<AnsweredVolume>, CallEnd> {
         match self {
-            Self::Made(handle) => Ok(Some(AnsweredVolume {
+            Self::Made { handle, .. } => Ok(Some(AnsweredVolume {
                 handle: format!("h{handle}").into(),
                 ..AnsweredVolume::default()
             })),

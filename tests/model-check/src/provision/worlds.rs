@@ -200,9 +200,7 @@ pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
     let with = |kinds: &'static [Fault], world: ProvisionSetting| ProvisionSetting { kinds, ..world };
     if large {
         return vec![
-            with(FEW, one_claim(2)),
-            with(ANSWERS, one_claim(2)),
-            with(LATE_WRITES, one_claim(2)),
+            one_claim(2),
             lists(2),
             name_taken(1),
             with(FEW, class_gone(1)),
