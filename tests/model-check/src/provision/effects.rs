@@ -2,14 +2,16 @@
 
 use csi_attacher_model::decide::grpc_code;
 
-use super::invariants::{FINALIZER, FOREIGN, LEASED, MARKED, MARKER_LEAVES, NOT_CLAIMED, NOT_SHARED, SAME, UNDONE};
-use super::objects::{DRIVER, Edit, created, foreign_parts};
+use super::invariants::{
+    FINALIZER, FOREIGN, LEASED, MARKED, MARKER_LEAVES, NOT_CLAIMED, NOT_SHARED, PLACED, SAME, SAME_PLACE, UNDONE,
+};
 use super::names::Named;
+use super::objects::{DRIVER, Edit, created, foreign_parts};
 use super::state::{CLAIM, Doing, GONE, Held, Id, Key, Late, State, VOLUMES};
 use super::steps::{At, Calm, Who, engine_in, engine_of, happen, late_of, next_cursor};
 use super::universe::identity;
 use super::view::{Answer, OUT_OF_RANGE};
-use super::{Fault, Flaw, Found, Provisioner};
+use super::{Fault, Flaw, Found, Provisioner, Topology};
 
 /// `FAILED_PRECONDITION` of gRPC.
 const FAILED_PRECONDITION: i32 = 9;
@@ -159,6 +161,10 @@ impl Provisioner {
         if slot != CLAIM && unmarks && !by_policy && state.has(before.handle) {
             violation = Some(FINALIZER);
         }
+        let is_taken_off = before.node != 0 && facts.is_some_and(|facts| facts.node == 0);
+        if is_taken_off && (state.handle_of(before.uid).is_some() || is_on_its_way(state, before.uid)) {
+            violation = Some(PLACED);
+        }
         if let Some(object) = self.universe.get(after) {
             let same = self.universe.get(now).map(|before| foreign_parts(&before.value));
             if same != Some(foreign_parts(&object.value)) {
@@ -242,16 +248,16 @@ impl Provisioner {
         if let Some(next) = self.with_fault(&begun, Fault::Refused)
             && (!is_create || handle.is_none())
         {
-            let code = if is_create { OUT_OF_RANGE } else { FAILED_PRECONDITION };
-            self.answer(
-                next,
-                (who, at),
-                Answer::Code(code),
-                Calm::No,
-                violation,
-                "FAULT: refused",
-                found,
-            );
+            let codes: &[i32] = match doing {
+                Doing::Create { zone: 1.., .. } => &[OUT_OF_RANGE, grpc_code::RESOURCE_EXHAUSTED],
+                Doing::Create { .. } => &[OUT_OF_RANGE],
+                _ => &[FAILED_PRECONDITION],
+            };
+            for code in codes {
+                let answer = Answer::Code(*code);
+                let what = format!("FAULT: refused with code {code}");
+                self.answer(next.clone(), (who, at), answer, Calm::No, violation, &what, found);
+            }
         }
         if let Some(next) = self.with_fault(&begun, Fault::TimedOut) {
             let answer = Answer::Code(grpc_code::DEADLINE_EXCEEDED);
@@ -272,7 +278,13 @@ impl Provisioner {
     fn may_call(&self, state: &State, who: Who, at: At, doing: Doing) -> Option<&'static str> {
         let engine = engine_of(state, who)?;
         match doing {
-            Doing::Create { of: claim, .. } => {
+            Doing::Create { of: claim, zone } => {
+                let is_elsewhere = |of: u8, there: u8| of == claim && there != zone;
+                let made = state.driver.iter().any(|held| is_elsewhere(held.of, held.zone));
+                let sent = |late: &Late| matches!(*late, Late::Create { of, zone } if is_elsewhere(of, zone));
+                if self.setting.topology != Topology::None && (made || state.late.iter().any(sent)) {
+                    return Some(SAME_PLACE);
+                }
                 let object = self.universe.get(state.now(CLAIM)).and_then(|object| object.claim());
                 let object = object.filter(|object| *object.uid == *format!("u{claim}") && object.marker_at.is_some());
                 let writer = format!("\"writer\":\"{}\"", identity(engine.number));

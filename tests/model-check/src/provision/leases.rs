@@ -65,7 +65,8 @@ impl Provisioner {
                 }
                 next.engine = None;
                 next.ghost = KEYS.iter().any(|at| at.of(&former) != FORGOTTEN).then_some(former);
-                next.late.extend(late().filter(|late| matches!(late, Late::Create { .. } | Late::Delete(_))));
+                next.late
+                    .extend(late().filter(|late| matches!(late, Late::Create { .. } | Late::Delete(_))));
                 let words = || {
                     format!(
                         "FAULT: process {number} stands still and loses the Lease; may be carried out later: {:?}",

@@ -20,8 +20,8 @@ mod view;
 mod worlds;
 
 use crate::explorer::{Next, World};
-use packed::Packed;
 use invariants::{KEPT, NAMED, NOTHING_LEFT, UNWANTED, WANTED};
+use packed::Packed;
 use state::{ATTACHMENT, CLAIM, CLASS, Engine, FORGOTTEN, GONE, Held, History, Late, OWN, SLOTS, State, VOLUMES};
 use steps::{Calm, KEYS, Who};
 use universe::Universe;
@@ -74,6 +74,42 @@ pub enum Wish {
     RemakeVolume,
     /// A person deletes the second claim as well.
     DeleteSecond,
+    DeleteNode,
+    RemakeNode,
+    DeleteCsiNode,
+    RemakeCsiNode,
+    /// The Node is in another zone.
+    Relabel,
+    /// The other node is selected for the claim.
+    MoveClaim,
+}
+
+/// What a driver knows of places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// Nothing.
+    None,
+    /// Volumes are in zones, and a class binds at once.
+    Immediate,
+    /// A class waits for the first consumer.
+    Delayed,
+    /// As before, and the zone of the selected node is the only one that is asked for.
+    Strict,
+}
+
+impl Topology {
+    const fn is_delayed(self) -> bool {
+        matches!(self, Self::Delayed | Self::Strict)
+    }
+
+    /// `volumeBindingMode` of the class.
+    const fn binding(self) -> &'static str {
+        if self.is_delayed() {
+            "WaitForFirstConsumer"
+        } else {
+            "Immediate"
+        }
+    }
 }
 
 /// How a world begins.
@@ -104,6 +140,7 @@ pub struct ProvisionSetting {
     unlisted: u8,
     /// The attach role writes on the PersistentVolume as well.
     attaches: bool,
+    topology: Topology,
     flaw: Flaw,
 }
 
@@ -115,7 +152,10 @@ impl ProvisionSetting {
 
     /// So many objects there are when it begins.
     pub fn objects(&self) -> usize {
-        worlds::objects(self.beginning).into_iter().flatten().count()
+        worlds::objects(self.beginning, self.topology)
+            .into_iter()
+            .flatten()
+            .count()
     }
 
     /// Whether a process may take the Lease that has seen any earlier version.
@@ -153,6 +193,8 @@ pub enum Flaw {
     ObeysAnotherMarker,
     TwoKeys,
     Unfenced,
+    ReschedulesUncertain,
+    FollowsNode,
 }
 
 /// What can happen next.
@@ -170,7 +212,7 @@ impl Provisioner {
     /// A world before it is explored.
     pub fn new(setting: ProvisionSetting) -> Self {
         Self {
-            universe: Universe::new(setting.flaw),
+            universe: Universe::new(setting.flaw, setting.topology),
             setting,
             words: None,
         }
@@ -322,7 +364,7 @@ impl World for Provisioner {
     type State = Packed;
 
     fn first(&mut self) -> Packed {
-        let objects = worlds::objects(self.setting.beginning);
+        let objects = worlds::objects(self.setting.beginning, self.setting.topology);
         let history = std::array::from_fn(|slot| {
             let id = objects[slot]
                 .clone()
@@ -345,7 +387,14 @@ impl World for Provisioner {
             }),
             ghost: None,
             late: Vec::new(),
-            driver: has_volume.then_some(Held { of: 1, handle: 1, zone: 0 }).into_iter().collect(),
+            driver: has_volume
+                .then_some(Held {
+                    of: 1,
+                    handle: 1,
+                    zone: 0,
+                })
+                .into_iter()
+                .collect(),
             told: 0,
             faults: self.setting.faults,
             wishes: (1 << self.setting.wishes.len()) - 1,
@@ -363,6 +412,7 @@ impl World for Provisioner {
         self.process(state, Who::Former, found);
         self.late(state, found);
         self.controller(state, found);
+        self.scheduler(state, found);
         self.attach_role(state, found);
         self.leases(state, found);
         self.people(state, found);

@@ -1,10 +1,13 @@
 //! Wrong operators of the worlds of the provisioner. Each must be caught by a property that is about what it does wrong.
 
 use super::invariants::{
-    ALONE, FINALIZER, KEPT, LEASED, MARKED, MARKER_LEAVES, NAMED, NOT_ATTACHED, NOT_CLAIMED, NOT_SHARED, RELEASED,
-    SAME, UNDONE,
+    ALONE, FINALIZER, KEPT, LEASED, MARKED, MARKER_LEAVES, NAMED, NOT_ATTACHED, NOT_CLAIMED, NOT_SHARED, PLACED,
+    RELEASED, SAME, SAME_PLACE, UNDONE,
 };
-use super::worlds::{attached, made_again, mistake, name_taken, of_another, one_claim, shared, unlisted_attachment};
+use super::worlds::{
+    answers, attached, made_again, mistake, moved, name_taken, node_gone, of_another, one_claim, shared,
+    unlisted_attachment,
+};
 use super::{Flaw, ProvisionSetting};
 
 /// A wrong operator.
@@ -105,6 +108,18 @@ pub fn mutants() -> Vec<WrongProvisioner> {
             made_again(0),
             Flaw::DeletesByName,
             &[SAME],
+        ),
+        wrong(
+            "takes the node off a claim while the outcome of a call is unknown",
+            answers(node_gone(1)),
+            Flaw::ReschedulesUncertain,
+            &[PLACED],
+        ),
+        wrong(
+            "repeats a call for the node that is selected now",
+            answers(moved(1)),
+            Flaw::FollowsNode,
+            &[SAME_PLACE],
         ),
     ]
 }

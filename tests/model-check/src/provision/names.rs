@@ -33,9 +33,15 @@ impl Mentions {
     /// Those in what a value shows of itself.
     pub fn in_text(text: &str) -> Self {
         let mut found = Self::default();
-        for (before, named) in [("process-", Named::Process), ("\"h", Named::Handle), ("\"u", Named::Uid)] {
+        for (before, named) in [
+            ("process-", Named::Process),
+            ("\"h", Named::Handle),
+            ("\"u", Named::Uid),
+        ] {
             for part in text.split(before).skip(1) {
-                let digits = part.find(|character: char| !character.is_ascii_digit()).unwrap_or(part.len());
+                let digits = part
+                    .find(|character: char| !character.is_ascii_digit())
+                    .unwrap_or(part.len());
                 if let Ok(number) = part[..digits].parse() {
                     found.add(named, number);
                 }
@@ -57,7 +63,9 @@ impl Provisioner {
         }
         for late in &state.late {
             match *late {
-                Late::Patch { write, .. } | Late::Attach { write, .. } => mentions.join(self.universe.mentions_of_write(write)),
+                Late::Patch { write, .. } | Late::Attach { write, .. } => {
+                    mentions.join(self.universe.mentions_of_write(write))
+                }
                 Late::Save { body, .. } => mentions.join(self.universe.mentions_of_body(body)),
                 Late::Remove { uid, .. } => mentions.add(Named::Uid, uid),
                 Late::Delete(handle) => mentions.add(Named::Handle, handle),
@@ -82,7 +90,12 @@ impl Provisioner {
                     mentions.add(Named::Uid, of);
                     mentions.join(self.universe.mentions_of_memory(matches!(at, At::Claim(_)), memory));
                 }
-                Key::Running { attempt, doing, live, of } => {
+                Key::Running {
+                    attempt,
+                    doing,
+                    live,
+                    of,
+                } => {
                     mentions.add(Named::Uid, of);
                     mentions.join(self.universe.mentions_of_attempt(matches!(at, At::Claim(_)), attempt));
                     mentions.join(self.universe.mentions_of_object(live.unwrap_or_default()));

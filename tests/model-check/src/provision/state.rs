@@ -18,8 +18,12 @@ pub const OTHER: usize = 3;
 pub const CLASS: usize = 4;
 /// A VolumeAttachment that names [`OWN`].
 pub const ATTACHMENT: usize = 5;
+/// The Node n1, which is in a zone; n2 is always there, in another one.
+pub const NODE: usize = 6;
+/// The CSINode of n1, on which the driver is registered.
+pub const CSI_NODE: usize = 7;
 /// So many objects there can be.
-pub const SLOTS: usize = 6;
+pub const SLOTS: usize = 8;
 /// Those which are PersistentVolumes.
 pub const VOLUMES: [usize; 3] = [OWN, SECOND, OTHER];
 

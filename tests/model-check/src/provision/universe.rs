@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use csi_attacher_model::decide::Write;
 use csi_attacher_model::provision;
-use csi_attacher_model::provision::Creation;
 use csi_attacher_model::provision::attempt::{ClaimAttempt, ClaimMemory};
 use csi_attacher_model::provision::deletion::{VolumeAttempt, VolumeMemory};
+use csi_attacher_model::provision::{Creation, ProvisionerFacts};
 use serde_json::Value;
 
-use super::Flaw;
 use super::names::Mentions;
 use super::objects::{Edit, Facts, Object, edited, name_of, next_version};
 use super::packed::Parts;
 use super::state::{CLAIM, Doing, GONE, Id, SLOTS};
 use super::view::Event;
+use super::{Flaw, Topology};
 use crate::api_server;
 use crate::hash::{FastMap, fingerprint};
 
@@ -39,7 +39,10 @@ impl<T: std::fmt::Debug> Kept<T> {
     pub(super) fn number(&mut self, value: T) -> u32 {
         let fresh = self.all.len() as u32;
         let text = format!("{value:?}");
-        let number = *self.numbers.entry(fingerprint(&decisive(text.clone()))).or_insert(fresh);
+        let number = *self
+            .numbers
+            .entry(fingerprint(&decisive(text.clone())))
+            .or_insert(fresh);
         if number == fresh {
             self.mentions.push(Mentions::in_text(&text));
             self.all.push(value);
@@ -119,6 +122,7 @@ pub struct Advance {
 /// Everything that has a number.
 pub struct Universe {
     pub flaw: Flaw,
+    pub topology: Topology,
     objects: Kept<(usize, Value)>,
     read: Vec<Object>,
     facts: Vec<Facts>,
@@ -136,9 +140,10 @@ pub struct Universe {
 }
 
 impl Universe {
-    pub fn new(flaw: Flaw) -> Self {
+    pub fn new(flaw: Flaw, topology: Topology) -> Self {
         let mut universe = Self {
             flaw,
+            topology,
             objects: Kept::new(),
             read: Vec::new(),
             facts: Vec::new(),
@@ -294,14 +299,19 @@ impl Universe {
         attempt.creation().map_or("unknown", Creation::as_str)
     }
 
+    /// What is known of the driver.
+    pub fn driver(&self) -> ProvisionerFacts {
+        super::view::driver(self.flaw, self.topology)
+    }
+
     pub fn needs_claim_work(&self, id: Id) -> bool {
         let claim = self.get(id).and_then(Object::claim);
-        claim.is_some_and(|claim| provision::needs_claim_work(claim, &super::view::driver(self.flaw)))
+        claim.is_some_and(|claim| provision::needs_claim_work(claim, &self.driver()))
     }
 
     pub fn needs_volume_work(&self, id: Id) -> bool {
         let volume = self.get(id).and_then(Object::volume);
-        volume.is_some_and(|volume| provision::needs_volume_work(volume, &super::view::driver(self.flaw)))
+        volume.is_some_and(|volume| provision::needs_volume_work(volume, &self.driver()))
     }
 }
 
@@ -319,6 +329,8 @@ pub fn words(slot: usize) -> String {
         CLAIM => "the claim".to_owned(),
         super::state::CLASS => "the class".to_owned(),
         super::state::ATTACHMENT => "the VolumeAttachment".to_owned(),
+        super::state::NODE => "Node n1".to_owned(),
+        super::state::CSI_NODE => "CSINode n1".to_owned(),
         slot => format!("PersistentVolume {}", name_of(slot)),
     }
 }

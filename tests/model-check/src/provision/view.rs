@@ -1,24 +1,27 @@
 //! What an attempt sees in a state, and what it is told.
 
 use jiff::Timestamp;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use csi_attacher_model::answer::{ApiError, ApiErrorKind};
 use csi_attacher_model::attempt::{CallEnd, LeaseLost};
 use csi_attacher_model::decide::{Failure, grpc_code};
-use csi_attacher_model::objects::{Claim, ClaimReference, ResourceVersion, StorageClass, Volume};
+use csi_attacher_model::objects::{Claim, ClaimReference, ResourceVersion, StorageClass, StringMap, Volume};
 use csi_attacher_model::provision::attempt::{ClaimEvent, ClaimView};
 use csi_attacher_model::provision::deletion::{VolumeEvent, VolumeView};
-use csi_attacher_model::provision::topology::{KnownNode, TopologyFacts};
+use csi_attacher_model::provision::topology::{KnownNode, Segment, TopologyFacts, TopologyNode};
 use csi_attacher_model::provision::{
-    AnsweredVolume, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen,
+    AnsweredVolume, CreatePlan, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase,
+    Seen,
 };
 
-use super::Flaw;
-use super::objects::{ANOTHER, DRIVER, Object, name_of, number_in, slot_of, uid_text};
-use super::state::{ATTACHMENT, CLAIM, CLASS, Doing, GONE, Id, OWN, VOLUMES};
+use super::objects::{ANOTHER, DRIVER, Object, ZONE, name_of, number_in, slot_of, uid_text, zone_name};
+use super::state::{ATTACHMENT, CLAIM, CLASS, CSI_NODE, Doing, GONE, Id, NODE, OWN, VOLUMES};
 use super::universe::{Glance, LONGEST_BACKOFF, Universe};
+use super::worlds::ZONE_OF_OTHER;
+use super::{Flaw, Topology};
 
 /// What an attempt is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,8 +104,9 @@ impl Answer {
 
     fn call(self, flaw: Flaw) -> Result<Option<AnsweredVolume>, CallEnd> {
         match self {
-            Self::Made { handle, .. } => Ok(Some(AnsweredVolume {
+            Self::Made { handle, zone } => Ok(Some(AnsweredVolume {
                 handle: format!("h{handle}").into(),
+                topology: segment_of(zone).into_iter().collect(),
                 ..AnsweredVolume::default()
             })),
             Self::Done => Ok(None),
@@ -175,7 +179,7 @@ impl Event {
 }
 
 /// What is known of the driver.
-pub fn driver(flaw: Flaw) -> ProvisionerFacts {
+pub fn driver(flaw: Flaw, topology: Topology) -> ProvisionerFacts {
     ProvisionerFacts {
         name: if flaw == Flaw::ObeysAnotherMarker {
             ANOTHER
@@ -186,9 +190,29 @@ pub fn driver(flaw: Flaw) -> ProvisionerFacts {
         in_tree: None,
         capabilities: ProvisionerCapabilities {
             create_delete_volume: true,
+            accessibility_constraints: topology != Topology::None,
             ..ProvisionerCapabilities::default()
         },
     }
+}
+
+/// The topology of a zone; none for 0.
+fn segment_of(zone: u8) -> Option<Segment> {
+    (zone > 0).then(|| Segment::from([(ZONE, &*zone_name(zone))]))
+}
+
+/// The zone of the first preferred topology of a call; 0 where there is none.
+pub fn zone_of(plan: &CreatePlan) -> u8 {
+    let first = plan.accessibility.as_ref().and_then(|required| required.first());
+    first.and_then(|first| first.get(ZONE)).map_or(0, number_in)
+}
+
+fn labels_of(zone: u8) -> StringMap {
+    BTreeMap::from([(ZONE.to_owned(), zone_name(zone))]).into()
+}
+
+fn keys() -> Arc<[Box<str>]> {
+    Arc::from([Box::from(ZONE)])
 }
 
 /// What an attempt sees.
@@ -310,13 +334,43 @@ impl ClaimView for View<'_> {
         self.seen(slot, self.shown(slot).and_then(Object::volume))
     }
 
-    /// The drivers of these worlds have no topology.
     fn topology(&self) -> Arc<TopologyFacts> {
-        Arc::default()
+        let known = |name: &str| match self.node(name) {
+            KnownNode {
+                labels: Seen::Here(labels),
+                keys: Seen::Here(keys),
+            } => Some(TopologyNode {
+                name: name.into(),
+                keys,
+                labels,
+            }),
+            _ => None,
+        };
+        let is_complete = self.is_listed(NODE) && self.is_listed(CSI_NODE);
+        let nodes = ["n1", "n2"].into_iter().filter_map(known).collect();
+        Arc::new(TopologyFacts::new(is_complete, nodes))
     }
 
-    fn node(&self, _: &str) -> KnownNode {
-        KnownNode::GONE
+    fn node(&self, name: &str) -> KnownNode {
+        if name != name_of(NODE) {
+            return KnownNode {
+                labels: Seen::Here(labels_of(ZONE_OF_OTHER)),
+                keys: Seen::Here(keys()),
+            };
+        }
+        let zone = self.shown(NODE).map(|node| labels_of(node.facts().zone));
+        let is_registered = self.shown(CSI_NODE).is_some();
+        fn absent<T>(is_listed: bool) -> Seen<T> {
+            if is_listed { Seen::Gone } else { Seen::Unknown }
+        }
+        KnownNode {
+            labels: zone.map_or_else(|| absent(self.is_listed(NODE)), Seen::Here),
+            keys: if is_registered {
+                Seen::Here(keys())
+            } else {
+                absent(self.is_listed(CSI_NODE))
+            },
+        }
     }
 
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
