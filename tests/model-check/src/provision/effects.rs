@@ -161,8 +161,12 @@ impl Provisioner {
         if slot != CLAIM && unmarks && !by_policy && state.has(before.handle) {
             violation = Some(FINALIZER);
         }
+        if slot != CLAIM && unmarks && by_policy {
+            // Who set the policy keeps the volume.
+            state.told |= 1 << before.handle;
+        }
         let is_taken_off = before.node != 0 && facts.is_some_and(|facts| facts.node == 0);
-        if is_taken_off && (state.handle_of(before.uid).is_some() || is_on_its_way(state, before.uid)) {
+        if is_taken_off && self.may_be_left(state, before.uid) {
             violation = Some(PLACED);
         }
         if let Some(object) = self.universe.get(after) {

@@ -13,8 +13,8 @@ use super::invariants::CREATION;
 use super::objects::{number_in, slot_of};
 use super::state::{CLAIM, CSI_NODE, Doing, GONE, NODE, OWN, SECOND};
 use super::universe::{Advance, Glance, Universe, identity};
-use super::view::{Answer, Asked, Event, View, zone_of};
-use super::worlds::ZONE_OF_OTHER;
+use super::view::{Answer, Asked, Event, View};
+use super::zones::{ZONE_OF_OTHER, zone_of};
 use super::{Flaw, Topology};
 
 impl Universe {

@@ -1,10 +1,10 @@
-//! Names that are given anew: identities of processes, handles of volumes, UIDs of PersistentVolumes.
+//! New names: identities of processes, handles of volumes, UIDs of PersistentVolumes.
 //!
 //! A new one is the first that nothing mentions: no version that somebody may still see, no attempt, nothing that is on its way. In the
 //! world names do not come back. Here one does that nobody can know any more, so that two states are one that differ by names alone.
 
 use super::Provisioner;
-use super::state::{Doing, Engine, Key, Late, State};
+use super::state::{CLAIM, Doing, Engine, Key, Late, State};
 use super::steps::{At, KEYS};
 
 /// What is named.
@@ -13,11 +13,13 @@ pub enum Named {
     Process,
     Handle,
     Uid,
+    /// Seconds since the beginning, at which a marker was written.
+    Second,
 }
 
 /// The names that a value mentions: bits of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mentions([u32; 3]);
+pub struct Mentions([u32; 4]);
 
 impl Mentions {
     fn add(&mut self, named: Named, number: u8) {
@@ -34,6 +36,7 @@ impl Mentions {
     pub fn in_text(text: &str) -> Self {
         let mut found = Self::default();
         for (before, named) in [
+            ("1970-01-01T00:00:", Named::Second),
             ("process-", Named::Process),
             ("\"h", Named::Handle),
             ("\"u", Named::Uid),
@@ -64,7 +67,7 @@ impl Provisioner {
         for late in &state.late {
             match *late {
                 Late::Patch { write, .. } | Late::Attach { write, .. } => {
-                    mentions.join(self.universe.mentions_of_write(write))
+                    mentions.join(self.universe.mentions_of_write(write));
                 }
                 Late::Save { body, .. } => mentions.join(self.universe.mentions_of_body(body)),
                 Late::Remove { uid, .. } => mentions.add(Named::Uid, uid),
@@ -79,6 +82,34 @@ impl Provisioner {
         (from..31)
             .find(|number| mentions.0[named as usize] & (1 << number) == 0)
             .expect("a world mentions few names")
+    }
+
+    /// The time at which an attempt looks at a claim: the first that no patch of it mentions that may arrive late. So a marker that is
+    /// written again differs from the one which such a patch is about, as it does in the world, where time passes. Else time stands still.
+    pub(super) fn second(&self, state: &State) -> u8 {
+        let mut mentions = Mentions::default();
+        let is_of_claim = |slot: u8| usize::from(slot) == CLAIM;
+        for late in &state.late {
+            match *late {
+                Late::Patch { slot, write, .. } if is_of_claim(slot) => {
+                    mentions.join(self.universe.mentions_of_write(write));
+                }
+                _ => {}
+            }
+        }
+        for at in state.ghost.iter().flat_map(|ghost| KEYS.map(|at| at.of(ghost))) {
+            if let Key::Running {
+                doing: Doing::Patch { slot, write, .. },
+                ..
+            } = at
+                && is_of_claim(slot)
+            {
+                mentions.join(self.universe.mentions_of_write(write));
+            }
+        }
+        (0..8)
+            .find(|second| mentions.0[Named::Second as usize] & (1 << second) == 0)
+            .unwrap_or(8)
     }
 
     fn join_engine(&self, mentions: &mut Mentions, engine: &Engine) {

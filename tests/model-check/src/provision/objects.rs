@@ -10,6 +10,7 @@ use csi_attacher_model::objects::{
 use serde_json::{Value, json};
 
 use super::state::{ATTACHMENT, CLAIM, CLASS, CSI_NODE, NODE, OTHER, OWN, SECOND, SLOTS};
+use super::zones::{ZONE, zone_name};
 
 /// The driver of all worlds.
 pub const DRIVER: &str = "a.test";
@@ -101,19 +102,6 @@ pub fn class(uid: u8, provisioner: &str, binding: &str) -> Value {
         "provisioner": provisioner, "reclaimPolicy": "Delete", "volumeBindingMode": binding,
         "parameters": {"of": provisioner},
     })
-}
-
-/// A Node or a CSINode. Of a CSINode nothing is read but that it is there.
-pub fn node(slot: usize, uid: u8, zone: u8) -> Value {
-    json!({"metadata": {"name": name_of(slot), "uid": uid_text(uid), "labels": {(ZONE): zone_name(zone)}}})
-}
-
-/// The label of Nodes that is the topology key of the driver.
-pub const ZONE: &str = "zone";
-
-/// The value of [`ZONE`] for a number.
-pub fn zone_name(zone: u8) -> String {
-    format!("z{zone}")
 }
 
 /// A VolumeAttachment. Nothing is read of it but that it is there.

@@ -2,11 +2,11 @@
 
 use csi_attacher_model::decide::patch::{protect_volume, release_volume};
 
-use super::objects::{ANOTHER, ATTACH_FINALIZER, DRIVER, Edit, Facts, Phase, attachment, claim, class, node, volume};
+use super::objects::{ANOTHER, ATTACH_FINALIZER, DRIVER, Edit, Facts, Phase, attachment, claim, class, volume};
 use super::state::{ATTACHMENT, CLAIM, CLASS, CSI_NODE, GONE, Id, Late, NODE, OTHER, OWN, State, VOLUMES};
 use super::steps::{Calm, happen};
 use super::universe::words;
-use super::worlds::ZONE_OF_OTHER;
+use super::zones::{ZONE_OF_OTHER, node};
 use super::{Found, Provisioner, Wish};
 
 impl Provisioner {
@@ -206,7 +206,8 @@ impl Provisioner {
                 is_there
             }
             Wish::Attach => {
-                let is_used = claim_facts.is_some_and(|claim| claim.is_bound && !claim.deleting);
+                let is_its = |claim: &Facts| claim.names == Some(OWN as u8) && claim.is_bound && !claim.deleting;
+                let is_used = claim_facts.as_ref().is_some_and(is_its);
                 is_used && own.is_some() && state.now(ATTACHMENT) == GONE && make(self, state, ATTACHMENT, attachment())
             }
             Wish::DeleteNode | Wish::DeleteCsiNode => {

@@ -145,7 +145,7 @@ pub struct State {
     pub late: Vec<Late>,
     /// The driver's volumes.
     pub driver: Vec<Held>,
-    /// Handles of volumes of which it was told that they may be left, as bits.
+    /// Handles of volumes of which it was told that they may be left, or which somebody keeps by a policy, as bits.
     pub told: u32,
     /// Faults that may still happen.
     pub faults: u8,

@@ -156,6 +156,7 @@ impl Provisioner {
             number: engine.number,
             shown,
             unlisted: engine.unlisted,
+            second: self.second(state),
             may_start: who == Who::Leader || self.setting.flaw == Flaw::Unfenced,
             held,
             believed: engine.believed,

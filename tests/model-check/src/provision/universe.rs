@@ -100,6 +100,8 @@ pub struct Glance {
     pub shown: [Id; SLOTS],
     pub unlisted: u8,
     pub may_start: bool,
+    /// The time, in seconds.
+    pub second: u8,
     /// Whether a claim's key in this process holds a volume: 1 for the first claim, 2 for the second one.
     pub held: u8,
     /// The PersistentVolume that a wrong operator takes for saved.

@@ -1,26 +1,24 @@
 //! What an attempt sees in a state, and what it is told.
 
 use jiff::Timestamp;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use csi_attacher_model::answer::{ApiError, ApiErrorKind};
 use csi_attacher_model::attempt::{CallEnd, LeaseLost};
 use csi_attacher_model::decide::{Failure, grpc_code};
-use csi_attacher_model::objects::{Claim, ClaimReference, ResourceVersion, StorageClass, StringMap, Volume};
+use csi_attacher_model::objects::{Claim, ClaimReference, ResourceVersion, StorageClass, Volume};
 use csi_attacher_model::provision::attempt::{ClaimEvent, ClaimView};
 use csi_attacher_model::provision::deletion::{VolumeEvent, VolumeView};
-use csi_attacher_model::provision::topology::{KnownNode, Segment, TopologyFacts, TopologyNode};
+use csi_attacher_model::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use csi_attacher_model::provision::{
-    AnsweredVolume, CreatePlan, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase,
-    Seen,
+    AnsweredVolume, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen,
 };
 
-use super::objects::{ANOTHER, DRIVER, Object, ZONE, name_of, number_in, slot_of, uid_text, zone_name};
+use super::objects::{ANOTHER, DRIVER, Object, name_of, number_in, slot_of, uid_text};
 use super::state::{ATTACHMENT, CLAIM, CLASS, CSI_NODE, Doing, GONE, Id, NODE, OWN, VOLUMES};
 use super::universe::{Glance, LONGEST_BACKOFF, Universe};
-use super::worlds::ZONE_OF_OTHER;
+use super::zones::{ZONE_OF_OTHER, absent, keys, labels_of, segment_of};
 use super::{Flaw, Topology};
 
 /// What an attempt is told.
@@ -196,25 +194,6 @@ pub fn driver(flaw: Flaw, topology: Topology) -> ProvisionerFacts {
     }
 }
 
-/// The topology of a zone; none for 0.
-fn segment_of(zone: u8) -> Option<Segment> {
-    (zone > 0).then(|| Segment::from([(ZONE, &*zone_name(zone))]))
-}
-
-/// The zone of the first preferred topology of a call; 0 where there is none.
-pub fn zone_of(plan: &CreatePlan) -> u8 {
-    let first = plan.accessibility.as_ref().and_then(|required| required.first());
-    first.and_then(|first| first.get(ZONE)).map_or(0, number_in)
-}
-
-fn labels_of(zone: u8) -> StringMap {
-    BTreeMap::from([(ZONE.to_owned(), zone_name(zone))]).into()
-}
-
-fn keys() -> Arc<[Box<str>]> {
-    Arc::from([Box::from(ZONE)])
-}
-
 /// What an attempt sees.
 pub struct View<'w> {
     universe: &'w Universe,
@@ -297,7 +276,7 @@ impl ClaimView for View<'_> {
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::UNIX_EPOCH
+        Timestamp::from_second(self.glance.second.into()).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
     fn may_start(&self) -> bool {
@@ -360,9 +339,6 @@ impl ClaimView for View<'_> {
         }
         let zone = self.shown(NODE).map(|node| labels_of(node.facts().zone));
         let is_registered = self.shown(CSI_NODE).is_some();
-        fn absent<T>(is_listed: bool) -> Seen<T> {
-            if is_listed { Seen::Gone } else { Seen::Unknown }
-        }
         KnownNode {
             labels: zone.map_or_else(|| absent(self.is_listed(NODE)), Seen::Here),
             keys: if is_registered {

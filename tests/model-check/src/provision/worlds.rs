@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 
-use super::objects::{ANOTHER, DRIVER, Edit, Phase, claim, class, edited, marked_by_another, node, volume};
+use super::objects::{ANOTHER, DRIVER, Edit, Phase, claim, class, edited, marked_by_another, volume};
 use super::state::{CLAIM, CLASS, CSI_NODE, NODE, OTHER, OWN, SLOTS};
+use super::zones::node;
 use super::{Beginning, Fault, Flaw, ProvisionSetting, Topology, Wish};
 
-const ALL: &[Fault] = &[
+/// All kinds but a 404 that lies.
+pub const ALL: &[Fault] = &[
     Fault::Crash,
     Fault::LeaseLost,
     Fault::Unanswered,
@@ -14,11 +16,11 @@ const ALL: &[Fault] = &[
     Fault::TimedOut,
 ];
 
-/// The zone of the node that is always there.
-pub const ZONE_OF_OTHER: u8 = 2;
-
 /// The lists of all objects but Nodes and CSINodes.
-const ALL_BUT_NODES: u8 = (1 << NODE) - 1;
+pub const ALL_BUT_NODES: u8 = (1 << NODE) - 1;
+
+/// A process crashes, and what it wrote may arrive late.
+const LATE_WRITES: &[Fault] = &[Fault::Crash, Fault::Unanswered];
 
 /// Those by which no other process takes the Lease.
 const ANSWERS: &[Fault] = &[Fault::Unanswered, Fault::Refused, Fault::TimedOut];
@@ -259,7 +261,12 @@ const fn few(world: ProvisionSetting) -> ProvisionSetting {
 pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
     if large {
         return vec![
-            one_claim(2),
+            few(one_claim(2)),
+            answers(one_claim(2)),
+            ProvisionSetting {
+                kinds: LATE_WRITES,
+                ..one_claim(2)
+            },
             lists(2),
             name_taken(1),
             few(class_gone(1)),
