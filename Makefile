@@ -110,9 +110,10 @@ e2e: need-rust ## Install the chart on a real kubelet, roll, kill, drain, swap; 
 		CSI_ATTACHER=$$(tests/controlplane/build --path csi-attacher) tests/e2e/cluster tests/e2e/run
 
 # Dependencies are built once more, with some optimisation: without it 100,000 histories take four times as long.
-simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on, and find every mutant
+simulation: need-rust ## Run HISTORIES=100000 simulated histories of attaching and of both roles from SEED=1 on, and find every mutant
 	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) RUST_BACKTRACE=0 tests/selected $(CARGO) test --quiet --profile simulation --package csi-attacher-attach --lib -- \
 		driver::simulation --include-ignored --nocapture --test-threads=1
+	$(CARGO) run --quiet --profile simulation --package csi-attacher-model-check -- --histories --seed=$(SEED) --count=$(HISTORIES)
 
 # Its states are few enough for each change; those of LARGE=1 are for whoever changes a rule, and take half an hour.
 model-check: need-rust ## Visit every state of small worlds, and find every wrong operator; LARGE=1 the large worlds, ONLY=words of a world

@@ -5,6 +5,8 @@
 //!   order of copies, who has to look again, and who is in whose way; each is asked once about the same things.
 //! * [`lease`]: worlds of the Lease, with time.
 //! * [`provision`]: worlds of a claim, its PersistentVolume and the driver's volumes.
+//! * [`histories`]: plays random histories, and prints what they came to.
+//! * [`walk`]: random histories of a world.
 //! * [`explorer`]: visits all states, and says why it is not `stateright`.
 
 #![allow(
@@ -29,9 +31,11 @@ pub mod explorer;
 #[cfg(test)]
 mod explorer_tests;
 pub mod hash;
+pub mod histories;
 pub mod lease;
 pub mod provision;
 pub mod report;
+pub mod walk;
 
 // The sources that are read here name them so.
 use csi_attacher_model::{api, decide, objects};

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use csi_attacher_model_check::core::{Setting, worlds};
-use csi_attacher_model_check::{lease, provision, report};
+use csi_attacher_model_check::{histories, lease, provision, report};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -21,6 +21,20 @@ fn main() -> ExitCode {
         std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
     };
     let print = |line: &str| println!("{line}");
+    if has("--histories") {
+        let number = |word: &str, default| {
+            let given = arguments.iter().find_map(|argument| argument.strip_prefix(word));
+            given.map_or(Some(default), |text| text.parse().ok())
+        };
+        let (Some(seed), Some(count)) = (number("--seed=", 1), number("--count=", 100_000)) else {
+            return ExitCode::FAILURE;
+        };
+        return if histories::played(seed, count, &print) {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        };
+    }
     let mut is_good = true;
     if !has("--mutants") {
         is_good &= report::explored(&settings, report::limits(large), threads, &print);

@@ -102,12 +102,12 @@ fn world(setting: &Setting, limits: Limits) -> Row {
 
 /// A counterexample as people read it.
 pub fn story(world: &mut Core, steps: &[u16]) -> String {
-    numbered(&world.story(steps))
+    numbered(&world.story(steps), SHOWN)
 }
 
-fn numbered(lines: &[String]) -> String {
+pub(crate) fn numbered(lines: &[String], shown: usize) -> String {
     let mut text = String::new();
-    let cut = lines.len().saturating_sub(SHOWN);
+    let cut = lines.len().saturating_sub(shown);
     for (number, line) in lines.iter().enumerate().skip(cut) {
         // Writing to a String cannot fail.
         writeln!(text, "    {:>2}. {line}", number + 1).ok();
@@ -155,7 +155,11 @@ pub fn leases(settings: &[LeaseSetting], limits: Limits, threads: usize, print: 
         let mut world = LeaseWorld::new(setting);
         let explored = explore(&mut world, limits);
         let result = match &explored.found {
-            Some(found) => format!("VIOLATED: {}\n{}", found.property, numbered(&world.story(&found.steps))),
+            Some(found) => format!(
+                "VIOLATED: {}\n{}",
+                found.property,
+                numbered(&world.story(&found.steps), SHOWN)
+            ),
             None if explored.exhausted => "exhausted, histories of any length".to_owned(),
             None => "NOT EXHAUSTED: nothing was found, and nothing is proved".to_owned(),
         };
@@ -198,7 +202,7 @@ pub fn wrong_leaders(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
             Some(found) => format!(
                 "NOT BY ITS OWN PROPERTY: {}\n{}",
                 found.property,
-                numbered(&world.story(&found.steps))
+                numbered(&world.story(&found.steps), SHOWN)
             ),
             None if explored.exhausted => "NOT CAUGHT".to_owned(),
             None => "NOT CAUGHT, AND NOT EXHAUSTED".to_owned(),
@@ -233,7 +237,11 @@ pub fn provisioners(
         let mut world = Provisioner::new(setting);
         let explored = explore(&mut world, limits);
         let result = match &explored.found {
-            Some(found) => format!("VIOLATED: {}\n{}", found.property, numbered(&world.story(&found.steps))),
+            Some(found) => format!(
+                "VIOLATED: {}\n{}",
+                found.property,
+                numbered(&world.story(&found.steps), SHOWN)
+            ),
             None if explored.exhausted => "exhausted".to_owned(),
             None => "NOT EXHAUSTED: nothing was found, and nothing is proved".to_owned(),
         };
@@ -269,7 +277,7 @@ pub fn wrong_provisioners(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool
             Some(found) => format!(
                 "NOT BY ITS OWN PROPERTY: {}\n{}",
                 found.property,
-                numbered(&world.story(&found.steps))
+                numbered(&world.story(&found.steps), SHOWN)
             ),
             None if explored.exhausted => "NOT CAUGHT".to_owned(),
             None => "NOT CAUGHT, AND NOT EXHAUSTED".to_owned(),
@@ -290,7 +298,11 @@ pub fn wrong_provisioners(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool
 }
 
 /// Does something for each number below `count`, on as many threads.
-fn in_parallel<T: Send>(count: usize, threads: usize, act: impl Fn(usize) -> T + Sync) -> BTreeMap<usize, T> {
+pub(crate) fn in_parallel<T: Send>(
+    count: usize,
+    threads: usize,
+    act: impl Fn(usize) -> T + Sync,
+) -> BTreeMap<usize, T> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
         for _ in 0..threads {

@@ -55,9 +55,15 @@ pub fn unmark(claim: &Claim) -> Option<ClaimWrite> {
 }
 
 /// Takes the selected node off a claim, and the marker if there is one: kube-scheduler selects again. None when no node is selected.
+///
+/// On condition that the marker is as it was read, also where there was none: a write that arrives late must not take the node off while
+/// a later call is open (found by the model checker).
 pub fn reschedule(claim: &Claim) -> Option<ClaimWrite> {
     let node = claim.selected_node.as_deref()?;
     let mut operations = remove_marker(claim);
+    if operations.is_empty() {
+        operations.push(test_marker(claim));
+    }
     operations.push(test_annotation(SELECTED_NODE_ANNOTATION, node));
     operations.push(remove_annotation(SELECTED_NODE_ANNOTATION));
     Some(on_claim(claim, operations))

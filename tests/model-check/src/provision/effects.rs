@@ -2,16 +2,25 @@
 
 use csi_attacher_model::decide::grpc_code;
 
-use super::invariants::{FINALIZER, FOREIGN, LEASED, MARKED, MARKER_LEAVES, NOT_CLAIMED, NOT_SHARED, SAME, UNDONE};
+use super::invariants::{
+    FINALIZER, FOREIGN, LEASED, MARKED, MARKER_LEAVES, NOT_CLAIMED, NOT_SHARED, PLACED, SAME, SAME_PLACE, UNDONE,
+};
+use super::names::Named;
 use super::objects::{DRIVER, Edit, created, foreign_parts};
-use super::state::{CLAIM, Doing, GONE, Id, Key, Late, State, VOLUMES};
+use super::state::{CLAIM, Doing, GONE, Held, Id, Key, Late, State, VOLUMES};
 use super::steps::{At, Calm, Who, engine_in, engine_of, happen, late_of, next_cursor};
 use super::universe::identity;
 use super::view::{Answer, OUT_OF_RANGE};
-use super::{Fault, Flaw, Found, Provisioner};
+use super::{Fault, Flaw, Found, Provisioner, Topology};
 
 /// `FAILED_PRECONDITION` of gRPC.
 const FAILED_PRECONDITION: i32 = 9;
+
+/// Whether a CreateVolume for a claim was sent that may still be carried out.
+pub fn is_on_its_way(state: &State, claim: u8) -> bool {
+    let is_of_claim = |late: &Late| matches!(late, Late::Create { of, .. } if *of == claim);
+    state.late.iter().any(is_of_claim)
+}
 
 impl Provisioner {
     pub(super) fn write(&mut self, state: &State, who: Who, at: At, doing: Doing, found: &mut Found) {
@@ -87,8 +96,8 @@ impl Provisioner {
                 if state.now(slot) != GONE {
                     return (Answer::Exists, None);
                 }
-                state.uids += 1;
-                let value = created(self.universe.body(body), state.uids);
+                let uid = self.fresh(state, Named::Uid);
+                let value = created(self.universe.body(body), uid);
                 let id = self.universe.object(slot, value);
                 happen(state, slot, id);
                 (Answer::Done, None)
@@ -110,16 +119,20 @@ impl Provisioner {
                 happen(state, slot, after);
                 (Answer::Done, violation)
             }
-            Late::Create(claim) => {
-                if state.handle_of(claim).is_none() {
-                    state.made += 1;
-                    state.driver.push((claim, state.made));
+            Late::Create { of, zone } => {
+                let known = state.driver.iter().find(|held| held.of == of).copied();
+                let made = known.unwrap_or_else(|| {
+                    let handle = self.fresh(state, Named::Handle);
+                    let made = Held { of, handle, zone };
+                    state.driver.push(made);
                     state.driver.sort_unstable();
-                }
-                (Answer::Made(state.handle_of(claim).unwrap_or(0)), None)
+                    made
+                });
+                let Held { handle, zone, .. } = made;
+                (Answer::Made { handle, zone }, None)
             }
             Late::Delete(handle) => {
-                state.driver.retain(|(_, known)| *known != handle);
+                state.driver.retain(|held| held.handle != handle);
                 (Answer::Done, None)
             }
         }
@@ -148,6 +161,14 @@ impl Provisioner {
         if slot != CLAIM && unmarks && !by_policy && state.has(before.handle) {
             violation = Some(FINALIZER);
         }
+        if slot != CLAIM && unmarks && by_policy {
+            // Who set the policy keeps the volume.
+            state.told |= 1 << before.handle;
+        }
+        let is_taken_off = before.node != 0 && facts.is_some_and(|facts| facts.node == 0);
+        if is_taken_off && self.may_be_left(state, before.uid) {
+            violation = Some(PLACED);
+        }
         if let Some(object) = self.universe.get(after) {
             let same = self.universe.get(now).map(|before| foreign_parts(&before.value));
             if same != Some(foreign_parts(&object.value)) {
@@ -163,7 +184,7 @@ impl Provisioner {
     fn may_be_left(&self, state: &State, claim: u8) -> bool {
         match state.handle_of(claim) {
             Some(handle) => !self.is_named(state, handle) && state.told & (1 << handle) == 0,
-            None => state.late.contains(&Late::Create(claim)),
+            None => is_on_its_way(state, claim),
         }
     }
 
@@ -197,12 +218,12 @@ impl Provisioner {
         // The driver takes the calls for one volume one after the other: an earlier one comes to an end first.
         let mut begun = state.clone();
         let of = match doing {
-            Doing::Create(claim) => Some(claim),
+            Doing::Create { of, .. } => Some(of),
             Doing::Delete(handle) => state
                 .driver
                 .iter()
-                .find(|(_, known)| *known == handle)
-                .map(|(of, _)| *of),
+                .find(|held| held.handle == handle)
+                .map(|held| held.of),
             _ => None,
         };
         let handle = match doing {
@@ -210,7 +231,7 @@ impl Provisioner {
             _ => of.and_then(|of| state.handle_of(of)),
         };
         let is_of_volume = |late: &Late| match late {
-            Late::Create(claim) => Some(*claim) == of,
+            Late::Create { of: known, .. } => Some(*known) == of,
             Late::Delete(known) => Some(*known) == handle,
             _ => false,
         };
@@ -227,20 +248,20 @@ impl Provisioner {
             &format!("{answer:?}"),
             found,
         );
-        let is_create = matches!(doing, Doing::Create(_));
+        let is_create = matches!(doing, Doing::Create { .. });
         if let Some(next) = self.with_fault(&begun, Fault::Refused)
             && (!is_create || handle.is_none())
         {
-            let code = if is_create { OUT_OF_RANGE } else { FAILED_PRECONDITION };
-            self.answer(
-                next,
-                (who, at),
-                Answer::Code(code),
-                Calm::No,
-                violation,
-                "FAULT: refused",
-                found,
-            );
+            let codes: &[i32] = match doing {
+                Doing::Create { zone: 1.., .. } => &[OUT_OF_RANGE, grpc_code::RESOURCE_EXHAUSTED],
+                Doing::Create { .. } => &[OUT_OF_RANGE],
+                _ => &[FAILED_PRECONDITION],
+            };
+            for code in codes {
+                let answer = Answer::Code(*code);
+                let what = format!("FAULT: refused with code {code}");
+                self.answer(next.clone(), (who, at), answer, Calm::No, violation, &what, found);
+            }
         }
         if let Some(next) = self.with_fault(&begun, Fault::TimedOut) {
             let answer = Answer::Code(grpc_code::DEADLINE_EXCEEDED);
@@ -261,7 +282,13 @@ impl Provisioner {
     fn may_call(&self, state: &State, who: Who, at: At, doing: Doing) -> Option<&'static str> {
         let engine = engine_of(state, who)?;
         match doing {
-            Doing::Create(claim) => {
+            Doing::Create { of: claim, zone } => {
+                let is_elsewhere = |of: u8, there: u8| of == claim && there != zone;
+                let made = state.driver.iter().any(|held| is_elsewhere(held.of, held.zone));
+                let sent = |late: &Late| matches!(*late, Late::Create { of, zone } if is_elsewhere(of, zone));
+                if self.setting.topology != Topology::None && (made || state.late.iter().any(sent)) {
+                    return Some(SAME_PLACE);
+                }
                 let object = self.universe.get(state.now(CLAIM)).and_then(|object| object.claim());
                 let object = object.filter(|object| *object.uid == *format!("u{claim}") && object.marker_at.is_some());
                 let writer = format!("\"writer\":\"{}\"", identity(engine.number));

@@ -1,5 +1,6 @@
 //! Who holds the Lease, and what arrives late of those who held it.
 
+use super::names::Named;
 use super::state::{Engine, FORGOTTEN, GONE, Key, Late, SLOTS, State};
 use super::steps::{At, Calm, KEYS, is_read, late_of};
 use super::universe::words;
@@ -51,8 +52,9 @@ impl Provisioner {
             {
                 let mut former = engine.clone();
                 for (number, (at, what)) in sent.iter().enumerate() {
-                    let is_call = matches!(what, Late::Create(_) | Late::Delete(_));
-                    if is_call || is_late(number) {
+                    let is_call = matches!(what, Late::Create { .. } | Late::Delete(_));
+                    // A call that was begun is carried out later or never. A write that was sent is answered later, or never was sent.
+                    if is_call || !is_late(number) {
                         at.set(&mut former, FORGOTTEN);
                     }
                 }
@@ -63,7 +65,8 @@ impl Provisioner {
                 }
                 next.engine = None;
                 next.ghost = KEYS.iter().any(|at| at.of(&former) != FORGOTTEN).then_some(former);
-                next.late.extend(late());
+                next.late
+                    .extend(late().filter(|late| matches!(late, Late::Create { .. } | Late::Delete(_))));
                 let words = || {
                     format!(
                         "FAULT: process {number} stands still and loses the Lease; may be carried out later: {:?}",
@@ -92,8 +95,7 @@ impl Provisioner {
         }
         for cursor in cursors {
             let mut next = state.clone();
-            next.engines += 1;
-            let number = next.engines;
+            let number = self.fresh(state, Named::Process);
             next.engine = Some(Engine {
                 number,
                 cursor,
@@ -118,21 +120,18 @@ impl Provisioner {
         }
     }
 
-    /// What was sent before arrives, or never does.
+    /// What was sent before arrives.
     pub(super) fn late(&mut self, state: &State, found: &mut Found) {
         for (number, late) in state.late.iter().enumerate() {
             if state.late[..number].contains(late) {
                 continue;
             }
-            let mut never = state.clone();
-            never.late.remove(number);
-            let mut done = never.clone();
+            // That it never is was chosen when it was sent: the fault has that outcome as well.
+            let mut done = state.clone();
+            done.late.remove(number);
             let (answer, violation) = self.carry_out(&mut done, *late);
             self.push(found, done, Calm::Acts, violation, || {
                 format!("late: {late:?}: {answer:?}")
-            });
-            self.push(found, never, Calm::Quiet, None, || {
-                format!("never carried out: {late:?}")
             });
         }
     }

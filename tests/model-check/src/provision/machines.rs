@@ -9,12 +9,13 @@ use csi_attacher_model::provision::{
     Creation, LeakProtection, OrphanVolumePolicy, ProvisionPolicy, ProvisionerSecrets, patch,
 };
 
-use super::Flaw;
 use super::invariants::CREATION;
 use super::objects::{number_in, slot_of};
-use super::state::{CLAIM, Doing, GONE, OWN, SECOND};
+use super::state::{CLAIM, CSI_NODE, Doing, GONE, NODE, OWN, SECOND};
 use super::universe::{Advance, Glance, Universe, identity};
-use super::view::{Answer, Asked, Event, View, driver};
+use super::view::{Answer, Asked, Event, View};
+use super::zones::{ZONE_OF_OTHER, zone_of};
+use super::{Flaw, Topology};
 
 impl Universe {
     /// Asks the attempt of a claim for its next step.
@@ -31,8 +32,8 @@ impl Universe {
             self.claim_attempts.all[glance.from as usize].clone()
         };
         let before = attempt.creation().cloned();
-        let policy = policy(self.flaw, glance.number);
-        let facts = driver(self.flaw);
+        let policy = policy(self.flaw, self.topology, glance.number);
+        let facts = self.driver();
         let view = View::new(self, &glance, &policy, &facts);
         let mut step = attempt.next(&view, glance.event.of_claim(self.flaw));
         if self.flaw == Flaw::NoLookBeforeUndo {
@@ -62,6 +63,18 @@ impl Universe {
                 return advance;
             }
             ClaimStep::Create(_) if self.flaw == Flaw::UnmarksUncertain => self.unmark_instead(&attempt),
+            ClaimStep::Create(_)
+                if self.flaw == Flaw::ReschedulesUncertain && before.as_ref().is_some_and(Creation::is_uncertain) =>
+            {
+                self.reschedule_instead(&attempt, &glance, step)
+            }
+            ClaimStep::Create(_) if self.flaw == Flaw::FollowsNode => match self.doing_of_claim(step) {
+                Doing::Create { of, .. } => Doing::Create {
+                    of,
+                    zone: self.zone_of_selected(&glance),
+                },
+                doing => doing,
+            },
             step => self.doing_of_claim(step),
         };
         let number = self.claim_attempts.number(attempt);
@@ -96,8 +109,29 @@ impl Universe {
         let claim = attempt.claim().expect("it was looked at").clone();
         match patch::unmark(&claim).filter(|_| claim.deleting.is_some()) {
             Some(write) => self.doing_of_claim(ClaimStep::Patch(write)),
-            None => Doing::Create(number_in(&claim.uid)),
+            None => Doing::Create {
+                of: number_in(&claim.uid),
+                zone: 0,
+            },
         }
+    }
+
+    /// Takes the node off where that is gone, whatever is known of the volume.
+    fn reschedule_instead(&mut self, attempt: &ClaimAttempt, glance: &Glance, step: ClaimStep) -> Doing {
+        let is_gone = [NODE, CSI_NODE].into_iter().any(|slot| glance.shown[slot] == GONE);
+        let claim = attempt.claim().expect("it was looked at").clone();
+        let is_there = claim.selected_node.as_deref() == Some("n1") && is_gone;
+        match patch::reschedule(&claim).filter(|_| is_there) {
+            Some(write) => self.doing_of_claim(ClaimStep::Patch(write)),
+            None => self.doing_of_claim(step),
+        }
+    }
+
+    /// The zone of the node that a claim names now.
+    fn zone_of_selected(&self, glance: &Glance) -> u8 {
+        let selected = self.facts(glance.shown[CLAIM]).map_or(0, |claim| claim.node);
+        let zone = self.facts(glance.shown[NODE]).map_or(0, |node| node.zone);
+        if selected == 1 { zone } else { ZONE_OF_OTHER }
     }
 
     fn doing_of_claim(&mut self, step: ClaimStep) -> Doing {
@@ -114,11 +148,14 @@ impl Universe {
             },
             ClaimStep::ReadClaim => Doing::ReadClaim,
             ClaimStep::ReadVolume(name) => Doing::ReadVolume(slot_of(&name).expect("a name of the world") as u8),
-            ClaimStep::Create(plan) => Doing::Create(match slot_of(&plan.name) {
-                Some(OWN) => 1,
-                Some(SECOND) => 2,
-                _ => unreachable!("a name that is not made from the UID: {}", plan.name),
-            }),
+            ClaimStep::Create(plan) => Doing::Create {
+                of: match slot_of(&plan.name) {
+                    Some(OWN) => 1,
+                    Some(SECOND) => 2,
+                    _ => unreachable!("a name that is not made from the UID: {}", plan.name),
+                },
+                zone: zone_of(&plan),
+            },
             ClaimStep::Delete(plan) => Doing::Delete(number_in(&plan.handle)),
             ClaimStep::Save(body) => Doing::Save {
                 slot: slot_of(body["metadata"]["name"].as_str().unwrap_or_default()).expect("a name of the world")
@@ -139,8 +176,8 @@ impl Universe {
         } else {
             self.volume_attempts.all[glance.from as usize].clone()
         };
-        let policy = policy(self.flaw, glance.number);
-        let facts = driver(self.flaw);
+        let policy = policy(self.flaw, self.topology, glance.number);
+        let facts = self.driver();
         let view = View::new(self, &glance, &policy, &facts);
         let mut step = attempt.next(&view, glance.event.of_volume(self));
         if self.flaw == Flaw::NoLiveLook {
@@ -206,14 +243,14 @@ impl Universe {
 }
 
 /// The settings, with the identity of a process.
-fn policy(flaw: Flaw, number: u8) -> ProvisionPolicy {
+fn policy(flaw: Flaw, topology: Topology, number: u8) -> ProvisionPolicy {
     ProvisionPolicy {
         config: "config".into(),
         volume_name_prefix: "pvc".into(),
         volume_name_uuid_length: None,
         default_fs_type: "".into(),
         create_metadata: false,
-        strict_topology: false,
+        strict_topology: topology == Topology::Strict,
         aggregate_topology: true,
         read_only_many: false,
         leak_protection: if flaw == Flaw::NoMarker {

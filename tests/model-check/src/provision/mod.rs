@@ -5,24 +5,31 @@
 //! then is any earlier version. The former one may go on with writes, and with no call. So the number of processes is any.
 
 mod effects;
+mod ends;
+mod histories;
 mod invariants;
 mod leases;
 mod machines;
 mod mutants;
+mod names;
 mod objects;
 mod others;
+mod packed;
 mod state;
 mod steps;
 mod universe;
 mod view;
 mod worlds;
+mod zones;
 
 use crate::explorer::{Next, World};
-use invariants::{KEPT, NAMED, NOTHING_LEFT, UNWANTED, WANTED};
-use state::{ATTACHMENT, CLAIM, CLASS, Engine, FORGOTTEN, GONE, History, OWN, SLOTS, State, VOLUMES};
-use steps::{Calm, Who};
+use invariants::KEPT;
+use packed::Packed;
+use state::{CLAIM, Engine, FORGOTTEN, GONE, Held, History, Late, SLOTS, State};
+use steps::{Calm, KEYS, Who};
 use universe::Universe;
 
+pub use histories::{BLOCK, world_of_block};
 pub use mutants::{WrongProvisioner, mutants};
 pub use worlds::worlds;
 
@@ -71,6 +78,42 @@ pub enum Wish {
     RemakeVolume,
     /// A person deletes the second claim as well.
     DeleteSecond,
+    DeleteNode,
+    RemakeNode,
+    DeleteCsiNode,
+    RemakeCsiNode,
+    /// The Node is in another zone.
+    Relabel,
+    /// The other node is selected for the claim.
+    MoveClaim,
+}
+
+/// What a driver knows of places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// Nothing.
+    None,
+    /// Volumes are in zones, and a class binds at once.
+    Immediate,
+    /// A class waits for the first consumer.
+    Delayed,
+    /// As before, and the zone of the selected node is the only one that is asked for.
+    Strict,
+}
+
+impl Topology {
+    const fn is_delayed(self) -> bool {
+        matches!(self, Self::Delayed | Self::Strict)
+    }
+
+    /// `volumeBindingMode` of the class.
+    const fn binding(self) -> &'static str {
+        if self.is_delayed() {
+            "WaitForFirstConsumer"
+        } else {
+            "Immediate"
+        }
+    }
 }
 
 /// How a world begins.
@@ -101,6 +144,7 @@ pub struct ProvisionSetting {
     unlisted: u8,
     /// The attach role writes on the PersistentVolume as well.
     attaches: bool,
+    topology: Topology,
     flaw: Flaw,
 }
 
@@ -112,12 +156,21 @@ impl ProvisionSetting {
 
     /// So many objects there are when it begins.
     pub fn objects(&self) -> usize {
-        worlds::objects(self.beginning).into_iter().flatten().count()
+        worlds::objects(self.beginning, self.topology)
+            .into_iter()
+            .flatten()
+            .count()
     }
 
     /// Whether a process may take the Lease that has seen any earlier version.
     fn is_taken_over(&self) -> bool {
         self.kinds.contains(&Fault::Crash) || self.kinds.contains(&Fault::LeaseLost)
+    }
+
+    /// The same world with so many faults, where there are any.
+    #[must_use]
+    pub const fn with_faults(self, faults: u8) -> Self {
+        Self { faults, ..self }
     }
 
     /// The same world with an operator that does nothing wrong.
@@ -150,10 +203,12 @@ pub enum Flaw {
     ObeysAnotherMarker,
     TwoKeys,
     Unfenced,
+    ReschedulesUncertain,
+    FollowsNode,
 }
 
 /// What can happen next.
-pub type Found = Vec<Next<State>>;
+pub type Found = Vec<Next<Packed>>;
 
 /// A world that is explored.
 pub struct Provisioner {
@@ -167,7 +222,7 @@ impl Provisioner {
     /// A world before it is explored.
     pub fn new(setting: ProvisionSetting) -> Self {
         Self {
-            universe: Universe::new(setting.flaw),
+            universe: Universe::new(setting.flaw, setting.topology),
             setting,
             words: None,
         }
@@ -190,11 +245,34 @@ impl Provisioner {
             told.push(words());
         }
         found.push(Next {
-            state: state.shortened(self.setting.is_taken_over()),
+            state: self.packed(state),
             calm: calm != Calm::No,
             acts: calm == Calm::Acts,
             violation,
         });
+    }
+
+    /// The shortest form of a state, in little room.
+    fn packed(&mut self, mut state: State) -> Packed {
+        // What nobody can tell of any more, and what changes nothing whenever it arrives.
+        let has = |driver: &[Held], handle: u8| driver.iter().any(|held| held.handle == handle);
+        let driver = std::mem::take(&mut state.driver);
+        state.told &= driver.iter().fold(0, |told, held| told | 1 << held.handle);
+        if self.setting.flaw != Flaw::DeletesByName {
+            let history = &state.history;
+            state.late.retain(|late| match *late {
+                Late::Patch { slot, .. } | Late::Attach { slot, .. } | Late::Remove { slot, .. } => {
+                    history[usize::from(slot)].now() != GONE
+                }
+                Late::Delete(handle) => has(&driver, handle),
+                Late::Create { .. } | Late::Save { .. } => true,
+            });
+        }
+        state.driver = driver;
+        let works = |engine: &Engine| KEYS.iter().any(|at| at.of(engine) != FORGOTTEN);
+        state.ghost = state.ghost.filter(works);
+        let state = state.shortened(self.setting.is_taken_over());
+        self.universe.parts.pack(state)
     }
 
     /// Whether a bound claim has lost its volume.
@@ -211,92 +289,35 @@ impl Provisioner {
 
     /// A counterexample as people read it, one line for each step.
     pub fn story(&mut self, steps: &[u16]) -> Vec<String> {
-        let mut state = self.first();
+        let first = self.first();
+        self.story_from(first, steps)
+    }
+
+    fn story_from(&mut self, mut packed: Packed, steps: &[u16]) -> Vec<String> {
         let mut lines = Vec::new();
         for step in steps {
             let mut found = Vec::new();
             self.words = Some(Vec::new());
-            self.next(&state, &mut found);
+            self.next(&packed, &mut found);
             let words = self.words.take().unwrap_or_default();
             let at = usize::from(*step);
             lines.push(words.get(at).cloned().unwrap_or_default());
             if let Some(next) = found.into_iter().nth(at) {
-                state = next.state;
+                packed = next.state;
             }
         }
-        if let Some((property, why)) = self.unrest(&state) {
+        if let Some((property, why)) = self.unrest(&packed) {
             lines.push(format!("and so it stays: {property}: {why}"));
         }
         lines
     }
-
-    /// Why a PersistentVolume may not stay as it is.
-    fn volume_unrest(&self, state: &State, slot: usize) -> Option<(&'static str, String)> {
-        let volume = self.universe.facts(state.now(slot))?;
-        let name = universe::words(slot);
-        let left = |why: &str| Some((NOTHING_LEFT, format!("{name} {why}")));
-        if !volume.reclaims {
-            return if volume.marked {
-                left("has the finalizer, and its policy is Retain")
-            } else {
-                None
-            };
-        }
-        if volume.is_bound && !volume.deleting && !volume.marked {
-            return left("is bound, and has no finalizer");
-        }
-        let is_shared = VOLUMES.into_iter().filter(|other| *other != slot).any(|other| {
-            let other = self.universe.facts(state.now(other));
-            other.is_some_and(|other| other.handle == volume.handle)
-        });
-        let has_claim = self
-            .universe
-            .facts(state.now(CLAIM))
-            .is_some_and(|claim| claim.uid == volume.claim);
-        let is_attached = slot == OWN && state.now(ATTACHMENT) != GONE;
-        if volume.released && has_claim {
-            // It waits for the claim, whichever PersistentVolume that is bound to.
-            return None;
-        }
-        if volume.released && !is_shared && !is_attached {
-            return left("is Released, and is still there");
-        }
-        (volume.ours && !state.has(volume.handle)).then(|| (NAMED, format!("{name} has no volume")))
-    }
-
-    fn claim_unrest(&self, state: &State) -> Option<(&'static str, String)> {
-        let claim = self.universe.facts(state.now(CLAIM))?;
-        let class = self.universe.facts(state.now(CLASS));
-        let is_served = class.is_some_and(|class| class.ours && class.uid != 2);
-        if !is_served || !claim.ours {
-            // Nobody can provision it; it is told, and held only by a call whose outcome is not known.
-            return None;
-        }
-        if claim.deleting {
-            return Some((UNWANTED, "the claim is being deleted, and is still there".to_owned()));
-        }
-        let own = usize::from(claim.uid);
-        let saved = self.universe.facts(state.now(own));
-        let is_taken = saved.is_some_and(|volume| volume.claim != claim.uid);
-        if claim.marked && !is_taken {
-            return Some((NOTHING_LEFT, "the claim carries the marker".to_owned()));
-        }
-        let is_going = saved.is_some_and(|volume| volume.released || volume.deleting);
-        if claim.names.is_none_or(|slot| usize::from(slot) == own) && !is_taken && !is_going {
-            let is_bound = claim.is_bound && saved.is_some_and(|volume| volume.is_bound);
-            if !is_bound && (!claim.is_bound || saved.is_some()) {
-                return Some((WANTED, "the claim is not bound".to_owned()));
-            }
-        }
-        None
-    }
 }
 
 impl World for Provisioner {
-    type State = State;
+    type State = Packed;
 
-    fn first(&mut self) -> State {
-        let objects = worlds::objects(self.setting.beginning);
+    fn first(&mut self) -> Packed {
+        let objects = worlds::objects(self.setting.beginning, self.setting.topology);
         let history = std::array::from_fn(|slot| {
             let id = objects[slot]
                 .clone()
@@ -307,7 +328,7 @@ impl World for Provisioner {
             self.setting.beginning,
             Beginning::Bound | Beginning::Released | Beginning::Shared
         );
-        State {
+        let state = State {
             history,
             engine: Some(Engine {
                 number: 1,
@@ -319,50 +340,39 @@ impl World for Provisioner {
             }),
             ghost: None,
             late: Vec::new(),
-            driver: if has_volume { vec![(1, 1)] } else { Vec::new() },
-            uids: 10,
-            made: u8::from(has_volume),
+            driver: has_volume
+                .then_some(Held {
+                    of: 1,
+                    handle: 1,
+                    zone: 0,
+                })
+                .into_iter()
+                .collect(),
             told: 0,
             faults: self.setting.faults,
-            engines: 1,
             wishes: (1 << self.setting.wishes.len()) - 1,
-        }
+        };
+        self.universe.parts.pack(state)
     }
 
-    fn next(&mut self, state: &State, found: &mut Found) {
+    fn next(&mut self, packed: &Packed, found: &mut Found) {
+        let state = &self.universe.parts.unpack(packed);
+        if state.engine.is_none() {
+            // Whatever else happens before another process takes the Lease may as well happen after that: it may have seen any version.
+            return self.leases(state, found);
+        }
         self.process(state, Who::Leader, found);
         self.process(state, Who::Former, found);
         self.late(state, found);
         self.controller(state, found);
+        self.scheduler(state, found);
         self.attach_role(state, found);
         self.leases(state, found);
         self.people(state, found);
     }
 
-    fn unrest(&mut self, state: &State) -> Option<(&'static str, String)> {
-        if let Some(unrest) = self.claim_unrest(state) {
-            return Some(unrest);
-        }
-        for slot in VOLUMES {
-            if let Some(unrest) = self.volume_unrest(state, slot) {
-                return Some(unrest);
-            }
-        }
-        let is_kept =
-            self.setting.wishes.contains(&Wish::ToRetain) || self.setting.wishes.contains(&Wish::RemakeVolume);
-        let class = self.universe.facts(state.now(CLASS));
-        let claim = self.universe.facts(state.now(CLAIM));
-        let held = |of: u8| {
-            let is_served = class.is_some_and(|class| class.ours && class.uid != 2);
-            let is_taken = self
-                .universe
-                .facts(state.now(of.into()))
-                .is_some_and(|volume| volume.claim != of);
-            (!is_served || is_taken) && claim.is_some_and(|claim| claim.marked && claim.uid == of)
-        };
-        let is_told = |handle: u8| state.told & (1 << handle) != 0;
-        let is_lost = |of: u8, handle: u8| !self.is_named(state, handle) && !held(of) && !is_kept && !is_told(handle);
-        let lost = state.driver.iter().find(|(of, handle)| is_lost(*of, *handle));
-        lost.map(|(_, handle)| (NAMED, format!("no PersistentVolume names volume h{handle}")))
+    fn unrest(&mut self, packed: &Packed) -> Option<(&'static str, String)> {
+        let state = self.universe.parts.unpack(packed);
+        self.unrest_of(&state)
     }
 }

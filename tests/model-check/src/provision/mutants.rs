@@ -1,10 +1,13 @@
 //! Wrong operators of the worlds of the provisioner. Each must be caught by a property that is about what it does wrong.
 
 use super::invariants::{
-    ALONE, FINALIZER, KEPT, LEASED, MARKED, MARKER_LEAVES, NAMED, NOT_ATTACHED, NOT_CLAIMED, NOT_SHARED, RELEASED,
-    SAME, UNDONE,
+    ALONE, FINALIZER, KEPT, LEASED, MARKED, MARKER_LEAVES, NAMED, NOT_ATTACHED, NOT_CLAIMED, NOT_SHARED, PLACED,
+    RELEASED, SAME, SAME_PLACE, UNDONE,
 };
-use super::worlds::{attached, made_again, mistake, name_taken, of_another, one_claim, shared, unlisted_attachment};
+use super::worlds::{
+    answers, attached, made_again, mistake, moved, name_taken, node_gone, of_another, one_claim, shared,
+    unlisted_attachment,
+};
 use super::{Flaw, ProvisionSetting};
 
 /// A wrong operator.
@@ -15,6 +18,8 @@ pub struct WrongProvisioner {
     pub world: ProvisionSetting,
     /// The properties that it violates, each of which is as good.
     pub violates: &'static [&'static str],
+    /// Whether random histories find it too seldom, so that the model checker alone looks for it.
+    pub is_rare: bool,
 }
 
 /// All of them.
@@ -23,6 +28,7 @@ pub fn mutants() -> Vec<WrongProvisioner> {
         what,
         world: ProvisionSetting { flaw, ..world },
         violates,
+        is_rare: false,
     };
     vec![
         wrong("calls before the marker is on", one_claim(0), Flaw::NoMarker, &[MARKED]),
@@ -56,13 +62,17 @@ pub fn mutants() -> Vec<WrongProvisioner> {
             Flaw::Unfenced,
             &[LEASED, MARKED],
         ),
-        wrong(
-            "has no guard between the keys of a claim and of its PersistentVolume",
-            one_claim(1),
-            Flaw::TwoKeys,
-            // It calls for a claim that is gone, whose volume it has deleted meanwhile.
-            &[ALONE, KEPT, MARKED],
-        ),
+        // The late write of a former leader has to take the marker off between two calls of the next one, which has not seen what that saved.
+        WrongProvisioner {
+            is_rare: true,
+            ..wrong(
+                "has no guard between the keys of a claim and of its PersistentVolume",
+                one_claim(1),
+                Flaw::TwoKeys,
+                // It calls for a claim that is gone, whose volume it has deleted meanwhile.
+                &[ALONE, KEPT, MARKED],
+            )
+        },
         wrong(
             "obeys the marker of another driver",
             of_another(),
@@ -105,6 +115,18 @@ pub fn mutants() -> Vec<WrongProvisioner> {
             made_again(0),
             Flaw::DeletesByName,
             &[SAME],
+        ),
+        wrong(
+            "takes the node off a claim while the outcome of a call is unknown",
+            answers(node_gone(1)),
+            Flaw::ReschedulesUncertain,
+            &[PLACED],
+        ),
+        wrong(
+            "repeats a call for the node that is selected now",
+            answers(moved(1)),
+            Flaw::FollowsNode,
+            &[SAME_PLACE],
         ),
     ]
 }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use csi_attacher_model::api::names::{PROVISIONER_FINALIZER, PROVISIONING_MARKER};
+use csi_attacher_model::api::names::{PROVISIONER_FINALIZER, PROVISIONING_MARKER, SELECTED_NODE_ANNOTATION};
 use csi_attacher_model::objects::{
     Claim, ClaimPhase, PersistentVolumeClaimWire, PersistentVolumeWire, ReclaimPolicy, StorageClass, StorageClassWire,
     Volume, VolumePhase,
 };
 use serde_json::{Value, json};
 
-use super::state::{ATTACHMENT, CLAIM, CLASS, OTHER, OWN, SECOND, SLOTS};
+use super::state::{ATTACHMENT, CLAIM, CLASS, CSI_NODE, NODE, OTHER, OWN, SECOND, SLOTS};
+use super::zones::{ZONE, zone_name};
 
 /// The driver of all worlds.
 pub const DRIVER: &str = "a.test";
@@ -42,11 +43,13 @@ pub enum Record {
     Volume(Arc<Volume>),
     Class(Arc<StorageClass>),
     Attachment,
+    /// A Node, by the number of its zone; or a CSINode.
+    Node(u8),
 }
 
 /// The name of the object of a slot.
 pub const fn name_of(slot: usize) -> &'static str {
-    ["data", "pvc-u1", "pvc-u2", "other", "fast", "attachment"][slot]
+    ["data", "pvc-u1", "pvc-u2", "other", "fast", "attachment", "n1", "n1"][slot]
 }
 
 /// The slot of a PersistentVolume.
@@ -93,10 +96,10 @@ pub fn marked_by_another(uid: u8) -> Value {
 }
 
 /// A class.
-pub fn class(uid: u8, provisioner: &str) -> Value {
+pub fn class(uid: u8, provisioner: &str, binding: &str) -> Value {
     json!({
         "metadata": {"name": name_of(CLASS), "uid": uid_text(uid)},
-        "provisioner": provisioner, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
+        "provisioner": provisioner, "reclaimPolicy": "Delete", "volumeBindingMode": binding,
         "parameters": {"of": provisioner},
     })
 }
@@ -141,6 +144,8 @@ pub fn foreign_parts(value: &Value) -> Value {
         metadata.remove("resourceVersion");
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.remove(PROVISIONING_MARKER);
+            // It may be taken off; when, is a property of its own.
+            annotations.remove(SELECTED_NODE_ANNOTATION);
         }
         let list = finalizers_in(metadata.get("finalizers"));
         let kept: Vec<Value> = list
@@ -174,6 +179,10 @@ pub enum Edit {
     Reclaim,
     /// A controller writes an annotation, and a finalizer before all others.
     Annotate,
+    /// kube-scheduler, or a person, selects this node for a claim.
+    Select(u8),
+    /// The Node is in this zone.
+    Relabel(u8),
 }
 
 /// The phases that are set.
@@ -204,6 +213,10 @@ pub fn edited(value: &Value, edit: Edit) -> Value {
         Edit::UnprotectVolume => without(&mut value, VOLUME_PROTECTION),
         Edit::Retain => value["spec"]["persistentVolumeReclaimPolicy"] = "Retain".into(),
         Edit::Reclaim => value["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into(),
+        Edit::Select(node) => {
+            value["metadata"]["annotations"][SELECTED_NODE_ANNOTATION] = format!("n{node}").into();
+        }
+        Edit::Relabel(zone) => value["metadata"]["labels"][ZONE] = zone_name(zone).into(),
         Edit::Annotate => {
             value["metadata"]["annotations"]["somebody.test/note"] = "1".into();
             let mut list = finalizers_in(value["metadata"].get("finalizers"));
@@ -263,6 +276,9 @@ impl Object {
                 Record::Class(Arc::new(wire.into()))
             }
             ATTACHMENT => Record::Attachment,
+            NODE | CSI_NODE => Record::Node(number_in(
+                value["metadata"]["labels"][ZONE].as_str().unwrap_or_default(),
+            )),
             _ => {
                 let wire: PersistentVolumeWire = serde_json::from_value(value.clone()).expect(read);
                 Record::Volume(Arc::new(wire.into()))
@@ -307,6 +323,7 @@ impl Object {
                 names: claim.volume_name.as_deref().and_then(slot_of).map(|slot| slot as u8),
                 is_bound: claim.phase == ClaimPhase::Bound,
                 ours: claim.provisioner.as_deref() == Some(DRIVER),
+                node: claim.selected_node.as_deref().map_or(0, number_in),
                 ..Facts::default()
             },
             Record::Volume(volume) => Facts {
@@ -329,6 +346,11 @@ impl Object {
                 ..Facts::default()
             },
             Record::Attachment => Facts::default(),
+            Record::Node(zone) => Facts {
+                uid: self.uid,
+                zone: *zone,
+                ..Facts::default()
+            },
         }
     }
 }
@@ -360,7 +382,11 @@ pub struct Facts {
     pub reclaims: bool,
     /// It is to be provisioned by our driver, or was.
     pub ours: bool,
+    /// The number of the node that is selected for a claim; 0 for none.
+    pub node: u8,
+    /// The zone of a Node.
+    pub zone: u8,
 }
 
 /// That every slot has a name.
-const _: () = assert!(SLOTS == 6);
+const _: () = assert!(SLOTS == 8);

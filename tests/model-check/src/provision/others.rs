@@ -2,10 +2,11 @@
 
 use csi_attacher_model::decide::patch::{protect_volume, release_volume};
 
-use super::objects::{ANOTHER, ATTACH_FINALIZER, DRIVER, Edit, Phase, attachment, claim, class, volume};
-use super::state::{ATTACHMENT, CLAIM, CLASS, GONE, Id, Late, OTHER, OWN, State, VOLUMES};
+use super::objects::{ANOTHER, ATTACH_FINALIZER, DRIVER, Edit, Facts, Phase, attachment, claim, class, volume};
+use super::state::{ATTACHMENT, CLAIM, CLASS, CSI_NODE, GONE, Id, Late, NODE, OTHER, OWN, State, VOLUMES};
 use super::steps::{Calm, happen};
 use super::universe::words;
+use super::zones::{ZONE_OF_OTHER, node};
 use super::{Found, Provisioner, Wish};
 
 impl Provisioner {
@@ -73,6 +74,19 @@ impl Provisioner {
         }
     }
 
+    /// kube-scheduler selects a node that is there for a claim that waits for that.
+    pub(super) fn scheduler(&mut self, state: &State, found: &mut Found) {
+        let claim = self.universe.facts(state.now(CLAIM));
+        let waits = |claim: &Facts| claim.node == 0 && claim.names.is_none() && !claim.deleting;
+        if !self.setting.topology.is_delayed() || !claim.as_ref().is_some_and(waits) {
+            return;
+        }
+        if [NODE, CSI_NODE].into_iter().all(|slot| state.now(slot) != GONE) {
+            self.edits(state, CLAIM, Edit::Select(1), Calm::Acts, found);
+        }
+        self.edits(state, CLAIM, Edit::Select(2), Calm::Acts, found);
+    }
+
     /// The attach role puts its finalizer on a PersistentVolume that is not in deletion, and takes it off one that is. It writes from
     /// any copy that somebody may still see, and its writes arrive at any later moment.
     pub(super) fn attach_role(&mut self, state: &State, found: &mut Found) {
@@ -125,6 +139,7 @@ impl Provisioner {
     }
 
     /// Does it; false where it cannot be done.
+    #[allow(clippy::cognitive_complexity, reason = "it is a table")]
     fn wish(&mut self, state: &mut State, wish: Wish) -> bool {
         let claim_facts = self.universe.facts(state.now(CLAIM));
         let own = self.universe.facts(state.now(OWN));
@@ -153,11 +168,13 @@ impl Provisioner {
                 happen(state, CLASS, GONE);
                 is_there
             }
-            Wish::RemakeClass => state.now(CLASS) == GONE && make(self, state, CLASS, class(2, ANOTHER)),
+            Wish::RemakeClass => {
+                state.now(CLASS) == GONE && make(self, state, CLASS, class(2, ANOTHER, self.setting.topology.binding()))
+            }
             Wish::RestoreClass => {
                 // Under another UID, so that the marker knows it by its contents.
                 let is_free = self.universe.facts(state.now(CLASS)).is_none_or(|class| !class.ours);
-                is_free && make(self, state, CLASS, class(3, DRIVER))
+                is_free && make(self, state, CLASS, class(3, DRIVER, self.setting.topology.binding()))
             }
             Wish::BindElsewhere => {
                 let is_free = claim_facts.is_some_and(|claim| claim.names.is_none() && !claim.deleting);
@@ -189,8 +206,23 @@ impl Provisioner {
                 is_there
             }
             Wish::Attach => {
-                let is_used = claim_facts.is_some_and(|claim| claim.is_bound && !claim.deleting);
+                let is_its = |claim: &Facts| claim.names == Some(OWN as u8) && claim.is_bound && !claim.deleting;
+                let is_used = claim_facts.as_ref().is_some_and(is_its);
                 is_used && own.is_some() && state.now(ATTACHMENT) == GONE && make(self, state, ATTACHMENT, attachment())
+            }
+            Wish::DeleteNode | Wish::DeleteCsiNode => {
+                let slot = if wish == Wish::DeleteNode { NODE } else { CSI_NODE };
+                let is_there = state.now(slot) != GONE;
+                happen(state, slot, GONE);
+                is_there
+            }
+            // It comes back in another zone.
+            Wish::RemakeNode => state.now(NODE) == GONE && make(self, state, NODE, node(NODE, 2, ANOTHER_ZONE)),
+            Wish::RemakeCsiNode => state.now(CSI_NODE) == GONE && make(self, state, CSI_NODE, node(CSI_NODE, 2, 0)),
+            Wish::Relabel => edit(self, state, NODE, Edit::Relabel(ANOTHER_ZONE)),
+            Wish::MoveClaim => {
+                let is_placed = claim_facts.is_some_and(|claim| claim.node == 1 && claim.names.is_none());
+                is_placed && edit(self, state, CLAIM, Edit::Select(2))
             }
             Wish::TakeName => {
                 let value = volume(OWN, 9, Some(FOREIGN_CLAIM), 91, "Bound", "Retain", false);
@@ -212,5 +244,7 @@ impl Provisioner {
     }
 }
 
+/// The zone in which the first node may come to be; the other one is in a zone of its own.
+const ANOTHER_ZONE: u8 = ZONE_OF_OTHER + 1;
 /// The UID of a claim that is not in the world.
 const FOREIGN_CLAIM: u8 = 4;

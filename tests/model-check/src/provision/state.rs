@@ -18,8 +18,12 @@ pub const OTHER: usize = 3;
 pub const CLASS: usize = 4;
 /// A VolumeAttachment that names [`OWN`].
 pub const ATTACHMENT: usize = 5;
+/// The Node n1, which is in a zone; n2 is always there, in another one.
+pub const NODE: usize = 6;
+/// The CSINode of n1, on which the driver is registered.
+pub const CSI_NODE: usize = 7;
 /// So many objects there can be.
-pub const SLOTS: usize = 6;
+pub const SLOTS: usize = 8;
 /// Those which are PersistentVolumes.
 pub const VOLUMES: [usize; 3] = [OWN, SECOND, OTHER];
 
@@ -45,8 +49,8 @@ pub enum Doing {
     ReadVolume(u8),
     /// A live read of the claim that a PersistentVolume was made for.
     ReadOwner,
-    /// CreateVolume under the name of the volume of this claim.
-    Create(u8),
+    /// CreateVolume under the name of the volume of this claim; the zone of the first preferred topology, 0 for none.
+    Create { of: u8, zone: u8 },
     /// DeleteVolume of this handle.
     Delete(u8),
     /// A POST of this PersistentVolume.
@@ -92,7 +96,10 @@ pub struct Engine {
 /// Something that was sent, and that nobody waits for any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Late {
-    Create(u8),
+    Create {
+        of: u8,
+        zone: u8,
+    },
     Delete(u8),
     Patch {
         slot: u8,
@@ -114,6 +121,17 @@ pub enum Late {
     },
 }
 
+/// A volume of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Held {
+    /// The UID of its claim.
+    pub of: u8,
+    /// Its handle.
+    pub handle: u8,
+    /// Where it is: the number of a zone, 0 for a driver without topology.
+    pub zone: u8,
+}
+
 /// A state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
@@ -125,18 +143,12 @@ pub struct State {
     pub ghost: Option<Engine>,
     /// What may arrive late.
     pub late: Vec<Late>,
-    /// The driver's volumes: of which claim, and under which handle.
-    pub driver: Vec<(u8, u8)>,
-    /// The last UID that a PersistentVolume got.
-    pub uids: u8,
-    /// The last handle that was made.
-    pub made: u8,
-    /// Handles of volumes of which it was told that they may be left, as bits.
+    /// The driver's volumes.
+    pub driver: Vec<Held>,
+    /// Handles of volumes of which it was told that they may be left, or which somebody keeps by a policy, as bits.
     pub told: u32,
     /// Faults that may still happen.
     pub faults: u8,
-    /// So many processes have held the Lease.
-    pub engines: u8,
     /// What people and others may still do, by the number of the wish.
     pub wishes: u16,
 }
@@ -160,15 +172,12 @@ impl State {
 
     /// The driver's volume of a claim.
     pub fn handle_of(&self, claim: u8) -> Option<u8> {
-        self.driver
-            .iter()
-            .find(|(of, _)| *of == claim)
-            .map(|(_, handle)| *handle)
+        self.driver.iter().find(|held| held.of == claim).map(|held| held.handle)
     }
 
     /// Whether the driver has a volume.
     pub fn has(&self, handle: u8) -> bool {
-        self.driver.iter().any(|(_, known)| *known == handle)
+        self.driver.iter().any(|held| held.handle == handle)
     }
 
     /// The same state in its shortest form: what nobody can see any more is left out. `may_change` says whether another process may take

@@ -1,6 +1,6 @@
 //! What the processes of the operator do: attempts that begin and go on, requests and calls with their faults, watches, the Lease.
 
-use super::invariants::{ALONE, NOT_ATTACHED, RELEASED};
+use super::invariants::{ALONE, LEASED, NOT_ATTACHED, RELEASED};
 use super::state::{ATTACHMENT, CLAIM, Doing, Engine, FORGOTTEN, GONE, Id, Key, Late, OWN, SLOTS, State, VOLUMES};
 use super::universe::{Advance, Glance, words};
 use super::view::{Answer, Asked, Event};
@@ -102,13 +102,6 @@ impl Provisioner {
                 format!("process {number} sees {}", words(slot))
             });
         }
-        if who == Who::Former {
-            let mut next = state.clone();
-            next.ghost = None;
-            self.push(found, next, Calm::Quiet, None, || {
-                "the former leader has ended its work".to_owned()
-            });
-        }
     }
 
     fn begin(&mut self, state: &State, engine: &Engine, at: At, memory: u32, of: u8, found: &mut Found) {
@@ -163,6 +156,7 @@ impl Provisioner {
             number: engine.number,
             shown,
             unlisted: engine.unlisted,
+            second: self.second(state),
             may_start: who == Who::Leader || self.setting.flaw == Flaw::Unfenced,
             held,
             believed: engine.believed,
@@ -183,8 +177,10 @@ impl Provisioner {
         live: Option<Id>,
         advance: Advance,
     ) -> Option<&'static str> {
+        // Who lost the Lease begins nothing more: what it remembers does not matter.
+        let is_over = advance.memory == 0 || who == Who::Former;
         let key = match advance.next {
-            None if advance.memory == 0 => FORGOTTEN,
+            None if is_over => FORGOTTEN,
             None => Key::Idle {
                 memory: advance.memory,
                 of: if matches!(at, At::Volume(_)) { of } else { 0 },
@@ -209,13 +205,15 @@ impl Provisioner {
             matches!(
                 key,
                 Key::Running {
-                    doing: Doing::Create(_) | Doing::Delete(_),
+                    doing: Doing::Create { .. } | Doing::Delete(_),
                     ..
                 }
             )
         };
         let both = (0..2).any(|number| calls(engine.claims[number]) && calls(engine.volumes[number]));
-        advance.violation.or(decided).or(both.then_some(ALONE))
+        let is_late = who == Who::Former && advance.next.is_some_and(|(_, doing)| !is_read(doing));
+        let leads = is_late.then_some(LEASED);
+        advance.violation.or(leads).or(decided).or(both.then_some(ALONE))
     }
 
     /// What was looked at before DeleteVolume was decided.
@@ -260,7 +258,8 @@ impl Provisioner {
             }
             Doing::ReadClaim | Doing::ReadOwner => "GET of the claim".to_owned(),
             Doing::ReadVolume(slot) => format!("GET of {}", words(slot.into())),
-            Doing::Create(claim) => format!("CreateVolume for u{claim}"),
+            Doing::Create { of, zone: 0 } => format!("CreateVolume for u{of}"),
+            Doing::Create { of, zone } => format!("CreateVolume for u{of} in zone z{zone}"),
             Doing::Delete(handle) => format!("DeleteVolume of h{handle}"),
             Doing::Save { slot, .. } => format!("POST of {}", words(slot.into())),
             Doing::Remove { slot, uid } => format!("DELETE of {} with UID u{uid}", words(slot.into())),
@@ -274,7 +273,7 @@ impl Provisioner {
                 self.write(state, who, at, doing, found);
             }
             Doing::ReadClaim | Doing::ReadVolume(_) | Doing::ReadOwner => self.read(state, who, at, doing, found),
-            Doing::Create(_) | Doing::Delete(_) => self.call(state, who, at, doing, found),
+            Doing::Create { .. } | Doing::Delete(_) => self.call(state, who, at, doing, found),
         }
     }
 
@@ -374,7 +373,7 @@ pub fn late_of(doing: Doing) -> Late {
         Doing::Patch { slot, write, by_policy } => Late::Patch { slot, write, by_policy },
         Doing::Save { slot, body } => Late::Save { slot, body },
         Doing::Remove { slot, uid } => Late::Remove { slot, uid },
-        Doing::Create(claim) => Late::Create(claim),
+        Doing::Create { of, zone } => Late::Create { of, zone },
         Doing::Delete(handle) => Late::Delete(handle),
         Doing::ReadClaim | Doing::ReadVolume(_) | Doing::ReadOwner => unreachable!("a read changes nothing"),
     }

@@ -5,21 +5,25 @@ use std::time::Duration;
 
 use csi_attacher_model::decide::Write;
 use csi_attacher_model::provision;
-use csi_attacher_model::provision::Creation;
 use csi_attacher_model::provision::attempt::{ClaimAttempt, ClaimMemory};
 use csi_attacher_model::provision::deletion::{VolumeAttempt, VolumeMemory};
+use csi_attacher_model::provision::{Creation, ProvisionerFacts};
 use serde_json::Value;
 
-use super::Flaw;
+use super::names::Mentions;
 use super::objects::{Edit, Facts, Object, edited, name_of, next_version};
+use super::packed::Parts;
 use super::state::{CLAIM, Doing, GONE, Id, SLOTS};
 use super::view::Event;
+use super::{Flaw, Topology};
 use crate::api_server;
 use crate::hash::{FastMap, fingerprint};
 
 /// Values that have numbers; the first is that of the default.
 pub struct Kept<T> {
     pub(super) all: Vec<T>,
+    /// The names that each mentions.
+    mentions: Vec<Mentions>,
     numbers: FastMap<u128, u32>,
 }
 
@@ -27,31 +31,56 @@ impl<T: std::fmt::Debug> Kept<T> {
     fn new() -> Self {
         Self {
             all: Vec::new(),
+            mentions: Vec::new(),
             numbers: FastMap::default(),
         }
     }
 
     pub(super) fn number(&mut self, value: T) -> u32 {
         let fresh = self.all.len() as u32;
+        let text = format!("{value:?}");
         let number = *self
             .numbers
-            .entry(fingerprint(&decisive(&format!("{value:?}"))))
+            .entry(fingerprint(&decisive(text.clone())))
             .or_insert(fresh);
         if number == fresh {
+            self.mentions.push(Mentions::in_text(&text));
             self.all.push(value);
         }
         number
     }
 }
 
-/// What a value shows of itself, but for how often in a row it rested: that says only how long the next rest is, and there is no time here.
-fn decisive(text: &str) -> String {
-    const RESTS: &str = "rests: ";
-    let mut parts = text.split(RESTS);
+/// What of an attempt decides nothing in these worlds: how long it rests, what it failed with, since when it waits (there is no time), what
+/// it told once already, and how many of the steps it took that an attempt may take; no attempt of these worlds comes near to that number.
+const UNDECISIVE: [&str; 9] = [
+    " rests: ",
+    " steps: ",
+    " save_at: ",
+    " called_with: ",
+    " saved_since: ",
+    " class_missing_since: ",
+    " is_told: ",
+    " leak_is_told: ",
+    " needs_topology: ",
+];
+
+/// What a value shows of itself that decides something. Of the failures to save only whether there are any does.
+fn decisive(mut text: String) -> String {
+    for field in UNDECISIVE {
+        text = without(&text, field, |_| "");
+    }
+    without(&text, " save_failures: ", |count| if count == "0" { "0" } else { "1" })
+}
+
+fn without(text: &str, field: &str, kept_of: impl Fn(&str) -> &'static str) -> String {
+    let mut parts = text.split(field);
     let mut kept = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        kept.push_str(RESTS);
-        kept.push_str(part.trim_start_matches(|character: char| character.is_ascii_digit()));
+        let end = part.find([',', '}']).unwrap_or(part.len());
+        kept.push_str(field);
+        kept.push_str(kept_of(part[..end].trim_end()));
+        kept.push_str(&part[end..]);
     }
     kept
 }
@@ -71,6 +100,8 @@ pub struct Glance {
     pub shown: [Id; SLOTS],
     pub unlisted: u8,
     pub may_start: bool,
+    /// The time, in seconds.
+    pub second: u8,
     /// Whether a claim's key in this process holds a volume: 1 for the first claim, 2 for the second one.
     pub held: u8,
     /// The PersistentVolume that a wrong operator takes for saved.
@@ -93,6 +124,7 @@ pub struct Advance {
 /// Everything that has a number.
 pub struct Universe {
     pub flaw: Flaw,
+    pub topology: Topology,
     objects: Kept<(usize, Value)>,
     read: Vec<Object>,
     facts: Vec<Facts>,
@@ -106,12 +138,14 @@ pub struct Universe {
     pub(super) asked_of_volumes: FastMap<Glance, Advance>,
     edits: FastMap<(Id, Edit), Id>,
     patches: FastMap<(Id, u32), Option<Id>>,
+    pub(super) parts: Parts,
 }
 
 impl Universe {
-    pub fn new(flaw: Flaw) -> Self {
+    pub fn new(flaw: Flaw, topology: Topology) -> Self {
         let mut universe = Self {
             flaw,
+            topology,
             objects: Kept::new(),
             read: Vec::new(),
             facts: Vec::new(),
@@ -125,6 +159,7 @@ impl Universe {
             asked_of_volumes: FastMap::default(),
             edits: FastMap::default(),
             patches: FastMap::default(),
+            parts: Parts::default(),
         };
         universe.claim_memories.number(ClaimMemory::default());
         universe.volume_memories.number(VolumeMemory::default());
@@ -156,6 +191,39 @@ impl Universe {
 
     pub fn body(&self, number: u32) -> &Value {
         &self.bodies.all[number as usize]
+    }
+
+    /// The names that a version of an object mentions.
+    pub fn mentions_of_object(&self, id: Id) -> Mentions {
+        self.objects.mentions[usize::from(id)]
+    }
+
+    /// Those that a patch mentions.
+    pub fn mentions_of_write(&self, write: u32) -> Mentions {
+        self.writes.mentions[write as usize]
+    }
+
+    /// Those that a POST mentions.
+    pub fn mentions_of_body(&self, body: u32) -> Mentions {
+        self.bodies.mentions[body as usize]
+    }
+
+    /// Those that are remembered.
+    pub fn mentions_of_memory(&self, is_of_claim: bool, memory: u32) -> Mentions {
+        if is_of_claim {
+            self.claim_memories.mentions[memory as usize]
+        } else {
+            self.volume_memories.mentions[memory as usize]
+        }
+    }
+
+    /// Those that an attempt mentions.
+    pub fn mentions_of_attempt(&self, is_of_claim: bool, attempt: u32) -> Mentions {
+        if is_of_claim {
+            self.claim_attempts.mentions[attempt as usize]
+        } else {
+            self.volume_attempts.mentions[attempt as usize]
+        }
     }
 
     fn slot_of_object(&self, id: Id) -> usize {
@@ -233,14 +301,19 @@ impl Universe {
         attempt.creation().map_or("unknown", Creation::as_str)
     }
 
+    /// What is known of the driver.
+    pub fn driver(&self) -> ProvisionerFacts {
+        super::view::driver(self.flaw, self.topology)
+    }
+
     pub fn needs_claim_work(&self, id: Id) -> bool {
         let claim = self.get(id).and_then(Object::claim);
-        claim.is_some_and(|claim| provision::needs_claim_work(claim, &super::view::driver(self.flaw)))
+        claim.is_some_and(|claim| provision::needs_claim_work(claim, &self.driver()))
     }
 
     pub fn needs_volume_work(&self, id: Id) -> bool {
         let volume = self.get(id).and_then(Object::volume);
-        volume.is_some_and(|volume| provision::needs_volume_work(volume, &super::view::driver(self.flaw)))
+        volume.is_some_and(|volume| provision::needs_volume_work(volume, &self.driver()))
     }
 }
 
@@ -258,6 +331,8 @@ pub fn words(slot: usize) -> String {
         CLAIM => "the claim".to_owned(),
         super::state::CLASS => "the class".to_owned(),
         super::state::ATTACHMENT => "the VolumeAttachment".to_owned(),
+        super::state::NODE => "Node n1".to_owned(),
+        super::state::CSI_NODE => "CSINode n1".to_owned(),
         slot => format!("PersistentVolume {}", name_of(slot)),
     }
 }

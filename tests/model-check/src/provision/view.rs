@@ -10,16 +10,17 @@ use csi_attacher_model::decide::{Failure, grpc_code};
 use csi_attacher_model::objects::{Claim, ClaimReference, ResourceVersion, StorageClass, Volume};
 use csi_attacher_model::provision::attempt::{ClaimEvent, ClaimView};
 use csi_attacher_model::provision::deletion::{VolumeEvent, VolumeView};
-use csi_attacher_model::provision::topology::{KnownNode, TopologyFacts};
+use csi_attacher_model::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use csi_attacher_model::provision::{
     AnsweredVolume, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen,
     is_of_volume,
 };
 
-use super::Flaw;
 use super::objects::{ANOTHER, DRIVER, Object, name_of, number_in, slot_of};
-use super::state::{ATTACHMENT, CLAIM, CLASS, Doing, GONE, Id, OWN, VOLUMES};
+use super::state::{ATTACHMENT, CLAIM, CLASS, CSI_NODE, Doing, GONE, Id, NODE, OWN, VOLUMES};
 use super::universe::{Glance, LONGEST_BACKOFF, Universe};
+use super::zones::{ZONE_OF_OTHER, absent, keys, labels_of, segment_of};
+use super::{Flaw, Topology};
 
 /// What an attempt is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,8 +58,8 @@ pub enum Answer {
     Unknown,
     /// A live read brought this.
     Saw(Id),
-    /// CreateVolume brought this handle.
-    Made(u8),
+    /// CreateVolume brought this handle, of a volume that is in this zone.
+    Made { handle: u8, zone: u8 },
     /// A call was answered with this code.
     Code(i32),
     /// The fence did not let it begin.
@@ -73,7 +74,7 @@ impl Asked {
             Doing::ReadClaim => Self::ReadClaim,
             Doing::ReadVolume(_) => Self::ReadVolume,
             Doing::ReadOwner => Self::ReadOwner,
-            Doing::Create(_) => Self::Create,
+            Doing::Create { .. } => Self::Create,
             Doing::Delete(_) => Self::Delete,
             Doing::Save { .. } => Self::Save,
         }
@@ -102,8 +103,9 @@ impl Answer {
 
     fn call(self, flaw: Flaw) -> Result<Option<AnsweredVolume>, CallEnd> {
         match self {
-            Self::Made(handle) => Ok(Some(AnsweredVolume {
+            Self::Made { handle, zone } => Ok(Some(AnsweredVolume {
                 handle: format!("h{handle}").into(),
+                topology: segment_of(zone).into_iter().collect(),
                 ..AnsweredVolume::default()
             })),
             Self::Done => Ok(None),
@@ -177,7 +179,7 @@ impl Event {
 }
 
 /// What is known of the driver.
-pub fn driver(flaw: Flaw) -> ProvisionerFacts {
+pub fn driver(flaw: Flaw, topology: Topology) -> ProvisionerFacts {
     ProvisionerFacts {
         name: if flaw == Flaw::ObeysAnotherMarker {
             ANOTHER
@@ -188,6 +190,7 @@ pub fn driver(flaw: Flaw) -> ProvisionerFacts {
         in_tree: None,
         capabilities: ProvisionerCapabilities {
             create_delete_volume: true,
+            accessibility_constraints: topology != Topology::None,
             ..ProvisionerCapabilities::default()
         },
     }
@@ -275,7 +278,7 @@ impl ClaimView for View<'_> {
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::UNIX_EPOCH
+        Timestamp::from_second(self.glance.second.into()).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
     fn may_start(&self) -> bool {
@@ -312,13 +315,40 @@ impl ClaimView for View<'_> {
         self.seen(slot, self.shown(slot).and_then(Object::volume))
     }
 
-    /// The drivers of these worlds have no topology.
     fn topology(&self) -> Arc<TopologyFacts> {
-        Arc::default()
+        let known = |name: &str| match self.node(name) {
+            KnownNode {
+                labels: Seen::Here(labels),
+                keys: Seen::Here(keys),
+            } => Some(TopologyNode {
+                name: name.into(),
+                keys,
+                labels,
+            }),
+            _ => None,
+        };
+        let is_complete = self.is_listed(NODE) && self.is_listed(CSI_NODE);
+        let nodes = ["n1", "n2"].into_iter().filter_map(known).collect();
+        Arc::new(TopologyFacts::new(is_complete, nodes))
     }
 
-    fn node(&self, _: &str) -> KnownNode {
-        KnownNode::GONE
+    fn node(&self, name: &str) -> KnownNode {
+        if name != name_of(NODE) {
+            return KnownNode {
+                labels: Seen::Here(labels_of(ZONE_OF_OTHER)),
+                keys: Seen::Here(keys()),
+            };
+        }
+        let zone = self.shown(NODE).map(|node| labels_of(node.facts().zone));
+        let is_registered = self.shown(CSI_NODE).is_some();
+        KnownNode {
+            labels: zone.map_or_else(|| absent(self.is_listed(NODE)), Seen::Here),
+            keys: if is_registered {
+                Seen::Here(keys())
+            } else {
+                absent(self.is_listed(CSI_NODE))
+            },
+        }
     }
 
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {

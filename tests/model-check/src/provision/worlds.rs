@@ -3,10 +3,12 @@
 use serde_json::Value;
 
 use super::objects::{ANOTHER, DRIVER, Edit, Phase, claim, class, edited, marked_by_another, volume};
-use super::state::{CLAIM, CLASS, OTHER, OWN, SLOTS};
-use super::{Beginning, Fault, Flaw, ProvisionSetting, Wish};
+use super::state::{CLAIM, CLASS, CSI_NODE, NODE, OTHER, OWN, SLOTS};
+use super::zones::node;
+use super::{Beginning, Fault, Flaw, ProvisionSetting, Topology, Wish};
 
-const ALL: &[Fault] = &[
+/// All kinds but a 404 that lies.
+pub const ALL: &[Fault] = &[
     Fault::Crash,
     Fault::LeaseLost,
     Fault::Unanswered,
@@ -14,23 +16,31 @@ const ALL: &[Fault] = &[
     Fault::TimedOut,
 ];
 
-/// Those by which no other process takes the Lease.
-const ANSWERS: &[Fault] = &[Fault::Unanswered, Fault::Refused, Fault::TimedOut];
+/// The lists of all objects but Nodes and CSINodes.
+pub const ALL_BUT_NODES: u8 = (1 << NODE) - 1;
+
 /// A process crashes, and what it wrote may arrive late.
 const LATE_WRITES: &[Fault] = &[Fault::Crash, Fault::Unanswered];
+
+/// Those by which no other process takes the Lease.
+const ANSWERS: &[Fault] = &[Fault::Unanswered, Fault::Refused, Fault::TimedOut];
 /// A process crashes, and a call is not answered in time.
 const FEW: &[Fault] = &[Fault::Crash, Fault::TimedOut];
 
 /// The objects that are there when a world begins.
-pub fn objects(beginning: Beginning) -> [Option<Value>; SLOTS] {
+pub fn objects(beginning: Beginning, topology: Topology) -> [Option<Value>; SLOTS] {
     let mut objects: [Option<Value>; SLOTS] = Default::default();
-    objects[CLASS] = Some(class(1, DRIVER));
+    objects[CLASS] = Some(class(1, DRIVER, topology.binding()));
+    if topology != Topology::None {
+        objects[NODE] = Some(node(NODE, 1, 1));
+        objects[CSI_NODE] = Some(node(CSI_NODE, 1, 0));
+    }
     let own = |phase| volume(OWN, 10, Some(1), 1, phase, "Delete", true);
     match beginning {
         Beginning::Waiting => objects[CLAIM] = Some(claim(1)),
         Beginning::MarkedByAnother => {
             objects[CLAIM] = Some(marked_by_another(1));
-            objects[CLASS] = Some(class(1, ANOTHER));
+            objects[CLASS] = Some(class(1, ANOTHER, topology.binding()));
         }
         Beginning::Bound => {
             let bound = edited(&claim(1), Edit::Bind(OWN as u8));
@@ -61,6 +71,7 @@ const fn world(
         wishes,
         unlisted: 0,
         attaches: false,
+        topology: Topology::None,
         flaw: Flaw::None,
     }
 }
@@ -73,7 +84,7 @@ pub const fn one_claim(faults: u8) -> ProvisionSetting {
 /// W1, with lists that are not complete when a process begins.
 pub const fn lists(faults: u8) -> ProvisionSetting {
     ProvisionSetting {
-        unlisted: (1 << SLOTS) - 1,
+        unlisted: ALL_BUT_NODES,
         ..world(
             "claim, incomplete lists",
             Beginning::Waiting,
@@ -135,7 +146,7 @@ pub const fn policy(faults: u8) -> ProvisionSetting {
 pub const fn unlisted_attachment(faults: u8) -> ProvisionSetting {
     let wishes = &[Wish::DeleteClaim, Wish::Attach];
     ProvisionSetting {
-        unlisted: (1 << SLOTS) - 1,
+        unlisted: ALL_BUT_NODES,
         ..world(
             "volume, attached, incomplete lists",
             Beginning::Bound,
@@ -184,6 +195,44 @@ pub const fn three_writers(faults: u8) -> ProvisionSetting {
     }
 }
 
+const fn in_zones(topology: Topology, world: ProvisionSetting) -> ProvisionSetting {
+    ProvisionSetting { topology, ..world }
+}
+
+/// W6: a claim waits for a node; the Node goes and comes back in another zone.
+pub const fn node_gone(faults: u8) -> ProvisionSetting {
+    let wishes = &[Wish::DeleteClaim, Wish::DeleteNode, Wish::RemakeNode];
+    let world = world("zones, Node gone and back", Beginning::Waiting, faults, ALL, wishes);
+    in_zones(Topology::Delayed, world)
+}
+
+/// W6: the driver is not registered on the node for a while.
+pub const fn not_registered(faults: u8) -> ProvisionSetting {
+    let wishes = &[Wish::DeleteClaim, Wish::DeleteCsiNode, Wish::RemakeCsiNode];
+    let world = world("zones, CSINode gone and back", Beginning::Waiting, faults, ALL, wishes);
+    in_zones(Topology::Strict, world)
+}
+
+/// W6: the Node is in another zone one day, and another node is selected.
+pub const fn moved(faults: u8) -> ProvisionSetting {
+    let wishes = &[Wish::DeleteClaim, Wish::Relabel, Wish::MoveClaim];
+    let world = world(
+        "zones, labels and selected node change",
+        Beginning::Waiting,
+        faults,
+        ALL,
+        wishes,
+    );
+    in_zones(Topology::Delayed, world)
+}
+
+/// W6: a class that binds at once, of all zones that there are.
+pub const fn any_zone(faults: u8) -> ProvisionSetting {
+    let wishes = &[Wish::DeleteClaim, Wish::Relabel, Wish::DeleteNode];
+    let world = world("zones, bound at once", Beginning::Waiting, faults, ALL, wishes);
+    in_zones(Topology::Immediate, world)
+}
+
 /// A claim of another driver, which has marked it.
 pub const fn of_another() -> ProvisionSetting {
     world(
@@ -195,46 +244,72 @@ pub const fn of_another() -> ProvisionSetting {
     )
 }
 
+/// The same world, with the faults by which no other process takes the Lease.
+pub const fn answers(world: ProvisionSetting) -> ProvisionSetting {
+    ProvisionSetting {
+        kinds: ANSWERS,
+        ..world
+    }
+}
+
+/// The same world, with a process that crashes, and a call that is not answered in time.
+const fn few(world: ProvisionSetting) -> ProvisionSetting {
+    ProvisionSetting { kinds: FEW, ..world }
+}
+
 /// The worlds: those of CI, or the large ones.
 pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
-    let with = |kinds: &'static [Fault], world: ProvisionSetting| ProvisionSetting { kinds, ..world };
     if large {
         return vec![
-            with(FEW, one_claim(2)),
-            with(ANSWERS, one_claim(2)),
-            with(LATE_WRITES, one_claim(2)),
+            few(one_claim(2)),
+            answers(one_claim(2)),
+            ProvisionSetting {
+                kinds: LATE_WRITES,
+                ..one_claim(2)
+            },
             lists(2),
             name_taken(1),
-            with(FEW, class_gone(1)),
-            with(FEW, bound_elsewhere(1)),
-            with(ANSWERS, made_anew(2)),
-            with(ANSWERS, attached(2)),
+            few(class_gone(1)),
+            few(bound_elsewhere(1)),
+            answers(made_anew(2)),
+            answers(attached(2)),
             policy(2),
             made_again(2),
             mistake(2),
             shared(2),
             three_writers(1),
+            node_gone(1),
+            not_registered(1),
+            moved(1),
+            any_zone(1),
+            answers(node_gone(2)),
+            answers(not_registered(2)),
+            answers(moved(2)),
+            answers(any_zone(2)),
         ];
     }
     vec![
         one_claim(1),
         lists(1),
-        with(ANSWERS, name_taken(1)),
+        answers(name_taken(1)),
         class_gone(0),
-        ProvisionSetting {
+        few(ProvisionSetting {
             wishes: &[Wish::DeleteClaim, Wish::DeleteClass, Wish::RemakeClass],
-            kinds: FEW,
             ..class_gone(1)
-        },
-        with(ANSWERS, bound_elsewhere(1)),
-        with(ANSWERS, made_anew(1)),
+        }),
+        answers(bound_elsewhere(1)),
+        answers(made_anew(1)),
         attached(1),
         policy(1),
         unlisted_attachment(1),
         made_again(1),
         mistake(1),
         shared(1),
-        with(ANSWERS, three_writers(1)),
+        answers(three_writers(1)),
         of_another(),
+        answers(node_gone(1)),
+        answers(not_registered(1)),
+        answers(moved(1)),
+        answers(any_zone(1)),
     ]
 }

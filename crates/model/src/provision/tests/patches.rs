@@ -137,6 +137,21 @@ fn a_node_is_taken_off_together_with_the_marker() {
     assert_eq!(reschedule(&claim_of(&crowded().claim)), None);
 }
 
+/// The smallest history of the model checker: the node was gone, the write was sent and brought no answer, the node came back, the claim
+/// was marked, CreateVolume was called, and the write arrived.
+#[test]
+fn a_node_stays_when_the_claim_was_marked_meanwhile() {
+    const NODE: &str = "volume.kubernetes.io/selected-node";
+    let unmarked = world().annotate(NODE, "n1");
+    let write = reschedule(&claim_of(&unmarked.claim)).unwrap();
+    let mut marked = unmarked.claim.clone();
+    apply(&mut marked, &mark(&claim_of(&unmarked.claim), "{}").body).unwrap();
+    assert!(apply(&mut marked, &write.body).is_err());
+    let mut claim = unmarked.claim;
+    apply(&mut claim, &write.body).unwrap();
+    assert!(claim["metadata"]["annotations"][NODE].is_null());
+}
+
 #[test]
 fn a_request_counts_as_long_as_it_stands() {
     const KEY: &str = "attacher.csi.dev/release";
