@@ -177,6 +177,8 @@ async fn defaults(world: &World, own: &[Turn], count: usize) -> Result<Row> {
     let peer = Attacher::start_provisioner(&world.bench, Kind::Sidecar, &world.socket, &DEFAULT_FLAGS).await?;
     world.wait(group, Stage::Created, count).await?;
     let rate = world.volumes.rate(group, Stage::Created);
+    // So that none is deleted before it is bound.
+    world.quiet().await?;
     remove(world, group, count).await?;
     drop(peer);
     Ok(Row::new(
