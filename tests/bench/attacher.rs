@@ -6,7 +6,7 @@ use super::cluster::Bench;
 use super::process::{self, Memory};
 use super::support::controlplane::watchdog::{Output, Watched};
 use super::support::operator::IDENTITY;
-use super::support::{Error, Operator, OperatorOptions, Result, Sidecar};
+use super::support::{Error, Operator, OperatorOptions, Result, Sidecar, sidecar};
 
 /// How long a phase of one attacher may take; a phase that fails must end the scene before the scene's own limit does.
 pub const PHASE_LIMIT: std::time::Duration = std::time::Duration::from_mins(15);
@@ -77,6 +77,16 @@ impl Attacher {
                 .await
                 .map(Self::Sidecar),
             Kind::Command => command(bench, socket).await.map(Self::Command),
+        }
+    }
+
+    /// Starts it as one that provisions: the operator, or with these further arguments external-provisioner.
+    pub async fn start_provisioner(bench: &Bench, kind: Kind, socket: &Path, flags: &[&str]) -> Result<Self> {
+        match kind {
+            Kind::Sidecar => Sidecar::start_program(sidecar::PROVISIONER, &bench.cluster, socket, flags)
+                .await
+                .map(Self::Sidecar),
+            kind => Self::start(bench, kind, socket).await,
         }
     }
 

@@ -30,6 +30,7 @@ mod load;
 mod machine;
 mod one_volume;
 mod process;
+mod provision;
 mod quiet;
 mod recorder;
 mod replicas;
@@ -66,7 +67,7 @@ struct Scene {
 }
 
 /// All scenes, the shortest first where nothing else orders them.
-const SCENES: [Scene; 15] = [
+const SCENES: [Scene; 17] = [
     scene("binary", "size of the program", 1, || {
         Box::pin(async { binary::measure() })
     }),
@@ -76,6 +77,15 @@ const SCENES: [Scene; 15] = [
         120,
         || Box::pin(attach::measure()),
     ),
+    scene(
+        "provisioning",
+        "rates, burst, writes and CPU of provisioning against ceiling and external-provisioner",
+        60,
+        || Box::pin(provision::measure()),
+    ),
+    scene("provisioned", "memory and start with many bound claims", 60, || {
+        Box::pin(provision::many::measure())
+    }),
     scene("slow-driver", "a driver that takes seconds for a call", 30, || {
         Box::pin(slow::measure())
     }),

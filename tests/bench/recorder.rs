@@ -1,9 +1,11 @@
-//! A watch of all VolumeAttachments that notes when each was first seen, seen attached, and seen gone.
+//! A watch of all VolumeAttachments that notes when each was first seen, seen attached, and seen gone; or of the objects of another
+//! kind, of which a caller says what they are called and whether they are as they should be.
 //!
 //! API time stamps have whole seconds only. The watch has a thread and a connection of its own, so that what it notes is
 //! not delayed by the load that the benchmark makes; it runs during the ceilings too, so that it costs both the same.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,6 +14,7 @@ use futures::StreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Config};
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 
 use csi_attacher_kube::apiserver::connect;
@@ -33,6 +36,14 @@ struct Tally {
     created: usize,
     attached: usize,
     gone: usize,
+}
+
+/// What a watched object is to the recorder.
+pub struct Sight {
+    /// The name that it is noted under.
+    pub name: String,
+    /// Whether it is attached, or what that is for its kind.
+    pub attached: bool,
 }
 
 /// What to wait for.
@@ -68,8 +79,19 @@ impl Drop for Recorder {
 }
 
 impl Recorder {
-    /// Starts to watch.
+    /// Starts to watch VolumeAttachments.
     pub fn start(config: Config) -> Result<Self> {
+        Self::start_of(config, |object: VolumeAttachmentWire| {
+            let attachment = Attachment::from(object);
+            Sight {
+                name: attachment.name.to_string(),
+                attached: attachment.attached,
+            }
+        })
+    }
+
+    /// Starts to watch objects of a kind. `read` sees each copy that the watch brings.
+    pub fn start_of<K: Watched>(config: Config, read: impl Fn(K) -> Sight + Send + 'static) -> Result<Self> {
         let noted = Noted::default();
         let (tally, tallies) = watch::channel(Tallies::new());
         let (stop, stopped) = oneshot::channel::<()>();
@@ -81,7 +103,7 @@ impl Recorder {
         let thread = std::thread::spawn(move || {
             runtime.block_on(async move {
                 tokio::select! {
-                    () = follow(&config, &shared, &tally) => {}
+                    () = follow(&config, read, &shared, &tally) => {}
                     _ = stopped => {}
                 }
             });
@@ -128,35 +150,61 @@ impl Recorder {
     /// Attaches a second between the first and the last that were seen of a group: the same for an attacher that has to
     /// start first as for the client of a ceiling, which does not.
     pub fn attach_rate(&self, group: &str) -> f64 {
-        let noted = self.noted.lock();
-        let mine = noted.iter().filter(|(name, _)| group_of(name) == group);
-        let attached: Vec<Instant> = mine.filter_map(|(_, times)| times.attached).collect();
-        match (attached.iter().min(), attached.iter().max()) {
+        self.rate(group, Stage::Attached)
+    }
+
+    /// The same of another stage.
+    pub fn rate(&self, group: &str, stage: Stage) -> f64 {
+        let reached: Vec<Instant> = self.reached(group, stage).into_values().collect();
+        match (reached.iter().min(), reached.iter().max()) {
             (Some(first), Some(last)) if last > first => {
-                (attached.len() - 1) as f64 / last.duration_since(*first).as_secs_f64()
+                (reached.len() - 1) as f64 / last.duration_since(*first).as_secs_f64()
             }
             _ => 0.0,
         }
     }
+
+    /// When each of a group was seen to reach a stage.
+    pub fn reached(&self, group: &str, stage: Stage) -> HashMap<String, Instant> {
+        let noted = self.noted.lock();
+        let mine = noted.iter().filter(|(name, _)| group_of(name) == group);
+        let at = |times: &Times| match stage {
+            Stage::Created => times.created,
+            Stage::Attached => times.attached,
+            Stage::Gone => times.gone,
+        };
+        mine.filter_map(|(name, times)| Some((name.clone(), at(times)?)))
+            .collect()
+    }
 }
 
-async fn follow(config: &Config, noted: &Noted, tallies: &watch::Sender<Tallies>) {
+/// A kind that can be watched.
+pub trait Watched: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static {}
+
+impl<K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static> Watched for K {}
+
+async fn follow<K: Watched>(
+    config: &Config,
+    read: impl Fn(K) -> Sight,
+    noted: &Noted,
+    tallies: &watch::Sender<Tallies>,
+) {
     let Ok(client) = connect(config) else { return };
-    let mut events = watcher(Api::<VolumeAttachmentWire>::all(client), watcher::Config::default()).boxed();
+    let mut events = watcher(Api::<K>::all(client), watcher::Config::default()).boxed();
     while let Some(event) = events.next().await {
         match event {
-            Ok(Event::Apply(object) | Event::InitApply(object)) => note(&object.into(), false, noted, tallies),
-            Ok(Event::Delete(object)) => note(&object.into(), true, noted, tallies),
+            Ok(Event::Apply(object) | Event::InitApply(object)) => note(&read(object), false, noted, tallies),
+            Ok(Event::Delete(object)) => note(&read(object), true, noted, tallies),
             Ok(Event::Init | Event::InitDone) => {}
             Err(error) => eprintln!("bench: watch: {error}"),
         }
     }
 }
 
-fn note(object: &Attachment, gone: bool, noted: &Noted, tallies: &watch::Sender<Tallies>) {
+fn note(object: &Sight, gone: bool, noted: &Noted, tallies: &watch::Sender<Tallies>) {
     let now = Instant::now();
     let mut noted = noted.lock();
-    let times = noted.entry(object.name.to_string()).or_default();
+    let times = noted.entry(object.name.clone()).or_default();
     let before = *times;
     times.created.get_or_insert(now);
     if object.attached && !gone {

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use csi_attacher_model::decide::Write;
 use csi_attacher_model::decide::patch::{PatchType, WriteTarget};
+use csi_attacher_model::provision::patch::ClaimWrite;
 
 use super::support::{Error, Result};
 
@@ -22,8 +23,14 @@ pub const IN_FLIGHT: usize = 100;
 
 /// The namespace of all claims.
 pub const CLAIMS: &str = "bench";
-const VOLUMES: &str = "/api/v1/persistentvolumes";
+/// Where PersistentVolumes are.
+pub const VOLUMES: &str = "/api/v1/persistentvolumes";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
+
+/// Where the claims are.
+pub fn claims() -> String {
+    format!("/api/v1/namespaces/{CLAIMS}/persistentvolumeclaims")
+}
 
 /// A request that is ready to be sent.
 #[derive(Clone, Debug)]
@@ -53,7 +60,19 @@ impl Prepared {
         }
     }
 
-    fn create(collection: &str, object: &Value) -> Self {
+    /// The patch of a claim that the operator would send.
+    pub fn patch_claim(write: &ClaimWrite) -> Self {
+        let path = format!("{}/{}?fieldManager=csi-attacher-operator", claims(), write.name);
+        Self::body(http::Method::PATCH, &path, "application/json-patch+json", &write.body)
+    }
+
+    /// Changes these fields of an object.
+    pub fn merge(path: &str, fields: &Value) -> Self {
+        Self::body(http::Method::PATCH, path, "application/merge-patch+json", fields)
+    }
+
+    /// Makes an object of a collection.
+    pub fn create(collection: &str, object: &Value) -> Self {
         Self {
             method: http::Method::POST,
             uri: collection.to_owned(),
@@ -109,6 +128,31 @@ impl Prepared {
         )
     }
 
+    fn body(method: http::Method, path: &str, content_type: &'static str, body: &Value) -> Self {
+        Self {
+            method,
+            uri: path.to_owned(),
+            content_type,
+            body: body.to_string().into_bytes(),
+        }
+    }
+
+    /// Asks for the end of a PersistentVolume, if it is still the one with this UID: as a provisioner does.
+    pub fn delete_volume_of(name: &str, uid: &str) -> Self {
+        let options = json!({"preconditions": {"uid": uid}});
+        Self::body(
+            http::Method::DELETE,
+            &format!("{VOLUMES}/{name}"),
+            "application/json",
+            &options,
+        )
+    }
+
+    /// Asks for the end of a claim.
+    pub fn delete_claim(name: &str) -> Self {
+        Self::delete(&claims(), name)
+    }
+
     fn delete(collection: &str, name: &str) -> Self {
         Self {
             method: http::Method::DELETE,
@@ -122,6 +166,16 @@ impl Prepared {
         Self {
             method: http::Method::GET,
             uri: format!("{collection}?limit={limit}"),
+            content_type: "application/json",
+            body: Vec::new(),
+        }
+    }
+
+    /// Reads one object.
+    pub fn get(path: &str) -> Self {
+        Self {
+            method: http::Method::GET,
+            uri: path.to_owned(),
             content_type: "application/json",
             body: Vec::new(),
         }

@@ -23,7 +23,7 @@ use crate::process::Memory;
 use crate::recorder::Stage;
 use crate::requests::{Prepared, send_all};
 use crate::stats::{median, mib};
-use crate::support::{Error, Result};
+use crate::support::{Error, Operator, Result};
 use crate::table::{Row, Topic};
 use crate::{progress, setting};
 
@@ -115,7 +115,7 @@ async fn restart(fleet: Fleet, group: &str) -> Result<(Fleet, Start)> {
     let handle = format!("vol-{}", name(group, 0));
     let started = Instant::now();
     let fleet = stopped.start_again()?;
-    let (ready, first_call) = tokio::try_join!(ready(&fleet, started), first_call(&fleet, started, handle))?;
+    let (ready, first_call) = tokio::try_join!(ready(&fleet.operator, started), first_call(&fleet, started, handle))?;
     fleet.wait(group, Stage::Attached, 1).await?;
     let cpu = fleet.cpu()?;
     tokio::time::sleep(SETTLED).await;
@@ -152,13 +152,14 @@ async fn size(client: &Client, count: usize) -> Result<f64> {
     Ok(bytes as f64 / count as f64)
 }
 
-async fn ready(fleet: &Fleet, started: Instant) -> Result<Duration> {
+/// How long after `started` an operator is ready.
+pub async fn ready(operator: &Operator, started: Instant) -> Result<Duration> {
     loop {
-        if matches!(fleet.operator.get("/readyz").await, Ok((200, _))) {
+        if matches!(operator.get("/readyz").await, Ok((200, _))) {
             return Ok(started.elapsed());
         }
         if started.elapsed() > PHASE_LIMIT {
-            return Err(Error::Other(format!("not ready: {}", fleet.operator.log_text())));
+            return Err(Error::Other(format!("not ready: {}", operator.log_text())));
         }
         // The answer of the probe is what is measured; there is nothing else to wait for.
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -31,11 +31,7 @@ pub struct Usage {
 impl Usage {
     /// Asks the API server.
     pub async fn read(client: &Client) -> Result<Self> {
-        let request = Request::get("/metrics").body(Vec::new());
-        let request = request.map_err(|error| Error::Other(error.to_string()))?;
-        let text = client.request_text(request).await;
-        let text = text.map_err(|error| Error::Other(format!("metrics of the API server: {error}")))?;
-        Ok(Self::parse(&text))
+        Ok(Self::parse(&metrics(client).await?))
     }
 
     fn parse(text: &str) -> Self {
@@ -112,6 +108,36 @@ impl Usage {
         let mine = self.requests.iter().filter(|((verb, resource), _)| of(verb, resource));
         mine.map(|(_, count)| count).sum()
     }
+}
+
+/// All requests that ended so far, by verb and resource, such as "PATCH persistentvolumes/status".
+pub async fn all_requests(client: &Client) -> Result<BTreeMap<String, i64>> {
+    let mut all = BTreeMap::new();
+    for line in metrics(client).await?.lines() {
+        let Some(rest) = line.strip_prefix("apiserver_request_total{") else {
+            continue;
+        };
+        let label = |label: &str| {
+            let (_, rest) = rest.split_once(&format!("{label}=\""))?;
+            rest.split_once('"').map(|(value, _)| value)
+        };
+        let (Some(verb), Some(resource), Some(sub)) = (label("verb"), label(",resource"), label("subresource")) else {
+            continue;
+        };
+        let separator = if sub.is_empty() { "" } else { "/" };
+        let count = line.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok());
+        #[allow(clippy::cast_possible_truncation, reason = "counters of this run are small")]
+        let count = count.unwrap_or_default() as i64;
+        *all.entry(format!("{verb} {resource}{separator}{sub}")).or_default() += count;
+    }
+    Ok(all)
+}
+
+async fn metrics(client: &Client) -> Result<String> {
+    let request = Request::get("/metrics").body(Vec::new());
+    let request = request.map_err(|error| Error::Other(error.to_string()))?;
+    let text = client.request_text(request).await;
+    text.map_err(|error| Error::Other(format!("metrics of the API server: {error}")))
 }
 
 impl fmt::Display for Usage {
