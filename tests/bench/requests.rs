@@ -171,16 +171,6 @@ impl Prepared {
         }
     }
 
-    /// Reads one object.
-    pub fn get(path: &str) -> Self {
-        Self {
-            method: http::Method::GET,
-            uri: path.to_owned(),
-            content_type: "application/json",
-            body: Vec::new(),
-        }
-    }
-
     /// Lists PersistentVolumes.
     pub fn list_volumes(limit: usize) -> Self {
         Self::list(VOLUMES, limit)

@@ -46,16 +46,16 @@ async fn slowly(world: &World, kind: Kind, count: usize, delay: Duration) -> Res
     let group = format!("slow{kind:?}").to_lowercase();
     let provisioner = Attacher::start_provisioner(&world.bench, kind, &world.socket, &FLAGS).await?;
     one(world, &format!("proof{group}")).await?;
-    world
-        .driver
-        .settings(|settings| drop(settings.delays.insert(Method::CreateVolume, delay)));
+    world.driver.settings(|settings| {
+        settings.delays.insert(Method::CreateVolume, delay);
+    });
     let started = Instant::now();
     world.ask(&group, CLASS, DRIVER, count).await?;
     world.wait(&group, Stage::Created, count).await?;
     let took = started.elapsed();
-    world
-        .driver
-        .settings(|settings| drop(settings.delays.remove(&Method::CreateVolume)));
+    world.driver.settings(|settings| {
+        settings.delays.remove(&Method::CreateVolume);
+    });
     world.quiet().await?;
     remove(world, &group, count).await?;
     provisioner.stop().await?;

@@ -178,9 +178,9 @@ async fn a_first_call_that_takes_long_is_told() -> Result<()> {
     driver.ask_for("slow").await?;
     driver.bound("slow").await?;
     let words = "External provisioner is provisioning volume for claim \"default/slow\"";
-    let begun = event(driver.world, "PersistentVolumeClaim", "slow", "Provisioning", words).await?;
+    let begun = event(&world, "PersistentVolumeClaim", "slow", "Provisioning", words).await?;
     assert_eq!(begun.type_.as_deref(), Some("Normal"));
-    Ok(())
+    stop(&mut operator).await
 }
 
 /// What keeps volumes from being deleted is told on the AttacherConfig, also while that is being deleted and waits for them.
