@@ -19,6 +19,7 @@ use crate::provision::{MarkerState, OwningClaim, Seen, is_of_volume};
 use crate::reflect::{
     CacheRecord, Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink, TableChange, WatchedKind,
 };
+use crate::shared_names::SharedNames;
 use crate::volumes::VolumeListener;
 use csi_attacher_kube::watch_answers::WatchAnswers;
 
@@ -58,6 +59,7 @@ pub struct Index {
     open_of_class: KeysByName,
     /// The same, by the name of the node that is selected for them.
     open_of_node: KeysByName,
+    names: SharedNames,
 }
 
 /// Keys of claims by the name of something that they name.
@@ -146,6 +148,9 @@ pub trait CachedKind: CacheRecord + PartialEq + Sized {
     /// The records of the kind.
     fn table(index: &mut Index) -> &mut ObjectTable<Self>;
 
+    /// Takes names that are kept already in the place of equal ones, to save memory.
+    fn share_names(&mut self, _: &mut Index) {}
+
     /// Updates the ways after a change: `previous` was known under a name, and `current` is known now.
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> Change;
 }
@@ -153,6 +158,10 @@ pub trait CachedKind: CacheRecord + PartialEq + Sized {
 impl CachedKind for Claim {
     fn table(index: &mut Index) -> &mut ObjectTable<Self> {
         &mut index.claims
+    }
+
+    fn share_names(&mut self, index: &mut Index) {
+        index.names.share(self);
     }
 
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> Change {
@@ -246,7 +255,8 @@ fn remove<R: CachedKind>(index: &mut Index, name: &str, uid: &str) -> Option<Cha
     Some(R::relink(index, Some(&gone), None))
 }
 
-fn take_copy<R: CachedKind>(index: &mut Index, record: R, origin: Origin) -> Option<Change> {
+fn take_copy<R: CachedKind>(index: &mut Index, mut record: R, origin: Origin) -> Option<Change> {
+    record.share_names(index);
     let TableChange { previous, current } = R::table(index).take_copy(record, origin)?;
     Some(R::relink(index, previous.as_ref(), Some(&current)))
 }

@@ -26,6 +26,7 @@ mod nodes;
 mod open_calls;
 mod role;
 mod secret_waits;
+mod shared_names;
 mod topology_waits;
 mod traces;
 mod volumes;

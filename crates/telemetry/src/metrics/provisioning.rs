@@ -10,6 +10,7 @@ use super::Metrics;
 use super::family::{Labels, Owner};
 use super::table::error_codes;
 use crate::names::{QUEUE_CLAIMS, QUEUE_VOLUMES};
+use csi_attacher_model::api::EventReason;
 use csi_attacher_model::api::condition::ConditionReason;
 use csi_attacher_model::findings::FindingKind;
 use csi_attacher_model::provision::event::ProvisionEventReason;
@@ -32,16 +33,27 @@ pub(super) fn is_of_provisioning(labels: &Labels) -> bool {
         "name" => [QUEUE_CLAIMS, QUEUE_VOLUMES].contains(&&**value),
         "method_name" => METHODS.contains(&&**value),
         "kind" => FindingKind::of_role(false).any(|kind| kind.as_str() == value),
-        "reason"
-            if ConditionReason::PROVISIONING_SATURATED
-                .iter()
-                .any(|reason| reason.as_str() == value) =>
-        {
-            true
+        "reason" => {
+            let mut limits = ConditionReason::PROVISIONING_SATURATED.iter();
+            limits.any(|reason| reason.as_str() == value) || event_reasons().any(|reason| reason == value)
         }
-        "reason" => ProvisionEventReason::ALL.iter().any(|reason| reason.as_str() == value),
         _ => false,
     })
+}
+
+/// The reasons of Events about provisioning.
+fn event_reasons() -> impl Iterator<Item = &'static str> {
+    let findings = FindingKind::of_role(false).map(|kind| kind.event_reason().as_str());
+    ProvisionEventReason::ALL
+        .iter()
+        .map(|reason| reason.as_str())
+        .chain(findings)
+}
+
+/// The reasons of Events about attaching, and about the AttacherConfig.
+pub(super) fn other_event_reasons() -> impl Iterator<Item = &'static str> {
+    let all = EventReason::ALL.iter().map(|reason| reason.as_str());
+    all.filter(|reason| !event_reasons().any(|other| other == *reason))
 }
 
 impl Metrics {
@@ -56,7 +68,7 @@ impl Metrics {
         families.operation_attempts.start_at_zero(labels(), &ended);
         let failed = [("operation", operations()), ("reason", error_codes().collect())];
         families.attempt_failed.start_at_zero(labels(), &failed);
-        let reasons = ProvisionEventReason::ALL.iter().map(|reason| reason.as_str());
+        let reasons = event_reasons();
         let outcomes = vec!["written", "dropped", "failed"];
         let events = [("reason", reasons.collect()), ("outcome", outcomes)];
         families.event.start_at_zero(labels(), &events);

@@ -19,10 +19,10 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 
 use super::family::{Labels, MetricFamily, Owner, to_i64};
+use super::provisioning::other_event_reasons;
 use super::{Metrics, SpanIds};
 use crate::exemplar::ExemplarLabels;
 use crate::names::{CAUSES, code_camel_case};
-use csi_attacher_model::api::EventReason;
 use csi_attacher_model::api::condition::ConditionReason;
 
 /// Buckets of csi-lib-utils.
@@ -285,7 +285,7 @@ families! {
     Provisioning delete_time: histogram(DEFAULT_SECONDS)
         "controller_persistentvolume_delete_duration_seconds", "Latency in seconds to delete persistent volumes. Failed deletion attempts are ignored. Broken down by storage class name";
     /// An Event about a volume of the driver was `written`, `dropped` or `failed`.
-    Driver event: counter[reason in EventReason::ALL.iter().map(|reason| reason.as_str()), outcome in ["written", "dropped", "failed"]] start_at_zero
+    Driver event: counter[reason in other_event_reasons(), outcome in ["written", "dropped", "failed"]] start_at_zero
         "csi_attacher_events", "Events by reason and by what became of them: written, dropped for want of room, or failed";
     /// There are this many findings of a kind about the driver's attachments.
     Driver findings: gauge[kind]
