@@ -47,6 +47,7 @@ mod secrets;
 mod seen;
 mod settle;
 mod stable_hash;
+mod told_trouble;
 pub mod topology;
 mod trouble;
 mod volume;

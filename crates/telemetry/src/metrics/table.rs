@@ -19,7 +19,8 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 
 use super::family::{Labels, MetricFamily, Owner, to_i64};
-use super::provisioning::other_event_reasons;
+use super::series_roles::other_event_reasons;
+
 use super::{Metrics, SpanIds};
 use crate::exemplar::ExemplarLabels;
 use crate::names::{CAUSES, code_camel_case};

@@ -1,0 +1,93 @@
+//! What is wrong with an object, by what an attempt has told of it.
+
+use super::action::{ClaimReason, VolumeReason};
+use super::attempt::ClaimNote;
+use super::deletion::VolumeNote;
+use super::event;
+use super::settle::CreateOutcome;
+use super::trouble::{Trouble, TroubleKind};
+
+impl Trouble {
+    /// What a note about a claim tells.
+    fn of_claim(note: &ClaimNote) -> Option<Self> {
+        use TroubleKind as Kind;
+        Some(match note {
+            ClaimNote::CallFailed(outcome, _) if matches!(**outcome, CreateOutcome::Rescheduled(_)) => return None,
+            ClaimNote::CallFailed(outcome, failure) => Self::new(
+                Kind::ProvisioningFailing,
+                &event::call_failed(outcome, &failure.message),
+            ),
+            ClaimNote::InvalidAnswer(invalid) => Self::new(Kind::DriverInvalid, &invalid.to_string()),
+            ClaimNote::Faulty(fault) => Self::new(Kind::DriverInvalid, &fault.to_string()),
+            ClaimNote::UndoFailed(failure) => Self::new(Kind::ProvisioningFailing, &failure.message),
+            ClaimNote::SaveFailed(error, Some(_)) => {
+                Self::new(Kind::ProvisioningFailing, &event::save_refused(&error.message))
+            }
+            ClaimNote::RequestFailed(error) => Self::new(Kind::ProvisioningFailing, &event::request_refused(error)?),
+            ClaimNote::Waits(reason, cause) => {
+                let kind = match reason {
+                    ClaimReason::SecretForbidden => Kind::SecretForbidden,
+                    ClaimReason::ClassMissing => Kind::ClassMissing,
+                    ClaimReason::MarkerOfAnotherDriver => Kind::MarkerOfAnotherDriver,
+                    _ => Kind::ProvisioningFailing,
+                };
+                Self::new(kind, &cause.to_string())
+            }
+            ClaimNote::PossiblyLeaked(volume, cause) => {
+                Self::new(Kind::PossiblyLeaked, &event::possibly_leaked(volume, cause))
+            }
+            ClaimNote::TwoVolumes { volume, saved, lost } => {
+                Self::new(Kind::PossiblyLeaked, &event::two_volumes(volume, saved, lost))
+            }
+            _ => return None,
+        })
+    }
+
+    /// What a note about the PersistentVolume of this name tells.
+    fn of_volume(note: &VolumeNote, volume: &str) -> Option<Self> {
+        use TroubleKind as Kind;
+        Some(match note {
+            VolumeNote::CallFailed(failure) => Self::new(Kind::DeletesFailing, &failure.message),
+            VolumeNote::Refused(_, cause) => Self::new(Kind::DeletesFailing, &cause.to_string()),
+            VolumeNote::RequestFailed(error) if !error.is_transient() => {
+                Self::new(Kind::DeletesFailing, &event::volume_request_refused(error))
+            }
+            VolumeNote::Waits(reason, of) => {
+                let kind = match reason {
+                    VolumeReason::Held => Kind::VolumesHeld,
+                    VolumeReason::HandleShared => Kind::HandleShared,
+                    VolumeReason::ReleasedWhileBound => Kind::ReleasedWhileBound,
+                    VolumeReason::NeedsDecision => Kind::NeedsDecision,
+                    VolumeReason::StillAttached => Kind::DeletesStuck,
+                    _ => Kind::DeletesFailing,
+                };
+                Self::new(kind, &event::volume_waits(*reason, volume, of)?)
+            }
+            _ => return None,
+        })
+    }
+
+    /// What is wrong with a claim after notes about it. A volume that may be lost stays that.
+    pub(super) fn after_claim_notes(known: &mut Option<Self>, notes: &[ClaimNote]) {
+        for note in notes {
+            if matches!(note, ClaimNote::Saved(..) | ClaimNote::Populator) {
+                *known = None;
+            }
+            let is_lost = |known: &Self| known.kind == TroubleKind::PossiblyLeaked;
+            if let Some(told) = Self::of_claim(note)
+                && (is_lost(&told) || !known.as_ref().is_some_and(is_lost))
+            {
+                *known = Some(told);
+            }
+        }
+    }
+
+    /// What is wrong with a PersistentVolume after notes about it.
+    pub(super) fn after_volume_notes(known: &mut Option<Self>, notes: &[VolumeNote], volume: &str) {
+        for note in notes {
+            if let Some(told) = Self::of_volume(note, volume) {
+                *known = Some(told);
+            }
+        }
+    }
+}
