@@ -19,7 +19,6 @@ mod records;
 mod release_requests;
 mod secrets;
 mod sidecar;
-mod simulation;
 mod topology;
 mod troubles;
 mod volume_rows;

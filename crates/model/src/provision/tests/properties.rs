@@ -1,4 +1,4 @@
-//! Properties of single decisions, over worlds by chance. What holds over time is in `simulation`.
+//! Properties of single decisions, over worlds by chance. What holds over time is in `tests/model-check`.
 
 use proptest::prelude::*;
 use proptest::sample::select;
