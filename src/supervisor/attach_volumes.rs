@@ -40,7 +40,11 @@ impl VolumeCache for AttachVolumes {
         }
         let lists = self.0.lists();
         let is_listed = || {
-            let read = self.0.confirmed_at(except);
+            let read = if except.is_empty() {
+                Some(0)
+            } else {
+                self.0.confirmed_at(except)
+            };
             read.is_some_and(|read| lists.is_listed_lately(PersistentVolumeWire::PLURAL, read))
         };
         if self.is_whole() && (lists.is_watched::<PersistentVolumeWire>() || is_listed()) {

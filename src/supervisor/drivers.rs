@@ -80,6 +80,7 @@ impl TaskKind for Attaching {
 
     fn ended(&self, own: &AttachTask) {
         *own.queue.lock() = None;
+        *own.lease_state.lock() = None;
     }
 }
 
@@ -296,7 +297,8 @@ impl Drivers {
         match (is_author, self.provisioners.lead(name)) {
             (true, Some(DriverLeader::Other)) => Some(StatusPart::AllButProvisioning),
             (true, _) => Some(StatusPart::All),
-            (false, Some(DriverLeader::Ours)) => Some(StatusPart::Provisioning),
+            // Who holds the own Lease and waits for that of a sidecar is taken for the leader by all others.
+            (false, Some(DriverLeader::Ours | DriverLeader::Next)) => Some(StatusPart::Provisioning),
             (false, _) => None,
         }
     }

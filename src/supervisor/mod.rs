@@ -386,7 +386,7 @@ impl Supervisor {
                 let deletion = leaving::state(drivers, name, entry);
                 drivers.status(name, generation, problem, holder, &entry.written, deletion)
             };
-            if wanted == entry.written {
+            if entry.shows(&wanted, part) {
                 entry.rest(cached);
                 continue;
             }
@@ -398,6 +398,7 @@ impl Supervisor {
             let change = StatusChange {
                 before: entry.written.clone(),
                 wanted,
+                part,
             };
             running.start(name, async move {
                 let answer = writer
@@ -462,7 +463,7 @@ impl Supervisor {
                 self.metrics.wrote(&change.before, &change.wanted);
                 record_status_event(&self.events, &name, uid.as_deref(), &change.before, &change.wanted);
                 for entry in self.tracked(&name, uid.as_deref()) {
-                    entry.wrote(change.wanted.clone(), &answer);
+                    entry.wrote(change.wanted.clone(), change.part, &answer);
                 }
             }
             WriteKind::Status { answer: Err(error), .. } => {

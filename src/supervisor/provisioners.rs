@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use csi_attacher_provision::{self as provision, NodeWatch, Nodes, ProvisionRole, QueueSlot, clear_queue};
+use csi_attacher_provision::{self as provision, NodeWatch, Nodes, OpenCalls, ProvisionRole, QueueSlot, clear_queue};
 use kube::Client;
 
 use super::attach_nodes::AttachNodes;
@@ -47,6 +47,8 @@ pub(super) struct ProvisionTask {
     lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     /// Whether it needs the list of Nodes.
     needs_nodes: Arc<AtomicBool>,
+    /// What is known of open calls, from one engine and one task to the next.
+    open_calls: Arc<OpenCalls>,
 }
 
 /// What makes the tasks that provision.
@@ -73,7 +75,7 @@ impl TaskKind for Provisioning {
     fn prepare(
         &mut self,
         config: &DriverConfig,
-        _: Option<ProvisionTask>,
+        former: Option<ProvisionTask>,
     ) -> Option<NewTask<ProvisionRole, ProvisionTask>> {
         let setup = self.setup.as_ref()?;
         let context = &self.context;
@@ -85,13 +87,14 @@ impl TaskKind for Provisioning {
             elects: election.is_some(),
             lease_state: Arc::default(),
             needs_nodes: Arc::default(),
+            open_calls: former.map(|former| former.open_calls).unwrap_or_default(),
         };
         Some(NewTask {
             role: ProvisionRole {
                 context: watched.context.clone(),
                 queue: own.queue.clone(),
                 needs_nodes: own.needs_nodes.clone(),
-                open_calls: Arc::default(),
+                open_calls: own.open_calls.clone(),
             },
             election,
             known_as: Arc::default(),
@@ -102,6 +105,7 @@ impl TaskKind for Provisioning {
 
     fn ended(&self, own: &ProvisionTask) {
         clear_queue(&own.queue, &self.context.metrics);
+        *own.lease_state.lock() = None;
     }
 }
 
@@ -176,9 +180,10 @@ impl Provisioners {
         })
     }
 
-    /// Who provisions for the driver of an AttacherConfig; none when nobody is to.
+    /// Who provisions for the driver of an AttacherConfig; none when nobody is to. Of a section that was removed nothing is said any more.
     pub fn lead(&self, name: &str) -> Option<DriverLeader> {
-        self.tasks.get(name).map(|running| running.own.lead())
+        let running = self.tasks.get(name).filter(|running| !running.is_removed());
+        running.map(|running| running.own.lead())
     }
 
     /// Which limits make the work of an AttacherConfig wait; none where nothing is provisioned.

@@ -85,7 +85,7 @@ impl QueueFigures {
     pub fn of(queue: &Queue<WorkKey>, history: &mut FindingHistory, stuck_after: Duration, now: Timestamp) -> Self {
         let mut figures = Self::default();
         let mut health = ProvisionHealth::default();
-        let mut pass = FindingsPass::begin(history, FindingThresholds { stuck_after }, now);
+        let mut pass = FindingsPass::begin(history, FindingThresholds { stuck_after }, now).frequent();
         queue.remember_all(|key, memory| {
             let object = key.pending(memory);
             if let Some((kind, is_old)) = object.trouble(stuck_after, now) {

@@ -264,6 +264,11 @@ impl<K: TaskKind> Tasks<K> {
 }
 
 impl<X> RunningTask<X> {
+    /// Whether it ends because nobody wants it any more.
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Relaxed)
+    }
+
     /// What it is until it is started again after a pause, which is longer after each fault. What it reported stays known.
     fn after_fault(self) -> Self {
         let faults = if self.started.elapsed() >= HEALTHY {

@@ -42,6 +42,8 @@ pub(super) struct TrackedConfig {
     failures: WriteFailures,
     /// The same of the metadata, with what went wrong last.
     metadata: Option<(WriteFailures, String)>,
+    /// What of it this replica wrote last.
+    part: StatusPart,
     /// The version that our last write made: copies of the object up to this one tell nothing new of the status.
     version: Option<u64>,
     /// Whether somebody else wrote after us. What is put right then is never urgent.
@@ -72,6 +74,7 @@ impl TrackedConfig {
                 written_at: None,
                 failures: WriteFailures::default(),
                 metadata: None,
+                part: StatusPart::All,
                 version: None,
                 overwritten: false,
                 contests: 0,
@@ -84,8 +87,9 @@ impl TrackedConfig {
         let echo = known.version.is_some() && version(&object) <= known.version;
         let written = if echo { &known.written } else { &object.status };
         Self {
-            overwritten: known.overwritten || *written != known.written,
+            overwritten: known.overwritten || known.part.of(written) != known.part.of(&known.written),
             written: written.clone(),
+            part: known.part,
             written_at: known.written_at,
             failures: known.failures,
             metadata: known.metadata.clone(),
@@ -142,8 +146,15 @@ impl TrackedConfig {
         urgent || self.written_at.is_none_or(|at| at.elapsed() >= pause)
     }
 
-    /// We wrote this, and the answer was this object.
-    pub fn wrote(&mut self, wanted: AttacherConfigStatus, answer: &AttacherConfigObject) {
+    /// Whether the status shows this, and this replica wrote that part of it last.
+    pub fn shows(&self, wanted: &AttacherConfigStatus, part: StatusPart) -> bool {
+        *wanted == self.written && part == self.part
+    }
+
+    /// We wrote this part of it, and the answer was this object.
+    pub fn wrote(&mut self, wanted: AttacherConfigStatus, part: StatusPart, answer: &AttacherConfigObject) {
+        let wanted = part.after(wanted, &answer.status);
+        self.part = part;
         self.written_at = Some(Instant::now());
         self.failures = WriteFailures::default();
         self.version = version(answer);
@@ -154,7 +165,7 @@ impl TrackedConfig {
         };
         if version(&self.object) > self.version {
             // The watch was faster, and showed what somebody else made of it since.
-            self.overwritten = self.written != wanted;
+            self.overwritten = part.of(&self.written) != part.of(&wanted);
         } else {
             self.written = wanted;
             self.overwritten = false;
@@ -251,6 +262,27 @@ impl StatusPart {
         AttacherConfigStatus {
             conditions,
             leader_election: None,
+            ..rest
+        }
+    }
+}
+
+impl StatusPart {
+    /// What is there after this part of `wanted` was written: what others say is as the API server answered.
+    fn after(self, wanted: AttacherConfigStatus, answered: &AttacherConfigStatus) -> AttacherConfigStatus {
+        let (rest, provisioning) = match self {
+            Self::All => return wanted,
+            Self::AllButProvisioning => (wanted, answered.clone()),
+            Self::Provisioning => (answered.clone(), wanted),
+        };
+        let is_of_provisioning = |condition: &&Condition| ConditionType::is_of_provisioning(&condition.type_);
+        let conditions = rest
+            .conditions
+            .iter()
+            .filter(|condition| !is_of_provisioning(condition));
+        let others = provisioning.conditions.iter().filter(is_of_provisioning);
+        AttacherConfigStatus {
+            conditions: conditions.chain(others).cloned().collect(),
             ..rest
         }
     }

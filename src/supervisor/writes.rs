@@ -7,6 +7,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
+use super::writer::StatusPart;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::ApiError;
 
@@ -46,6 +47,8 @@ pub(super) struct StatusChange {
     pub before: AttacherConfigStatus,
     /// What is to be there.
     pub wanted: AttacherConfigStatus,
+    /// What of it this replica says.
+    pub part: StatusPart,
 }
 
 impl RunningWrites {

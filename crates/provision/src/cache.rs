@@ -116,8 +116,8 @@ impl Index {
 
     /// The open claims whose volume may have this name: those whose UID it ends in, or begins with what it ends in where names are short.
     fn named_by(&self, volume: &str) -> Vec<Arc<Claim>> {
-        if let Some(uid) = uid_in(volume) {
-            return self.records(self.open.get(uid).into_iter());
+        if let Some(key) = uid_in(volume).and_then(|uid| self.open.get(uid)) {
+            return self.records(std::iter::once(key));
         }
         let Some(beginning) = beginning_in(volume) else {
             return Vec::new();

@@ -173,11 +173,11 @@ impl DriverContext {
     }
 
     /// The name of a volume with this ID that was created for another claim than `except`, and that no PersistentVolume is known to name.
-    pub fn created_for_another(&self, handle: &str, except: &ClaimKey) -> Option<Arc<str>> {
+    pub fn created_for_another(&self, handle: &str, except: Option<&ClaimKey>) -> Option<Arc<str>> {
         let mut found = None;
         self.queue.remember_all(|key, memory| {
             if let WorkKey::Claim(other) = key
-                && other != except
+                && Some(other) != except
                 && let Some(Creation::Created(volume)) = memory.claim.creation()
                 && *volume.handle == *handle
             {

@@ -75,7 +75,7 @@ impl ClaimView for Look<'_> {
         match volumes.handle_owner(&self.work.facts.name, handle, except) {
             Seen::Gone => self
                 .work
-                .created_for_another(handle, self.key)
+                .created_for_another(handle, Some(self.key))
                 .map_or(Seen::Gone, Seen::Here),
             known => known,
         }
@@ -143,6 +143,10 @@ impl VolumeView for VolumeLook<'_> {
             .context
             .volumes
             .handle_owner(&self.work.facts.name, handle, except)
+    }
+
+    fn is_created(&self, handle: &str) -> bool {
+        self.work.created_for_another(handle, None).is_some()
     }
 
     fn attached_to(&self) -> Seen<Arc<str>> {

@@ -39,6 +39,9 @@ struct Wait {
 impl Wait {
     /// Takes in how the Secret is now. Answers with whom that wakes: each once for each version.
     fn take_in(&mut self, event: SecretEvent) -> Vec<WorkKey> {
+        if event == SecretEvent::Unknown {
+            return Vec::new();
+        }
         let SecretEvent::State(version) = event else {
             // Once it is there and may be read, it is to be tried whatever its version.
             self.seen = None;

@@ -19,7 +19,7 @@ pub trait VolumeCache: Send + Sync + 'static {
     fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
 
     /// The name of another PersistentVolume of a driver than `except` that has this handle. That there is none is known only while
-    /// PersistentVolumes are watched, or were listed after `except` was read.
+    /// PersistentVolumes are watched, or were listed after `except` was read; without `except`, or were listed lately.
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>>;
 
     /// The nodes of the VolumeAttachments of any driver that name a PersistentVolume, and of those of its driver that noted its handle, in

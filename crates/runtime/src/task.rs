@@ -313,6 +313,8 @@ impl<R: Role> DriverTask<R> {
         }
         // The driver came back as another, or with other capabilities.
         self.drain(held).await;
+        // The engine that ended took them along.
+        self.init_driver_metrics(&reached.handshake);
         if self.election.is_some() && !self.relist_before_start(client, held).await {
             return false;
         }
@@ -332,7 +334,7 @@ impl<R: Role> DriverTask<R> {
         match started {
             Ok(started) => {
                 held.engine = Some(started);
-                held.settings = Some(config);
+                held.settings = Some(self.config.borrow().clone());
                 true
             }
             Err(refusal) => {

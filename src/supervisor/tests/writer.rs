@@ -6,7 +6,7 @@ use tokio::time::{Instant, advance};
 
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{ApiError, ApiErrorKind};
-use crate::supervisor::writer::{TrackedConfig, is_gone_or_changed, with_missing_rule};
+use crate::supervisor::writer::{StatusPart, TrackedConfig, is_gone_or_changed, with_missing_rule};
 
 fn object(uid: &str, version: u64, holder: &str) -> AttacherConfigObject {
     let value = json!({
@@ -38,7 +38,7 @@ async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
         "one that does not write follows what others write"
     );
     assert!(entry.is_due(&wanted("me"), true), "never written by us");
-    entry.wrote(wanted("me"), &object("1", 14, "me"));
+    entry.wrote(wanted("me"), StatusPart::All, &object("1", 14, "me"));
     // What was under way when we wrote, and our own.
     for echo in [object("1", 12, "other"), object("1", 14, "me")] {
         entry = TrackedConfig::new(echo, Some(&entry));
@@ -54,7 +54,7 @@ async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
     assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_secs(2)).await;
     assert!(entry.is_due(&wanted("me"), true));
-    entry.wrote(wanted("me"), &object("1", 17, "me"));
+    entry.wrote(wanted("me"), StatusPart::All, &object("1", 17, "me"));
     assert!(entry.is_due(&wanted("new"), true));
     // Another object of the same name.
     entry = TrackedConfig::new(object("2", 5, "none"), Some(&entry));
@@ -72,15 +72,15 @@ async fn who_is_contradicted_writes_less_and_less_often_unless_it_leads() {
             advance(Duration::from_secs(1)).await;
         }
         pauses.push(began.elapsed().as_secs());
-        entry.wrote(wanted("me"), &object("1", 11 + 2 * round, "me"));
+        entry.wrote(wanted("me"), StatusPart::All, &object("1", 11 + 2 * round, "me"));
         entry = TrackedConfig::new(object("1", 12 + 2 * round, "other"), Some(&entry));
     }
     assert_eq!(pauses, [0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
     advance(Duration::from_secs(2)).await;
     assert!(!entry.is_due(&wanted("me"), false) && entry.is_due(&wanted("me"), true));
     // Nobody contradicts any more.
-    entry.wrote(wanted("me"), &object("1", 40, "me"));
-    entry.wrote(wanted("new"), &object("1", 41, "new"));
+    entry.wrote(wanted("me"), StatusPart::All, &object("1", 40, "me"));
+    entry.wrote(wanted("new"), StatusPart::All, &object("1", 41, "new"));
     entry = TrackedConfig::new(object("1", 42, "other"), Some(&entry));
     advance(Duration::from_secs(2)).await;
     assert!(entry.is_due(&wanted("new"), false));
@@ -90,7 +90,7 @@ async fn who_is_contradicted_writes_less_and_less_often_unless_it_leads() {
 #[test]
 fn what_a_list_shows_after_our_write_is_no_echo() {
     let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
-    entry.wrote(wanted("me"), &object("1", 14, "me"));
+    entry.wrote(wanted("me"), StatusPart::All, &object("1", 14, "me"));
     entry.is_listed_again();
     let entry = TrackedConfig::new(object("1", 10, "none"), Some(&entry));
     assert_ne!(entry.written, wanted("me"));
@@ -108,7 +108,7 @@ async fn writes_that_fail_rest_longer_and_longer() {
     assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_millis(100)).await;
     assert!(entry.is_due(&wanted("me"), true));
-    entry.wrote(wanted("me"), &object("1", 14, "me"));
+    entry.wrote(wanted("me"), StatusPart::All, &object("1", 14, "me"));
     assert_eq!(entry.failed(), Duration::from_secs(1));
 }
 
@@ -185,12 +185,12 @@ async fn an_answer_that_comes_after_the_watch_takes_back_nothing() {
     let entry = TrackedConfig::new(object("1", 10, "none"), None);
     // Our own write.
     let mut entry = TrackedConfig::new(object("1", 14, "me"), Some(&entry));
-    entry.wrote(wanted("me"), &object("1", 14, "me"));
+    entry.wrote(wanted("me"), StatusPart::All, &object("1", 14, "me"));
     assert_eq!(holder(&entry), "me");
     assert!(entry.is_due(&wanted("new"), true), "nobody else wrote");
     // That of another one after it.
     let mut entry = TrackedConfig::new(object("1", 20, "other"), Some(&entry));
-    entry.wrote(wanted("me"), &object("1", 19, "me"));
+    entry.wrote(wanted("me"), StatusPart::All, &object("1", 19, "me"));
     assert_eq!(holder(&entry), "other");
     assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_secs(2)).await;
@@ -200,4 +200,42 @@ async fn an_answer_that_comes_after_the_watch_takes_back_nothing() {
     assert_eq!(entry.object.metadata.resource_version.as_deref(), Some("20"));
     entry.take_in(&object("1", 21, "me"));
     assert_eq!(entry.object.metadata.resource_version.as_deref(), Some("21"));
+}
+
+/// Two replicas write one status, each its part: what the other one says is as the API server answered, and is no contest.
+#[tokio::test(start_paused = true)]
+async fn what_another_replica_says_of_provisioning_is_taken_from_the_answer() {
+    let status = |holder: &str, ready: &str, provisions: &str| -> AttacherConfigStatus {
+        let condition = |kind: &str, status: &str| {
+            json!({
+                "type": kind, "status": status, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            })
+        };
+        let conditions = [condition("Ready", ready), condition("ProvisioningReady", provisions)];
+        serde_json::from_value(json!({"holder": holder, "conditions": conditions})).unwrap()
+    };
+    let answered = |version: u64, status: &AttacherConfigStatus| {
+        let mut answered = object("1", version, "");
+        answered.status = status.clone();
+        answered
+    };
+    let first = status("me", "False", "False");
+    let mut entry = TrackedConfig::new(answered(10, &first), None);
+    // The other one wrote while our write was under way.
+    let there = status("me", "True", "True");
+    entry.wrote(
+        status("me", "True", "False"),
+        StatusPart::AllButProvisioning,
+        &answered(12, &there),
+    );
+    assert_eq!(entry.written, there);
+    assert!(entry.shows(&there, StatusPart::AllButProvisioning) && !entry.shows(&there, StatusPart::All));
+    // It writes again, and again: we are not late for that.
+    for version in 13..20 {
+        let other = status("me", "True", if version % 2 == 0 { "True" } else { "False" });
+        entry = TrackedConfig::new(answered(version, &other), Some(&entry));
+        assert_eq!(entry.written, other);
+    }
+    advance(Duration::from_secs(3)).await;
+    assert!(entry.is_due(&status("me", "False", "False"), false));
 }

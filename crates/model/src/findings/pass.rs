@@ -148,6 +148,7 @@ pub struct FindingsPass<'h> {
     now: Timestamp,
     summary: FindingsSummary,
     new: Vec<NewFinding>,
+    most_new: usize,
     /// Whether a later pass over the same objects may find something else, or has something left to report.
     pending: bool,
 }
@@ -162,8 +163,15 @@ impl<'h> FindingsPass<'h> {
             now,
             summary: FindingsSummary::default(),
             new: Vec::new(),
+            most_new: MAX_NEW,
             pending: false,
         }
+    }
+
+    /// Reports one new finding at most: for passes that follow each other within a second.
+    #[must_use]
+    pub fn frequent(self) -> Self {
+        Self { most_new: 1, ..self }
     }
 
     /// Examines one attachment.
@@ -209,7 +217,7 @@ impl<'h> FindingsPass<'h> {
         if state != FindingState::New {
             return;
         }
-        if self.new.len() < MAX_NEW {
+        if self.new.len() < self.most_new {
             self.history.mark_reported(kind, uid);
             self.new.push(NewFinding {
                 kind,

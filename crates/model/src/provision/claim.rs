@@ -213,7 +213,8 @@ impl Subject<'_, '_> {
     /// Row 10a: a person lets the claim go, or asked for that in vain.
     fn released(&self) -> Option<ClaimDecision> {
         let observed = self.observed;
-        if observed.gone {
+        // The marker of another driver is not ours to take off: that one answers.
+        if observed.gone || matches!(self.marker, MarkerState::OfAnotherDriver(_)) {
             return None;
         }
         let obstacle = (!observed.waited.stuck).then_some(ClaimReleaseRefusal::TooEarly);

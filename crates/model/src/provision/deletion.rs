@@ -53,6 +53,8 @@ pub trait VolumeView {
     fn class(&self, name: &str) -> Seen<Arc<StorageClass>>;
     /// The name of another PersistentVolume of the driver than `except` that has this handle.
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
+    /// Whether the driver answered this ID for a claim, and no PersistentVolume is known to name that volume.
+    fn is_created(&self, handle: &str) -> bool;
     /// The nodes of the VolumeAttachments of any driver that name the PersistentVolume, in words.
     fn attached_to(&self) -> Seen<Arc<str>>;
     /// Whether nothing will be known of the other two before the PersistentVolume is read live.
@@ -283,7 +285,6 @@ impl VolumeAttempt {
         look: impl FnOnce(&ObservedVolume<'_>) -> T,
     ) -> T {
         let handle = volume.spec.csi().map_or("", |source| &source.handle);
-        let sharer = view.handle_owner(handle, &volume.name);
         let attached_to = view.attached_to();
         let class = match &volume.storage_class {
             Some(name) => view.class(name),
@@ -292,6 +293,11 @@ impl VolumeAttempt {
         let claim = volume.claim.as_deref();
         let is_live =
             self.live == Some(volume.resource_version) && volume.resource_version != ResourceVersion::default();
+        let sharer = match view.handle_owner(handle, &volume.name) {
+            // Asked for only just before the call, as it looks at every claim.
+            Seen::Gone if is_live && view.is_created(handle) => Seen::Unknown,
+            known => known,
+        };
         look(&ObservedVolume {
             volume,
             sharer: sharer.as_deref(),
@@ -329,7 +335,12 @@ impl VolumeAttempt {
             self.memory.deletion = Deletion::NotDeleted;
             self.notes.push(VolumeNote::PerhapsDeleted(handle()));
         }
-        if self.memory.waits != Some(reason) && self.memory.waits.take().is_some() {
+        // Steps on the way to what is found say nothing of it.
+        let is_on_the_way = matches!(
+            reason,
+            VolumeReason::LoadSecret | VolumeReason::Confirm | VolumeReason::Syncing
+        );
+        if !is_on_the_way && self.memory.waits != Some(reason) && self.memory.waits.take().is_some() {
             // What it waited for is over.
             self.memory.trouble = None;
         }
@@ -423,6 +434,10 @@ impl VolumeAttempt {
     }
 
     fn request_failed(&mut self, view: &impl VolumeView, error: ApiError) -> Verdict {
+        if !error.is_transient() {
+            // What it waits for is told again, as this is what is told now.
+            self.memory.waits = None;
+        }
         self.notes.push(VolumeNote::RequestFailed(error));
         self.failed(view)
     }

@@ -55,7 +55,11 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
         VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error)
             if !error.is_transient() || shell.run.attempt() >= LASTING =>
         {
-            let message = event::volume_request_refused(&error);
+            let message = if error.is_transient() {
+                error.message.clone()
+            } else {
+                event::volume_request_refused(&error)
+            };
             failed(shell, volume, error_type::OTHER, None, &message);
         }
         VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error) => {

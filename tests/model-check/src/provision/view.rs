@@ -404,6 +404,11 @@ impl VolumeView for View<'_> {
         self.sharer(handle, except)
     }
 
+    /// No other claim is there.
+    fn is_created(&self, _: &str) -> bool {
+        false
+    }
+
     fn attached_to(&self) -> Seen<Arc<str>> {
         if usize::from(self.glance.slot) != OWN || self.universe.flaw == Flaw::NoLookForAttachments {
             return Seen::Gone;

@@ -9,13 +9,13 @@ use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
 use crate::objects::Volume;
-use crate::provision::classify::{CreateErrorClass, create_error};
-use crate::provision::creation::Creation;
+use crate::provision::classify::{CreateErrorClass, create_error, delete_answer};
+use crate::provision::creation::{Creation, Deletion};
 use crate::provision::marker::MarkerState;
 use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::persistent_volume::is_saved;
 use crate::provision::plan::CreatePlan;
-use crate::provision::response::AnsweredVolume;
+use crate::provision::response::{AnsweredVolume, UndoState};
 use crate::provision::settle::{CreateOutcome, SettledCreate, created, undone};
 
 /// The HTTP status of an object that exists already.
@@ -130,7 +130,7 @@ impl ClaimAttempt {
                 self.memory.mark_is_stripped = !is_kept;
                 return (!is_kept).then(|| self.request_failed(view, not_kept()));
             }
-            Pending::Unmark if shown.is_some_and(|claim| claim.marker_at.is_some()) => {
+            Pending::Unmark if shown.is_some_and(|claim| MarkerState::of(&claim, &view.driver().name).is_own()) => {
                 return Some(self.request_failed(view, not_kept()));
             }
             Pending::RefuseRelease(refusal) => {
@@ -248,13 +248,17 @@ impl ClaimAttempt {
     }
 
     fn was_undone(&mut self, view: &impl ClaimView, answer: Result<(), CallEnd>) -> Option<Verdict> {
-        let Some(Creation::Created(volume)) = self.memory.creation.take() else {
+        let Some(Creation::Created(mut volume)) = self.memory.creation.take() else {
             return Some(self.failed(view));
         };
         let failure = match answer {
             Ok(()) => None,
             Err(CallEnd::Failed(failure)) => Some(failure),
             Err(CallEnd::LeaseLost(lost)) => {
+                if lost == LeaseLost::Cancelled {
+                    // It may be deleted: nobody gets it.
+                    volume.undo = UndoState::Failed;
+                }
                 self.memory.creation = Some(Creation::Created(volume));
                 self.notes.push(ClaimNote::LeaseLost(lost));
                 return Some(Verdict::LeaseLost);
@@ -266,6 +270,9 @@ impl ClaimAttempt {
         self.memory.creation = Some(known);
         match failure {
             Some(failure) if is_there => {
+                if delete_answer(code, view.policy().orphans) == Deletion::NotDeleted {
+                    self.memory.refused_with.clone_from(&volume.plan.secret);
+                }
                 self.notes.push(ClaimNote::UndoFailed(failure));
                 Some(self.failed(view))
             }

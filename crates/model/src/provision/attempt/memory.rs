@@ -137,7 +137,7 @@ impl ClaimMemory {
             .min(MAX_SAVE_PAUSE);
         self.save_failures = self.save_failures.saturating_add(1);
         self.save_at = now.saturating_add(pause).ok();
-        let is_told = is_refused && (!self.refusal_is_told || pause == MAX_SAVE_PAUSE);
+        let is_told = (is_refused && !self.refusal_is_told) || pause == MAX_SAVE_PAUSE;
         self.refusal_is_told |= is_refused;
         (pause, is_told)
     }

@@ -45,7 +45,7 @@ pub fn may_call(view: &impl ClaimView, claim: &Claim, known: Option<&Creation>) 
     match creation {
         Creation::Uncertain(_) => true,
         // It is saved; or undone.
-        Creation::Created(volume) => volume.fault.is_some() || !is_wanted,
+        Creation::Created(volume) => !volume.is_usable() || !is_wanted,
         Creation::Never | Creation::Refused => is_wanted && claim.volume_name.is_none(),
     }
 }

@@ -36,6 +36,7 @@ struct Cluster {
     attached_to: Option<&'static str>,
     known: Known,
     sharer: Option<&'static str>,
+    is_created: bool,
     driver: ProvisionerFacts,
     policy: ProvisionPolicy,
     role: RolePhase,
@@ -53,6 +54,7 @@ impl Cluster {
             attached_to: None,
             known: Known::ByWatch,
             sharer: None,
+            is_created: false,
             driver: driver(),
             policy: policy(),
             role: RolePhase::Serving,
@@ -158,6 +160,10 @@ impl VolumeView for Cluster {
     }
     fn class(&self, _: &str) -> Seen<Arc<StorageClass>> {
         Seen::Here(Arc::new(class_of(&class_json())))
+    }
+    fn is_created(&self, handle: &str) -> bool {
+        assert_eq!(handle, "vol-1");
+        self.is_created
     }
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         assert_eq!((handle, except), ("vol-1", super::builders::NAME));
@@ -910,4 +916,36 @@ fn a_refused_call_waits_for_its_secret() {
     assert_eq!(secret(16).as_deref(), Some("secret"));
     assert_eq!(secret(9).as_deref(), Some("secret"));
     assert_eq!(secret(14), None);
+}
+
+/// The driver gave the ID out again, for a claim whose PersistentVolume is not saved yet.
+#[test]
+fn a_volume_whose_id_was_answered_for_a_claim_is_not_deleted() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.is_created = true;
+    assert!(matches!(play.plain(), Verdict::Rest(_)));
+    assert_eq!(play.take_done(), ["read volume"]);
+    play.cluster.is_created = false;
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), ["read volume", "delete", "remove", "patch"]);
+}
+
+/// A request that is refused once is told; what the PersistentVolume waits for is told again after it.
+#[test]
+fn what_a_volume_waits_for_is_told_again_after_a_refusal() {
+    let mut play = Play::of(Cluster::new());
+    (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, Some(super::builders::UID));
+    let waits = |play: &Play| {
+        let told = play.notes.iter().filter(|note| matches!(note, VolumeNote::Waits(..)));
+        told.count()
+    };
+    play.plain();
+    assert_eq!(waits(&play), 1);
+    let refused = |step: &VolumeStep, _: &mut Cluster| {
+        let read = matches!(step, VolumeStep::ReadClaim(_));
+        read.then(|| VolumeEvent::ClaimRead(Err(error(ApiErrorKind::Forbidden))))
+    };
+    play.attempt(refused);
+    play.plain();
+    assert_eq!(waits(&play), 2);
 }
