@@ -81,6 +81,8 @@ pub(super) struct Tasks<K: TaskKind> {
     running: BTreeMap<String, RunningTask<K::Own>>,
     set: JoinSet<()>,
     reservations: Reservations,
+    /// Whether all end, and none is started any more. What they showed last stays.
+    stops: bool,
     /// Cancels the calls that still run when there is no more time for them to finish.
     pub cut_off: CancellationToken,
 }
@@ -93,6 +95,7 @@ impl<K: TaskKind> Tasks<K> {
             running: BTreeMap::new(),
             set: JoinSet::new(),
             reservations: Reservations::default(),
+            stops: false,
             cut_off: CancellationToken::new(),
         }
     }
@@ -214,6 +217,7 @@ impl<K: TaskKind> Tasks<K> {
 
     /// Lets all end.
     pub fn stop_all(&mut self) {
+        self.stops = true;
         self.wanted.clear();
         for running in self.running.values_mut() {
             running.is_ending = true;
@@ -232,6 +236,9 @@ impl<K: TaskKind> Tasks<K> {
         let name = tasks.find_map(|(name, running)| (running.task.id() == id).then(|| name.clone()));
         if let Some(fault) = fault {
             error!(config = name, %fault, "the {} failed", K::NAME);
+        }
+        if self.stops {
+            return;
         }
         if let Some((name, running)) = name.and_then(|name| self.running.remove_entry(&name)) {
             self.kind.ended(&running.own);

@@ -10,6 +10,7 @@ use crate::api::{AttacherConfigSpec, AttacherConfigStatus, DriverConfig};
 use crate::apiserver::Requests;
 use crate::cache::Store;
 use crate::driver::SharedContext;
+use crate::runtime::DriverPhase;
 use crate::supervisor::deletion::DeletionState;
 use crate::supervisor::drivers::Drivers;
 use crate::supervisor::election::LeaderElectionMode;
@@ -193,4 +194,11 @@ async fn all_stop_together() {
     }
     assert!(drivers.is_empty());
     assert!(drivers.configs().is_empty());
+    for name in ["b", "c"] {
+        assert_eq!(
+            drivers.phase(name),
+            Some(DriverPhase::Stopped),
+            "the last status says so"
+        );
+    }
 }
