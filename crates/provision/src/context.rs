@@ -21,8 +21,8 @@ use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, Volume};
 use crate::provision::attempt::{ClaimMemory, ClaimView, fingerprint, may_call};
 use crate::provision::{
-    Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_volume, needs_claim_work,
-    needs_volume_work,
+    Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_claim, is_own_volume,
+    needs_claim_work, needs_volume_work,
 };
 use crate::queue::{Item, Queue};
 use crate::runtime::DriverStateSender;
@@ -212,6 +212,21 @@ impl DriverContext {
         self.add(item.because(cause.into()), is_asked, retry, now);
     }
 
+    /// Enqueues the PersistentVolume that was made for a claim which is not, or not any more, bound to it: that may have been what it
+    /// waits for.
+    fn enqueue_made(&self, claim: &Claim, cause: ClaimCause) {
+        let policy = |provisioning: Provisioning| provisioning.policy(&self.config_name, &self.identity);
+        let policy = self.provisioning().map(policy);
+        let Some(name) = policy.and_then(|policy| policy.naming().volume_name(&claim.uid).ok()) else {
+            return;
+        };
+        if claim.volume_name.as_deref() != Some(&*name)
+            && let Seen::Here(volume) = self.context.volumes.volume(&name)
+        {
+            self.enqueue_volume(&volume, cause);
+        }
+    }
+
     /// Queues an object that has this value of `retry-now`. A person who asks for a retry is heard whatever it waits for.
     fn add(&self, item: Item<WorkKey>, is_asked: bool, retry_now: Option<&str>, now: Timestamp) {
         let key = item.key.clone();
@@ -257,6 +272,9 @@ impl ClaimRoute for DriverContext {
     }
 
     fn changed(&self, claim: &Claim, cause: ClaimCause) {
+        if claim.volume_name.is_some() && is_own_claim(claim, &self.driver) {
+            self.enqueue_made(claim, cause);
+        }
         let of = ClaimKey::of(claim);
         let key = WorkKey::Claim(of.clone());
         if !needs_claim_work(claim, &self.driver) && self.queue.remember(&key, |_| ()).is_none() {
@@ -281,15 +299,11 @@ impl ClaimRoute for DriverContext {
     fn gone(&self, claim: &Claim) {
         let key = WorkKey::Claim(ClaimKey::of(claim));
         self.queue.wake(&key, ClaimCause::Delete.into());
-        // The one that it was bound to, and the one that was made for it: it may have been bound elsewhere.
-        let policy = |provisioning: Provisioning| provisioning.policy(&self.config_name, &self.identity);
-        let policy = self.provisioning().map(policy);
-        let made = policy.and_then(|policy| policy.naming().volume_name(&claim.uid).ok());
-        for name in claim.volume_name.as_deref().into_iter().chain(made.as_deref()) {
-            if let Seen::Here(volume) = self.context.volumes.volume(name) {
-                self.enqueue_volume(&volume, ClaimCause::Delete);
-            }
+        let bound_to = claim.volume_name.as_ref().map(|name| self.context.volumes.volume(name));
+        if let Some(Seen::Here(volume)) = bound_to {
+            self.enqueue_volume(&volume, ClaimCause::Delete);
         }
+        self.enqueue_made(claim, ClaimCause::Delete);
     }
 
     /// One that is gone may have been what another one with its handle waited for.

@@ -23,7 +23,7 @@ named! {
         Stalled,
         /// The driver answers on its endpoint.
         DriverReachable,
-        /// Work waits because a limit of `spec.concurrency` is reached.
+        /// Work waits because a limit of `spec.concurrency` or `spec.provisioning.concurrency` is reached.
         Saturated,
         /// No attach or detach is stuck or keeps failing.
         AttachmentsHealthy,
@@ -209,7 +209,7 @@ named! {
         MismatchRepeating,
         /// Nothing stands in the way.
         NotStalled,
-        /// No limit of `spec.concurrency` makes work wait.
+        /// No limit of `spec.concurrency` or `spec.provisioning.concurrency` makes work wait.
         NotSaturated,
         /// As many calls run as `concurrency.attach` or `concurrency.detach` lets run, and more wait.
         LaneFull,

@@ -229,7 +229,7 @@ families! {
         "csi_attacher_lane_limit", "Maximum number in progress in parallel; 0 is no limit";
     /// Whether a limit of `spec.concurrency` makes work wait, by the reason of the condition Saturated.
     Driver saturated: flag[reason]
-        "csi_attacher_saturated", "1 while a limit of spec.concurrency delays attaches or detaches, by the reason of the condition Saturated";
+        "csi_attacher_saturated", "1 while a limit of spec.concurrency or spec.provisioning.concurrency delays work, by the reason of the condition Saturated";
 
     /// An annotation of an object of this kind was read for a trace context: `success`, or `invalid` for what is no
     /// `traceparent`. The name is that of KEP-5915.
@@ -290,7 +290,7 @@ families! {
         "csi_attacher_events", "Events by reason and by what became of them: written, dropped for want of room, or failed";
     /// There are this many findings of a kind about the driver's attachments.
     Driver findings: gauge[kind]
-        "csi_attacher_findings", "What is wrong with VolumeAttachments of the driver, or with the driver itself, by kind";
+        "csi_attacher_findings", "What is wrong with VolumeAttachments, PersistentVolumeClaims or PersistentVolumes of the driver, or with the driver itself, by kind";
 
     /// A comparison with ListVolumes `succeeded` or `failed`.
     ReconcileSync reconcile_sync_passes: counter[outcome in ["succeeded", "failed"]] start_at_zero
