@@ -322,7 +322,12 @@ impl Provisioner {
                         .facts(state.shown(engine, slot))
                         .map_or(0, |volume| volume.claim);
                     let claim = self.universe.facts(state.now(CLAIM));
-                    claim.is_some_and(|claim| claim.uid == owner).then_some(NOT_CLAIMED)
+                    let uses = claim.is_some_and(|claim| match claim.names {
+                        Some(named) if usize::from(named) != slot => false,
+                        Some(_) if claim.is_bound => true,
+                        _ => claim.uid == owner,
+                    });
+                    uses.then_some(NOT_CLAIMED)
                 }
             },
             _ => None,
