@@ -258,7 +258,7 @@ async fn unable_driver(t: &Test, unable: fn(&mut MockSettings)) -> Outcome {
 async fn held(t: &Test, claim: &Claim, volume: &PersistentVolume) -> Outcome {
     claim.delete().await?;
     t.told(&volume.name_any(), "VolumeDelete", "Hold").await?;
-    t.some_condition_says(&["1 ", "Hold"]).await?;
+    t.some_condition_says(&[": 1", "Hold"]).await?;
     t.served_after("b").await?;
     t.not_deleted(&handle_of(volume))
 }
