@@ -85,10 +85,6 @@ impl VolumeCache for AttachVolumes {
         self.0.for_each_volume(look);
     }
 
-    fn generation(&self) -> u64 {
-        self.0.generation()
-    }
-
     fn take_answer(&self, volume: Volume) -> bool {
         let known = self.0.volume(&volume.name).map(|(known, _)| known);
         let is_older =

@@ -33,9 +33,6 @@ pub trait VolumeCache: Send + Sync + 'static {
     /// Shows every PersistentVolume that is known.
     fn for_each(&self, look: &mut dyn FnMut(&Arc<Volume>));
 
-    /// Changes whenever a PersistentVolume changes; other changes may count as well.
-    fn generation(&self) -> u64;
-
     /// Takes in the answer to a write. False when it is older than what is known, and was not taken in.
     fn take_answer(&self, volume: Volume) -> bool;
 

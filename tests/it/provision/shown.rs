@@ -17,7 +17,7 @@ use super::{IDENTITY, LIMIT, provisioning, serving, settings, soon};
 
 use crate::events::event;
 use crate::insight::told;
-use crate::rig::{Driver, operator_options};
+use crate::rig::{Driver, World, operator_options};
 use crate::support::operator::release_provisioner_lease;
 use crate::support::stage::stop;
 use crate::support::wait::wait_for;
@@ -229,17 +229,23 @@ async fn why_volumes_stay_is_told_while_they_do() -> Result<()> {
     stop(&mut operator).await
 }
 
-/// What changes while the driver is away for a moment is in effect when it is back: its engine goes on.
-#[tokio::test]
-async fn settings_that_change_while_the_driver_is_away_are_used_when_it_is_back() -> Result<()> {
-    let (world, mut operator) = serving(operator_options()).await?;
-    let driver = provisioning(&world, "settings", &soon()).await?;
+/// A driver whose provisioning is Disabled, and the claim "data" that waits for it.
+async fn waiting_while_disabled<'w>(world: &'w World, short: &str) -> Result<Driver<'w>> {
+    let driver = provisioning(world, short, &soon()).await?;
     driver.class("Delete").await?;
     let mut disabled = settings(&driver, &soon());
     disabled["provisioning"]["mode"] = json!("Disabled");
     driver.configure(&disabled).await?;
     driver.wait("ProvisioningReady", "False", Some("Disabled")).await?;
     driver.ask_for("data").await?;
+    Ok(driver)
+}
+
+/// What changes while the driver is away for a moment is in effect when it is back: its engine goes on.
+#[tokio::test]
+async fn settings_that_change_while_the_driver_is_away_are_used_when_it_is_back() -> Result<()> {
+    let (world, mut operator) = serving(operator_options()).await?;
+    let driver = waiting_while_disabled(&world, "settings").await?;
 
     driver.mock.stop().await;
     driver.wait("DriverReachable", "False", None).await?;
@@ -262,13 +268,7 @@ async fn settings_that_change_while_the_driver_is_away_are_used_when_it_is_back(
 #[tokio::test]
 async fn a_failure_that_lasts_is_told_also_where_it_may_pass() -> Result<()> {
     let (world, mut operator) = serving(operator_options()).await?;
-    let driver = provisioning(&world, "lasting", &soon()).await?;
-    driver.class("Delete").await?;
-    let mut disabled = settings(&driver, &soon());
-    disabled["provisioning"]["mode"] = json!("Disabled");
-    driver.configure(&disabled).await?;
-    driver.wait("ProvisioningReady", "False", Some("Disabled")).await?;
-    driver.ask_for("data").await?;
+    let driver = waiting_while_disabled(&world, "lasting").await?;
     let is_annotated = |claim: Option<&PersistentVolumeClaim>| {
         claim.is_some_and(|claim| {
             claim
