@@ -77,8 +77,13 @@ pub(super) fn decide(observed: &ObservedClaim<'_>) -> ClaimDecision {
 
 /// Whether somebody wants the volume of this name for a claim.
 pub(super) fn is_wanted(claim: &Claim, driver: &ProvisionerFacts, gone: bool, name: &str) -> bool {
+    is_own_claim(claim, driver) && would_be_bound(claim, gone, name)
+}
+
+/// Whether the claim is there and may be bound to a PersistentVolume of this name, wanted or not.
+fn would_be_bound(claim: &Claim, gone: bool, name: &str) -> bool {
     let names_other = claim.volume_name.as_deref().is_some_and(|volume| *volume != *name);
-    is_own_claim(claim, driver) && !gone && claim.deleting.is_none() && !names_other
+    !gone && claim.deleting.is_none() && !names_other
 }
 
 fn is_created(observed: &ObservedClaim<'_>) -> bool {

@@ -1,6 +1,6 @@
 //! A volume that is there, and that no PersistentVolume of the claim is known to name.
 
-use super::{Subject, decided, wait, wait_for};
+use super::{Subject, decided, wait, wait_for, would_be_bound};
 use crate::objects::ReclaimPolicy;
 use crate::provision::action::{ClaimAction, ClaimDecision, ClaimReason};
 use crate::provision::observed::RolePhase;
@@ -47,7 +47,7 @@ impl Subject<'_, '_> {
         }
         // kube-controller-manager would bind the claim to a PersistentVolume that names it: one that is about to be deleted, or of a driver
         // that the claim does not name any more.
-        let would_be_bound = self.would_be_bound();
+        let would_be_bound = would_be_bound(self.observed.claim, self.observed.gone, self.name);
         if !self.wanted && volume.plan.volume.reclaim_policy != Some(ReclaimPolicy::Delete) {
             // A person decides what becomes of it.
             return match (name_taken, would_be_bound) {
@@ -86,13 +86,6 @@ impl Subject<'_, '_> {
             secret: volume.plan.secret.clone(),
         };
         decided(ClaimReason::UndoVolume, ClaimAction::Undo(plan))
-    }
-
-    /// Whether the claim is there and may be bound to a PersistentVolume of this name, wanted or not.
-    fn would_be_bound(&self) -> bool {
-        let claim = self.observed.claim;
-        let names_other = claim.volume_name.as_deref().is_some_and(|volume| *volume != *self.name);
-        !self.observed.gone && claim.deleting.is_none() && !names_other
     }
 
     /// Nobody may delete the volume, and no PersistentVolume may name it yet.
