@@ -288,6 +288,12 @@ impl StatusPart {
     }
 }
 
+/// Whether a status says how provisioning is.
+fn shows_provisioning(status: &AttacherConfigStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|condition| ConditionType::is_of_provisioning(&condition.type_))
+}
+
 /// What of `before` a server-side apply of `wanted` may leave there as it had another writer, with the version of the object: as a merge
 /// patch of the status.
 pub(super) fn forgotten(
@@ -299,11 +305,7 @@ pub(super) fn forgotten(
     if before.leader_election.is_some() && wanted.leader_election.is_none() {
         removed.insert("leaderElection".to_owned(), Value::Null);
     }
-    let is_shown = |status: &AttacherConfigStatus| {
-        let mut conditions = status.conditions.iter();
-        conditions.any(|condition| ConditionType::is_of_provisioning(&condition.type_))
-    };
-    if is_shown(before) && !is_shown(wanted) {
+    if shows_provisioning(before) && !shows_provisioning(wanted) {
         removed.insert("conditions".to_owned(), json!(wanted.conditions));
     }
     let version = object.metadata.resource_version.clone()?;
@@ -319,8 +321,11 @@ impl StatusWriter {
         Self(Requests::immediate(client, WRITE_DEADLINE))
     }
 
-    /// Writes the status of the object with this UID, by server-side apply. That leaves where it is what has another writer: it is removed
-    /// before, if there is anything to remove and the object is still of the version that shows it.
+    /// Writes a part of the status of the object with this UID, by server-side apply. That leaves where it is what has another writer: it
+    /// is removed before, if there is anything to remove and the object is still of the version that shows it.
+    ///
+    /// How provisioning is has a field manager of its own, whoever says it. Of a condition that two managers had written, the API server
+    /// would keep a part when one of them leaves it out, and refuse what comes of that for ever.
     pub async fn write(
         &self,
         name: &str,
@@ -338,13 +343,32 @@ impl StatusWriter {
                 .patch::<AttacherConfigObject>(status, PatchType::Merge, &patch, None, &quiet);
             removed.await?;
         }
+        let (rest, provisioning) = (StatusPart::AllButProvisioning, StatusPart::Provisioning);
+        match author {
+            // First who takes it over, so that it always has a writer.
+            StatusPart::All if shows_provisioning(status) => {
+                self.apply(name, uid, status, provisioning).await?;
+                self.apply(name, uid, status, rest).await
+            }
+            StatusPart::All => self.apply(name, uid, status, rest).await,
+            StatusPart::AllButProvisioning | StatusPart::Provisioning => self.apply(name, uid, status, author).await,
+        }
+    }
+
+    async fn apply(
+        &self,
+        name: &str,
+        uid: Option<&str>,
+        status: &AttacherConfigStatus,
+        part: StatusPart,
+    ) -> Result<AttacherConfigObject, ApiError> {
         let body = json!({
             "apiVersion": "attacher.csi.dev/v1alpha1",
             "kind": "AttacherConfig",
             "metadata": {"name": name, "uid": uid},
-            "status": author.of(status),
+            "status": part.of(status),
         });
-        let manager = match author {
+        let manager = match part {
             StatusPart::Provisioning => PROVISIONING_FIELD_MANAGER,
             StatusPart::All | StatusPart::AllButProvisioning => FIELD_MANAGER,
         };

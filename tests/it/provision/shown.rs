@@ -11,6 +11,7 @@ use serde_json::json;
 use tonic::Code;
 
 use csi_attacher_model::api::AttacherConfig;
+use csi_attacher_model::api::names::{FIELD_MANAGER, PROVISIONING_FIELD_MANAGER};
 
 use super::deletion::{serves, unmanaged};
 use super::{IDENTITY, LIMIT, provisioning, serving, settings, soon};
@@ -88,6 +89,44 @@ async fn the_time_of_a_deletion_is_that_from_released_to_gone() -> Result<()> {
     let label = format!("driver_name=\"{}\"", driver.name);
     let is_gone = |status: u16, text: &str| status == 200 && !text.contains(&label);
     operator.wait_for_answer("/metrics", is_gone).await?;
+    stop(&mut operator).await
+}
+
+/// Replicas say it in turn, some of them with the rest of the status. Of a condition with two managers the API server would keep a part
+/// when one of them leaves it out, and refuse what comes of that.
+#[tokio::test]
+async fn how_provisioning_is_has_a_field_manager_of_its_own() -> Result<()> {
+    let (world, mut operator) = serving(operator_options()).await?;
+    let driver = provisioning(&world, "managers", &soon()).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
+    let configs = Api::<AttacherConfig>::all(world.client.clone());
+    let config = configs.get(&driver.short).await;
+    let config = config.map_err(|error| Error::Other(error.to_string()))?;
+    let conditions = |manager: &str| {
+        let entries = config.metadata.managed_fields.iter().flatten();
+        let mut owned: Vec<String> = entries
+            .filter(|entry| entry.manager.as_deref() == Some(manager))
+            .filter_map(|entry| {
+                let fields = &entry.fields_v1.as_ref()?.0;
+                let conditions = fields.pointer("/f:status/f:conditions")?.as_object()?;
+                Some(conditions.keys().cloned().collect::<Vec<_>>())
+            })
+            .flatten()
+            .collect();
+        owned.sort();
+        owned
+    };
+    let provisioning = ["DeletionHealthy", "ProvisioningHealthy", "ProvisioningReady"];
+    let provisioning = provisioning.map(|kind| json!({ "type": kind }).to_string());
+    assert_eq!(
+        conditions(PROVISIONING_FIELD_MANAGER),
+        provisioning.clone().map(|kind| format!("k:{kind}"))
+    );
+    let rest = conditions(FIELD_MANAGER);
+    assert!(rest.iter().any(|kind| kind.contains("\"Ready\"")), "{rest:?}");
+    for kind in &provisioning {
+        assert!(!rest.iter().any(|owned| owned.contains(kind.as_str())), "{rest:?}");
+    }
     stop(&mut operator).await
 }
 
