@@ -5,7 +5,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::history::{Call, Finding, History, Lapse, Observation, Place, Process, Step, Term, name_of};
+use super::history::{Call, Finding, History, Lapse, LostAnswers, Observation, Place, Process, Step, Term, name_of};
 
 /// A driver notices that a caller gave up, or went away, when its own process gets to it: on another connection the next
 /// caller's first call may be read before.
@@ -142,7 +142,7 @@ fn wrong_finding(history: &History, finding: &Finding) -> Option<Violation> {
         .filter(|call| call.started < at && at < call.started + LEFT_LASTS)
         .collect();
     // Nobody else knows of a volume that was published for an object whose finalizer the API server lost.
-    let was_lost = |place| loses_finalizer(history, place, at) && caller_ended(history, place, at);
+    let was_lost = |place| loses_finalizer(history, place, at) && caller_cannot_take_back(history, place, at);
     let left = recent
         .iter()
         .any(|call| was_left_by_a_stop(history, call) || (!creates && was_lost(&call.place)));
@@ -165,7 +165,10 @@ fn wrong_step(history: &History, observation: &Observation, finalizer: bool) -> 
             let text = "attached or bound, and the driver does not have it";
             Some(violation(*at, Kind::AttachedNotPublished, place, text))
         }
-        Step::Kept if !left_behind(history, place, true, *at) && (finalizer || !caller_ended(history, place, *at)) => {
+        Step::Kept
+            if !left_behind(history, place, true, *at)
+                && (finalizer || !caller_cannot_take_back(history, place, *at)) =>
+        {
             let text = "the object is gone, and the driver still has it";
             Some(violation(*at, Kind::GoneButPublished, place, text))
         }
@@ -188,9 +191,10 @@ fn left_behind(history: &History, place: &Place, makes: bool, before: Timestamp)
     recent.any(|call| was_left_by_a_stop(history, call))
 }
 
-/// Whether the process that published last ended, stood still, or lost its Lease before it could take the volume back: when the API
-/// server has lost its finalizer, nobody else knows of it. The operator reports such a volume, as it cannot know who uses it by then.
-fn caller_ended(history: &History, place: &Place, before: Timestamp) -> bool {
+/// Whether the process that published last ended, stood still, or lost its Lease before it could take the volume back, or does not know
+/// whether it has recorded the volume as attached, so that it must not: when the API server has lost its finalizer, nobody else knows of
+/// it. The operator reports such a volume, as it cannot know who uses it by then.
+fn caller_cannot_take_back(history: &History, place: &Place, before: Timestamp) -> bool {
     let publishes = |call: &&Call| call.makes && call.place == *place && call.started < before;
     let last = history.calls.iter().rfind(publishes);
     let caller = last.and_then(|call| history.process(call.pid, call.started));
@@ -205,7 +209,12 @@ fn caller_ended(history: &History, place: &Place, before: Timestamp) -> bool {
         let other = term.driver == place.driver && term.holder.as_ref() != Some(&caller.identity);
         other && call.started < term.acquired && term.acquired < before
     };
+    let unanswered = |lost: &&LostAnswers| {
+        let same = lost.holder.as_ref().is_none_or(|holder| *holder == caller.identity);
+        same && call.started < lost.to && lost.from < before
+    };
     caller.ended.is_some_and(|ended| ended < before)
+        || history.lost_answers.iter().any(|lost| unanswered(&lost))
         || caller.stopped_within(call.started, before).is_some()
         || history.lapses.iter().any(|lapse| lapsed(&lapse))
         || history.terms.iter().any(|term| taken(&term))
@@ -226,7 +235,9 @@ fn is_left_elsewhere(history: &History, place: &Place, before: Timestamp) -> boo
         }
     }
     let mut left = last.values().filter(|call| call.makes);
-    left.any(|call| loses_finalizer(history, &call.place, before) && caller_ended(history, &call.place, before))
+    left.any(|call| {
+        loses_finalizer(history, &call.place, before) && caller_cannot_take_back(history, &call.place, before)
+    })
 }
 
 /// Whether the last deletion of an object before this time lost the finalizer that was added meanwhile.

@@ -61,6 +61,7 @@ async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
     let driver = &world.drivers[fault.driver];
     let replica = struck(world, fault);
     let link = &replica.link;
+    let (holder, from) = (replica.identity.lock().clone(), Timestamp::now());
     match fault.kind {
         Kind::Stop => return stop(world, replica, driver, fault).await,
         Kind::Kill => return replace(world, replica, "KILL", fault).await,
@@ -114,6 +115,9 @@ async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
         Kind::Api | Kind::Etcd => return restart(world, fault).await,
         // A round of its own; see `restore`.
         Kind::Restore => {}
+    }
+    if !matches!(fault.kind, Kind::Slow | Kind::Restore) {
+        world.recorder.answers_lost(Some(holder), from);
     }
     Ok(())
 }
@@ -511,14 +515,18 @@ async fn delete_leases(world: &World, driver: &Driver) -> Result<()> {
 
 async fn restart(world: &World, fault: &Planned) -> Result<()> {
     let _alone = world.control_plane.lock().await;
+    let from = Timestamp::now();
     if fault.kind == Kind::Api {
         world.cluster.stop_apiserver();
         sleep(fault.lasts).await;
-        return world.cluster.start_apiserver().await;
+        world.cluster.start_apiserver().await?;
+    } else {
+        world.cluster.stop_etcd();
+        sleep(fault.lasts).await;
+        world.cluster.start_etcd().await?;
     }
-    world.cluster.stop_etcd();
-    sleep(fault.lasts).await;
-    world.cluster.start_etcd().await
+    world.recorder.answers_lost(None, from);
+    Ok(())
 }
 
 /// Starts replicas that are not there: after a round nobody is missing.

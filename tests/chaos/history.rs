@@ -134,6 +134,15 @@ pub struct Lapse {
     pub to: Timestamp,
 }
 
+/// A time in which answers of the API server did not reach their process, or were not true: what becomes of a write is not known to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostAnswers {
+    /// The name of the process in Leases; `None` for all.
+    pub holder: Option<String>,
+    pub from: Timestamp,
+    pub to: Timestamp,
+}
+
 /// What a worker did to its VolumeAttachment, or saw. Of a claim and its PersistentVolume the same: bound is what attached is, and that
 /// the volume is there is that it is published.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,6 +199,7 @@ pub struct History {
     pub processes: Vec<Process>,
     pub terms: Vec<Term>,
     pub lapses: Vec<Lapse>,
+    pub lost_answers: Vec<LostAnswers>,
     pub observations: Vec<Observation>,
     pub findings: Vec<Finding>,
     pub notes: Vec<Note>,

@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 use tonic::Code;
 
 use super::checker::Kind;
-use super::history::{Call, Finding, History, Lapse, Note, Observation, Place, Process, Step, Stop, Term, name_of};
+use super::history::{
+    Call, Finding, History, Lapse, LostAnswers, Note, Observation, Place, Process, Step, Stop, Term, name_of,
+};
 
 /// A history that grows. Clones write into the same one.
 #[derive(Clone, Default)]
@@ -94,6 +96,12 @@ impl Recorder {
                 to: at,
             });
         }
+    }
+
+    /// Answers of the API server were lost to a process until now; without a name, to all.
+    pub fn answers_lost(&self, holder: Option<String>, from: Timestamp) {
+        let to = Timestamp::now();
+        self.history.lock().lost_answers.push(LostAnswers { holder, from, to });
     }
 
     /// Who held the Lease of a driver last, as far as is known.

@@ -17,7 +17,7 @@ mod plan;
 mod schema;
 
 use checker::{Kind, check, story};
-use history::{Call, Finding, History, Lapse, Note, Observation, Place, Process, Step, Stop, Term};
+use history::{Call, Finding, History, Lapse, LostAnswers, Note, Observation, Place, Process, Step, Stop, Term};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -338,6 +338,18 @@ fn what_is_overdue_or_was_found_by_others_is_told() {
         stopped(history, 3120, 9000);
     };
     assert_eq!(found(lost_and_stopped), []);
+    // It may be recorded as attached, so that a pod may use it: whoever does not know that leaves it alone.
+    let lost_with = |holder: Option<&str>| {
+        let holder = holder.map(str::to_owned);
+        move |history: &mut History| {
+            lost(history);
+            let (from, to) = (at(3090), at(3200));
+            history.lost_answers.push(LostAnswers { holder, from, to });
+        }
+    };
+    assert_eq!(found(lost_with(Some("one"))), []);
+    assert_eq!(found(lost_with(None)), []);
+    assert_eq!(found(lost_with(Some("two"))), [Kind::TwoNodes]);
 }
 
 /// The volume that is made for a claim: its name, which is that of the PersistentVolume, and its ID.
