@@ -155,10 +155,15 @@ fn terminate_children(watchdog: u32) {
         .output();
     let listing = listing.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     for child in listing.unwrap_or_default().split_whitespace() {
-        if command_line(child) != own
-            && let Err(error) = Command::new("kill").args(["-TERM", child]).status()
-        {
-            eprintln!("cannot signal the attacher: {error}");
+        if command_line(child) != own {
+            signal(child, "TERM");
         }
+    }
+}
+
+/// Sends a signal to a process of an attacher.
+pub fn signal(process: &str, name: &str) {
+    if let Err(error) = Command::new("kill").args([&format!("-{name}"), process]).status() {
+        eprintln!("cannot signal the attacher: {error}");
     }
 }

@@ -42,11 +42,13 @@ pub struct Env {
     pub finalizer: String,
     /// The attacher.
     pub attacher: Attacher,
+    /// Its command line.
+    words: Vec<String>,
     /// Where the attacher is told to serve metrics.
     pub http: SocketAddr,
     /// What is between the attacher and its API server, in the setups that have it.
     pub proxy: Option<Proxy>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Env {
@@ -75,7 +77,7 @@ impl Env {
             &placeholders(lane, &kubeconfig, &driver_name, &socket),
             &flags(lane.role, setup, http),
         );
-        let attacher = Attacher::start(words, &lane.log(&format!("{mode}-{}", setup.name)))?;
+        let attacher = Attacher::start(words.clone(), &lane.log(&format!("{mode}-{}", setup.name)))?;
         Ok(Arc::new(Self {
             role: lane.role,
             cluster: Arc::clone(&lane.cluster),
@@ -84,10 +86,19 @@ impl Env {
             finalizer: lane.role.finalizer(&driver_name),
             driver_name,
             attacher,
+            words,
             http,
             proxy,
-            _folder: folder,
+            folder,
         }))
+    }
+
+    /// One more process of the same attacher, which goes by a name of its own in Leases.
+    pub fn replica(&self, name: &str) -> Result<Attacher> {
+        let (http, own) = (self.http.to_string(), format!("127.0.0.1:{}", free_port()?));
+        let mut words: Vec<String> = self.words.iter().map(|word| word.replace(&http, &own)).collect();
+        words.push(format!("--identity={name}"));
+        Attacher::start(words, &self.folder.path().join(format!("{name}.log")))
     }
 
     /// Waits until the attacher has done its work for one volume.

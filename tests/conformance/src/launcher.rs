@@ -77,6 +77,7 @@ pub fn run(words: &[String]) -> Result<()> {
         .arg(format!("--http-endpoint={}", flags.need("http-endpoint")?))
         .arg("--log-level=info,csi_attacher_operator=debug")
         .args(flags.is_provisioner().then_some(STUCK_AFTER))
+        .args(flags.get("identity").map(|name| format!("--identity={name}")))
         .exec();
     Err(Error::Other(format!("cannot start the operator: {error}")))
 }

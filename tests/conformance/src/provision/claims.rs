@@ -140,13 +140,18 @@ impl Test {
 
     /// Waits for what nobody tells, such as a volume of the driver.
     pub async fn until(&self, what: &str, is_so: impl Fn() -> bool) -> Outcome {
+        self.until_within(LIMIT, what, is_so).await
+    }
+
+    /// Waits so long for what nobody tells.
+    pub async fn until_within(&self, limit: Duration, what: &str, is_so: impl Fn() -> bool) -> Outcome {
         let asking = async {
             while !is_so() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        let so = tokio::time::timeout(LIMIT, asking).await;
-        so.map_err(|_| Stop::Failed(format!("{what}: not within {LIMIT:?}")))
+        let so = tokio::time::timeout(limit, asking).await;
+        so.map_err(|_| Stop::Failed(format!("{what}: not within {limit:?}")))
     }
 }
 

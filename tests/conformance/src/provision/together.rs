@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
+use kube::{Api, ResourceExt};
 
-use csi_mock_driver::Method;
+use csi_mock_driver::{Method, Rule};
 
 use super::claims::Claim;
-use crate::scenario::{Group, Outcome, Scenario, demand, same};
+use crate::attacher::signal;
+use crate::expect::LIMIT;
+use crate::scenario::{Group, Outcome, Scenario, Stop, demand, optional, same};
+use crate::support::wait::wait_for;
 use crate::test::Test;
 
 /// An API server that has just started forbids what it allows later, and who is refused for that may wait for half a minute.
@@ -42,7 +46,7 @@ pub fn alone() -> Vec<Scenario> {
                 demand(t.env.driver.start_again().await.is_ok(), || {
                     "the driver does not start".to_owned()
                 })?;
-                t.all_bound(&claims).await
+                t.all_bound(&claims).await.map(drop)
             },
         )
         .recommended(
@@ -67,13 +71,107 @@ pub fn alone() -> Vec<Scenario> {
                 let claims = t.burst().await?;
                 t.env.cluster.stop_apiserver();
                 t.env.cluster.start_apiserver().await?;
-                t.all_bound(&claims).await
+                t.all_bound(&claims).await.map(drop)
             },
+        )
+        .extension(
+            "replicas",
+            "three replicas, of which the one that works is killed or stands still: one volume for each claim, one call at a time",
+            "not supported by an attacher without --identity=NAME, as replicas on one machine have no names of their own",
+            replicas,
         )
         .done()
 }
 
+/// So many claims are made in each half.
+const HALF: usize = 250;
+/// So long a replica stands still: longer than it may hold a Lease without a renewal.
+const STANDSTILL: Duration = Duration::from_secs(20);
+/// So many objects are watched at a time for what becomes of them.
+const WATCHED: usize = 20;
+/// Each call takes so long, so that some always run.
+const CALL: Duration = Duration::from_millis(100);
+/// So many calls are ended by whoever works before it is disturbed.
+const DISTURBED_AFTER: usize = 50;
+
+/// The first who works is killed among the first half of the claims, the second one stands still among the others, and so does
+/// whoever works among the deletions.
+async fn replicas(t: Test) -> Outcome {
+    t.env.attacher.stop().await?;
+    let replicas = ["one", "two", "three"].map(|name| t.env.replica(name));
+    let replicas = replicas.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let served = one_volume_each(&t).await;
+    drop(replicas);
+    t.env.attacher.again()?;
+    served
+}
+
+async fn one_volume_each(t: &Test) -> Outcome {
+    let leases: Api<Lease> = Api::namespaced(t.env.client.clone(), "default");
+    let is_held = |lease: Option<&Lease>| {
+        let holder = lease.and_then(|lease| lease.spec.as_ref()?.holder_identity.as_deref());
+        holder.is_some_and(|holder| ["one", "two", "three"].contains(&holder))
+    };
+    let name = t.env.driver_name.replace('.', "-");
+    let held = wait_for(leases, &name, "held", LIMIT, is_held);
+    optional(held.await.map(drop).map_err(Into::into), "no replica takes the Lease")?;
+
+    t.given_class(|_| {}).await?;
+    for method in [Method::CreateVolume, Method::DeleteVolume] {
+        t.script(Rule::on(method).delay(CALL));
+    }
+    let claims: Vec<Claim> = (0..2 * HALF).map(|number| t.claim(&number.to_string())).collect();
+    let (first, second) = claims.split_at(HALF);
+    try_join_all(first.iter().map(|claim| claim.create(|_| {}))).await?;
+    let killed = t.busy(Method::CreateVolume, None).await?;
+    signal(&killed.to_string(), "KILL");
+    try_join_all(second.iter().map(|claim| claim.create(|_| {}))).await?;
+    let still = t.busy(Method::CreateVolume, Some(killed)).await?;
+    let (bound, ()) = tokio::join!(t.all_bound(&claims), stand_still(still));
+    let volumes = bound?;
+
+    try_join_all(claims.iter().map(Claim::delete)).await?;
+    let still = t.busy(Method::DeleteVolume, None).await?;
+    let gone = volumes
+        .iter()
+        .map(|name| t.persistent_volume_gone_within(name, AFTER_OUTAGE));
+    let gone: Vec<_> = gone.collect();
+    let gone = stream::iter(gone).buffered(WATCHED).try_collect::<()>();
+    let (gone, ()) = tokio::join!(gone, stand_still(still));
+    gone?;
+    for claim in &claims {
+        same("volumes after the deletion", &claim.handles().len(), &0)?;
+    }
+    let calls = t.env.driver.calls().into_iter().filter(|call| call.overlap);
+    let overlaps: Vec<_> = calls.map(|call| (call.method, call.volume)).collect();
+    demand(overlaps.is_empty(), || {
+        format!("calls for one volume ran at a time: {overlaps:?}")
+    })
+}
+
+/// The process stands still (SIGSTOP) for longer than its Lease lasts, and goes on.
+async fn stand_still(process: u32) {
+    signal(&process.to_string(), "STOP");
+    tokio::time::sleep(STANDSTILL).await;
+    signal(&process.to_string(), "CONT");
+}
+
 impl Test {
+    /// Waits until a process that is not `but` has ended some calls, and says which one it is.
+    async fn busy(&self, method: Method, but: Option<u32>) -> Outcome<u32> {
+        let others = || {
+            let calls = self.env.driver.calls_of(method).into_iter();
+            let ended = calls.filter(|call| call.finished.is_some() && call.caller_pid != but);
+            ended.filter_map(|call| call.caller_pid).collect::<Vec<u32>>()
+        };
+        self.until_within(AFTER_OUTAGE, "another process works", || {
+            others().len() >= DISTURBED_AFTER
+        })
+        .await?;
+        let last = others().pop();
+        last.ok_or_else(|| Stop::Failed("the driver cannot tell who calls".to_owned()))
+    }
+
     /// Ten claims; some calls for them run and some are over.
     async fn burst(&self) -> Outcome<Vec<Claim>> {
         self.given_class(|_| {}).await?;
@@ -91,11 +189,13 @@ impl Test {
         Ok(claims)
     }
 
-    async fn all_bound(&self, claims: &[Claim]) -> Outcome {
-        try_join_all(claims.iter().map(|claim| claim.bound_within(AFTER_OUTAGE))).await?;
+    /// Waits until each claim has its volume, and says how the PersistentVolumes are called.
+    async fn all_bound(&self, claims: &[Claim]) -> Outcome<Vec<String>> {
+        let bound: Vec<_> = claims.iter().map(|it| it.bound_within(AFTER_OUTAGE)).collect();
+        let volumes: Vec<_> = stream::iter(bound).buffered(WATCHED).try_collect().await?;
         for claim in claims {
             same("volumes", &claim.handles().len(), &1)?;
         }
-        Ok(())
+        Ok(volumes.iter().map(ResourceExt::name_any).collect())
     }
 }

@@ -1,5 +1,7 @@
 //! PersistentVolumes of a scenario, and what becomes of their volumes.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
@@ -63,8 +65,13 @@ impl Test {
 
     /// Waits until a PersistentVolume is gone.
     pub async fn persistent_volume_gone(&self, name: &str) -> Outcome {
+        self.persistent_volume_gone_within(name, LIMIT).await
+    }
+
+    /// Waits so long until a PersistentVolume is gone.
+    pub async fn persistent_volume_gone_within(&self, name: &str, limit: Duration) -> Outcome {
         let api = self.api::<PersistentVolume>();
-        wait_for(api, name, "gone", LIMIT, |it| it.is_none()).await?;
+        wait_for(api, name, "gone", limit, |it| it.is_none()).await?;
         Ok(())
     }
 
