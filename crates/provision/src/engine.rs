@@ -81,6 +81,7 @@ impl Engine {
             queue,
             publisher,
             stopping: false.into(),
+            away: false.into(),
             epoch: 0.into(),
             client: RwLock::new(client),
             facts,
@@ -120,17 +121,18 @@ impl runtime::Engine for Engine {
         self.work.client().term().cloned()
     }
 
+    /// No further call is begun; what needs none goes on, for as long as the driver is away.
     fn pause(&self) {
-        self.work.queue.pause();
+        self.work.away.store(true, Ordering::Relaxed);
     }
 
     fn resume(&self, client: FencedClient, restores: bool) {
         *self.work.client.write() = client;
+        self.work.away.store(false, Ordering::Relaxed);
         if restores {
             self.work.epoch.fetch_add(1, Ordering::Relaxed);
             self.work.queue.wake_all(ClaimCause::Retry.into());
         }
-        self.work.queue.resume();
     }
 
     /// Calls that run keep their settings. What failed is tried at once: the change may be the cure.
