@@ -2,6 +2,7 @@
 //! happens.
 
 mod away;
+mod open_calls;
 mod waits;
 
 use csi_attacher_proto::v1::{self, controller_server::Controller, controller_server::ControllerServer};
@@ -109,6 +110,8 @@ impl Api {
 #[derive(Default)]
 struct ModelDriver {
     calls: Mutex<Vec<(String, Instant)>>,
+    /// The parameter of this name in each of them.
+    pools: Mutex<Vec<String>>,
     running: AtomicUsize,
     most: AtomicUsize,
     /// The codes that the next calls fail with.
@@ -123,6 +126,8 @@ impl Controller for ModelDriver {
     ) -> Result<tonic::Response<v1::CreateVolumeResponse>, tonic::Status> {
         let request = request.into_inner();
         self.calls.lock().push((request.name.clone(), Instant::now()));
+        let pool = request.parameters.get("pool").cloned();
+        self.pools.lock().push(pool.unwrap_or_default());
         let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(running, Ordering::Relaxed);
         tokio::time::sleep(CALL).await;

@@ -339,6 +339,12 @@ fn the_next_engine_repeats_the_open_call_with_its_arguments() {
         ["patch", "create", "save"],
         "it marks the claim first"
     );
+    // The next engine ended before its first call: the marker is still that of the first one.
+    let mut play = uncertain();
+    play.memory = continued(&play, &identity).unwrap();
+    play.memory = continued(&play, "next").unwrap();
+    play.cluster.policy.identity = "third".into();
+    assert_eq!(options(&mut play), before);
     let play = uncertain();
     assert!(continued(&play, "another").is_none());
     // Of a claim for which no call is open nothing is kept.
