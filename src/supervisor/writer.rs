@@ -151,6 +151,11 @@ impl TrackedConfig {
         *wanted == self.written && part == self.part
     }
 
+    /// Whether this replica writes how provisioning is, and did not before.
+    pub fn takes_over(&self, part: StatusPart) -> bool {
+        part != StatusPart::AllButProvisioning && (self.written_at.is_none() || self.part != part)
+    }
+
     /// We wrote this part of it, and the answer was this object.
     pub fn wrote(&mut self, wanted: AttacherConfigStatus, part: StatusPart, answer: &AttacherConfigObject) {
         let wanted = part.after(wanted, &answer.status);
@@ -256,8 +261,15 @@ impl StatusPart {
         };
         let conditions = status.conditions.iter().filter(is_said).cloned().collect();
         let rest = match self {
-            Self::Provisioning => AttacherConfigStatus::default(),
-            Self::All | Self::AllButProvisioning => status.clone(),
+            Self::Provisioning => AttacherConfigStatus {
+                provisioning: status.provisioning.clone(),
+                ..AttacherConfigStatus::default()
+            },
+            Self::AllButProvisioning => AttacherConfigStatus {
+                provisioning: None,
+                ..status.clone()
+            },
+            Self::All => status.clone(),
         };
         AttacherConfigStatus {
             conditions,
@@ -283,17 +295,19 @@ impl StatusPart {
         let others = provisioning.conditions.iter().filter(is_of_provisioning);
         AttacherConfigStatus {
             conditions: conditions.chain(others).cloned().collect(),
+            provisioning: provisioning.provisioning.clone(),
             ..rest
         }
     }
 }
 
 /// What of `before` a server-side apply of `wanted` may leave there as it had another writer, with the version of the object: as a merge
-/// patch of the status.
+/// patch of the status. Who `takes_over` may find what a replica wrote under the other field manager.
 pub(super) fn forgotten(
     object: &AttacherConfigObject,
     before: &AttacherConfigStatus,
     wanted: &AttacherConfigStatus,
+    takes_over: bool,
 ) -> Option<(String, Value)> {
     let mut removed = serde_json::Map::new();
     if before.leader_election.is_some() && wanted.leader_election.is_none() {
@@ -305,6 +319,10 @@ pub(super) fn forgotten(
     };
     if is_shown(before) && !is_shown(wanted) {
         removed.insert("conditions".to_owned(), json!(wanted.conditions));
+    }
+    let is_gone = before.provisioning.is_some() && wanted.provisioning.is_none();
+    if is_gone || (takes_over && before.provisioning.is_some() && before.provisioning != wanted.provisioning) {
+        removed.insert("provisioning".to_owned(), Value::Null);
     }
     let version = object.metadata.resource_version.clone()?;
     (!removed.is_empty()).then_some((version, Value::Object(removed)))

@@ -268,7 +268,8 @@ fn document() -> Result<String, std::fmt::Error> {
     writeln!(
         text,
         "\n## status\n\nOnly the operator writes it: the leader of the driver, by server-side apply with the field manager \
-         `csi-attacher-operator`.\n\n| Field | Type | Meaning |\n|---|---|---|"
+         `csi-attacher-operator`. Where another replica provisions, that one writes `status.provisioning` and the conditions about it, with \
+         `csi-attacher-operator-provisioning`.\n\n| Field | Type | Meaning |\n|---|---|---|"
     )?;
     for field in of_part(&version, "status") {
         let description = field.schema["description"].as_str().unwrap_or_default();
