@@ -283,10 +283,11 @@ impl Drivers {
         &self,
         name: &str,
         generation: Option<i64>,
+        holder: &str,
         known: &AttacherConfigStatus,
     ) -> AttacherConfigStatus {
         match self.provisioners.state(name) {
-            Some(state) => provisioning_conditions::status_with(&state, generation, known, clock::now()),
+            Some(state) => provisioning_conditions::status_with(&state, generation, holder, known, clock::now()),
             None => known.clone(),
         }
     }

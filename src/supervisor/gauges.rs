@@ -79,6 +79,17 @@ fn set_lane<K>(
     metrics.lane_limit(driver, operation, limit.map_or(0, NonZeroUsize::get));
 }
 
+/// Those for which the driver may be called, and those that are only written.
+fn lanes_of_claims(stats: &Stats<WorkKey>) -> impl Iterator<Item = &LaneStats<WorkKey>> {
+    lanes_of(stats, csi_attacher_provision::LANE_NAMES, QUEUE_CLAIMS)
+}
+
+/// How many claims, and how many deletions of volumes, have failed and wait.
+pub(super) fn failing(stats: &Stats<WorkKey>) -> (usize, usize) {
+    let volumes = stats.lanes.get(DELETE.index()).map_or(0, |lane| lane.failing);
+    (lanes_of_claims(stats).map(|lane| lane.failing).sum(), volumes)
+}
+
 /// Sets the gauges of the provisioning of one driver from its queue.
 pub(super) fn set_provisioning(
     metrics: &Metrics,
@@ -87,15 +98,15 @@ pub(super) fn set_provisioning(
     figures: &QueueFigures,
     config: &DriverConfig,
 ) {
-    let kept = figures.kept;
+    let pending = &figures.pending;
+    let kept = pending.kept;
     let settings = config.provisioning.as_ref();
     if let Some(lane) = stats.lanes.get(CREATE.index()) {
-        // Those for which the driver may be called, and those that are only written.
-        let of_claims = || lanes_of(stats, csi_attacher_provision::LANE_NAMES, QUEUE_CLAIMS);
+        let of_claims = || lanes_of_claims(stats);
         metrics.claims(driver, "waiting", of_claims().map(|lane| lane.ready).sum());
         metrics.claims(driver, "provisioning", of_claims().map(|lane| lane.running).sum());
-        metrics.claims(driver, "uncertain", figures.uncertain);
-        metrics.claims(driver, "failing", of_claims().map(|lane| lane.failing).sum());
+        metrics.claims(driver, "uncertain", pending.uncertain);
+        metrics.claims(driver, "failing", pending.claims.failing);
         set_lane(
             metrics,
             driver,
@@ -107,7 +118,7 @@ pub(super) fn set_provisioning(
     if let Some(lane) = stats.lanes.get(DELETE.index()) {
         metrics.volumes(driver, "waiting", lane.ready + kept.attached + kept.unclear);
         metrics.volumes(driver, "deleting", lane.running);
-        metrics.volumes(driver, "failing", lane.failing);
+        metrics.volumes(driver, "failing", pending.volumes.failing);
         metrics.volumes(driver, "held", kept.held);
         set_lane(
             metrics,
@@ -117,8 +128,8 @@ pub(super) fn set_provisioning(
             settings.and_then(|settings| settings.delete),
         );
     }
-    metrics.oldest_pending(driver, "provision", figures.oldest_claim);
-    metrics.oldest_pending(driver, "delete", figures.oldest_volume);
+    metrics.oldest_pending(driver, "provision", pending.claims.age());
+    metrics.oldest_pending(driver, "delete", pending.volumes.age());
     set_work(metrics, driver, stats, csi_attacher_provision::LANE_NAMES);
 }
 

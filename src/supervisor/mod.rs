@@ -18,6 +18,7 @@ mod provisioners;
 mod provisioning_conditions;
 mod provisioning_findings;
 mod provisioning_state;
+mod provisioning_status;
 mod saturation;
 pub mod single_driver;
 mod status;
@@ -381,7 +382,7 @@ impl Supervisor {
             }
             let (generation, problem) = (entry.object.metadata.generation, entry.problem.as_ref());
             let wanted = if part == StatusPart::Provisioning {
-                drivers.provisioning_status(name, generation, &entry.written)
+                drivers.provisioning_status(name, generation, holder, &entry.written)
             } else {
                 let deletion = leaving::state(drivers, name, entry);
                 drivers.status(name, generation, problem, holder, &entry.written, deletion)

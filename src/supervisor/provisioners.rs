@@ -22,6 +22,7 @@ use super::saturation::Saturation;
 use super::status_author::DriverLeader;
 use super::tasks::{Configs, NewTask, TaskKind, Tasks};
 use crate::api::DriverConfig;
+use crate::api::names::provisioner_lease_name;
 use crate::driver::SharedContext;
 use crate::findings::FindingsHandle;
 use crate::health::Health;
@@ -43,7 +44,8 @@ pub(super) struct ProvisionTask {
     queue: QueueSlot,
     /// What the queue shows.
     seen: QueueExamination,
-    elects: bool,
+    /// The namespace of its Lease; none without an election.
+    lease_namespace: Option<String>,
     lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     /// Whether it needs the list of Nodes.
     needs_nodes: Arc<AtomicBool>,
@@ -84,7 +86,7 @@ impl TaskKind for Provisioning {
         let own = ProvisionTask {
             queue: QueueSlot::default(),
             seen: QueueExamination::default(),
-            elects: election.is_some(),
+            lease_namespace: election.as_ref().map(|election| election.namespace.clone()),
             lease_state: Arc::default(),
             needs_nodes: Arc::default(),
             open_calls: former.map(|former| former.open_calls).unwrap_or_default(),
@@ -177,6 +179,11 @@ impl Provisioners {
             reads_nodes,
             watch_failure: (!failures.is_empty()).then(|| failures.join("; ")),
             health: running.own.seen.health.clone(),
+            pending: running.own.seen.pending.clone(),
+            lease: running.config.driver_name.as_deref().and_then(|driver| {
+                let namespace = running.own.lease_namespace.clone()?;
+                Some((provisioner_lease_name(driver), namespace))
+            }),
         })
     }
 
@@ -247,7 +254,7 @@ impl Provisioners {
 impl ProvisionTask {
     /// Who provisions for the driver.
     fn lead(&self) -> DriverLeader {
-        DriverLeader::of(self.elects, &self.lease_state, false)
+        DriverLeader::of(self.lease_namespace.is_some(), &self.lease_state, false)
     }
 }
 

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::deletion::Remaining;
 use super::provisioning_state::{Begins, ProvisioningState};
+use super::provisioning_status;
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{
     self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, OF_PROVISIONING, replace, shorten_message,
@@ -65,11 +66,13 @@ fn is_stalled(reason: ConditionReason) -> bool {
 pub(super) fn status_with(
     state: &ProvisioningState,
     generation: Option<i64>,
+    this_replica: &str,
     known: &AttacherConfigStatus,
     now: Timestamp,
 ) -> AttacherConfigStatus {
     let updates = all(state);
     AttacherConfigStatus {
+        provisioning: provisioning_status::of(state, this_replica, known.provisioning.as_ref()),
         conditions: condition::merge(&known.conditions, &updates, generation, now),
         ..known.clone()
     }

@@ -10,7 +10,7 @@ use csi_attacher_model::provision::ProvisionHealth;
 use csi_attacher_provision::WorkKey;
 
 use super::gauges;
-use super::provisioning_state::QueueFigures;
+use super::provisioning_state::{PendingWork, QueueFigures};
 use super::saturation::{RoleLimits, Saturation};
 use crate::api::DriverConfig;
 use crate::api::condition::ConditionReason;
@@ -27,6 +27,8 @@ pub(super) struct QueueExamination {
     findings: FindingsSummary,
     /// How its volumes are, as of the last look.
     pub health: Option<Arc<ProvisionHealth>>,
+    /// What it had left to do then.
+    pub pending: Option<PendingWork>,
     /// Which limits make its work wait.
     pub saturation: Saturation,
 }
@@ -44,6 +46,8 @@ impl QueueExamination {
         let now = clock::now();
         let mut figures = QueueFigures::of(queue, &mut self.history, stuck_after, now);
         let stats = queue.stats();
+        let pending = &mut figures.pending;
+        (pending.claims.failing, pending.volumes.failing) = gauges::failing(&stats);
         let metrics = &context.metrics;
         gauges::set_provisioning(metrics, driver, &stats, &figures, config);
         if let Some(settings) = &config.provisioning {
@@ -83,6 +87,7 @@ impl QueueExamination {
             &self.findings,
         );
         self.health = Some(figures.health);
+        self.pending = Some(figures.pending);
     }
 }
 

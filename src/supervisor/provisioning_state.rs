@@ -27,6 +27,46 @@ pub(super) struct ProvisioningState {
     pub watch_failure: Option<String>,
     /// How its volumes are; none where this replica does not provision.
     pub health: Option<Arc<ProvisionHealth>>,
+    /// What waits; none as well.
+    pub pending: Option<PendingWork>,
+    /// Name and namespace of its Lease; none without an election.
+    pub lease: Option<(String, String)>,
+}
+
+/// Claims that wait for a volume, or PersistentVolumes that wait for their deletion.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PendingObjects {
+    pub count: usize,
+    /// Those whose last attempt failed, or that wait for something that is missing.
+    pub failing: usize,
+    /// The name of the oldest one, and since when.
+    pub oldest: Option<(Arc<str>, Timestamp)>,
+}
+
+impl PendingObjects {
+    fn add(&mut self, name: &Arc<str>, since: Timestamp) {
+        self.count += 1;
+        if self.oldest.as_ref().is_none_or(|(_, oldest)| since < *oldest) {
+            self.oldest = Some((name.clone(), since));
+        }
+    }
+
+    /// For how long the oldest one waits.
+    pub fn age(&self) -> Duration {
+        let oldest = self.oldest.as_ref();
+        oldest.map(|(_, since)| clock::since(*since)).unwrap_or_default()
+    }
+}
+
+/// What a queue has left to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PendingWork {
+    pub claims: PendingObjects,
+    /// Without those that the settings keep: they are where they are meant to be.
+    pub volumes: PendingObjects,
+    pub kept: KeptVolumes,
+    /// Claims of which nobody knows whether a call has made a volume.
+    pub uncertain: usize,
 }
 
 /// What provisioning begins, by its settings.
@@ -65,13 +105,7 @@ pub(super) struct KeptVolumes {
 /// What the memory of a queue says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueueFigures {
-    pub kept: KeptVolumes,
-    /// Claims of which nobody knows whether a call has made a volume.
-    pub uncertain: usize,
-    /// For how long the oldest claim wants its volume.
-    pub oldest_claim: Duration,
-    /// For how long the oldest volume is to be deleted that nobody keeps.
-    pub oldest_volume: Duration,
+    pub pending: PendingWork,
     /// What is wrong.
     pub health: Arc<ProvisionHealth>,
     /// The same as findings.
@@ -94,22 +128,23 @@ impl QueueFigures {
                     pass.of_object(finding, key.uid(), key.name(), || object.words());
                 }
             }
-            let pending = object.since.map(clock::since).unwrap_or_default();
-            let kept = &mut figures.kept;
+            let pending = &mut figures.pending;
             if let WorkKey::Claim(_) = key {
-                figures.uncertain += usize::from(memory.is_uncertain());
-                figures.oldest_claim = figures.oldest_claim.max(pending);
+                pending.uncertain += usize::from(memory.is_uncertain());
+                if let Some(since) = object.since {
+                    pending.claims.add(key.name(), since);
+                }
                 return;
             }
+            let kept = &mut pending.kept;
             match memory.waits() {
                 Some(VolumeReason::Held) => kept.held += 1,
                 Some(VolumeReason::StillAttached) => kept.attached += 1,
                 Some(_) => kept.unclear += 1,
                 None => {}
             }
-            // One that the settings keep is where it is meant to be.
-            if memory.waits() != Some(VolumeReason::Held) {
-                figures.oldest_volume = figures.oldest_volume.max(pending);
+            if let Some(since) = object.since.filter(|_| memory.waits() != Some(VolumeReason::Held)) {
+                pending.volumes.add(key.name(), since);
             }
         });
         (figures.findings, figures.new, _) = pass.end();

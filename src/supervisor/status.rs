@@ -8,6 +8,7 @@ use super::deletion::DeletionState;
 use super::plan::ConfigProblem;
 use super::provisioning_conditions;
 use super::provisioning_state::ProvisioningState;
+use super::provisioning_status;
 use super::saturation::Saturation;
 use crate::api::condition::{
     self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, replace, truncate_to_seconds,
@@ -84,6 +85,9 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
             .driver
             .and_then(last_failure)
             .or_else(|| known.last_failure.clone()),
+        provisioning: facts
+            .provisioning
+            .and_then(|state| provisioning_status::of(state, facts.holder, known.provisioning.as_ref())),
     }
 }
 
@@ -101,10 +105,12 @@ pub(super) fn is_urgent(known: &AttacherConfigStatus, wanted: &AttacherConfigSta
     known.observed_generation != wanted.observed_generation
         || known.driver != wanted.driver
         || known.holder != wanted.holder
+        || provisioning_status::is_urgent(known.provisioning.as_ref(), wanted.provisioning.as_ref())
         || !known.conditions.iter().map(key).eq(wanted.conditions.iter().map(key))
 }
 
-fn holder(driver: &DriverState, this_replica: &str) -> Option<String> {
+/// Who does the work of a role, as its task has it.
+pub(super) fn holder(driver: &DriverState, this_replica: &str) -> Option<String> {
     match &driver.phase {
         DriverPhase::Running => Some(this_replica.to_owned()),
         DriverPhase::Standby { holder, .. } => holder.clone(),

@@ -256,8 +256,15 @@ impl StatusPart {
         };
         let conditions = status.conditions.iter().filter(is_said).cloned().collect();
         let rest = match self {
-            Self::Provisioning => AttacherConfigStatus::default(),
-            Self::All | Self::AllButProvisioning => status.clone(),
+            Self::Provisioning => AttacherConfigStatus {
+                provisioning: status.provisioning.clone(),
+                ..AttacherConfigStatus::default()
+            },
+            Self::AllButProvisioning => AttacherConfigStatus {
+                provisioning: None,
+                ..status.clone()
+            },
+            Self::All => status.clone(),
         };
         AttacherConfigStatus {
             conditions,
@@ -283,6 +290,7 @@ impl StatusPart {
         let others = provisioning.conditions.iter().filter(is_of_provisioning);
         AttacherConfigStatus {
             conditions: conditions.chain(others).cloned().collect(),
+            provisioning: provisioning.provisioning.clone(),
             ..rest
         }
     }
@@ -291,7 +299,7 @@ impl StatusPart {
 /// Whether a status says how provisioning is.
 fn shows_provisioning(status: &AttacherConfigStatus) -> bool {
     let mut conditions = status.conditions.iter();
-    conditions.any(|condition| ConditionType::is_of_provisioning(&condition.type_))
+    status.provisioning.is_some() || conditions.any(|condition| ConditionType::is_of_provisioning(&condition.type_))
 }
 
 /// What of `before` a server-side apply of `wanted` may leave there as it had another writer, with the version of the object: as a merge
@@ -307,6 +315,7 @@ pub(super) fn forgotten(
     }
     if shows_provisioning(before) && !shows_provisioning(wanted) {
         removed.insert("conditions".to_owned(), json!(wanted.conditions));
+        removed.insert("provisioning".to_owned(), Value::Null);
     }
     let version = object.metadata.resource_version.clone()?;
     (!removed.is_empty()).then_some((version, Value::Object(removed)))

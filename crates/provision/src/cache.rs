@@ -29,6 +29,8 @@ pub(crate) trait ClaimRoute: Send + Sync {
     fn driver(&self) -> &Arc<str>;
     /// A claim changed, or something that it depends on.
     fn changed(&self, claim: &Claim, cause: ClaimCause);
+    /// A class changed. The claims that name it are told besides.
+    fn class_changed(&self);
     /// A claim is gone.
     fn gone(&self, claim: &Claim);
     /// A PersistentVolume changed, came or went, or its VolumeAttachment went.
@@ -303,6 +305,9 @@ impl Store {
             }
             for claim in &change.claims {
                 route.changed(claim, change.cause);
+            }
+            if change.cause == ClaimCause::Class {
+                route.class_changed();
             }
         }
     }

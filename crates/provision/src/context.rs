@@ -21,8 +21,8 @@ use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, Volume};
 use crate::provision::attempt::{ClaimMemory, ClaimView, fingerprint, may_call};
 use crate::provision::{
-    Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, deletion, is_own_claim, is_own_volume,
-    needs_claim_work, needs_volume_work,
+    Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason, deletion, is_own_claim,
+    is_own_volume, needs_claim_work, needs_volume_work,
 };
 use crate::queue::{Item, Queue};
 use crate::runtime::DriverStateSender;
@@ -86,6 +86,8 @@ pub(crate) struct DriverContext {
     pub secrets: SecretWaits,
     pub topology: TopologyWaits,
     pub stopping: AtomicBool,
+    /// Whether the connection is lost.
+    pub away: AtomicBool,
     /// Counts changes of the settings and of the connection.
     pub epoch: AtomicU64,
     pub client: RwLock<FencedClient>,
@@ -145,6 +147,11 @@ impl DriverContext {
         } else {
             RolePhase::Disabled
         }
+    }
+
+    /// Whether the driver is away, so that nothing is called.
+    pub fn is_away(&self) -> bool {
+        self.away.load(Ordering::Relaxed)
     }
 
     /// Whether deletions are held, as the settings say now.
@@ -292,6 +299,21 @@ impl ClaimRoute for DriverContext {
         self.add(item, is_asked, claim.retry_now.as_deref(), now);
         if claim.release.is_some() {
             self.queue.remember(&key, |memory| memory.changed.notify_one());
+        }
+    }
+
+    /// PersistentVolumes that record no Secret of theirs are deleted with that of the class.
+    fn class_changed(&self) {
+        let mut waiting = Vec::new();
+        self.queue.remember_all(|key, memory| {
+            if memory.waits() == Some(VolumeReason::SecretForbidden) {
+                waiting.push(key.clone());
+            }
+        });
+        // In an order, so that two processes over the same objects do the same.
+        waiting.sort();
+        for key in &waiting {
+            self.queue.wake(key, ClaimCause::Class.into());
         }
     }
 

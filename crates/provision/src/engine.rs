@@ -81,6 +81,7 @@ impl Engine {
             queue,
             publisher,
             stopping: false.into(),
+            away: false.into(),
             epoch: 0.into(),
             client: RwLock::new(client),
             facts,
@@ -105,6 +106,13 @@ impl Engine {
     }
 }
 
+/// However it ends: also where the end of its calls could not be waited for, or its task panicked.
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.open_calls.keep(&self.work);
+    }
+}
+
 /// As external-provisioner has it: the start in milliseconds, a random number, the driver.
 fn identity(driver: &str) -> String {
     let (started, random) = (clock::now().as_millisecond(), fastrand::u32(..));
@@ -120,17 +128,18 @@ impl runtime::Engine for Engine {
         self.work.client().term().cloned()
     }
 
+    /// No further call is begun; what needs none goes on, for as long as the driver is away.
     fn pause(&self) {
-        self.work.queue.pause();
+        self.work.away.store(true, Ordering::Relaxed);
     }
 
     fn resume(&self, client: FencedClient, restores: bool) {
         *self.work.client.write() = client;
+        self.work.away.store(false, Ordering::Relaxed);
         if restores {
             self.work.epoch.fetch_add(1, Ordering::Relaxed);
             self.work.queue.wake_all(ClaimCause::Retry.into());
         }
-        self.work.queue.resume();
     }
 
     /// Calls that run keep their settings. What failed is tried at once: the change may be the cure.
@@ -162,17 +171,16 @@ impl runtime::Engine for Engine {
     /// good is not known here: the section may be removed, or the process be the last one of the operator. For the next leader a claim
     /// without a marker is one less that it has to call for. It waits for that no longer than [`MARKERS_OFF_WITHIN`], and what arrives
     /// late is refused, as its own marker is another one. Who lost the Lease writes nothing.
-    async fn drain(self) {
+    async fn drain(mut self) {
         self.work.stopping.store(true, Ordering::Relaxed);
         self.api_limit.set(None);
         if self.work.client().may_start() {
             run_all_once(&self.work.queue).await;
         }
         self.work.queue.close();
-        if let Err(error) = self.runner.await {
+        if let Err(error) = (&mut self.runner).await {
             tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");
         }
-        self.open_calls.keep(&self.work);
     }
 
     fn drained(&self) -> impl Future<Output = ()> + Send + 'static {

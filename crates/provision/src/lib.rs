@@ -27,6 +27,8 @@ mod open_calls;
 mod role;
 mod secret_waits;
 mod shared_names;
+#[cfg(test)]
+mod tests;
 mod topology_waits;
 mod traces;
 mod volumes;

@@ -37,6 +37,10 @@ impl ClaimView for Look<'_> {
         self.work.role()
     }
 
+    fn is_away(&self) -> bool {
+        self.work.is_away()
+    }
+
     fn now(&self) -> jiff::Timestamp {
         clock::now()
     }
@@ -113,6 +117,10 @@ impl VolumeView for VolumeLook<'_> {
 
     fn role(&self) -> RolePhase {
         self.work.role()
+    }
+
+    fn is_away(&self) -> bool {
+        self.work.is_away()
     }
 
     fn may_start(&self) -> bool {

@@ -25,7 +25,7 @@ struct Kept {
 }
 
 impl OpenCalls {
-    /// Keeps what an engine knows whose runs have ended.
+    /// Keeps what an engine knows that ends. Where its runs are cut off, what each knew before its last step.
     pub(crate) fn keep(&self, work: &DriverContext) {
         let mut claims = HashMap::new();
         work.queue.remember_all(|key, memory| {

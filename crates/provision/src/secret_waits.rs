@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use futures::StreamExt as _;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::apiserver::{Requests, SecretEvent};
+use crate::apiserver::{ApiError, ApiErrorKind, Requests, SecretEvent};
 use crate::key::{ClaimCause, WorkKey};
 use crate::objects::{ResourceVersion, SecretReference};
 use crate::queue::Queue;
@@ -33,6 +33,8 @@ struct Wait {
     keys: BTreeMap<WorkKey, ResourceVersion>,
     /// The version that was seen last; none while it is not there, or may not be read.
     seen: Option<ResourceVersion>,
+    /// Why there is none, as the last poll that said something had it.
+    absent: Option<SecretEvent>,
     _poll: AbortOnDropHandle<()>,
 }
 
@@ -43,6 +45,7 @@ impl Wait {
             return Vec::new();
         }
         let SecretEvent::State(version) = event else {
+            self.absent = Some(event);
             // Once it is there and may be read, it is to be tried whatever its version.
             self.seen = None;
             self.keys
@@ -50,7 +53,7 @@ impl Wait {
                 .for_each(|tried| *tried = ResourceVersion::default());
             return Vec::new();
         };
-        self.seen = Some(version);
+        (self.seen, self.absent) = (Some(version), None);
         // The API server may have gone back: nobody has tried with what the Secret is now.
         let outdated = self.keys.iter_mut().filter(|(_, tried)| **tried != version);
         let woken = outdated.map(|(key, tried)| {
@@ -111,9 +114,28 @@ impl SecretWaits {
             Wait {
                 keys: [(key.clone(), tried)].into(),
                 seen: None,
+                absent: None,
                 _poll: AbortOnDropHandle::new(poll),
             },
         );
+    }
+}
+
+impl SecretWaits {
+    /// Why a Secret cannot be had, where others wait for it already: it was asked for a moment ago, and who waits as well is woken with
+    /// them. So thousands that wait for one Secret do not each read it.
+    pub fn absent(&self, secret: &SecretReference) -> Option<ApiError> {
+        let waiting = self.0.waiting.lock();
+        let status = match waiting.get(secret)?.absent? {
+            SecretEvent::Gone => 404,
+            SecretEvent::Forbidden => 403,
+            SecretEvent::State(_) | SecretEvent::Unknown => return None,
+        };
+        let kind = ApiErrorKind::of_status(status);
+        Some(ApiError {
+            status: Some(status),
+            ..ApiError::without_answer(kind, "the Secret was asked for a moment ago")
+        })
     }
 }
 
@@ -166,6 +188,7 @@ mod tests {
         let wait = |keys: &[&str]| Wait {
             keys: keys.iter().map(|uid| (key(uid), ResourceVersion(3))).collect(),
             seen: None,
+            absent: None,
             _poll: AbortOnDropHandle::new(schedule::spawn(std::future::pending())),
         };
         let mut waiting = HashMap::from([(secret("a"), wait(&["1", "2"])), (secret("b"), wait(&["1"]))]);
@@ -185,6 +208,7 @@ mod tests {
         let mut wait = Wait {
             keys: [(key("1"), ResourceVersion(5))].into(),
             seen: None,
+            absent: None,
             _poll: AbortOnDropHandle::new(schedule::spawn(std::future::pending())),
         };
         assert!(wait.take_in(state(5)).is_empty(), "it was tried with that");
@@ -196,8 +220,10 @@ mod tests {
         assert!(!wait.join(&key("2"), ResourceVersion(6)));
         // Not there, or not to be read: whatever version comes then counts.
         assert!(wait.take_in(SecretEvent::Gone).is_empty());
+        assert_eq!(wait.absent, Some(SecretEvent::Gone));
         assert!(!wait.join(&key("3"), ResourceVersion::default()));
         assert_eq!(wait.take_in(state(6)), [key("1"), key("2"), key("3")]);
+        assert_eq!(wait.absent, None);
         // An older state.
         assert_eq!(wait.take_in(state(4)).len(), 3);
     }

@@ -104,7 +104,7 @@ pub trait Engine: Send + Sync + 'static {
     /// The term of the Lease in which it works; none when there is no election. What it knows of the objects is good for this term only.
     fn term(&self) -> Option<Term>;
 
-    /// Starts no further runs; the connection is lost.
+    /// The connection is lost: begins no further calls.
     fn pause(&self);
 
     /// Goes on over a new connection, in the same term. If it `restores` the driver, whatever failed before is tried at once: the cause

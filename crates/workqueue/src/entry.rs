@@ -1,12 +1,10 @@
 //! What is remembered of one unsettled key, and what the result of a run makes of it.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::backoff::later;
 use super::item::{CauseCode, Group, Lane};
-use super::run::{RunResult, Trigger};
+use super::run::{HoldDelays, RunResult, Trigger};
 
 pub(super) struct KeyEntry<M> {
     /// The lane of the newest add.
@@ -16,8 +14,11 @@ pub(super) struct KeyEntry<M> {
     pub(super) fingerprint: u64,
     /// Why the next run is due. While one runs, it means something only if that run is followed by another.
     pub(super) cause: CauseCode,
+    /// Failures in a row; or waits in a row, where the last run waited.
     pub(super) failures: u32,
-    /// The inputs of the last failure; means something only while `failures` is above zero.
+    /// Whether these are waits: a wait ends a row of failures, and a failure one of waits.
+    pub(super) waits: bool,
+    /// The inputs of the last failure or wait; means something only while `failures` is above zero.
     pub(super) failed: u64,
     /// The first add after the last `Done`.
     pub(super) pending_since: Instant,
@@ -95,13 +96,18 @@ impl<M: Default> KeyEntry<M> {
         changed
     }
 
+    /// How many failures are in a row, or how many waits.
+    pub(super) fn in_a_row(&self, waits: bool) -> u32 {
+        if self.waits == waits { self.failures } else { 0 }
+    }
+
     /// What becomes of the key after a run that started with the inputs `fingerprint`.
     pub(super) fn finish_run(
         &mut self,
         active: RunningKey,
         result: RunResult,
         fingerprint: u64,
-        retry_delay: Duration,
+        delays: HoldDelays,
         now: Instant,
     ) -> NextPhase {
         match result {
@@ -109,8 +115,9 @@ impl<M: Default> KeyEntry<M> {
             RunResult::Done => self.settled(active),
             RunResult::Requeue => self.requeued(active, NextPhase::Ready(Trigger::Again)),
             RunResult::RequeueAfter(delay) => self.requeued(active, NextPhase::Held(later(now, delay), Trigger::Again)),
-            RunResult::Failed => self.failed(active, fingerprint, later(now, retry_delay)),
-            RunResult::FailedWith { fingerprint } => self.failed(active, fingerprint, later(now, retry_delay)),
+            RunResult::Failed => self.held(active, fingerprint, false, later(now, delays.failed)),
+            RunResult::FailedWith { fingerprint } => self.held(active, fingerprint, false, later(now, delays.failed)),
+            RunResult::Waits { fingerprint } => self.held(active, fingerprint, true, later(now, delays.waits)),
         }
     }
 
@@ -132,13 +139,14 @@ impl<M: Default> KeyEntry<M> {
         interrupted(active, wanted)
     }
 
-    fn failed(&mut self, active: RunningKey, fingerprint: u64, until: Instant) -> NextPhase {
+    fn held(&mut self, active: RunningKey, fingerprint: u64, waits: bool, until: Instant) -> NextPhase {
         if active.dirty.is_some() && self.fingerprint != fingerprint {
             self.failures = 0;
             return interrupted(active, NextPhase::Held(until, Trigger::Event));
         }
         self.fingerprint = fingerprint;
-        self.failures = self.failures.saturating_add(1);
+        self.failures = self.in_a_row(waits).saturating_add(1);
+        self.waits = waits;
         self.failed = fingerprint;
         // The inputs are those that failed: adds are swallowed.
         interrupted(

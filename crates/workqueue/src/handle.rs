@@ -78,7 +78,8 @@ impl Builder {
     }
 
     /// Goes on with so many failures a second at most, and a second's worth of them at once, however short the backoff is
-    /// (default: any number). What exceeds it waits longer than its backoff says, but no longer than a minute for that.
+    /// (default: any number). What exceeds it waits longer than its backoff says, but no longer than a minute for that. With as many
+    /// waits besides ([`RunResult::Waits`](super::RunResult::Waits)): neither delays the other.
     #[must_use]
     pub fn failures_per_second(mut self, rate: Rate) -> Self {
         self.failures = rate;

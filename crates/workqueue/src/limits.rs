@@ -190,29 +190,30 @@ impl TokenBucket {
     }
 }
 
-/// How many failures a second a queue goes on with, however short its backoff is.
+/// How many failures a second a queue goes on with, however short its backoff is; and as many waits, which it counts for themselves.
 ///
 /// Each failure takes a token, and what failed waits until its token is there. Keys that never failed, and failures
 /// after which nothing is owed, wait for nothing here: when what made them fail is over, all goes on at full speed.
 #[derive(Debug)]
-pub(super) struct FailureRateLimiter(TokenBucket);
+pub(super) struct HoldRateLimiter(TokenBucket);
 
-impl FailureRateLimiter {
-    /// A key waits no longer than this for the failures of others.
+impl HoldRateLimiter {
+    /// A key waits no longer than this for the failures or the waits of others.
     const MAX_DELAY: Duration = Duration::from_mins(1);
 
     pub(super) fn new(rate: Rate, now: Instant) -> Self {
         Self(TokenBucket::new(rate, now))
     }
 
-    /// How long a key waits at least that fails now.
+    /// How long a key is held at least that fails now.
     pub(super) fn delay(&self, now: Instant) -> Duration {
         let until = self.0.wait_until(now);
         let delay = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
         delay.min(Self::MAX_DELAY)
     }
 
-    pub(super) fn failed(&mut self, now: Instant) {
+    /// One more failed.
+    pub(super) fn count(&mut self, now: Instant) {
         if self.delay(now) < Self::MAX_DELAY {
             self.0.take(now);
         }

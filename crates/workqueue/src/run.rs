@@ -20,7 +20,16 @@ pub struct Run<K> {
     pub(super) ready_since: Instant,
     pub(super) pending_since: Instant,
     pub(super) started: Instant,
-    pub(super) retry_delay: Duration,
+    pub(super) delays: HoldDelays,
+}
+
+/// How long a key will be held after a run, jitter included.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HoldDelays {
+    /// If it fails.
+    pub(super) failed: Duration,
+    /// If it has to wait.
+    pub(super) waits: Duration,
 }
 
 impl<K> Run<K> {
@@ -44,7 +53,7 @@ impl<K> Run<K> {
         self.fingerprint
     }
 
-    /// The failures in a row before this run.
+    /// The failures in a row before this run, or the waits in a row if the last one waited.
     pub fn failures(&self) -> u32 {
         self.failures
     }
@@ -91,7 +100,12 @@ impl<K> Run<K> {
 
     /// How long the key will be held if this run fails, jitter included.
     pub fn retry_delay(&self) -> Duration {
-        self.retry_delay
+        self.delays.failed
+    }
+
+    /// How long the key will be held if this run ends with [`RunResult::Waits`] and nothing comes of it, jitter included.
+    pub fn wait_delay(&self) -> Duration {
+        self.delays.waits
     }
 }
 
@@ -100,7 +114,7 @@ impl<K> Run<K> {
 pub enum Trigger {
     /// A `Queue::add`.
     Event,
-    /// The end of the hold after a failure.
+    /// The end of the hold after a failure or a wait.
     Retry,
     /// A `Queue::wake` or `Queue::wake_all`.
     Wake,
@@ -119,6 +133,12 @@ pub enum RunResult {
     /// the echo of such a write does not count as a change.
     FailedWith {
         /// The fingerprint of the inputs when the run ended.
+        fingerprint: u64,
+    },
+    /// Nothing can be done before something comes, and nothing failed. Held as after a failure with these inputs, by a backoff of its
+    /// own: the wait has cost nothing that those who fail have to share, and does not wait for them.
+    Waits {
+        /// The fingerprint of the inputs when the run ended: what is waited for is one of them, or wakes the key.
         fingerprint: u64,
     },
     /// Queue the key again at once, at the end of its group; the failure count stays.

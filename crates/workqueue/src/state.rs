@@ -10,17 +10,18 @@ use super::backoff::Backoff;
 use super::entry::{KeyEntry, KeyPhase, NextPhase, RunningKey};
 use super::item::{AddResult, CauseCode, Group, Item, Key, Lane};
 use super::lanes::{Lanes, NextReady, shrink};
-use super::limits::{FailureRateLimiter, QueueLimits, Rate};
+use super::limits::{HoldRateLimiter, QueueLimits, Rate};
 use super::observer::{LaneStats, Observer, Stats};
 use super::places::WaitingKeys;
-use super::run::{Run, RunResult, Trigger};
+use super::run::{HoldDelays, Run, RunResult, Trigger};
 
 /// All unsettled keys. Each is in exactly one place: ready, held or running.
 pub(super) struct QueueState<K: Key> {
     entries: HashMap<K, KeyEntry<K::Memory>>,
     places: WaitingKeys<K>,
     backoff: Backoff,
-    pace: FailureRateLimiter,
+    failures: HoldRateLimiter,
+    waits: HoldRateLimiter,
     rng: Rng,
     paused: bool,
     closed: bool,
@@ -47,17 +48,21 @@ impl<K: Key> QueueState<K> {
             entries: HashMap::new(),
             places: WaitingKeys::new(Lanes::new(limits, now), observer),
             backoff,
-            pace: FailureRateLimiter::new(Rate::UNLIMITED, now),
+            failures: HoldRateLimiter::new(Rate::UNLIMITED, now),
+            waits: HoldRateLimiter::new(Rate::UNLIMITED, now),
             rng,
             paused: false,
             closed: false,
         }
     }
 
-    /// With a limit of the failures per second.
+    /// With a limit of the failures per second, and the same one of the waits.
     pub(super) fn paced(self, rate: Rate, now: Instant) -> Self {
-        let pace = FailureRateLimiter::new(rate, now);
-        Self { pace, ..self }
+        Self {
+            failures: HoldRateLimiter::new(rate, now),
+            waits: HoldRateLimiter::new(rate, now),
+            ..self
+        }
     }
 
     /// Adds a key, ready at once, and changes what is remembered of it.
@@ -87,6 +92,7 @@ impl<K: Key> QueueState<K> {
             fingerprint,
             cause,
             failures: 0,
+            waits: false,
             failed: 0,
             pending_since: now,
             phase,
@@ -139,10 +145,12 @@ impl<K: Key> QueueState<K> {
             self.entries.insert(key, entry);
             return;
         };
-        if matches!(result, RunResult::Failed | RunResult::FailedWith { .. }) {
-            self.pace.failed(now);
+        match result {
+            RunResult::Failed | RunResult::FailedWith { .. } => self.failures.count(now),
+            RunResult::Waits { .. } => self.waits.count(now),
+            RunResult::Done | RunResult::Requeue | RunResult::RequeueAfter(_) => {}
         }
-        let next = entry.finish_run(active, result, run.fingerprint, run.retry_delay, now);
+        let next = entry.finish_run(active, result, run.fingerprint, run.delays, now);
         if next != NextPhase::Gone && result != RunResult::Done {
             self.places.observer.retried(entry.lane);
         }
@@ -311,6 +319,9 @@ impl<K: Key> QueueState<K> {
         let KeyPhase::Ready(ready) = &entry.phase else {
             return None;
         };
+        // One draw for both, as only one of them will count.
+        let waits = self.backoff.delay(entry.in_a_row(true), &mut self.rng.clone());
+        let failed = self.backoff.delay(entry.in_a_row(false), &mut self.rng);
         let run = Run {
             lane: entry.lane,
             group: entry.group.clone(),
@@ -322,10 +333,10 @@ impl<K: Key> QueueState<K> {
             ready_since: ready.time,
             pending_since: entry.pending_since,
             started: now,
-            retry_delay: self
-                .backoff
-                .delay(entry.failures, &mut self.rng)
-                .max(self.pace.delay(now)),
+            delays: HoldDelays {
+                failed: failed.max(self.failures.delay(now)),
+                waits: waits.max(self.waits.delay(now)),
+            },
             key,
         };
         entry.phase = KeyPhase::Running(RunningKey::new(run.lane, now));

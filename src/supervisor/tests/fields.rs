@@ -268,7 +268,8 @@ fn document() -> Result<String, std::fmt::Error> {
     writeln!(
         text,
         "\n## status\n\nOnly the operator writes it: the leader of the driver, by server-side apply with the field manager \
-         `csi-attacher-operator`.\n\n| Field | Type | Meaning |\n|---|---|---|"
+         `csi-attacher-operator`. What it says of provisioning, `status.provisioning` and the conditions about it, has the field manager \
+         `csi-attacher-operator-provisioning`; where another replica provisions, that one writes it.\n\n| Field | Type | Meaning |\n|---|---|---|"
     )?;
     for field in of_part(&version, "status") {
         let description = field.schema["description"].as_str().unwrap_or_default();

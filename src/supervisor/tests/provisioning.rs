@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::status::{able, at, condition, driver, facts, four};
 use crate::api::AttacherConfigStatus;
-use crate::runtime::{DriverPhase, DriverState};
+use crate::runtime::{DriverPhase, DriverState, FailureRecord};
 use crate::supervisor::metrics::SupervisorMetrics;
 use crate::supervisor::provisioning_conditions::{ready, status_with};
-use crate::supervisor::provisioning_state::{Begins, ProvisioningState};
-use crate::supervisor::status::{StatusInput, status};
+use crate::supervisor::provisioning_state::{Begins, KeptVolumes, PendingObjects, PendingWork, ProvisioningState};
+use crate::supervisor::status::{StatusInput, is_urgent, status};
 use crate::supervisor::writer::{StatusPart, forgotten};
 use crate::telemetry::Metrics;
 use std::time::Duration;
@@ -28,6 +28,8 @@ fn state(phase: DriverPhase) -> ProvisioningState {
         reads_nodes: false,
         watch_failure: None,
         health: None,
+        pending: None,
+        lease: None,
     }
 }
 
@@ -192,7 +194,7 @@ fn two_replicas_write_a_status_together() {
     let mut elsewhere = state(standby());
     elsewhere.is_elsewhere = true;
     let nothing = AttacherConfigStatus::default();
-    let provisions = status_with(&here, Some(3), &nothing, at(100));
+    let provisions = status_with(&here, Some(3), "pod-1", &nothing, at(100));
     assert_eq!(provisions.conditions.len(), 3);
     let both = shown(&attached, &elsewhere, &provisions);
     let [ready, ..] = four(&both);
@@ -200,7 +202,7 @@ fn two_replicas_write_a_status_together() {
     for kind in ["ProvisioningReady", "ProvisioningHealthy", "DeletionHealthy"] {
         assert_eq!(condition(&both, kind), condition(&provisions, kind));
     }
-    assert_eq!(status_with(&here, Some(3), &both, at(200)), both);
+    assert_eq!(status_with(&here, Some(3), "pod-1", &both, at(200)), both);
     assert_eq!(shown(&attached, &elsewhere, &both), both);
 
     let parts = [
@@ -212,6 +214,8 @@ fn two_replicas_write_a_status_together() {
     let sizes = parts.map(|part| part.of(&both).conditions.len());
     assert_eq!(sizes, [count, count - 3, 3]);
     assert_eq!(StatusPart::Provisioning.of(&both).observed_generation, None);
+    let says = parts.map(|part| part.of(&both).provisioning.is_some());
+    assert_eq!(says, [true, false, true]);
 
     // With the section all of it goes, whoever wrote it.
     let object = serde_json::from_value(json!({
@@ -221,8 +225,96 @@ fn two_replicas_write_a_status_together() {
     let off = status(&facts(Some(&attached)), &both, at(300));
     let (version, removed) = forgotten(&object, &both, &off).unwrap();
     assert_eq!(version, "7");
-    assert_eq!(removed, json!({"conditions": off.conditions}));
+    assert_eq!(removed, json!({"conditions": off.conditions, "provisioning": null}));
     assert_eq!(forgotten(&object, &off, &off), None);
+}
+
+/// What a queue of provisioning has left to do.
+fn work() -> PendingWork {
+    PendingWork {
+        claims: PendingObjects {
+            count: 4,
+            failing: 1,
+            oldest: Some(("web/data-0".into(), at(50))),
+        },
+        volumes: PendingObjects {
+            count: 2,
+            failing: 0,
+            oldest: Some(("pvc-1".into(), at(60))),
+        },
+        kept: KeptVolumes {
+            held: 3,
+            ..KeptVolumes::default()
+        },
+        uncertain: 1,
+    }
+}
+
+fn failure(subject: &str, operation: &'static str) -> FailureRecord {
+    FailureRecord {
+        at: at(70),
+        attachment: subject.to_owned(),
+        operation,
+        code: "ResourceExhausted".to_owned(),
+        message: "full".to_owned(),
+        trace_id: None,
+    }
+}
+
+#[test]
+fn who_provisions_and_what_waits_is_shown() {
+    let attached = driver(DriverPhase::Running);
+    let mut here = state(DriverPhase::Running);
+    here.pending = Some(work());
+    here.lease = Some(("a-test".to_owned(), "csi".to_owned()));
+    here.task.last_failure = Some(failure("web/data-0", "provision"));
+    let first = shown(&attached, &here, &AttacherConfigStatus::default());
+    assert_eq!(
+        serde_json::to_value(first.provisioning.as_ref().unwrap()).unwrap(),
+        json!({
+            "holder": "pod-1",
+            "lease": {"name": "a-test", "namespace": "csi"},
+            "persistentVolumeClaims": {
+                "pending": 4, "uncertain": 1, "failing": 1,
+                "oldestPending": {"namespace": "web", "name": "data-0", "pendingSinceTime": "1970-01-01T00:00:50Z"},
+            },
+            "persistentVolumes": {
+                "deleting": 2, "failing": 0, "held": 3,
+                "oldestPending": {"name": "pvc-1", "pendingSinceTime": "1970-01-01T00:01:00Z"},
+            },
+            "lastFailure": {
+                "time": "1970-01-01T00:01:10Z", "operation": "Provision", "code": "ResourceExhausted", "message": "full",
+                "persistentVolumeClaim": {"namespace": "web", "name": "data-0"},
+            },
+        })
+    );
+    // Nothing is written in a quiet cluster, and counts wait: the holder does not.
+    assert_eq!(shown(&attached, &here, &first), first);
+    here.pending.as_mut().unwrap().claims.count = 5;
+    let more = shown(&attached, &here, &first);
+    assert!(more != first && !is_urgent(&first, &more));
+    let mut other = state(standby());
+    other.task.last_failure = Some(failure("pvc-1", "delete"));
+    let taken = shown(&attached, &other, &first);
+    assert!(is_urgent(&first, &taken));
+    let taken = taken.provisioning.unwrap();
+    assert_eq!(taken.holder.as_deref(), Some("pod-2"));
+    assert_eq!(
+        (&taken.persistent_volume_claims, &taken.persistent_volumes),
+        (&None, &None)
+    );
+    let failed = taken.last_failure.unwrap();
+    assert_eq!(
+        (&*failed.operation, failed.persistent_volume.as_deref()),
+        ("Delete", Some("pvc-1"))
+    );
+    assert_eq!(failed.persistent_volume_claim, None);
+    // What failed last stays, whoever provisions now; and of a role that is off nothing is said.
+    let kept = shown(&attached, &state(DriverPhase::Connecting), &first)
+        .provisioning
+        .unwrap();
+    assert_eq!(kept.last_failure, first.provisioning.as_ref().unwrap().last_failure);
+    assert_eq!(status(&facts(Some(&attached)), &first, at(300)).provisioning, None);
 }
 
 #[tokio::test(start_paused = true)]

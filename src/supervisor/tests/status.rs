@@ -408,6 +408,8 @@ fn provisioning_has_a_condition_while_it_is_on() {
         reads_nodes,
         watch_failure: Some("who may not list is named here".to_owned()),
         health: None,
+        pending: None,
+        lease: None,
     };
     let provisioning = watched(false);
     let on = fresh(&StatusInput {

@@ -86,6 +86,12 @@ pub use tracing::{AnnotationMode, RedactSpec, RedactionMode, TracingSpec};
         json_path = ".status.attachments.failing",
         description = "Pending volumes whose last attempt failed"
     ),
+    printcolumn(
+        name = "Provisioning",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"ProvisioningReady\")].status",
+        description = "True when volumes are provisioned; empty without spec.provisioning"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
         name = "Holder",
@@ -107,6 +113,20 @@ pub use tracing::{AnnotationMode, RedactSpec, RedactionMode, TracingSpec};
         json_path = ".status.driver.vendorVersion",
         priority = 1,
         description = "Version that the driver reports in GetPluginInfo"
+    ),
+    printcolumn(
+        name = "Pending PVCs",
+        type_ = "integer",
+        json_path = ".status.provisioning.persistentVolumeClaims.pending",
+        priority = 1,
+        description = "PersistentVolumeClaims that wait for a volume of this driver"
+    ),
+    printcolumn(
+        name = "Deleting",
+        type_ = "integer",
+        json_path = ".status.provisioning.persistentVolumes.deleting",
+        priority = 1,
+        description = "PersistentVolumes whose volume is to be deleted"
     )
 )]
 #[serde(rename_all = "camelCase")]

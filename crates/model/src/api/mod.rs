@@ -14,6 +14,7 @@ mod event_reason;
 pub mod names;
 pub mod object;
 pub mod permissions;
+pub mod provisioning_status;
 mod rules;
 pub mod status;
 pub mod validated;

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::provisioning_status::ProvisioningStatus;
 use super::rules;
 
 /// What the operator reports about the driver. Only the operator writes it; changes by other clients are overwritten.
@@ -62,6 +63,15 @@ pub struct AttacherConfigStatus {
     /// The most recent failure of an attach or detach; it stays after a later success.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
+
+    /// Who provisions for this driver, and what waits; only with spec.provisioning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provisioning: Option<ProvisioningStatus>,
+}
+
+/// A count beyond `i64` is cut to its greatest value.
+pub(super) fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// The Lease under which a former release served a driver.
@@ -136,7 +146,6 @@ impl AttachmentsStatus {
         failing: usize,
         oldest_pending: Option<OldestPending>,
     ) -> Self {
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         Self {
             attached: count(attached),
             attaching: count(attaching),
@@ -258,6 +267,7 @@ impl AttacherConfigStatus {
             attachments: take(&mut fields, "attachments"),
             last_reconcile_sync: take(&mut fields, "lastReconcileSync"),
             last_failure: take(&mut fields, "lastFailure"),
+            provisioning: take(&mut fields, "provisioning"),
         }
     }
 }

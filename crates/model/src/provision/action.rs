@@ -88,6 +88,8 @@ named! {
         FindOut,
         /// The role ends.
         Draining,
+        /// The driver is away: what needs no call goes on.
+        DriverAway,
         /// The class of the claim is missing.
         ClassMissing,
         /// The class of the claim is another provisioner's.
@@ -191,6 +193,8 @@ named! {
         RemoveVolume,
         /// The role ends, or begins nothing.
         Draining,
+        /// The driver is away: what needs no call goes on.
+        DriverAway,
         /// Its volume is gone, and our finalizer is the last thing of ours.
         Release,
         /// It has no handle that DeleteVolume could be called for.

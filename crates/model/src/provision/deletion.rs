@@ -43,6 +43,8 @@ pub trait VolumeView {
     fn policy(&self) -> &ProvisionPolicy;
     /// What the role is about to do.
     fn role(&self) -> RolePhase;
+    /// Whether the driver is away: nothing is called until it is back, which wakes everything.
+    fn is_away(&self) -> bool;
     /// Whether a call or a write may be begun: the Lease is held.
     fn may_start(&self) -> bool;
     /// The PersistentVolume that the attempt is for, by its UID.
@@ -317,6 +319,7 @@ impl VolumeAttempt {
             driver: view.driver(),
             policy: view.policy(),
             role: view.role(),
+            is_away: view.is_away(),
             is_held: view.is_held(),
         })
     }
@@ -338,7 +341,7 @@ impl VolumeAttempt {
         // Steps on the way to what is found say nothing of it.
         let is_on_the_way = matches!(
             reason,
-            VolumeReason::LoadSecret | VolumeReason::Confirm | VolumeReason::Syncing
+            VolumeReason::LoadSecret | VolumeReason::Confirm | VolumeReason::Syncing | VolumeReason::DriverAway
         );
         if !is_on_the_way && self.memory.waits != Some(reason) && self.memory.waits.take().is_some() {
             // What it waited for is over.
@@ -385,6 +388,9 @@ impl VolumeAttempt {
         if reason == VolumeReason::Syncing {
             return self.rest();
         }
+        if reason == VolumeReason::DriverAway {
+            return Verdict::Rest(LONG_REST);
+        }
         let of = match (reason, view.attached_to()) {
             (VolumeReason::StillAttached, Seen::Here(nodes)) => nodes.to_string(),
             (VolumeReason::ReleasedWhileBound, _) => volume
@@ -423,7 +429,9 @@ impl VolumeAttempt {
             self.needed = Some(secret.clone());
         }
         self.notes.push(VolumeNote::Refused(reason, cause));
-        self.failed(view)
+        Verdict::Waits {
+            fingerprint: self.fingerprint(view),
+        }
     }
 
     /// Failed, with the inputs as they are now: an echo of our own writes does not shorten the backoff.

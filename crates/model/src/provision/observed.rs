@@ -88,6 +88,8 @@ pub struct ObservedClaim<'a> {
     pub policy: &'a ProvisionPolicy,
     /// What the role is about to do.
     pub role: RolePhase,
+    /// Whether the driver is away: it is not called.
+    pub is_away: bool,
     /// Which waits are over.
     pub waited: Waited,
     /// The time, by which requests of people are judged.
@@ -141,6 +143,8 @@ pub struct ObservedVolume<'a> {
     pub policy: &'a ProvisionPolicy,
     /// What the role is about to do.
     pub role: RolePhase,
+    /// Whether the driver is away: it is not called.
+    pub is_away: bool,
     /// Whether deletions are held, as the settings say at this moment.
     pub is_held: bool,
 }

@@ -158,6 +158,9 @@ fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
     let Some(source) = source else {
         return decided(VolumeReason::NotCsi, Action::Wait(None));
     };
+    if observed.is_away {
+        return decided(VolumeReason::DriverAway, Action::Wait(None));
+    }
     let secret = match secret(observed) {
         Ok(secret) => secret,
         Err(decision) => return decision,

@@ -61,6 +61,7 @@ pub(crate) fn result_of(verdict: Verdict) -> RunResult {
         Verdict::Done => RunResult::Done,
         Verdict::Rest(rest) => RunResult::RequeueAfter(rest),
         Verdict::Failed { fingerprint } => RunResult::FailedWith { fingerprint },
+        Verdict::Waits { fingerprint } => RunResult::Waits { fingerprint },
         Verdict::LeaseLost => RunResult::RequeueAfter(LEASE_LOST_REST),
     }
 }

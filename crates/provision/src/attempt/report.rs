@@ -156,8 +156,12 @@ fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &st
 
 /// Nothing can be done until something changes.
 fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &ProvisionRefusal) {
+    let (message, delay) = match reason {
+        // The driver is asked again.
+        ClaimReason::HandleShared => (cause.to_string(), shell.run.retry_delay()),
+        _ => (cause.to_string(), shell.run.wait_delay()),
+    };
     let (reason, kind) = (ProvisionEventReason::of_claim(reason), cause.reason());
-    let (message, delay) = (cause.to_string(), shell.run.retry_delay());
     let note = event::waits(&message, shell.run.attempt(), delay);
     record(shell, claim, reason, kind, note);
     tell_failure(shell, claim, kind, None, &message, delay);

@@ -80,8 +80,10 @@ impl<'w> Shell<'w> {
                 self.open(attempt);
                 self.keep(attempt);
             }
-            // What fails without a step is pending as well.
-            if let (ClaimStep::End(Verdict::Failed { .. }), Some(claim)) = (&step, attempt.claim()) {
+            // What fails or waits without a step is pending as well.
+            if let (ClaimStep::End(Verdict::Failed { .. } | Verdict::Waits { .. }), Some(claim)) =
+                (&step, attempt.claim())
+            {
                 let again = self.again;
                 self.begun.get_or_insert_with(|| Beginning::of_claim(claim, again));
             }
@@ -94,8 +96,11 @@ impl<'w> Shell<'w> {
                 ClaimStep::ReadClaim => ClaimEvent::Read(self.read_claim().await),
                 ClaimStep::ReadVolume(name) => ClaimEvent::Read(self.read_volume(&name).await),
                 ClaimStep::Secret(secret) => {
-                    let requests = &self.look.work.context.requests;
-                    ClaimEvent::Read(self.secret.read(requests, secret, &self.span).await)
+                    let work = self.look.work;
+                    ClaimEvent::Read(match work.secrets.absent(&secret) {
+                        Some(absent) => Err(absent),
+                        None => self.secret.read(&work.context.requests, secret, &self.span).await,
+                    })
                 }
                 ClaimStep::Create(plan) => ClaimEvent::Created(self.create(attempt, &plan).await),
                 ClaimStep::Delete(plan) => ClaimEvent::Deleted(self.delete(attempt, &plan).await),

@@ -1,5 +1,7 @@
 //! What happened in an attempt, as Events, log lines, metrics, and in the state of the driver.
 
+use std::time::Duration;
+
 use super::shell::Shell;
 use crate::apiserver::ApiError;
 use crate::decide::Failure;
@@ -35,7 +37,8 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
         }
         VolumeNote::CallFailed(failure) => {
             let kind = kind_of(&failure);
-            failed(shell, volume, kind, failure.code, &failure.message);
+            let delay = shell.run.retry_delay();
+            failed(shell, volume, kind, failure.code, &failure.message, delay);
         }
         VolumeNote::Deleted(handle, failure) => deleted(shell, volume, &handle, failure.as_ref()),
         VolumeNote::PerhapsDeleted(handle) => {
@@ -51,7 +54,10 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
         }
         VolumeNote::Released => released(shell, volume),
         VolumeNote::Waits(reason, of) => waits(shell, volume, reason, &of),
-        VolumeNote::Refused(_, cause) => failed(shell, volume, cause.reason(), None, &cause.to_string()),
+        VolumeNote::Refused(_, cause) => {
+            let delay = shell.run.wait_delay();
+            failed(shell, volume, cause.reason(), None, &cause.to_string(), delay);
+        }
         VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error)
             if !error.is_transient() || shell.run.attempt() >= LASTING =>
         {
@@ -60,7 +66,8 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             } else {
                 event::volume_request_refused(&error)
             };
-            failed(shell, volume, error_type::OTHER, None, &message);
+            let delay = shell.run.retry_delay();
+            failed(shell, volume, error_type::OTHER, None, &message, delay);
         }
         VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error) => {
             shell.span.fail(&error.error_type(), &error.message);
@@ -111,9 +118,16 @@ fn waits(shell: &Shell<'_>, volume: &Volume, reason: VolumeReason, of: &str) {
     );
 }
 
-/// An attempt failed, and is made again after its backoff.
-fn failed(shell: &mut Shell<'_>, volume: &Volume, kind: &'static str, code: Option<i32>, message: &str) {
-    let (work, delay) = (shell.look.work, shell.run.retry_delay());
+/// An attempt failed, and is made again after this time.
+fn failed(
+    shell: &mut Shell<'_>,
+    volume: &Volume,
+    kind: &'static str,
+    code: Option<i32>,
+    message: &str,
+    delay: Duration,
+) {
+    let work = shell.look.work;
     let note = event::failed(message, false, shell.run.attempt(), delay);
     record(shell, volume, ProvisionEventReason::VolumeFailedDelete, kind, note);
     let failed = FailedAttempt {

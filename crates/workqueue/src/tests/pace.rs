@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::advance;
 
-use super::super::{Backoff, Builder, Queue, Rate, RunResult};
+use super::super::{AddResult, Backoff, Builder, Queue, Rate, RunResult};
 use super::{ATTACH, SECOND, take, take_all};
 use crate::Item;
 
@@ -25,6 +25,16 @@ fn fail(queue: &Queue<u32>, keys: std::ops::Range<u32>) {
     assert_eq!(runs.len(), keys.len(), "what never failed does not wait");
     for run in runs {
         run.finish(RunResult::Failed);
+    }
+}
+
+/// Adds so many keys, which all wait for something.
+fn wait(queue: &Queue<u32>, keys: std::ops::Range<u32>) {
+    for key in keys {
+        queue.add(Item::new(key, ATTACH, 0));
+    }
+    for run in take_all(queue) {
+        run.finish(RunResult::Waits { fingerprint: 0 });
     }
 }
 
@@ -83,4 +93,52 @@ async fn nothing_waits_longer_than_a_minute_for_others() {
         run.finish(RunResult::Done);
     }
     assert_eq!(next_delay(&queue, 20_001), INITIAL);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_cost_those_who_fail_nothing_and_the_other_way_round() {
+    let queue = hasty();
+    wait(&queue, 0..5000);
+    assert_eq!(next_delay(&queue, 10_000), INITIAL, "nothing failed");
+    fail(&queue, 10_000..15_000);
+    queue.add(Item::new(20_000, ATTACH, 0));
+    let run = take(&queue).unwrap();
+    assert_eq!((run.retry_delay(), run.wait_delay()), (SECOND * 60, SECOND * 60));
+    run.finish(RunResult::Done);
+    // What is waited for comes: all go on at once, whatever they would have been held for.
+    for key in 0..5000 {
+        queue.add(Item::new(key, ATTACH, 1));
+    }
+    let runs = take_all(&queue);
+    assert!(runs.len() >= 5000);
+    for run in runs {
+        run.finish(RunResult::Done);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_a_row_of_failures_and_a_failure_one_of_waits() {
+    let backoff = Backoff::new(SECOND, 60 * SECOND, 2.0, 0).unwrap();
+    let queue: Queue<u32> = Builder::new(backoff).build();
+    queue.add(Item::new(1, ATTACH, 0));
+    let waits = RunResult::Waits { fingerprint: 0 };
+    // (result, the hold if the next run fails and if it waits, both in seconds)
+    let cases = [
+        (waits, 1, 2),
+        (waits, 1, 4),
+        (RunResult::Failed, 2, 1),
+        (RunResult::Failed, 4, 1),
+        (waits, 1, 2),
+    ];
+    for (result, failed, waits) in cases {
+        queue.next().await.unwrap().finish(result);
+        assert_eq!(
+            queue.add(Item::new(1, ATTACH, 0)),
+            AddResult::Swallowed,
+            "the inputs are the same"
+        );
+        let run = queue.next().await.unwrap();
+        assert_eq!((run.retry_delay(), run.wait_delay()), (SECOND * failed, SECOND * waits));
+        run.finish(RunResult::Requeue);
+    }
 }

@@ -277,6 +277,10 @@ impl ClaimView for View<'_> {
         RolePhase::Serving
     }
 
+    fn is_away(&self) -> bool {
+        false
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp::from_second(self.glance.second.into()).unwrap_or(Timestamp::UNIX_EPOCH)
     }
@@ -371,6 +375,10 @@ impl VolumeView for View<'_> {
 
     fn role(&self) -> RolePhase {
         RolePhase::Serving
+    }
+
+    fn is_away(&self) -> bool {
+        false
     }
 
     fn may_start(&self) -> bool {

@@ -66,10 +66,13 @@ fn the_resource_has_its_names_scope_and_status() {
             ("Attached", 0),
             ("Pending", 0),
             ("Failing", 0),
+            ("Provisioning", 0),
             ("Age", 0),
             ("Holder", 1),
             ("Endpoint", 1),
             ("Version", 1),
+            ("Pending PVCs", 1),
+            ("Deleting", 1),
         ]
     );
 }

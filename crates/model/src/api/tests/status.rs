@@ -25,6 +25,23 @@ fn full() -> Value {
             "time": "2026-11-01T10:00:00Z", "volumeAttachment": "csi-1", "operation": "ControllerPublishVolume",
             "code": "DEADLINE_EXCEEDED", "message": "late", "traceID": "4bf92f3577b34da6a3ce929d0e0e4736",
         },
+        "provisioning": {
+            "holder": "csi-attacher-operator-1",
+            "lease": {"name": "ebs-csi-aws-com", "namespace": "csi"},
+            "persistentVolumeClaims": {
+                "pending": 4, "uncertain": 1, "failing": 1,
+                "oldestPending": {"namespace": "web", "name": "data-0", "pendingSinceTime": "2026-11-01T10:00:00Z"},
+            },
+            "persistentVolumes": {
+                "deleting": 2, "failing": 0, "held": 0,
+                "oldestPending": {"name": "pvc-1", "pendingSinceTime": "2026-11-01T10:00:00Z"},
+            },
+            "lastFailure": {
+                "time": "2026-11-01T10:00:00Z", "operation": "Provision", "code": "ResourceExhausted", "message": "full",
+                "persistentVolumeClaim": {"namespace": "web", "name": "data-0"},
+                "traceID": "4bf92f3577b34da6a3ce929d0e0e4736",
+            },
+        },
     })
 }
 
@@ -37,9 +54,20 @@ fn a_full_status_reads_and_writes_the_same() {
 
 #[test]
 fn only_the_bad_part_of_a_status_is_lost() {
-    let parts = ["observedGeneration", "driver", "holder", "attachments", "lastFailure"];
+    let parts = [
+        "observedGeneration",
+        "driver",
+        "holder",
+        "attachments",
+        "lastFailure",
+        "provisioning",
+    ];
     for part in parts {
-        for bad in [json!(true), json!([1]), json!({"name": 1, "at": 1, "attached": "x"})] {
+        for bad in [
+            json!(true),
+            json!([1]),
+            json!({"name": 1, "at": 1, "attached": "x", "holder": 1}),
+        ] {
             let mut value = full();
             value[part] = bad;
             let mut wanted = full();

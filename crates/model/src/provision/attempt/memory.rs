@@ -22,6 +22,8 @@ pub struct ClaimMemory {
     pub(super) last: Option<Arc<Claim>>,
     /// What is known of the volume; none before the first look.
     pub(super) creation: Option<Creation>,
+    /// The former engine of this process that wrote the marker which what is known of the open call goes with; none where this one did.
+    pub(super) marked_by: Option<Arc<str>>,
     /// Whether a write that takes the marker off brought no answer.
     pub(super) unmark_lost: bool,
     /// Whether a marker of ours was stored without what it says, as an admission webhook does it: no call was made under it.
@@ -161,13 +163,16 @@ impl ClaimMemory {
     }
 
     /// What another engine of this process goes on with for the claim, after that of `writer` has ended; none where nothing is known of an
-    /// open call, or its marker was written by somebody else since, who may have called.
+    /// open call, or its marker was written by somebody else since, who may have called. An engine that ended before its first call has
+    /// left the marker of the one before it.
     #[must_use]
     pub fn continued(&self, claim: &Claim, driver: &str, writer: &str) -> Option<Self> {
         let marker = MarkerState::of(claim, driver);
-        let is_same = marker.recorded().is_some_and(|marker| *marker.writer == *writer);
+        let marked_by = &*marker.recorded()?.writer;
+        let is_same = *marked_by == *writer || self.marked_by.as_deref() == Some(marked_by);
         (is_same && self.holds_volume()).then(|| {
             let mut known = self.clone();
+            known.marked_by = Some(marked_by.into());
             known.end_holds();
             known
         })

@@ -219,6 +219,13 @@ impl ClaimAttempt {
         }
     }
 
+    /// As [`Self::failed`], where nothing has failed.
+    fn waits(&self, view: &impl ClaimView) -> Verdict {
+        Verdict::Waits {
+            fingerprint: self.fingerprint(view),
+        }
+    }
+
     fn fingerprint(&self, view: &impl ClaimView) -> u64 {
         let now = || self.memory.last.as_ref().map_or(0, |claim| fingerprint(view, claim));
         self.called_with.unwrap_or_else(now)
@@ -362,7 +369,7 @@ impl ClaimAttempt {
             ClaimAction::Wait(cause) => return ClaimStep::End(self.wait(view, reason, cause)),
             ClaimAction::Refuse(cause) => {
                 self.notes.push(ClaimNote::Waits(reason, cause));
-                return ClaimStep::End(self.failed(view));
+                return ClaimStep::End(self.waits(view));
             }
             ClaimAction::ReadClaim => (Pending::ReadClaim, ClaimStep::ReadClaim),
             ClaimAction::ReadVolume(name) => (Pending::ReadVolume(None), ClaimStep::ReadVolume(name)),
@@ -458,9 +465,11 @@ impl ClaimAttempt {
             self.needs_topology = reason == ClaimReason::TopologyMissing && !is_placed;
             self.notes.push(ClaimNote::Waits(reason, cause));
             if reason == ClaimReason::HandleShared {
+                // What the driver has answered is of no use, and it is asked again.
                 self.forget_shared();
+                return self.failed(view);
             }
-            return self.failed(view);
+            return self.waits(view);
         }
         let now = view.now();
         let rest = |since: Option<Timestamp>, patience: Duration| {

@@ -31,6 +31,8 @@ pub trait ClaimView {
     fn policy(&self) -> &ProvisionPolicy;
     /// What the role is about to do.
     fn role(&self) -> RolePhase;
+    /// Whether the driver is away: nothing is called until it is back, which wakes everything.
+    fn is_away(&self) -> bool;
     /// The time, for what is written on objects.
     fn now(&self) -> Timestamp;
     /// Whether a call or a write may be begun: the Lease is held.
@@ -105,6 +107,12 @@ pub enum Verdict {
     Rest(Duration),
     /// It is tried again after its backoff, or after a change of the inputs, which have this fingerprint now.
     Failed {
+        /// See [`fingerprint`](super::fingerprint).
+        fingerprint: u64,
+    },
+    /// Nothing failed: it waits for something that is missing, or for a person. That wakes it, as a change of the inputs, which have this
+    /// fingerprint now, or as something that is followed for it; else it is looked at again now and then.
+    Waits {
         /// See [`fingerprint`](super::fingerprint).
         fingerprint: u64,
     },

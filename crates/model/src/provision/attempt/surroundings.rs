@@ -108,6 +108,7 @@ pub(super) fn neutral<'a>(
         driver: view.driver(),
         policy: view.policy(),
         role: view.role(),
+        is_away: view.is_away(),
         waited: Waited::default(),
         now: view.now(),
     }

@@ -49,13 +49,19 @@ impl Subject<'_, '_> {
 
     /// Rows 15 and 18 to 20: the Secret, the marker, the call.
     pub(super) fn call(&self, plan: Arc<CreatePlan>, reason: ClaimReason) -> ClaimDecision {
-        if self.observed.role == RolePhase::Stopping {
-            return wait(ClaimReason::Draining);
-        }
-        if let Some(decision) = self.secret(&plan).or_else(|| self.mark(&plan)) {
+        let before = self.no_call().or_else(|| self.secret(&plan));
+        if let Some(decision) = before.or_else(|| self.mark(&plan)) {
             return decision;
         }
         decided(reason, ClaimAction::Create(plan))
+    }
+
+    /// Why nothing is called now.
+    pub(super) fn no_call(&self) -> Option<ClaimDecision> {
+        if self.observed.role == RolePhase::Stopping {
+            return Some(wait(ClaimReason::Draining));
+        }
+        self.observed.is_away.then(|| wait(ClaimReason::DriverAway))
     }
 
     pub(super) fn secret(&self, plan: &CreatePlan) -> Option<ClaimDecision> {

@@ -75,10 +75,7 @@ impl Subject<'_, '_> {
     }
 
     pub(super) fn undo(&self, volume: &NewVolume) -> ClaimDecision {
-        if self.observed.role == RolePhase::Stopping {
-            return wait(ClaimReason::Draining);
-        }
-        if let Some(decision) = self.secret(&volume.plan) {
+        if let Some(decision) = self.no_call().or_else(|| self.secret(&volume.plan)) {
             return decision;
         }
         let plan = DeletePlan {

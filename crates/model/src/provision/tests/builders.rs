@@ -190,6 +190,7 @@ pub struct ClaimWorld {
     pub driver: ProvisionerFacts,
     pub policy: ProvisionPolicy,
     pub role: RolePhase,
+    pub is_away: bool,
     pub waited: Waited,
     /// What is not known.
     pub unknown: &'static str,
@@ -215,6 +216,7 @@ pub fn world() -> ClaimWorld {
         driver: driver(),
         policy: policy(),
         role: RolePhase::Serving,
+        is_away: false,
         waited: Waited::default(),
         unknown: "",
     }
@@ -347,6 +349,7 @@ impl ClaimWorld {
             driver: &self.driver,
             policy: &self.policy,
             role: self.role,
+            is_away: self.is_away,
             waited: self.waited,
             now: now(),
         })
@@ -392,6 +395,7 @@ pub struct VolumeWorld {
     /// None is the one that is named.
     pub secret_of: Option<SecretReference>,
     pub role: RolePhase,
+    pub is_away: bool,
     pub attach_finalizer: Option<String>,
     pub driver: ProvisionerFacts,
     pub policy: ProvisionPolicy,
@@ -411,6 +415,7 @@ pub fn volume_world() -> VolumeWorld {
         secret: ProvisionerSecretState::NotLoaded,
         secret_of: None,
         role: RolePhase::Serving,
+        is_away: false,
         attach_finalizer: None,
         driver: driver(),
         policy: policy(),
@@ -466,6 +471,7 @@ impl VolumeWorld {
             driver: &self.driver,
             policy: &self.policy,
             role: self.role,
+            is_away: self.is_away,
             is_held: self.policy.hold_deletions,
         })
     }

@@ -364,6 +364,16 @@ fn rows_6_to_8_the_volume_is_there() {
             "UndoVolume: delete vol-1",
         ),
         Row(
+            "8 the driver is away",
+            unwanted().with(|world| world.is_away = true),
+            "DriverAway: wait",
+        ),
+        Row(
+            "6 the driver is away",
+            created(&world(), unnoticed).with(|world| world.is_away = true),
+            "SaveVolume: save",
+        ),
+        Row(
             "8 the process ends",
             unwanted().with(|world| world.role = RolePhase::Stopping),
             "Draining: wait",
@@ -407,6 +417,7 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
     };
     let stuck = |world: &mut ClaimWorld| world.waited.stuck = true;
     let ends = |role| move |world: &mut ClaimWorld| world.role = role;
+    let away = |world: &mut ClaimWorld| world.is_away = true;
     let refused = || world().marked().creation(Creation::Refused);
     play(vec![
         Row("9 nothing was called", world().deleting(), "Cancelled: ignore"),
@@ -490,6 +501,26 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
                 .without_class()
                 .with(|world| world.waited.for_class = true),
             "ClassMissing: tell class_missing",
+        ),
+        Row(
+            "9 refused, the driver is away",
+            refused().deleting().with(away),
+            "Cancelled: unmark",
+        ),
+        Row(
+            "10 the driver is away",
+            world().marked().deleting().with(away),
+            "DriverAway: wait",
+        ),
+        Row(
+            "10 the driver is away, switched off",
+            world().marked().deleting().with(ends(RolePhase::Disabled)).with(away),
+            "DriverAway: wait",
+        ),
+        Row(
+            "10a asked, the driver is away",
+            asked("2026-01-02T03:04:00Z").with(stuck).with(away),
+            "LetGo: let go",
         ),
         Row(
             "10 the process ends",
@@ -734,10 +765,22 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
     let gone = |world: &mut ClaimWorld| world.node_gone = true;
     let protection = |value| move |world: &mut ClaimWorld| world.policy.leak_protection = value;
     let marked = || world().marked().creation(Creation::Never);
+    let away = |world: &mut ClaimWorld| world.is_away = true;
     let mut recorded = marker_json();
     recorded["segment"] = json!({"zone": "a"});
     recorded["first"] = json!({"zone": "a"});
     play(vec![
+        Row("18 the driver is away", world().with(away), "DriverAway: wait"),
+        Row(
+            "18 the driver is away, and a marker of a call that was refused",
+            world().marked().creation(Creation::Refused).with(away),
+            "DriverAway: unmark",
+        ),
+        Row(
+            "18 the driver is away, uncertain",
+            world().marked().with(away),
+            "DriverAway: wait",
+        ),
         Row("16 no Node", world().delayed().with(gone), "NodeGone: reschedule"),
         Row(
             "16 no CSINode",

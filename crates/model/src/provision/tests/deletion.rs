@@ -40,6 +40,7 @@ struct Cluster {
     driver: ProvisionerFacts,
     policy: ProvisionPolicy,
     role: RolePhase,
+    is_away: bool,
     leads: bool,
     is_held: bool,
 }
@@ -58,6 +59,7 @@ impl Cluster {
             driver: driver(),
             policy: policy(),
             role: RolePhase::Serving,
+            is_away: false,
             leads: true,
             is_held: false,
         }
@@ -144,6 +146,9 @@ impl VolumeView for Cluster {
     }
     fn role(&self) -> RolePhase {
         self.role
+    }
+    fn is_away(&self) -> bool {
+        self.is_away
     }
     fn may_start(&self) -> bool {
         self.leads
@@ -487,6 +492,18 @@ fn a_shared_handle_is_kept_until_the_other_is_gone() {
     assert_eq!(play.take_done(), WHOLE);
 }
 
+/// What it was told to wait for before stays told.
+#[test]
+fn a_driver_that_is_away_is_not_called() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.is_away = true;
+    assert!(matches!(play.plain(), Verdict::Rest(_)));
+    assert!(play.take_done().is_empty() && play.notes.is_empty());
+    play.cluster.is_away = false;
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), WHOLE);
+}
+
 #[test]
 fn deletions_are_held_from_the_moment_at_which_the_settings_say_so() {
     let mut play = Play::of(Cluster::new());
@@ -664,7 +681,7 @@ fn a_missing_secret_is_told_and_one_that_may_not_be_read_is_waited_for() {
     assert!(play.is_told(|note| matches!(note, VolumeNote::WithoutSecret(secret) if *secret.name == *"s")));
     assert!(play.is_told(|note| matches!(note, VolumeNote::Calls(call) if call.secret.is_none())));
     let mut play = Play::of(with_secret());
-    assert!(matches!(play.attempt(answer(403)), Verdict::Failed { .. }));
+    assert!(matches!(play.attempt(answer(403)), Verdict::Waits { .. }));
     assert_eq!(play.take_done(), ["secret"]);
     assert!(play.is_told(|note| matches!(note, VolumeNote::Refused(VolumeReason::SecretForbidden, _))));
 }

@@ -284,6 +284,16 @@ fn rows_11_to_13_the_deletion() {
             pv().set("/spec/csi/driver", "other"),
             "NotCsi: wait",
         ),
+        Row(
+            "11 the driver is away",
+            pv().with(|world| world.is_away = true),
+            "DriverAway: wait",
+        ),
+        Row(
+            "13 the driver is away",
+            deleted(pv().deleting()).with(|world| world.is_away = true),
+            "Release: release 1",
+        ),
         Row("12", deleted(pv()), "RemoveVolume: remove pv-uid"),
         Row(
             "12 Retain since",

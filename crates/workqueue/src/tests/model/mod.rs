@@ -49,6 +49,7 @@ fn verdict() -> impl Strategy<Value = RunResult> {
         3 => Just(RunResult::Done),
         3 => Just(RunResult::Failed),
         1 => (0..3_u64).prop_map(|fingerprint| RunResult::FailedWith { fingerprint }),
+        2 => (0..3_u64).prop_map(|fingerprint| RunResult::Waits { fingerprint }),
         1 => Just(RunResult::Requeue),
         1 => (0..2_000_u64).prop_map(|millis| RunResult::RequeueAfter(Duration::from_millis(millis))),
     ]
@@ -176,8 +177,10 @@ impl World {
         self.model.promote(self.now);
         match self.state.next(self.now) {
             NextRun::Run(run) => {
-                let base = self.backoff.base(run.failures());
-                assert!(run.retry_delay() >= base * 4 / 5 && run.retry_delay() <= base * 6 / 5);
+                for (delay, waits) in [(run.retry_delay(), false), (run.wait_delay(), true)] {
+                    let base = self.backoff.base(self.model.in_a_row(*run.key(), waits));
+                    assert!(delay >= base * 4 / 5 && delay <= base * 6 / 5);
+                }
                 self.model.started(&run, self.now);
                 self.runs.push(run);
                 Asked::Started

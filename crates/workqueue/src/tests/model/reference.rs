@@ -29,6 +29,8 @@ struct Known {
     group: Option<Group>,
     fingerprint: u64,
     failures: u32,
+    /// Whether these are waits.
+    waits: bool,
     failed: u64,
     place: Place,
 }
@@ -92,6 +94,11 @@ impl Model {
         self.keys.get(&key).map_or(0, |known| known.failures)
     }
 
+    pub(super) fn in_a_row(&self, key: u8, waits: bool) -> u32 {
+        let known = self.keys.get(&key).filter(|known| known.waits == waits);
+        known.map_or(0, |known| known.failures)
+    }
+
     pub(super) fn held_until(&self, key: u8) -> Option<Instant> {
         match self.keys.get(&key)?.place {
             Place::Held { until, .. } => Some(until),
@@ -125,6 +132,7 @@ impl Model {
                     group,
                     fingerprint,
                     failures: 0,
+                    waits: false,
                     failed: 0,
                     place: ready,
                 },
@@ -374,20 +382,22 @@ impl Model {
                     _ => (now, false),
                 }
             }
-            RunResult::Failed | RunResult::FailedWith { .. } => {
-                let inputs = match verdict {
-                    RunResult::FailedWith { fingerprint } => fingerprint,
-                    _ => run.fingerprint(),
+            RunResult::Failed | RunResult::FailedWith { .. } | RunResult::Waits { .. } => {
+                let (inputs, waits, delay) = match verdict {
+                    RunResult::FailedWith { fingerprint } => (fingerprint, false, run.retry_delay()),
+                    RunResult::Waits { fingerprint } => (fingerprint, true, run.wait_delay()),
+                    _ => (run.fingerprint(), false, run.retry_delay()),
                 };
                 let changed = added && known.fingerprint != inputs;
                 if changed {
                     known.failures = 0;
                 } else {
-                    known.failures += 1;
+                    let before = if known.waits == waits { known.failures } else { 0 };
+                    (known.failures, known.waits) = (before + 1, waits);
                     (known.failed, known.fingerprint) = (inputs, inputs);
                 }
                 let now_again = woken || changed;
-                (if now_again { now } else { now + run.retry_delay() }, !changed)
+                (if now_again { now } else { now + delay }, !changed)
             }
         };
         known.place = self.hold_or_ready(until, failure, now);

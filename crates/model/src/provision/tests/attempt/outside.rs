@@ -163,7 +163,7 @@ fn a_driver_that_creates_no_volumes_is_told_whatever_its_topology() {
     play.cluster.driver.capabilities.create_delete_volume = false;
     play.cluster.driver.capabilities.accessibility_constraints = true;
     play.cluster.nodes_are_known = false;
-    assert!(matches!(play.attempt(|_, _| None), Verdict::Failed { .. }));
+    assert!(matches!(play.attempt(|_, _| None), Verdict::Waits { .. }));
     assert!(
         play.notes
             .iter()
@@ -244,7 +244,7 @@ fn the_end_of_the_marker_of_another_driver_is_a_change() {
     play.cluster.set("/metadata/finalizers", json!([MARKER]));
     let annotation = "/metadata/annotations/attacher.csi.dev~1provisioning";
     play.cluster.set(annotation, json!(r#"{"driver": "other.test"}"#));
-    let Verdict::Failed { fingerprint } = play.attempt(|_, _| None) else {
+    let Verdict::Waits { fingerprint } = play.attempt(|_, _| None) else {
         panic!()
     };
     let is_other = |note: &ClaimNote| matches!(note, ClaimNote::Waits(_, cause) if matches!(**cause, ProvisionRefusal::MarkerOfAnotherDriver(_)));
@@ -339,6 +339,12 @@ fn the_next_engine_repeats_the_open_call_with_its_arguments() {
         ["patch", "create", "save"],
         "it marks the claim first"
     );
+    // The next engine ended before its first call: the marker is still that of the first one.
+    let mut play = uncertain();
+    play.memory = continued(&play, &identity).unwrap();
+    play.memory = continued(&play, "next").unwrap();
+    play.cluster.policy.identity = "third".into();
+    assert_eq!(options(&mut play), before);
     let play = uncertain();
     assert!(continued(&play, "another").is_none());
     // Of a claim for which no call is open nothing is kept.
@@ -480,4 +486,55 @@ fn one_possible_leak_is_told_once() {
         play.attempt(unsaved);
     }
     assert_eq!(leaks(&play), 1, "{:?}", play.notes);
+}
+
+/// Nothing of it is written, and no Secret is read.
+#[test]
+fn a_driver_that_is_away_is_not_called() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.is_away = true;
+    assert!(matches!(play.attempt(|_, _| None), Verdict::Rest(_)));
+    assert!(play.take_done().is_empty() && play.notes.is_empty());
+    play.cluster.is_away = false;
+    play.attempt(|_, _| None);
+    assert_eq!(play.saved(), 1);
+}
+
+/// Each failed at nothing, and goes on as soon as what it waits for is there.
+#[test]
+fn who_waits_has_not_failed() {
+    let refused: [fn(&mut Cluster); 4] = [
+        |cluster| cluster.set("/spec/selector", json!({"matchLabels": {"a": "b"}})),
+        |cluster| cluster.class.as_mut().unwrap()["parameters"] = json!({"csi.storage.k8s.io/other": "1"}),
+        |cluster| cluster.driver.capabilities.create_delete_volume = false,
+        |cluster| {
+            cluster.set(
+                "/spec/dataSource",
+                json!({"kind": "PersistentVolumeClaim", "name": "c"}),
+            )
+        },
+    ];
+    for change in refused {
+        let mut play = Play::of(Cluster::new());
+        change(&mut play.cluster);
+        let verdict = play.attempt(|_, _| None);
+        assert!(
+            matches!(verdict, Verdict::Waits { .. }),
+            "{verdict:?}: {:?}",
+            play.notes
+        );
+    }
+    for status in [404, 403] {
+        let mut play = Play::of(Cluster::new());
+        play.cluster.class.as_mut().unwrap()["parameters"] = json!({
+            "csi.storage.k8s.io/provisioner-secret-name": "s",
+            "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
+        });
+        let absent = |step: &ClaimStep, _: &mut Cluster| {
+            matches!(step, ClaimStep::Secret(_)).then(|| ClaimEvent::Read(Err(super::status(status))))
+        };
+        assert!(matches!(play.attempt(absent), Verdict::Waits { .. }), "{status}");
+        play.attempt(|_, _| None);
+        assert_eq!(play.saved(), 1);
+    }
 }

@@ -176,7 +176,7 @@ fn what_is_missing_is_told_and_waited_for() {
     let mut play = delayed();
     let labelled = std::mem::take(&mut play.cluster.nodes[0].labels);
     let (verdict, _) = called(&mut play, None);
-    let Verdict::Failed { fingerprint: held } = verdict else {
+    let Verdict::Waits { fingerprint: held } = verdict else {
         panic!("{verdict:?}")
     };
     assert!(matches!(
@@ -195,7 +195,7 @@ fn what_is_missing_is_told_and_waited_for() {
         ..immediate()
     });
     let (verdict, _) = called(&mut play, None);
-    let Verdict::Failed { fingerprint: held } = verdict else {
+    let Verdict::Waits { fingerprint: held } = verdict else {
         panic!("{verdict:?}")
     };
     assert!(matches!(refusal(&play), Some((_, ProvisionRefusal::NoTopology(_)))));

@@ -1,0 +1,99 @@
+//! A driver that is away, where nobody else could work for it: what needs no call goes on.
+
+use csi_attacher_runtime::Engine as _;
+
+use super::*;
+
+/// A world whose driver answers, with a claim that was called for and whose outcome is not known.
+async fn uncertain() -> World {
+    let mut world = World::new();
+    world.class("good", &json!({}));
+    world.start();
+    world.driver.failures.lock().push(tonic::Code::DeadlineExceeded);
+    world.claim("a", "good");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(world.is_marked("a"));
+    world.engine().pause();
+    world
+}
+
+/// Also a claim that comes meanwhile, and without another time to wait once it is back.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_called_before_the_driver_is_back() {
+    let world = uncertain().await;
+    world.claim("b", "good");
+    pass(3600).await;
+    assert_eq!(world.driver.calls.lock().len(), 1);
+    assert!(world.is_marked("a") && !world.is_marked("b"));
+    let since = Instant::now();
+    world.engine().resume(world.client(), true);
+    pass(1).await;
+    assert_eq!((world.calls("", since).len(), world.saved()), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_let_go_though_the_driver_is_away() {
+    let world = uncertain().await;
+    pass(3600).await;
+    let now = crate::clock::now();
+    world.change_claim("a", |claim| {
+        let (uid, deleted) = (claim["metadata"]["uid"].clone(), now.to_string());
+        claim["metadata"]["deletionTimestamp"] = deleted.clone().into();
+        let request = json!({"uid": uid, "deleted": deleted, "at": deleted, "by": "ann", "reason": "gone"});
+        claim["metadata"]["annotations"]["attacher.csi.dev/release"] = request.to_string().into();
+        // Older than what a person has to wait for.
+        let marker = &mut claim["metadata"]["annotations"][MARKER];
+        let mut said: Value = serde_json::from_str(marker.as_str().unwrap()).unwrap();
+        said["since"] = "2020-01-01T00:00:00Z".into();
+        *marker = said.to_string().into();
+    });
+    pass(1).await;
+    assert!(!world.is_marked("a"));
+    assert_eq!(world.driver.calls.lock().len(), 1);
+}
+
+/// The answer had come, and the API server did not take it yet.
+#[tokio::test(start_paused = true)]
+async fn what_was_answered_is_saved_though_the_driver_is_away() {
+    let mut world = World::new();
+    world.class("good", &json!({}));
+    world.start();
+    world.claim("a", "good");
+    tokio::time::sleep(CALL / 2).await;
+    assert_eq!(world.driver.calls.lock().len(), 1);
+    world.engine().pause();
+    pass(1).await;
+    assert_eq!(world.saved(), 1);
+    // Bound: the marker goes.
+    world.change_claim("a", |claim| {
+        claim["spec"]["volumeName"] = "pvc-uid-a".into();
+        claim["status"]["phase"] = "Bound".into();
+    });
+    pass(1).await;
+    assert!(!world.is_marked("a"));
+}
+
+/// A person has set the policy to Retain.
+#[tokio::test(start_paused = true)]
+async fn a_persistent_volume_is_let_go_though_the_driver_is_away() {
+    const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+    let world = uncertain().await;
+    world.volume(json!({
+        "metadata": {
+            "name": "pv", "uid": "pv-uid", "finalizers": [FINALIZER],
+            "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
+        },
+        "spec": {
+            "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "good",
+            "csi": {"driver": DRIVER, "volumeHandle": "h"},
+            "claimRef": {"namespace": "web", "name": "old", "uid": "old-uid"},
+        },
+        "status": {"phase": "Released"},
+    }));
+    pass(1).await;
+    let volume = world.api.objects.lock()[&format!("{VOLUMES}pv")].clone();
+    assert!(
+        !volume["metadata"]["finalizers"].to_string().contains(FINALIZER),
+        "{volume}"
+    );
+}

@@ -1,0 +1,429 @@
+//! The engine of one driver in virtual time: with an API server and a driver in this process, and the watches as they would bring what
+//! happens.
+
+mod away;
+mod open_calls;
+mod waits;
+
+use csi_attacher_proto::v1::{self, controller_server::Controller, controller_server::ControllerServer};
+use csi_attacher_testbed::api_answers::{apply, not_found};
+use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kube::runtime::watcher::Event;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::api::AttacherConfigSpec;
+use crate::api::validated::DriverConfig;
+use crate::apiserver::Requests;
+use crate::cache::Store;
+use crate::context::SharedContext;
+use crate::csi::{CsiClient, DriverConnection};
+use crate::decide::patch::{PatchType, WriteTarget};
+use crate::decide::{Capabilities, DriverFacts, Write};
+use crate::engine::Engine;
+use crate::events::EventRecorder;
+use crate::nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes};
+use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, StorageClass, StorageClassWire, Volume};
+use crate::open_calls::OpenCalls;
+use crate::provision::Seen;
+use crate::reflect::{Origin, Seen as SeenNames, Sink};
+use crate::runtime::fence::FencedClient;
+use crate::runtime::{DriverState, DriverStateSender, Start};
+use crate::telemetry::{Metrics, Tracer};
+use crate::volumes::{TakeVolume, VolumeCache, VolumeListener};
+
+const DRIVER: &str = "csi.test";
+const MARKER: &str = "attacher.csi.dev/provisioning";
+/// How long CreateVolume takes.
+const CALL: Duration = Duration::from_millis(100);
+/// How long a request to the API server takes.
+const REQUEST: Duration = Duration::from_millis(1);
+/// CreateVolume calls in flight.
+const AT_ONCE: usize = 10;
+
+/// Objects by path, and what was asked for.
+#[derive(Default)]
+struct Api {
+    objects: Mutex<BTreeMap<String, Value>>,
+    version: AtomicUsize,
+    requests: Mutex<Vec<String>>,
+}
+
+impl Api {
+    fn put(&self, path: &str, mut object: Value) -> Value {
+        let version = self.version.fetch_add(1, Ordering::Relaxed) + 1;
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        self.objects.lock().insert(path.to_owned(), object.clone());
+        object
+    }
+
+    /// How many requests were of this kind, and began with this path.
+    fn asked(&self, method: &str, path: &str) -> usize {
+        let asked = format!("{method} {path}");
+        let requests = self.requests.lock();
+        requests.iter().filter(|request| request.starts_with(&asked)).count()
+    }
+
+    async fn answer(&self, request: Request<Body>) -> (u16, Value) {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        self.requests.lock().push(format!("{method} {path}"));
+        tokio::time::sleep(REQUEST).await;
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let known = self.objects.lock().get(&path).cloned();
+        match (method, known) {
+            (Method::POST, _) => {
+                let mut body: Value = serde_json::from_slice(&body).unwrap();
+                let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
+                body["metadata"]["uid"] = format!("uid of {path}").into();
+                (201, self.put(&path, body))
+            }
+            (Method::PATCH, Some(object)) => {
+                let write = Write {
+                    // A claim has the same rules.
+                    target: WriteTarget::Volume(path.as_str().into()),
+                    form: PatchType::Json,
+                    body: serde_json::from_slice(&body).unwrap(),
+                };
+                match apply(&object, &write) {
+                    Ok(patched) => (200, self.put(&path, patched)),
+                    Err(_) => (422, json!({"kind": "Status", "code": 422, "status": "Failure"})),
+                }
+            }
+            (Method::GET, Some(object)) => (200, object),
+            (_, None) => (404, not_found(&path)),
+            (method, _) => panic!("{method} {path}"),
+        }
+    }
+}
+
+/// The driver: when each volume was asked for, and what it answers.
+#[derive(Default)]
+struct ModelDriver {
+    calls: Mutex<Vec<(String, Instant)>>,
+    /// The parameter of this name in each of them.
+    pools: Mutex<Vec<String>>,
+    running: AtomicUsize,
+    most: AtomicUsize,
+    /// The codes that the next calls fail with.
+    failures: Mutex<Vec<tonic::Code>>,
+}
+
+#[tonic::async_trait]
+impl Controller for ModelDriver {
+    async fn create_volume(
+        &self,
+        request: tonic::Request<v1::CreateVolumeRequest>,
+    ) -> Result<tonic::Response<v1::CreateVolumeResponse>, tonic::Status> {
+        let request = request.into_inner();
+        self.calls.lock().push((request.name.clone(), Instant::now()));
+        let pool = request.parameters.get("pool").cloned();
+        self.pools.lock().push(pool.unwrap_or_default());
+        let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(running, Ordering::Relaxed);
+        tokio::time::sleep(CALL).await;
+        self.running.fetch_sub(1, Ordering::Relaxed);
+        if let Some(code) = self.failures.lock().pop() {
+            return Err(tonic::Status::new(code, "not now"));
+        }
+        let volume = v1::Volume {
+            volume_id: format!("handle of {}", request.name),
+            capacity_bytes: request.capacity_range.map_or(0, |range| range.required_bytes),
+            ..v1::Volume::default()
+        };
+        Ok(tonic::Response::new(v1::CreateVolumeResponse { volume: Some(volume) }))
+    }
+}
+
+/// PersistentVolumes as the other part of the process knows them.
+#[derive(Default)]
+struct Volumes {
+    known: Mutex<BTreeMap<Arc<str>, Arc<Volume>>>,
+    listener: Mutex<Option<VolumeListener>>,
+}
+
+impl Volumes {
+    fn take(&self, volume: Volume) {
+        let volume = Arc::new(volume);
+        self.known.lock().insert(volume.name.clone(), volume.clone());
+        self.tell(&volume);
+    }
+
+    fn tell(&self, volume: &Arc<Volume>) {
+        let listener = self.listener.lock().clone();
+        if let Some(tell) = listener {
+            tell(volume);
+        }
+    }
+}
+
+impl VolumeCache for Volumes {
+    fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
+        self.known.lock().get(name).cloned().map_or(Seen::Gone, Seen::Here)
+    }
+    fn handle_owner(&self, _: &str, _: &str, _: &str) -> Seen<Arc<str>> {
+        Seen::Gone
+    }
+    fn attached_to(&self, _: &Volume) -> Seen<Arc<str>> {
+        Seen::Gone
+    }
+    fn lacks_read(&self, _: &Volume) -> bool {
+        false
+    }
+    fn for_each(&self, look: &mut dyn FnMut(&Arc<Volume>)) {
+        let known: Vec<_> = self.known.lock().values().cloned().collect();
+        known.iter().for_each(look);
+    }
+    fn take_answer(&self, volume: Volume) -> bool {
+        self.take(volume);
+        true
+    }
+    fn doubt(&self, why: &str) {
+        panic!("{why}");
+    }
+    fn reading(&self, _: &Arc<str>) -> TakeVolume<'_> {
+        Box::new(|volume| self.take(volume))
+    }
+    fn is_gone(&self, name: &Arc<str>, _: &str) {
+        let gone = self.known.lock().remove(name);
+        if let Some(gone) = gone {
+            self.tell(&gone);
+        }
+    }
+    fn listen(&self, listener: VolumeListener) {
+        *self.listener.lock() = Some(listener);
+    }
+}
+
+/// No driver has topology.
+struct NoCsiNodes;
+
+impl CsiNodeCache for NoCsiNodes {
+    fn is_listed(&self) -> bool {
+        true
+    }
+    fn keys(&self, _: &str, _: &str) -> Seen<DriverKeys> {
+        Seen::Gone
+    }
+    fn registered(&self, _: &str) -> Vec<(Arc<str>, DriverKeys)> {
+        Vec::new()
+    }
+    fn is_topology_key(&self, _: &str) -> bool {
+        false
+    }
+    fn listen(&self, _: NodeListener) {}
+}
+
+thread_local! {
+    static STARTED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// The wall clock goes with virtual time.
+fn wall() -> Option<jiff::Timestamp> {
+    let epoch: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    STARTED
+        .get()
+        .map(|started| epoch.checked_add(started.elapsed()).unwrap())
+}
+
+/// Everything around one engine, and the engine.
+struct World {
+    api: Arc<Api>,
+    driver: Arc<ModelDriver>,
+    context: SharedContext,
+    open_calls: Arc<OpenCalls>,
+    settings: watch::Sender<Arc<DriverConfig>>,
+    engine: Option<Engine>,
+}
+
+impl World {
+    fn new() -> Self {
+        STARTED.set(Some(Instant::now()));
+        crate::clock::set_source(wall);
+        let api = Arc::<Api>::default();
+        let server = api.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (code, object) = server.answer(request).await;
+                let body = Body::from(object.to_string().into_bytes());
+                Response::builder()
+                    .status(code)
+                    .header(http::header::CONTENT_TYPE, "application/json")
+                    .body(body)
+                    .map_err(tower::BoxError::from)
+            }
+        });
+        let (metrics, store, volumes) = (Metrics::default(), Store::default(), Arc::<Volumes>::default());
+        let client = kube::Client::new(service, "default");
+        let nodes = Nodes::new(Arc::new(NoCsiNodes));
+        let watch_nodes = Box::new(|_| AbortOnDropHandle::new(tokio::spawn(std::future::pending())));
+        volumes.listen(store.volume_listener());
+        let context = SharedContext {
+            store,
+            volumes,
+            nodes: Arc::new(NodeWatch::new(nodes, watch_nodes)),
+            requests: Requests::new(client, "api", Duration::from_secs(10), metrics.clone()),
+            events: EventRecorder::disabled(),
+            metrics,
+            tracer: Tracer::disabled(),
+            stuck_after: Duration::from_mins(10),
+        };
+        let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
+        let provisioning = json!({
+            "concurrency": {"create": AT_ONCE},
+            "secrets": [{"namespace": "storage"}],
+        });
+        spec.driver_name = Some(DRIVER.to_owned());
+        spec.provisioning = Some(serde_json::from_value(provisioning).unwrap());
+        let settings = Arc::new(DriverConfig::try_from(&spec).unwrap());
+        let world = Self {
+            api,
+            driver: Arc::default(),
+            context,
+            open_calls: Arc::default(),
+            settings: watch::Sender::new(settings),
+            engine: None,
+        };
+        world.list();
+        world
+    }
+
+    /// All lists are complete.
+    fn list(&self) {
+        let check = csi_attacher_base::health::Health::new().check("lists");
+        let (store, mut seen) = (&self.context.store, SeenNames::new());
+        crate::reflect::apply::<PersistentVolumeClaimWire>(Event::InitDone, store, &mut seen, &check, 0);
+        crate::reflect::apply::<StorageClassWire>(Event::InitDone, store, &mut seen, &check, 0);
+        assert!(store.lists().is_synced());
+    }
+
+    fn client(&self) -> FencedClient {
+        let connection = DriverConnection::in_process(ControllerServer::from_arc(self.driver.clone()));
+        let client = CsiClient::new(connection, self.context.metrics.clone()).with_driver_name(DRIVER.into());
+        // There is no election.
+        FencedClient::new(client, None)
+    }
+
+    fn start(&mut self) {
+        let capabilities = Capabilities {
+            create_delete_volume: true,
+            ..Capabilities::default()
+        };
+        let start = Start {
+            name: "config".into(),
+            config: self.settings.subscribe(),
+            facts: DriverFacts::new(DRIVER, capabilities),
+            client: self.client(),
+            publisher: DriverStateSender::new(watch::Sender::new(DriverState::default())),
+        };
+        let settings = self.settings.borrow().provisioning.clone().unwrap();
+        self.engine = Engine::start(self.context.clone(), start, &settings, self.open_calls.clone());
+        assert!(self.engine.is_some());
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_ref().unwrap()
+    }
+
+    /// Makes a class of a name, or changes it, as the watch brings it.
+    fn class(&self, name: &str, parameters: &Value) {
+        let object = json!({
+            "metadata": {"name": name, "uid": format!("uid of {name}")}, "provisioner": DRIVER, "parameters": parameters,
+        });
+        let object = self
+            .api
+            .put(&format!("/apis/storage.k8s.io/v1/storageclasses/{name}"), object);
+        let class: StorageClass = serde_json::from_value::<StorageClassWire>(object).unwrap().into();
+        Sink::<StorageClassWire>::take_copy(&self.context.store, class, Origin::Watch);
+    }
+
+    /// Makes a claim of a class, as the watch brings it.
+    fn claim(&self, name: &str, class: &str) {
+        let object = json!({
+            "metadata": {
+                "name": name, "namespace": "web", "uid": format!("uid-{name}"),
+                "annotations": {"volume.kubernetes.io/storage-provisioner": DRIVER},
+            },
+            "spec": {
+                "storageClassName": class, "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+            "status": {"phase": "Pending"},
+        });
+        let object = self.api.put(&claim_path(name), object);
+        self.take_claim(object);
+    }
+
+    /// Somebody changes a claim, and the watch brings it.
+    fn change_claim(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut object = self.claim_now(name);
+        change(&mut object);
+        let object = self.api.put(&claim_path(name), object);
+        self.take_claim(object);
+    }
+
+    fn take_claim(&self, object: Value) {
+        let claim: Claim = serde_json::from_value::<PersistentVolumeClaimWire>(object)
+            .unwrap()
+            .into();
+        Sink::<PersistentVolumeClaimWire>::take_copy(&self.context.store, claim, Origin::Watch);
+    }
+
+    fn claim_now(&self, name: &str) -> Value {
+        self.api.objects.lock()[&claim_path(name)].clone()
+    }
+
+    fn is_marked(&self, name: &str) -> bool {
+        let claim = self.claim_now(name);
+        let finalizers = claim["metadata"]["finalizers"].as_array();
+        finalizers.is_some_and(|list| list.contains(&json!(MARKER)))
+    }
+
+    /// Makes a PersistentVolume, as the watch brings it.
+    fn volume(&self, object: Value) {
+        let path = format!("{VOLUMES}{}", object["metadata"]["name"].as_str().unwrap());
+        let object = self.api.put(&path, object);
+        let volume = serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into();
+        self.context.volumes.take_answer(volume);
+    }
+
+    /// Calls about claims whose names begin with this, by the time that each was made after `since`.
+    fn calls(&self, prefix: &str, since: Instant) -> Vec<Duration> {
+        let prefix = format!("pvc-uid-{prefix}");
+        let calls = self.driver.calls.lock();
+        let about = calls
+            .iter()
+            .filter(|(name, at)| name.starts_with(&prefix) && *at >= since);
+        about.map(|(_, at)| *at - since).collect()
+    }
+
+    /// How many PersistentVolumes there are.
+    fn saved(&self) -> usize {
+        self.api
+            .objects
+            .lock()
+            .keys()
+            .filter(|path| path.starts_with(VOLUMES))
+            .count()
+    }
+}
+
+const VOLUMES: &str = "/api/v1/persistentvolumes/";
+
+fn claim_path(name: &str) -> String {
+    format!("/api/v1/namespaces/web/persistentvolumeclaims/{name}")
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}

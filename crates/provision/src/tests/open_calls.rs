@@ -1,0 +1,64 @@
+//! What is known of open calls, when engines of one process follow each other: the class that a call was made with was changed since.
+
+use csi_attacher_runtime::Engine as _;
+
+use super::*;
+
+/// A claim for which a call is open that was made with pool a; the class says b by now.
+async fn changed() -> World {
+    let mut world = World::new();
+    world.class("good", &json!({"pool": "a"}));
+    world.start();
+    world.driver.failures.lock().push(tonic::Code::DeadlineExceeded);
+    world.claim("a", "good");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(world.is_marked("a"));
+    world.class("good", &json!({"pool": "b"}));
+    world
+}
+
+/// It is made again as it was.
+async fn is_made_again(world: &World) {
+    pass(3).await;
+    assert_eq!(*world.driver.pools.lock(), ["a", "a"]);
+    assert_eq!(world.saved(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_goes_on_with_the_open_calls_of_the_one_before() {
+    let mut world = changed().await;
+    world.engine.take().unwrap().drain().await;
+    world.start();
+    is_made_again(&world).await;
+}
+
+/// The driver came back, and was away again at once.
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_ends_before_its_first_call_hands_on_what_it_was_given() {
+    let mut world = changed().await;
+    for _ in 0..3 {
+        world.engine.take().unwrap().drain().await;
+        world.start();
+        world.engine().pause();
+    }
+    pass(3).await;
+    assert_eq!(world.driver.pools.lock().len(), 1);
+    world.engine.take().unwrap().drain().await;
+    world.start();
+    is_made_again(&world).await;
+}
+
+/// The Lease has run out, or the task panicked: nobody waits for its calls.
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_is_cut_off_hands_on_what_it_knew() {
+    let mut world = World::new();
+    world.class("good", &json!({"pool": "a"}));
+    world.start();
+    world.claim("a", "good");
+    tokio::time::sleep(CALL / 2).await;
+    assert!(world.is_marked("a") && world.driver.pools.lock().len() == 1);
+    world.engine = None;
+    world.class("good", &json!({"pool": "b"}));
+    world.start();
+    is_made_again(&world).await;
+}

@@ -1,0 +1,90 @@
+//! Thousands of claims that only wait, and one that does not.
+
+use super::*;
+
+const MANY: usize = 5000;
+/// What counts as at once: a run, and the requests before a call.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// A world with very many claims of a class, if there is one, which were all told of what they wait for.
+async fn waiting(parameters: Option<&Value>) -> World {
+    let mut world = World::new();
+    if let Some(parameters) = parameters {
+        world.class("many", parameters);
+    }
+    world.start();
+    for number in 0..MANY {
+        world.claim(&format!("many-{number}"), "many");
+    }
+    pass(100).await;
+    assert!(world.driver.calls.lock().is_empty());
+    world
+}
+
+/// A claim of another class is called for at once, also again after its driver has failed.
+async fn another_goes_on(world: &World) {
+    world.class("good", &json!({}));
+    let since = Instant::now();
+    world.driver.failures.lock().push(tonic::Code::Unavailable);
+    world.claim("good", "good");
+    pass(3).await;
+    let calls = world.calls("good", since);
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    assert!(
+        calls[0] < MOMENT && calls[1] < CALL + Duration::from_millis(1300),
+        "{calls:?}"
+    );
+    assert_eq!(world.saved(), 1);
+}
+
+/// All go on, as many at once as the settings allow, and none waits for another time.
+async fn all_go_on(world: &World, since: Instant, late: Duration) {
+    let took = (CALL + REQUEST * 4) * u32::try_from(MANY / AT_ONCE).unwrap();
+    tokio::time::sleep(late + took + MOMENT).await;
+    let calls = world.calls("many-", since);
+    assert_eq!(calls.len(), MANY, "each was called for once");
+    assert!(calls.iter().any(|at| *at < late + MOMENT));
+    assert_eq!(world.driver.most.load(Ordering::Relaxed), AT_ONCE);
+    assert_eq!(world.saved(), MANY + 1);
+}
+
+/// Of a Secret in this namespace.
+fn secret(namespace: &str) -> Value {
+    json!({
+        "csi.storage.k8s.io/provisioner-secret-name": "key",
+        "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_class_is_waited_for_and_holds_up_no_other() {
+    let world = waiting(None).await;
+    another_goes_on(&world).await;
+    let since = Instant::now();
+    world.class("many", &json!({}));
+    all_go_on(&world, since, Duration::ZERO).await;
+}
+
+/// The settings do not list its namespace; the class is made anew without it.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_not_allowed_is_waited_for_and_holds_up_no_other() {
+    let world = waiting(Some(&secret("other"))).await;
+    another_goes_on(&world).await;
+    let since = Instant::now();
+    world.class("many", &json!({}));
+    all_go_on(&world, since, Duration::ZERO).await;
+}
+
+/// It is asked for now and then, for all of them together; that it is there is seen 5 seconds later at most.
+#[tokio::test(start_paused = true)]
+async fn a_missing_secret_is_waited_for_and_holds_up_no_other() {
+    let world = waiting(Some(&secret("storage"))).await;
+    let path = "/api/v1/namespaces/storage/secrets/key";
+    let reads = world.api.asked("GET", path);
+    assert!(reads < 100, "{reads} reads of one Secret");
+    another_goes_on(&world).await;
+    let since = Instant::now();
+    let object = json!({"metadata": {"name": "key", "namespace": "storage", "uid": "s"}, "data": {}});
+    world.api.put(path, object);
+    all_go_on(&world, since, Duration::from_secs(6)).await;
+}

@@ -1,0 +1,82 @@
+//! From what a queue of provisioning shows to `status.provisioning`. Pure.
+
+use super::provisioning_state::{PendingObjects, PendingWork, ProvisioningState};
+use super::status;
+use crate::api::condition::{shorten_message, truncate_to_seconds};
+use crate::api::provisioning_status::{
+    FailedClaim, OldestClaim, OldestVolume, PendingClaims, PendingVolumes, ProvisioningFailure, ProvisioningLease,
+    ProvisioningStatus,
+};
+use crate::runtime::FailureRecord;
+
+/// What this replica says of provisioning; `known` is what was said before. What another one says stays.
+pub(super) fn of(
+    state: &ProvisioningState,
+    this_replica: &str,
+    known: Option<&ProvisioningStatus>,
+) -> Option<ProvisioningStatus> {
+    if state.is_elsewhere {
+        return known.cloned();
+    }
+    let pending = state.pending.as_ref();
+    let failure = state.task.last_failure.as_ref().map(failure);
+    Some(ProvisioningStatus {
+        holder: status::holder(&state.task, this_replica),
+        lease: state.lease.as_ref().map(|(name, namespace)| ProvisioningLease {
+            name: name.clone(),
+            namespace: namespace.clone(),
+        }),
+        persistent_volume_claims: pending.map(claims),
+        persistent_volumes: pending.map(volumes),
+        last_failure: failure.or_else(|| known.and_then(|known| known.last_failure.clone())),
+    })
+}
+
+/// Whether people wait for this change.
+pub(super) fn is_urgent(known: Option<&ProvisioningStatus>, wanted: Option<&ProvisioningStatus>) -> bool {
+    let who = |status: Option<&ProvisioningStatus>| status.map(|status| (status.holder.clone(), status.lease.clone()));
+    who(known) != who(wanted)
+}
+
+fn claims(pending: &PendingWork) -> PendingClaims {
+    let PendingObjects { count, failing, oldest } = &pending.claims;
+    let oldest = oldest.as_ref().and_then(|(name, since)| {
+        let (namespace, name) = name.split_once('/')?;
+        Some(OldestClaim {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            pending_since_time: truncate_to_seconds(*since),
+        })
+    });
+    PendingClaims::new(*count, pending.uncertain, *failing, oldest)
+}
+
+fn volumes(pending: &PendingWork) -> PendingVolumes {
+    let PendingObjects { count, failing, oldest } = &pending.volumes;
+    let oldest = oldest.as_ref().map(|(name, since)| OldestVolume {
+        name: name.to_string(),
+        pending_since_time: truncate_to_seconds(*since),
+    });
+    PendingVolumes::new(*count, *failing, pending.kept.held, oldest)
+}
+
+/// The name of a claim has a slash, and that of a PersistentVolume has none.
+fn failure(record: &FailureRecord) -> ProvisioningFailure {
+    let claim = record.attachment.split_once('/').map(|(namespace, name)| FailedClaim {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    });
+    let (operation, volume) = match &claim {
+        Some(_) => ("Provision", None),
+        None => ("Delete", Some(record.attachment.clone())),
+    };
+    ProvisioningFailure {
+        time: truncate_to_seconds(record.at),
+        operation: operation.to_owned(),
+        persistent_volume_claim: claim,
+        persistent_volume: volume,
+        code: record.code.clone(),
+        message: shorten_message(&record.message),
+        trace_id: record.trace_id.clone(),
+    }
+}
