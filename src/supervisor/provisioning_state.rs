@@ -44,9 +44,11 @@ pub(super) struct PendingObjects {
 }
 
 impl PendingObjects {
-    fn add(&mut self, name: &Arc<str>, since: Timestamp) {
+    /// One more. Of those that wait since the same second always the same one is shown, in whatever order they come.
+    pub fn add(&mut self, name: &Arc<str>, since: Timestamp) {
         self.count += 1;
-        if self.oldest.as_ref().is_none_or(|(_, oldest)| since < *oldest) {
+        let is_older = |(known, oldest): &(Arc<str>, Timestamp)| (since, name) < (*oldest, known);
+        if self.oldest.as_ref().is_none_or(is_older) {
             self.oldest = Some((name.clone(), since));
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct FailedAttempt<'a> {
     pub message: &'a str,
     /// Until the next attempt.
     pub delay: Duration,
+    /// Whether it is to be shown as what failed last: who still waits for what he has waited for before has not failed again.
+    pub is_news: bool,
 }
 
 impl FailedAttempt<'_> {
@@ -45,14 +47,16 @@ impl FailedAttempt<'_> {
             .split_once(" desc = ")
             .map_or(self.message, |(_, words)| words);
         span.fail(self.kind, words);
-        work.publisher.failure(FailureRecord {
-            at: clock::now(),
-            attachment: self.subject.to_owned(),
-            operation,
-            code: reason.to_owned(),
-            message: self.message.to_owned(),
-            trace_id: span.trace_id(),
-        });
+        if self.is_news {
+            work.publisher.failure(FailureRecord {
+                at: clock::now(),
+                attachment: self.subject.to_owned(),
+                operation,
+                code: reason.to_owned(),
+                message: self.message.to_owned(),
+                trace_id: span.trace_id(),
+            });
+        }
         reason
     }
 }

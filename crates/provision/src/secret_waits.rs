@@ -79,6 +79,22 @@ impl SecretWaits {
         }))
     }
 
+    /// Why a Secret cannot be had, where others wait for it already: it was asked for a moment ago, and who waits as well is woken with
+    /// them. So thousands that wait for one Secret do not each read it.
+    pub fn absent(&self, secret: &SecretReference) -> Option<ApiError> {
+        let waiting = self.0.waiting.lock();
+        let status = match waiting.get(secret)?.absent? {
+            SecretEvent::Gone => 404,
+            SecretEvent::Forbidden => 403,
+            SecretEvent::State(_) | SecretEvent::Unknown => return None,
+        };
+        let kind = ApiErrorKind::of_status(status);
+        Some(ApiError {
+            status: Some(status),
+            ..ApiError::without_answer(kind, "the Secret was asked for a moment ago")
+        })
+    }
+
     /// Wakes a key when the Secret that it waits for has another version than `tried`, which the attempt read; none where it read none,
     /// and an earlier one counts. Each attempt says again which Secret that is, if any: so a key waits for one at most, and for none once
     /// it has left the queue.
@@ -118,24 +134,6 @@ impl SecretWaits {
                 _poll: AbortOnDropHandle::new(poll),
             },
         );
-    }
-}
-
-impl SecretWaits {
-    /// Why a Secret cannot be had, where others wait for it already: it was asked for a moment ago, and who waits as well is woken with
-    /// them. So thousands that wait for one Secret do not each read it.
-    pub fn absent(&self, secret: &SecretReference) -> Option<ApiError> {
-        let waiting = self.0.waiting.lock();
-        let status = match waiting.get(secret)?.absent? {
-            SecretEvent::Gone => 404,
-            SecretEvent::Forbidden => 403,
-            SecretEvent::State(_) | SecretEvent::Unknown => return None,
-        };
-        let kind = ApiErrorKind::of_status(status);
-        Some(ApiError {
-            status: Some(status),
-            ..ApiError::without_answer(kind, "the Secret was asked for a moment ago")
-        })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::queue::{Backoff, Rate};
 /// the processor from all other drivers. With the default backoff it takes 6,000 failing keys to reach it.
 const FAILURES_PER_SECOND: u32 = 100;
 
-/// How many failed attempts a queue goes on with in a second.
+/// How many failed attempts a queue goes on with in a second, and how many that only wait.
 pub fn failures_per_second() -> Rate {
     Rate::from(FAILURES_PER_SECOND)
 }

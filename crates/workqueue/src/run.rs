@@ -14,6 +14,7 @@ pub struct Run<K> {
     pub(super) group: Option<Group>,
     pub(super) fingerprint: u64,
     pub(super) failures: u32,
+    pub(super) waits: bool,
     pub(super) trigger: Trigger,
     pub(super) cause: CauseCode,
     pub(super) held_back: bool,
@@ -56,6 +57,11 @@ impl<K> Run<K> {
     /// The failures in a row before this run, or the waits in a row if the last one waited.
     pub fn failures(&self) -> u32 {
         self.failures
+    }
+
+    /// The waits in a row before this run: what it waits for again is no news.
+    pub fn waits(&self) -> u32 {
+        if self.waits { self.failures } else { 0 }
     }
 
     /// The number of this attempt, from 1: the failures plus one.

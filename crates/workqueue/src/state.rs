@@ -327,6 +327,7 @@ impl<K: Key> QueueState<K> {
             group: entry.group.clone(),
             fingerprint: entry.fingerprint,
             failures: entry.failures,
+            waits: entry.waits,
             trigger: ready.trigger,
             cause: entry.cause,
             held_back: self.places.lanes.refused_since(entry.lane, ready.time),

@@ -317,6 +317,22 @@ fn who_provisions_and_what_waits_is_shown() {
     assert_eq!(status(&facts(Some(&attached)), &first, at(300)).provisioning, None);
 }
 
+/// The queue tells of its keys in any order, and each other one that is shown is a write.
+#[test]
+fn of_claims_that_are_as_old_always_the_same_is_shown() {
+    let names = ["web/a", "web/b", "web/c"].map(Arc::<str>::from);
+    let oldest = |order: [usize; 3]| {
+        let mut pending = PendingObjects::default();
+        for index in order {
+            pending.add(&names[index], at(50));
+        }
+        pending.oldest
+    };
+    for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
+        assert_eq!(oldest(order), Some((names[0].clone(), at(50))));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_is_gone_leaves_no_series_however_late_they_come() {
     let metrics = Metrics::default();

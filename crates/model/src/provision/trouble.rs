@@ -229,8 +229,9 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Counted {
     count: usize,
-    /// Of the oldest one.
+    /// Of the oldest one, and by name of those that are as old: so it is the same one in whatever order they come.
     since: Option<Timestamp>,
+    name: Box<str>,
     words: String,
 }
 
@@ -248,16 +249,16 @@ impl ProvisionHealth {
             *counted = Some(Counted {
                 count: 1,
                 since: object.since,
+                name: object.name.into(),
                 words: object.words(),
             });
             return;
         };
         counted.count += 1;
-        let is_older = object
-            .since
-            .is_some_and(|since| counted.since.is_none_or(|known| since < known));
+        let known = (counted.since.is_none(), counted.since, &*counted.name);
+        let is_older = (object.since.is_none(), object.since, object.name) < known;
         if is_older {
-            (counted.since, counted.words) = (object.since, object.words());
+            (counted.since, counted.name, counted.words) = (object.since, object.name.into(), object.words());
         }
     }
 

@@ -143,7 +143,7 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
     let is_infeasible = *outcome == CreateOutcome::Infeasible;
     let note = event::failed(&message, is_infeasible, shell.run.attempt(), delay);
     record(shell, claim, reason, kind, note);
-    tell_failure(shell, claim, kind, failure.code, &message, delay);
+    tell_failure(shell, claim, kind, failure.code, &message, delay, true);
 }
 
 /// An attempt failed for another reason than an error of the driver.
@@ -151,7 +151,7 @@ fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &st
     let delay = shell.run.retry_delay();
     let note = event::failed(message, false, shell.run.attempt(), delay);
     record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
-    tell_failure(shell, claim, kind, None, message, delay);
+    tell_failure(shell, claim, kind, None, message, delay, true);
 }
 
 /// Nothing can be done until something changes.
@@ -164,7 +164,8 @@ fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &Prov
     let (reason, kind) = (ProvisionEventReason::of_claim(reason), cause.reason());
     let note = event::waits(&message, shell.run.attempt(), delay);
     record(shell, claim, reason, kind, note);
-    tell_failure(shell, claim, kind, None, &message, delay);
+    let is_news = shell.run.waits() == 0;
+    tell_failure(shell, claim, kind, None, &message, delay, is_news);
 }
 
 fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, refused: Option<Duration>) {
@@ -173,7 +174,7 @@ fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, refused: Opt
         let note = event::failed(&message, false, shell.run.attempt(), pause);
         let kind = error_type::PV_REFUSED;
         record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
-        tell_failure(shell, claim, kind, None, &message, pause);
+        tell_failure(shell, claim, kind, None, &message, pause, true);
         return;
     }
     traced!(
@@ -194,6 +195,7 @@ fn tell_failure(
     code: Option<i32>,
     message: &str,
     delay: Duration,
+    is_news: bool,
 ) {
     let work = shell.look.work;
     let failed = FailedAttempt {
@@ -203,6 +205,7 @@ fn tell_failure(
         code,
         message,
         delay,
+        is_news,
     };
     let reason = failed.tell(work, &mut shell.span);
     let metrics = &work.context.metrics;

@@ -37,8 +37,8 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
         }
         VolumeNote::CallFailed(failure) => {
             let kind = kind_of(&failure);
-            let delay = shell.run.retry_delay();
-            failed(shell, volume, kind, failure.code, &failure.message, delay);
+            let retry = (shell.run.retry_delay(), true);
+            failed(shell, volume, kind, failure.code, &failure.message, retry);
         }
         VolumeNote::Deleted(handle, failure) => deleted(shell, volume, &handle, failure.as_ref()),
         VolumeNote::PerhapsDeleted(handle) => {
@@ -55,8 +55,8 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
         VolumeNote::Released => released(shell, volume),
         VolumeNote::Waits(reason, of) => waits(shell, volume, reason, &of),
         VolumeNote::Refused(_, cause) => {
-            let delay = shell.run.wait_delay();
-            failed(shell, volume, cause.reason(), None, &cause.to_string(), delay);
+            let wait = (shell.run.wait_delay(), shell.run.waits() == 0);
+            failed(shell, volume, cause.reason(), None, &cause.to_string(), wait);
         }
         VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error)
             if !error.is_transient() || shell.run.attempt() >= LASTING =>
@@ -66,8 +66,8 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             } else {
                 event::volume_request_refused(&error)
             };
-            let delay = shell.run.retry_delay();
-            failed(shell, volume, error_type::OTHER, None, &message, delay);
+            let retry = (shell.run.retry_delay(), true);
+            failed(shell, volume, error_type::OTHER, None, &message, retry);
         }
         VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error) => {
             shell.span.fail(&error.error_type(), &error.message);
@@ -118,14 +118,14 @@ fn waits(shell: &Shell<'_>, volume: &Volume, reason: VolumeReason, of: &str) {
     );
 }
 
-/// An attempt failed, and is made again after this time.
+/// An attempt failed, and is made again after this time; whether that is news.
 fn failed(
     shell: &mut Shell<'_>,
     volume: &Volume,
     kind: &'static str,
     code: Option<i32>,
     message: &str,
-    delay: Duration,
+    (delay, is_news): (Duration, bool),
 ) {
     let work = shell.look.work;
     let note = event::failed(message, false, shell.run.attempt(), delay);
@@ -137,6 +137,7 @@ fn failed(
         code,
         message,
         delay,
+        is_news,
     };
     let reason = failed.tell(work, &mut shell.span);
     work.context.metrics.delete_failed(&work.facts.name, class(volume));

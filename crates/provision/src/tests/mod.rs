@@ -242,6 +242,7 @@ struct World {
     context: SharedContext,
     open_calls: Arc<OpenCalls>,
     settings: watch::Sender<Arc<DriverConfig>>,
+    state: watch::Sender<DriverState>,
     engine: Option<Engine>,
 }
 
@@ -292,6 +293,7 @@ impl World {
             context,
             open_calls: Arc::default(),
             settings: watch::Sender::new(settings),
+            state: watch::Sender::default(),
             engine: None,
         };
         world.list();
@@ -324,7 +326,7 @@ impl World {
             config: self.settings.subscribe(),
             facts: DriverFacts::new(DRIVER, capabilities),
             client: self.client(),
-            publisher: DriverStateSender::new(watch::Sender::new(DriverState::default())),
+            publisher: DriverStateSender::new(self.state.clone()),
         };
         let settings = self.settings.borrow().provisioning.clone().unwrap();
         self.engine = Engine::start(self.context.clone(), start, &settings, self.open_calls.clone());

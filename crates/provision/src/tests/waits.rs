@@ -88,3 +88,23 @@ async fn a_missing_secret_is_waited_for_and_holds_up_no_other() {
     world.api.put(path, object);
     all_go_on(&world, since, Duration::from_secs(6)).await;
 }
+
+/// The status of the AttacherConfig shows what failed last, and is not written again for what waits as before.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_goes_on_is_no_news() {
+    let mut world = World::new();
+    world.start();
+    world.claim("a", "missing");
+    pass(20).await;
+    let failure = || world.state.borrow().last_failure.clone();
+    let first = failure().unwrap();
+    assert_eq!((&*first.attachment, &*first.code), ("web/a", "class_missing"));
+    pass(3600).await;
+    assert_eq!(failure(), Some(first.clone()));
+    world.class("missing", &secret("other"));
+    pass(20).await;
+    let second = failure().unwrap();
+    assert_eq!(second.code, "secret_not_allowed");
+    pass(3600).await;
+    assert_eq!(failure(), Some(second));
+}

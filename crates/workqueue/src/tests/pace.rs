@@ -122,15 +122,15 @@ async fn a_wait_ends_a_row_of_failures_and_a_failure_one_of_waits() {
     let queue: Queue<u32> = Builder::new(backoff).build();
     queue.add(Item::new(1, ATTACH, 0));
     let waits = RunResult::Waits { fingerprint: 0 };
-    // (result, the hold if the next run fails and if it waits, both in seconds)
+    // (result, the hold if the next run fails and if it waits, both in seconds, and the waits in a row before it)
     let cases = [
-        (waits, 1, 2),
-        (waits, 1, 4),
-        (RunResult::Failed, 2, 1),
-        (RunResult::Failed, 4, 1),
-        (waits, 1, 2),
+        (waits, 1, 2, 1),
+        (waits, 1, 4, 2),
+        (RunResult::Failed, 2, 1, 0),
+        (RunResult::Failed, 4, 1, 0),
+        (waits, 1, 2, 1),
     ];
-    for (result, failed, waits) in cases {
+    for (result, failed, waits, in_a_row) in cases {
         queue.next().await.unwrap().finish(result);
         assert_eq!(
             queue.add(Item::new(1, ATTACH, 0)),
@@ -139,6 +139,7 @@ async fn a_wait_ends_a_row_of_failures_and_a_failure_one_of_waits() {
         );
         let run = queue.next().await.unwrap();
         assert_eq!((run.retry_delay(), run.wait_delay()), (SECOND * failed, SECOND * waits));
+        assert_eq!(run.waits(), in_a_row);
         run.finish(RunResult::Requeue);
     }
 }

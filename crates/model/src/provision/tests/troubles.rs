@@ -299,6 +299,34 @@ fn object<'a>(name: &'a str, since: i64, trouble: &'a Trouble) -> PendingObject<
     }
 }
 
+/// A queue tells of its keys in any order, and each other text is a write.
+#[test]
+fn of_objects_that_are_as_old_always_the_same_is_named() {
+    let trouble = Trouble {
+        kind: Kind::ClassMissing,
+        words: "why".into(),
+    };
+    let shown = |order: [usize; 3], since: Option<i64>| {
+        let mut health = ProvisionHealth::default();
+        for index in order {
+            let object = PendingObject {
+                since: since.map(at),
+                ..object(["web/a", "web/b", "web/c"][index], 0, &trouble)
+            };
+            health.add(Kind::ClassMissing, &object);
+        }
+        health.condition(ConditionType::ProvisioningHealthy).message
+    };
+    for since in [Some(50), None] {
+        let first = shown([0, 1, 2], since);
+        assert!(first.contains("web/a"), "{first}");
+        assert_eq!(
+            [shown([2, 1, 0], since), shown([1, 2, 0], since)],
+            [first.clone(), first]
+        );
+    }
+}
+
 #[test]
 fn a_condition_names_the_worst_and_the_oldest_of_each() {
     let mut health = ProvisionHealth::default();
