@@ -81,6 +81,11 @@ impl ClaimView for Look<'_> {
         }
     }
 
+    fn attached_to(&self, name: &str, handle: &str) -> Seen<Arc<str>> {
+        let volumes = &self.work.context.volumes;
+        volumes.attached_to(name, &self.work.facts.name, handle)
+    }
+
     fn topology(&self) -> Arc<TopologyFacts> {
         self.work.topology.nodes.facts()
     }
@@ -151,7 +156,11 @@ impl VolumeView for VolumeLook<'_> {
 
     fn attached_to(&self) -> Seen<Arc<str>> {
         match self.volume() {
-            Seen::Here(volume) => self.work.context.volumes.attached_to(&volume),
+            Seen::Here(volume) => {
+                let handle = volume.spec.csi().map_or("", |source| &source.handle);
+                let volumes = &self.work.context.volumes;
+                volumes.attached_to(&volume.name, &self.work.facts.name, handle)
+            }
             _ => Seen::Unknown,
         }
     }

@@ -80,6 +80,8 @@ named! {
         UndoVolume,
         /// The volume is to be deleted, and deletions are held.
         Held,
+        /// The volume is to be deleted, and a VolumeAttachment names it.
+        StillAttached,
         /// Nobody wants a volume, and there is none.
         Cancelled,
         /// A person lets the claim go.

@@ -68,6 +68,8 @@ pub struct ObservedClaim<'a> {
     pub saved_is_live: bool,
     /// Of a volume that was created: another PersistentVolume of the driver with its handle.
     pub handle_owner: Seen<&'a str>,
+    /// The nodes of the VolumeAttachments that name a PersistentVolume of its name, or its handle.
+    pub attached_to: Seen<&'a str>,
     /// The selected node.
     pub node: SelectedNode<'a>,
     /// The nodes on which the driver is registered.

@@ -205,6 +205,11 @@ pub enum ProvisionRefusal {
     )]
     DeletionHeld { handle: Box<str> },
     #[error(
+        "volume {handle} is not deleted while VolumeAttachments for node {nodes} name it or the PersistentVolume of its name: wait for their \
+         detach, or delete those that nobody needs"
+    )]
+    StillAttached { handle: Box<str>, nodes: Box<str> },
+    #[error(
         "driver {driver} has created volume {handle} for this PersistentVolumeClaim, which names another provisioner now. Its reclaim policy \
          keeps the volume, and a PersistentVolume would be bound to the claim: it is made when the claim is bound elsewhere or deleted"
     )]
@@ -248,6 +253,7 @@ impl ProvisionRefusal {
             Self::VolumeGoing { .. } | Self::VolumeUndecided { .. } => "pv_deleting",
             Self::HandleShared { .. } => "handle_shared",
             Self::DeletionHeld { .. } => "deletion_held",
+            Self::StillAttached { .. } => "still_attached",
             Self::VolumeUnrecorded { .. } => "volume_unrecorded",
             Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",
             Self::DataSourceNotSupported { .. } | Self::AttributesClassNotSupported(_) => "not_supported",

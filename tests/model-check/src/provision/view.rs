@@ -244,6 +244,18 @@ impl<'w> View<'w> {
         }
     }
 
+    fn attached(&self, slot: Option<usize>) -> Seen<Arc<str>> {
+        if slot != Some(OWN) || self.universe.flaw == Flaw::NoLookForAttachments {
+            return Seen::Gone;
+        }
+        let node: Option<Arc<str>> = self.shown(ATTACHMENT).map(|_| Arc::from("n1"));
+        match node {
+            Some(node) if self.glance.unlisted & (1 << ATTACHMENT) == 0 => Seen::Here(node),
+            _ if self.is_listed(ATTACHMENT) => Seen::Gone,
+            _ => Seen::Unknown,
+        }
+    }
+
     fn sharer(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         if self.universe.flaw == Flaw::NoLookForSharers {
             return Seen::Gone;
@@ -355,6 +367,10 @@ impl ClaimView for View<'_> {
         self.sharer(handle, except)
     }
 
+    fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
+        self.attached(slot_of(name))
+    }
+
     fn traceparent(&self) -> Option<String> {
         None
     }
@@ -410,15 +426,7 @@ impl VolumeView for View<'_> {
     }
 
     fn attached_to(&self) -> Seen<Arc<str>> {
-        if usize::from(self.glance.slot) != OWN || self.universe.flaw == Flaw::NoLookForAttachments {
-            return Seen::Gone;
-        }
-        let node: Option<Arc<str>> = self.shown(ATTACHMENT).map(|_| Arc::from("n1"));
-        match node {
-            Some(node) if self.glance.unlisted & (1 << ATTACHMENT) == 0 => Seen::Here(node),
-            _ if self.is_listed(ATTACHMENT) => Seen::Gone,
-            _ => Seen::Unknown,
-        }
+        self.attached(Some(self.glance.slot.into()))
     }
 
     fn lacks_read(&self) -> bool {

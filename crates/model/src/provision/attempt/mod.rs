@@ -248,7 +248,9 @@ impl ClaimAttempt {
         // Where there is no name, nothing is called, and why is decided below.
         let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
         let saved = view.volume(&name);
-        let owner = self.handle_owner(view, &creation, is_wanted(&claim, driver, gone, &name));
+        let is_wanted = is_wanted(&claim, driver, gone, &name);
+        let owner = self.handle_owner(view, &creation, is_wanted);
+        let attached_to = attached_to(view, &creation, is_wanted);
         let mut creation = creation.revised(&claim, gone, seen(&saved).here(), seen(&owner).here());
         let class = view.class(&claim.class);
         let waited = self.waited(view, &claim, &marker, seen(&class), seen(&saved));
@@ -270,6 +272,7 @@ impl ClaimAttempt {
             saved: seen(&saved),
             saved_is_live: self.saved_is_live,
             handle_owner: seen(&owner),
+            attached_to: seen(&attached_to),
             secret: self.secret,
             secret_of: self.secret_of.as_ref(),
             creation: &creation,
@@ -488,6 +491,16 @@ impl ClaimAttempt {
             }
             _ => Verdict::Rest(LONG_REST),
         }
+    }
+}
+
+/// What a volume that was created may be attached by. Only a deletion asks for it, as for [`ClaimAttempt::handle_owner`].
+fn attached_to(view: &impl ClaimView, creation: &Creation, is_wanted: bool) -> Seen<Arc<str>> {
+    match creation {
+        Creation::Created(volume) if !is_wanted || !volume.is_usable() => {
+            view.attached_to(&volume.plan.name, &volume.handle)
+        }
+        _ => Seen::Unknown,
     }
 }
 

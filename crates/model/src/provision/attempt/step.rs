@@ -49,6 +49,9 @@ pub trait ClaimView {
     fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
     /// The name of another PersistentVolume of the driver than `except` that has this handle.
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
+    /// The nodes of the VolumeAttachments that name a PersistentVolume of this name, whether that is there or not, and of those of the
+    /// driver that name this handle, in words.
+    fn attached_to(&self, name: &str, handle: &str) -> Seen<Arc<str>>;
     /// The nodes of the driver. Asked for only where that has topology.
     fn topology(&self) -> Arc<TopologyFacts>;
     /// What is known of a node; gone only when complete lists do not have it and their watches work. Asked for only where the driver has

@@ -98,6 +98,7 @@ pub(super) fn neutral<'a>(
         saved: Seen::Gone,
         saved_is_live: false,
         handle_owner: Seen::Gone,
+        attached_to: Seen::Gone,
         node: surroundings.node.selected(),
         topology: &surroundings.topology,
         secret: ProvisionerSecretState::NotLoaded,

@@ -27,6 +27,7 @@ struct Cluster {
     class: Option<Value>,
     volume: Option<Value>,
     owner: Option<Arc<str>>,
+    attached_to: Option<Arc<str>>,
     driver: ProvisionerFacts,
     policy: ProvisionPolicy,
     now: Timestamp,
@@ -49,6 +50,7 @@ impl Cluster {
             class: Some(class_json()),
             volume: None,
             owner: None,
+            attached_to: None,
             driver: driver(),
             policy: ProvisionPolicy {
                 hold_deletions: true,
@@ -144,6 +146,11 @@ impl ClaimView for Cluster {
         let there = there.and_then(|volume| volume["metadata"]["name"].as_str());
         let there = there.filter(|name| *name != except).map(Arc::from);
         self.owner.clone().or(there).map_or(Seen::Gone, Seen::Here)
+    }
+    fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
+        assert_eq!(name, NAME);
+        self.looks.set(self.looks.get() + 1);
+        self.attached_to.clone().map_or(Seen::Gone, Seen::Here)
     }
     fn topology(&self) -> Arc<TopologyFacts> {
         self.looks_at_nodes.set(self.looks_at_nodes.get() + 1);

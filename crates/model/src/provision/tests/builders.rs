@@ -173,6 +173,7 @@ pub struct ClaimWorld {
     pub class: Option<Value>,
     pub saved: Option<Value>,
     pub handle_owner: Option<String>,
+    pub attached_to: Option<String>,
     pub nodes: Vec<TopologyNode>,
     /// The selected node has no Node.
     pub node_gone: bool,
@@ -201,6 +202,7 @@ pub fn world() -> ClaimWorld {
         class: Some(class_json()),
         saved: None,
         handle_owner: None,
+        attached_to: None,
         nodes: Vec::new(),
         node_gone: false,
         gone: false,
@@ -337,6 +339,7 @@ impl ClaimWorld {
             saved: seen(saved.as_ref(), unknown("saved")),
             saved_is_live: self.saved_is_live,
             handle_owner: seen(self.handle_owner.as_deref(), unknown("handle")),
+            attached_to: seen(self.attached_to.as_deref(), unknown("attached")),
             node,
             topology: &facts,
             secret: self.secret,

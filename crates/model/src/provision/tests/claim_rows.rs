@@ -226,6 +226,7 @@ fn rows_6_to_8_the_volume_is_there() {
     let unwanted = || created(&world(), unnoticed).deleting();
     let held = |world: &mut ClaimWorld| world.policy.hold_deletions = true;
     let stuck = |world: ClaimWorld| world.with(|world| world.waited.stuck = true);
+    let attached = |world: ClaimWorld| world.with(|world| world.attached_to = Some("n1".into()));
     let ask = |world: ClaimWorld| {
         let request = json!({"uid": UID, "deleted": super::builders::DELETED_AT, "at": super::builders::NOW});
         world.annotate("attacher.csi.dev/release", &request.to_string())
@@ -329,6 +330,48 @@ fn rows_6_to_8_the_volume_is_there() {
                 .with(held),
             "Held: tell deletion_held",
         ),
+        Row("8 attached", attached(unwanted()), "UndoVolume: save"),
+        Row(
+            "8 attached, the name taken",
+            attached(unwanted().saved_with("/spec/claimRef/uid", "other")),
+            "StillAttached: tell still_attached",
+        ),
+        Row(
+            "8 attached, the name taken, let go",
+            stuck(ask(attached(unwanted().saved_with("/spec/claimRef/uid", "other")))),
+            "LetGo: let go",
+        ),
+        Row(
+            "8 attached, another driver's by now: the claim would be bound to it",
+            attached(created(&world(), unnoticed).annotate("volume.kubernetes.io/storage-provisioner", "other")),
+            "StillAttached: tell still_attached",
+        ),
+        Row(
+            "8 attached, undersized and wanted",
+            attached(created(&world(), faulty)),
+            "StillAttached: tell still_attached",
+        ),
+        Row(
+            "8 attached, its claim removed by force",
+            attached(unwanted().with(|world| world.gone = true)),
+            "UndoVolume: save",
+        ),
+        Row(
+            "8 attached, not looked at",
+            attached(unwanted().with(|world| world.saved_is_live = false)),
+            "UndoVolume: read volume",
+        ),
+        Row(
+            "8 not known whether it is attached",
+            unwanted().with(|world| world.unknown = "attached"),
+            "Syncing: wait",
+        ),
+        Row(
+            "8 not known whether it is attached, held",
+            unwanted().with(|world| world.unknown = "attached").with(held),
+            "UndoVolume: save",
+        ),
+        Row("6 wanted, and attached", attached(created(&world(), unnoticed)), "SaveVolume: save"),
         Row(
             "8 not deleted with OK, the name taken",
             created(&world(), failed)

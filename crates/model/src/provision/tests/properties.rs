@@ -17,7 +17,7 @@ use crate::provision::{
 };
 
 /// Changes of a claim's world, by number.
-const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 34] = [
+const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 36] = [
     |world| world.deleting(),
     |world| world.bound(NAME),
     |world| world.bound("static"),
@@ -35,6 +35,8 @@ const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 34] = [
     |world| world.saved_with("/metadata/deletionTimestamp", DELETED_AT),
     |world| world.with(|world| world.saved_is_live = false),
     |world| world.with(|world| world.handle_owner = Some("pv-2".to_owned())),
+    |world| world.with(|world| world.attached_to = Some("n1".to_owned())),
+    |world| world.with(|world| world.unknown = "attached"),
     |world| world.with(|world| world.unknown = "saved"),
     |world| world.with(|world| world.unknown = "class"),
     |world| world.with(|world| world.unknown = "handle"),
@@ -203,6 +205,7 @@ fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
                 .as_ref()
                 .is_some_and(|saved| saved["spec"]["claimRef"]["uid"] == UID);
             prop_assert!(world.saved_is_live && !is_saved && world.handle_owner.is_none() && world.unknown != "handle");
+            prop_assert!(world.attached_to.is_none() && world.unknown != "attached");
             let is_wanted = is_own_claim(&claim, &world.driver)
                 && !world.gone
                 && claim.deleting.is_none()

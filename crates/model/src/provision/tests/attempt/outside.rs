@@ -51,6 +51,36 @@ fn a_volume_that_is_too_small_is_undone_and_asked_for_after_a_backoff() {
     assert_eq!(play.saved(), 1);
 }
 
+/// A VolumeAttachment names the volume, or the PersistentVolume that it would have: it goes on when that is gone.
+#[test]
+fn a_volume_that_is_attached_is_not_undone() {
+    let mut play = undoing();
+    play.cluster.attached_to = Some("n1".into());
+    let answer = |step: &ClaimStep, _: &mut Cluster| creates(step).then(|| small("vol-1"));
+    assert!(matches!(play.attempt(answer), Verdict::Failed { .. }));
+    assert_eq!(reason(&play), Some(ClaimReason::StillAttached));
+    assert!(play.cluster.carries_marker());
+    assert_eq!(play.take_done(), ["patch", "create", "read volume"]);
+    play.cluster.attached_to = None;
+    play.attempt(|step, _| undo(step));
+    assert_eq!(play.take_done(), ["read volume", "delete"]);
+}
+
+/// Nobody wants it: the deletion of its PersistentVolume waits for the detach, and the claim need not.
+#[test]
+fn a_volume_that_is_attached_and_not_wanted_is_recorded() {
+    let mut play = undoing();
+    play.cluster.attached_to = Some("n1".into());
+    play.attempt(|step, cluster| {
+        if creates(step) {
+            cluster.set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+        }
+        None
+    });
+    assert_eq!(play.take_done(), ["patch", "create", "read volume", "save", "patch"]);
+    assert_eq!((play.saved(), play.cluster.carries_marker()), (1, false));
+}
+
 /// The ID of a PersistentVolume, and too small: nothing is deleted, and the driver is asked again.
 #[test]
 fn a_volume_of_another_that_cannot_be_used_is_asked_for_again() {
