@@ -36,6 +36,19 @@ impl CsiNodeCache for AttachNodes {
         self.0.is_topology_key(key)
     }
 
+    fn moment(&self) -> u64 {
+        self.0.lists().now()
+    }
+
+    fn is_known_since(&self, moment: Option<u64>) -> bool {
+        let lists = self.0.lists();
+        let is_known = lists.is_known_since::<CsiNodeWire>(moment);
+        if !is_known && moment.is_some() {
+            lists.doubt("a volume is to be created, and CSINodes are not watched");
+        }
+        is_known
+    }
+
     fn listen(&self, listener: NodeListener) {
         self.0.listen_to_topology(listener);
     }

@@ -342,6 +342,17 @@ impl Store {
         }
     }
 
+    /// Whether the classes are known as they were at this moment, or are newer. Without a moment that is so only while they are watched; with
+    /// one they are listed anew where need be, also where a watch that gets no answer does not break.
+    pub(crate) fn knows_classes(&self, since: Option<u64>) -> bool {
+        let lists = &self.0.lists;
+        let is_known = lists.is_known_since::<StorageClassWire>(since);
+        if !is_known && since.is_some() {
+            lists.doubt("a volume is to be created, and StorageClasses are not watched");
+        }
+        is_known
+    }
+
     /// A claim that a patch of ours was answered with. One that is not known any more stays unknown: the watch was faster, and does not
     /// report its end again. Whether the answer is older than what is known of the claim: then it says nothing.
     pub(crate) fn take_answer(&self, claim: Claim) -> bool {

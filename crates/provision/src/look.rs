@@ -9,7 +9,7 @@ use crate::clock;
 use crate::context::DriverContext;
 use crate::key::{ClaimKey, VolumeKey};
 use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
-use crate::provision::attempt::ClaimView;
+use crate::provision::attempt::{ClaimView, ListMoment};
 use crate::provision::deletion::VolumeView;
 use crate::provision::topology::{KnownNode, TopologyFacts};
 use crate::provision::{OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
@@ -92,6 +92,24 @@ impl ClaimView for Look<'_> {
 
     fn node(&self, name: &str) -> KnownNode {
         self.work.topology.nodes.known(name)
+    }
+
+    fn moment(&self) -> ListMoment {
+        let (nodes, csi_nodes) = self.work.topology.nodes.moment();
+        ListMoment {
+            classes: self.work.context.store.lists().now(),
+            nodes,
+            csi_nodes,
+        }
+    }
+
+    fn knows_classes(&self, since: Option<ListMoment>) -> bool {
+        self.work.context.store.knows_classes(since.map(|since| since.classes))
+    }
+
+    fn knows_nodes(&self, since: Option<ListMoment>) -> bool {
+        let since = since.map(|since| (since.nodes, since.csi_nodes));
+        self.work.topology.nodes.are_known_since(since)
     }
 
     fn traceparent(&self) -> Option<String> {

@@ -13,6 +13,7 @@ use crate::provision::Seen;
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::reflect::{Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink};
 use csi_attacher_kube::kinds::CacheRecord as _;
+use csi_attacher_kube::watch_answers::WatchAnswers;
 use tokio_util::task::AbortOnDropHandle;
 
 #[cfg(test)]
@@ -39,6 +40,13 @@ pub trait CsiNodeCache: Send + Sync + 'static {
 
     /// Whether some driver registered a topology key of this name.
     fn is_topology_key(&self, key: &str) -> bool;
+
+    /// This moment, for [`Self::is_known_since`].
+    fn moment(&self) -> u64;
+
+    /// Whether CSINodes are known as they were at this moment, or are newer. Without a moment that is so only while they are watched; with
+    /// one they are listed anew where need be.
+    fn is_known_since(&self, moment: Option<u64>) -> bool;
 
     /// Tells of each CSINode that comes, goes, or has other topology keys from now on.
     fn listen(&self, listener: NodeListener);
@@ -116,11 +124,11 @@ impl Sink<NodeLabelsWire> for Nodes {
 }
 
 impl Nodes {
-    /// With these CSINodes. Nothing is watched yet.
-    pub fn new(csi_nodes: Arc<dyn CsiNodeCache>) -> Self {
+    /// With these CSINodes. Nothing is watched yet. `answers` is where the connection of the watch records what the API server has accepted.
+    pub fn new(csi_nodes: Arc<dyn CsiNodeCache>, answers: WatchAnswers) -> Self {
         let nodes = Self(Arc::new(NodesInner {
             labels: RwLock::default(),
-            lists: Lists::new(&[NodeLabelsWire::PLURAL], true),
+            lists: Lists::recorded_by(&[NodeLabelsWire::PLURAL], true, answers),
             csi_nodes,
             generation: AtomicU64::new(0),
             listener: RwLock::default(),
@@ -173,6 +181,18 @@ impl Nodes {
 
     fn is_complete(&self) -> bool {
         self.0.lists.is_synced() && self.0.csi_nodes.is_listed()
+    }
+
+    /// As [`CsiNodeCache::is_known_since`], of both.
+    fn are_known_since(&self, moment: Option<(u64, u64)>) -> bool {
+        let lists = &self.0.lists;
+        let is_known = lists.is_known_since::<NodeLabelsWire>(moment.map(|(nodes, _)| nodes));
+        if !is_known && moment.is_some() {
+            lists.doubt("a volume is to be created, and Nodes are not watched");
+        }
+        // Both are asked, so that both are listed at the same time.
+        let are_known = self.0.csi_nodes.is_known_since(moment.map(|(_, csi_nodes)| csi_nodes));
+        is_known && are_known
     }
 
     /// What is known of a node, for a driver.
@@ -244,6 +264,16 @@ impl DriverNodes {
         let facts = Arc::new(self.nodes.facts(&self.driver, complete));
         *kept = Some((generation, facts.clone()));
         facts
+    }
+
+    /// This moment, of Nodes and of CSINodes.
+    pub fn moment(&self) -> (u64, u64) {
+        (self.nodes.0.lists.now(), self.nodes.0.csi_nodes.moment())
+    }
+
+    /// Whether both are known as they were at this moment, or are newer; or are watched.
+    pub fn are_known_since(&self, moment: Option<(u64, u64)>) -> bool {
+        self.nodes.are_known_since(moment)
     }
 
     /// What is known of one.

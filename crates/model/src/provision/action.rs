@@ -96,6 +96,8 @@ named! {
         ClassMismatch,
         /// The class was replaced while the outcome of a call was unknown.
         ClassReplaced,
+        /// What the first call is made from may have changed since its watch broke.
+        Unconfirmed,
         /// No node is selected yet.
         WaitForConsumer,
         /// A volume populator provisions the claim.

@@ -37,7 +37,8 @@ pub enum RolePhase {
 /// Which waits of a claim are over. The clock is outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// The class has been missing, or that of another provisioner, for 10 seconds: it is told.
+    /// The class has been missing, or that of another provisioner, or what the call is made from not been known as it is, for 10 seconds:
+    /// it is told.
     pub for_class: bool,
     /// Its PersistentVolume has been saved for 30 seconds: the marker goes, bound or not.
     pub for_binding: bool,
@@ -62,6 +63,10 @@ pub struct ObservedClaim<'a> {
     pub marker_is_own: bool,
     /// The class that the claim names.
     pub class: Seen<&'a StorageClass>,
+    /// Whether the classes are known as they are, and not as they were when their watch broke.
+    pub classes_are_known: bool,
+    /// Whether Nodes and CSINodes are; of a driver without topology nobody asks.
+    pub nodes_are_known: bool,
     /// The PersistentVolume that has the volume's name. Whose it is, is decided here.
     pub saved: Seen<&'a Volume>,
     /// Whether that was read live since the volume was created.

@@ -159,6 +159,12 @@ pub enum ProvisionRefusal {
         key: Box<str>,
         driver: Arc<str>,
     },
+    /// Of one that is there a list of any age may say something else.
+    #[error(
+        "{what} can be neither watched nor listed, so that it is not known whether they have changed; the driver is not called: look for \
+         \"cannot watch\" in the log of the operator"
+    )]
+    Unconfirmed { what: &'static str },
     /// It may be there all the same.
     #[error(
         "Node {node} or its CSINode is not known, and a watch of them is broken: look for \"cannot watch\" in the log of the operator"
@@ -245,6 +251,7 @@ impl ProvisionRefusal {
             Self::NotSupported(_) => "capability_missing",
             Self::ClassMissing { .. } | Self::ClassNeeded { .. } => "class_missing",
             Self::ClassMismatch { .. } => "class_mismatch",
+            Self::Unconfirmed { .. } => "unconfirmed",
             Self::ClassReplaced { .. } => "class_replaced",
             Self::SecretMissing { .. } => "secret_missing",
             Self::SecretUnreadable { .. } => "secret_forbidden",

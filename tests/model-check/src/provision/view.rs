@@ -8,7 +8,7 @@ use csi_attacher_model::answer::{ApiError, ApiErrorKind};
 use csi_attacher_model::attempt::{CallEnd, LeaseLost};
 use csi_attacher_model::decide::{Failure, grpc_code};
 use csi_attacher_model::objects::{Claim, ClaimReference, ResourceVersion, StorageClass, Volume};
-use csi_attacher_model::provision::attempt::{ClaimEvent, ClaimView};
+use csi_attacher_model::provision::attempt::{ClaimEvent, ClaimView, ListMoment};
 use csi_attacher_model::provision::deletion::{VolumeEvent, VolumeView};
 use csi_attacher_model::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use csi_attacher_model::provision::{
@@ -369,6 +369,18 @@ impl ClaimView for View<'_> {
 
     fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
         self.attached(slot_of(name))
+    }
+
+    fn moment(&self) -> ListMoment {
+        ListMoment::default()
+    }
+
+    fn knows_classes(&self, _: Option<ListMoment>) -> bool {
+        true
+    }
+
+    fn knows_nodes(&self, _: Option<ListMoment>) -> bool {
+        true
     }
 
     fn traceparent(&self) -> Option<String> {

@@ -95,6 +95,8 @@ pub(super) fn neutral<'a>(
         claim_is_live: false,
         marker_is_own: false,
         class: Seen::Gone,
+        classes_are_known: true,
+        nodes_are_known: true,
         saved: Seen::Gone,
         saved_is_live: false,
         handle_owner: Seen::Gone,

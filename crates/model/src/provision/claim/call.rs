@@ -23,6 +23,9 @@ impl Subject<'_, '_> {
         if has_topology && !observed.topology.complete {
             return wait(ClaimReason::Syncing);
         }
+        if has_topology && !is_uncertain && !observed.nodes_are_known {
+            return self.unconfirmed("Nodes or CSINodes");
+        }
         let selected = observed.claim.selected_node.as_ref().filter(|_| has_topology);
         if let Some(node) = selected.filter(|_| class.delayed && !is_uncertain) {
             if observed.node.is_unknown() {

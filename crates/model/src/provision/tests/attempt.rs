@@ -15,7 +15,7 @@ use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
 use crate::objects::{Claim, StorageClass, Volume};
-use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimView, Verdict};
+use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimView, ListMoment, Verdict};
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::provision::{
     AnsweredVolume, ClaimReason, CreateOutcome, Creation, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen,
@@ -41,6 +41,9 @@ struct Cluster {
     nodes_are_known: bool,
     /// Looks at nodes.
     looks_at_nodes: Cell<usize>,
+    /// Whether the watches of what a first call is made from work, and so many lists began.
+    is_watched: bool,
+    lists: u64,
 }
 
 impl Cluster {
@@ -64,6 +67,8 @@ impl Cluster {
             nodes: Vec::new(),
             nodes_are_known: true,
             looks_at_nodes: Cell::new(0),
+            is_watched: true,
+            lists: 1,
         }
     }
 
@@ -170,6 +175,20 @@ impl ClaimView for Cluster {
                 keys: Seen::Unknown,
             },
         }
+    }
+    fn moment(&self) -> ListMoment {
+        ListMoment {
+            classes: self.lists,
+            nodes: self.lists,
+            csi_nodes: self.lists,
+        }
+    }
+    fn knows_classes(&self, since: Option<ListMoment>) -> bool {
+        self.is_watched || since.is_some_and(|since| since.classes < self.lists)
+    }
+    fn knows_nodes(&self, since: Option<ListMoment>) -> bool {
+        assert!(self.driver.capabilities.accessibility_constraints);
+        self.knows_classes(since)
     }
     fn traceparent(&self) -> Option<String> {
         Some("00-1-2-01".to_owned())

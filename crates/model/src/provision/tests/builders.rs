@@ -171,6 +171,8 @@ pub fn node_with_keys(name: &str, keys: &[&str], labels: &[(&str, &str)]) -> Top
 pub struct ClaimWorld {
     pub claim: Value,
     pub class: Option<Value>,
+    pub classes_are_known: bool,
+    pub nodes_are_known: bool,
     pub saved: Option<Value>,
     pub handle_owner: Option<String>,
     pub attached_to: Option<String>,
@@ -200,6 +202,8 @@ pub fn world() -> ClaimWorld {
     ClaimWorld {
         claim: claim_json(),
         class: Some(class_json()),
+        classes_are_known: true,
+        nodes_are_known: true,
         saved: None,
         handle_owner: None,
         attached_to: None,
@@ -336,6 +340,8 @@ impl ClaimWorld {
             claim_is_live: self.claim_is_live,
             marker_is_own: self.marker_is_own,
             class: seen(class.as_ref(), unknown("class")),
+            classes_are_known: self.classes_are_known,
+            nodes_are_known: self.nodes_are_known,
             saved: seen(saved.as_ref(), unknown("saved")),
             saved_is_live: self.saved_is_live,
             handle_owner: seen(self.handle_owner.as_deref(), unknown("handle")),

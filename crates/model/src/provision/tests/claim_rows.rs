@@ -572,6 +572,66 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
     ]);
 }
 
+/// Watches of what a first call is made from are broken.
+#[test]
+fn row_12_what_a_first_call_is_made_from_has_to_be_known_as_it_is() {
+    let stale = |world: ClaimWorld| {
+        world.with(|world| {
+            (world.classes_are_known, world.nodes_are_known) = (false, false);
+        })
+    };
+    let for_long = |world: ClaimWorld| stale(world).with(|world| world.waited.for_class = true);
+    let nodes = |world: ClaimWorld| world.with(|world| world.nodes_are_known = false);
+    play(vec![
+        Row("the class", stale(world()), "Syncing: wait"),
+        Row("the class, for 10 s", for_long(world()), "Unconfirmed: tell unconfirmed"),
+        Row(
+            "the class, of another provisioner as far as is known",
+            stale(world().class("/provisioner", "other.test")),
+            "Syncing: wait",
+        ),
+        Row(
+            "the class, and none is there as far as is known",
+            for_long(world().without_class()),
+            "ClassMissing: tell class_missing",
+        ),
+        Row(
+            "the class, refused before",
+            stale(world().marked().creation(Creation::Refused)),
+            "Syncing: wait",
+        ),
+        Row(
+            "the class, refused before, for 10 s",
+            for_long(world().marked().creation(Creation::Refused)),
+            "Unconfirmed: unmark",
+        ),
+        Row("the class, while a call is open", stale(world().marked()), "Create: create"),
+        Row(
+            "the class, while a call of this process is open",
+            stale(world().marked().creation(uncertain(&world()))),
+            "Create: create",
+        ),
+        Row(
+            "the class, while a call is open for a claim that nobody wants",
+            stale(world().marked().deleting()),
+            "FindOut: create",
+        ),
+        Row("the nodes, without topology", nodes(world()), "Mark: mark"),
+        Row("the nodes", nodes(world().delayed()), "Syncing: wait"),
+        Row("the nodes, while a call is open", nodes(world().delayed().marked()), "Create: create"),
+        Row(
+            "the nodes, for 10 s",
+            nodes(world().delayed()).with(|world| world.waited.for_class = true),
+            "Unconfirmed: tell unconfirmed",
+        ),
+        Row(
+            "the nodes, of which the selected one is gone as far as is known",
+            nodes(world().delayed()).with(|world| world.node_gone = true),
+            "Syncing: wait",
+        ),
+    ]);
+}
+
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_12_to_15_what_is_missing_or_wrong() {

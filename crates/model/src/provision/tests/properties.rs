@@ -17,7 +17,7 @@ use crate::provision::{
 };
 
 /// Changes of a claim's world, by number.
-const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 36] = [
+const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 38] = [
     |world| world.deleting(),
     |world| world.bound(NAME),
     |world| world.bound("static"),
@@ -40,6 +40,8 @@ const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 36] = [
     |world| world.with(|world| world.unknown = "saved"),
     |world| world.with(|world| world.unknown = "class"),
     |world| world.with(|world| world.unknown = "handle"),
+    |world| world.with(|world| world.classes_are_known = false),
+    |world| world.with(|world| world.nodes_are_known = false),
     |world| world.with(|world| world.unknown = "topology"),
     |world| world.with(|world| world.unknown = "node"),
     |world| world.with(|world| world.gone = true),
@@ -180,6 +182,10 @@ fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
             // What nobody wants is called for only while it is uncertain.
             prop_assert!(creation.is_uncertain() || !(late || world.gone));
             prop_assert!(!matches!(creation, Creation::Created(_)));
+            // A first call is made from what is known as it is.
+            let has_topology = world.driver.capabilities.accessibility_constraints;
+            let is_known = world.classes_are_known && (world.nodes_are_known || !has_topology);
+            prop_assert!(creation.is_uncertain() || is_known);
             prop_assert!(world.role != RolePhase::Stopping);
         }
         ClaimAction::Save(body) => {
