@@ -99,6 +99,7 @@ impl Subject<'_, '_> {
         let mut marker = Marker::of_call(observed, naming, plan, since);
         if let Some(open) = open {
             marker.arguments.clone_from(&open.arguments);
+            marker.secret.clone_from(&open.secret);
         }
         let is_recorded = || is_uncertain || self.marker.recorded().is_some_and(|known| known.is_of_call(&marker));
         let needs_marker = match observed.policy.leak_protection {
