@@ -41,12 +41,11 @@ impl CsiNodeCache for AttachNodes {
     }
 
     fn is_known_since(&self, moment: Option<u64>) -> bool {
-        let lists = self.0.lists();
-        let is_known = lists.is_known_since::<CsiNodeWire>(moment);
-        if !is_known && moment.is_some() {
-            lists.doubt("a volume is to be created, and CSINodes are not watched");
-        }
-        is_known
+        self.0.lists().is_known_since::<CsiNodeWire>(moment)
+    }
+
+    fn doubt(&self, why: &str) {
+        self.0.lists().doubt(why);
     }
 
     fn listen(&self, listener: NodeListener) {

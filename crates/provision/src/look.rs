@@ -157,6 +157,10 @@ impl VolumeView for VolumeLook<'_> {
         self.work.context.store.owning(claim, volume)
     }
 
+    fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>> {
+        self.work.context.store.bound_claims(volume)
+    }
+
     fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
         self.work.context.store.class(name)
     }

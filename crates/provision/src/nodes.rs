@@ -44,9 +44,11 @@ pub trait CsiNodeCache: Send + Sync + 'static {
     /// This moment, for [`Self::is_known_since`].
     fn moment(&self) -> u64;
 
-    /// Whether CSINodes are known as they were at this moment, or are newer. Without a moment that is so only while they are watched; with
-    /// one they are listed anew where need be.
+    /// Whether CSINodes are known as they were at this moment, or are newer. Without a moment that is so only while they are watched.
     fn is_known_since(&self, moment: Option<u64>) -> bool;
+
+    /// Something shows that the cache may not be what the API server has.
+    fn doubt(&self, why: &str);
 
     /// Tells of each CSINode that comes, goes, or has other topology keys from now on.
     fn listen(&self, listener: NodeListener);
@@ -185,14 +187,18 @@ impl Nodes {
 
     /// As [`CsiNodeCache::is_known_since`], of both.
     fn are_known_since(&self, moment: Option<(u64, u64)>) -> bool {
-        let lists = &self.0.lists;
-        let is_known = lists.is_known_since::<NodeLabelsWire>(moment.map(|(nodes, _)| nodes));
-        if !is_known && moment.is_some() {
-            lists.doubt("a volume is to be created, and Nodes are not watched");
+        let (nodes, csi_nodes) = (moment.map(|(nodes, _)| nodes), moment.map(|(_, csi_nodes)| csi_nodes));
+        self.0.lists.is_known_since::<NodeLabelsWire>(nodes) && self.0.csi_nodes.is_known_since(csi_nodes)
+    }
+
+    /// Has those listed again that are not watched now.
+    fn doubt_unwatched(&self, why: &str) {
+        if !self.0.lists.is_known_since::<NodeLabelsWire>(None) {
+            self.0.lists.doubt(why);
         }
-        // Both are asked, so that both are listed at the same time.
-        let are_known = self.0.csi_nodes.is_known_since(moment.map(|(_, csi_nodes)| csi_nodes));
-        is_known && are_known
+        if !self.0.csi_nodes.is_known_since(None) {
+            self.0.csi_nodes.doubt(why);
+        }
     }
 
     /// What is known of a node, for a driver.
@@ -274,6 +280,11 @@ impl DriverNodes {
     /// Whether both are known as they were at this moment, or are newer; or are watched.
     pub fn are_known_since(&self, moment: Option<(u64, u64)>) -> bool {
         self.nodes.are_known_since(moment)
+    }
+
+    /// Has those listed again that are not watched now.
+    pub fn doubt_unwatched(&self, why: &str) {
+        self.nodes.doubt_unwatched(why);
     }
 
     /// What is known of one.

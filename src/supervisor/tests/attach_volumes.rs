@@ -132,7 +132,10 @@ async fn of_a_volume_without_a_persistent_volume_attachments_that_were_listed_la
         Seen::Here(nodes) => nodes.to_string(),
         known => format!("{known:?}"),
     };
-    assert_eq!((attached("absent"), attached("pv")), ("Gone".to_owned(), "Unknown".to_owned()));
+    assert_eq!(
+        (attached("absent"), attached("pv")),
+        ("Gone".to_owned(), "Unknown".to_owned())
+    );
     let named = json!({
         "metadata": { "name": "va", "uid": "va", "resourceVersion": "8" },
         "spec": { "attacher": "b.test", "nodeName": "n1", "source": { "persistentVolumeName": "absent" } },
@@ -145,6 +148,10 @@ async fn of_a_volume_without_a_persistent_volume_attachments_that_were_listed_la
     broken.lists_attachments();
     assert_eq!(attached("absent"), "Gone");
     broken.volumes.0.lists().record_break(VolumeAttachmentWire::PLURAL);
-    broken.volumes.0.lists().set_failure(VolumeAttachmentWire::PLURAL, Some("gone".to_owned()));
+    broken
+        .volumes
+        .0
+        .lists()
+        .set_failure(VolumeAttachmentWire::PLURAL, Some("gone".to_owned()));
     assert_eq!(attached("absent"), "Unknown");
 }

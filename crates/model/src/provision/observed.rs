@@ -7,7 +7,7 @@ use super::driver::ProvisionerFacts;
 use super::policy::ProvisionPolicy;
 use super::seen::Seen;
 use super::topology::{SelectedNode, TopologyFacts};
-use crate::objects::{Claim, SecretReference, StorageClass, Volume};
+use crate::objects::{Claim, ClaimReference, SecretReference, StorageClass, Volume};
 
 /// Whether the Secret of the next call is at hand; its contents never enter a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +118,10 @@ pub enum OwningClaim {
 
 /// Everything that a decision about one PersistentVolume reads.
 #[derive(Clone, Copy, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each says of one thing what a read or the settings have shown"
+)]
 pub struct ObservedVolume<'a> {
     /// The PersistentVolume.
     pub volume: &'a Volume,
@@ -130,6 +134,10 @@ pub struct ObservedVolume<'a> {
     pub lacks_read: bool,
     /// The claim of `spec.claimRef.uid`.
     pub claim: OwningClaim,
+    /// A claim of another name that is bound to it: somebody may have edited `spec.claimRef`.
+    pub bound: Seen<&'a ClaimReference>,
+    /// Whether a live read found that one so.
+    pub bound_is_live: bool,
     /// Whether a live read since it became Released shows what is here: UID, phase, policy, claimRef and handle.
     pub is_live: bool,
     /// What is known of the deletion of its volume.

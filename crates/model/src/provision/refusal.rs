@@ -159,10 +159,10 @@ pub enum ProvisionRefusal {
         key: Box<str>,
         driver: Arc<str>,
     },
-    /// Of one that is there a list of any age may say something else.
+    /// Of what is there a list of any age may say something else.
     #[error(
-        "{what} can be neither watched nor listed, so that it is not known whether they have changed; the driver is not called: look for \
-         \"cannot watch\" in the log of the operator"
+        "{what} are not watched now, and were not listed since, so that it is not known whether they have changed: they are listed again \
+         before the driver is called; if this lasts, look for \"cannot watch\" in the log of the operator"
     )]
     Unconfirmed { what: &'static str },
     /// It may be there all the same.

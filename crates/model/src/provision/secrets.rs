@@ -248,7 +248,11 @@ fn may_resolve_to(template: &str, context: &TemplateContext<'_>, name: &str) -> 
             _ if number > 0 => return false,
             _ => ("", part),
         };
-        let value = if number == 0 { Some("") } else { Tokens::Name.value(token, context) };
+        let value = if number == 0 {
+            Some("")
+        } else {
+            Tokens::Name.value(token, context)
+        };
         match (Tokens::Name.annotation(token), fixed.last_mut(), value) {
             (Some(_), _, _) => fixed.push(String::new()),
             (None, Some(last), Some(value)) => last.push_str(value),

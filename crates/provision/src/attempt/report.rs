@@ -156,6 +156,9 @@ fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &st
 
 /// Nothing can be done until something changes.
 fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &ProvisionRefusal) {
+    if reason == ClaimReason::Unconfirmed {
+        shell.look.work.list_inputs_again();
+    }
     let (reason, kind) = (ProvisionEventReason::of_claim(reason), cause.reason());
     let (message, delay) = (cause.to_string(), shell.run.retry_delay());
     let note = event::waits(&message, shell.run.attempt(), delay);

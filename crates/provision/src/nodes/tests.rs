@@ -55,6 +55,7 @@ impl CsiNodeCache for Arc<CsiNodes> {
     fn is_known_since(&self, moment: Option<u64>) -> bool {
         self.is_listed() && moment.is_none_or(|moment| moment == 1)
     }
+    fn doubt(&self, _: &str) {}
     fn listen(&self, listener: NodeListener) {
         *self.listener.lock() = Some(listener);
     }
@@ -113,7 +114,13 @@ impl Scene {
         use kube::runtime::watcher::Event;
         for event in [Event::Init, Event::InitDone] {
             let health = csi_attacher_base::health::Health::new();
-            crate::reflect::apply::<NodeLabelsWire>(event, &self.nodes, &mut SeenNames::new(), &health.check("nodes"), 0);
+            crate::reflect::apply::<NodeLabelsWire>(
+                event,
+                &self.nodes,
+                &mut SeenNames::new(),
+                &health.check("nodes"),
+                0,
+            );
         }
     }
 

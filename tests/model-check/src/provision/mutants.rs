@@ -5,8 +5,8 @@ use super::invariants::{
     RELEASED, SAME, SAME_PLACE, UNDONE,
 };
 use super::worlds::{
-    answers, attached, attached_unsaved, made_again, mistake, moved, name_taken, node_gone, of_another, one_claim, shared,
-    unlisted_attachment,
+    answers, attached, attached_unsaved, made_again, mistake, moved, name_taken, node_gone, of_another, one_claim,
+    shared, unlisted_attachment,
 };
 use super::{Flaw, ProvisionSetting};
 

@@ -110,7 +110,13 @@ pub const fn name_taken(faults: u8) -> ProvisionSetting {
 /// W1, with a VolumeAttachment that names the PersistentVolume before that is saved.
 pub const fn attached_unsaved(faults: u8) -> ProvisionSetting {
     let wishes = &[Wish::DeleteClaim, Wish::AttachUnsaved];
-    world("claim, attached before it is saved", Beginning::Waiting, faults, ALL, wishes)
+    world(
+        "claim, attached before it is saved",
+        Beginning::Waiting,
+        faults,
+        ALL,
+        wishes,
+    )
 }
 
 /// W2: the class goes, comes back for another driver, or as it was.

@@ -29,7 +29,11 @@ fn attach(store: &Store, name: &str, volume: &str, node: &str, version: u64) {
 fn the_nodes_of_a_volume_are_named() {
     let store = Store::default();
     store.apply(volume("pv1", 1));
-    let nodes = || store.nodes_of_volume("pv1", DRIVER, "h1").map(|nodes| nodes.to_string());
+    let nodes = || {
+        store
+            .nodes_of_volume("pv1", DRIVER, "h1")
+            .map(|nodes| nodes.to_string())
+    };
     assert_eq!(nodes(), None);
     attach(&store, "va0", "pv1", "n0", 10);
     attach(&store, "other", "pv2", "n9", 11);

@@ -250,14 +250,10 @@ impl ClaimAttempt {
         let saved = view.volume(&name);
         let is_wanted = is_wanted(&claim, driver, gone, &name);
         let owner = self.handle_owner(view, &creation, is_wanted);
-        let attached_to = attached_to(view, &creation, is_wanted);
         let mut creation = creation.revised(&claim, gone, seen(&saved).here(), seen(&owner).here());
         let class = view.class(&claim.class);
         let (classes_are_known, nodes_are_known) = self.knows_lists(view, &creation);
         let are_known = classes_are_known && nodes_are_known;
-        if !are_known {
-            self.memory.lists_since.get_or_insert_with(|| view.moment());
-        }
         let waited = self.waited(view, &claim, &marker, (seen(&class), are_known), seen(&saved));
         let written = marker
             .recorded()
@@ -279,7 +275,7 @@ impl ClaimAttempt {
             saved: seen(&saved),
             saved_is_live: self.saved_is_live,
             handle_owner: seen(&owner),
-            attached_to: seen(&attached_to),
+            attached_to: seen(&attached_to(view, &creation, is_wanted)),
             secret: self.secret,
             secret_of: self.secret_of.as_ref(),
             creation: &creation,
@@ -322,15 +318,17 @@ impl ClaimAttempt {
     }
 
     /// Whether what a first call is made from is known as it is: the classes, and the nodes. A call that is open is repeated as it was made.
-    fn knows_lists(&self, view: &impl ClaimView, creation: &Creation) -> (bool, bool) {
+    fn knows_lists(&mut self, view: &impl ClaimView, creation: &Creation) -> (bool, bool) {
         if !matches!(creation, Creation::Never | Creation::Refused) {
             return (true, true);
         }
-        let (since, has_topology) = (
-            self.memory.lists_since,
-            view.driver().capabilities.accessibility_constraints,
-        );
-        (view.knows_classes(since), !has_topology || view.knows_nodes(since))
+        let since = self.memory.lists_since;
+        let has_topology = view.driver().capabilities.accessibility_constraints;
+        let known = (view.knows_classes(since), !has_topology || view.knows_nodes(since));
+        if known != (true, true) {
+            self.memory.lists_since.get_or_insert_with(|| view.moment());
+        }
+        known
     }
 
     /// Which waits are over.
@@ -374,7 +372,10 @@ impl ClaimAttempt {
         if reason != ClaimReason::Syncing {
             self.memory.rests = 0;
         }
-        let is_on_the_way = matches!(reason, ClaimReason::Syncing | ClaimReason::Unconfirmed | ClaimReason::LoadSecret);
+        let is_on_the_way = matches!(
+            reason,
+            ClaimReason::Syncing | ClaimReason::Unconfirmed | ClaimReason::LoadSecret
+        );
         if !is_on_the_way && reason != ClaimReason::Mark {
             // Lists count for one call: the next one needs newer ones.
             self.memory.lists_since = None;

@@ -77,7 +77,10 @@ impl Subject<'_, '_> {
             Seen::Here(nodes) => {
                 let handle = crate::decide::cut(&volume.handle, 256).into();
                 let nodes = nodes.into();
-                wait_for(ClaimReason::StillAttached, ProvisionRefusal::StillAttached { handle, nodes })
+                wait_for(
+                    ClaimReason::StillAttached,
+                    ProvisionRefusal::StillAttached { handle, nodes },
+                )
             }
             Seen::Gone => self.undo(volume),
         }

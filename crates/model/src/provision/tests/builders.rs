@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::decide::PublishSecrets;
 use crate::objects::{
-    Claim, CsiNode, CsiNodeWire, DeletionSecret, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire,
+    Claim, ClaimReference, CsiNode, CsiNodeWire, DeletionSecret, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire,
     PersistentVolumeWire, SecretReference, StorageClass, StorageClassWire, Volume,
 };
 use crate::provision::topology::{SelectedNode, TopologyFacts, TopologyNode};
@@ -395,6 +395,8 @@ pub struct VolumeWorld {
     pub attached_to: Option<String>,
     pub lacks_read: bool,
     pub claim: OwningClaim,
+    pub bound: Option<ClaimReference>,
+    pub bound_is_live: bool,
     pub is_live: bool,
     pub deletion: Deletion,
     pub secret: ProvisionerSecretState,
@@ -415,6 +417,8 @@ pub fn volume_world() -> VolumeWorld {
         attached_to: None,
         lacks_read: false,
         claim: OwningClaim::NotCached,
+        bound: None,
+        bound_is_live: false,
         is_live: true,
         deletion: Deletion::NotDeleted,
         secret: ProvisionerSecretState::NotLoaded,
@@ -466,6 +470,8 @@ impl VolumeWorld {
             attached_to: seen(self.attached_to.as_deref(), unknown("attached")),
             lacks_read: self.lacks_read,
             claim: self.claim,
+            bound: seen(self.bound.as_ref(), unknown("bound")),
+            bound_is_live: self.bound_is_live,
             is_live: self.is_live,
             deletion: self.deletion,
             class: seen(class.as_ref(), unknown("class")),
@@ -498,6 +504,15 @@ fn deletion_secret(volume: &Volume, class: Option<&StorageClass>) -> Option<Secr
     };
     let templates = SecretTemplates::of(class?).ok()?;
     templates.resolve(SecretFamily::Provisioner, &context).ok()?
+}
+
+/// A claim that no PersistentVolume names.
+pub fn another_claim() -> ClaimReference {
+    ClaimReference {
+        namespace: "web".into(),
+        name: "moved".into(),
+        uid: "moved-uid".into(),
+    }
 }
 
 /// What a world's first call would be made with.

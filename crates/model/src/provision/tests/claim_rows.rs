@@ -371,7 +371,11 @@ fn rows_6_to_8_the_volume_is_there() {
             unwanted().with(|world| world.unknown = "attached").with(held),
             "UndoVolume: save",
         ),
-        Row("6 wanted, and attached", attached(created(&world(), unnoticed)), "SaveVolume: save"),
+        Row(
+            "6 wanted, and attached",
+            attached(created(&world(), unnoticed)),
+            "SaveVolume: save",
+        ),
         Row(
             "8 not deleted with OK, the name taken",
             created(&world(), failed)
@@ -584,7 +588,11 @@ fn row_12_what_a_first_call_is_made_from_has_to_be_known_as_it_is() {
     let nodes = |world: ClaimWorld| world.with(|world| world.nodes_are_known = false);
     play(vec![
         Row("the class", stale(world()), "Syncing: wait"),
-        Row("the class, for 10 s", for_long(world()), "Unconfirmed: tell unconfirmed"),
+        Row(
+            "the class, for 10 s",
+            for_long(world()),
+            "Unconfirmed: tell unconfirmed",
+        ),
         Row(
             "the class, of another provisioner as far as is known",
             stale(world().class("/provisioner", "other.test")),
@@ -605,7 +613,11 @@ fn row_12_what_a_first_call_is_made_from_has_to_be_known_as_it_is() {
             for_long(world().marked().creation(Creation::Refused)),
             "Unconfirmed: unmark",
         ),
-        Row("the class, while a call is open", stale(world().marked()), "Create: create"),
+        Row(
+            "the class, while a call is open",
+            stale(world().marked()),
+            "Create: create",
+        ),
         Row(
             "the class, while a call of this process is open",
             stale(world().marked().creation(uncertain(&world()))),
@@ -618,7 +630,11 @@ fn row_12_what_a_first_call_is_made_from_has_to_be_known_as_it_is() {
         ),
         Row("the nodes, without topology", nodes(world()), "Mark: mark"),
         Row("the nodes", nodes(world().delayed()), "Syncing: wait"),
-        Row("the nodes, while a call is open", nodes(world().delayed().marked()), "Create: create"),
+        Row(
+            "the nodes, while a call is open",
+            nodes(world().delayed().marked()),
+            "Create: create",
+        ),
         Row(
             "the nodes, for 10 s",
             nodes(world().delayed()).with(|world| world.waited.for_class = true),

@@ -97,9 +97,10 @@ fn with_secret(name: &str) -> ClaimWorld {
 fn secret_of(world: &ClaimWorld) -> String {
     match world.decide().action {
         ClaimAction::LoadCredentials(secret) => format!("{}/{}", secret.namespace, secret.name),
-        ClaimAction::Create(plan) => plan.secret.as_ref().map_or_else(String::new, |secret| {
-            format!("{}/{}", secret.namespace, secret.name)
-        }),
+        ClaimAction::Create(plan) => plan
+            .secret
+            .as_ref()
+            .map_or_else(String::new, |secret| format!("{}/{}", secret.namespace, secret.name)),
         other => panic!("{other:?}"),
     }
 }
@@ -119,11 +120,17 @@ fn the_secret_of_the_open_call_stays() {
         });
     });
     assert_eq!(written(&of_another)["secret"], first["secret"]);
-    let gone = restarted().set("/metadata/annotations/team", json!(null));
+    let gone = restarted().with(|world| {
+        let annotations = world.claim["metadata"]["annotations"].as_object_mut();
+        annotations.unwrap().remove("team");
+    });
     assert_eq!(secret_of(&gone), "web/red-data");
     // After a refusal the next call is a first one.
     let refused = restarted().creation(crate::provision::Creation::Refused);
-    assert_eq!(written(&refused)["secret"], json!({"namespace": "web", "name": "blue-data"}));
+    assert_eq!(
+        written(&refused)["secret"],
+        json!({"namespace": "web", "name": "blue-data"})
+    );
     // A former release recorded none.
     let mut before = first.clone();
     before.as_object_mut().unwrap().remove("secret");
@@ -147,9 +154,11 @@ fn a_secret_that_the_class_cannot_name_is_ignored() {
         assert_eq!(secret_of(&world), "web/blue-data", "{namespace}/{name}");
     }
     // The settings count, too.
-    let listed = with_secret("blue").marked_with(&written(&with_secret("red"))).with(|world| {
-        world.policy.secrets.listed = crate::decide::PublishSecrets::default();
-    });
+    let listed = with_secret("blue")
+        .marked_with(&written(&with_secret("red")))
+        .with(|world| {
+            world.policy.secrets.listed = crate::decide::PublishSecrets::default();
+        });
     assert!(matches!(listed.decide().action, ClaimAction::Refuse(_)));
 }
 

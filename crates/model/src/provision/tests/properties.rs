@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::builders::{
-    ClaimWorld, DELETED_AT, DRIVER, FINALIZER, MARKER, NAME, UID, VolumeWorld, claim_of, marker_json, volume_of,
-    volume_world, world,
+    ClaimWorld, DELETED_AT, DRIVER, FINALIZER, MARKER, NAME, UID, VolumeWorld, another_claim, claim_of, marker_json,
+    volume_of, volume_world, world,
 };
 use super::claim_rows::{new_volume, uncertain};
 use super::patches::apply;
@@ -102,7 +102,7 @@ fn claim_worlds() -> impl Strategy<Value = ClaimWorld> {
     })
 }
 
-const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 26] = [
+const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 29] = [
     |world| world.deleting(),
     |world| world.unprotected(),
     |world| world.phase("Bound"),
@@ -118,6 +118,9 @@ const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 26] = [
     |world| world.set("/spec/csi/volumeHandle", ""),
     |world| world.with(|world| world.sharer = Some("pv-2".to_owned())),
     |world| world.with(|world| world.attached_to = Some("n1".to_owned())),
+    |world| world.with(|world| world.bound = Some(another_claim())),
+    |world| world.with(|world| (world.bound, world.bound_is_live) = (Some(another_claim()), true)),
+    |world| world.with(|world| world.unknown = "bound"),
     |world| world.with(|world| world.claim = OwningClaim::Cached),
     |world| world.with(|world| world.claim = OwningClaim::Live),
     |world| world.with(|world| world.claim = OwningClaim::LiveGone),
@@ -303,6 +306,7 @@ proptest! {
             ProvisionedVolumeAction::Delete(plan) => {
                 prop_assert!(is_delete && !world.policy.hold_deletions);
                 prop_assert!(world.is_live && world.sharer.is_none() && world.attached_to.is_none() && world.unknown.is_empty());
+                prop_assert!(world.bound.is_none());
                 let phase = &world.volume["status"]["phase"];
                 prop_assert!(phase == "Released" || phase == "Failed" || lifecycle.reclaim_requested);
                 let is_released = phase == "Released" && world.claim == OwningClaim::NotCached;

@@ -124,6 +124,22 @@ fn a_volume_that_is_attached_and_not_wanted_is_recorded() {
     assert_eq!((play.saved(), play.cluster.carries_marker()), (1, false));
 }
 
+/// A request for a Secret may wait for long: the live look comes after it.
+#[test]
+fn a_volume_is_undone_after_a_look_that_no_request_follows() {
+    let mut play = undoing();
+    play.cluster.class.as_mut().unwrap()["parameters"] = json!({
+        "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
+    });
+    let asks_later = |step: &ClaimStep| {
+        matches!(step, ClaimStep::ReadVolume(_)).then(|| ClaimEvent::Read(Err(error(ApiErrorKind::Unknown))))
+    };
+    play.attempt(|step, _| creates(step).then(|| small("vol-1")).or_else(|| asks_later(step)));
+    assert_eq!(play.take_done(), ["secret", "patch", "create", "read volume"]);
+    play.attempt(|step, _| undo(step));
+    assert_eq!(play.take_done(), ["read volume", "secret", "read volume", "delete"]);
+}
+
 /// The ID of a PersistentVolume, and too small: nothing is deleted, and the driver is asked again.
 #[test]
 fn a_volume_of_another_that_cannot_be_used_is_asked_for_again() {
