@@ -36,6 +36,18 @@ impl CsiNodeCache for AttachNodes {
         self.0.is_topology_key(key)
     }
 
+    fn moment(&self) -> u64 {
+        self.0.lists().now()
+    }
+
+    fn is_known_since(&self, moment: Option<u64>) -> bool {
+        self.0.lists().is_known_since::<CsiNodeWire>(moment)
+    }
+
+    fn doubt(&self, why: &str) {
+        self.0.lists().doubt(why);
+    }
+
     fn listen(&self, listener: NodeListener) {
         self.0.listen_to_topology(listener);
     }

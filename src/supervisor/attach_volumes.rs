@@ -56,8 +56,11 @@ impl VolumeCache for AttachVolumes {
 
     /// A VolumeAttachment that is not seen may be one that the volume is attached by. So the lists have to be of one state and no older than
     /// what is known of the PersistentVolume, and the watch has to stand.
-    fn attached_to(&self, volume: &Volume) -> Seen<Arc<str>> {
-        if let Some(nodes) = self.0.nodes_of_volume(volume) {
+    ///
+    /// Nothing is known of a PersistentVolume that is not there: then VolumeAttachments that were listed lately count, should the watch of
+    /// PersistentVolumes break again and again.
+    fn attached_to(&self, name: &str, driver: &str, handle: &str) -> Seen<Arc<str>> {
+        if let Some(nodes) = self.0.nodes_of_volume(name, driver, handle) {
             return Seen::Here(nodes);
         }
         let lists = self.0.lists();
@@ -65,12 +68,16 @@ impl VolumeCache for AttachVolumes {
             return Seen::Unknown;
         }
         // As where attaching releases it: that its own watch broke does not matter if attachments were listed after it was read.
-        let read = self.0.confirmed_at(&volume.name);
-        let is_listed = read.is_some_and(|read| lists.is_listed_after(VolumeAttachmentWire::PLURAL, read));
+        let is_there = self.0.volume(name).is_some();
+        let read = self.0.confirmed_at(name);
+        let is_listed = match read {
+            Some(read) => lists.is_listed_after(VolumeAttachmentWire::PLURAL, read),
+            None => !is_there && lists.is_listed_lately(VolumeAttachmentWire::PLURAL, 0),
+        };
         if self.0.knows_who_names_volumes() || is_listed {
             return Seen::Gone;
         }
-        if read.is_some() || lists.is_watched::<PersistentVolumeWire>() {
+        if read.is_some() || !is_there || lists.is_watched::<PersistentVolumeWire>() {
             lists.doubt("a volume may be deleted, and the VolumeAttachments were listed before its PersistentVolume");
         }
         Seen::Unknown

@@ -263,7 +263,10 @@ impl Watched {
         let store = provision::Store::recorded_by(context.store.lists().answers());
         let volumes = Arc::new(AttachVolumes(context.store.clone()));
         provision::VolumeCache::listen(&*volumes, store.volume_listener());
-        let nodes = Nodes::new(Arc::new(AttachNodes(context.store.clone())));
+        let nodes = Nodes::new(
+            Arc::new(AttachNodes(context.store.clone())),
+            context.store.lists().answers(),
+        );
         nodes.listen(store.node_listener());
         // The status of the AttacherConfigs says what cannot be watched. Readiness does not: attaching goes on.
         let health = Health::new();

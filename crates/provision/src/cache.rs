@@ -6,6 +6,7 @@
 
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::ops::Bound;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -61,6 +62,8 @@ pub struct Index {
     open_of_class: KeysByName,
     /// The same, by the name of the node that is selected for them.
     open_of_node: KeysByName,
+    /// All claims that name a PersistentVolume, by the hash of its name: thousands are bound, and a few bytes are enough for each.
+    bound: BTreeSet<(u64, Arc<str>)>,
     names: SharedNames,
 }
 
@@ -100,6 +103,14 @@ impl Index {
     }
 
     fn relink(&mut self, previous: Option<&Arc<Claim>>, current: Option<&Arc<Claim>>) {
+        let bound = |claim: &Arc<Claim>| Some((hash(claim.volume_name.as_deref()?), claim.key.clone()));
+        let (former, now) = (previous.and_then(bound), current.and_then(bound));
+        if former != now {
+            if let Some(former) = former {
+                self.bound.remove(&former);
+            }
+            self.bound.extend(now);
+        }
         if let Some(previous) = previous.filter(|previous| is_open(previous)) {
             self.open.remove(&*previous.uid);
             self.open_of_class.remove(&previous.class, &previous.key);
@@ -129,6 +140,13 @@ impl Index {
             .range::<str, _>((Bound::Included(&*beginning), Bound::Unbounded));
         let alike = open.take_while(|(uid, _)| uid.starts_with(&*beginning));
         self.records(alike.map(|(_, key)| key))
+    }
+
+    /// The claims that name this PersistentVolume, perhaps with others.
+    fn naming(&self, volume: &str) -> Vec<Arc<Claim>> {
+        let hash = hash(volume);
+        let from = self.bound.range((hash, Arc::from(""))..);
+        self.records(from.take_while(|(known, _)| *known == hash).map(|(_, key)| key))
     }
 
     fn records<'i>(&'i self, keys: impl Iterator<Item = &'i Arc<str>>) -> Vec<Arc<Claim>> {
@@ -338,6 +356,31 @@ impl Store {
         }
     }
 
+    /// The claims that are bound to a PersistentVolume beside the one that it names: somebody may have edited `spec.claimRef`. That there
+    /// are none is known only while claims are watched, or were listed lately.
+    pub(crate) fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>> {
+        let named = volume.claim.as_deref().map(ClaimKey::named_by);
+        let mut claims = self.0.index.read().naming(&volume.name);
+        claims
+            .retain(|claim| named.as_ref().is_none_or(|named| named.name != claim.key) && is_of_volume(claim, volume));
+        let references: Vec<ClaimReference> = claims.iter().map(|claim| reference_of(claim)).collect();
+        let lists = &self.0.lists;
+        let is_known = lists.is_synced()
+            && lists.is_of_one_state()
+            && (lists.is_watched::<PersistentVolumeClaimWire>()
+                || lists.is_listed_lately(PersistentVolumeClaimWire::PLURAL, 0));
+        if !references.is_empty() {
+            return Seen::Here(references);
+        }
+        if is_known {
+            return Seen::Gone;
+        }
+        if lists.is_synced() {
+            lists.doubt("a volume may be deleted, and PersistentVolumeClaims are not watched");
+        }
+        Seen::Unknown
+    }
+
     /// The class of a name.
     pub(crate) fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
         match self.0.index.read().classes.get(name).cloned() {
@@ -345,6 +388,11 @@ impl Store {
             None if self.0.lists.is_synced() => Seen::Gone,
             None => Seen::Unknown,
         }
+    }
+
+    /// Whether the classes are known as they were at this moment, or are newer. Without a moment that is so only while they are watched.
+    pub(crate) fn knows_classes(&self, since: Option<u64>) -> bool {
+        self.0.lists.is_known_since::<StorageClassWire>(since)
     }
 
     /// A claim that a patch of ours was answered with. One that is not known any more stays unknown: the watch was faster, and does not
@@ -495,6 +543,10 @@ impl Store {
     }
 }
 
+fn hash(name: &str) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(name)
+}
+
 /// What a UID begins with whose first 16 to 32 characters, without its dashes, the name of a volume ends in.
 fn beginning_in(volume: &str) -> Option<String> {
     const DASHES_BEFORE: [usize; 4] = [8, 12, 16, 20];
@@ -520,6 +572,14 @@ fn uid_in(volume: &str) -> Option<&str> {
     prefix.ends_with('-').then_some(uid)
 }
 
+fn reference_of(claim: &Claim) -> ClaimReference {
+    ClaimReference {
+        namespace: Box::from(&*claim.namespace),
+        name: Box::from(&*claim.name),
+        uid: claim.uid.clone(),
+    }
+}
+
 fn gone(index: &mut Index, name: &str, uid: &str) -> Option<Change> {
     let gone = index.claims.mark_deleted(name, uid)?;
     Some(Claim::relink(index, Some(&gone), None))
@@ -541,6 +601,7 @@ impl Drop for Registration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::ClaimPhase;
     use serde_json::{Value, json};
 
     fn claim(name: &str, driver: Option<&str>) -> Claim {
@@ -607,5 +668,51 @@ mod tests {
         ] {
             assert!(named(other).is_empty(), "{other}");
         }
+    }
+
+    /// Somebody edited `spec.claimRef` of a PersistentVolume.
+    #[test]
+    fn the_claims_that_are_bound_to_a_volume_are_found_whatever_it_names() {
+        let volume = |claim: Value| -> Volume {
+            let object = json!({
+                "metadata": {"name": "pv", "uid": "pv-uid", "resourceVersion": "1"},
+                "spec": {"claimRef": claim, "csi": {"driver": "csi.test", "volumeHandle": "h"}},
+            });
+            serde_json::from_value::<csi_attacher_model::objects::PersistentVolumeWire>(object)
+                .unwrap()
+                .into()
+        };
+        let names = |name: &str, uid: &str| json!({"namespace": "web", "name": name, "uid": uid});
+        let store = Store::default();
+        let found = |volume: &Volume| match store.bound_claims(volume) {
+            Seen::Here(claims) => claims.iter().map(|claim| claim.name.to_string()).collect(),
+            known => format!("{known:?}"),
+        };
+        let take = |name: &str, volume: Option<&str>, phase: ClaimPhase| {
+            let mut record = claim(name, None);
+            (record.volume_name, record.phase) = (volume.map(Into::into), phase);
+            record.resource_version =
+                ResourceVersion(record.resource_version.0 + store.0.index.read().claims.newest().0);
+            store.take(record, Origin::Watch);
+        };
+        take("a", Some("pv"), ClaimPhase::Bound);
+        take("b", Some("other"), ClaimPhase::Bound);
+        take("c", Some("pv"), ClaimPhase::Pending);
+        assert_eq!(found(&volume(names("gone", "gone"))), "a");
+        assert_eq!(found(&volume(json!(null))), "a");
+        assert_eq!(
+            found(&volume(names("gone", "c"))),
+            "ac",
+            "the UID is that of a claim that waits"
+        );
+        assert_eq!(found(&volume(names("a", "a"))), "Unknown", "the lists are not complete");
+        take("a", Some("pv"), ClaimPhase::Lost);
+        assert_eq!(found(&volume(names("gone", "gone"))), "a");
+        take("a", Some("other"), ClaimPhase::Bound);
+        assert_eq!(found(&volume(names("gone", "gone"))), "Unknown");
+        assert_eq!(store.0.index.read().bound.len(), 3);
+        let gone = store.0.index.write().claims.get("web/a").cloned().unwrap();
+        Sink::<PersistentVolumeClaimWire>::take_deletion(&store, &gone);
+        assert_eq!(store.0.index.read().bound.len(), 2);
     }
 }

@@ -172,6 +172,17 @@ impl DriverContext {
         })
     }
 
+    /// Has what first calls are made from listed again where it is not watched: a watch that gets no answer does not break.
+    pub fn list_inputs_again(&self) {
+        const WHY: &str = "a volume is to be created, and what it is created from is not watched";
+        if !self.context.store.knows_classes(None) {
+            self.context.store.lists().doubt(WHY);
+        }
+        if self.driver.capabilities.accessibility_constraints {
+            self.topology.nodes.doubt_unwatched(WHY);
+        }
+    }
+
     /// Whether a claim has work under way that may have made a volume.
     pub fn may_make_volume(&self, claim: &ClaimReference) -> bool {
         let key = WorkKey::Claim(ClaimKey::named_by(claim));

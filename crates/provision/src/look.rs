@@ -9,7 +9,7 @@ use crate::clock;
 use crate::context::DriverContext;
 use crate::key::{ClaimKey, VolumeKey};
 use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
-use crate::provision::attempt::ClaimView;
+use crate::provision::attempt::{ClaimView, ListMoment};
 use crate::provision::deletion::VolumeView;
 use crate::provision::topology::{KnownNode, TopologyFacts};
 use crate::provision::{OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
@@ -85,12 +85,35 @@ impl ClaimView for Look<'_> {
         }
     }
 
+    fn attached_to(&self, name: &str, handle: &str) -> Seen<Arc<str>> {
+        let volumes = &self.work.context.volumes;
+        volumes.attached_to(name, &self.work.facts.name, handle)
+    }
+
     fn topology(&self) -> Arc<TopologyFacts> {
         self.work.topology.nodes.facts()
     }
 
     fn node(&self, name: &str) -> KnownNode {
         self.work.topology.nodes.known(name)
+    }
+
+    fn moment(&self) -> ListMoment {
+        let (nodes, csi_nodes) = self.work.topology.nodes.moment();
+        ListMoment {
+            classes: self.work.context.store.lists().now(),
+            nodes,
+            csi_nodes,
+        }
+    }
+
+    fn knows_classes(&self, since: Option<ListMoment>) -> bool {
+        self.work.context.store.knows_classes(since.map(|since| since.classes))
+    }
+
+    fn knows_nodes(&self, since: Option<ListMoment>) -> bool {
+        let since = since.map(|since| (since.nodes, since.csi_nodes));
+        self.work.topology.nodes.are_known_since(since)
     }
 
     fn traceparent(&self) -> Option<String> {
@@ -142,6 +165,10 @@ impl VolumeView for VolumeLook<'_> {
         self.work.context.store.owning(claim, volume)
     }
 
+    fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>> {
+        self.work.context.store.bound_claims(volume)
+    }
+
     fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
         self.work.context.store.class(name)
     }
@@ -159,7 +186,11 @@ impl VolumeView for VolumeLook<'_> {
 
     fn attached_to(&self) -> Seen<Arc<str>> {
         match self.volume() {
-            Seen::Here(volume) => self.work.context.volumes.attached_to(&volume),
+            Seen::Here(volume) => {
+                let handle = volume.spec.csi().map_or("", |source| &source.handle);
+                let volumes = &self.work.context.volumes;
+                volumes.attached_to(&volume.name, &self.work.facts.name, handle)
+            }
             _ => Seen::Unknown,
         }
     }

@@ -13,6 +13,7 @@ use crate::provision::Seen;
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::reflect::{Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink};
 use csi_attacher_kube::kinds::CacheRecord as _;
+use csi_attacher_kube::watch_answers::WatchAnswers;
 use tokio_util::task::AbortOnDropHandle;
 
 #[cfg(test)]
@@ -39,6 +40,15 @@ pub trait CsiNodeCache: Send + Sync + 'static {
 
     /// Whether some driver registered a topology key of this name.
     fn is_topology_key(&self, key: &str) -> bool;
+
+    /// This moment, for [`Self::is_known_since`].
+    fn moment(&self) -> u64;
+
+    /// Whether CSINodes are known as they were at this moment, or are newer. Without a moment that is so only while they are watched.
+    fn is_known_since(&self, moment: Option<u64>) -> bool;
+
+    /// Something shows that the cache may not be what the API server has.
+    fn doubt(&self, why: &str);
 
     /// Tells of each CSINode that comes, goes, or has other topology keys from now on.
     fn listen(&self, listener: NodeListener);
@@ -116,11 +126,11 @@ impl Sink<NodeLabelsWire> for Nodes {
 }
 
 impl Nodes {
-    /// With these CSINodes. Nothing is watched yet.
-    pub fn new(csi_nodes: Arc<dyn CsiNodeCache>) -> Self {
+    /// With these CSINodes. Nothing is watched yet. `answers` is where the connection of the watch records what the API server has accepted.
+    pub fn new(csi_nodes: Arc<dyn CsiNodeCache>, answers: WatchAnswers) -> Self {
         let nodes = Self(Arc::new(NodesInner {
             labels: RwLock::default(),
-            lists: Lists::new(&[NodeLabelsWire::PLURAL], true),
+            lists: Lists::recorded_by(&[NodeLabelsWire::PLURAL], true, answers),
             csi_nodes,
             generation: AtomicU64::new(0),
             listener: RwLock::default(),
@@ -173,6 +183,22 @@ impl Nodes {
 
     fn is_complete(&self) -> bool {
         self.0.lists.is_synced() && self.0.csi_nodes.is_listed()
+    }
+
+    /// As [`CsiNodeCache::is_known_since`], of both.
+    fn are_known_since(&self, moment: Option<(u64, u64)>) -> bool {
+        let (nodes, csi_nodes) = (moment.map(|(nodes, _)| nodes), moment.map(|(_, csi_nodes)| csi_nodes));
+        self.0.lists.is_known_since::<NodeLabelsWire>(nodes) && self.0.csi_nodes.is_known_since(csi_nodes)
+    }
+
+    /// Has those listed again that are not watched now.
+    fn doubt_unwatched(&self, why: &str) {
+        if !self.0.lists.is_known_since::<NodeLabelsWire>(None) {
+            self.0.lists.doubt(why);
+        }
+        if !self.0.csi_nodes.is_known_since(None) {
+            self.0.csi_nodes.doubt(why);
+        }
     }
 
     /// What is known of a node, for a driver.
@@ -244,6 +270,21 @@ impl DriverNodes {
         let facts = Arc::new(self.nodes.facts(&self.driver, complete));
         *kept = Some((generation, facts.clone()));
         facts
+    }
+
+    /// This moment, of Nodes and of CSINodes.
+    pub fn moment(&self) -> (u64, u64) {
+        (self.nodes.0.lists.now(), self.nodes.0.csi_nodes.moment())
+    }
+
+    /// Whether both are known as they were at this moment, or are newer; or are watched.
+    pub fn are_known_since(&self, moment: Option<(u64, u64)>) -> bool {
+        self.nodes.are_known_since(moment)
+    }
+
+    /// Has those listed again that are not watched now.
+    pub fn doubt_unwatched(&self, why: &str) {
+        self.nodes.doubt_unwatched(why);
     }
 
     /// What is known of one.

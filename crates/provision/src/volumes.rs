@@ -22,9 +22,10 @@ pub trait VolumeCache: Send + Sync + 'static {
     /// PersistentVolumes are watched, or were listed after `except` was read; without `except`, or were listed lately.
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>>;
 
-    /// The nodes of the VolumeAttachments of any driver that name a PersistentVolume, and of those of its driver that noted its handle, in
-    /// words. It is not known while VolumeAttachments may be there that the cache does not show.
-    fn attached_to(&self, volume: &Volume) -> Seen<Arc<str>>;
+    /// The nodes of the VolumeAttachments that a volume may be attached by, in words: those of any driver that name the PersistentVolume
+    /// of this name, whether that is there or not, and those of this driver that noted or describe this handle. It is not known while
+    /// VolumeAttachments may be there that the cache does not show.
+    fn attached_to(&self, name: &str, driver: &str, handle: &str) -> Seen<Arc<str>>;
 
     /// Whether nothing is known of others that use the volume because PersistentVolumes are not watched: then it is known once lists
     /// come that begin after a read of the PersistentVolume ([`Self::reading`]).

@@ -78,7 +78,7 @@ impl Broken {
     /// Whether it is known that no other one has the handle, and that it is attached nowhere.
     fn known(&self) -> (bool, bool) {
         let owner = self.volumes.handle_owner("a.test", "h", "pv");
-        let attached = self.volumes.attached_to(&self.volume);
+        let attached = self.volumes.attached_to("pv", "a.test", "h");
         (matches!(owner, Seen::Gone), matches!(attached, Seen::Gone))
     }
 }
@@ -120,4 +120,38 @@ async fn an_old_list_and_one_before_a_break_of_the_attachments_are_no_proof() {
     broken.lists_attachments();
     let owner = broken.volumes.handle_owner("a.test", "h", "pv");
     assert!(matches!(owner, Seen::Here(owner) if *owner == *"other"));
+}
+
+/// A volume that was created is undone though PersistentVolumes cannot be watched: nothing is known of one that is not there, and
+/// VolumeAttachments that were listed lately count.
+#[tokio::test(start_paused = true)]
+async fn of_a_volume_without_a_persistent_volume_attachments_that_were_listed_lately_count() {
+    let broken = Broken::new();
+    broken.lists_volumes(Vec::new());
+    let attached = |name: &str| match broken.volumes.attached_to(name, "a.test", "new") {
+        Seen::Here(nodes) => nodes.to_string(),
+        known => format!("{known:?}"),
+    };
+    assert_eq!(
+        (attached("absent"), attached("pv")),
+        ("Gone".to_owned(), "Unknown".to_owned())
+    );
+    let named = json!({
+        "metadata": { "name": "va", "uid": "va", "resourceVersion": "8" },
+        "spec": { "attacher": "b.test", "nodeName": "n1", "source": { "persistentVolumeName": "absent" } },
+    });
+    list::<VolumeAttachmentWire>(&broken.volumes.0, vec![serde_json::from_value(named).unwrap()]);
+    assert_eq!(attached("absent"), "n1");
+    broken.lists_attachments();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    assert_eq!(attached("absent"), "Unknown");
+    broken.lists_attachments();
+    assert_eq!(attached("absent"), "Gone");
+    broken.volumes.0.lists().record_break(VolumeAttachmentWire::PLURAL);
+    broken
+        .volumes
+        .0
+        .lists()
+        .set_failure(VolumeAttachmentWire::PLURAL, Some("gone".to_owned()));
+    assert_eq!(attached("absent"), "Unknown");
 }

@@ -277,14 +277,17 @@ fn claimed_machine(record: &Attachment) -> Option<(u64, Arc<str>)> {
     Some((hash((&*record.attacher, id)), record.node.clone()))
 }
 
-/// The handles that an attachment noted or describes.
+/// The handles that an attachment noted or describes; former ones too, as their volumes may be at a node yet.
 pub(super) fn handles_of(record: &Attachment) -> impl Iterator<Item = &str> {
-    let noted = record.volume_note.as_ref().map(|note| &*note.handle);
+    let noted = record.volume_note.iter().flat_map(|note| {
+        let former = note.former.iter().map(|place| &*place.handle);
+        std::iter::once(&*note.handle).chain(former)
+    });
     let described = match &record.source {
         AttachmentSource::Inline(spec) => spec.csi().map(|source| &*source.handle),
         _ => None,
     };
-    noted.into_iter().chain(described)
+    noted.chain(described)
 }
 
 /// The same, each with its volume.

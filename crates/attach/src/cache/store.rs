@@ -431,21 +431,19 @@ impl Store {
         *self.inner.volume_listener.write() = Some(listener);
     }
 
-    /// The nodes of the VolumeAttachments that a volume may be attached by, in words: those that name its PersistentVolume, whatever the
-    /// driver, and those of its driver that noted or describe its handle. None when there are no such.
-    pub fn nodes_of_volume(&self, volume: &Volume) -> Option<Arc<str>> {
+    /// The nodes of the VolumeAttachments that a volume may be attached by, in words: those that name the PersistentVolume of this name,
+    /// whatever the driver, and those of this driver that noted or describe this handle. None when there are no such.
+    pub fn nodes_of_volume(&self, name: &str, driver: &str, handle: &str) -> Option<Arc<str>> {
         let index = self.inner.index.read();
-        let of_volume = index.links.of_volume(&volume.name);
+        let of_volume = index.links.of_volume(name);
         let named = of_volume.into_iter().flat_map(OfVolume::names);
         let mut nodes: Vec<&str> = named
             .filter_map(|name| index.attachments.get(name))
             .map(|record| &*record.node)
             .collect();
-        if let Some(source) = volume.spec.csi()
-            && index.links.has_other_than(&volume.name, &source.handle)
-        {
-            let noting = index.attachments_of(&source.driver);
-            let noting = noting.filter(|record| handles_of(record).any(|handle| *handle == *source.handle));
+        if index.links.has_other_than(name, handle) {
+            let noting = index.attachments_of(driver);
+            let noting = noting.filter(|record| handles_of(record).any(|noted| *noted == *handle));
             nodes.extend(noting.map(|record| &*record.node));
             nodes.sort_unstable();
             nodes.dedup();

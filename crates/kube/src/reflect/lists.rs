@@ -264,6 +264,13 @@ impl Lists {
         self.0.state.read().of(kind).is_listed_after(moment)
     }
 
+    /// Whether what is known of a kind is what the API server had at this moment, or newer: its watch works, or a list of it began after
+    /// that, whether its watch has broken since or not.
+    pub fn is_known_since<K: WatchedKind>(&self, moment: Option<u64>) -> bool {
+        let is_listed = |moment| self.0.state.read().of(K::PLURAL).complete > moment;
+        self.is_of_one_state() && (self.is_watched::<K>() || moment.is_some_and(is_listed))
+    }
+
     /// Whether a complete list of a kind began after this moment, and lately. Its watch may have broken since: for kinds whose watch breaks
     /// each time, while lists work. For what may be a little old.
     pub fn is_listed_lately(&self, kind: &str, moment: u64) -> bool {

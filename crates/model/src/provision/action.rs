@@ -80,6 +80,8 @@ named! {
         UndoVolume,
         /// The volume is to be deleted, and deletions are held.
         Held,
+        /// The volume is to be deleted, and a VolumeAttachment names it.
+        StillAttached,
         /// Nobody wants a volume, and there is none.
         Cancelled,
         /// A person lets the claim go.
@@ -96,6 +98,8 @@ named! {
         ClassMismatch,
         /// The class was replaced while the outcome of a call was unknown.
         ClassReplaced,
+        /// What the first call is made from may have changed since its watch broke.
+        Unconfirmed,
         /// No node is selected yet.
         WaitForConsumer,
         /// A volume populator provisions the claim.

@@ -299,6 +299,9 @@ impl Subject<'_, '_> {
                 return Err(self.told(ClaimReason::ClassMissing, cause));
             }
         };
+        if !is_uncertain && !self.observed.classes_are_known {
+            return Err(self.unconfirmed("StorageClasses"));
+        }
         let is_own = is_own_class(&class.provisioner, driver);
         let is_other = |marker: &Marker| !marker.is_of_class(class);
         if is_uncertain && (!is_own || self.marker.recorded().is_some_and(is_other)) {
@@ -310,6 +313,15 @@ impl Subject<'_, '_> {
             return Err(wait_for(ClaimReason::ClassReplaced, cause));
         }
         self.mismatch().map_or(Ok(class), Err)
+    }
+
+    /// What a first call is made from may have changed since its watch broke: a class may be deleted and made again with other parameters.
+    fn unconfirmed(&self, what: &'static str) -> ClaimDecision {
+        if self.observed.waited.for_class {
+            wait_for(ClaimReason::Unconfirmed, ProvisionRefusal::Unconfirmed { what })
+        } else {
+            wait(ClaimReason::Syncing)
+        }
     }
 
     /// The class names another provisioner than the claim. kube-controller-manager is about to correct that, and until it has, nobody knows

@@ -15,7 +15,7 @@ use super::creation::Deletion;
 use super::driver::ProvisionerFacts;
 use super::fingerprint::volume_fingerprint;
 use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase};
-use super::ownership::is_of_volume;
+use super::ownership::{is_of_volume, is_released};
 use super::plan::DeletePlan;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
@@ -51,6 +51,8 @@ pub trait VolumeView {
     fn volume(&self) -> Seen<Arc<Volume>>;
     /// Its claim, as far as the cache knows it.
     fn claim(&self, claim: &ClaimReference, volume: &Volume) -> OwningClaim;
+    /// The claims of other names than the one which it names that are bound to it.
+    fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>>;
     /// A class.
     fn class(&self, name: &str) -> Seen<Arc<StorageClass>>;
     /// The name of another PersistentVolume of the driver than `except` that has this handle.
@@ -174,8 +176,8 @@ pub struct VolumeAttempt {
     pending: Option<Pending>,
     /// Version of the copy that was read in this attempt.
     live: Option<ResourceVersion>,
-    /// What a live read in this attempt says of the claim of this reference: a person may change it meanwhile.
-    claim: Option<(ClaimReference, OwningClaim)>,
+    /// What live reads in this attempt say of the claims of these references: a person may change it meanwhile.
+    claims: Vec<(ClaimReference, OwningClaim)>,
     secret: ProvisionerSecretState,
     /// The Secret that this is about.
     secret_of: Option<SecretReference>,
@@ -197,7 +199,7 @@ impl VolumeAttempt {
             memory,
             pending: None,
             live: None,
-            claim: None,
+            claims: Vec::new(),
             secret: ProvisionerSecretState::NotLoaded,
             secret_of: None,
             needed: None,
@@ -300,14 +302,31 @@ impl VolumeAttempt {
             Seen::Gone if is_live && view.is_created(handle) => Seen::Unknown,
             known => known,
         };
+        // Those that the cache shows, and a live read in this attempt does not.
+        let is_over = |claim: &ClaimReference| self.read(claim) == Some(OwningClaim::LiveGone);
+        let bound = match Some(volume).filter(|volume| is_released(volume, view.driver())) {
+            // Nobody asks for those of a PersistentVolume whose volume is not to be deleted.
+            None => Seen::Unknown,
+            Some(volume) => view.bound_claims(volume),
+        };
+        let bound = match bound {
+            Seen::Here(claims) => claims
+                .into_iter()
+                .find(|claim| !is_over(claim))
+                .map_or(Seen::Gone, Seen::Here),
+            Seen::Gone => Seen::Gone,
+            Seen::Unknown => Seen::Unknown,
+        };
+        let bound_is_live = matches!(&bound, Seen::Here(claim) if self.read(claim) == Some(OwningClaim::Live));
         look(&ObservedVolume {
             volume,
             sharer: sharer.as_deref(),
             attached_to: attached_to.as_deref(),
-            claim: claim.map_or(OwningClaim::NotCached, |claim| match &self.claim {
-                Some((read, found)) if read == claim => *found,
-                _ => view.claim(claim, volume),
+            claim: claim.map_or(OwningClaim::NotCached, |claim| {
+                self.read(claim).unwrap_or_else(|| view.claim(claim, volume))
             }),
+            bound: bound.as_ref(),
+            bound_is_live,
             lacks_read: view.lacks_read(),
             is_live,
             deletion: self.memory.deletion,
@@ -322,6 +341,19 @@ impl VolumeAttempt {
             is_away: view.is_away(),
             is_held: view.is_held(),
         })
+    }
+
+    /// What a live read in this attempt says of a claim.
+    fn read(&self, claim: &ClaimReference) -> Option<OwningClaim> {
+        let mut reads = self.claims.iter().rev();
+        reads.find(|(read, _)| read == claim).map(|(_, found)| *found)
+    }
+
+    /// The claim that uses the volume, in words.
+    fn user(&self, volume: &Volume) -> String {
+        let mut live = self.claims.iter().filter(|(_, found)| *found == OwningClaim::Live);
+        let claim = live.next_back().map(|(claim, _)| claim).or(volume.claim.as_deref());
+        claim.map_or_else(String::new, |claim| format!("{}/{}", claim.namespace, claim.name))
     }
 
     /// From a decision to the step that performs it.
@@ -393,10 +425,7 @@ impl VolumeAttempt {
         }
         let of = match (reason, view.attached_to()) {
             (VolumeReason::StillAttached, Seen::Here(nodes)) => nodes.to_string(),
-            (VolumeReason::ReleasedWhileBound, _) => volume
-                .claim
-                .as_ref()
-                .map_or_else(String::new, |claim| format!("{}/{}", claim.namespace, claim.name)),
+            (VolumeReason::ReleasedWhileBound, _) => self.user(volume),
             // Of one that is not in deletion nobody has asked for it.
             (VolumeReason::NeedsDecision, _) if volume.deleting => "deleting".to_owned(),
             _ => String::new(),
@@ -472,7 +501,7 @@ impl VolumeAttempt {
                     Err(error) if error.kind == ApiErrorKind::NotFound => OwningClaim::LiveGone,
                     Err(error) => return Some(self.request_failed(view, error)),
                 };
-                self.claim = Some((claim, found));
+                self.claims.push((claim, found));
                 None
             }
             (Some(Pending::Secret(secret)), VolumeEvent::SecretRead(read)) => {

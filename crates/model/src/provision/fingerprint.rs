@@ -66,6 +66,7 @@ pub fn volume_fingerprint(observed: &ObservedVolume<'_>) -> u64 {
     hash_class(observed.class, &mut hasher);
     hash_seen(observed.sharer, &mut hasher);
     hash_seen(observed.attached_to, &mut hasher);
+    std::mem::discriminant(&observed.bound).hash(&mut hasher);
     observed.is_held.hash(&mut hasher);
     hasher.finish()
 }

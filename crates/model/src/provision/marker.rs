@@ -2,7 +2,7 @@
 //!
 //! It is a finalizer, so that the claim, and with it the arguments of the call, stays until that is known; and an annotation with what the
 //! claim itself does not say of the arguments. Users of a namespace may write both. So the annotation names no volume and no size, the name
-//! of the volume is made from the UID of the claim, and what it says of topology is checked.
+//! of the volume is made from the UID of the claim, and what it says of topology and of the Secret is checked.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
 use super::topology::{Segment, TopologyFacts, allowed_terms};
 use super::volume_name::VolumeNaming;
-use crate::objects::{Claim, MAX_ANNOTATION_VALUE, StorageClass};
+use crate::objects::{Claim, MAX_ANNOTATION_VALUE, SecretReference, StorageClass};
 
 /// What the annotation `attacher.csi.dev/provisioning` holds as JSON; at most [`MAX_ANNOTATION_VALUE`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +38,9 @@ pub struct Marker {
     /// capabilities may have changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<str>>,
+    /// The Secret of the call: it may be named by an annotation of the claim, which can change. Its contents are recorded nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretReference>,
     /// Name of the selected node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Box<str>>,
@@ -116,7 +119,9 @@ pub struct RecordedArguments<'a> {
     pub segment: Option<&'a Segment>,
     /// First preferred term.
     pub first: Option<&'a Segment>,
-    /// Whether something that it says was ignored: it is told.
+    /// The Secret of the call: it counts where the class may name it.
+    pub secret: Option<&'a SecretReference>,
+    /// Whether something that it says of topology was ignored: it is told.
     pub ignored: bool,
 }
 
@@ -142,6 +147,7 @@ impl Marker {
             ignored: segment.is_some() != self.segment.is_some() || first.is_some() != self.first.is_some(),
             segment,
             first,
+            secret: self.secret.as_ref(),
         }
     }
 
@@ -167,6 +173,7 @@ impl Marker {
             class_uid: plan.volume.class_uid.clone(),
             class_hash: plan.volume.class_hash.clone(),
             arguments: Some(super::request::arguments_hash(plan)),
+            secret: plan.secret.clone(),
             node: plan.node.as_deref().map(Box::from),
             segment: plan.segment.clone(),
             first: requirement.and_then(|requirement| requirement.first()).cloned(),
@@ -182,6 +189,7 @@ impl Marker {
             && self.uuid_length == other.uuid_length
             && self.class_hash == other.class_hash
             && (self.arguments.is_none() || self.arguments == other.arguments)
+            && self.secret == other.secret
             && self.node == other.node
             && self.segment == other.segment
             && self.first == other.first
@@ -202,8 +210,11 @@ impl Marker {
 pub(super) fn is_open_call(claim: &Claim, plan: &CreatePlan) -> bool {
     let recorded = claim.marker.as_deref().map(serde_json::from_str::<Marker>);
     let recorded = recorded.and_then(Result::ok).filter(|marker| marker.uid == claim.uid);
-    let arguments = recorded.and_then(|marker| marker.arguments);
-    arguments.is_none_or(|arguments| arguments == super::request::arguments_hash(plan))
+    recorded.is_none_or(|marker| {
+        let has_secret = marker.secret.is_none() || marker.secret == plan.secret;
+        let is_same = |arguments| arguments == super::request::arguments_hash(plan);
+        has_secret && marker.arguments.is_none_or(is_same)
+    })
 }
 
 /// How the name of the volume of a claim is made: as it is recorded, if that may be, else by the settings. Settings that changed since do

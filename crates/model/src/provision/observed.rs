@@ -7,7 +7,7 @@ use super::driver::ProvisionerFacts;
 use super::policy::ProvisionPolicy;
 use super::seen::Seen;
 use super::topology::{SelectedNode, TopologyFacts};
-use crate::objects::{Claim, SecretReference, StorageClass, Volume};
+use crate::objects::{Claim, ClaimReference, SecretReference, StorageClass, Volume};
 
 /// Whether the Secret of the next call is at hand; its contents never enter a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,8 @@ pub enum RolePhase {
 /// Which waits of a claim are over. The clock is outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// The class has been missing, or that of another provisioner, for 10 seconds: it is told.
+    /// The class has been missing, or that of another provisioner, or what the call is made from not been known as it is, for 10 seconds:
+    /// it is told.
     pub for_class: bool,
     /// Its PersistentVolume has been saved for 30 seconds: the marker goes, bound or not.
     pub for_binding: bool,
@@ -62,12 +63,18 @@ pub struct ObservedClaim<'a> {
     pub marker_is_own: bool,
     /// The class that the claim names.
     pub class: Seen<&'a StorageClass>,
+    /// Whether the classes are known as they are, and not as they were when their watch broke.
+    pub classes_are_known: bool,
+    /// Whether Nodes and CSINodes are; of a driver without topology nobody asks.
+    pub nodes_are_known: bool,
     /// The PersistentVolume that has the volume's name. Whose it is, is decided here.
     pub saved: Seen<&'a Volume>,
     /// Whether that was read live since the volume was created.
     pub saved_is_live: bool,
     /// Of a volume that was created: another PersistentVolume of the driver with its handle.
     pub handle_owner: Seen<&'a str>,
+    /// The nodes of the VolumeAttachments that name a PersistentVolume of its name, or its handle.
+    pub attached_to: Seen<&'a str>,
     /// The selected node.
     pub node: SelectedNode<'a>,
     /// The nodes on which the driver is registered.
@@ -113,6 +120,10 @@ pub enum OwningClaim {
 
 /// Everything that a decision about one PersistentVolume reads.
 #[derive(Clone, Copy, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each says of one thing what a read or the settings have shown"
+)]
 pub struct ObservedVolume<'a> {
     /// The PersistentVolume.
     pub volume: &'a Volume,
@@ -125,6 +136,10 @@ pub struct ObservedVolume<'a> {
     pub lacks_read: bool,
     /// The claim of `spec.claimRef.uid`.
     pub claim: OwningClaim,
+    /// A claim of another name that is bound to it: somebody may have edited `spec.claimRef`.
+    pub bound: Seen<&'a ClaimReference>,
+    /// Whether a live read found that one so.
+    pub bound_is_live: bool,
     /// Whether a live read since it became Released shows what is here: UID, phase, policy, claimRef and handle.
     pub is_live: bool,
     /// What is known of the deletion of its volume.

@@ -159,6 +159,12 @@ pub enum ProvisionRefusal {
         key: Box<str>,
         driver: Arc<str>,
     },
+    /// Of what is there a list of any age may say something else.
+    #[error(
+        "{what} are not watched now, and were not listed since, so that it is not known whether they have changed: they are listed again \
+         before the driver is called; if this lasts, look for \"cannot watch\" in the log of the operator"
+    )]
+    Unconfirmed { what: &'static str },
     /// It may be there all the same.
     #[error(
         "Node {node} or its CSINode is not known, and a watch of them is broken: look for \"cannot watch\" in the log of the operator"
@@ -205,6 +211,11 @@ pub enum ProvisionRefusal {
     )]
     DeletionHeld { handle: Box<str> },
     #[error(
+        "volume {handle} is not deleted while VolumeAttachments for node {nodes} name it or the PersistentVolume of its name: wait for their \
+         detach, or delete those that nobody needs"
+    )]
+    StillAttached { handle: Box<str>, nodes: Box<str> },
+    #[error(
         "driver {driver} has created volume {handle} for this PersistentVolumeClaim, which names another provisioner now. Its reclaim policy \
          keeps the volume, and a PersistentVolume would be bound to the claim: it is made when the claim is bound elsewhere or deleted"
     )]
@@ -240,6 +251,7 @@ impl ProvisionRefusal {
             Self::NotSupported(_) => "capability_missing",
             Self::ClassMissing { .. } | Self::ClassNeeded { .. } => "class_missing",
             Self::ClassMismatch { .. } => "class_mismatch",
+            Self::Unconfirmed { .. } => "unconfirmed",
             Self::ClassReplaced { .. } => "class_replaced",
             Self::SecretMissing { .. } => "secret_missing",
             Self::SecretUnreadable { .. } => "secret_forbidden",
@@ -248,6 +260,7 @@ impl ProvisionRefusal {
             Self::VolumeGoing { .. } | Self::VolumeUndecided { .. } => "pv_deleting",
             Self::HandleShared { .. } => "handle_shared",
             Self::DeletionHeld { .. } => "deletion_held",
+            Self::StillAttached { .. } => "still_attached",
             Self::VolumeUnrecorded { .. } => "volume_unrecorded",
             Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",
             Self::DataSourceNotSupported { .. } | Self::AttributesClassNotSupported(_) => "not_supported",

@@ -86,7 +86,7 @@ pub(super) fn plan(
         named.unwrap_or(&policy.default_fs_type)
     };
     let capabilities = capabilities(observed, class, is_block, fs_type)?;
-    let (secret, secrets) = secrets(observed, &parameters, name)?;
+    let (secret, secrets) = secrets(observed, &parameters, name, recorded)?;
     let metadata = [
         ("csi.storage.k8s.io/pvc/name", &*claim.name),
         ("csi.storage.k8s.io/pvc/namespace", &*claim.namespace),
@@ -196,11 +196,13 @@ fn capabilities(
         .collect()
 }
 
-/// The Secret of the calls, which the driver must be allowed to have, and the references for the PersistentVolume.
+/// The Secret of the calls, which the driver must be allowed to have, and the references for the PersistentVolume. A call that is open is
+/// repeated with the Secret that it was made with: with another one it may be about another storage system, or be refused.
 fn secrets(
     observed: &ObservedClaim<'_>,
     parameters: &ClassParameters<'_>,
     name: &str,
+    recorded: RecordedArguments<'_>,
 ) -> Result<(Option<SecretReference>, VolumeSecrets), ProvisionRefusal> {
     let claim = observed.claim;
     let context = TemplateContext {
@@ -210,7 +212,14 @@ fn secrets(
         claim: Some(claim),
     };
     let of = |family| parameters.secrets.resolve(family, &context);
-    let secret = of(SecretFamily::Provisioner)?;
+    let is_trusted = |secret: &&SecretReference| {
+        let templates = &parameters.secrets;
+        templates.may_name(SecretFamily::Provisioner, &context, secret)
+    };
+    let secret = match recorded.secret.filter(is_trusted) {
+        Some(secret) => Some(secret.clone()),
+        None => of(SecretFamily::Provisioner)?,
+    };
     if let Some(secret) = &secret {
         observed
             .policy

@@ -148,17 +148,33 @@ impl<'a> SecretTemplates<'a> {
         })
     }
 
-    /// The Secret of a family: its own keys, else the default keys, else none.
+    /// The template of a family: its own keys, else the default keys, else none.
+    fn template(&self, family: SecretFamily) -> Option<SecretTemplate<'a>> {
+        let of = |wanted: SecretFamily| {
+            let at = SecretFamily::ALL.iter().position(|family| *family == wanted);
+            at.and_then(|at| self.templates.get(at).copied().flatten())
+        };
+        of(family).or_else(|| of(SecretFamily::Default))
+    }
+
+    /// Whether the Secret of a family may be this one, whatever the annotations of the claim say.
+    pub fn may_name(&self, family: SecretFamily, context: &TemplateContext<'_>, secret: &SecretReference) -> bool {
+        let Some(template) = self.template(family) else {
+            return false;
+        };
+        let namespace = self.expand(template.keys.1, template.namespace, context, Tokens::Namespace);
+        namespace.is_ok_and(|namespace| namespace == secret.namespace)
+            && Tokens::Name.is_valid(&secret.name)
+            && may_resolve_to(template.name, context, &secret.name)
+    }
+
+    /// The Secret of a family, where it has one.
     pub fn resolve(
         &self,
         family: SecretFamily,
         context: &TemplateContext<'_>,
     ) -> Result<Option<SecretReference>, ProvisionRefusal> {
-        let of = |wanted: SecretFamily| {
-            let at = SecretFamily::ALL.iter().position(|family| *family == wanted);
-            at.and_then(|at| self.templates.get(at).copied().flatten())
-        };
-        let Some(template) = of(family).or_else(|| of(SecretFamily::Default)) else {
+        let Some(template) = self.template(family) else {
             return Ok(None);
         };
         let namespace = self.expand(template.keys.1, template.namespace, context, Tokens::Namespace)?;
@@ -220,6 +236,48 @@ impl<'a> SecretTemplates<'a> {
             what: tokens.what(),
         })
     }
+}
+
+/// Whether a template of a name resolves to this one with some annotations.
+fn may_resolve_to(template: &str, context: &TemplateContext<'_>, name: &str) -> bool {
+    // What stands before, between and after the annotations.
+    let mut fixed = vec![String::new()];
+    for (number, part) in template.split("${").enumerate() {
+        let (token, literal) = match part.split_once('}') {
+            Some((token, literal)) if number > 0 => (token, literal),
+            _ if number > 0 => return false,
+            _ => ("", part),
+        };
+        let value = if number == 0 {
+            Some("")
+        } else {
+            Tokens::Name.value(token, context)
+        };
+        match (Tokens::Name.annotation(token), fixed.last_mut(), value) {
+            (Some(_), _, _) => fixed.push(String::new()),
+            (None, Some(last), Some(value)) => last.push_str(value),
+            _ => return false,
+        }
+        if let Some(last) = fixed.last_mut() {
+            last.push_str(literal);
+        }
+    }
+    let Some((first, others)) = fixed.split_first() else {
+        return false;
+    };
+    let Some((last, between)) = others.split_last() else {
+        return *first == *name;
+    };
+    let rest = name.strip_prefix(&**first).and_then(|rest| rest.strip_suffix(&**last));
+    let found = |rest: &'_ str, part: &String| rest.find(&**part).map(|at| at + part.len());
+    let mut at = 0;
+    rest.is_some_and(|rest| {
+        between.iter().all(|part| {
+            let next = rest.get(at..).and_then(|rest| found(rest, part));
+            at += next.unwrap_or_default();
+            next.is_some()
+        })
+    })
 }
 
 /// So much of a resolved template is kept, in bytes.

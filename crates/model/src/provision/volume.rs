@@ -131,9 +131,25 @@ fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     claim_of(observed)
 }
 
-/// Row 9: the claim of `claimRef.uid`, also where a person has decided: one that is there may use the volume by the time of the call. Only
-/// Released says that kube-controller-manager saw it go; any other phase asks for a live answer.
+/// Row 9: a claim that may use the volume, also where a person has decided.
+///
+/// A PersistentVolume whose `spec.claimRef` names a claim that is not there is Released, whatever claim is bound to it: so the claims that are
+/// bound to it are looked for as well. No phase says that kube-controller-manager saw one of these go.
 fn claim_of(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
+    named_claim_of(observed).or_else(|| match observed.bound {
+        Seen::Gone => None,
+        Seen::Unknown => Some(decided(VolumeReason::Syncing, Action::Wait(None))),
+        Seen::Here(_) if observed.bound_is_live => Some(decided(VolumeReason::ReleasedWhileBound, Action::Wait(None))),
+        Seen::Here(reference) => {
+            let read = Action::ReadClaim(reference.clone());
+            Some(decided(VolumeReason::ReleasedWhileBound, read))
+        }
+    })
+}
+
+/// The claim of `claimRef.uid`: one that is there may use the volume by the time of the call. Only Released says that
+/// kube-controller-manager saw it go; any other phase asks for a live answer.
+fn named_claim_of(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     let reference = named_claim(observed.volume)?;
     let must_look = observed.volume.lifecycle.phase != VolumePhase::Released;
     match observed.claim {

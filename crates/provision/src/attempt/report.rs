@@ -161,6 +161,9 @@ fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &Prov
         ClaimReason::HandleShared => (cause.to_string(), shell.run.retry_delay()),
         _ => (cause.to_string(), shell.run.wait_delay()),
     };
+    if reason == ClaimReason::Unconfirmed {
+        shell.look.work.list_inputs_again();
+    }
     let (reason, kind) = (ProvisionEventReason::of_claim(reason), cause.reason());
     let note = event::waits(&message, shell.run.attempt(), delay);
     record(shell, claim, reason, kind, note);

@@ -49,6 +49,13 @@ impl CsiNodeCache for Arc<CsiNodes> {
             .flat_map(|keys| keys.iter())
             .any(|known| **known == *key)
     }
+    fn moment(&self) -> u64 {
+        1
+    }
+    fn is_known_since(&self, moment: Option<u64>) -> bool {
+        self.is_listed() && moment.is_none_or(|moment| moment == 1)
+    }
+    fn doubt(&self, _: &str) {}
     fn listen(&self, listener: NodeListener) {
         *self.listener.lock() = Some(listener);
     }
@@ -65,7 +72,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let csi_nodes = Arc::<CsiNodes>::default();
-        let nodes = Nodes::new(Arc::new(csi_nodes.clone()));
+        let nodes = Nodes::new(Arc::new(csi_nodes.clone()), WatchAnswers::default());
         let told = Arc::<Mutex<Vec<String>>>::default();
         let into = told.clone();
         nodes.listen(Arc::new(move |node| into.lock().push(node.to_string())));
@@ -98,14 +105,23 @@ impl Scene {
     /// Both lists are complete.
     fn listed(&self) {
         self.csi_nodes.is_listed.store(true, Ordering::Relaxed);
-        crate::reflect::apply::<NodeLabelsWire>(
-            kube::runtime::watcher::Event::InitDone,
-            &self.nodes,
-            &mut SeenNames::new(),
-            &csi_attacher_base::health::Health::new().check("nodes"),
-            0,
-        );
+        self.lists_nodes();
         assert!(self.nodes.lists().is_synced());
+    }
+
+    /// The list of Nodes is complete, and shows none.
+    fn lists_nodes(&self) {
+        use kube::runtime::watcher::Event;
+        for event in [Event::Init, Event::InitDone] {
+            let health = csi_attacher_base::health::Health::new();
+            crate::reflect::apply::<NodeLabelsWire>(
+                event,
+                &self.nodes,
+                &mut SeenNames::new(),
+                &health.check("nodes"),
+                0,
+            );
+        }
     }
 
     fn take_told(&self) -> String {
@@ -208,4 +224,39 @@ fn the_watch_is_started_once() {
     watch.start();
     watch.start();
     assert_eq!(started.load(Ordering::Relaxed), 1);
+}
+
+/// A list that began after a moment says what a watch that broke would have said.
+#[test]
+fn nodes_are_known_while_they_are_watched_or_from_a_later_list() {
+    let scene = Scene::new();
+    scene.listed();
+    let lists = scene.nodes.lists().clone();
+    let knows = |moment| scene.driver.are_known_since(moment);
+    assert!(knows(None), "they are watched");
+    lists.record_break(NodeLabelsWire::PLURAL);
+    lists.set_failure(NodeLabelsWire::PLURAL, Some("too old".to_owned()));
+    let moment = scene.driver.moment();
+    assert!(!knows(None) && !knows(Some(moment)));
+    scene.lists_nodes();
+    lists.record_break(NodeLabelsWire::PLURAL);
+    lists.set_failure(NodeLabelsWire::PLURAL, Some("too old".to_owned()));
+    assert_eq!((knows(None), knows(Some(moment))), (false, true));
+    assert!(!knows(Some(scene.driver.moment())), "the next call needs a newer one");
+    scene.csi_nodes.is_listed.store(false, Ordering::Relaxed);
+    assert!(!knows(Some(moment)), "CSINodes are not known");
+}
+
+/// A watch that gets no answer does not break: what was listed before it may be of any age.
+#[test]
+fn nodes_are_not_known_while_their_watch_waits_for_an_answer() {
+    let (csi_nodes, answers) = (Arc::<CsiNodes>::default(), WatchAnswers::default());
+    csi_nodes.is_listed.store(true, Ordering::Relaxed);
+    let nodes = Nodes::new(Arc::new(csi_nodes), answers.clone());
+    let driver = DriverNodes::new(DRIVER.into(), nodes);
+    assert!(driver.are_known_since(None));
+    answers.asked("/api/v1/nodes");
+    assert!(!driver.are_known_since(None));
+    answers.accepted("/api/v1/nodes");
+    assert!(driver.are_known_since(None));
 }

@@ -41,6 +41,7 @@ use crate::runtime::fence::FencedClient;
 use crate::runtime::{DriverState, DriverStateSender, Start};
 use crate::telemetry::{Metrics, Tracer};
 use crate::volumes::{TakeVolume, VolumeCache, VolumeListener};
+use csi_attacher_kube::watch_answers::WatchAnswers;
 
 const DRIVER: &str = "csi.test";
 const MARKER: &str = "attacher.csi.dev/provisioning";
@@ -173,7 +174,7 @@ impl VolumeCache for Volumes {
     fn handle_owner(&self, _: &str, _: &str, _: &str) -> Seen<Arc<str>> {
         Seen::Gone
     }
-    fn attached_to(&self, _: &Volume) -> Seen<Arc<str>> {
+    fn attached_to(&self, _: &str, _: &str, _: &str) -> Seen<Arc<str>> {
         Seen::Gone
     }
     fn lacks_read(&self, _: &Volume) -> bool {
@@ -219,6 +220,15 @@ impl CsiNodeCache for NoCsiNodes {
     }
     fn is_topology_key(&self, _: &str) -> bool {
         false
+    }
+    fn moment(&self) -> u64 {
+        0
+    }
+    fn is_known_since(&self, _: Option<u64>) -> bool {
+        true
+    }
+    fn doubt(&self, why: &str) {
+        panic!("{why}");
     }
     fn listen(&self, _: NodeListener) {}
 }
@@ -266,7 +276,7 @@ impl World {
         });
         let (metrics, store, volumes) = (Metrics::default(), Store::default(), Arc::<Volumes>::default());
         let client = kube::Client::new(service, "default");
-        let nodes = Nodes::new(Arc::new(NoCsiNodes));
+        let nodes = Nodes::new(Arc::new(NoCsiNodes), WatchAnswers::default());
         let watch_nodes = Box::new(|_| AbortOnDropHandle::new(tokio::spawn(std::future::pending())));
         volumes.listen(store.volume_listener());
         let context = SharedContext {

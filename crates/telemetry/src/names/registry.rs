@@ -130,6 +130,7 @@ pub mod error_type {
     pub const HANDLE_SHARED: &str = "handle_shared";
     pub const MARKER_OF_ANOTHER_DRIVER: &str = "marker_of_another_driver";
     pub const DELETION_HELD: &str = "deletion_held";
+    pub const STILL_ATTACHED: &str = "still_attached";
     pub const VOLUME_UNRECORDED: &str = "volume_unrecorded";
     pub const PV_REFUSED: &str = "pv_refused";
     pub const INVALID_ANSWER: &str = "invalid_answer";

@@ -5,7 +5,8 @@ pub const MARKER_LEAVES: &str = "a marker leaves only when no volume can be left
 pub const RELEASED: &str =
     "DeleteVolume of a PersistentVolume only after a live read that shows it Released with policy Delete";
 pub const NOT_SHARED: &str = "DeleteVolume only while no other PersistentVolume has the handle";
-pub const NOT_ATTACHED: &str = "DeleteVolume only while no VolumeAttachment is seen that names the PersistentVolume";
+pub const NOT_ATTACHED: &str =
+    "DeleteVolume only while no VolumeAttachment is seen that names the PersistentVolume, be it there or not";
 pub const NOT_CLAIMED: &str =
     "DeleteVolume only while the claim of the PersistentVolume is not there, or bound to another one";
 pub const UNDONE: &str = "a new volume is undone only after a live read that shows no PersistentVolume with it";

@@ -72,6 +72,8 @@ pub enum Wish {
     DeleteVolume,
     DeleteOther,
     Attach,
+    /// A VolumeAttachment names the PersistentVolume of the claim though that is not there.
+    AttachUnsaved,
     /// A person makes a PersistentVolume under the name of the claim's.
     TakeName,
     /// Finalizers are removed by force, and another PersistentVolume gets the name.

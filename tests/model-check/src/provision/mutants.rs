@@ -5,8 +5,8 @@ use super::invariants::{
     RELEASED, SAME, SAME_PLACE, UNDONE,
 };
 use super::worlds::{
-    answers, attached, made_again, mistake, moved, name_taken, node_gone, of_another, one_claim, shared,
-    unlisted_attachment,
+    answers, attached, attached_unsaved, made_again, mistake, moved, name_taken, node_gone, of_another, one_claim,
+    shared, unlisted_attachment,
 };
 use super::{Flaw, ProvisionSetting};
 
@@ -100,6 +100,12 @@ pub fn mutants() -> Vec<WrongProvisioner> {
         wrong(
             "deletes a volume without the look for VolumeAttachments",
             attached(0),
+            Flaw::NoLookForAttachments,
+            &[NOT_ATTACHED],
+        ),
+        wrong(
+            "undoes a volume without the look for VolumeAttachments",
+            attached_unsaved(0),
             Flaw::NoLookForAttachments,
             &[NOT_ATTACHED],
         ),

@@ -210,6 +210,9 @@ impl Provisioner {
                 let is_used = claim_facts.as_ref().is_some_and(is_its);
                 is_used && own.is_some() && state.now(ATTACHMENT) == GONE && make(self, state, ATTACHMENT, attachment())
             }
+            Wish::AttachUnsaved => {
+                own.is_none() && state.now(ATTACHMENT) == GONE && make(self, state, ATTACHMENT, attachment())
+            }
             Wish::DeleteNode | Wish::DeleteCsiNode => {
                 let slot = if wish == Wish::DeleteNode { NODE } else { CSI_NODE };
                 let is_there = state.now(slot) != GONE;

@@ -135,10 +135,7 @@ impl Provisioner {
 
     fn ask(&mut self, state: &State, who: Who, at: At, (from, of): (u32, u8), event: Event) -> Advance {
         let engine = engine_of(state, who).expect("the process is there");
-        let mut shown = state.view(engine);
-        if matches!(at, At::Claim(_)) {
-            shown[ATTACHMENT] = GONE;
-        }
+        let shown = state.view(engine);
         let holds = |key: Key| match key {
             Key::Idle { memory, .. } => self.universe.memory_holds(memory),
             Key::Running { attempt, .. } => self.universe.attempt_holds(attempt),
@@ -199,6 +196,7 @@ impl Provisioner {
         let engine = engine_of(state, who)?;
         let decided = match (at, advance.next) {
             (At::Volume(_), Some((_, Doing::Delete(_)))) => self.may_delete(state, engine, at, live),
+            (At::Claim(0), Some((_, Doing::Delete(_)))) => is_perhaps_attached(state, engine).then_some(NOT_ATTACHED),
             _ => None,
         };
         let calls = |key: Key| {
@@ -225,9 +223,7 @@ impl Provisioner {
         if !is_read || !facts.released || !facts.reclaims {
             return Some(RELEASED);
         }
-        let sees_attachment = state.shown(engine, ATTACHMENT) != GONE;
-        let is_listed = engine.unlisted & (1 << ATTACHMENT) == 0;
-        (slot == OWN && (sees_attachment || !is_listed)).then_some(NOT_ATTACHED)
+        (slot == OWN && is_perhaps_attached(state, engine)).then_some(NOT_ATTACHED)
     }
 
     /// What an attempt waits for then, in words.
@@ -349,6 +345,11 @@ impl Provisioner {
             self.answer(next, (who, at), Answer::Unknown, Calm::No, None, what, found);
         }
     }
+}
+
+/// Whether an engine sees the VolumeAttachment, or does not know whether there is one.
+fn is_perhaps_attached(state: &State, engine: &Engine) -> bool {
+    state.shown(engine, ATTACHMENT) != GONE || engine.unlisted & (1 << ATTACHMENT) != 0
 }
 
 /// What a step is.

@@ -8,7 +8,7 @@ use csi_attacher_model::answer::{ApiError, ApiErrorKind};
 use csi_attacher_model::attempt::{CallEnd, LeaseLost};
 use csi_attacher_model::decide::{Failure, grpc_code};
 use csi_attacher_model::objects::{Claim, ClaimReference, ResourceVersion, StorageClass, Volume};
-use csi_attacher_model::provision::attempt::{ClaimEvent, ClaimView};
+use csi_attacher_model::provision::attempt::{ClaimEvent, ClaimView, ListMoment};
 use csi_attacher_model::provision::deletion::{VolumeEvent, VolumeView};
 use csi_attacher_model::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use csi_attacher_model::provision::{
@@ -244,6 +244,18 @@ impl<'w> View<'w> {
         }
     }
 
+    fn attached(&self, slot: Option<usize>) -> Seen<Arc<str>> {
+        if slot != Some(OWN) || self.universe.flaw == Flaw::NoLookForAttachments {
+            return Seen::Gone;
+        }
+        let node: Option<Arc<str>> = self.shown(ATTACHMENT).map(|_| Arc::from("n1"));
+        match node {
+            Some(node) if self.glance.unlisted & (1 << ATTACHMENT) == 0 => Seen::Here(node),
+            _ if self.is_listed(ATTACHMENT) => Seen::Gone,
+            _ => Seen::Unknown,
+        }
+    }
+
     fn sharer(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         if self.universe.flaw == Flaw::NoLookForSharers {
             return Seen::Gone;
@@ -359,6 +371,22 @@ impl ClaimView for View<'_> {
         self.sharer(handle, except)
     }
 
+    fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
+        self.attached(slot_of(name))
+    }
+
+    fn moment(&self) -> ListMoment {
+        ListMoment::default()
+    }
+
+    fn knows_classes(&self, _: Option<ListMoment>) -> bool {
+        true
+    }
+
+    fn knows_nodes(&self, _: Option<ListMoment>) -> bool {
+        true
+    }
+
     fn traceparent(&self) -> Option<String> {
         None
     }
@@ -404,6 +432,11 @@ impl VolumeView for View<'_> {
         }
     }
 
+    /// All claims of these worlds have one name, and nobody edits a PersistentVolume's.
+    fn bound_claims(&self, _: &Volume) -> Seen<Vec<ClaimReference>> {
+        Seen::Gone
+    }
+
     fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
         self.class_of(name)
     }
@@ -418,15 +451,7 @@ impl VolumeView for View<'_> {
     }
 
     fn attached_to(&self) -> Seen<Arc<str>> {
-        if usize::from(self.glance.slot) != OWN || self.universe.flaw == Flaw::NoLookForAttachments {
-            return Seen::Gone;
-        }
-        let node: Option<Arc<str>> = self.shown(ATTACHMENT).map(|_| Arc::from("n1"));
-        match node {
-            Some(node) if self.glance.unlisted & (1 << ATTACHMENT) == 0 => Seen::Here(node),
-            _ if self.is_listed(ATTACHMENT) => Seen::Gone,
-            _ => Seen::Unknown,
-        }
+        self.attached(Some(self.glance.slot.into()))
     }
 
     fn lacks_read(&self) -> bool {

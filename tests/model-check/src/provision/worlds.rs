@@ -107,6 +107,18 @@ pub const fn name_taken(faults: u8) -> ProvisionSetting {
     )
 }
 
+/// W1, with a VolumeAttachment that names the PersistentVolume before that is saved.
+pub const fn attached_unsaved(faults: u8) -> ProvisionSetting {
+    let wishes = &[Wish::DeleteClaim, Wish::AttachUnsaved];
+    world(
+        "claim, attached before it is saved",
+        Beginning::Waiting,
+        faults,
+        ALL,
+        wishes,
+    )
+}
+
 /// W2: the class goes, comes back for another driver, or as it was.
 pub const fn class_gone(faults: u8) -> ProvisionSetting {
     let wishes = &[
@@ -269,6 +281,7 @@ pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
             },
             lists(2),
             name_taken(1),
+            attached_unsaved(1),
             few(class_gone(1)),
             few(bound_elsewhere(1)),
             answers(made_anew(2)),
@@ -292,6 +305,7 @@ pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
         one_claim(1),
         lists(1),
         answers(name_taken(1)),
+        answers(attached_unsaved(1)),
         class_gone(0),
         few(ProvisionSetting {
             wishes: &[Wish::DeleteClaim, Wish::DeleteClass, Wish::RemakeClass],

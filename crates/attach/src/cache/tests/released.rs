@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::{DRIVER, attachment, removed, served, volume, volume_wire};
 use crate::cache::Store;
-use crate::objects::{AttachmentSource, Volume, VolumeAnnotation, VolumeSource};
+use crate::objects::{AttachmentSource, FormerVolumeOnNode, Volume, VolumeAnnotation, VolumeSource};
 
 fn with_handle(name: &str, version: u64, handle: &str) -> Volume {
     let mut record = volume(name, version);
@@ -29,7 +29,11 @@ fn attach(store: &Store, name: &str, volume: &str, node: &str, version: u64) {
 fn the_nodes_of_a_volume_are_named() {
     let store = Store::default();
     store.apply(volume("pv1", 1));
-    let nodes = || store.nodes_of_volume(&volume("pv1", 1)).map(|nodes| nodes.to_string());
+    let nodes = || {
+        store
+            .nodes_of_volume("pv1", DRIVER, "h1")
+            .map(|nodes| nodes.to_string())
+    };
     assert_eq!(nodes(), None);
     attach(&store, "va0", "pv1", "n0", 10);
     attach(&store, "other", "pv2", "n9", 11);
@@ -69,12 +73,17 @@ fn an_attachment_that_noted_the_handle_is_one_of_the_volume() {
     }));
     store.apply(record);
     let made_again = with_handle("pv1", 2, "h1");
-    store.apply(made_again.clone());
-    assert_eq!(store.nodes_of_volume(&made_again).as_deref(), Some("n1"));
-    assert_eq!(store.nodes_of_volume(&with_handle("pv2", 3, "h2")), None);
+    store.apply(made_again);
+    let nodes = |name, handle| store.nodes_of_volume(name, DRIVER, handle);
+    assert_eq!(nodes("pv1", "h1").as_deref(), Some("n1"));
+    assert_eq!(nodes("pv2", "h2"), None);
+    // Of one that is not there, too.
+    assert_eq!(nodes("pv3", "h1").as_deref(), Some("n1"));
+    assert_eq!(nodes("former", "h3").as_deref(), Some("n1"));
+    assert_eq!(store.nodes_of_volume("pv3", "of.another", "h1"), None);
     told.lock().clear();
     removed(&store, "va1");
-    assert_eq!(store.nodes_of_volume(&made_again), None);
+    assert_eq!(nodes("pv1", "h1"), None);
     assert_eq!(*told.lock(), ["pv1"]);
 }
 
@@ -146,4 +155,27 @@ fn volumes_that_say_the_same_share_it() {
     let kept = store.inner.index.read().links.lifecycles.keys().count();
     assert!(kept <= 128, "{kept}");
     assert_eq!(of("pv1").retry_now.as_deref(), Some("999"));
+}
+
+/// The PersistentVolume was made again with another handle: the volume may be at a node under the former one.
+#[test]
+fn an_attachment_is_one_of_the_volumes_that_it_was_tried_for_before() {
+    let store = Store::default();
+    let mut record = attachment("va1", 1);
+    record.volume_note = Some(Box::new(VolumeAnnotation {
+        handle: "h2".into(),
+        secret: None,
+        former: vec![FormerVolumeOnNode {
+            handle: "h1".into(),
+            node_id: "id".into(),
+        }],
+        renewed: 0,
+    }));
+    store.apply(record);
+    for (handle, nodes) in [("h1", Some("n1")), ("h2", Some("n1")), ("h3", None)] {
+        let found = store.nodes_of_volume("other", DRIVER, handle);
+        assert_eq!(found.as_deref(), nodes, "{handle}");
+    }
+    removed(&store, "va1");
+    assert_eq!(store.nodes_of_volume("other", DRIVER, "h1"), None);
 }

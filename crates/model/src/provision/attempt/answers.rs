@@ -48,6 +48,8 @@ impl ClaimAttempt {
                 };
                 self.needed = (self.secret != ProvisionerSecretState::Loaded).then(|| secret.clone());
                 self.secret_of = Some(secret);
+                // That request may have waited for long, and somebody may have made the PersistentVolume since it was looked for.
+                self.saved_is_live = false;
                 None
             }
             (Some(Pending::Create(plan, before)), ClaimEvent::Created(answer)) => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::super::creation::Creation;
 use super::super::marker::MarkerState;
 use super::super::trouble::Trouble;
+use super::step::ListMoment;
 use crate::answer::ApiError;
 use crate::objects::{Claim, SecretReference};
 
@@ -30,7 +31,9 @@ pub struct ClaimMemory {
     pub(super) mark_is_stripped: bool,
     /// How often in a row it rested because something was not known.
     pub(super) rests: u32,
-    /// Since when the class is missing, or that of another provisioner.
+    /// Since when the claim waits for lists that show what a first call is made from, as a watch is broken.
+    pub(super) lists_since: Option<ListMoment>,
+    /// Since when the class is missing, or that of another provisioner; or not known as it is.
     pub(super) class_missing_since: Option<Timestamp>,
     /// Since when the PersistentVolume is known to be saved.
     pub(super) saved_since: Option<Timestamp>,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use memory::{ClaimMemory, RetryRequests};
-pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, RescheduleCause, Verdict};
+pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, ListMoment, RescheduleCause, Verdict};
 pub use surroundings::{fingerprint, may_call};
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
@@ -255,10 +255,13 @@ impl ClaimAttempt {
         // Where there is no name, nothing is called, and why is decided below.
         let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
         let saved = view.volume(&name);
-        let owner = self.handle_owner(view, &creation, is_wanted(&claim, driver, gone, &name));
+        let is_wanted = is_wanted(&claim, driver, gone, &name);
+        let owner = self.handle_owner(view, &creation, is_wanted);
         let mut creation = creation.revised(&claim, gone, seen(&saved).here(), seen(&owner).here());
         let class = view.class(&claim.class);
-        let waited = self.waited(view, &claim, &marker, seen(&class), seen(&saved));
+        let (classes_are_known, nodes_are_known) = self.knows_lists(view, &creation);
+        let are_known = classes_are_known && nodes_are_known;
+        let waited = self.waited(view, &claim, &marker, (seen(&class), are_known), seen(&saved));
         let written = marker
             .recorded()
             .is_some_and(|marker| *marker.writer == *policy.identity);
@@ -274,9 +277,12 @@ impl ClaimAttempt {
             // One that was perhaps taken off is written anew: the write that takes it off may arrive late.
             marker_is_own: written && !self.memory.unmark_lost,
             class: seen(&class),
+            classes_are_known,
+            nodes_are_known,
             saved: seen(&saved),
             saved_is_live: self.saved_is_live,
             handle_owner: seen(&owner),
+            attached_to: seen(&attached_to(view, &creation, is_wanted)),
             secret: self.secret,
             secret_of: self.secret_of.as_ref(),
             creation: &creation,
@@ -318,17 +324,32 @@ impl ClaimAttempt {
         }
     }
 
+    /// Whether what a first call is made from is known as it is: the classes, and the nodes. A call that is open is repeated as it was made.
+    fn knows_lists(&mut self, view: &impl ClaimView, creation: &Creation) -> (bool, bool) {
+        if !matches!(creation, Creation::Never | Creation::Refused) {
+            return (true, true);
+        }
+        let since = self.memory.lists_since;
+        let has_topology = view.driver().capabilities.accessibility_constraints;
+        let known = (view.knows_classes(since), !has_topology || view.knows_nodes(since));
+        if known != (true, true) {
+            self.memory.lists_since.get_or_insert_with(|| view.moment());
+        }
+        known
+    }
+
     /// Which waits are over.
     fn waited(
         &mut self,
         view: &impl ClaimView,
         claim: &Claim,
         marker: &MarkerState,
-        class: Seen<&StorageClass>,
+        (class, are_known): (Seen<&StorageClass>, bool),
         saved: Seen<&Volume>,
     ) -> Waited {
         let now = view.now();
         let is_missing = match class {
+            _ if !are_known => true,
             Seen::Here(class) => !is_own_class(&class.provisioner, view.driver()),
             Seen::Gone => true,
             Seen::Unknown => false,
@@ -357,6 +378,14 @@ impl ClaimAttempt {
         let ClaimDecision { reason, action } = decision;
         if reason != ClaimReason::Syncing {
             self.memory.rests = 0;
+        }
+        let is_on_the_way = matches!(
+            reason,
+            ClaimReason::Syncing | ClaimReason::Unconfirmed | ClaimReason::LoadSecret
+        );
+        if !is_on_the_way && reason != ClaimReason::Mark {
+            // Lists count for one call: the next one needs newer ones.
+            self.memory.lists_since = None;
         }
         if reason == ClaimReason::Cancelled {
             self.notes.push(ClaimNote::Cancelled);
@@ -497,6 +526,16 @@ impl ClaimAttempt {
             }
             _ => Verdict::Rest(LONG_REST),
         }
+    }
+}
+
+/// What a volume that was created may be attached by. Only a deletion asks for it, as for [`ClaimAttempt::handle_owner`].
+fn attached_to(view: &impl ClaimView, creation: &Creation, is_wanted: bool) -> Seen<Arc<str>> {
+    match creation {
+        Creation::Created(volume) if !is_wanted || !volume.is_usable() => {
+            view.attached_to(&volume.plan.name, &volume.handle)
+        }
+        _ => Seen::Unknown,
     }
 }
 

@@ -23,6 +23,17 @@ use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 
+/// A moment, by the numbers of those who list: what a list shows that begins later is newer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListMoment {
+    /// Of StorageClasses.
+    pub classes: u64,
+    /// Of Nodes.
+    pub nodes: u64,
+    /// Of CSINodes.
+    pub csi_nodes: u64,
+}
+
 /// What an attempt sees at a moment: the cache, the Lease, the settings. To read it changes nothing.
 pub trait ClaimView {
     /// The driver.
@@ -51,11 +62,20 @@ pub trait ClaimView {
     fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
     /// The name of another PersistentVolume of the driver than `except` that has this handle.
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
+    /// The nodes of the VolumeAttachments that name a PersistentVolume of this name, whether that is there or not, and of those of the
+    /// driver that name this handle, in words.
+    fn attached_to(&self, name: &str, handle: &str) -> Seen<Arc<str>>;
     /// The nodes of the driver. Asked for only where that has topology.
     fn topology(&self) -> Arc<TopologyFacts>;
     /// What is known of a node; gone only when complete lists do not have it and their watches work. Asked for only where the driver has
     /// topology.
     fn node(&self, name: &str) -> KnownNode;
+    /// This moment, for the next two.
+    fn moment(&self) -> ListMoment;
+    /// Whether the classes are known as they are: their watch works, or they were listed after this moment.
+    fn knows_classes(&self, since: Option<ListMoment>) -> bool;
+    /// The same of Nodes and CSINodes. Asked for only where the driver has topology.
+    fn knows_nodes(&self, since: Option<ListMoment>) -> bool;
     /// `traceparent` for the PersistentVolume.
     fn traceparent(&self) -> Option<String>;
 }

@@ -23,6 +23,9 @@ impl Subject<'_, '_> {
         if has_topology && !observed.topology.complete {
             return wait(ClaimReason::Syncing);
         }
+        if has_topology && !is_uncertain && !observed.nodes_are_known {
+            return self.unconfirmed("Nodes or CSINodes");
+        }
         let selected = observed.claim.selected_node.as_ref().filter(|_| has_topology);
         if let Some(node) = selected.filter(|_| class.delayed && !is_uncertain) {
             if observed.node.is_unknown() {
@@ -102,6 +105,7 @@ impl Subject<'_, '_> {
         let mut marker = Marker::of_call(observed, naming, plan, since);
         if let Some(open) = open {
             marker.arguments.clone_from(&open.arguments);
+            marker.secret.clone_from(&open.secret);
         }
         let is_recorded = || is_uncertain || self.marker.recorded().is_some_and(|known| known.is_of_call(&marker));
         let needs_marker = match observed.policy.leak_protection {

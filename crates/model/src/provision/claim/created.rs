@@ -63,15 +63,27 @@ impl Subject<'_, '_> {
         let held = self.observed.policy.hold_deletions;
         // Where the role ends and no marker says that there is a volume, nobody would know of it.
         let is_last = self.observed.role == RolePhase::Stopping && !self.marker.is_own();
-        if !would_be_bound && (volume.undo == UndoState::Failed || held || is_last) && !name_taken {
-            // So that the deletion of PersistentVolumes has a record of it.
+        let is_attached = matches!(self.observed.attached_to, Seen::Here(_));
+        if !would_be_bound && (volume.undo == UndoState::Failed || held || is_last || is_attached) && !name_taken {
+            // So that the deletion of PersistentVolumes has a record of it, and waits for what it has to wait for.
             return save(ClaimReason::UndoVolume);
         }
         if held {
             let handle = crate::decide::cut(&volume.handle, 256).into();
             return wait_for(ClaimReason::Held, ProvisionRefusal::DeletionHeld { handle });
         }
-        self.undo(volume)
+        match self.observed.attached_to {
+            Seen::Unknown => wait(ClaimReason::Syncing),
+            Seen::Here(nodes) => {
+                let handle = crate::decide::cut(&volume.handle, 256).into();
+                let nodes = nodes.into();
+                wait_for(
+                    ClaimReason::StillAttached,
+                    ProvisionRefusal::StillAttached { handle, nodes },
+                )
+            }
+            Seen::Gone => self.undo(volume),
+        }
     }
 
     pub(super) fn undo(&self, volume: &NewVolume) -> ClaimDecision {

@@ -15,7 +15,9 @@ use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
 use crate::objects::{Claim, StorageClass, Volume};
-use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimView, Verdict};
+use crate::provision::attempt::{
+    ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimView, ListMoment, Verdict,
+};
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::provision::{
     AnsweredVolume, ClaimReason, CreateOutcome, Creation, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen,
@@ -27,6 +29,7 @@ struct Cluster {
     class: Option<Value>,
     volume: Option<Value>,
     owner: Option<Arc<str>>,
+    attached_to: Option<Arc<str>>,
     driver: ProvisionerFacts,
     policy: ProvisionPolicy,
     now: Timestamp,
@@ -41,6 +44,9 @@ struct Cluster {
     nodes_are_known: bool,
     /// Looks at nodes.
     looks_at_nodes: Cell<usize>,
+    /// Whether the watches of what a first call is made from work, and so many lists began.
+    is_watched: bool,
+    lists: u64,
 }
 
 impl Cluster {
@@ -50,6 +56,7 @@ impl Cluster {
             class: Some(class_json()),
             volume: None,
             owner: None,
+            attached_to: None,
             driver: driver(),
             policy: ProvisionPolicy {
                 hold_deletions: true,
@@ -64,6 +71,8 @@ impl Cluster {
             nodes: Vec::new(),
             nodes_are_known: true,
             looks_at_nodes: Cell::new(0),
+            is_watched: true,
+            lists: 1,
         }
     }
 
@@ -150,6 +159,11 @@ impl ClaimView for Cluster {
         let there = there.filter(|name| *name != except).map(Arc::from);
         self.owner.clone().or(there).map_or(Seen::Gone, Seen::Here)
     }
+    fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
+        assert_eq!(name, NAME);
+        self.looks.set(self.looks.get() + 1);
+        self.attached_to.clone().map_or(Seen::Gone, Seen::Here)
+    }
     fn topology(&self) -> Arc<TopologyFacts> {
         self.looks_at_nodes.set(self.looks_at_nodes.get() + 1);
         Arc::new(TopologyFacts::new(self.nodes_are_known, self.nodes.clone()))
@@ -168,6 +182,20 @@ impl ClaimView for Cluster {
                 keys: Seen::Unknown,
             },
         }
+    }
+    fn moment(&self) -> ListMoment {
+        ListMoment {
+            classes: self.lists,
+            nodes: self.lists,
+            csi_nodes: self.lists,
+        }
+    }
+    fn knows_classes(&self, since: Option<ListMoment>) -> bool {
+        self.is_watched || since.is_some_and(|since| since.classes < self.lists)
+    }
+    fn knows_nodes(&self, since: Option<ListMoment>) -> bool {
+        assert!(self.driver.capabilities.accessibility_constraints);
+        self.knows_classes(since)
     }
     fn traceparent(&self) -> Option<String> {
         Some("00-1-2-01".to_owned())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::decide::PublishSecrets;
 use crate::objects::{
-    Claim, CsiNode, CsiNodeWire, DeletionSecret, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire,
+    Claim, ClaimReference, CsiNode, CsiNodeWire, DeletionSecret, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire,
     PersistentVolumeWire, SecretReference, StorageClass, StorageClassWire, Volume,
 };
 use crate::provision::topology::{SelectedNode, TopologyFacts, TopologyNode};
@@ -171,8 +171,11 @@ pub fn node_with_keys(name: &str, keys: &[&str], labels: &[(&str, &str)]) -> Top
 pub struct ClaimWorld {
     pub claim: Value,
     pub class: Option<Value>,
+    pub classes_are_known: bool,
+    pub nodes_are_known: bool,
     pub saved: Option<Value>,
     pub handle_owner: Option<String>,
+    pub attached_to: Option<String>,
     pub nodes: Vec<TopologyNode>,
     /// The selected node has no Node.
     pub node_gone: bool,
@@ -200,8 +203,11 @@ pub fn world() -> ClaimWorld {
     ClaimWorld {
         claim: claim_json(),
         class: Some(class_json()),
+        classes_are_known: true,
+        nodes_are_known: true,
         saved: None,
         handle_owner: None,
+        attached_to: None,
         nodes: Vec::new(),
         node_gone: false,
         gone: false,
@@ -336,9 +342,12 @@ impl ClaimWorld {
             claim_is_live: self.claim_is_live,
             marker_is_own: self.marker_is_own,
             class: seen(class.as_ref(), unknown("class")),
+            classes_are_known: self.classes_are_known,
+            nodes_are_known: self.nodes_are_known,
             saved: seen(saved.as_ref(), unknown("saved")),
             saved_is_live: self.saved_is_live,
             handle_owner: seen(self.handle_owner.as_deref(), unknown("handle")),
+            attached_to: seen(self.attached_to.as_deref(), unknown("attached")),
             node,
             topology: &facts,
             secret: self.secret,
@@ -389,6 +398,8 @@ pub struct VolumeWorld {
     pub attached_to: Option<String>,
     pub lacks_read: bool,
     pub claim: OwningClaim,
+    pub bound: Option<ClaimReference>,
+    pub bound_is_live: bool,
     pub is_live: bool,
     pub deletion: Deletion,
     pub secret: ProvisionerSecretState,
@@ -410,6 +421,8 @@ pub fn volume_world() -> VolumeWorld {
         attached_to: None,
         lacks_read: false,
         claim: OwningClaim::NotCached,
+        bound: None,
+        bound_is_live: false,
         is_live: true,
         deletion: Deletion::NotDeleted,
         secret: ProvisionerSecretState::NotLoaded,
@@ -462,6 +475,8 @@ impl VolumeWorld {
             attached_to: seen(self.attached_to.as_deref(), unknown("attached")),
             lacks_read: self.lacks_read,
             claim: self.claim,
+            bound: seen(self.bound.as_ref(), unknown("bound")),
+            bound_is_live: self.bound_is_live,
             is_live: self.is_live,
             deletion: self.deletion,
             class: seen(class.as_ref(), unknown("class")),
@@ -495,6 +510,15 @@ fn deletion_secret(volume: &Volume, class: Option<&StorageClass>) -> Option<Secr
     };
     let templates = SecretTemplates::of(class?).ok()?;
     templates.resolve(SecretFamily::Provisioner, &context).ok()?
+}
+
+/// A claim that no PersistentVolume names.
+pub fn another_claim() -> ClaimReference {
+    ClaimReference {
+        namespace: "web".into(),
+        name: "moved".into(),
+        uid: "moved-uid".into(),
+    }
 }
 
 /// What a world's first call would be made with.

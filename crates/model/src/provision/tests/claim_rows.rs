@@ -226,6 +226,7 @@ fn rows_6_to_8_the_volume_is_there() {
     let unwanted = || created(&world(), unnoticed).deleting();
     let held = |world: &mut ClaimWorld| world.policy.hold_deletions = true;
     let stuck = |world: ClaimWorld| world.with(|world| world.waited.stuck = true);
+    let attached = |world: ClaimWorld| world.with(|world| world.attached_to = Some("n1".into()));
     let ask = |world: ClaimWorld| {
         let request = json!({"uid": UID, "deleted": super::builders::DELETED_AT, "at": super::builders::NOW});
         world.annotate("attacher.csi.dev/release", &request.to_string())
@@ -328,6 +329,52 @@ fn rows_6_to_8_the_volume_is_there() {
                 .annotate("volume.kubernetes.io/storage-provisioner", "other")
                 .with(held),
             "Held: tell deletion_held",
+        ),
+        Row("8 attached", attached(unwanted()), "UndoVolume: save"),
+        Row(
+            "8 attached, the name taken",
+            attached(unwanted().saved_with("/spec/claimRef/uid", "other")),
+            "StillAttached: tell still_attached",
+        ),
+        Row(
+            "8 attached, the name taken, let go",
+            stuck(ask(attached(unwanted().saved_with("/spec/claimRef/uid", "other")))),
+            "LetGo: let go",
+        ),
+        Row(
+            "8 attached, another driver's by now: the claim would be bound to it",
+            attached(created(&world(), unnoticed).annotate("volume.kubernetes.io/storage-provisioner", "other")),
+            "StillAttached: tell still_attached",
+        ),
+        Row(
+            "8 attached, undersized and wanted",
+            attached(created(&world(), faulty)),
+            "StillAttached: tell still_attached",
+        ),
+        Row(
+            "8 attached, its claim removed by force",
+            attached(unwanted().with(|world| world.gone = true)),
+            "UndoVolume: save",
+        ),
+        Row(
+            "8 attached, not looked at",
+            attached(unwanted().with(|world| world.saved_is_live = false)),
+            "UndoVolume: read volume",
+        ),
+        Row(
+            "8 not known whether it is attached",
+            unwanted().with(|world| world.unknown = "attached"),
+            "Syncing: wait",
+        ),
+        Row(
+            "8 not known whether it is attached, held",
+            unwanted().with(|world| world.unknown = "attached").with(held),
+            "UndoVolume: save",
+        ),
+        Row(
+            "6 wanted, and attached",
+            attached(created(&world(), unnoticed)),
+            "SaveVolume: save",
         ),
         Row(
             "8 not deleted with OK, the name taken",
@@ -556,6 +603,78 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
             "11 the process ends, refused",
             refused().with(ends(RolePhase::Stopping)),
             "Draining: unmark",
+        ),
+    ]);
+}
+
+/// Watches of what a first call is made from are broken.
+#[test]
+fn row_12_what_a_first_call_is_made_from_has_to_be_known_as_it_is() {
+    let stale = |world: ClaimWorld| {
+        world.with(|world| {
+            (world.classes_are_known, world.nodes_are_known) = (false, false);
+        })
+    };
+    let for_long = |world: ClaimWorld| stale(world).with(|world| world.waited.for_class = true);
+    let nodes = |world: ClaimWorld| world.with(|world| world.nodes_are_known = false);
+    play(vec![
+        Row("the class", stale(world()), "Syncing: wait"),
+        Row(
+            "the class, for 10 s",
+            for_long(world()),
+            "Unconfirmed: tell unconfirmed",
+        ),
+        Row(
+            "the class, of another provisioner as far as is known",
+            stale(world().class("/provisioner", "other.test")),
+            "Syncing: wait",
+        ),
+        Row(
+            "the class, and none is there as far as is known",
+            for_long(world().without_class()),
+            "ClassMissing: tell class_missing",
+        ),
+        Row(
+            "the class, refused before",
+            stale(world().marked().creation(Creation::Refused)),
+            "Syncing: wait",
+        ),
+        Row(
+            "the class, refused before, for 10 s",
+            for_long(world().marked().creation(Creation::Refused)),
+            "Unconfirmed: unmark",
+        ),
+        Row(
+            "the class, while a call is open",
+            stale(world().marked()),
+            "Create: create",
+        ),
+        Row(
+            "the class, while a call of this process is open",
+            stale(world().marked().creation(uncertain(&world()))),
+            "Create: create",
+        ),
+        Row(
+            "the class, while a call is open for a claim that nobody wants",
+            stale(world().marked().deleting()),
+            "FindOut: create",
+        ),
+        Row("the nodes, without topology", nodes(world()), "Mark: mark"),
+        Row("the nodes", nodes(world().delayed()), "Syncing: wait"),
+        Row(
+            "the nodes, while a call is open",
+            nodes(world().delayed().marked()),
+            "Create: create",
+        ),
+        Row(
+            "the nodes, for 10 s",
+            nodes(world().delayed()).with(|world| world.waited.for_class = true),
+            "Unconfirmed: tell unconfirmed",
+        ),
+        Row(
+            "the nodes, of which the selected one is gone as far as is known",
+            nodes(world().delayed()).with(|world| world.node_gone = true),
+            "Syncing: wait",
         ),
     ]);
 }

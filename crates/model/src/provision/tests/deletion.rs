@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::builders::{FINALIZER, claim_of, class_json, class_of, driver, policy, put, volume_json, volume_of};
+use super::builders::{
+    FINALIZER, another_claim, claim_of, class_json, class_of, driver, policy, put, volume_json, volume_of,
+};
 use super::patches::apply;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
@@ -33,6 +35,8 @@ struct Cluster {
     claim: Option<&'static str>,
     bound_to: Option<&'static str>,
     cached_claim: OwningClaim,
+    /// Claims that are bound to it by the cache, though it does not name them.
+    bound: Vec<ClaimReference>,
     attached_to: Option<&'static str>,
     known: Known,
     sharer: Option<&'static str>,
@@ -52,6 +56,7 @@ impl Cluster {
             claim: None,
             bound_to: None,
             cached_claim: OwningClaim::NotCached,
+            bound: Vec::new(),
             attached_to: None,
             known: Known::ByWatch,
             sharer: None,
@@ -162,6 +167,13 @@ impl VolumeView for Cluster {
     fn claim(&self, claim: &ClaimReference, _: &Volume) -> OwningClaim {
         assert_eq!((&*claim.namespace, &*claim.name), ("web", "data"));
         self.cached_claim
+    }
+    fn bound_claims(&self, _: &Volume) -> Seen<Vec<ClaimReference>> {
+        if self.bound.is_empty() {
+            Seen::Gone
+        } else {
+            Seen::Here(self.bound.clone())
+        }
     }
     fn class(&self, _: &str) -> Seen<Arc<StorageClass>> {
         Seen::Here(Arc::new(class_of(&class_json())))
@@ -326,6 +338,35 @@ fn one_whose_watch_is_broken_is_deleted_after_a_read_and_lists() {
     play.cluster.known = Known::ByLists;
     assert_eq!(play.plain(), Verdict::Done);
     assert_eq!(play.take_done(), WHOLE);
+}
+
+/// Somebody edited `spec.claimRef`, so that kube-controller-manager marked it Released while the claim that uses it is bound to it.
+#[test]
+fn a_claim_that_is_bound_to_it_keeps_its_volume_whatever_claim_it_names() {
+    let mut play = Play::of(Cluster::new());
+    let gone = ClaimReference {
+        uid: "gone-uid".into(),
+        name: "gone".into(),
+        ..another_claim()
+    };
+    play.cluster.bound = vec![gone.clone(), another_claim()];
+    (play.cluster.claim, play.cluster.bound_to) = (Some("moved-uid"), Some(super::builders::NAME));
+    let read = |step: &VolumeStep, _: &mut Cluster| match step {
+        VolumeStep::ReadClaim(claim) if *claim == gone => {
+            Some(VolumeEvent::ClaimRead(Err(error(ApiErrorKind::NotFound))))
+        }
+        _ => None,
+    };
+    for _ in 0..2 {
+        assert_eq!(play.attempt(read), Verdict::Rest(Duration::from_mins(1)));
+        assert_eq!(play.take_done(), ["read claim", "read claim"]);
+    }
+    let waits = VolumeNote::Waits(VolumeReason::ReleasedWhileBound, "web/moved".to_owned());
+    assert_eq!(play.notes, [waits]);
+    // Its own claim is what it waited for before; now both are gone.
+    play.cluster.claim = None;
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), [&["read claim"; 2][..], &WHOLE].concat());
 }
 
 /// A PersistentVolume that was marked Released by mistake.

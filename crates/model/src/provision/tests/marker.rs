@@ -82,6 +82,86 @@ fn the_arguments_of_the_open_call_stay() {
     }
 }
 
+/// A claim whose Secret an annotation names, with this one there.
+fn with_secret(name: &str) -> ClaimWorld {
+    let parameters = json!({
+        "csi.storage.k8s.io/provisioner-secret-name": "${pvc.annotations['team']}-${pvc.name}",
+        "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}",
+    });
+    let mut world = world().class("/parameters", parameters).annotate("team", name);
+    world.secret = crate::provision::ProvisionerSecretState::Loaded;
+    world
+}
+
+/// What the next step loads or calls with.
+fn secret_of(world: &ClaimWorld) -> String {
+    match world.decide().action {
+        ClaimAction::LoadCredentials(secret) => format!("{}/{}", secret.namespace, secret.name),
+        ClaimAction::Create(plan) => plan
+            .secret
+            .as_ref()
+            .map_or_else(String::new, |secret| format!("{}/{}", secret.namespace, secret.name)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// With another Secret the call may be about another storage system: it would make a second volume there.
+#[test]
+fn the_secret_of_the_open_call_stays() {
+    let first = written(&with_secret("red"));
+    assert_eq!(first["secret"], json!({"namespace": "web", "name": "red-data"}));
+    let restarted = || with_secret("blue").marked_with(&first);
+    assert_eq!(secret_of(&restarted()), "web/red-data");
+    let of_another = restarted().with(|world| {
+        world.marker_is_own = false;
+        world.secret_of = Some(crate::objects::SecretReference {
+            namespace: "web".into(),
+            name: "red-data".into(),
+        });
+    });
+    assert_eq!(written(&of_another)["secret"], first["secret"]);
+    let gone = restarted().with(|world| {
+        let annotations = world.claim["metadata"]["annotations"].as_object_mut();
+        annotations.unwrap().remove("team");
+    });
+    assert_eq!(secret_of(&gone), "web/red-data");
+    // After a refusal the next call is a first one.
+    let refused = restarted().creation(crate::provision::Creation::Refused);
+    assert_eq!(
+        written(&refused)["secret"],
+        json!({"namespace": "web", "name": "blue-data"})
+    );
+    // A former release recorded none.
+    let mut before = first.clone();
+    before.as_object_mut().unwrap().remove("secret");
+    assert_eq!(secret_of(&with_secret("blue").marked_with(&before)), "web/blue-data");
+}
+
+/// Users of a namespace may write the marker: what the class cannot name is not read.
+#[test]
+fn a_secret_that_the_class_cannot_name_is_ignored() {
+    for (namespace, name) in [
+        ("kube-system", "red-data"),
+        ("web", "red"),
+        ("web", "red-other"),
+        ("web", "-data"),
+        ("web", "Red-data"),
+        ("", ""),
+    ] {
+        let mut marker = written(&with_secret("red"));
+        marker["secret"] = json!({"namespace": namespace, "name": name});
+        let world = with_secret("blue").marked_with(&marker);
+        assert_eq!(secret_of(&world), "web/blue-data", "{namespace}/{name}");
+    }
+    // The settings count, too.
+    let listed = with_secret("blue")
+        .marked_with(&written(&with_secret("red")))
+        .with(|world| {
+            world.policy.secrets.listed = crate::decide::PublishSecrets::default();
+        });
+    assert!(matches!(listed.decide().action, ClaimAction::Refuse(_)));
+}
+
 /// A person may let a claim go some time after the outcome of its call became unknown, however many processes tried since.
 #[test]
 fn since_when_it_is_not_known() {

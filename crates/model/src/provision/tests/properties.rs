@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::builders::{
-    ClaimWorld, DELETED_AT, DRIVER, FINALIZER, MARKER, NAME, UID, VolumeWorld, claim_of, marker_json, volume_of,
-    volume_world, world,
+    ClaimWorld, DELETED_AT, DRIVER, FINALIZER, MARKER, NAME, UID, VolumeWorld, another_claim, claim_of, marker_json,
+    volume_of, volume_world, world,
 };
 use super::claim_rows::{new_volume, uncertain};
 use super::patches::apply;
@@ -17,7 +17,7 @@ use crate::provision::{
 };
 
 /// Changes of a claim's world, by number.
-const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 34] = [
+const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 38] = [
     |world| world.deleting(),
     |world| world.bound(NAME),
     |world| world.bound("static"),
@@ -35,9 +35,13 @@ const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 34] = [
     |world| world.saved_with("/metadata/deletionTimestamp", DELETED_AT),
     |world| world.with(|world| world.saved_is_live = false),
     |world| world.with(|world| world.handle_owner = Some("pv-2".to_owned())),
+    |world| world.with(|world| world.attached_to = Some("n1".to_owned())),
+    |world| world.with(|world| world.unknown = "attached"),
     |world| world.with(|world| world.unknown = "saved"),
     |world| world.with(|world| world.unknown = "class"),
     |world| world.with(|world| world.unknown = "handle"),
+    |world| world.with(|world| world.classes_are_known = false),
+    |world| world.with(|world| world.nodes_are_known = false),
     |world| world.with(|world| world.unknown = "topology"),
     |world| world.with(|world| world.unknown = "node"),
     |world| world.with(|world| world.gone = true),
@@ -98,7 +102,7 @@ fn claim_worlds() -> impl Strategy<Value = ClaimWorld> {
     })
 }
 
-const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 26] = [
+const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 29] = [
     |world| world.deleting(),
     |world| world.unprotected(),
     |world| world.phase("Bound"),
@@ -114,6 +118,9 @@ const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 26] = [
     |world| world.set("/spec/csi/volumeHandle", ""),
     |world| world.with(|world| world.sharer = Some("pv-2".to_owned())),
     |world| world.with(|world| world.attached_to = Some("n1".to_owned())),
+    |world| world.with(|world| world.bound = Some(another_claim())),
+    |world| world.with(|world| (world.bound, world.bound_is_live) = (Some(another_claim()), true)),
+    |world| world.with(|world| world.unknown = "bound"),
     |world| world.with(|world| world.claim = OwningClaim::Cached),
     |world| world.with(|world| world.claim = OwningClaim::Live),
     |world| world.with(|world| world.claim = OwningClaim::LiveGone),
@@ -178,6 +185,10 @@ fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
             // What nobody wants is called for only while it is uncertain.
             prop_assert!(creation.is_uncertain() || !(late || world.gone));
             prop_assert!(!matches!(creation, Creation::Created(_)));
+            // A first call is made from what is known as it is.
+            let has_topology = world.driver.capabilities.accessibility_constraints;
+            let is_known = world.classes_are_known && (world.nodes_are_known || !has_topology);
+            prop_assert!(creation.is_uncertain() || is_known);
             prop_assert!(world.role != RolePhase::Stopping);
         }
         ClaimAction::Save(body) => {
@@ -203,6 +214,7 @@ fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
                 .as_ref()
                 .is_some_and(|saved| saved["spec"]["claimRef"]["uid"] == UID);
             prop_assert!(world.saved_is_live && !is_saved && world.handle_owner.is_none() && world.unknown != "handle");
+            prop_assert!(world.attached_to.is_none() && world.unknown != "attached");
             let is_wanted = is_own_claim(&claim, &world.driver)
                 && !world.gone
                 && claim.deleting.is_none()
@@ -294,6 +306,7 @@ proptest! {
             ProvisionedVolumeAction::Delete(plan) => {
                 prop_assert!(is_delete && !world.policy.hold_deletions);
                 prop_assert!(world.is_live && world.sharer.is_none() && world.attached_to.is_none() && world.unknown.is_empty());
+                prop_assert!(world.bound.is_none());
                 let phase = &world.volume["status"]["phase"];
                 prop_assert!(phase == "Released" || phase == "Failed" || lifecycle.reclaim_requested);
                 let is_released = phase == "Released" && world.claim == OwningClaim::NotCached;

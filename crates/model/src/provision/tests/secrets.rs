@@ -311,3 +311,42 @@ fn the_list_bounds_what_a_driver_is_given() {
     );
     assert!(!ProvisionerSecrets::default().allows(&secret("web", "tenant"), "web"));
 }
+
+#[test]
+fn what_a_template_may_resolve_to() {
+    let a = "${pvc.annotations['a']}";
+    for (template, name, may) in [
+        ("fixed", "fixed", true),
+        ("fixed", "other", false),
+        ("${pv.name}-s", "pv-1-s", true),
+        ("${pv.name}-s", "pv-2-s", false),
+        (a, "anything", true),
+        (&format!("x-{a}"), "x-1", true),
+        (&format!("x-{a}"), "y-1", false),
+        (&format!("{a}-mid-{a}-end"), "1-mid-2-end", true),
+        (&format!("{a}-mid-{a}-end"), "1-mi-2-end", false),
+        (&format!("{a}-mid-{a}-mid-{a}"), "1-mid-2", false),
+        (&format!("aba{a}aba"), "aba", false),
+        ("${unknown}", "x", false),
+        ("${pv.name", "pv-1", false),
+    ] {
+        let class = class_with(&[
+            ("csi.storage.k8s.io/provisioner-secret-name", template),
+            ("csi.storage.k8s.io/provisioner-secret-namespace", "ns"),
+        ]);
+        let context = TemplateContext {
+            volume: "pv-1",
+            namespace: "web",
+            name: "data",
+            claim: None,
+        };
+        let templates = SecretTemplates::of(&class).unwrap();
+        let secret = |namespace: &str| SecretReference {
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        let found = |namespace| templates.may_name(SecretFamily::Provisioner, &context, &secret(namespace));
+        assert_eq!((found("ns"), found("web")), (may, false), "{template} {name}");
+        assert!(!templates.may_name(SecretFamily::NodeStage, &context, &secret("ns")));
+    }
+}

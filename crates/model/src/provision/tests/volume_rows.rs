@@ -3,7 +3,7 @@
 use serde_json::json;
 use std::collections::BTreeSet;
 
-use super::builders::{DRIVER, UID, VolumeWorld, volume_world as pv};
+use super::builders::{DRIVER, UID, VolumeWorld, another_claim, volume_world as pv};
 use crate::provision::{Deletion, OwningClaim, ProvisionedVolumeAction as Action, ProvisionerSecretState};
 
 struct Row(&'static str, VolumeWorld, &'static str);
@@ -147,6 +147,7 @@ fn rows_1_to_6_whose_it_is_and_whether_it_is_released() {
 fn rows_7_to_10_whether_it_may_be_used() {
     let claim = |seen| pv().with(|world| world.claim = seen);
     let unknown = |what| pv().with(|world| world.unknown = what);
+    let bound = |world: VolumeWorld| world.with(|world| world.bound = Some(another_claim()));
     play(vec![
         Row(
             "7 shared",
@@ -192,6 +193,36 @@ fn rows_7_to_10_whether_it_may_be_used() {
             "9 failed, gone",
             claim(OwningClaim::LiveGone).phase("Failed"),
             "Delete: delete vol-1",
+        ),
+        Row(
+            "9 another claim is bound to it",
+            bound(pv()),
+            "ReleasedWhileBound: read claim web/moved",
+        ),
+        Row(
+            "9 another claim is bound to it, failed, its own gone",
+            bound(claim(OwningClaim::LiveGone).phase("Failed")),
+            "ReleasedWhileBound: read claim web/moved",
+        ),
+        Row(
+            "9 another claim is bound to it, and there",
+            bound(pv()).with(|world| world.bound_is_live = true),
+            "ReleasedWhileBound: wait",
+        ),
+        Row(
+            "9 another claim is bound to it, its own is there",
+            bound(claim(OwningClaim::Live)),
+            "ReleasedWhileBound: wait",
+        ),
+        Row(
+            "9 a claim is bound to it, and it names none: a person has decided",
+            bound(pv().deleting().set("/spec/claimRef", json!(null))).annotate("attacher.csi.dev/reclaim", "Delete"),
+            "ReleasedWhileBound: read claim web/moved",
+        ),
+        Row(
+            "9 not known whether another one is bound",
+            unknown("bound"),
+            "Syncing: wait",
         ),
         Row(
             "10 not looked at",

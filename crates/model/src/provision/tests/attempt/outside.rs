@@ -51,6 +51,95 @@ fn a_volume_that_is_too_small_is_undone_and_asked_for_after_a_backoff() {
     assert_eq!(play.saved(), 1);
 }
 
+/// A class may be deleted and made again with other parameters while its watch is broken. A list that began after the claim came says what
+/// it is, for one call; a call that is open is repeated as it was.
+#[test]
+fn the_first_call_waits_for_lists_while_a_watch_is_broken() {
+    for has_topology in [false, true] {
+        let mut play = Play::of(Cluster::new());
+        play.cluster.is_watched = false;
+        if has_topology {
+            play.cluster.driver.capabilities.accessibility_constraints = true;
+            play.cluster.nodes = vec![super::super::builders::node("n1", &[("zone", "a")])];
+        }
+        for milliseconds in [200, 400] {
+            let rest = Verdict::Rest(Duration::from_millis(milliseconds));
+            assert_eq!(play.attempt(|_, _| None), rest);
+        }
+        assert!(play.take_done().is_empty());
+        play.cluster.class.as_mut().unwrap()["parameters"] = json!({"pool": "new"});
+        play.cluster.lists += 1;
+        let answer = |code| move |step: &ClaimStep, _: &mut Cluster| creates(step).then(|| failed(code));
+        play.attempt(|step, _| match step {
+            ClaimStep::Create(plan) => {
+                assert_eq!(plan.parameters.get("pool"), Some("new"));
+                Some(failed(11))
+            }
+            _ => None,
+        });
+        assert_eq!(play.take_done(), ["patch", "create"]);
+        // Refused: the next call is a first one again.
+        assert!(matches!(play.attempt(answer(4)), Verdict::Rest(_)));
+        assert!(play.take_done().is_empty());
+        play.cluster.wait(Duration::from_secs(10));
+        assert!(matches!(play.attempt(answer(4)), Verdict::Waits { .. }));
+        assert_eq!(reason(&play), Some(ClaimReason::Unconfirmed));
+        play.take_done();
+        play.cluster.lists += 1;
+        play.attempt(answer(4));
+        play.take_done();
+        // Of this one nobody knows what it did.
+        play.attempt(|_, _| None);
+        assert_eq!((play.take_done(), play.saved()), (vec!["create", "save"], 1));
+    }
+}
+
+/// A VolumeAttachment names the volume, or the PersistentVolume that it would have: it goes on when that is gone.
+#[test]
+fn a_volume_that_is_attached_is_not_undone() {
+    let mut play = undoing();
+    play.cluster.attached_to = Some("n1".into());
+    let answer = |step: &ClaimStep, _: &mut Cluster| creates(step).then(|| small("vol-1"));
+    assert!(matches!(play.attempt(answer), Verdict::Waits { .. }));
+    assert_eq!(reason(&play), Some(ClaimReason::StillAttached));
+    assert!(play.cluster.carries_marker());
+    assert_eq!(play.take_done(), ["patch", "create", "read volume"]);
+    play.cluster.attached_to = None;
+    play.attempt(|step, _| undo(step));
+    assert_eq!(play.take_done(), ["read volume", "delete"]);
+}
+
+/// Nobody wants it: the deletion of its PersistentVolume waits for the detach, and the claim need not.
+#[test]
+fn a_volume_that_is_attached_and_not_wanted_is_recorded() {
+    let mut play = undoing();
+    play.cluster.attached_to = Some("n1".into());
+    play.attempt(|step, cluster| {
+        if creates(step) {
+            cluster.set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+        }
+        None
+    });
+    assert_eq!(play.take_done(), ["patch", "create", "read volume", "save", "patch"]);
+    assert_eq!((play.saved(), play.cluster.carries_marker()), (1, false));
+}
+
+/// A request for a Secret may wait for long: the live look comes after it.
+#[test]
+fn a_volume_is_undone_after_a_look_that_no_request_follows() {
+    let mut play = undoing();
+    play.cluster.class.as_mut().unwrap()["parameters"] = json!({
+        "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
+    });
+    let asks_later = |step: &ClaimStep| {
+        matches!(step, ClaimStep::ReadVolume(_)).then(|| ClaimEvent::Read(Err(error(ApiErrorKind::Unknown))))
+    };
+    play.attempt(|step, _| creates(step).then(|| small("vol-1")).or_else(|| asks_later(step)));
+    assert_eq!(play.take_done(), ["secret", "patch", "create", "read volume"]);
+    play.attempt(|step, _| undo(step));
+    assert_eq!(play.take_done(), ["read volume", "secret", "read volume", "delete"]);
+}
+
 /// The ID of a PersistentVolume, and too small: nothing is deleted, and the driver is asked again.
 #[test]
 fn a_volume_of_another_that_cannot_be_used_is_asked_for_again() {
