@@ -259,9 +259,8 @@ impl ClaimAttempt {
         let owner = self.handle_owner(view, &creation, is_wanted);
         let mut creation = creation.revised(&claim, gone, seen(&saved).here(), seen(&owner).here());
         let class = view.class(&claim.class);
-        let (classes_are_known, nodes_are_known) = self.knows_lists(view, &creation);
-        let are_known = classes_are_known && nodes_are_known;
-        let waited = self.waited(view, &claim, &marker, (seen(&class), are_known), seen(&saved));
+        let known = self.knows_lists(view, &creation);
+        let waited = self.waited(view, &claim, &marker, (seen(&class), known), seen(&saved));
         let written = marker
             .recorded()
             .is_some_and(|marker| *marker.writer == *policy.identity);
@@ -277,8 +276,8 @@ impl ClaimAttempt {
             // One that was perhaps taken off is written anew: the write that takes it off may arrive late.
             marker_is_own: written && !self.memory.unmark_lost,
             class: seen(&class),
-            classes_are_known,
-            nodes_are_known,
+            classes_are_known: known.0,
+            nodes_are_known: known.1,
             saved: seen(&saved),
             saved_is_live: self.saved_is_live,
             handle_owner: seen(&owner),
@@ -344,12 +343,12 @@ impl ClaimAttempt {
         view: &impl ClaimView,
         claim: &Claim,
         marker: &MarkerState,
-        (class, are_known): (Seen<&StorageClass>, bool),
+        (class, known): (Seen<&StorageClass>, (bool, bool)),
         saved: Seen<&Volume>,
     ) -> Waited {
         let now = view.now();
         let is_missing = match class {
-            _ if !are_known => true,
+            _ if known != (true, true) => true,
             Seen::Here(class) => !is_own_class(&class.provisioner, view.driver()),
             Seen::Gone => true,
             Seen::Unknown => false,

@@ -609,6 +609,7 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
 
 /// Watches of what a first call is made from are broken.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn row_12_what_a_first_call_is_made_from_has_to_be_known_as_it_is() {
     let stale = |world: ClaimWorld| {
         world.with(|world| {

@@ -144,6 +144,7 @@ fn rows_1_to_6_whose_it_is_and_whether_it_is_released() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_7_to_10_whether_it_may_be_used() {
     let claim = |seen| pv().with(|world| world.claim = seen);
     let unknown = |what| pv().with(|world| world.unknown = what);

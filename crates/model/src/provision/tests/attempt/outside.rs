@@ -71,8 +71,8 @@ fn the_first_call_waits_for_lists_while_a_watch_is_broken() {
         play.cluster.lists += 1;
         let answer = |code| move |step: &ClaimStep, _: &mut Cluster| creates(step).then(|| failed(code));
         play.attempt(|step, _| match step {
-            ClaimStep::Create(plan) => {
-                assert_eq!(plan.parameters.get("pool"), Some("new"));
+            ClaimStep::Create(call) => {
+                assert_eq!(call.parameters.get("pool"), Some("new"));
                 Some(failed(11))
             }
             _ => None,
