@@ -113,6 +113,7 @@ pub enum OwningClaim {
 
 /// Everything that a decision about one PersistentVolume reads.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that may be so")]
 pub struct ObservedVolume<'a> {
     /// The PersistentVolume.
     pub volume: &'a Volume,
