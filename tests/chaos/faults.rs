@@ -83,19 +83,7 @@ async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
             sleep(fault.lasts).await;
             link.slow(Duration::ZERO);
         }
-        Kind::Untrue => {
-            let mut choice = fault.choice;
-            for _ in 0..=fault.lasts.as_millis() / EACH_LIE.as_millis() {
-                let lie = lie(choice);
-                world
-                    .recorder
-                    .note("", format!("replica {} gets {lie:?}", replica.number));
-                link.lie(Some(lie));
-                sleep(EACH_LIE).await;
-                choice = choice.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
-            }
-            link.lie(None);
-        }
+        Kind::Untrue => tell_lies(world, replica, fault).await,
         Kind::Away
         | Kind::Drop
         | Kind::Fail
@@ -120,6 +108,20 @@ async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
         world.recorder.answers_lost(Some(holder), from);
     }
     Ok(())
+}
+
+async fn tell_lies(world: &World, replica: &Replica, fault: &Planned) {
+    let mut choice = fault.choice;
+    for _ in 0..=fault.lasts.as_millis() / EACH_LIE.as_millis() {
+        let lie = lie(choice);
+        world
+            .recorder
+            .note("", format!("replica {} gets {lie:?}", replica.number));
+        replica.link.lie(Some(lie));
+        sleep(EACH_LIE).await;
+        choice = choice.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
+    }
+    replica.link.lie(None);
 }
 
 /// Whom a fault of replicas strikes: mostly the one that works for the driver, because the others have little to lose.

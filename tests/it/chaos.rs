@@ -300,14 +300,6 @@ fn what_is_overdue_or_was_found_by_others_is_told() {
         history.observations[3].step = Step::DeleteAnswered { finalizer: false };
     };
     assert_eq!(found(left_unknown), []);
-    let two_nodes = |history: &mut History| {
-        history.findings.push(Finding {
-            at: at(8250),
-            kind: Kind::TwoNodes,
-            object: "v".to_owned(),
-            text: "published at a and b".to_owned(),
-        });
-    };
     assert_eq!(found(two_nodes), [Kind::TwoNodes]);
     // Only what this version does is looked for.
     let by_the_former = |history: &mut History| {
@@ -324,7 +316,20 @@ fn what_is_overdue_or_was_found_by_others_is_told() {
         stopped(history, 3220, 9000);
     };
     assert_eq!(found(by_a_left_call), []);
-    // Published for an object whose finalizer the API server lost: whoever goes on takes it back.
+}
+
+fn two_nodes(history: &mut History) {
+    history.findings.push(Finding {
+        at: at(8250),
+        kind: Kind::TwoNodes,
+        object: "v".to_owned(),
+        text: "published at a and b".to_owned(),
+    });
+}
+
+/// Published for an object whose finalizer the API server lost: whoever goes on takes it back.
+#[test]
+fn what_was_published_for_a_lost_finalizer_is_taken_back() {
     let lost = |history: &mut History| {
         two_nodes(history);
         // Before another process has the Lease.

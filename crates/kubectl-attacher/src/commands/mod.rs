@@ -14,6 +14,7 @@ pub use context::Context;
 
 use clap::CommandFactory;
 use std::io::Write;
+use std::pin::Pin;
 
 use crate::cli::{Cli, Command};
 use crate::error::{EXIT_OK, PluginError, Result};
@@ -29,15 +30,17 @@ pub async fn run(cli: Cli) -> Result<u8> {
         }
         command => {
             let context = Context::connect(&cli.global).await?;
-            match command {
-                Command::Why(arguments) => why::run(&context, &arguments).await,
-                Command::List(arguments) => list::run(&context, &arguments).await,
-                Command::Drivers(arguments) => drivers::run(&context, &arguments).await,
-                Command::Wait(arguments) => wait::run(&context, &arguments).await,
-                Command::Retry(arguments) => retry::run(&context, &arguments).await,
-                Command::Release(arguments) => Box::pin(release::run(&context, &arguments)).await,
-                Command::Completion { .. } => Ok(EXIT_OK),
-            }
+            // Objects of all kinds are in these, so that they are large.
+            let run: Pin<Box<dyn Future<Output = Result<u8>> + '_>> = match &command {
+                Command::Why(arguments) => Box::pin(why::run(&context, arguments)),
+                Command::List(arguments) => Box::pin(list::run(&context, arguments)),
+                Command::Drivers(arguments) => Box::pin(drivers::run(&context, arguments)),
+                Command::Wait(arguments) => Box::pin(wait::run(&context, arguments)),
+                Command::Retry(arguments) => Box::pin(retry::run(&context, arguments)),
+                Command::Release(arguments) => Box::pin(release::run(&context, arguments)),
+                Command::Completion { .. } => return Ok(EXIT_OK),
+            };
+            run.await
         }
     }
 }

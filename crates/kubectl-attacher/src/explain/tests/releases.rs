@@ -24,7 +24,7 @@ fn nobody(scene: &mut Scene) {
 #[test]
 fn what_keeps_a_volume() {
     let claim = json!({"spec": {"claimRef": {"namespace": "shop", "name": "data", "uid": "u"}}});
-    let rows = [
+    let rows = vec![
         (
             "attached",
             deleting(&[FINALIZER], |_| {}),

@@ -24,6 +24,7 @@ use crate::provision::{
 };
 
 /// Objects, and what may be done.
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that may be so")]
 struct Cluster {
     claim: Option<Value>,
     class: Option<Value>,

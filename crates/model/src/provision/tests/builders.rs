@@ -391,6 +391,7 @@ pub fn seen<T>(object: Option<T>, is_unknown: bool) -> Seen<T> {
 
 /// Everything that is observed of a PersistentVolume, as objects.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that may be so")]
 pub struct VolumeWorld {
     pub volume: Value,
     pub class: Option<Value>,

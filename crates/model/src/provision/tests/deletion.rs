@@ -29,6 +29,7 @@ enum Known {
     ByLists,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that may be so")]
 struct Cluster {
     volume: Option<Value>,
     /// UID of the claim that is there under the name, and what it is bound to, and whether the cache has the one of the PersistentVolume.

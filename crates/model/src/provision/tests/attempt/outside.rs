@@ -600,7 +600,7 @@ fn who_waits_has_not_failed() {
             cluster.set(
                 "/spec/dataSource",
                 json!({"kind": "PersistentVolumeClaim", "name": "c"}),
-            )
+            );
         },
     ];
     for change in refused {
