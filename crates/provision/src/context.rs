@@ -27,7 +27,7 @@ use crate::provision::{
 use crate::queue::{Item, Queue};
 use crate::runtime::DriverStateSender;
 use crate::runtime::fence::{CallFailure, FencedClient};
-use crate::secret_waits::SecretWaits;
+use crate::runtime::secret_waits::SecretWaits;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::{Redaction, Span, Tracer};
 use crate::topology_waits::TopologyWaits;
@@ -83,7 +83,7 @@ pub(crate) struct DriverContext {
     pub config: watch::Receiver<Arc<DriverConfig>>,
     pub queue: Queue<WorkKey>,
     pub publisher: DriverStateSender,
-    pub secrets: SecretWaits,
+    pub secrets: SecretWaits<WorkKey>,
     pub topology: TopologyWaits,
     pub stopping: AtomicBool,
     /// Counts changes of the settings and of the connection.

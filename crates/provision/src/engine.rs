@@ -23,9 +23,9 @@ use crate::queue::{Builder, Queue, QueueLimits};
 use crate::runtime::fence::FencedClient;
 use crate::runtime::queue_metrics::QueueMetrics;
 use crate::runtime::queue_settings::{api_limit, backoff, failures_per_second};
+use crate::runtime::secret_waits::SecretWaits;
 use crate::runtime::{self, Start, runner};
 use crate::schedule;
-use crate::secret_waits::SecretWaits;
 use crate::topology_waits::TopologyWaits;
 
 /// How long the end of a role waits for markers that go.
@@ -76,7 +76,7 @@ impl Engine {
             identity: identity(&facts.name).into(),
             config_name: name,
             config,
-            secrets: SecretWaits::new(queue.clone()),
+            secrets: SecretWaits::new(queue.clone(), ClaimCause::Secret),
             topology: TopologyWaits::new(DriverNodes::new(facts.name.clone(), context.nodes.nodes().clone())),
             queue,
             publisher,

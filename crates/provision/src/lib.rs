@@ -25,7 +25,6 @@ mod look;
 mod nodes;
 mod open_calls;
 mod role;
-mod secret_waits;
 mod shared_names;
 mod topology_waits;
 mod traces;

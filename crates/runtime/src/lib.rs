@@ -12,6 +12,7 @@ pub mod queue_settings;
 pub mod reservation;
 mod role;
 pub mod runner;
+pub mod secret_waits;
 pub mod state;
 pub mod task;
 

@@ -68,7 +68,9 @@ impl Engine {
         let (pending, waiting) = (lifecycles.clone(), secrets.clone());
         let route = Route {
             settled: Arc::new(move |attachment, rest, ended| {
-                waiting.ended(&ended);
+                if ended.secret.is_some() {
+                    waiting.waits.ended();
+                }
                 pending.end_settled(attachment, rest, ended.lifecycle);
             }),
             facts: facts.clone(),
@@ -151,7 +153,7 @@ impl csi_attacher_runtime::Engine for Engine {
         self.work.queue.set_backoff(backoff(&config.backoff));
         self.api_limit.set(api_limit(config));
         let is_allowed = |secret: &SecretReference| config.publish_secrets.allows(&secret.namespace, &secret.name);
-        self.work.secrets.keep_allowed(is_allowed);
+        self.work.secrets.waits.keep_allowed(is_allowed);
         self.work.queue.wake_all(EnqueueCause::Config.into());
     }
 
