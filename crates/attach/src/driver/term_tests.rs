@@ -214,9 +214,9 @@ async fn watches(store: Store, answered: watch::Receiver<Lists>) {
     let health = Health::new();
     let check = |name: &str| health.check(name);
     futures::join!(
-        follow_from_list::<VolumeAttachmentWire, _>(|| list(&answered), store.clone(), check("a")),
-        follow_from_list::<PersistentVolumeWire, _>(|| list(&answered), store.clone(), check("v")),
-        follow_from_list::<CsiNodeWire, _>(|| list(&answered), store.clone(), check("n")),
+        follow_from_list::<VolumeAttachmentWire, _, _>(|| list(&answered), store.clone(), check("a")),
+        follow_from_list::<PersistentVolumeWire, _, _>(|| list(&answered), store.clone(), check("v")),
+        follow_from_list::<CsiNodeWire, _, _>(|| list(&answered), store.clone(), check("n")),
     );
 }
 

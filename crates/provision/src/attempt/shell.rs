@@ -17,6 +17,7 @@ use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Vol
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict};
 use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen};
 use crate::queue::Run;
+use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
 use crate::telemetry::{Span, traced, w3c};
 use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, describe};
@@ -218,15 +219,15 @@ impl<'w> Shell<'w> {
             self.look.key,
         );
         let name = key.name.split_once('/').unwrap_or_default();
-        let read = store.start_read(key);
+        let read = store.read::<Claim>(&key.name);
         let answer = requests.get::<PersistentVolumeClaimWire>(name, None, &self.span).await;
         match answer.map(Claim::from) {
             Ok(claim) => {
-                store.finish_read(read, Some(claim));
+                read.apply(claim);
                 Ok(())
             }
             Err(error) => {
-                store.finish_read(read, None);
+                drop(read);
                 if error.kind == ApiErrorKind::NotFound {
                     store.mark_gone(key);
                 }

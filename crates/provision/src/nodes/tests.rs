@@ -4,6 +4,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::reflect::{Origin, Seen as SeenNames};
 
 const DRIVER: &str = "csi.test";
 
@@ -98,7 +99,7 @@ impl Scene {
     /// Both lists are complete.
     fn listed(&self) {
         self.csi_nodes.is_listed.store(true, Ordering::Relaxed);
-        crate::reflect::apply::<NodeLabelsWire>(
+        crate::reflect::apply::<NodeLabelsWire, _>(
             kube::runtime::watcher::Event::InitDone,
             &self.nodes,
             &mut SeenNames::new(),

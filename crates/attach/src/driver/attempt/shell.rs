@@ -30,6 +30,7 @@ use crate::objects::{
     Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, SecretReference, StringMap, Volume,
 };
 use crate::queue::{Place, Run, RunResult};
+use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
 use crate::telemetry::trace::Span;
 use crate::telemetry::traced;
