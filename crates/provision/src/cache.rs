@@ -428,7 +428,7 @@ fn uid_in(volume: &str) -> Option<&str> {
 }
 
 /// A driver's place among the routes, given up on drop.
-pub(crate) struct Registration {
+pub struct Registration {
     store: Store,
     driver: Arc<str>,
 }

@@ -32,7 +32,6 @@ mod volumes;
 
 pub use cache::Store;
 pub use context::SharedContext;
-pub use engine::Engine;
 pub use key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 pub use lanes::{CREATE, DELETE, LANE_NAMES};
 pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};

@@ -5,6 +5,7 @@
 //! it is a [`Role`], which this crate does not know.
 
 pub mod connect;
+mod engine;
 pub mod fence;
 pub mod leadership;
 pub mod queue_metrics;
@@ -21,7 +22,8 @@ mod fence_tests;
 #[cfg(test)]
 mod runner_tests;
 
-pub use role::{Engine, Refusal, Role, Start};
+pub use engine::{Engine, Work, Workplace};
+pub use role::{Refusal, Role, Start};
 pub use state::{
     DriverPhase, DriverState, DriverStateSender, FailureRecord, Plugin, ReconcileSyncResult, WithheldSecrets,
 };

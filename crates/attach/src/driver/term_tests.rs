@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::engine::Engine;
+use super::context::DriverContext;
 use super::{AttachRole, SharedContext};
 use crate::api::names::lease_name;
 use crate::api::{AttacherConfigSpec, DriverConfig};
@@ -27,7 +27,7 @@ use csi_attacher_runtime::leadership::Leadership;
 use csi_attacher_runtime::reservation::Reservations;
 use csi_attacher_runtime::state::{DriverPhase, DriverStateSender};
 use csi_attacher_runtime::task::DriverTask;
-use csi_attacher_runtime::{DriverState, Engine as _, Role as _};
+use csi_attacher_runtime::{DriverState, Role as _};
 use csi_attacher_testbed::lease_server::ApiServer;
 use csi_mock_driver::{MockDriver, MockHandle};
 
@@ -51,7 +51,7 @@ struct Stage {
     task: DriverTask<AttachRole>,
     access: DriverConnector,
     reached: ConnectedDriver,
-    held: Leadership<Engine>,
+    held: Leadership<DriverContext>,
     status: watch::Receiver<DriverState>,
     lists: watch::Sender<Lists>,
     _watches: AbortOnDropHandle<()>,
