@@ -11,11 +11,11 @@ use crate::apiserver::Requests;
 use crate::cache::{ClaimRoute, Store};
 use crate::clock;
 use crate::csi::Call;
-use crate::decide::{DriverFacts, Failure};
+use crate::decide::DriverFacts;
 use crate::events::EventRecorder;
 use crate::key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
-use crate::look::{Look, VolumeLook};
+use crate::look::Look;
 use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, Volume};
 use crate::open_calls::OpenCalls;
@@ -26,7 +26,6 @@ use crate::provision::{
 };
 use crate::queue::Item;
 use crate::runtime::Workplace;
-use crate::runtime::fence::CallFailure;
 use crate::runtime::secret_waits::SecretWaits;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::{Redaction, Span, Tracer};
@@ -109,8 +108,8 @@ impl DriverContext {
         tracer.redacting(Redaction::new(redact.volume_id, redact.names))
     }
 
-    /// What an attempt for a claim sees, by the settings as they are now; none when the section was removed.
-    pub(crate) fn look<'c>(&'c self, key: &'c ClaimKey) -> Option<Look<'c>> {
+    /// What an attempt for a claim or a PersistentVolume sees, by the settings as they are now; none when the section was removed.
+    pub(crate) fn look<'c, K>(&'c self, key: &'c K) -> Option<Look<'c, K>> {
         let provisioning = self.provisioning()?;
         Some(Look {
             work: self,
@@ -118,17 +117,6 @@ impl DriverContext {
             policy: provisioning.policy(&self.config_name, &self.identity),
             provisioning,
             traceparent: None,
-        })
-    }
-
-    /// What an attempt for a PersistentVolume sees, as [`Self::look`].
-    pub(crate) fn look_at_volume<'c>(&'c self, key: &'c VolumeKey) -> Option<VolumeLook<'c>> {
-        let provisioning = self.provisioning()?;
-        Some(VolumeLook {
-            work: self,
-            key,
-            policy: provisioning.policy(&self.config_name, &self.identity),
-            provisioning,
         })
     }
 
@@ -157,11 +145,7 @@ impl DriverContext {
 
     /// Calls the driver behind the fence.
     pub(crate) async fn call<C: Call>(&self, call: &C, deadline: Duration, span: &Span) -> Result<C::Answer, CallEnd> {
-        let answer = self.client().call(call, deadline, span).await;
-        answer.map_err(|failure| match failure {
-            CallFailure::Driver(error) => CallEnd::Failed(Failure::from(&error)),
-            CallFailure::Lease(lost) => CallEnd::LeaseLost(lost),
-        })
+        Ok(self.client().call(call, deadline, span).await?)
     }
 
     /// Whether a claim has work under way that may have made a volume.
@@ -202,7 +186,7 @@ impl DriverContext {
             self.queue.wake(&key, cause.into());
             return;
         }
-        let Some(look) = self.look_at_volume(&of) else { return };
+        let Some(look) = self.look(&of) else { return };
         let (retry, now) = (volume.lifecycle.retry_now.as_deref(), clock::now());
         let is_asked = self.queue.remember(&key, |memory| memory.retries.is_asked(retry, now));
         let is_asked = is_asked.unwrap_or_default();
@@ -255,7 +239,7 @@ impl DriverContext {
 }
 
 /// What is queued for a claim.
-fn item_of(look: &Look<'_>, claim: &Claim, known: Option<&Creation>, cause: ClaimCause) -> Item<WorkKey> {
+fn item_of(look: &Look<'_, ClaimKey>, claim: &Claim, known: Option<&Creation>, cause: ClaimCause) -> Item<WorkKey> {
     let (lane, group) = place_of(claim, may_call(look, claim, known));
     let key = WorkKey::Claim(look.key.clone());
     let item = Item {

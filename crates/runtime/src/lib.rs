@@ -10,6 +10,7 @@ pub mod fence;
 pub mod leadership;
 pub mod queue_metrics;
 pub mod queue_settings;
+pub mod report;
 pub mod reservation;
 mod role;
 pub mod runner;
@@ -29,7 +30,7 @@ pub use state::{
 };
 pub use task::DriverTask;
 
-use csi_attacher_base::schedule;
+use csi_attacher_base::{clock, schedule};
 use csi_attacher_csi as csi;
 use csi_attacher_kube::{apiserver, lease, reflect};
 use csi_attacher_model::{api, decide, objects};

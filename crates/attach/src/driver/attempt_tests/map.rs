@@ -12,10 +12,10 @@ use kube::Client;
 use super::*;
 use crate::api::PublishSecretsSpec;
 use crate::cache::Index;
-use crate::lease::{LeaseTimings, ShiftedClock};
 use crate::objects::CsiNodeWire;
 use crate::reflect::{CachedKind, WatchedKind, reflect};
 use csi_attacher_base::health::Health;
+use csi_attacher_kube::lease::{LeaseTimings, ShiftedClock};
 use tokio_util::task::AbortOnDropHandle;
 
 const NODES: &str = "/apis/storage.k8s.io/v1/csinodes/";

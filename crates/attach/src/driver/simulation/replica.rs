@@ -26,11 +26,11 @@ use crate::api::validated::{PublishSecrets, SecretNames};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{RequestSlots, Requests, SlotLimits};
 use crate::cache::{Index, Store};
-use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::{COMPARE_INTERVAL, CachedKind, Sink as _, WatchedKind, compare, follow_from_list, from_lists};
 use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
+use csi_attacher_kube::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings};
 use csi_attacher_runtime::reservation::Reservations;
 use csi_attacher_runtime::{DriverStateSender, DriverTask};
 
