@@ -8,7 +8,7 @@ use csi_attacher_provision::{TakeVolume, VolumeCache, VolumeListener};
 use crate::cache::Store;
 use crate::decide::patch::WriteTarget;
 use crate::objects::{PersistentVolumeWire, Volume, VolumeAttachmentWire};
-use crate::reflect::Kind as _;
+use crate::reflect::{Kind as _, Sink as _};
 
 /// The cache of attaching, as provisioning sees it.
 pub(super) struct AttachVolumes(pub Store);

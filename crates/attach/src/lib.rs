@@ -22,7 +22,7 @@ mod trace_pipeline;
 
 use csi_attacher_base::{clock, schedule};
 use csi_attacher_csi as csi;
-use csi_attacher_kube::{apiserver, events, lease, reflect};
+use csi_attacher_kube::{apiserver, events, reflect};
 use csi_attacher_model::{api, decide, findings, objects};
 use csi_attacher_telemetry as telemetry;
 use csi_attacher_workqueue as queue;

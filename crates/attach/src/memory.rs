@@ -8,10 +8,11 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::api::validated::Timeouts;
 use crate::cache::AttacherKey;
 use crate::decide::DetachWait;
-use crate::driver::{AwaitedSecret, WithheldGuard};
+use crate::driver::WithheldGuard;
 use crate::objects::Attachment;
 use crate::queue::Remembered;
 use crate::traces::SharedLifecycle;
+use csi_attacher_runtime::secret_waits::{AwaitedSecret, AwaitsSecret};
 
 /// The longest that an attach is held back, whatever the deadlines are.
 const LONGEST_HOLD: Duration = Duration::from_mins(2);
@@ -67,6 +68,12 @@ fn longest_hold(timeouts: &Timeouts) -> Duration {
 
 impl Remembered for AttacherKey {
     type Memory = KeyMemory;
+}
+
+impl AwaitsSecret for AttacherKey {
+    fn awaited(memory: &mut KeyMemory) -> &mut Option<AwaitedSecret> {
+        &mut memory.secret
+    }
 }
 
 #[cfg(test)]

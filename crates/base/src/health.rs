@@ -94,12 +94,6 @@ impl CheckHandle {
         self.set(Some(reason.into()));
     }
 
-    /// Removes the check, as for a driver that is no longer configured.
-    pub fn remove(self) {
-        self.health.0.readiness.write().retain(|check| check.name != self.name);
-    }
-
-    /// A handle left over after the removal must not bring the check back.
     fn set(&self, failure: Option<String>) {
         let mut checks = self.health.0.readiness.write();
         if let Some(check) = checks.iter_mut().find(|check| check.name == self.name) {

@@ -13,13 +13,9 @@ use tokio::sync::watch;
 
 use crate::key::{ClaimCause, ClaimKey};
 use crate::nodes::NodeListener;
-use crate::objects::{
-    Claim, ClaimReference, PersistentVolumeClaimWire, ResourceVersion, StorageClass, StorageClassWire, Volume,
-};
+use crate::objects::{Claim, ClaimReference, PersistentVolumeClaimWire, StorageClass, StorageClassWire, Volume};
 use crate::provision::{MarkerState, OwningClaim, Seen, is_of_volume};
-use crate::reflect::{
-    CacheRecord, Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink, TableChange, WatchedKind,
-};
+use crate::reflect::{CachedKind, Kind, Lists, ObjectTable, Origin, Sink, Tables};
 use crate::shared_names::SharedNames;
 use crate::volumes::VolumeListener;
 use csi_attacher_kube::watch_answers::WatchAnswers;
@@ -163,20 +159,16 @@ pub struct Change {
     cause: ClaimCause,
 }
 
-/// A kind that the cache keeps.
-pub trait CachedKind: CacheRecord + PartialEq + Sized {
-    /// The records of the kind.
-    fn table(index: &mut Index) -> &mut ObjectTable<Self>;
-
-    /// Takes names that are kept already in the place of equal ones, to save memory.
-    fn share_names(&mut self, _: &mut Index) {}
-
-    /// Updates the ways after a change: `previous` was known under a name, and `current` is known now.
-    fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> Change;
+impl Tables for Index {
+    type Change = Change;
 }
 
-impl CachedKind for Claim {
-    fn table(index: &mut Index) -> &mut ObjectTable<Self> {
+impl CachedKind<Index> for Claim {
+    fn table(index: &Index) -> &ObjectTable<Self> {
+        &index.claims
+    }
+
+    fn table_mut(index: &mut Index) -> &mut ObjectTable<Self> {
         &mut index.claims
     }
 
@@ -202,8 +194,12 @@ impl CachedKind for Claim {
     }
 }
 
-impl CachedKind for StorageClass {
-    fn table(index: &mut Index) -> &mut ObjectTable<Self> {
+impl CachedKind<Index> for StorageClass {
+    fn table(index: &Index) -> &ObjectTable<Self> {
+        &index.classes
+    }
+
+    fn table_mut(index: &mut Index) -> &mut ObjectTable<Self> {
         &mut index.classes
     }
 
@@ -223,62 +219,32 @@ impl Default for Store {
     }
 }
 
-impl<K: WatchedKind> Sink<K> for Store
-where
-    K::Record: CachedKind,
-{
+impl Sink for Store {
+    type Tables = Index;
+
     const CONSEQUENCE: &'static str = "until then no volume is provisioned";
 
     fn lists(&self) -> &Lists {
         &self.0.lists
     }
 
-    fn start_list(&self) {
-        K::Record::table(&mut self.0.index.write()).start_list();
+    fn tables(&self) -> &RwLock<Index> {
+        &self.0.index
     }
 
-    fn take_copy(&self, record: K::Record, origin: Origin) {
-        self.take(record, origin);
-    }
-
-    fn finish_list(&self, seen: &SeenNames) {
-        let changes: Vec<Change> = {
-            let mut index = self.0.index.write();
-            let unseen = K::Record::table(&mut index).finish_list(seen);
-            let gone = unseen.iter();
-            gone.filter_map(|record| remove::<K::Record>(&mut index, record.name(), record.uid()))
-                .collect()
-        };
-        for change in &changes {
-            self.dispatch(change);
+    fn dispatch(&self, change: Change) {
+        for route in &self.routes() {
+            if let Some(gone) = &change.gone {
+                route.gone(gone);
+            }
+            for claim in &change.claims {
+                route.changed(claim, change.cause);
+            }
+            if change.cause == ClaimCause::Class {
+                route.class_changed();
+            }
         }
     }
-
-    fn take_deletion(&self, record: &K::Record) {
-        let change = {
-            let mut index = self.0.index.write();
-            K::Record::table(&mut index).count_deletion(record.version());
-            remove::<K::Record>(&mut index, record.name(), record.uid())
-        };
-        if let Some(change) = change {
-            self.dispatch(&change);
-        }
-    }
-
-    fn newest(&self) -> ResourceVersion {
-        K::Record::table(&mut self.0.index.write()).newest()
-    }
-}
-
-fn remove<R: CachedKind>(index: &mut Index, name: &str, uid: &str) -> Option<Change> {
-    let gone = R::table(index).remove(name, uid)?;
-    Some(R::relink(index, Some(&gone), None))
-}
-
-fn take_copy<R: CachedKind>(index: &mut Index, mut record: R, origin: Origin) -> Option<Change> {
-    record.share_names(index);
-    let TableChange { previous, current } = R::table(index).take_copy(record, origin)?;
-    Some(R::relink(index, previous.as_ref(), Some(&current)))
 }
 
 impl Store {
@@ -296,38 +262,6 @@ impl Store {
     /// Which lists of claims and classes are complete.
     pub fn lists(&self) -> &Lists {
         &self.0.lists
-    }
-
-    fn take<R: CachedKind>(&self, record: R, origin: Origin) {
-        let (change, shows_deleted, went_back) = {
-            let mut index = self.0.index.write();
-            let change = take_copy(&mut index, record, origin);
-            let table = R::table(&mut index);
-            (change, table.shows_deleted(), table.went_back())
-        };
-        if went_back {
-            self.0.lists.distrust();
-        }
-        if let Some(change) = change {
-            self.dispatch(&change);
-        }
-        if shows_deleted {
-            self.0.lists.doubt("the watch shows an object that is said to be gone");
-        }
-    }
-
-    fn dispatch(&self, change: &Change) {
-        for route in &self.routes() {
-            if let Some(gone) = &change.gone {
-                route.gone(gone);
-            }
-            for claim in &change.claims {
-                route.changed(claim, change.cause);
-            }
-            if change.cause == ClaimCause::Class {
-                route.class_changed();
-            }
-        }
     }
 
     /// The claim of a key.
@@ -407,42 +341,20 @@ impl Store {
                 return false;
             }
             if claim.is_gone() {
-                gone(&mut index, &claim.key, &claim.uid)
+                index.mark_gone::<Claim>(&claim.key, &claim.uid)
             } else {
-                take_copy(&mut index, claim, Origin::Answer)
+                index.take_copy(claim, Origin::Answer)
             }
         };
         if let Some(change) = change {
-            self.dispatch(&change);
+            self.dispatch(change);
         }
         true
     }
 
     /// The API server says that the claim is not there.
     pub(crate) fn mark_gone(&self, key: &ClaimKey) {
-        let change = gone(&mut self.0.index.write(), &key.name, &key.uid);
-        if let Some(change) = change {
-            self.dispatch(&change);
-        }
-    }
-
-    /// A claim is going to be read; a number for [`Store::finish_read`].
-    pub(crate) fn start_read(&self, key: &ClaimKey) -> u64 {
-        self.0.index.write().claims.start_read(&key.name)
-    }
-
-    /// The read has ended, with the claim that it brought, if any.
-    pub(crate) fn finish_read(&self, read: u64, claim: Option<Claim>) {
-        let change = {
-            let mut index = self.0.index.write();
-            let is_current = index.claims.finish_read(read);
-            claim
-                .filter(|_| is_current)
-                .and_then(|claim| take_copy(&mut index, claim, Origin::Answer))
-        };
-        if let Some(change) = change {
-            self.dispatch(&change);
-        }
+        self.change(|index| index.mark_gone::<Claim>(&key.name, &key.uid));
     }
 
     /// A driver is told of changes from now on, until the guard is dropped; none when another engine is told already.
@@ -502,7 +414,7 @@ impl Store {
             claims
         };
         if !claims.is_empty() {
-            self.dispatch(&Change {
+            self.dispatch(Change {
                 gone: None,
                 claims,
                 cause: ClaimCause::Volume,
@@ -580,13 +492,8 @@ fn reference_of(claim: &Claim) -> ClaimReference {
     }
 }
 
-fn gone(index: &mut Index, name: &str, uid: &str) -> Option<Change> {
-    let gone = index.claims.mark_deleted(name, uid)?;
-    Some(Claim::relink(index, Some(&gone), None))
-}
-
 /// A driver's place among the routes, given up on drop.
-pub(crate) struct Registration {
+pub struct Registration {
     store: Store,
     driver: Arc<str>,
 }
@@ -625,7 +532,7 @@ mod tests {
     fn markers_are_counted_by_their_driver() {
         let store = Store::default();
         for (name, driver) in [("a", Some("csi.test")), ("b", Some("other")), ("c", None)] {
-            store.take(claim(name, driver), Origin::Watch);
+            store.take_copy(claim(name, driver), Origin::Watch);
         }
         assert_eq!(store.marked("csi.test"), None, "the lists are not complete");
         let index = store.0.index.read();
@@ -642,7 +549,7 @@ mod tests {
         ];
         let store = Store::default();
         for uid in uids {
-            store.take(claim(uid, None), Origin::Watch);
+            store.take_copy(claim(uid, None), Origin::Watch);
         }
         let index = store.0.index.read();
         let named = |volume: &str| {
@@ -691,9 +598,8 @@ mod tests {
         let take = |name: &str, volume: Option<&str>, phase: ClaimPhase| {
             let mut record = claim(name, None);
             (record.volume_name, record.phase) = (volume.map(Into::into), phase);
-            record.resource_version =
-                ResourceVersion(record.resource_version.0 + store.0.index.read().claims.newest().0);
-            store.take(record, Origin::Watch);
+            record.resource_version.0 += store.0.index.read().claims.newest().0;
+            store.take_copy(record, Origin::Watch);
         };
         take("a", Some("pv"), ClaimPhase::Bound);
         take("b", Some("other"), ClaimPhase::Bound);
@@ -712,7 +618,7 @@ mod tests {
         assert_eq!(found(&volume(names("gone", "gone"))), "Unknown");
         assert_eq!(store.0.index.read().bound.len(), 3);
         let gone = store.0.index.write().claims.get("web/a").cloned().unwrap();
-        Sink::<PersistentVolumeClaimWire>::take_deletion(&store, &gone);
+        store.take_deletion(&*gone);
         assert_eq!(store.0.index.read().bound.len(), 2);
     }
 }

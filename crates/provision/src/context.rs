@@ -1,33 +1,32 @@
 //! What all drivers share, and what every attempt of one driver shares.
 
 use jiff::Timestamp;
-use parking_lot::RwLock;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
 
-use crate::api::validated::{DriverConfig, Provisioning};
+use crate::api::validated::Provisioning;
 use crate::apiserver::Requests;
 use crate::cache::{ClaimRoute, Store};
 use crate::clock;
 use crate::csi::Call;
-use crate::decide::{DriverFacts, Failure};
+use crate::decide::DriverFacts;
 use crate::events::EventRecorder;
 use crate::key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
-use crate::look::{Look, VolumeLook};
+use crate::look::Look;
 use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, Volume};
+use crate::open_calls::OpenCalls;
 use crate::provision::attempt::{ClaimMemory, ClaimView, fingerprint, may_call};
 use crate::provision::{
     Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason, deletion, is_own_claim,
     is_own_volume, needs_claim_work, needs_volume_work,
 };
-use crate::queue::{Item, Queue};
-use crate::runtime::DriverStateSender;
-use crate::runtime::fence::{CallFailure, FencedClient};
-use crate::secret_waits::SecretWaits;
+use crate::queue::Item;
+use crate::runtime::Workplace;
+use crate::runtime::secret_waits::SecretWaits;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::{Redaction, Span, Tracer};
 use crate::topology_waits::TopologyWaits;
@@ -72,48 +71,47 @@ pub(crate) fn provisioner_facts(facts: &DriverFacts) -> ProvisionerFacts {
 }
 
 /// The parts of a driver that outlive an attempt, and the settings in use.
-pub(crate) struct DriverContext {
-    pub context: SharedContext,
-    pub facts: DriverFacts,
-    pub driver: ProvisionerFacts,
-    pub config_name: Arc<str>,
+pub struct DriverContext {
+    pub(crate) place: Workplace<WorkKey>,
+    pub(crate) context: SharedContext,
+    pub(crate) driver: ProvisionerFacts,
     /// Which engine writes: its markers and volumes name it.
-    pub identity: Arc<str>,
-    /// The settings in use; each attempt reads them again.
-    pub config: watch::Receiver<Arc<DriverConfig>>,
-    pub queue: Queue<WorkKey>,
-    pub publisher: DriverStateSender,
-    pub secrets: SecretWaits,
-    pub topology: TopologyWaits,
-    pub stopping: AtomicBool,
+    pub(crate) identity: Arc<str>,
+    pub(crate) secrets: SecretWaits<WorkKey>,
+    pub(crate) topology: TopologyWaits,
+    pub(crate) stopping: AtomicBool,
     /// Whether the connection is lost.
-    pub away: AtomicBool,
+    pub(crate) away: AtomicBool,
     /// Counts changes of the settings and of the connection.
-    pub epoch: AtomicU64,
-    pub client: RwLock<FencedClient>,
+    pub(crate) epoch: AtomicU64,
+    /// Where what is known of open calls is kept at the end.
+    pub(crate) open_calls: Arc<OpenCalls>,
+}
+
+impl Deref for DriverContext {
+    type Target = Workplace<WorkKey>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.place
+    }
 }
 
 impl DriverContext {
-    /// The client for the connection that stands now.
-    pub fn client(&self) -> FencedClient {
-        self.client.read().clone()
-    }
-
     /// The settings of provisioning; none when the section was removed.
-    pub fn provisioning(&self) -> Option<Provisioning> {
+    pub(crate) fn provisioning(&self) -> Option<Provisioning> {
         self.config.borrow().provisioning.clone()
     }
 
     /// The tracer with the driver's own settings, as they are now.
-    pub fn tracer(&self) -> Tracer {
+    pub(crate) fn tracer(&self) -> Tracer {
         let config = self.config.borrow();
         let redact = config.tracing.redact;
         let tracer = self.context.tracer.sampling(config.tracing.sampling_rate_per_million);
         tracer.redacting(Redaction::new(redact.volume_id, redact.names))
     }
 
-    /// What an attempt for a claim sees, by the settings as they are now; none when the section was removed.
-    pub fn look<'c>(&'c self, key: &'c ClaimKey) -> Option<Look<'c>> {
+    /// What an attempt for a claim or a PersistentVolume sees, by the settings as they are now; none when the section was removed.
+    pub(crate) fn look<'c, K>(&'c self, key: &'c K) -> Option<Look<'c, K>> {
         let provisioning = self.provisioning()?;
         Some(Look {
             work: self,
@@ -124,19 +122,8 @@ impl DriverContext {
         })
     }
 
-    /// What an attempt for a PersistentVolume sees, as [`Self::look`].
-    pub fn look_at_volume<'c>(&'c self, key: &'c VolumeKey) -> Option<VolumeLook<'c>> {
-        let provisioning = self.provisioning()?;
-        Some(VolumeLook {
-            work: self,
-            key,
-            policy: provisioning.policy(&self.config_name, &self.identity),
-            provisioning,
-        })
-    }
-
     /// What the role is about to do.
-    pub fn role(&self) -> RolePhase {
+    pub(crate) fn role(&self) -> RolePhase {
         if self.stopping.load(Ordering::Relaxed) {
             return RolePhase::Stopping;
         }
@@ -155,7 +142,7 @@ impl DriverContext {
     }
 
     /// Whether deletions are held, as the settings say now.
-    pub fn holds_deletions(&self) -> bool {
+    pub(crate) fn holds_deletions(&self) -> bool {
         let config = self.config.borrow();
         config
             .provisioning
@@ -164,12 +151,8 @@ impl DriverContext {
     }
 
     /// Calls the driver behind the fence.
-    pub async fn call<C: Call>(&self, call: &C, deadline: Duration, span: &Span) -> Result<C::Answer, CallEnd> {
-        let answer = self.client().call(call, deadline, span).await;
-        answer.map_err(|failure| match failure {
-            CallFailure::Driver(error) => CallEnd::Failed(Failure::from(&error)),
-            CallFailure::Lease(lost) => CallEnd::LeaseLost(lost),
-        })
+    pub(crate) async fn call<C: Call>(&self, call: &C, deadline: Duration, span: &Span) -> Result<C::Answer, CallEnd> {
+        Ok(self.client().call(call, deadline, span).await?)
     }
 
     /// Has what first calls are made from listed again where it is not watched: a watch that gets no answer does not break.
@@ -184,14 +167,14 @@ impl DriverContext {
     }
 
     /// Whether a claim has work under way that may have made a volume.
-    pub fn may_make_volume(&self, claim: &ClaimReference) -> bool {
+    pub(crate) fn may_make_volume(&self, claim: &ClaimReference) -> bool {
         let key = WorkKey::Claim(ClaimKey::named_by(claim));
         let may = self.queue.remember(&key, |memory| memory.claim.holds_volume());
         may == Some(true)
     }
 
     /// The name of a volume with this ID that was created for another claim than `except`, and that no PersistentVolume is known to name.
-    pub fn created_for_another(&self, handle: &str, except: Option<&ClaimKey>) -> Option<Arc<str>> {
+    pub(crate) fn created_for_another(&self, handle: &str, except: Option<&ClaimKey>) -> Option<Arc<str>> {
         let mut found = None;
         self.queue.remember_all(|key, memory| {
             if let WorkKey::Claim(other) = key
@@ -206,7 +189,7 @@ impl DriverContext {
     }
 
     /// Enqueues everything that there may be to do, as when the role begins.
-    pub fn enqueue_all(&self, cause: ClaimCause) {
+    pub(crate) fn enqueue_all(&self, cause: ClaimCause) {
         self.context.store.enqueue_open(self, cause);
         self.context
             .volumes
@@ -221,7 +204,7 @@ impl DriverContext {
             self.queue.wake(&key, cause.into());
             return;
         }
-        let Some(look) = self.look_at_volume(&of) else { return };
+        let Some(look) = self.look(&of) else { return };
         let (retry, now) = (volume.lifecycle.retry_now.as_deref(), clock::now());
         let is_asked = self.queue.remember(&key, |memory| memory.retries.is_asked(retry, now));
         let is_asked = is_asked.unwrap_or_default();
@@ -260,7 +243,7 @@ impl DriverContext {
 
 impl DriverContext {
     /// Goes on with what the last engine of this process knew of the open call for a claim, where nobody has called since.
-    pub fn go_on(&self, key: &ClaimKey, known: &ClaimMemory, writer: &str) {
+    pub(crate) fn go_on(&self, key: &ClaimKey, known: &ClaimMemory, writer: &str) {
         let Seen::Here(claim) = self.context.store.claim(key) else {
             return;
         };
@@ -274,7 +257,7 @@ impl DriverContext {
 }
 
 /// What is queued for a claim.
-fn item_of(look: &Look<'_>, claim: &Claim, known: Option<&Creation>, cause: ClaimCause) -> Item<WorkKey> {
+fn item_of(look: &Look<'_, ClaimKey>, claim: &Claim, known: Option<&Creation>, cause: ClaimCause) -> Item<WorkKey> {
     let (lane, group) = place_of(claim, may_call(look, claim, known));
     let key = WorkKey::Claim(look.key.clone());
     let item = Item {

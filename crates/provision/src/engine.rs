@@ -1,13 +1,10 @@
-//! The queue of a driver and the task that works it off, from the first handshake to the end of the driver.
+//! What provisioning does for one driver, from the first handshake to the end of the driver.
 
-use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio_util::task::AbortOnDropHandle;
 
-use crate::api::validated::{DriverConfig, Provisioning};
-use crate::apiserver::Throttle;
+use crate::api::validated::DriverConfig;
 use crate::attempt;
 use crate::cache::Registration;
 use crate::clock;
@@ -16,16 +13,13 @@ use crate::decide::DriverFacts;
 use crate::deletion;
 use crate::key::{ClaimCause, WorkKey};
 use crate::lanes::{LANE_NAMES, limits};
-use crate::lease::Term;
 use crate::nodes::DriverNodes;
 use crate::open_calls::OpenCalls;
-use crate::queue::{Builder, Queue, QueueLimits};
-use crate::runtime::fence::FencedClient;
-use crate::runtime::queue_metrics::QueueMetrics;
-use crate::runtime::queue_settings::{api_limit, backoff, failures_per_second};
-use crate::runtime::{self, Start, runner};
-use crate::schedule;
-use crate::secret_waits::SecretWaits;
+use crate::queue::{Backoff, Queue, QueueLimits, Run, RunResult};
+use crate::runtime::queue_metrics::LaneNames;
+use crate::runtime::queue_settings::backoff;
+use crate::runtime::secret_waits::SecretWaits;
+use crate::runtime::{Engine, Start, Work, Workplace};
 use crate::topology_waits::TopologyWaits;
 
 /// How long the end of a role waits for markers that go.
@@ -33,84 +27,30 @@ const MARKERS_OFF_WITHIN: Duration = Duration::from_secs(5);
 /// How often it is looked whether all keys were handed out.
 const HANDED_OUT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A queue at work. Dropped without [`runtime::Engine::drain`], as when the driver's task panics, its runs are cancelled: a second engine
-/// for the same driver must not find the first one still calling.
-pub struct Engine {
-    work: Arc<DriverContext>,
-    runner: AbortOnDropHandle<()>,
-    /// That of the requests to the API server.
-    api_limit: Throttle,
-    open_calls: Arc<OpenCalls>,
-    _registration: Registration,
-}
-
-impl Engine {
-    /// Takes over the work of a driver; none when another engine already does.
-    pub(crate) fn start(
-        context: SharedContext,
-        start: Start,
-        settings: &Provisioning,
-        open_calls: Arc<OpenCalls>,
-    ) -> Option<Self> {
-        let Start {
-            name,
-            config,
-            facts,
-            client,
-            publisher,
-        } = start;
-        context.metrics.init_provisioning(&facts.name);
-        let observer = QueueMetrics::new(facts.name.clone(), LANE_NAMES, &context.metrics);
-        let queue = Builder::new(backoff(&settings.backoff))
-            .limits(limits(settings))
-            .failures_per_second(failures_per_second())
-            .observer(Arc::new(observer))
-            .build();
-        let api_limit = Throttle::new(api_limit(&config.borrow()));
-        // Where the API server asks this driver to wait, the others go on.
-        let requests = context.requests.for_driver(facts.name.clone(), api_limit.clone());
-        let context = SharedContext { requests, ..context };
-        let work = Arc::new(DriverContext {
-            driver: provisioner_facts(&facts),
-            // Of the engine and not of the process: a late write of an engine that has ended must not meet a marker of the next one.
-            identity: identity(&facts.name).into(),
-            config_name: name,
-            config,
-            secrets: SecretWaits::new(queue.clone()),
-            topology: TopologyWaits::new(DriverNodes::new(facts.name.clone(), context.nodes.nodes().clone())),
-            queue,
-            publisher,
-            stopping: false.into(),
-            away: false.into(),
-            epoch: 0.into(),
-            client: RwLock::new(client),
-            facts,
-            context,
-        });
-        let registration = work.context.store.register(work.clone())?;
-        open_calls.hand_over(&work);
-        work.enqueue_all(ClaimCause::Resync);
-        let runner = AbortOnDropHandle::new(schedule::spawn(run_queue(work.clone())));
-        Some(Self {
-            work,
-            runner,
-            api_limit,
-            open_calls,
-            _registration: registration,
-        })
-    }
-
-    /// The queue, for counts.
-    pub fn queue(&self) -> &Queue<WorkKey> {
-        &self.work.queue
-    }
-}
-
-/// However it ends: also where the end of its calls could not be waited for, or its task panicked.
-impl Drop for Engine {
-    fn drop(&mut self) {
-        self.open_calls.keep(&self.work);
-    }
+/// Takes over the work of a driver; none when another engine already does.
+pub(crate) fn start(context: SharedContext, start: Start, open_calls: Arc<OpenCalls>) -> Option<Engine<DriverContext>> {
+    context.metrics.init_provisioning(&start.facts.name);
+    let place = Workplace::new::<DriverContext>(start, &context.metrics);
+    let name = &place.facts.name;
+    let nodes = DriverNodes::new(name.clone(), context.nodes.nodes().clone());
+    let requests = place.requests(context.requests);
+    let work = Arc::new(DriverContext {
+        driver: provisioner_facts(&place.facts),
+        // Of the engine and not of the process: a late write of an engine that has ended must not meet a marker of the next one.
+        identity: identity(name).into(),
+        secrets: SecretWaits::new(place.queue.clone(), ClaimCause::Secret),
+        topology: TopologyWaits::new(nodes),
+        stopping: false.into(),
+        away: false.into(),
+        epoch: 0.into(),
+        open_calls,
+        context: SharedContext { requests, ..context },
+        place,
+    });
+    let registration = work.context.store.register(work.clone())?;
+    work.open_calls.hand_over(&work);
+    work.enqueue_all(ClaimCause::Resync);
+    Some(Engine::start(work, registration))
 }
 
 /// As external-provisioner has it: the start in milliseconds, a random number, the driver.
@@ -119,77 +59,57 @@ fn identity(driver: &str) -> String {
     format!("{started}-{random}-{driver}")
 }
 
-impl runtime::Engine for Engine {
-    fn facts(&self) -> &DriverFacts {
-        &self.work.facts
+impl Work for DriverContext {
+    type Key = WorkKey;
+    type Guards = Registration;
+
+    const LANE_NAMES: LaneNames = LANE_NAMES;
+
+    fn limits(config: &DriverConfig, _: &DriverFacts) -> Option<(QueueLimits, Backoff)> {
+        let settings = config.provisioning.as_ref()?;
+        Some((limits(settings), backoff(&settings.backoff)))
     }
 
-    fn term(&self) -> Option<Term> {
-        self.work.client().term().cloned()
+    async fn run(&self, run: &Run<WorkKey>) -> RunResult {
+        match run.key() {
+            WorkKey::Claim(key) => attempt::run(self, run, key).await,
+            WorkKey::Volume(key) => deletion::run(self, run, key).await,
+        }
     }
 
     /// No further call is begun; what needs none goes on, for as long as the driver is away.
     fn pause(&self) {
-        self.work.away.store(true, Ordering::Relaxed);
+        self.away.store(true, Ordering::Relaxed);
     }
 
-    fn resume(&self, client: FencedClient, restores: bool) {
-        *self.work.client.write() = client;
-        self.work.away.store(false, Ordering::Relaxed);
+    fn resume(&self, restores: bool) {
+        self.away.store(false, Ordering::Relaxed);
         if restores {
-            self.work.epoch.fetch_add(1, Ordering::Relaxed);
-            self.work.queue.wake_all(ClaimCause::Retry.into());
+            self.epoch.fetch_add(1, Ordering::Relaxed);
+            self.queue.wake_all(ClaimCause::Retry.into());
         }
     }
 
-    /// Calls that run keep their settings. What failed is tried at once: the change may be the cure.
-    fn reconfigure(&self, config: &DriverConfig) {
-        self.api_limit.set(api_limit(config));
-        let Some(settings) = &config.provisioning else {
-            // The task is about to be stopped.
-            return;
-        };
-        self.work.queue.set_limits(limits(settings));
-        self.work.queue.set_backoff(backoff(&settings.backoff));
-        self.work.epoch.fetch_add(1, Ordering::Relaxed);
-        self.work.queue.wake_all(ClaimCause::Config.into());
+    fn reconfigured(&self, _: &DriverConfig) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.queue.wake_all(ClaimCause::Config.into());
         // Nothing is remembered of claims that were looked at while the role was off.
-        self.work.enqueue_all(ClaimCause::Config);
+        self.enqueue_all(ClaimCause::Config);
     }
 
-    async fn doubts_admission(&self) {
-        std::future::pending::<()>().await;
-    }
-
-    fn is_admitted_otherwise(&self, _: &DriverConfig) -> bool {
-        false
-    }
-
-    /// Calls in flight end and are recorded, without waiting for the driver's own limit of requests: there is a deadline for this.
-    ///
-    /// Before that, every claim has its turn once more, without a call: the markers that no open call needs go. Whether the role ends for
+    /// Every claim has its turn once more, without a call: the markers that no open call needs go. Whether the role ends for
     /// good is not known here: the section may be removed, or the process be the last one of the operator. For the next leader a claim
     /// without a marker is one less that it has to call for. It waits for that no longer than [`MARKERS_OFF_WITHIN`], and what arrives
     /// late is refused, as its own marker is another one. Who lost the Lease writes nothing.
-    async fn drain(mut self) {
-        self.work.stopping.store(true, Ordering::Relaxed);
-        self.api_limit.set(None);
-        if self.work.client().may_start() {
-            run_all_once(&self.work.queue).await;
-        }
-        self.work.queue.close();
-        if let Err(error) = (&mut self.runner).await {
-            tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");
+    async fn finish(&self, _: &mut Registration) {
+        self.stopping.store(true, Ordering::Relaxed);
+        if self.client().may_start() {
+            run_all_once(&self.queue).await;
         }
     }
 
-    fn drained(&self) -> impl Future<Output = ()> + Send + 'static {
-        let queue = self.work.queue.clone();
-        async move { queue.drained().await }
-    }
-
-    fn end_pending(&self) -> Box<dyn FnOnce() + Send> {
-        Box::new(|| {})
+    fn finished(&self) {
+        self.open_calls.keep(self);
     }
 }
 
@@ -209,29 +129,14 @@ async fn run_all_once(queue: &Queue<WorkKey>) {
     }
 }
 
-/// Works the queue off, until it is closed and what ran has ended.
-async fn run_queue(work: Arc<DriverContext>) {
-    let queue = work.queue.clone();
-    runner::run(queue, move |run| {
-        let work = work.clone();
-        async move {
-            let result = match run.key() {
-                WorkKey::Claim(key) => attempt::run(&work, &run, key).await,
-                WorkKey::Volume(key) => deletion::run(&work, &run, key).await,
-            };
-            work.publisher.attempt_ended();
-            result
-        }
-    })
-    .await;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::key::ClaimKey;
     use crate::lanes::CREATE;
-    use crate::queue::{Backoff, Item, LaneLimits, RunResult};
+    use crate::queue::{Builder, Item, LaneLimits};
+    use crate::runtime::runner;
+    use csi_attacher_base::schedule;
     use parking_lot::Mutex;
 
     /// Held keys, those of a paused queue, and those above the limits have their turn; and the end of the role waits for none of them long.

@@ -8,6 +8,7 @@ use crate::provision::attempt::{ClaimMemory, RetryRequests};
 use crate::provision::deletion::VolumeMemory;
 use crate::provision::{PendingObject, PendingOperation, VolumeReason};
 use crate::queue::{CauseCode, Remembered};
+use crate::runtime::secret_waits::{AwaitedSecret, AwaitsSecret};
 use crate::traces::{Beginning, Lifecycle};
 
 /// A PersistentVolumeClaim. The name of its volume follows from the UID, so that there is never more than one call for a volume.
@@ -82,6 +83,8 @@ pub struct KeyMemory {
     pub(crate) again: bool,
     /// The trace that its attempts are a part of.
     pub(crate) lifecycle: Option<Lifecycle>,
+    /// The Secret that it waits for.
+    pub(crate) secret: Option<AwaitedSecret>,
     /// Whether it was told that its first attempt takes long.
     pub(crate) is_announced: bool,
 }
@@ -137,6 +140,12 @@ impl WorkKey {
 
 impl Remembered for WorkKey {
     type Memory = KeyMemory;
+}
+
+impl AwaitsSecret for WorkKey {
+    fn awaited(memory: &mut KeyMemory) -> &mut Option<AwaitedSecret> {
+        &mut memory.secret
+    }
 }
 
 /// Why a key was queued or woken; kept in the queue as a code.

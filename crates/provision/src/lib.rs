@@ -18,15 +18,14 @@ mod context;
 mod deletion;
 mod engine;
 mod failures;
-mod held_secret;
 mod key;
 mod lanes;
 mod look;
 mod nodes;
 mod open_calls;
 mod role;
-mod secret_waits;
 mod shared_names;
+mod shell;
 #[cfg(test)]
 mod tests;
 mod topology_waits;
@@ -35,7 +34,6 @@ mod volumes;
 
 pub use cache::Store;
 pub use context::SharedContext;
-pub use engine::Engine;
 pub use key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 pub use lanes::{CREATE, DELETE, LANE_NAMES};
 pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};
@@ -43,9 +41,9 @@ pub use open_calls::OpenCalls;
 pub use role::{ProvisionRole, QueueSlot, clear_queue};
 pub use volumes::{TakeVolume, VolumeCache, VolumeListener};
 
-use csi_attacher_base::{clock, schedule};
+use csi_attacher_base::clock;
 use csi_attacher_csi as csi;
-use csi_attacher_kube::{apiserver, events, lease, reflect};
+use csi_attacher_kube::{apiserver, events, reflect};
 use csi_attacher_model::{api, decide, objects, provision};
 use csi_attacher_runtime as runtime;
 use csi_attacher_telemetry as telemetry;

@@ -14,17 +14,18 @@ use crate::provision::deletion::VolumeView;
 use crate::provision::topology::{KnownNode, TopologyFacts};
 use crate::provision::{OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
 
-/// What an attempt for one claim sees: the cache, the Lease, the settings as they were when it began.
-pub(crate) struct Look<'c> {
+/// What an attempt for one object sees: the cache, the Lease, the settings as they were when it began; but whether deletions are held, as it
+/// is now.
+pub(crate) struct Look<'c, K> {
     pub work: &'c DriverContext,
-    pub key: &'c ClaimKey,
+    pub key: &'c K,
     pub provisioning: Provisioning,
     pub policy: ProvisionPolicy,
     /// Of the trace that the attempt is a part of.
     pub traceparent: Option<String>,
 }
 
-impl ClaimView for Look<'_> {
+impl ClaimView for Look<'_, ClaimKey> {
     fn driver(&self) -> &ProvisionerFacts {
         &self.work.driver
     }
@@ -121,15 +122,7 @@ impl ClaimView for Look<'_> {
     }
 }
 
-/// What an attempt for one PersistentVolume sees: the cache, the Lease, the settings as they were when it began; but whether deletions are held, as it is now.
-pub(crate) struct VolumeLook<'c> {
-    pub work: &'c DriverContext,
-    pub key: &'c VolumeKey,
-    pub provisioning: Provisioning,
-    pub policy: ProvisionPolicy,
-}
-
-impl VolumeView for VolumeLook<'_> {
+impl VolumeView for Look<'_, VolumeKey> {
     fn driver(&self) -> &ProvisionerFacts {
         &self.work.driver
     }

@@ -8,11 +8,10 @@ use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::objects::{NodeLabels, NodeLabelsWire, ResourceVersion, StringMap};
+use crate::objects::{NodeLabels, NodeLabelsWire, StringMap};
 use crate::provision::Seen;
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
-use crate::reflect::{Kind, Lists, ObjectTable, Origin, Seen as SeenNames, Sink};
-use csi_attacher_kube::kinds::CacheRecord as _;
+use crate::reflect::{Kind, Lists, ObjectTable, RecordChange, Sink};
 use csi_attacher_kube::watch_answers::WatchAnswers;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -67,61 +66,25 @@ struct NodesInner {
     listener: RwLock<Option<NodeListener>>,
 }
 
-impl Sink<NodeLabelsWire> for Nodes {
+impl Sink for Nodes {
+    type Tables = ObjectTable<NodeLabels>;
+
     const CONSEQUENCE: &'static str = "until then no volume of a driver with topology is provisioned";
 
     fn lists(&self) -> &Lists {
         &self.0.lists
     }
 
-    fn start_list(&self) {
-        self.0.labels.write().start_list();
+    fn tables(&self) -> &RwLock<ObjectTable<NodeLabels>> {
+        &self.0.labels
     }
 
-    fn take_copy(&self, record: NodeLabels, origin: Origin) {
-        let (change, shows_deleted, went_back) = {
-            let mut labels = self.0.labels.write();
-            let change = labels.take_copy(record, origin);
-            (change, labels.shows_deleted(), labels.went_back())
-        };
-        if went_back {
-            self.0.lists.distrust();
-        }
-        if let Some(change) = change
-            && self.matters(change.previous.as_deref(), &change.current)
+    fn dispatch(&self, change: RecordChange<NodeLabels>) {
+        if self.matters(&change)
+            && let Some(node) = change.current.or(change.previous)
         {
-            self.changed(&change.current.name);
-        }
-        if shows_deleted {
-            self.0.lists.doubt("the watch shows an object that is said to be gone");
-        }
-    }
-
-    fn finish_list(&self, seen: &SeenNames) {
-        let gone: Vec<Arc<NodeLabels>> = {
-            let mut labels = self.0.labels.write();
-            let unseen = labels.finish_list(seen);
-            let gone = unseen.iter();
-            gone.filter_map(|node| labels.remove(node.name(), node.uid())).collect()
-        };
-        for node in &gone {
             self.changed(&node.name);
         }
-    }
-
-    fn take_deletion(&self, record: &NodeLabels) {
-        let gone = {
-            let mut labels = self.0.labels.write();
-            labels.count_deletion(record.version());
-            labels.remove(record.name(), record.uid())
-        };
-        if let Some(gone) = gone {
-            self.changed(&gone.name);
-        }
-    }
-
-    fn newest(&self) -> ResourceVersion {
-        self.0.labels.read().newest()
     }
 }
 
@@ -157,10 +120,13 @@ impl Nodes {
 
     /// Whether a change of a Node may change a topology: a kubelet writes its Node all the time, and others write labels that no driver
     /// has as a key.
-    fn matters(&self, previous: Option<&NodeLabels>, current: &NodeLabels) -> bool {
-        let Some(previous) = previous.filter(|previous| previous.uid == current.uid) else {
+    fn matters(&self, change: &RecordChange<NodeLabels>) -> bool {
+        let (Some(previous), Some(current)) = (&change.previous, &change.current) else {
             return true;
         };
+        if previous.uid != current.uid {
+            return true;
+        }
         if previous.labels == current.labels {
             return false;
         }

@@ -9,14 +9,14 @@ use crate::api::condition::ConditionReason;
 use crate::api::names::provisioner_lease_name;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::Requests;
-use crate::context::{SharedContext, provisioner_facts};
+use crate::context::{DriverContext, SharedContext, provisioner_facts};
 use crate::decide::DriverFacts;
-use crate::engine::Engine;
+use crate::engine;
 use crate::key::WorkKey;
 use crate::open_calls::OpenCalls;
 use crate::queue::Queue;
 use crate::reflect::Lists;
-use crate::runtime::{DriverStateSender, Refusal, Role, Start};
+use crate::runtime::{DriverStateSender, Engine, Refusal, Role, Start};
 use crate::telemetry::Metrics;
 
 /// The name of a driver and its queue, while an engine works for it.
@@ -45,7 +45,7 @@ pub struct ProvisionRole {
 }
 
 impl Role for ProvisionRole {
-    type Engine = Engine;
+    type Work = DriverContext;
 
     fn lists(&self) -> &Lists {
         self.context.store.lists()
@@ -94,12 +94,11 @@ impl Role for ProvisionRole {
         Ok(facts.clone())
     }
 
-    fn start(&self, start: Start) -> Result<Engine, Refusal> {
-        let settings = start.config.borrow().provisioning.clone();
+    fn start(&self, start: Start) -> Result<Engine<DriverContext>, Refusal> {
         let driver = start.facts.name.clone();
-        let engine = settings
-            .and_then(|settings| Engine::start(self.context.clone(), start, &settings, self.open_calls.clone()));
-        let engine = engine.ok_or_else(|| Refusal {
+        let is_asked_for = start.config.borrow().provisioning.is_some();
+        let engine = is_asked_for.then(|| engine::start(self.context.clone(), start, self.open_calls.clone()));
+        let engine = engine.flatten().ok_or_else(|| Refusal {
             reason: ConditionReason::EndpointConflict,
             message: format!(
                 "driver {driver} is already provisioned for by another AttacherConfig; delete one of the two"

@@ -11,7 +11,7 @@ use crate::clock;
 use crate::key::{ClaimCause, WorkKey};
 use crate::objects::{Claim, Volume};
 use crate::queue::{Run, Trigger};
-use crate::runtime::queue_metrics::queue_name;
+use crate::runtime::report::set_run_attributes;
 use crate::telemetry::names::{attr, error_type, span};
 use crate::telemetry::w3c;
 use crate::telemetry::{Span, SpanContext, SpanKind, SpanOptions, TraceIdentity, Tracer};
@@ -145,12 +145,7 @@ impl Lifecycle {
             ..SpanOptions::new(self.operation.spans().1, SpanKind::Consumer)
         });
         if span.is_recording() {
-            span.set(attr::ATTEMPT, i64::from(run.attempt()));
-            span.set(attr::QUEUE_NAME, queue_name(crate::lanes::LANE_NAMES, run.lane()));
-            span.set(attr::TRIGGER, trigger(run));
-            span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
-            span.set(attr::QUEUE_RETRIES, i64::from(run.failures()));
-            span.set(attr::PERMIT_WAIT, run.waited_for_limit().as_secs_f64());
+            set_run_attributes(&mut span, run, crate::lanes::LANE_NAMES, trigger(run));
         }
         span
     }

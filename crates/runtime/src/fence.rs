@@ -16,6 +16,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::csi::{Call, CallError, CsiClient};
+use crate::decide::Failure;
 use crate::lease::Term;
 use crate::telemetry::Span;
 
@@ -30,6 +31,16 @@ pub enum CallFailure {
     Lease(#[from] LeaseLost),
 }
 
+impl From<CallFailure> for CallEnd {
+    fn from(failure: CallFailure) -> Self {
+        match failure {
+            CallFailure::Driver(error) => Self::Failed(Failure::from(&error)),
+            CallFailure::Lease(lost) => Self::LeaseLost(lost),
+        }
+    }
+}
+
+use csi_attacher_model::attempt::CallEnd;
 pub use csi_attacher_model::attempt::LeaseLost;
 
 /// Calls a driver for as long as its Lease is held. Clones share the connection.

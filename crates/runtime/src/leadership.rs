@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::validated::DriverConfig;
+use crate::engine::{Engine, Work};
 use crate::lease::{LeaderElectionHandle, Term};
 use crate::reservation::{Reservation, ReservationState};
-use crate::role::Engine;
 
 /// How long a driver may be away before its Lease is given up. One that restarts is mostly back by then; another replica
 /// that took over meanwhile would gain nothing.
@@ -24,10 +24,10 @@ const AWAY_TIMEOUT: Duration = Duration::from_secs(5);
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What is held for a driver from one connection to the next.
-pub struct Leadership<E> {
+pub struct Leadership<W: Work> {
     // In the order in which they must end if the task is cut off.
     /// What works for the driver.
-    pub engine: Option<E>,
+    pub engine: Option<Engine<W>>,
     /// The settings that it was given last.
     pub settings: Option<Arc<DriverConfig>>,
     /// The candidate for its Lease.
@@ -39,7 +39,7 @@ pub struct Leadership<E> {
     away_since: Option<Instant>,
 }
 
-impl<E> Default for Leadership<E> {
+impl<W: Work> Default for Leadership<W> {
     fn default() -> Self {
         Self {
             engine: None,
@@ -52,7 +52,7 @@ impl<E> Default for Leadership<E> {
     }
 }
 
-impl<E: Engine> Leadership<E> {
+impl<W: Work> Leadership<W> {
     /// The connection is lost. What runs is let go on; a candidate that does not lead must not begin to.
     pub async fn connection_lost(&mut self) {
         if let Some(engine) = &self.engine {
@@ -117,7 +117,7 @@ impl<E: Engine> Leadership<E> {
     /// Resolves when the engine met something for which the driver has to be admitted again.
     pub async fn admission_doubted(&self) {
         match &self.engine {
-            Some(engine) => engine.doubts_admission().await,
+            Some(engine) => engine.work().doubts_admission().await,
             None => std::future::pending().await,
         }
     }

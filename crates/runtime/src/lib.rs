@@ -5,13 +5,16 @@
 //! it is a [`Role`], which this crate does not know.
 
 pub mod connect;
+mod engine;
 pub mod fence;
 pub mod leadership;
 pub mod queue_metrics;
 pub mod queue_settings;
+pub mod report;
 pub mod reservation;
 mod role;
 pub mod runner;
+pub mod secret_waits;
 pub mod state;
 pub mod task;
 
@@ -20,13 +23,14 @@ mod fence_tests;
 #[cfg(test)]
 mod runner_tests;
 
-pub use role::{Engine, Refusal, Role, Start};
+pub use engine::{Engine, Work, Workplace};
+pub use role::{Refusal, Role, Start};
 pub use state::{
     DriverPhase, DriverState, DriverStateSender, FailureRecord, Plugin, ReconcileSyncResult, WithheldSecrets,
 };
 pub use task::DriverTask;
 
-use csi_attacher_base::schedule;
+use csi_attacher_base::{clock, schedule};
 use csi_attacher_csi as csi;
 use csi_attacher_kube::{apiserver, lease, reflect};
 use csi_attacher_model::{api, decide, objects};

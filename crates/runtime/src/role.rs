@@ -9,8 +9,8 @@ use crate::api::names::{finalizer_name, lease_name};
 use crate::api::validated::DriverConfig;
 use crate::apiserver::Requests;
 use crate::decide::DriverFacts;
+use crate::engine::{Engine, Work};
 use crate::fence::FencedClient;
-use crate::lease::Term;
 use crate::reflect::Lists;
 use crate::state::DriverStateSender;
 use crate::telemetry::Metrics;
@@ -40,8 +40,8 @@ pub struct Start {
 
 /// Work that is done for drivers: one role is given to the tasks of all of them.
 pub trait Role: Clone + Send + Sync + 'static {
-    /// What works for one driver.
-    type Engine: Engine;
+    /// What is done for one driver.
+    type Work: Work;
 
     /// Which lists of what it watches are complete.
     fn lists(&self) -> &Lists;
@@ -86,46 +86,11 @@ pub trait Role: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<DriverFacts, Refusal>> + Send;
 
     /// Takes over the work of a driver; refused when another engine of the process already does.
-    fn start(&self, start: Start) -> Result<Self::Engine, Refusal>;
+    fn start(&self, start: Start) -> Result<Engine<Self::Work>, Refusal>;
 
     /// Told when an engine of the process has ended.
     fn vacancies(&self) -> watch::Receiver<()>;
 
     /// The engine of a driver has ended: what the state shows of its work is over.
     fn ended(&self, publisher: &DriverStateSender);
-}
-
-/// What works for one driver. Dropped without [`Engine::drain`], as when the task panics, its runs are cancelled: a second engine for
-/// the same driver must not find the first one still calling.
-pub trait Engine: Send + Sync + 'static {
-    /// What it works for.
-    fn facts(&self) -> &DriverFacts;
-
-    /// The term of the Lease in which it works; none when there is no election. What it knows of the objects is good for this term only.
-    fn term(&self) -> Option<Term>;
-
-    /// The connection is lost: begins no further calls.
-    fn pause(&self);
-
-    /// Goes on over a new connection, in the same term. If it `restores` the driver, whatever failed before is tried at once: the cause
-    /// may be gone with the old one.
-    fn resume(&self, client: FencedClient, restores: bool);
-
-    /// Takes changed settings into use.
-    fn reconfigure(&self, config: &DriverConfig);
-
-    /// Resolves when it met something for which [`Role::admit`] has to be asked again.
-    fn doubts_admission(&self) -> impl Future<Output = ()> + Send;
-
-    /// Whether these settings admit the driver otherwise than it was admitted.
-    fn is_admitted_otherwise(&self, config: &DriverConfig) -> bool;
-
-    /// Starts no further runs and waits for those in flight.
-    fn drain(self) -> impl Future<Output = ()> + Send;
-
-    /// Resolves when no run is left, also when its [`Engine::drain`] was given up.
-    fn drained(&self) -> impl Future<Output = ()> + Send + 'static;
-
-    /// What is to be done after its end when the AttacherConfig is gone: nobody goes on with what is pending.
-    fn end_pending(&self) -> Box<dyn FnOnce() + Send>;
 }

@@ -16,12 +16,13 @@ use crate::connect::replacement::Replacement;
 use crate::connect::{ConnectFailure, ConnectedDriver, Connector, DriverConnector};
 use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
+use crate::engine::{Engine, Work as _};
 use crate::fence::FencedClient;
 use crate::leadership::Leadership;
 use crate::lease::{LeaderElectionConfig, LeaderElectionHandle, LeaderState};
 use crate::reflect::Lists;
 use crate::reservation::{Reservation, ReservationState, Reservations};
-use crate::role::{Engine, Refusal, Role, Start};
+use crate::role::{Refusal, Role, Start};
 use crate::state::{DriverPhase, DriverStateSender, Plugin};
 
 /// A driver to run, with its settings, the ways to stop it, and where its state goes.
@@ -77,7 +78,7 @@ impl<R: Role> DriverTask<R> {
 
     /// As [`DriverTask::run`], with a driver that is reached this way.
     pub async fn run_over(mut self, access: impl Connector) {
-        let mut held = Leadership::<R::Engine>::default();
+        let mut held = Leadership::<R::Work>::default();
         loop {
             if self.stop.is_cancelled() {
                 break;
@@ -110,7 +111,7 @@ impl<R: Role> DriverTask<R> {
                 Ok(reached) => self.serve_connection(reached, &access, &mut held).await,
             }
         }
-        let end_pending = held.engine.as_ref().map(Engine::end_pending);
+        let end_pending = held.engine.as_ref().map(|engine| engine.work().end_pending());
         self.drain(&mut held).await;
         if let Some(end) = end_pending.filter(|_| self.removed.load(Ordering::Relaxed)) {
             end();
@@ -154,7 +155,7 @@ impl<R: Role> DriverTask<R> {
         &mut self,
         reached: ConnectedDriver,
         access: &impl Connector,
-        held: &mut Leadership<R::Engine>,
+        held: &mut Leadership<R::Work>,
     ) {
         let facts = reached.facts();
         if held.connection_restored()
@@ -220,12 +221,7 @@ impl<R: Role> DriverTask<R> {
 
     /// The connection is lost, or the driver is `unanswered` over it and over a new one. Calls that run are let go on: the driver may
     /// answer them late.
-    async fn leave_connection(
-        &self,
-        driver: &str,
-        unanswered: Option<HandshakeError>,
-        held: &mut Leadership<R::Engine>,
-    ) {
+    async fn leave_connection(&self, driver: &str, unanswered: Option<HandshakeError>, held: &mut Leadership<R::Work>) {
         let phase = if let Some(obstacle) = unanswered {
             let (reason, message) = (obstacle.reason.as_str(), &*obstacle.message);
             warn!(
@@ -254,7 +250,7 @@ impl<R: Role> DriverTask<R> {
         &mut self,
         driver: &str,
         client: &CsiClient,
-        held: &mut Leadership<R::Engine>,
+        held: &mut Leadership<R::Work>,
         replaced: impl Future<Output = Replacement>,
     ) -> TaskEvent {
         let mut replaced = pin!(replaced);
@@ -281,7 +277,7 @@ impl<R: Role> DriverTask<R> {
             }
             held.settings = Some(config.clone());
             info!(config = &*self.name, driver, "new settings in use");
-            let facts_differ = |engine: &R::Engine| engine.is_admitted_otherwise(&config);
+            let facts_differ = |engine: &Engine<R::Work>| engine.work().is_admitted_otherwise(&config);
             if held.engine.as_ref().is_some_and(facts_differ) {
                 return TaskEvent::AdmissionDoubted;
             }
@@ -292,15 +288,15 @@ impl<R: Role> DriverTask<R> {
     /// one. False when it must not work.
     pub async fn resume_or_start(
         &mut self,
-        held: &mut Leadership<R::Engine>,
+        held: &mut Leadership<R::Work>,
         facts: &DriverFacts,
         reached: &ConnectedDriver,
     ) -> bool {
         let client = &reached.client;
         let fenced = FencedClient::new(client.clone(), held.term.clone());
         let config = self.config.borrow().clone();
-        let same = |running: &&R::Engine| {
-            running.facts() == facts && running.term() == held.term && !running.is_admitted_otherwise(&config)
+        let same = |running: &&Engine<R::Work>| {
+            running.facts() == facts && running.term() == held.term && !running.work().is_admitted_otherwise(&config)
         };
         if let Some(running) = held.engine.as_ref().filter(same) {
             // They may have changed while the driver was away.
@@ -356,7 +352,7 @@ impl<R: Role> DriverTask<R> {
         &mut self,
         facts: &DriverFacts,
         client: &CsiClient,
-        held: &mut Leadership<R::Engine>,
+        held: &mut Leadership<R::Work>,
     ) -> Option<DriverFacts> {
         let config = self.config.borrow().clone();
         match self.role.admit(facts, &config, &self.name).await {
@@ -373,7 +369,7 @@ impl<R: Role> DriverTask<R> {
         &mut self,
         refusal: Refusal,
         client: &CsiClient,
-        held: &mut Leadership<R::Engine>,
+        held: &mut Leadership<R::Work>,
         mended: impl Future<Output = ()>,
     ) {
         let Refusal { reason, message } = refusal;
@@ -389,13 +385,13 @@ impl<R: Role> DriverTask<R> {
     }
 
     /// Lets running calls end, and gives up the driver and its Lease.
-    async fn finish(&self, held: &mut Leadership<R::Engine>) {
+    async fn finish(&self, held: &mut Leadership<R::Work>) {
         self.drain(held).await;
         held.release_lease().await;
     }
 
     /// Lets running calls end.
-    async fn drain(&self, held: &mut Leadership<R::Engine>) {
+    async fn drain(&self, held: &mut Leadership<R::Work>) {
         if held.engine.is_none() {
             return;
         }
@@ -472,7 +468,7 @@ impl<R: Role> DriverTask<R> {
     }
 
     /// Watches the Lease of a driver that has not answered yet, if its name is known.
-    fn observe_known_lease(&self, held: &mut Leadership<R::Engine>) {
+    fn observe_known_lease(&self, held: &mut Leadership<R::Work>) {
         if held.candidate.is_some() {
             return;
         }
@@ -483,7 +479,7 @@ impl<R: Role> DriverTask<R> {
     }
 
     /// Watches the Lease of a driver, if there is an election at all.
-    fn observe_lease(&self, held: &mut Leadership<R::Engine>, driver: &str) {
+    fn observe_lease(&self, held: &mut Leadership<R::Work>, driver: &str) {
         let Some(election) = self.election.clone() else { return };
         if held.candidate.is_none() {
             let candidate =
@@ -498,7 +494,7 @@ impl<R: Role> DriverTask<R> {
         &mut self,
         driver: &Arc<str>,
         client: &CsiClient,
-        held: &mut Leadership<R::Engine>,
+        held: &mut Leadership<R::Work>,
     ) -> bool {
         let lease = self.role.lease(driver);
         let other_claim = held.reservation.as_ref().is_some_and(|claim| claim.driver() != driver);
@@ -561,7 +557,7 @@ impl<R: Role> DriverTask<R> {
     ///
     /// An engine that is there works on only if the Lease was held without interruption: what it knows of the objects may be
     /// from before another replica worked.
-    pub async fn acquire_lease(&mut self, reached: &ConnectedDriver, held: &mut Leadership<R::Engine>) -> bool {
+    pub async fn acquire_lease(&mut self, reached: &ConnectedDriver, held: &mut Leadership<R::Work>) -> bool {
         if self.election.is_none() {
             return true;
         }
@@ -658,7 +654,7 @@ impl<R: Role> DriverTask<R> {
     }
 
     /// Makes sure that the cache shows everything that another replica did before us. False when something else comes first.
-    async fn relist_before_start(&mut self, client: &CsiClient, held: &Leadership<R::Engine>) -> bool {
+    async fn relist_before_start(&mut self, client: &CsiClient, held: &Leadership<R::Work>) -> bool {
         self.status.phase(DriverPhase::Syncing);
         let lists = self.role.lists().clone();
         tokio::select! {

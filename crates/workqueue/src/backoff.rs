@@ -74,16 +74,6 @@ impl Backoff {
         })
     }
 
-    /// The delay of the first failure, without jitter.
-    pub const fn initial(&self) -> Duration {
-        self.initial
-    }
-
-    /// The longest delay, without jitter.
-    pub const fn max(&self) -> Duration {
-        self.max
-    }
-
     /// The delay after `failures` earlier failures, without jitter: from `initial` (0 failures) up to `max`.
     pub fn base(&self, failures: u32) -> Duration {
         let seconds = self.initial.as_secs_f64() * self.factor.powf(f64::from(failures));

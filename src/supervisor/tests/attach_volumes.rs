@@ -9,17 +9,17 @@ use csi_attacher_provision::VolumeCache as _;
 use kube::runtime::watcher::Event;
 use serde_json::json;
 
-use crate::cache::Store;
+use crate::cache::{Index, Store};
 use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
-use crate::reflect::{Kind as _, Sink, WatchedKind, apply};
+use crate::reflect::{CachedKind, Kind as _, WatchedKind, apply};
 use crate::supervisor::attach_volumes::AttachVolumes;
 
 const VOLUMES: &str = PersistentVolumeWire::PLURAL;
 
 fn list<K: WatchedKind>(store: &Store, objects: Vec<K>)
 where
-    Store: Sink<K>,
+    K::Record: CachedKind<Index>,
 {
     let (mut seen, health) = (HashSet::new(), Health::default());
     let objects = objects.into_iter().map(Event::InitApply);

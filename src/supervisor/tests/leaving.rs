@@ -14,10 +14,10 @@ use super::drivers::{config, drivers_over, want};
 use super::writes::{follow as follow_events, supervisor};
 use crate::api::names::WAIT_FOR_DETACH_FINALIZER;
 use crate::api::{AttacherConfigObject, DriverConfig};
-use crate::cache::Store;
+use crate::cache::{Index, Store};
 use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::reflect::{Sink, WatchedKind, follow_from_list};
+use crate::reflect::{CachedKind, WatchedKind, follow_from_list};
 use crate::supervisor::leaving::waits_for_nothing;
 use crate::supervisor::writer::TrackedConfig;
 
@@ -26,7 +26,7 @@ type Listed<K> = Arc<Mutex<Vec<K>>>;
 
 fn follow<K: WatchedKind + Clone + Sync>(store: &Store) -> (JoinHandle<()>, Listed<K>)
 where
-    Store: Sink<K>,
+    K::Record: CachedKind<Index>,
 {
     let listed = Listed::<K>::default();
     let (shown, store, check) = (listed.clone(), store.clone(), Health::new().check(K::PLURAL));

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use super::cause::EnqueueCause;
-use super::kinds::CachedKind;
 use super::links::{Counts, Links, pending_since};
 use super::routing::AttacherKey;
 use super::sharing::{OfVolume, noted};
@@ -13,7 +12,7 @@ use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
-use crate::reflect::{ObjectTable, Origin, Seen, TableChange, TableContent, TableRules};
+use crate::reflect::{CachedKind, ObjectTable, Origin, TableContent, TableRules, Tables as _};
 
 /// What a change to the cache concerns.
 #[derive(Debug, Default)]
@@ -67,40 +66,18 @@ impl Index {
         }
     }
 
-    /// A list of a kind begins.
-    pub fn start_list<R: CachedKind>(&mut self) {
-        R::table_mut(self).start_list();
-    }
-
-    /// A list of a kind is complete: what is not `seen` is gone.
-    pub fn finish_list<R: CachedKind>(&mut self, seen: &Seen) -> Vec<CacheChange> {
-        let unseen = R::table_mut(self).finish_list(seen);
-        let changes = unseen.iter();
-        changes
-            .filter_map(|record| self.remove::<R>(record.name(), record.uid()))
-            .collect()
-    }
-
-    /// Takes in a copy of an object, unless it is not newer than what is known.
-    pub fn take_copy<R: CachedKind>(&mut self, mut record: R, origin: Origin) -> Option<CacheChange> {
-        record.share_names(self);
-        let TableChange { previous, current } = R::table_mut(self).take_copy(record, origin)?;
-        Some(R::relink(self, previous.as_ref(), Some(&current)))
-    }
-
     /// Takes in an object from an answer to a request of ours.
     ///
     /// It may show that our write was the last thing that held the object; it then counts as gone at once. An object
     /// that is not known any more stays unknown: the watch was faster and has reported its deletion, and does not report it again.
-    pub fn take_response<R: CachedKind>(&mut self, record: R) -> Option<CacheChange> {
+    pub fn take_response<R: CachedKind<Self>>(&mut self, record: R) -> Option<CacheChange> {
         R::table(self).get(record.name())?;
         if !record.is_gone() {
             return self.take_copy(record, Origin::Answer);
         }
         let (name, uid) = (record.name().clone(), record.uid().to_owned());
         let freed = self.take_copy(record, Origin::Answer);
-        let gone = R::table_mut(self).mark_deleted(&name, &uid);
-        let mut change = self.unlink(gone)?;
+        let mut change = self.mark_gone::<R>(&name, &uid)?;
         // Its last version may already have ended what others waited for.
         change
             .attachments
@@ -110,28 +87,14 @@ impl Index {
         Some(change)
     }
 
-    /// Takes in that an object is gone, as the watch reports it.
-    pub fn remove<R: CachedKind>(&mut self, name: &str, uid: &str) -> Option<CacheChange> {
-        let gone = R::table_mut(self).remove(name, uid);
-        self.unlink(gone)
-    }
-
     /// Takes in that the object of a request is not there, as an answer says (404). The watch may still show it.
     pub fn mark_deleted(&mut self, target: &WriteTarget, uid: &str) -> Option<CacheChange> {
         match target {
             WriteTarget::Attachment(name) | WriteTarget::AttachmentStatus(name) => {
-                let gone = self.attachments.mark_deleted(name, uid);
-                self.unlink(gone)
+                self.mark_gone::<Attachment>(name, uid)
             }
-            WriteTarget::Volume(name) => {
-                let gone = self.volumes.mark_deleted(name, uid);
-                self.unlink(gone)
-            }
+            WriteTarget::Volume(name) => self.mark_gone::<Volume>(name, uid),
         }
-    }
-
-    fn unlink<R: CachedKind>(&mut self, gone: Option<Arc<R>>) -> Option<CacheChange> {
-        Some(R::relink(self, Some(&gone?), None))
     }
 
     /// What tells this cache apart from others.

@@ -1,6 +1,5 @@
 //! The kinds that the cache keeps: where their records are, and what a change of one of them concerns.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::cause::EnqueueCause;
@@ -10,37 +9,20 @@ use super::sharing::OfVolume;
 use crate::objects::{
     Attachment, AttachmentSource, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire,
 };
-use crate::reflect::{CacheRecord, Kind, ObjectTable};
+use crate::reflect::{CacheRecord, CachedKind, Kind, ObjectTable, Tables};
 
-/// The kinds by their plural names.
+/// The kinds by their plural names. A new kind has a table in [`Index`], a name here, and one [`CachedKind`].
 pub(super) const KINDS: [&str; 3] = [
     VolumeAttachmentWire::PLURAL,
     PersistentVolumeWire::PLURAL,
     CsiNodeWire::PLURAL,
 ];
 
-/// A record of a kind that the cache keeps. A new kind has a table in [`Index`], a name in [`KINDS`], and one of these.
-pub trait CachedKind: CacheRecord + PartialEq + Debug + Sized {
-    /// The records of the kind.
-    fn table(index: &Index) -> &ObjectTable<Self>;
-
-    /// The records of the kind, to be changed.
-    fn table_mut(index: &mut Index) -> &mut ObjectTable<Self>;
-
-    /// Takes names that are kept already in the place of equal ones, to save memory.
-    fn share_names(&mut self, _: &Index) {}
-
-    /// Whether this is the last version of an object: it was deleted, and nothing holds it any more.
-    fn is_gone(&self) -> bool {
-        false
-    }
-
-    /// Updates the links after a change of the table: `previous` was known under a name, and `current` is known now. At least one of
-    /// the two is there.
-    fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> CacheChange;
+impl Tables for Index {
+    type Change = CacheChange;
 }
 
-impl CachedKind for Attachment {
+impl CachedKind<Index> for Attachment {
     fn table(index: &Index) -> &ObjectTable<Self> {
         &index.attachments
     }
@@ -49,7 +31,7 @@ impl CachedKind for Attachment {
         &mut index.attachments
     }
 
-    fn share_names(&mut self, index: &Index) {
+    fn share_names(&mut self, index: &mut Index) {
         if let Some(known) = index.attachments.get(&self.name) {
             self.name = known.name.clone();
         }
@@ -84,7 +66,7 @@ impl CachedKind for Attachment {
     }
 }
 
-impl CachedKind for Volume {
+impl CachedKind<Index> for Volume {
     fn table(index: &Index) -> &ObjectTable<Self> {
         &index.volumes
     }
@@ -93,7 +75,7 @@ impl CachedKind for Volume {
         &mut index.volumes
     }
 
-    fn share_names(&mut self, index: &Index) {
+    fn share_names(&mut self, index: &mut Index) {
         if let Some(kept) = index.links.kept_lifecycle(&self.lifecycle) {
             self.lifecycle = kept;
         }
@@ -123,7 +105,7 @@ impl CachedKind for Volume {
     }
 }
 
-impl CachedKind for CsiNode {
+impl CachedKind<Index> for CsiNode {
     fn table(index: &Index) -> &ObjectTable<Self> {
         &index.nodes
     }
@@ -132,7 +114,7 @@ impl CachedKind for CsiNode {
         &mut index.nodes
     }
 
-    fn share_names(&mut self, index: &Index) {
+    fn share_names(&mut self, index: &mut Index) {
         let kept = self.topology().and_then(|keys| index.links.kept_topology(keys));
         if let Some(kept) = kept {
             self.share_topology(kept);

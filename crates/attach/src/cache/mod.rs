@@ -12,7 +12,6 @@ mod counted;
 mod index;
 mod kinds;
 mod links;
-mod reading;
 mod routing;
 mod sharing;
 mod store;
@@ -22,9 +21,7 @@ mod view;
 pub use crate::decide::{Snapshot, observe};
 pub use cause::EnqueueCause;
 pub use index::{CacheChange, CacheContent, Index};
-pub use kinds::CachedKind;
 pub use links::Counts;
-pub use reading::Reading;
 pub use routing::{
     ATTACH, AttacherKey, DETACH, LANE_NAMES, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };

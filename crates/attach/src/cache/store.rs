@@ -9,16 +9,15 @@ use tokio::sync::watch;
 
 use super::cause::EnqueueCause;
 use super::index::{CacheChange, Index};
-use super::kinds::{CachedKind, KINDS};
+use super::kinds::KINDS;
 use super::links::{Counts, handles_of};
-use super::reading::Reading;
 use super::routing::{AttacherKey, Route, RouteConflict, Routes};
 use super::sharing::OfVolume;
 use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
 use crate::objects::{Attachment, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
-use crate::reflect::{CacheRecord, Kind, Lists, Origin, Seen, Sink, TableRules, WatchedKind};
+use crate::reflect::{CachedKind, Kind, Lists, Origin, Sink, TableRules, Tables as _};
 
 /// So many attachments are enqueued for a watch between two yields. The watches are shared by all drivers: a volume or a node with
 /// thousands of attachments must not delay the events of the others.
@@ -102,41 +101,41 @@ impl Default for Store {
     }
 }
 
-/// What the watches of all kinds feed.
-impl<K: WatchedKind> Sink<K> for Store
-where
-    K::Record: CachedKind,
-{
+impl Sink for Store {
+    type Tables = Index;
+
     const CONSEQUENCE: &'static str = "until then no volume is attached or detached";
 
     fn lists(&self) -> &Lists {
         &self.inner.lists
     }
 
-    fn start_list(&self) {
-        self.inner.index.write().start_list::<K::Record>();
+    fn tables(&self) -> &RwLock<Index> {
+        &self.inner.index
     }
 
-    fn take_copy(&self, record: K::Record, origin: Origin) {
-        self.take_watched(record, origin);
-    }
-
-    fn finish_list(&self, seen: &Seen) {
-        let changes = self.inner.index.write().finish_list::<K::Record>(seen);
-        for change in changes {
-            self.dispatch_change(&change);
+    fn dispatch(&self, change: CacheChange) {
+        if !(self.inner.rules.dispatches)(&change) {
+            return;
+        }
+        self.inner.generation.fetch_add(1, Ordering::Relaxed);
+        self.tell_of_volumes(&change);
+        if let Some(node) = &change.topology_of {
+            tell(&self.inner.topology_listener, node);
+        }
+        if let Some(gone) = &change.gone {
+            self.forget_gone(gone);
+        }
+        for (key, cause) in change.keys() {
+            self.enqueue_key(&key, cause);
         }
     }
 
-    fn take_deletion(&self, record: &K::Record) {
-        self.change(|index| {
-            K::Record::table_mut(index).count_deletion(record.version());
-            index.remove::<K::Record>(record.name(), record.uid())
-        });
-    }
-
-    fn newest(&self) -> ResourceVersion {
-        K::Record::table(&self.inner.index.read()).newest()
+    fn dispatch_copy(&self, mut change: CacheChange) {
+        let later = change.attachments.split_off(change.attachments.len().min(PIECE));
+        let later = later.into_iter().map(|name| (name, change.cause));
+        self.inner.backlog.lock().extend(later);
+        self.dispatch(change);
     }
 
     /// Enqueues what is left of earlier changes, with yields between. When it is cut off, the next call continues.
@@ -208,44 +207,17 @@ impl Store {
     }
 
     /// Takes in an object that the watch shows.
-    pub fn apply<R: CachedKind>(&self, record: R) {
-        self.take_watched(record, Origin::Watch);
-    }
-
-    fn take_watched<R: CachedKind>(&self, record: R, origin: Origin) {
-        let (change, shows_deleted, went_back) = {
-            let mut index = self.inner.index.write();
-            let change = index.take_copy(record, origin);
-            let table = R::table_mut(&mut index);
-            (change, table.shows_deleted(), table.went_back())
-        };
-        if went_back {
-            self.lists().distrust();
-        }
-        if let Some(mut change) = change {
-            // The rest is left to `work_off_backlog`.
-            let later = change.attachments.split_off(change.attachments.len().min(PIECE));
-            let later = later.into_iter().map(|name| (name, change.cause));
-            self.inner.backlog.lock().extend(later);
-            self.dispatch_change(&change);
-        }
-        if shows_deleted {
-            self.lists().doubt("the watch shows an object that is said to be gone");
-        }
+    pub fn apply<R: CachedKind<Index>>(&self, record: R) {
+        self.take_copy(record, Origin::Watch);
     }
 
     /// Takes in an object from an answer to a request of ours ([`Index::take_response`]).
-    pub fn apply_response<R: CachedKind>(&self, record: R) {
+    pub fn apply_response<R: CachedKind<Index>>(&self, record: R) {
         self.change(|index| index.take_response(record));
     }
 
-    /// An object is going to be read that the watch may be late with, or that may have changed.
-    pub fn read<R: CachedKind>(&self, name: &Arc<str>) -> Reading<'_, R> {
-        Reading::start(self, name)
-    }
-
     /// Takes in that an object is gone, and that the watch does not show it again.
-    pub fn remove<R: CachedKind>(&self, name: &str, uid: &str) {
+    pub fn remove<R: CachedKind<Index>>(&self, name: &str, uid: &str) {
         self.change(|index| index.remove::<R>(name, uid));
     }
 
@@ -253,31 +225,6 @@ impl Store {
     /// from: a new one of the same name, which the watch may have brought meanwhile, stays.
     pub fn mark_deleted(&self, target: &WriteTarget, uid: &str) {
         self.change(|index| index.mark_deleted(target, uid));
-    }
-
-    /// Changes the index, and enqueues what the change concerns.
-    pub(super) fn change(&self, change: impl FnOnce(&mut Index) -> Option<CacheChange>) {
-        let change = change(&mut self.inner.index.write());
-        if let Some(change) = change {
-            self.dispatch_change(&change);
-        }
-    }
-
-    fn dispatch_change(&self, change: &CacheChange) {
-        if !(self.inner.rules.dispatches)(change) {
-            return;
-        }
-        self.inner.generation.fetch_add(1, Ordering::Relaxed);
-        self.tell_of_volumes(change);
-        if let Some(node) = &change.topology_of {
-            tell(&self.inner.topology_listener, node);
-        }
-        if let Some(gone) = &change.gone {
-            self.forget_gone(gone);
-        }
-        for (key, cause) in change.keys() {
-            self.enqueue_key(&key, cause);
-        }
     }
 
     fn tell_of_volumes(&self, change: &CacheChange) {

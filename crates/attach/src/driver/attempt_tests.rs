@@ -1,6 +1,6 @@
 //! Attempts against an API server and a driver in this process: what happens between an answer and the next decision.
 
-use csi_attacher_runtime::Engine as _;
+use csi_attacher_runtime::Start;
 
 use http::Method;
 use parking_lot::Mutex;
@@ -27,16 +27,16 @@ mod truth;
 use api::{Api, serve};
 
 use super::SharedContext;
-use super::engine::Engine;
+use super::engine::{self, Engine};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
 use crate::csi::{CsiClient, DriverConnection};
 use crate::decide::patch::WriteTarget;
 use crate::decide::{Capabilities, DriverFacts};
-use crate::lease::Term;
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
+use csi_attacher_kube::lease::Term;
 use csi_attacher_runtime::DriverState;
 use csi_attacher_runtime::fence::FencedClient;
 use csi_attacher_runtime::state::DriverStateSender;
@@ -73,8 +73,16 @@ fn engine(
     let publisher = DriverStateSender::new(watch::Sender::new(DriverState::default()));
     let client = FencedClient::new(client, term);
     let (context, settings) = (context.clone(), settings.subscribe());
-    let engine = Engine::start(context, settings, "config".into(), facts, client, publisher);
-    let Ok(engine) = engine else { panic!("conflict") };
+    let start = Start {
+        name: "config".into(),
+        config: settings,
+        facts,
+        client,
+        publisher,
+    };
+    let Ok(engine) = engine::start(context, start) else {
+        panic!("conflict")
+    };
     engine
 }
 

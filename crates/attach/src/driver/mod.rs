@@ -17,7 +17,7 @@ pub use role::AttachRole;
 pub use rules::Rules;
 pub use shared_context::SharedContext;
 
-pub(crate) use secret_waiters::{AwaitedSecret, WithheldGuard};
+pub(crate) use secret_waiters::WithheldGuard;
 
 #[cfg(test)]
 mod attempt_tests;

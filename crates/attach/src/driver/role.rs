@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use csi_attacher_runtime::{DriverStateSender, Refusal, Role, Start};
+use csi_attacher_runtime::{DriverStateSender, Engine, Refusal, Role, Start};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::capability::release_without_call;
-use super::engine::Engine;
+use super::context::DriverContext;
+use super::engine;
 use super::shared_context::SharedContext;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::Requests;
@@ -27,7 +28,7 @@ pub struct AttachRole {
 }
 
 impl Role for AttachRole {
-    type Engine = Engine;
+    type Work = DriverContext;
 
     fn lists(&self) -> &Lists {
         self.context.store.lists()
@@ -55,15 +56,8 @@ impl Role for AttachRole {
         })
     }
 
-    fn start(&self, start: Start) -> Result<Engine, Refusal> {
-        let started = Engine::start(
-            self.context.clone(),
-            start.config,
-            start.name,
-            start.facts,
-            start.client,
-            start.publisher,
-        );
+    fn start(&self, start: Start) -> Result<Engine<DriverContext>, Refusal> {
+        let started = engine::start(self.context.clone(), start);
         let engine = started.map_err(|conflict| Refusal {
             reason: conflict.reason(),
             message: conflict.to_string(),

@@ -11,23 +11,23 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::engine::Engine;
+use super::context::DriverContext;
 use super::{AttachRole, SharedContext};
 use crate::api::names::lease_name;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
-use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseTimings, ShiftedClock};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::follow_from_list;
 use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
+use csi_attacher_kube::lease::{LeaderElectionHandle, LeaderElections, LeaseTimings, ShiftedClock};
 use csi_attacher_runtime::connect::{ConnectedDriver, Connector as _, DriverConnector};
 use csi_attacher_runtime::leadership::Leadership;
 use csi_attacher_runtime::reservation::Reservations;
 use csi_attacher_runtime::state::{DriverPhase, DriverStateSender};
 use csi_attacher_runtime::task::DriverTask;
-use csi_attacher_runtime::{DriverState, Engine as _, Role as _};
+use csi_attacher_runtime::{DriverState, Role as _};
 use csi_attacher_testbed::lease_server::ApiServer;
 use csi_mock_driver::{MockDriver, MockHandle};
 
@@ -51,7 +51,7 @@ struct Stage {
     task: DriverTask<AttachRole>,
     access: DriverConnector,
     reached: ConnectedDriver,
-    held: Leadership<Engine>,
+    held: Leadership<DriverContext>,
     status: watch::Receiver<DriverState>,
     lists: watch::Sender<Lists>,
     _watches: AbortOnDropHandle<()>,
@@ -214,9 +214,9 @@ async fn watches(store: Store, answered: watch::Receiver<Lists>) {
     let health = Health::new();
     let check = |name: &str| health.check(name);
     futures::join!(
-        follow_from_list::<VolumeAttachmentWire, _>(|| list(&answered), store.clone(), check("a")),
-        follow_from_list::<PersistentVolumeWire, _>(|| list(&answered), store.clone(), check("v")),
-        follow_from_list::<CsiNodeWire, _>(|| list(&answered), store.clone(), check("n")),
+        follow_from_list::<VolumeAttachmentWire, _, _>(|| list(&answered), store.clone(), check("a")),
+        follow_from_list::<PersistentVolumeWire, _, _>(|| list(&answered), store.clone(), check("v")),
+        follow_from_list::<CsiNodeWire, _, _>(|| list(&answered), store.clone(), check("n")),
     );
 }
 

@@ -34,5 +34,5 @@ pub use error::{ApiError, ApiErrorKind};
 pub use flow::slots::{RequestSlots, SlotLimits};
 pub use flow::throttle::{RateLimit, Throttle};
 pub use requests::{Requests, Returned};
-pub use secret_data::{SecretData, SecretWire};
+pub use secret_data::{HeldSecret, SecretData, SecretWire};
 pub use secret_poll::{SecretEvent, pause_after};

@@ -110,12 +110,6 @@ impl Requests {
         self.clone().with_flow(|flow| flow.resends = resends)
     }
 
-    /// The driver that the requests are for, if they are for one.
-    pub fn driver(&self) -> Option<&str> {
-        let driver = self.flow.as_ref().and_then(|flow| flow.limits.driver());
-        driver.map(|driver| &**driver)
-    }
-
     /// Sends a patch, for work for this node if it is for one; the object that the API server made of it comes back.
     pub async fn write(&self, write: &Write, node: Option<&Arc<str>>, parent: &Span) -> Result<Returned, ApiError> {
         let Write { target, form, body } = write;

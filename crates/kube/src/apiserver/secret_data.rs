@@ -10,7 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_derive::Resource;
 use serde::Deserialize;
 
-use crate::objects::ResourceVersion;
+use super::error::ApiError;
+use super::requests::Requests;
+use crate::objects::{ResourceVersion, SecretReference};
+use crate::telemetry::Span;
 
 /// A Secret as it comes over the wire. It cannot be printed.
 #[derive(Deserialize, Resource)]
@@ -69,5 +72,35 @@ impl From<SecretWire> for SecretData {
 impl fmt::Debug for SecretData {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "<{} redacted>", self.data.len())
+    }
+}
+
+/// The Secret of the calls of one attempt: read live, and kept for no longer than that.
+#[derive(Default)]
+pub struct HeldSecret(Option<(SecretReference, SecretData)>);
+
+impl HeldSecret {
+    /// One that was read before.
+    pub fn new(held: Option<(SecretReference, SecretData)>) -> Self {
+        Self(held)
+    }
+
+    /// Reads a Secret for work for this node, if it is for one, and keeps its contents.
+    pub async fn read(
+        &mut self,
+        requests: &Requests,
+        of: SecretReference,
+        node: Option<&Arc<str>>,
+        span: &Span,
+    ) -> Result<(), ApiError> {
+        let secret = requests.get::<SecretWire>(&of, node, span).await?;
+        self.0 = Some((of, secret.into()));
+        Ok(())
+    }
+
+    /// The contents of a Secret, if it is the one that was read last.
+    pub fn of(&self, wanted: Option<&SecretReference>) -> Option<&SecretData> {
+        let (of, data) = self.0.as_ref()?;
+        (Some(of) == wanted).then_some(data)
     }
 }

@@ -1,21 +1,21 @@
 //! One watch for each kind of object, into tables that somebody else owns.
 //!
 //! A [`Sink`] is fed: a list begins, a copy comes in, an object is gone, the list is complete. [`Lists`] knows which lists of all kinds
-//! of a sink are complete, and asks for fresh ones. An [`ObjectTable`] keeps the copies of one kind in their order.
+//! of a sink are complete, and asks for fresh ones. An [`ObjectTable`] keeps the copies of one kind in their order, and [`Tables`] of several.
 //!
 //! Must not know what the objects are about.
 
 mod lists;
 mod reflector;
+mod sink;
 mod table;
 mod watch_backoff;
 mod watch_error;
 
 pub use crate::kinds::{CacheRecord, Kind, ResourceVersion, WatchedKind};
 pub use lists::Lists;
-pub use reflector::{
-    COMPARE_INTERVAL, RECOVERED, Seen, Sink, apply, compare, follow, follow_from_list, from_lists, reflect,
-};
+pub use reflector::{COMPARE_INTERVAL, RECOVERED, Seen, apply, compare, follow, follow_from_list, from_lists, reflect};
+pub use sink::{CachedKind, Reading, RecordChange, Sink, Tables};
 pub use table::{ObjectTable, Origin, TableChange, TableContent, TableRules};
 pub use watch_backoff::with_backoff;
 pub use watch_error::{explain, is_missing_rule};

@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::lists::Lists;
+use super::sink::{CachedKind, Sink, Tables as _};
 use super::table::Origin;
 use super::watch_backoff::{Restarts, breaks, with_backoff};
 use super::watch_error::explain;
 use crate::health::CheckHandle;
-use crate::kinds::{CacheRecord, WatchedKind};
+use crate::kinds::{CacheRecord as _, WatchedKind};
 use crate::objects::ResourceVersion;
 
 /// Objects asked for at a time while listing; bounds the memory of a start.
@@ -33,35 +33,6 @@ pub const COMPARE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The names that a list has shown.
 pub type Seen = HashSet<Arc<str>>;
-
-/// What the watch of a kind feeds.
-pub trait Sink<K: WatchedKind>: Clone + Send + Sync + 'static {
-    /// What does not work while the kind is not listed, for the log: "until then ...".
-    const CONSEQUENCE: &'static str;
-
-    /// The state of the lists of this kind and of the others that the sink keeps.
-    fn lists(&self) -> &Lists;
-
-    /// A list of the kind begins.
-    fn start_list(&self);
-
-    /// A copy of an object comes in, of the list that began or from the watch that follows it.
-    fn take_copy(&self, record: K::Record, origin: Origin);
-
-    /// The list is complete: what is not `seen` is gone.
-    fn finish_list(&self, seen: &Seen);
-
-    /// The watch reports that an object is deleted. The version of this last copy counts as seen.
-    fn take_deletion(&self, record: &K::Record);
-
-    /// The greatest version that was seen since the last list began.
-    fn newest(&self) -> ResourceVersion;
-
-    /// Called between two events: works off what earlier events left to do, so that no event takes long.
-    fn work_off_backlog(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
-    }
-}
 
 /// What does not work while a kind is listed and not watched.
 const LATE: &str = "until then its changes are seen late or not at all";
@@ -127,7 +98,10 @@ where
 ///
 /// A watch that ends is resumed, one that breaks or expires is listed anew; errors are retried with backoff and shown on
 /// `check`.
-pub async fn reflect<K: WatchedKind, S: Sink<K>>(client: Client, sink: S, check: CheckHandle) {
+pub async fn reflect<K, S: Sink>(client: Client, sink: S, check: CheckHandle)
+where
+    K: WatchedKind<Record: CachedKind<S::Tables>>,
+{
     let api = Api::<K>::all(client);
     let watch = || watcher(api.clone(), watcher::Config::default().page_size(PAGE_SIZE));
     let events = || with_backoff(from_lists(watch));
@@ -139,35 +113,41 @@ pub async fn reflect<K: WatchedKind, S: Sink<K>>(client: Client, sink: S, check:
 
 /// Asks now and then for the version that the API server is at. The API server is behind what it reported before only when it went back to
 /// an older state: then a watch that did not break reports nothing until the versions reach what they were.
-async fn compare_versions<K: WatchedKind, S: Sink<K>>(api: &Api<K>, sink: &S) -> Infallible {
+async fn compare_versions<K, S: Sink>(api: &Api<K>, sink: &S) -> Infallible
+where
+    K: WatchedKind<Record: CachedKind<S::Tables>>,
+{
     loop {
         sleep(COMPARE_INTERVAL.mul_f64(1.0 + fastrand::f64() / 4.0)).await;
-        let known = sink.newest();
+        let known = sink.newest::<K::Record>();
         let one = ListParams::default().limit(1);
         if let Ok(list) = api.list(&one).await {
-            compare(sink, known, list.metadata.resource_version.as_deref());
+            compare::<K, S>(sink, known, list.metadata.resource_version.as_deref());
         }
     }
 }
 
 /// Compares the version of a list with `known`, the greatest version when that list was asked for.
-pub fn compare<K: WatchedKind>(sink: &impl Sink<K>, known: ResourceVersion, version: Option<&str>) {
+pub fn compare<K, S: Sink>(sink: &S, known: ResourceVersion, version: Option<&str>)
+where
+    K: WatchedKind<Record: CachedKind<S::Tables>>,
+{
     let version = version.and_then(|version| version.parse().ok()).map(ResourceVersion);
     // A list that has begun since settles the doubt.
-    if version.is_some_and(|version| version < known) && sink.newest() >= known {
+    if version.is_some_and(|version| version < known) && sink.newest::<K::Record>() >= known {
         let why = "the API server is at an older version than it had reported before";
         sink.lists().doubt(why);
     }
 }
 
-/// Follows what `watch` starts, and starts it again a moment after a fresh list is asked for ([`Lists::relist`]). A list that
+/// Follows what `watch` starts, and starts it again a moment after a fresh list is asked for ([`Lists::relist`](super::Lists::relist)). A list that
 /// is coming in ends before that: many drivers that are taken over at the same time would start it again and again. Only the list
 /// of the start, for which nobody asked, is cut off: whoever takes a Lease meanwhile would wait for two lists.
-pub async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::Result<watcher::Event<K>>>>(
-    mut watch: impl FnMut() -> S,
-    sink: impl Sink<K>,
-    check: CheckHandle,
-) {
+pub async fn follow_from_list<K, W, S: Sink>(mut watch: impl FnMut() -> W, sink: S, check: CheckHandle)
+where
+    K: WatchedKind<Record: CachedKind<S::Tables>>,
+    W: Stream<Item = watcher::Result<watcher::Event<K>>>,
+{
     let mut rounds = sink.lists().subscribe_rounds();
     loop {
         let round = *rounds.borrow_and_update();
@@ -190,13 +170,15 @@ pub async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::Result<w
 }
 
 /// Applies the events of one watch and its list, which are made in a round, until they end. `coming_in` says whether a list comes in.
-pub async fn follow<K: WatchedKind>(
+pub async fn follow<K, S: Sink>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
-    sink: impl Sink<K>,
+    sink: S,
     check: CheckHandle,
     round: u64,
     coming_in: &watch::Sender<bool>,
-) {
+) where
+    K: WatchedKind<Record: CachedKind<S::Tables>>,
+{
     let mut events = pin!(events);
     let lists = sink.lists();
     let mut seen = Seen::new();
@@ -208,7 +190,7 @@ pub async fn follow<K: WatchedKind>(
             Ok(None) => return,
             Ok(Some(Err(error))) => {
                 coming_in.send_replace(false);
-                record_error(&sink, &check, &error, std::mem::replace(&mut broken, true));
+                record_error::<K, S>(&sink, &check, &error, std::mem::replace(&mut broken, true));
                 continue;
             }
             Ok(Some(Ok(event))) => Some(event),
@@ -239,7 +221,7 @@ pub async fn follow<K: WatchedKind>(
 }
 
 /// Records an error of a watch in the lists, on the check, and once in the log.
-fn record_error<K: WatchedKind, S: Sink<K>>(sink: &S, check: &CheckHandle, error: &watcher::Error, was_broken: bool) {
+fn record_error<K: WatchedKind, S: Sink>(sink: &S, check: &CheckHandle, error: &watcher::Error, was_broken: bool) {
     let lists = sink.lists();
     if breaks(error) {
         lists.record_break(K::PLURAL);
@@ -259,18 +241,15 @@ fn record_error<K: WatchedKind, S: Sink<K>>(sink: &S, check: &CheckHandle, error
 }
 
 /// Applies one event of a watch or a list, which is made in a round; `seen` are the names that the list has shown.
-pub fn apply<K: WatchedKind>(
-    event: watcher::Event<K>,
-    sink: &impl Sink<K>,
-    seen: &mut Seen,
-    check: &CheckHandle,
-    round: u64,
-) {
+pub fn apply<K, S: Sink>(event: watcher::Event<K>, sink: &S, seen: &mut Seen, check: &CheckHandle, round: u64)
+where
+    K: WatchedKind<Record: CachedKind<S::Tables>>,
+{
     match event {
         watcher::Event::Init => {
             seen.clear();
             sink.lists().start_list(K::PLURAL, round);
-            sink.start_list();
+            sink.tables().write().start_list::<K::Record>();
         }
         watcher::Event::InitApply(object) => {
             let record = K::Record::from(object);
@@ -278,7 +257,7 @@ pub fn apply<K: WatchedKind>(
             sink.take_copy(record, Origin::List);
         }
         watcher::Event::InitDone => {
-            sink.finish_list(seen);
+            sink.finish_list::<K::Record>(seen);
             *seen = Seen::new();
             sink.lists().finish_list(K::PLURAL, round);
             check.set_ready(true);

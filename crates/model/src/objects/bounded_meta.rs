@@ -3,15 +3,16 @@
 //! Whoever may write a PersistentVolumeClaim may put 256 KiB of annotations on it, and an old API server more. The annotations that are
 //! read are kept as far as each is short; the others as far as there is room, since a template of a StorageClass may name any of them.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 
-use super::meta::kept_size;
+use super::in_tree::MIGRATED_TO_ANNOTATION;
+use super::meta::{KeyFilter, kept_size};
+use crate::api::names::{
+    BETA_STORAGE_CLASS_ANNOTATION, BETA_STORAGE_PROVISIONER_ANNOTATION, PROVISIONING_MARKER, RELEASE_ANNOTATION,
+    RELEASE_REFUSED_ANNOTATION, RETRY_NOW_ANNOTATION, SELECTED_NODE_ANNOTATION, STORAGE_PROVISIONER_ANNOTATION,
+};
 
 /// Longest value of an annotation that is read, in bytes. What is longer counts as absent.
 pub const MAX_ANNOTATION_VALUE: usize = 8 << 10;
@@ -21,28 +22,54 @@ pub const MAX_OTHER_ANNOTATIONS: usize = 16 << 10;
 /// Under this key, which no object can have, stands how many annotations were left out.
 const LEFT_OUT: &str = "";
 
-/// Which annotations of a kind are read.
-pub(super) trait ReadAnnotations {
-    /// Whether the annotation is read by its key.
-    fn is_read(key: &str) -> bool;
-    /// Whether other annotations are kept as well, as far as there is room.
-    const OTHERS: bool;
+/// Keeps the annotations that are read, each as far as it is short, and the others as far as there is room.
+#[derive(Default)]
+pub(super) struct BoundedAnnotations {
+    /// How much of the others is kept.
+    others: usize,
+    left_out: usize,
 }
 
-/// Decodes metadata and keeps of the annotations what `K` reads.
-pub(super) fn bounded<'de, K: ReadAnnotations, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let meta = MetaWire::<K>::deserialize(deserializer)?;
-    Ok(ObjectMeta {
-        name: meta.name,
-        namespace: meta.namespace,
-        uid: meta.uid,
-        resource_version: meta.resource_version,
-        creation_timestamp: meta.creation_timestamp,
-        deletion_timestamp: meta.deletion_timestamp,
-        finalizers: meta.finalizers,
-        annotations: meta.annotations.and_then(|kept| kept.0),
-        ..ObjectMeta::default()
-    })
+/// The annotations of a PersistentVolumeClaim that are read by their key.
+const READ: [&str; 9] = [
+    STORAGE_PROVISIONER_ANNOTATION,
+    BETA_STORAGE_PROVISIONER_ANNOTATION,
+    BETA_STORAGE_CLASS_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+    MIGRATED_TO_ANNOTATION,
+    PROVISIONING_MARKER,
+    RETRY_NOW_ANNOTATION,
+    RELEASE_ANNOTATION,
+    RELEASE_REFUSED_ANNOTATION,
+];
+
+impl KeyFilter for BoundedAnnotations {
+    fn is_read(&self, _: &str, _: &BTreeMap<String, String>) -> bool {
+        true
+    }
+
+    fn keep<'v>(&mut self, key: &str, value: Cow<'v, str>) -> Option<Cow<'v, str>> {
+        let fits = if READ.contains(&key) {
+            value.len() <= MAX_ANNOTATION_VALUE
+        } else {
+            let size = self
+                .others
+                .saturating_add(kept_size([key.len().saturating_add(value.len())]));
+            let fits = size <= MAX_OTHER_ANNOTATIONS;
+            if fits {
+                self.others = size;
+            }
+            fits
+        };
+        self.left_out += usize::from(!fits);
+        fits.then_some(value)
+    }
+
+    fn end(self, kept: &mut BTreeMap<String, String>) {
+        if self.left_out > 0 {
+            kept.insert(LEFT_OUT.to_owned(), self.left_out.to_string());
+        }
+    }
 }
 
 /// The annotations of an object that were kept.
@@ -55,7 +82,7 @@ pub(super) struct KeptAnnotations {
 }
 
 impl KeptAnnotations {
-    /// Takes them out of metadata that [`bounded`] made.
+    /// Takes them out of metadata that was read with [`BoundedAnnotations`].
     pub fn take(meta: &mut ObjectMeta) -> Self {
         let annotations = meta.annotations.take();
         let present = annotations.is_some();
@@ -76,70 +103,5 @@ impl KeptAnnotations {
     /// The others.
     pub fn into_others(self) -> BTreeMap<String, String> {
         self.entries
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "K: ReadAnnotations"))]
-struct MetaWire<K> {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<Time>,
-    finalizers: Option<Vec<String>>,
-    annotations: Option<BoundedMap<K>>,
-}
-
-struct BoundedMap<K>(Option<BTreeMap<String, String>>, PhantomData<K>);
-
-/// Text that is borrowed where nothing is escaped: most of it is not kept.
-#[derive(Deserialize)]
-struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
-
-impl<'de, K: ReadAnnotations> Deserialize<'de> for BoundedMap<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct BoundedMapVisitor<K>(PhantomData<K>);
-        impl<'de, K: ReadAnnotations> Visitor<'de> for BoundedMapVisitor<K> {
-            type Value = BoundedMap<K>;
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a map of strings")
-            }
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(BoundedMap(None, PhantomData))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let (mut kept, mut others, mut left_out) = (None, 0_usize, 0_usize);
-                while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
-                    let kept: &mut BTreeMap<String, String> = kept.get_or_insert_with(BTreeMap::new);
-                    let is_read = K::is_read(&key);
-                    if !is_read && !K::OTHERS {
-                        map.next_value::<IgnoredAny>()?;
-                        continue;
-                    }
-                    let Text(value) = map.next_value::<Text<'de>>()?;
-                    let size = kept_size([key.len().saturating_add(value.len())]);
-                    let fits = if is_read {
-                        value.len() <= MAX_ANNOTATION_VALUE
-                    } else {
-                        others.saturating_add(size) <= MAX_OTHER_ANNOTATIONS
-                    };
-                    if !fits {
-                        left_out += 1;
-                        continue;
-                    }
-                    if !is_read {
-                        others += size;
-                    }
-                    kept.insert(key.into_owned(), value.into_owned());
-                }
-                if let Some(kept) = kept.as_mut().filter(|_| left_out > 0) {
-                    kept.insert(LEFT_OUT.to_owned(), left_out.to_string());
-                }
-                Ok(BoundedMap(kept, PhantomData))
-            }
-        }
-        deserializer.deserialize_any(BoundedMapVisitor(PhantomData))
     }
 }

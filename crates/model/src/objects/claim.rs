@@ -4,14 +4,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_derive::Resource;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::bounded_meta::{KeptAnnotations, ReadAnnotations, bounded};
+use super::bounded_meta::{BoundedAnnotations, KeptAnnotations};
 use super::in_tree::MIGRATED_TO_ANNOTATION;
-use super::meta::{Finalizers, ResourceVersion, boxed};
+use super::meta::{Finalizers, ResourceVersion, boxed, slim_of};
 use super::string_map::StringMap;
 use crate::api::names::{
     BETA_STORAGE_CLASS_ANNOTATION, BETA_STORAGE_PROVISIONER_ANNOTATION, PROVISIONING_MARKER, RELEASE_ANNOTATION,
@@ -26,36 +26,12 @@ const MAX_ACCESS_MODES: usize = 16;
 #[resource(inherit = PersistentVolumeClaim, crates(kube_core = "::kube_core"))]
 #[allow(missing_docs, reason = "the fields of the API; metadata is reduced")]
 pub struct PersistentVolumeClaimWire {
-    #[serde(deserialize_with = "claim_meta")]
+    #[serde(deserialize_with = "slim_of::<BoundedAnnotations, _>")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub spec: ClaimSpecWire,
     #[serde(default)]
     pub status: ClaimStatusWire,
-}
-
-fn claim_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    bounded::<ClaimAnnotations, D>(deserializer)
-}
-
-struct ClaimAnnotations;
-
-impl ReadAnnotations for ClaimAnnotations {
-    fn is_read(key: &str) -> bool {
-        [
-            STORAGE_PROVISIONER_ANNOTATION,
-            BETA_STORAGE_PROVISIONER_ANNOTATION,
-            BETA_STORAGE_CLASS_ANNOTATION,
-            SELECTED_NODE_ANNOTATION,
-            MIGRATED_TO_ANNOTATION,
-            PROVISIONING_MARKER,
-            RETRY_NOW_ANNOTATION,
-            RELEASE_ANNOTATION,
-            RELEASE_REFUSED_ANNOTATION,
-        ]
-        .contains(&key)
-    }
-    const OTHERS: bool = true;
 }
 
 /// `PersistentVolumeClaimSpec`.

@@ -146,19 +146,25 @@ impl Finalizers {
 ///
 /// Managed fields alone double the size of a `VolumeAttachment`; they are skipped without being built.
 pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    Ok(kept(SlimMeta::<IgnoredAny>::deserialize(deserializer)?, None))
+    slim_of::<AnnotationFilter, D>(deserializer)
+}
+
+/// As [`slim`], with those annotations that `A` keeps.
+pub(super) fn slim_of<'de, A: KeyFilter, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    Ok(kept(SlimMeta::<A, IgnoredAny>::deserialize(deserializer)?, None))
 }
 
 /// As [`slim`], with the entry of `managedFields` that says which other client wrote the status last.
 pub(super) fn slim_with_writer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let mut meta = SlimMeta::<Vec<ManagerWire<'de>>>::deserialize(deserializer)?;
+    let mut meta = SlimMeta::<AnnotationFilter, Vec<ManagerWire<'de>>>::deserialize(deserializer)?;
     let writer = meta.managed_fields.take().and_then(latest_status_writer);
     Ok(kept(meta, writer))
 }
 
-fn kept<M>(meta: SlimMeta<M>, writer: Option<ManagedFieldsEntry>) -> ObjectMeta {
+fn kept<A, M>(meta: SlimMeta<A, M>, writer: Option<ManagedFieldsEntry>) -> ObjectMeta {
     ObjectMeta {
         name: meta.name,
+        namespace: meta.namespace,
         uid: meta.uid,
         resource_version: meta.resource_version,
         creation_timestamp: meta.creation_timestamp,
@@ -203,61 +209,66 @@ fn latest_status_writer(entries: Vec<ManagerWire<'_>>) -> Option<ManagedFieldsEn
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "M: Deserialize<'de>"))]
-struct SlimMeta<M> {
+#[serde(rename_all = "camelCase", bound(deserialize = "A: KeyFilter, M: Deserialize<'de>"))]
+struct SlimMeta<A, M> {
     name: Option<String>,
+    namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
     finalizers: Option<Vec<String>>,
     labels: Option<FilteredMap<LabelFilter>>,
-    annotations: Option<FilteredMap<AnnotationFilter>>,
+    annotations: Option<FilteredMap<A>>,
     managed_fields: Option<M>,
 }
 
-/// Which keys of a map are kept.
-trait KeyFilter {
-    fn is_kept(key: &str) -> bool;
+/// Which entries of a map are kept.
+pub(super) trait KeyFilter: Default {
+    /// Whether the value of a key is read, beside what is kept already.
+    fn is_read(&self, key: &str, kept: &BTreeMap<String, String>) -> bool;
 
-    /// Whether one more is kept beside what is kept already.
-    fn has_room(_key: &str, _kept: &BTreeMap<String, String>) -> bool {
-        true
-    }
+    /// What is kept of an entry that is read; nothing where it is left out.
+    fn keep<'v>(&mut self, key: &str, value: Cow<'v, str>) -> Option<Cow<'v, str>>;
 
-    /// Whether a value is kept, too.
-    fn fits(_key: &str, _value: &str) -> bool {
-        true
-    }
+    /// Notes besides what the map does not say any more.
+    fn end(self, _kept: &mut BTreeMap<String, String>) {}
 }
 
+#[derive(Default)]
 struct AnnotationFilter;
 
 impl KeyFilter for AnnotationFilter {
-    fn is_kept(key: &str) -> bool {
+    fn is_read(&self, key: &str, kept: &BTreeMap<String, String>) -> bool {
+        let is_other = |key: &str| carries_trace_context(key) && !key.starts_with(OUR_PREFIX);
+        let has_room = || kept.keys().filter(|key| is_other(key)).count() < MAX_TRACE_CONTEXTS;
+        if is_other(key) {
+            return has_room();
+        }
         key == NODE_ID_ANNOTATION
             || key.starts_with(OUR_PREFIX)
-            || carries_trace_context(key)
             || is_read_annotation(key)
             || is_read_by_provisioner(key)
     }
 
-    fn has_room(key: &str, kept: &BTreeMap<String, String>) -> bool {
-        let is_other = |key: &str| carries_trace_context(key) && !key.starts_with(OUR_PREFIX);
-        !is_other(key) || kept.keys().filter(|key| is_other(key)).count() < MAX_TRACE_CONTEXTS
-    }
-
-    fn fits(key: &str, value: &str) -> bool {
+    /// That there was one that cannot be read is worth knowing; what it said is not.
+    fn keep<'v>(&mut self, key: &str, value: Cow<'v, str>) -> Option<Cow<'v, str>> {
         let is_bounded = carries_trace_context(key) || is_read_by_provisioner(key);
-        value.len() <= LONGEST_TRACE_CONTEXT || !is_bounded
+        let fits = value.len() <= LONGEST_TRACE_CONTEXT || !is_bounded;
+        Some(if fits { value } else { Cow::default() })
     }
 }
 
+#[derive(Default)]
 struct LabelFilter;
 
 impl KeyFilter for LabelFilter {
-    fn is_kept(key: &str) -> bool {
+    fn is_read(&self, key: &str, _: &BTreeMap<String, String>) -> bool {
         is_read_label(key)
+    }
+
+    fn keep<'v>(&mut self, _: &str, value: Cow<'v, str>) -> Option<Cow<'v, str>> {
+        Some(value)
     }
 }
 
@@ -277,17 +288,20 @@ impl<'de, K: KeyFilter> Deserialize<'de> for FilteredMap<K> {
                 Ok(FilteredMap(None, PhantomData))
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut kept = None;
+                let (mut kept, mut filter) = (None, K::default());
                 while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
                     let kept = kept.get_or_insert_with(BTreeMap::new);
-                    if K::is_kept(&key) && K::has_room(&key, kept) {
-                        let value: String = map.next_value()?;
-                        // That there was one that cannot be read is worth knowing; what it said is not.
-                        let value = if K::fits(&key, &value) { value } else { String::new() };
-                        kept.insert(key.into_owned(), value);
-                    } else {
+                    if !filter.is_read(&key, kept) {
                         map.next_value::<IgnoredAny>()?;
+                        continue;
                     }
+                    let Text(value) = map.next_value::<Text<'de>>()?;
+                    if let Some(value) = filter.keep(&key, value) {
+                        kept.insert(key.into_owned(), value.into_owned());
+                    }
+                }
+                if let Some(kept) = &mut kept {
+                    filter.end(kept);
                 }
                 Ok(FilteredMap(kept, PhantomData))
             }

@@ -5,6 +5,7 @@ mod shell;
 
 use std::time::Duration;
 
+use crate::apiserver::SecretData;
 use crate::context::DriverContext;
 use crate::key::{ClaimCause, ClaimKey, WorkKey};
 use crate::lanes::place_of;
@@ -36,11 +37,11 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     let mut shell = Shell::new(look, run, begun, lifecycle);
     let verdict = shell.perform(&mut attempt).await;
     let secret = attempt.needed_secret().filter(|_| verdict != Verdict::Done);
-    let tried = shell.secret.version_of(secret);
+    let tried = shell.secret.of(secret).map(SecretData::version);
     work.secrets.set(&work.context.requests, run.key(), secret, tried);
     work.topology
         .set(&work.queue, run.key(), attempt.needs_topology(), generation);
-    work.queue.settle_rate(run, shell.calls());
+    work.queue.settle_rate(run, shell.calls);
     if let Some(claim) = attempt.claim() {
         let (lane, group) = place_of(claim, may_call(&shell.look, claim, attempt.creation()));
         work.queue.wait_next_in(run, lane, group);

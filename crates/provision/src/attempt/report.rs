@@ -6,11 +6,12 @@ use super::shell::Shell;
 use crate::apiserver::ApiError;
 use crate::decide::Failure;
 use crate::events::of_claim_named;
-use crate::failures::{self, FailedAttempt, LASTING, kind_of};
+use crate::failures::{self, LASTING, kind_of};
 use crate::objects::Claim;
 use crate::provision::attempt::{ClaimAttempt, ClaimNote};
 use crate::provision::event::{self, MARKER_IGNORED_NOTE, POPULATOR_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, ClaimReleaseRefusal, CreateOutcome, ProvisionRefusal};
+use crate::runtime::report::FailedAttempt;
 use crate::telemetry::names::{attr, error_type};
 use crate::telemetry::traced;
 use crate::traces::{LifecycleOutcome, Operation};
@@ -202,15 +203,16 @@ fn tell_failure(
 ) {
     let work = shell.look.work;
     let failed = FailedAttempt {
-        operation: Operation::Provision,
+        operation: PROVISION,
         subject: &claim.key,
         kind,
         code,
+        cause: kind,
         message,
         delay,
         is_news,
     };
-    let reason = failed.tell(work, &mut shell.span);
+    let reason = failed.tell(work, &work.context.metrics, &mut shell.span);
     let metrics = &work.context.metrics;
     metrics.provision_failed(&work.facts.name, &claim.class, source(claim));
     traced!(

@@ -10,15 +10,13 @@ use super::report;
 use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::csi::{CreateVolume, DeleteVolume};
 use crate::decide::patch::PatchType;
-use crate::held_secret::HeldSecret;
-use crate::key::{KeyMemory, WorkKey};
-use crate::look::Look;
+use crate::key::{ClaimKey, KeyMemory};
 use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Volume};
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict};
 use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen};
-use crate::queue::Run;
+use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
-use crate::telemetry::{Span, traced, w3c};
+use crate::telemetry::{traced, w3c};
 use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, describe};
 use csi_attacher_model::attempt::CallEnd;
 
@@ -26,51 +24,9 @@ use csi_attacher_model::attempt::CallEnd;
 const ANNOUNCED_AFTER: Duration = Duration::from_secs(1);
 
 /// The effects of one attempt.
-pub(crate) struct Shell<'w> {
-    pub look: Look<'w>,
-    pub run: &'w Run<WorkKey>,
-    /// Opened by the first step that does something.
-    pub span: Span,
-    /// Since when the volume is wanted, once something is done for it.
-    pub begun: Option<Beginning>,
-    /// Whether a volume was saved for the claim before, or given up.
-    pub again: bool,
-    /// The life cycle that the attempt is a part of, when it is traced.
-    pub lifecycle: Option<Lifecycle>,
-    /// That the life cycle has ended in this attempt.
-    pub ended: Option<LifecycleOutcome>,
-    /// That of its calls.
-    pub secret: HeldSecret,
-    calls: u32,
-}
+pub(crate) type Shell<'w> = crate::shell::Shell<'w, ClaimKey>;
 
-impl<'w> Shell<'w> {
-    /// For an attempt in a run of the queue.
-    pub fn new(
-        look: Look<'w>,
-        run: &'w Run<WorkKey>,
-        begun: (Option<Beginning>, bool),
-        lifecycle: Option<Lifecycle>,
-    ) -> Self {
-        let (begun, again) = begun;
-        Self {
-            look,
-            run,
-            span: Span::disabled(),
-            begun,
-            again,
-            lifecycle,
-            ended: None,
-            secret: HeldSecret::default(),
-            calls: 0,
-        }
-    }
-
-    /// Calls to the driver that were made: `callsPerSecond` is about these, while the queue counts starts.
-    pub fn calls(&self) -> u32 {
-        self.calls
-    }
-
+impl Shell<'_> {
     /// Performs an attempt to its end.
     pub async fn perform(&mut self, attempt: &mut ClaimAttempt) -> Verdict {
         let mut event = ClaimEvent::Begin;
@@ -99,7 +55,7 @@ impl<'w> Shell<'w> {
                     let work = self.look.work;
                     ClaimEvent::Read(match work.secrets.absent(&secret) {
                         Some(absent) => Err(absent),
-                        None => self.secret.read(&work.context.requests, secret, &self.span).await,
+                        None => self.secret.read(&work.context.requests, secret, None, &self.span).await,
                     })
                 }
                 ClaimStep::Create(plan) => ClaimEvent::Created(self.create(attempt, &plan).await),
@@ -175,11 +131,6 @@ impl<'w> Shell<'w> {
         begun.elapsed()
     }
 
-    /// How long the attempt has taken so far.
-    pub fn took(&self) -> Duration {
-        self.run.started().elapsed()
-    }
-
     /// Patches the claim, and takes the answer into the cache.
     async fn patch(&self, write: &ClaimWrite) -> Result<(), ApiError> {
         let (store, requests, key) = (
@@ -223,15 +174,15 @@ impl<'w> Shell<'w> {
             self.look.key,
         );
         let name = key.name.split_once('/').unwrap_or_default();
-        let read = store.start_read(key);
+        let read = store.read::<Claim>(&key.name);
         let answer = requests.get::<PersistentVolumeClaimWire>(name, None, &self.span).await;
         match answer.map(Claim::from) {
             Ok(claim) => {
-                store.finish_read(read, Some(claim));
+                read.apply(claim);
                 Ok(())
             }
             Err(error) => {
-                store.finish_read(read, None);
+                drop(read);
                 if error.kind == ApiErrorKind::NotFound {
                     store.mark_gone(key);
                 }
@@ -263,10 +214,9 @@ impl<'w> Shell<'w> {
     async fn create(&mut self, attempt: &ClaimAttempt, plan: &CreatePlan) -> Result<Option<AnsweredVolume>, CallEnd> {
         let deadline = self.look.provisioning.create_timeout;
         self.begin_call("CreateVolume", &plan.name, deadline);
-        let secrets = self.secret.of(plan.secret.as_ref());
         let call = CreateVolume {
             plan,
-            secrets: secrets.as_ref(),
+            secrets: self.secret.of(plan.secret.as_ref()),
         };
         let answer = self.look.work.call(&call, deadline, &self.span);
         let mut answer = pin!(self.during(attempt, answer));
@@ -294,10 +244,9 @@ impl<'w> Shell<'w> {
     async fn delete(&mut self, attempt: &ClaimAttempt, plan: &DeletePlan) -> Result<(), CallEnd> {
         let deadline = self.look.provisioning.delete_timeout;
         self.begin_call("DeleteVolume", &plan.handle, deadline);
-        let secrets = self.secret.of(plan.secret.as_ref());
         let call = DeleteVolume {
             plan,
-            secrets: secrets.as_ref(),
+            secrets: self.secret.of(plan.secret.as_ref()),
         };
         self.during(attempt, self.look.work.call(&call, deadline, &self.span))
             .await

@@ -3,6 +3,7 @@
 mod report;
 mod shell;
 
+use crate::apiserver::SecretData;
 use crate::attempt::{LEASE_LOST_REST, result_of};
 use crate::context::DriverContext;
 use crate::key::{VolumeKey, WorkKey};
@@ -14,7 +15,7 @@ use shell::Shell;
 /// Runs an attempt with what is remembered of the PersistentVolume, and remembers what the next one has to know. That stays with the queue
 /// meanwhile, as of the last step: a run that panics has forgotten nothing.
 pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKey) -> RunResult {
-    let Some(look) = work.look_at_volume(key) else {
+    let Some(look) = work.look(key) else {
         // The section was removed, and the task is about to be stopped.
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
@@ -23,12 +24,12 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKe
     });
     let (known, begun, lifecycle) = known.unwrap_or_default();
     let mut attempt = VolumeAttempt::new(known);
-    let mut shell = Shell::new(look, run, begun, lifecycle);
+    let mut shell = Shell::new(look, run, (begun, false), lifecycle);
     let verdict = shell.perform(&mut attempt).await;
     let secret = attempt.needed_secret().filter(|_| verdict != Verdict::Done);
-    let tried = shell.secret.version_of(secret);
+    let tried = shell.secret.of(secret).map(SecretData::version);
     work.secrets.set(&work.context.requests, run.key(), secret, tried);
-    work.queue.settle_rate(run, shell.calls());
+    work.queue.settle_rate(run, shell.calls);
     let (lifecycle, begun, volume) = (shell.end(&attempt), shell.begun, attempt.memory().clone());
     work.queue.remember(run.key(), |memory| {
         memory.volume = volume;

@@ -6,11 +6,12 @@ use super::shell::Shell;
 use crate::apiserver::ApiError;
 use crate::decide::Failure;
 use crate::events::of_volume;
-use crate::failures::{self, FailedAttempt, LASTING, kind_of};
+use crate::failures::{self, LASTING, kind_of};
 use crate::objects::Volume;
 use crate::provision::VolumeReason;
 use crate::provision::deletion::{VolumeAttempt, VolumeNote};
 use crate::provision::event::{self, ProvisionEventReason};
+use crate::runtime::report::FailedAttempt;
 use crate::telemetry::names::error_type;
 use crate::telemetry::traced;
 use crate::traces::{LifecycleOutcome, Operation};
@@ -131,15 +132,16 @@ fn failed(
     let note = event::failed(message, false, shell.run.attempt(), delay);
     record(shell, volume, ProvisionEventReason::VolumeFailedDelete, kind, note);
     let failed = FailedAttempt {
-        operation: Operation::Delete,
+        operation: DELETE,
         subject: &volume.name,
         kind,
         code,
+        cause: kind,
         message,
         delay,
         is_news,
     };
-    let reason = failed.tell(work, &mut shell.span);
+    let reason = failed.tell(work, &work.context.metrics, &mut shell.span);
     work.context.metrics.delete_failed(&work.facts.name, class(volume));
     traced!(
         warn,

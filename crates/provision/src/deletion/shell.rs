@@ -7,70 +7,24 @@ use super::report;
 use crate::apiserver::{ApiError, ApiErrorKind, Returned};
 use crate::csi::DeleteVolume;
 use crate::decide::Write;
-use crate::held_secret::HeldSecret;
-use crate::key::WorkKey;
+use crate::key::VolumeKey;
 use crate::lanes::is_to_delete;
-use crate::look::VolumeLook;
 use crate::objects::{Claim, ClaimReference, PersistentVolumeClaimWire, PersistentVolumeWire, ResourceVersion, Volume};
 use crate::provision::attempt::Verdict;
 use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeStep};
 use crate::provision::{DeletePlan, Deletion, Seen};
-use crate::queue::Run;
 use crate::telemetry::names::attr;
-use crate::telemetry::{Span, traced};
-use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, describe_volume, made_in};
+use crate::telemetry::traced;
+use crate::traces::{Beginning, Lifecycle, describe_volume, made_in};
 use csi_attacher_model::attempt::CallEnd;
 
 /// The effects of one attempt.
-pub(super) struct Shell<'w> {
-    pub look: VolumeLook<'w>,
-    pub run: &'w Run<WorkKey>,
-    /// Opened by the first step that does something.
-    pub span: Span,
-    /// Since when the volume is to be deleted, as far as this process has seen.
-    pub begun: Option<Beginning>,
-    /// The life cycle that the attempt is a part of, when it is traced.
-    lifecycle: Option<Lifecycle>,
-    /// That the life cycle has ended in this attempt.
-    pub ended: Option<LifecycleOutcome>,
-    /// That of its calls.
-    pub secret: HeldSecret,
-    calls: u32,
-}
+pub(crate) type Shell<'w> = crate::shell::Shell<'w, VolumeKey>;
 
-impl<'w> Shell<'w> {
-    /// For an attempt in a run of the queue.
-    pub fn new(
-        look: VolumeLook<'w>,
-        run: &'w Run<WorkKey>,
-        begun: Option<Beginning>,
-        lifecycle: Option<Lifecycle>,
-    ) -> Self {
-        Self {
-            look,
-            run,
-            span: Span::disabled(),
-            begun,
-            lifecycle,
-            ended: None,
-            secret: HeldSecret::default(),
-            calls: 0,
-        }
-    }
-
-    /// Calls to the driver that were made: `callsPerSecond` is about these, while the queue counts starts.
-    pub fn calls(&self) -> u32 {
-        self.calls
-    }
-
+impl Shell<'_> {
     /// For how long the volume is to be deleted, as far as this process knows.
     pub fn waited(&self) -> Duration {
         self.begun.as_ref().map(Beginning::elapsed).unwrap_or_default()
-    }
-
-    /// How long the attempt has taken so far.
-    pub fn took(&self) -> Duration {
-        self.run.started().elapsed()
     }
 
     /// Notes when the volume is first seen to be one that is to be deleted, and that it is not to be any more. What it waits for counts.
@@ -106,7 +60,7 @@ impl<'w> Shell<'w> {
                 VolumeStep::ReadClaim(claim) => VolumeEvent::ClaimRead(self.read_claim(&claim).await),
                 VolumeStep::Secret(secret) => {
                     let requests = &self.look.work.context.requests;
-                    VolumeEvent::SecretRead(self.secret.read(requests, secret, &self.span).await)
+                    VolumeEvent::SecretRead(self.secret.read(requests, secret, None, &self.span).await)
                 }
                 VolumeStep::Delete(plan) => VolumeEvent::Deleted(self.delete(&plan).await),
             };
@@ -281,10 +235,9 @@ impl<'w> Shell<'w> {
             timeout_seconds = deadline.as_secs_f64(),
             "calling DeleteVolume"
         );
-        let secrets = self.secret.of(plan.secret.as_ref());
         let call = DeleteVolume {
             plan,
-            secrets: secrets.as_ref(),
+            secrets: self.secret.of(plan.secret.as_ref()),
         };
         self.look.work.call(&call, deadline, &self.span).await
     }

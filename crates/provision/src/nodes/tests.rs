@@ -4,6 +4,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::reflect::{Origin, Seen as SeenNames};
 
 const DRIVER: &str = "csi.test";
 
@@ -114,7 +115,7 @@ impl Scene {
         use kube::runtime::watcher::Event;
         for event in [Event::Init, Event::InitDone] {
             let health = csi_attacher_base::health::Health::new();
-            crate::reflect::apply::<NodeLabelsWire>(
+            crate::reflect::apply::<NodeLabelsWire, _>(
                 event,
                 &self.nodes,
                 &mut SeenNames::new(),

@@ -1,7 +1,5 @@
 //! A driver that is away, where nobody else could work for it: what needs no call goes on.
 
-use csi_attacher_runtime::Engine as _;
-
 use super::*;
 
 /// A world whose driver answers, with a claim that was called for and whose outcome is not known.

@@ -26,11 +26,10 @@ use crate::api::AttacherConfigSpec;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::Requests;
 use crate::cache::Store;
-use crate::context::SharedContext;
+use crate::context::{DriverContext, SharedContext};
 use crate::csi::{CsiClient, DriverConnection};
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::decide::{Capabilities, DriverFacts, Write};
-use crate::engine::Engine;
 use crate::events::EventRecorder;
 use crate::nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes};
 use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, StorageClass, StorageClassWire, Volume};
@@ -38,7 +37,7 @@ use crate::open_calls::OpenCalls;
 use crate::provision::Seen;
 use crate::reflect::{Origin, Seen as SeenNames, Sink};
 use crate::runtime::fence::FencedClient;
-use crate::runtime::{DriverState, DriverStateSender, Start};
+use crate::runtime::{DriverState, DriverStateSender, Engine, Start};
 use crate::telemetry::{Metrics, Tracer};
 use crate::volumes::{TakeVolume, VolumeCache, VolumeListener};
 use csi_attacher_kube::watch_answers::WatchAnswers;
@@ -253,7 +252,7 @@ struct World {
     open_calls: Arc<OpenCalls>,
     settings: watch::Sender<Arc<DriverConfig>>,
     state: watch::Sender<DriverState>,
-    engine: Option<Engine>,
+    engine: Option<Engine<DriverContext>>,
 }
 
 impl World {
@@ -314,8 +313,8 @@ impl World {
     fn list(&self) {
         let check = csi_attacher_base::health::Health::new().check("lists");
         let (store, mut seen) = (&self.context.store, SeenNames::new());
-        crate::reflect::apply::<PersistentVolumeClaimWire>(Event::InitDone, store, &mut seen, &check, 0);
-        crate::reflect::apply::<StorageClassWire>(Event::InitDone, store, &mut seen, &check, 0);
+        crate::reflect::apply::<PersistentVolumeClaimWire, _>(Event::InitDone, store, &mut seen, &check, 0);
+        crate::reflect::apply::<StorageClassWire, _>(Event::InitDone, store, &mut seen, &check, 0);
         assert!(store.lists().is_synced());
     }
 
@@ -338,12 +337,11 @@ impl World {
             client: self.client(),
             publisher: DriverStateSender::new(self.state.clone()),
         };
-        let settings = self.settings.borrow().provisioning.clone().unwrap();
-        self.engine = Engine::start(self.context.clone(), start, &settings, self.open_calls.clone());
+        self.engine = crate::engine::start(self.context.clone(), start, self.open_calls.clone());
         assert!(self.engine.is_some());
     }
 
-    fn engine(&self) -> &Engine {
+    fn engine(&self) -> &Engine<DriverContext> {
         self.engine.as_ref().unwrap()
     }
 
@@ -356,7 +354,7 @@ impl World {
             .api
             .put(&format!("/apis/storage.k8s.io/v1/storageclasses/{name}"), object);
         let class: StorageClass = serde_json::from_value::<StorageClassWire>(object).unwrap().into();
-        Sink::<StorageClassWire>::take_copy(&self.context.store, class, Origin::Watch);
+        self.context.store.take_copy(class, Origin::Watch);
     }
 
     /// Makes a claim of a class, as the watch brings it.
@@ -388,7 +386,7 @@ impl World {
         let claim: Claim = serde_json::from_value::<PersistentVolumeClaimWire>(object)
             .unwrap()
             .into();
-        Sink::<PersistentVolumeClaimWire>::take_copy(&self.context.store, claim, Origin::Watch);
+        self.context.store.take_copy(claim, Origin::Watch);
     }
 
     fn claim_now(&self, name: &str) -> Value {

@@ -1,7 +1,5 @@
 //! What is known of open calls, when engines of one process follow each other: the class that a call was made with was changed since.
 
-use csi_attacher_runtime::Engine as _;
-
 use super::*;
 
 /// A claim for which a call is open that was made with pool a; the class says b by now.

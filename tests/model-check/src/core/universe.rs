@@ -8,8 +8,8 @@ use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use csi_attacher_attach::cache::{AttacherKey, CacheChange, CacheContent, CachedKind, Index};
-use csi_attacher_kube::reflect::Origin;
+use csi_attacher_attach::cache::{AttacherKey, CacheChange, CacheContent, Index};
+use csi_attacher_kube::reflect::{CachedKind, Origin, Tables as _};
 use csi_attacher_model::decide::patch::WriteTarget;
 use csi_attacher_model::decide::{
     self, Capabilities, DriverFacts, Failure, OwnedVolumeOnNode, Policy, ReleaseWithoutCall, Snapshot, VolumeAction,
@@ -391,7 +391,7 @@ impl Universe {
 }
 
 /// Takes in a complete list of a kind.
-fn list<R: CachedKind>(cache: &mut Index, records: Vec<R>) -> Vec<CacheChange> {
+fn list<R: CachedKind<Index>>(cache: &mut Index, records: Vec<R>) -> Vec<CacheChange> {
     cache.start_list::<R>();
     let seen = records.iter().map(|record| record.name().clone()).collect();
     let shown = records.into_iter();

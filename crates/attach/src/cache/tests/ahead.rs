@@ -12,7 +12,7 @@ use super::backwards::{attached, list, list_in, told, told_in};
 use super::{attachment_wire, served, volume_wire};
 use crate::cache::Store;
 use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
-use crate::reflect::follow_from_list;
+use crate::reflect::{Sink as _, follow_from_list};
 use csi_attacher_base::health::Health;
 
 fn rounds(store: &Store) -> u64 {
@@ -121,9 +121,9 @@ fn ever_older(store: &Store) -> (AbortOnDropHandle<()>, Arc<AtomicUsize>) {
     let task = tokio::spawn(async move {
         let check = |name: &str| health.check(name);
         futures::future::join3(
-            follow_from_list::<VolumeAttachmentWire, _>(older, store.clone(), check("a")),
-            follow_from_list::<PersistentVolumeWire, _>(quick, store.clone(), check("v")),
-            follow_from_list::<CsiNodeWire, _>(quick, store.clone(), check("n")),
+            follow_from_list::<VolumeAttachmentWire, _, _>(older, store.clone(), check("a")),
+            follow_from_list::<PersistentVolumeWire, _, _>(quick, store.clone(), check("v")),
+            follow_from_list::<CsiNodeWire, _, _>(quick, store.clone(), check("n")),
         )
         .await;
     });

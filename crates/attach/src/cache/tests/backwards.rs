@@ -7,19 +7,19 @@ use std::collections::HashSet;
 use super::*;
 use crate::decide::patch::WriteTarget;
 use crate::objects::{Attachment, CsiNodeWire};
-use crate::reflect::{Kind, Sink, WatchedKind, apply};
+use crate::reflect::{Kind, WatchedKind, apply};
 use csi_attacher_base::health::Health;
 
 pub(super) fn told<K: WatchedKind>(store: &Store, events: Vec<Event<K>>)
 where
-    Store: Sink<K>,
+    K::Record: CachedKind<Index>,
 {
     told_in(0, store, events);
 }
 
 pub(super) fn told_in<K: WatchedKind>(round: u64, store: &Store, events: Vec<Event<K>>)
 where
-    Store: Sink<K>,
+    K::Record: CachedKind<Index>,
 {
     let (mut seen, health) = (HashSet::new(), Health::default());
     for event in events {
@@ -29,14 +29,14 @@ where
 
 pub(super) fn list<K: WatchedKind>(store: &Store, objects: Vec<K>)
 where
-    Store: Sink<K>,
+    K::Record: CachedKind<Index>,
 {
     list_in(0, store, objects);
 }
 
 pub(super) fn list_in<K: WatchedKind>(round: u64, store: &Store, objects: Vec<K>)
 where
-    Store: Sink<K>,
+    K::Record: CachedKind<Index>,
 {
     let objects = objects.into_iter().map(Event::InitApply);
     let events = std::iter::once(Event::Init).chain(objects).chain([Event::InitDone]);

@@ -5,10 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::{DRIVER, FINALIZER, attachment, served, volume, woken};
 use crate::cache::{AttacherKey, Store};
-use crate::objects::{
-    Attachment, AttachmentSource, Finalizers, ResourceVersion, Volume, VolumeAnnotation, VolumeAttachmentWire,
-};
-use crate::reflect::Sink;
+use crate::objects::{Attachment, AttachmentSource, Finalizers, ResourceVersion, Volume, VolumeAnnotation};
+use crate::reflect::Sink as _;
 
 fn lookups(store: &Store) -> u64 {
     let counted = store.inner.rules.tables.lookups.unwrap();
@@ -116,7 +114,7 @@ async fn a_change_of_a_volume_costs_one_look_at_each_attachment() {
     // The watch lets others go on in between.
     let piece = lookups(&store) - before;
     assert!(piece < 100 * 20, "{piece} look-ups at once");
-    Sink::<VolumeAttachmentWire>::work_off_backlog(&store).await;
+    store.work_off_backlog().await;
     let cost = lookups(&store) - before;
     assert!(cost < 500 * 20, "{cost} look-ups");
     assert_eq!(store.inner.backlog.lock().len(), 0);

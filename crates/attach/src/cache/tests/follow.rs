@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
-use crate::cache::Store;
+use crate::cache::{Index, Store};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::with_backoff;
-use crate::reflect::{RECOVERED, Sink, WatchedKind, compare, follow, follow_from_list, from_lists};
+use crate::reflect::{CachedKind, RECOVERED, WatchedKind, compare, follow, follow_from_list, from_lists};
 use csi_attacher_base::health::Health;
 
 pub(super) type Events<K> = Vec<watcher::Result<Event<K>>>;
@@ -20,7 +20,7 @@ pub(super) type Events<K> = Vec<watcher::Result<Event<K>>>;
 /// Follows a watch until it has told all this.
 pub(super) async fn told<K: WatchedKind>(store: &Store, health: &Health, events: Events<K>)
 where
-    Store: Sink<K>,
+    K::Record: CachedKind<Index>,
 {
     let listing = watch::Sender::new(false);
     let check = health.check("watch");
@@ -304,19 +304,19 @@ async fn an_api_server_that_is_behind_what_it_told_is_listed_again() {
     lists(1).await;
     let known = crate::objects::ResourceVersion(7);
     for version in [None, Some("x"), Some("7"), Some("8")] {
-        compare::<VolumeAttachmentWire>(&store, known, version);
+        compare::<VolumeAttachmentWire, _>(&store, known, version);
         lists(1).await;
     }
-    compare::<VolumeAttachmentWire>(&store, known, Some("6"));
+    compare::<VolumeAttachmentWire, _>(&store, known, Some("6"));
     lists(2).await;
-    compare::<VolumeAttachmentWire>(&store, known, Some("6"));
+    compare::<VolumeAttachmentWire, _>(&store, known, Some("6"));
     lists(2).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    compare::<VolumeAttachmentWire>(&store, known, Some("6"));
+    compare::<VolumeAttachmentWire, _>(&store, known, Some("6"));
     lists(3).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     // A list that began since has answered it.
-    compare::<VolumeAttachmentWire>(&store, crate::objects::ResourceVersion(9), Some("8"));
+    compare::<VolumeAttachmentWire, _>(&store, crate::objects::ResourceVersion(9), Some("8"));
     lists(3).await;
     task.abort();
 }

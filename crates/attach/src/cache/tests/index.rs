@@ -7,6 +7,7 @@ use crate::cache::{Counts, Index};
 use crate::decide::NodeEntry;
 use crate::decide::patch::WriteTarget;
 use crate::objects::{Attachment, AttachmentSource, Finalizers};
+use crate::reflect::Tables as _;
 
 fn counts(attached: usize, attaching: usize, detaching: usize) -> Counts {
     Counts {

@@ -19,13 +19,13 @@ use futures::FutureExt as _;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{AttacherKey, CacheChange, CacheRules, CachedKind, Index, Registration, Route, Store};
+use super::{AttacherKey, CacheChange, CacheRules, Index, Registration, Route, Store};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::objects::{
     Attachment, CsiNode, Finalizers, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
 };
 use crate::queue::{Backoff, Builder, Queue, RunResult, Ticket};
-use crate::reflect::{Origin, TableRules};
+use crate::reflect::{CachedKind, Origin, TableRules, Tables as _};
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";
@@ -105,7 +105,7 @@ fn served() -> (Store, Queue<AttacherKey>, Registration) {
 
 impl Index {
     /// As the watch shows it.
-    pub fn apply<R: CachedKind>(&mut self, record: R) -> Option<CacheChange> {
+    pub fn apply<R: CachedKind<Index>>(&mut self, record: R) -> Option<CacheChange> {
         self.take_copy(record, Origin::Watch)
     }
 }

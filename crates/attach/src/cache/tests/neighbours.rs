@@ -7,6 +7,7 @@ use crate::objects::{
     Attachment, AttachmentSource, CsiNode, Finalizers, FormerVolumeOnNode, Volume, VolumeAnnotation, VolumeSource,
 };
 use crate::queue::Queue;
+use crate::reflect::Tables as _;
 
 fn on_node(mut record: Attachment, node: &str) -> Attachment {
     record.node = node.into();

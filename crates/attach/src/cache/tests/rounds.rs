@@ -12,9 +12,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::follow::{broken, listed, told};
 use super::{attachment_wire, volume_wire};
-use crate::cache::Store;
+use crate::cache::{Index, Store};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::reflect::{Sink, WatchedKind, follow_from_list};
+use crate::reflect::{CachedKind, WatchedKind, follow_from_list};
 use csi_attacher_base::health::Health;
 
 /// What was listed before somebody asked does not count, whatever is told of it later.
@@ -22,7 +22,7 @@ use csi_attacher_base::health::Health;
 async fn everything_is_listed_anew_for_who_takes_over() {
     fn lists<K: WatchedKind>(store: &Store, health: &Health) -> (tokio::task::JoinHandle<()>, Arc<AtomicUsize>)
     where
-        Store: Sink<K>,
+        K::Record: CachedKind<Index>,
     {
         let count = Arc::new(AtomicUsize::new(0));
         let (counter, store, check) = (count.clone(), store.clone(), health.check(K::PLURAL));
@@ -75,9 +75,9 @@ fn slowly_listed(store: &Store) -> (AbortOnDropHandle<()>, Arc<AtomicUsize>) {
     let (health, store) = (Health::new(), store.clone());
     let check = |name: &str| health.check(name);
     let follow = futures::future::join3(
-        follow_from_list::<VolumeAttachmentWire, _>(slow, store.clone(), check("a")),
-        follow_from_list::<PersistentVolumeWire, _>(quick, store.clone(), check("v")),
-        follow_from_list::<CsiNodeWire, _>(quick, store.clone(), check("n")),
+        follow_from_list::<VolumeAttachmentWire, _, _>(slow, store.clone(), check("a")),
+        follow_from_list::<PersistentVolumeWire, _, _>(quick, store.clone(), check("v")),
+        follow_from_list::<CsiNodeWire, _, _>(quick, store.clone(), check("n")),
     );
     let task = tokio::spawn(async move {
         follow.await;

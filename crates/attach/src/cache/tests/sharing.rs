@@ -7,6 +7,7 @@ use super::{DRIVER, FINALIZER, attachment, node, volume};
 use crate::cache::Index;
 use crate::decide;
 use crate::objects::{Attachment, AttachmentSource, Finalizers, VolumeAnnotation, VolumeError};
+use crate::reflect::Tables as _;
 
 /// What an attachment is like, drawn.
 #[allow(clippy::struct_excessive_bools, reason = "each is drawn")]

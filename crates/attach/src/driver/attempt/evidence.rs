@@ -11,7 +11,7 @@ use crate::decide::reconcile::{DesiredState, Expectation, Listing};
 use crate::decide::{self, Action, ListedEvidence, ReleaseEvidence, ReleasePlan};
 use crate::objects::InTreePlugin;
 use csi_attacher_model::attempt::{Attempt, View};
-use csi_attacher_runtime::fence::LeaseLost;
+use csi_attacher_runtime::fence::{CallFailure, LeaseLost};
 
 /// Attachments that are examined without a pause.
 const AT_ONCE: usize = 256;
@@ -66,7 +66,7 @@ impl Shell<'_> {
         let mut progress = ListProgress::default();
         match list(|| work.client(), limits, &mut listing, &mut progress).await {
             Ok(()) => Ok(listing.evidence()),
-            Err(ListError::Lease(lost)) => Err(lost),
+            Err(ListError::Call(CallFailure::Lease(lost))) => Err(lost),
             Err(error) => Ok(ListedEvidence::Failed(error.to_string())),
         }
     }

@@ -167,8 +167,8 @@ fn settle_waits(shell: &Shell<'_>, key: &AttacherKey, attempt: &Attempt, result:
     }
     let failed = matches!(result, RunResult::Failed | RunResult::FailedWith { .. });
     if let Some(reference) = needed.filter(|_| failed) {
-        let tried = shell.secret_for(reference).map(SecretData::version);
-        secrets.wait(&work.context.requests, reference, key, tried);
+        let tried = shell.secret.of(Some(reference)).map(SecretData::version);
+        secrets.waits.wait(&work.context.requests, reference, key, tried);
     }
     if !secrets.concern(key) {
         return;

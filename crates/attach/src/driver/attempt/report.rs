@@ -1,6 +1,5 @@
 //! What is reported of an attempt: spans, logs, metrics and the driver's status.
 
-use jiff::Timestamp;
 use std::time::Duration;
 
 use super::super::context::DriverContext;
@@ -17,8 +16,7 @@ use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::{Span, traced};
 use crate::traces::{AttemptResult, attributes};
 use csi_attacher_model::attempt::{Attempt, FailureCause, LeaseLost, Note, Publish, Undone, Vanished};
-use csi_attacher_runtime::queue_metrics::queue_name;
-use csi_attacher_runtime::state::FailureRecord;
+use csi_attacher_runtime::report::{self, FailedAttempt};
 
 /// What the span of an attempt has from its start.
 pub(in crate::driver) fn set_attempt_attributes(
@@ -248,14 +246,9 @@ fn prepared_write(shell: &mut Shell<'_>, snapshot: &Snapshot, target: &WriteTarg
 
 /// Attributes of the queue's part in an attempt.
 pub(in crate::driver) fn set_run_attributes(span: &mut Span, work: &DriverContext, run: &Run<AttacherKey>) {
-    span.set(attr::ATTEMPT, i64::from(run.attempt()));
-    span.set(attr::QUEUE_NAME, queue_name(LANE_NAMES, run.lane()));
-    span.set(attr::TRIGGER, trigger(run));
-    span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
-    span.set(attr::QUEUE_RETRIES, i64::from(run.failures()));
+    report::set_run_attributes(span, run, LANE_NAMES, trigger(run));
     let age = work.context.store.age(run.key()).unwrap_or_default();
     span.set(attr::INFORMER_AGE, age.as_secs_f64());
-    span.set(attr::PERMIT_WAIT, run.waited_for_limit().as_secs_f64());
 }
 
 /// Why an attempt is made, as `attacher.trigger` has it.
@@ -311,13 +304,18 @@ fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: 
     let code = failure.code.map(tonic::Code::from);
     // Spans have the names of the semantic conventions, all else has those of the message on the attachment.
     let kind = code.map_or(cause.as_str(), names::code_upper_snake);
-    let reason = code.map_or(names::cause_camel_case(cause.as_str()), names::code_camel_case);
-    let metrics = &shell.work.context.metrics;
-    metrics.attempt_failed(&shell.work.facts.name, operation.as_str(), reason);
     let delay = shell.retry_delay();
-    shell.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
-    shell.span.fail(kind, description(failure));
-    let trace_id = shell.span.trace_id();
+    let failed = FailedAttempt {
+        operation: operation.as_str(),
+        subject: name,
+        kind,
+        code: failure.code,
+        cause: names::cause_camel_case(cause.as_str()),
+        message: &failure.message,
+        delay,
+        is_news: true,
+    };
+    let reason = failed.tell(shell.work, &shell.work.context.metrics, &mut shell.span);
     events::failure_event(shell, snapshot, failure, cause, kind, delay);
     shell.ended = AttemptResult::Failed(kind);
     traced!(
@@ -337,26 +335,6 @@ fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: 
         "{} failed",
         operation.as_str()
     );
-    shell.work.publisher.failure(FailureRecord {
-        at: whole_seconds(clock::now()),
-        attachment: name.to_owned(),
-        operation: operation.as_str(),
-        code: reason.to_owned(),
-        message: failure.message.clone(),
-        trace_id,
-    });
-}
-
-/// The driver's words alone: on a span the code stands beside them as `error.type` and is not to be repeated.
-fn description(failure: &Failure) -> &str {
-    match (failure.code, failure.message.split_once(" desc = ")) {
-        (Some(_), Some((_, words))) => words,
-        _ => &failure.message,
-    }
-}
-
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// An attach waits for what is done about its volume at another node, by or for the attachment `other`: the volume is being

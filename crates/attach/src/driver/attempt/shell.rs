@@ -18,7 +18,7 @@ use super::requests::{apply_response, apply_write_response};
 use super::unfinished::{PublishGuard, UnfinishedPublish};
 use crate::KeyMemory;
 use crate::api::validated::DriverConfig;
-use crate::apiserver::{ApiError, ApiErrorKind, Returned, SecretData, SecretWire};
+use crate::apiserver::{ApiError, ApiErrorKind, HeldSecret, Returned};
 use crate::cache::{AttacherKey, DETACH, Snapshot, lane_of};
 use crate::clock;
 use crate::csi::{ControllerPublishVolume, ControllerUnpublishVolume, mode_name};
@@ -26,16 +26,15 @@ use crate::decide::patch::{self, WriteTarget};
 use crate::decide::{
     self, DetachWait, DriverFacts, Failure, OwnedVolumeOnNode, PublishRequest, VolumeAccessType, VolumeOnNode, Write,
 };
-use crate::objects::{
-    Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, SecretReference, StringMap, Volume,
-};
+use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, StringMap, Volume};
 use crate::queue::{Place, Run, RunResult};
+use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
 use crate::telemetry::trace::Span;
 use crate::telemetry::traced;
 use crate::telemetry::w3c;
 use crate::traces::{AttemptResult, PublishParameters, SharedLifecycle};
-use csi_attacher_runtime::fence::{CallFailure, FencedClient};
+use csi_attacher_runtime::fence::FencedClient;
 
 /// The effects of one attempt.
 pub(in crate::driver) struct Shell<'w> {
@@ -52,7 +51,7 @@ pub(in crate::driver) struct Shell<'w> {
     pub lifecycle: Option<SharedLifecycle>,
     /// How it ended, as far as it has.
     pub ended: AttemptResult,
-    secret: Option<(SecretReference, SecretData)>,
+    pub secret: HeldSecret,
     /// Calls to the driver that were made. `callsPerSecond` is about these, while the queue counts starts.
     pub calls: u32,
     places: Vec<InFlightGuard>,
@@ -162,7 +161,7 @@ impl<'w> Shell<'w> {
             span: Span::disabled(),
             lifecycle: None,
             ended: AttemptResult::NoChange,
-            secret: None,
+            secret: HeldSecret::default(),
             calls: 0,
             places: Vec::new(),
             published_at: None,
@@ -175,7 +174,7 @@ impl<'w> Shell<'w> {
 
     /// The same, which watches over a Publish that a former engine left.
     pub fn watching(mut self, guard: PublishGuard) -> Self {
-        self.secret = guard.secret();
+        self.secret = HeldSecret::new(guard.secret());
         self.publish = Some(guard);
         self
     }
@@ -194,7 +193,10 @@ impl<'w> Shell<'w> {
                 Step::Open => self.open(attempt).await,
                 Step::Write(write) => self.write(write).await,
                 Step::Read(read) => Event::Read(self.read(read).await),
-                Step::Secret(reference) => Event::Secret(self.read_secret(reference).await),
+                Step::Secret(reference) => {
+                    let (requests, node) = (&self.work.context.requests, self.group());
+                    Event::Secret(self.secret.read(requests, reference, node, &self.span).await)
+                }
                 Step::Take(take) => self.take(&take),
                 Step::Call(call) => {
                     let answer = self.call(attempt, call).await;
@@ -241,7 +243,7 @@ impl<'w> Shell<'w> {
         match (attempt.publish(), &mut self.publish) {
             (Some(publish), Some(guard)) => guard.is_missed |= publish.is_missed,
             (Some(publish), None) => {
-                let secret = publish.secret.as_ref().and_then(|secret| self.secret_for(secret));
+                let secret = self.secret.of(publish.secret.as_ref());
                 let left = UnfinishedPublish {
                     secrets: secret.cloned(),
                     publish: publish.clone(),
@@ -276,12 +278,6 @@ impl<'w> Shell<'w> {
             Note::Unfinished => self.publish = None,
             note => report::report(self, attempt, about, note),
         }
-    }
-
-    /// The contents of this Secret, if it was read.
-    pub fn secret_for(&self, reference: &SecretReference) -> Option<&SecretData> {
-        let (of, data) = self.secret.as_ref()?;
-        (of == reference).then_some(data)
     }
 
     /// Opens the span.
@@ -431,13 +427,6 @@ impl<'w> Shell<'w> {
         Ok(None)
     }
 
-    async fn read_secret(&mut self, reference: SecretReference) -> Result<(), ApiError> {
-        let requests = &self.work.context.requests;
-        let secret = requests.get::<SecretWire>(&reference, self.group(), &self.span).await?;
-        self.secret = Some((reference, secret.into()));
-        Ok(())
-    }
-
     /// Takes places, all or none: that other call may be waiting for them. Those that the attempt had before are given back first.
     fn take(&mut self, take: &Take) -> Event {
         self.places.clear();
@@ -466,7 +455,7 @@ impl<'w> Shell<'w> {
     /// Calls the driver. A change of its deadline counts from the next call on, not from the next attempt.
     async fn call(&mut self, attempt: &Attempt, call: Call) -> Result<StringMap, CallEnd> {
         let timeouts = self.work.config.borrow().timeouts.clone();
-        let secret = attempt.secret().and_then(|secret| self.secret_for(secret)).cloned();
+        let secret = self.secret.of(attempt.secret()).cloned();
         let outcome = match call {
             Call::Publish(place) => {
                 let deadline = timeouts.publish;
@@ -501,10 +490,7 @@ impl<'w> Shell<'w> {
                 answer.map(|()| StringMap::default())
             }
         };
-        outcome.map_err(|failure| match failure {
-            CallFailure::Driver(error) => CallEnd::Failed(Failure::from(&error)),
-            CallFailure::Lease(lost) => CallEnd::LeaseLost(lost),
-        })
+        outcome.map_err(CallEnd::from)
     }
 
     /// Logs that a call is made, and counts it for `callsPerSecond`.

@@ -1,7 +1,5 @@
 //! Which lane an attempt keeps busy, and for how long.
 
-use csi_attacher_runtime::Engine as _;
-
 use serde_json::json;
 use tokio::sync::Barrier;
 

@@ -9,7 +9,7 @@ use crate::cache::{AttacherKey, EnqueueCause};
 use crate::decide::VolumeOnNode;
 use crate::driver::attempt::resume_unfinished;
 use crate::driver::attempt::unfinished::UnfinishedPublish;
-use crate::lease::{LeaseTimings, ShiftedClock};
+use csi_attacher_kube::lease::{LeaseTimings, ShiftedClock};
 use csi_attacher_model::attempt::Publish;
 use csi_mock_driver::{CallResult, Rule};
 

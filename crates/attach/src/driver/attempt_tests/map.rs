@@ -11,10 +11,11 @@ use kube::Client;
 
 use super::*;
 use crate::api::PublishSecretsSpec;
-use crate::lease::{LeaseTimings, ShiftedClock};
+use crate::cache::Index;
 use crate::objects::CsiNodeWire;
-use crate::reflect::{Sink, WatchedKind, reflect};
+use crate::reflect::{CachedKind, WatchedKind, reflect};
 use csi_attacher_base::health::Health;
+use csi_attacher_kube::lease::{LeaseTimings, ShiftedClock};
 use tokio_util::task::AbortOnDropHandle;
 
 const NODES: &str = "/apis/storage.k8s.io/v1/csinodes/";
@@ -76,7 +77,7 @@ fn later_than(api: &Api, prefix: &str, seen: u64) -> Vec<Value> {
 
 fn watching<K: WatchedKind>(client: Client, store: &Store) -> AbortOnDropHandle<()>
 where
-    Store: Sink<K>,
+    K::Record: CachedKind<Index>,
 {
     let reflecting = reflect::<K, _>(client, store.clone(), Health::new().check(K::PLURAL));
     AbortOnDropHandle::new(tokio::spawn(reflecting))

@@ -105,15 +105,16 @@ impl Scene {
         let (store, driver) = (context.store.clone(), Arc::new(Recorder::default()));
         let connection = DriverConnection::in_process(ControllerServer::from_arc(driver.clone()));
         let client = CsiClient::new(connection, context.metrics.clone());
-        let engine = Engine::start(
-            context,
-            seen,
-            "config".into(),
+        let start = Start {
+            name: "config".into(),
+            config: seen,
             facts,
-            FencedClient::new(client, None),
-            DriverStateSender::new(status),
-        );
-        let Ok(engine) = engine else { panic!("conflict") };
+            client: FencedClient::new(client, None),
+            publisher: DriverStateSender::new(status),
+        };
+        let Ok(engine) = engine::start(context, start) else {
+            panic!("conflict")
+        };
         let (events, receiver) = mpsc::unbounded_channel::<Watched>();
         let mut receiver = Some(receiver);
         let stream = move || {

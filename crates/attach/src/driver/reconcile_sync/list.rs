@@ -5,11 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-use crate::csi::{CallError, ListVolumes};
+use crate::csi::ListVolumes;
 use crate::decide::reconcile::Listing;
 use crate::telemetry::Span;
 use crate::telemetry::names::code_camel_case;
-use csi_attacher_runtime::fence::{CallFailure, FencedClient, LeaseLost};
+use csi_attacher_runtime::fence::{CallFailure, FencedClient};
 
 /// More pages than any backend has, even if each has one volume.
 pub(in crate::driver) const MAX_PAGES: usize = 100_000;
@@ -30,12 +30,9 @@ pub(in crate::driver) struct ListLimits {
 /// Why a listing did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::driver) enum ListError {
-    /// A page could not be had.
+    /// A page could not be had, or the listing was cut off because the Lease of the driver is not held any more.
     #[error("ListVolumes: {0}")]
-    Call(CallError),
-    /// The listing was cut off because the Lease of the driver is not held any more.
-    #[error("ListVolumes: {0}")]
-    Lease(LeaseLost),
+    Call(#[from] CallFailure),
     /// The pages go in a circle.
     #[error("ListVolumes: the driver answered the same next_token twice")]
     RepeatedToken,
@@ -50,21 +47,12 @@ pub(in crate::driver) enum ListError {
     TooSlow(usize, u64),
 }
 
-impl From<CallFailure> for ListError {
-    fn from(failure: CallFailure) -> Self {
-        match failure {
-            CallFailure::Driver(error) => Self::Call(error),
-            CallFailure::Lease(lost) => Self::Lease(lost),
-        }
-    }
-}
-
 impl ListError {
     /// A gRPC code as metrics spell it, or one word of our own.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Call(error) => code_camel_case(error.code),
-            Self::Lease(_) => "lease_lost",
+            Self::Call(CallFailure::Driver(error)) => code_camel_case(error.code),
+            Self::Call(CallFailure::Lease(_)) => "lease_lost",
             Self::RepeatedToken => "token_repeated",
             Self::TooManyPages(_) | Self::Empty(_) => "pages_without_end",
             Self::TooSlow(..) => "pass_too_long",

@@ -28,6 +28,7 @@ use crate::decide::reconcile::{
 use crate::decide::{Policy, SecretState};
 use crate::objects::{Attachment, AttachmentSource, InTreePlugin, VolumeSpec};
 use crate::telemetry::metrics::ReconcileSyncCounts;
+use csi_attacher_runtime::fence::CallFailure;
 use csi_attacher_runtime::state::ReconcileSyncResult;
 use list::{ListError, ListLimits, ListProgress, list};
 use span::ReconcileSyncSpan;
@@ -138,7 +139,7 @@ async fn run_pass(
     };
     match list(|| work.client(), limits, &mut listing, &mut trace.progress).await {
         Ok(()) => {}
-        Err(ListError::Lease(lost)) => {
+        Err(ListError::Call(CallFailure::Lease(lost))) => {
             // The driver did not fail, and this engine ends with its term of the Lease.
             debug!(driver = &*work.facts.name, %lost, "no comparison with ListVolumes");
             return std::future::pending().await;

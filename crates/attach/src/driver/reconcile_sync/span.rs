@@ -1,5 +1,6 @@
 //! The trace of one comparison with ListVolumes: one span, which is made when it is known what came of it.
 
+use csi_attacher_runtime::fence::CallFailure;
 use jiff::Timestamp;
 use std::time::SystemTime;
 
@@ -45,7 +46,7 @@ impl<'w> ReconcileSyncSpan<'w> {
     pub fn failed(self, error: &ListError) {
         let mut span = self.open(0);
         match error {
-            ListError::Call(error) => span.fail(code_upper_snake(error.code), &error.message),
+            ListError::Call(CallFailure::Driver(error)) => span.fail(code_upper_snake(error.code), &error.message),
             other => span.fail(error_type::OTHER, &other.to_string()),
         }
     }

@@ -29,7 +29,7 @@ use crate::reflect::TableRules;
 
 use crate::cache::{AttacherKey, CacheChange, CacheRules};
 use crate::decide::{self, Action, Observed, Outcome, Write};
-use crate::lease::LeaseRules;
+use csi_attacher_kube::lease::LeaseRules;
 
 thread_local! {
     static FLAW: Cell<Option<Flaw>> = const { Cell::new(None) };

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use super::mutants::{Flaw, has_flaw};
 use super::world::World;
 use crate::clock;
-use crate::lease::ShiftedClock;
 use crate::schedule::{self, OfProcess, SimulatedProcess};
+use csi_attacher_kube::lease::ShiftedClock;
 
 thread_local! {
     /// When the history of this thread began; none while there is no history.

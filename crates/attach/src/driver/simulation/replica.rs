@@ -25,12 +25,12 @@ use super::{leases, secrets, service};
 use crate::api::validated::{PublishSecrets, SecretNames};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{RequestSlots, Requests, SlotLimits};
-use crate::cache::Store;
-use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings};
+use crate::cache::{Index, Store};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::reflect::{COMPARE_INTERVAL, Sink, WatchedKind, compare, follow_from_list, from_lists};
+use crate::reflect::{COMPARE_INTERVAL, CachedKind, Sink as _, WatchedKind, compare, follow_from_list, from_lists};
 use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
+use csi_attacher_kube::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings};
 use csi_attacher_runtime::reservation::Reservations;
 use csi_attacher_runtime::{DriverStateSender, DriverTask};
 
@@ -278,7 +278,7 @@ struct Watched<'a> {
 impl Watched<'_> {
     fn kind<K: WatchedKind>(&self, kind: Kind, seed: u64) -> AbortOnDropHandle<()>
     where
-        Store: Sink<K>,
+        K::Record: CachedKind<Index>,
     {
         let (world, breaker) = (self.world.clone(), self.breaker.subscribe());
         let mut rounds = seed;
@@ -303,7 +303,7 @@ impl Watched<'_> {
                 tokio::time::sleep(COMPARE_INTERVAL).await;
                 tokio::time::sleep(world.with(|state| state.stalled_for())).await;
                 let version = world.with(|state| state.cluster.version()).to_string();
-                compare::<K>(&store, Sink::<K>::newest(&store), Some(&version));
+                compare::<K, _>(&store, store.newest::<K::Record>(), Some(&version));
             }
         };
         let (world, store) = (self.world.clone(), self.store.clone());

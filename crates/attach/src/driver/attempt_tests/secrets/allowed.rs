@@ -1,7 +1,5 @@
 //! Which Secrets are read and sent: those that the AttacherConfig lists.
 
-use csi_attacher_runtime::Engine as _;
-
 use super::*;
 use crate::api::condition::ConditionReason;
 

@@ -91,7 +91,7 @@ async fn a_comparison_that_failed_is_told() {
         message: "token expired".to_owned(),
         transport: false,
     };
-    for error in [ListError::Call(call), ListError::RepeatedToken] {
+    for error in [ListError::Call(call.into()), ListError::RepeatedToken] {
         begun(stage.engine.work(), ANY).failed(&error);
     }
     let spans = told.spans().await;

@@ -1,7 +1,5 @@
 //! How lifecycles end that come to nothing, and which do not end at all.
 
-use csi_attacher_runtime::Engine as _;
-
 use tonic::Code;
 
 use super::*;

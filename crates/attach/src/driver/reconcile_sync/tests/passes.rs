@@ -15,10 +15,11 @@ use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
 use crate::decide::{Capabilities, DriverFacts};
 use crate::driver::SharedContext;
-use crate::driver::engine::Engine;
+use crate::driver::engine::{self, Engine};
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::telemetry::Metrics;
 use csi_attacher_runtime::DriverState;
+use csi_attacher_runtime::Start;
 use csi_attacher_runtime::state::{DriverStateSender, ReconcileSyncResult};
 
 const DRIVER: &str = "a.test";
@@ -70,15 +71,16 @@ impl Stage {
         };
         let facts = DriverFacts::new(DRIVER, capabilities);
         let (sender, status) = watch::channel(DriverState::default());
-        let engine = Engine::start(
-            context,
-            seen,
-            "config".into(),
+        let start = Start {
+            name: "config".into(),
+            config: seen,
             facts,
-            lister.client(),
-            DriverStateSender::new(sender),
-        );
-        let Ok(engine) = engine else { panic!("conflict") };
+            client: lister.client(),
+            publisher: DriverStateSender::new(sender),
+        };
+        let Ok(engine) = engine::start(context, start) else {
+            panic!("conflict")
+        };
         Self {
             lister,
             metrics,

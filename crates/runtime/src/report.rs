@@ -1,0 +1,71 @@
+//! What attempts of all roles report alike.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::clock;
+use crate::engine::Workplace;
+use crate::queue::{Key, Run};
+use crate::queue_metrics::{LaneNames, queue_name};
+use crate::state::FailureRecord;
+use crate::telemetry::names::{self, attr};
+use crate::telemetry::{Metrics, Span};
+
+/// Sets the attributes of the queue's part in an attempt; `trigger` says why it is made, as `attacher.trigger` has it.
+pub fn set_run_attributes<K: Key>(span: &mut Span, run: &Run<K>, lanes: LaneNames, trigger: &'static str) {
+    span.set(attr::ATTEMPT, i64::from(run.attempt()));
+    span.set(attr::QUEUE_NAME, queue_name(lanes, run.lane()));
+    span.set(attr::TRIGGER, trigger);
+    span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
+    span.set(attr::QUEUE_RETRIES, i64::from(run.failures()));
+    span.set(attr::PERMIT_WAIT, run.waited_for_limit().as_secs_f64());
+}
+
+/// An attempt that failed.
+pub struct FailedAttempt<'a> {
+    /// What was attempted, as metrics have it.
+    pub operation: &'static str,
+    /// Name of the object.
+    pub subject: &'a str,
+    /// `error.type`.
+    pub kind: &'static str,
+    /// gRPC code of the driver's answer.
+    pub code: Option<i32>,
+    /// What it is called without a code.
+    pub cause: &'static str,
+    /// What went wrong.
+    pub message: &'a str,
+    /// Until the next attempt.
+    pub delay: Duration,
+    /// Whether it is to be shown as what failed last: who still waits for what he has waited for before has not failed again.
+    pub is_news: bool,
+}
+
+impl FailedAttempt<'_> {
+    /// Tells it in the metrics, on the span and in the state of the driver. Answers what it is called there, for the log.
+    pub fn tell<K: Key>(&self, place: &Workplace<K>, metrics: &Metrics, span: &mut Span) -> &'static str {
+        let reason = self.code.map(tonic::Code::from);
+        let reason = reason.map_or(self.cause, names::code_camel_case);
+        metrics.attempt_failed(&place.facts.name, self.operation, reason);
+        span.set(attr::RETRY_DELAY, self.delay.as_secs_f64());
+        // The driver's words alone: the code stands beside them as `error.type` and is not to be repeated.
+        let words = match (self.code, self.message.split_once(" desc = ")) {
+            (Some(_), Some((_, words))) => words,
+            _ => self.message,
+        };
+        span.fail(self.kind, words);
+        if self.is_news {
+            let now = clock::now();
+            place.publisher.failure(FailureRecord {
+                at: Timestamp::from_second(now.as_second()).unwrap_or(now),
+                attachment: self.subject.to_owned(),
+                operation: self.operation,
+                code: reason.to_owned(),
+                message: self.message.to_owned(),
+                trace_id: span.trace_id(),
+            });
+        }
+        reason
+    }
+}

@@ -1,0 +1,384 @@
+//! Waking what failed over a Secret when that Secret changes.
+//!
+//! Secrets are read live and never kept, so no cache has them. While something that needs a Secret is waiting to be tried again, that one
+//! Secret is asked for now and then: its metadata only, its contents stay with the API server. One that may not be read is asked for too,
+//! and a permission that is granted ends the wait.
+//!
+//! However many Secrets are missing, one task asks for one after the other, and leaves the limits of requests to the work.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::apiserver::{ApiError, ApiErrorKind, Requests, SecretEvent, pause_after};
+use crate::objects::{ResourceVersion, SecretReference};
+use crate::queue::{CauseCode, Key, Queue};
+use crate::schedule;
+
+/// Secrets of one driver that are asked for. What waits for others waits for the end of its backoff.
+const MAX_SECRETS: usize = 256;
+/// The shortest time from one read to the next, of any Secret.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What may wait for a Secret: for one at most, which is remembered with the key.
+pub trait AwaitsSecret: Key + Ord {
+    /// The Secret that a key waits for.
+    fn awaited(memory: &mut Self::Memory) -> &mut Option<AwaitedSecret>;
+}
+
+/// The Secrets that the keys of one queue wait for.
+pub struct SecretWaits<K: AwaitsSecret> {
+    queue: Queue<K>,
+    cause: CauseCode,
+    awaited: Arc<AwaitedSecrets>,
+    poller: OnceLock<AbortOnDropHandle<()>>,
+}
+
+/// A Secret that is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwaitedSecret {
+    reference: SecretReference,
+    /// The newest version that was tried with or woken for.
+    tried: ResourceVersion,
+}
+
+#[derive(Default)]
+struct AwaitedSecrets {
+    /// Held while it is changed who waits for them: a read that comes in meanwhile must see both.
+    known: Mutex<BTreeMap<SecretReference, KnownSecret>>,
+    /// Notified of each change of who waits for what.
+    changed: Notify,
+}
+
+/// What is known of a Secret that is waited for.
+struct KnownSecret {
+    /// The newest version that was seen.
+    version: ResourceVersion,
+    /// The last event that changed something.
+    last_change: Option<SecretEvent>,
+    /// The pause before the next read, which is due then.
+    pause: Option<Duration>,
+    due: Instant,
+}
+
+impl KnownSecret {
+    fn new() -> Self {
+        Self {
+            version: ResourceVersion::default(),
+            last_change: None,
+            pause: None,
+            due: Instant::now(),
+        }
+    }
+
+    /// Takes in what a read says. Answers with the version from which on nothing need be tried again, and whether the Secret
+    /// is another one than what was tried before, whatever its version; nothing when nothing changed.
+    fn take_in(&mut self, event: SecretEvent) -> Option<(ResourceVersion, bool)> {
+        let is_change = event.is_news_after(self.last_change);
+        let pause = pause_after(is_change, self.pause);
+        self.pause = Some(pause);
+        self.due = Instant::now() + pause;
+        if !is_change {
+            return None;
+        }
+        self.last_change = Some(event);
+        match event {
+            SecretEvent::State(version) => {
+                // The API server went back to an older state: nobody has tried with what the Secret is now.
+                let is_another = version < self.version;
+                self.version = version;
+                Some((version, is_another))
+            }
+            SecretEvent::Unknown => None,
+            // Once it is there and may be read, it is to be tried whatever its version.
+            SecretEvent::Gone | SecretEvent::Forbidden => {
+                self.version = ResourceVersion::default();
+                Some((self.version, true))
+            }
+        }
+    }
+}
+
+impl<K: AwaitsSecret> SecretWaits<K> {
+    /// For the keys of this queue, which are woken for this cause.
+    pub fn new(queue: Queue<K>, cause: impl Into<CauseCode>) -> Self {
+        Self {
+            queue,
+            cause: cause.into(),
+            awaited: Arc::default(),
+            poller: OnceLock::new(),
+        }
+    }
+
+    /// Why a Secret cannot be had, where others wait for it already: it was asked for a moment ago, and who waits as well is woken with
+    /// them. So thousands that wait for one Secret do not each read it.
+    pub fn absent(&self, secret: &SecretReference) -> Option<ApiError> {
+        let known = self.awaited.known.lock();
+        let status = match known.get(secret)?.last_change? {
+            SecretEvent::Gone => 404,
+            SecretEvent::Forbidden => 403,
+            SecretEvent::State(_) | SecretEvent::Unknown => return None,
+        };
+        let kind = ApiErrorKind::of_status(status);
+        Some(ApiError {
+            status: Some(status),
+            ..ApiError::without_answer(kind, "the Secret was asked for a moment ago")
+        })
+    }
+
+    /// As [`Self::wait`]; a key waits for nothing where no Secret is named.
+    pub fn set(&self, requests: &Requests, key: &K, secret: Option<&SecretReference>, tried: Option<ResourceVersion>) {
+        match secret {
+            Some(secret) => self.wait(requests, secret, key, tried),
+            None => self.keep(key, None),
+        }
+    }
+
+    /// A key failed with this version of a Secret, or without it; an earlier version counts as well. It waits for no other one any more.
+    pub fn wait(&self, requests: &Requests, reference: &SecretReference, key: &K, tried: Option<ResourceVersion>) {
+        // The Secret may have been seen to be fixed while the attempt was on its way.
+        if self.join(reference, key, tried) {
+            self.queue.wake(key, self.cause);
+        }
+        self.awaited.changed.notify_one();
+        self.poller.get_or_init(|| {
+            let (awaited, queue) = (self.awaited.clone(), self.queue.clone());
+            let polling = poll(awaited, requests.for_polls(), queue, self.cause);
+            AbortOnDropHandle::new(schedule::spawn(polling))
+        });
+    }
+
+    /// A key waits for a Secret from now on. Whether a newer version than what was tried was seen.
+    fn join(&self, reference: &SecretReference, key: &K, tried: Option<ResourceVersion>) -> bool {
+        let mut known = self.awaited.known.lock();
+        let has_room = known.contains_key(reference) || has_room(&mut known, &self.queue);
+        let version = has_room.then(|| known.entry(reference.clone()).or_insert_with(KnownSecret::new).version);
+        let is_newer = self.queue.remember(key, |memory| {
+            let awaited = K::awaited(memory);
+            let before = awaited.take().filter(|known| known.reference == *reference);
+            let Some(version) = version else { return false };
+            let tried = tried
+                .unwrap_or_default()
+                .max(before.map(|known| known.tried).unwrap_or_default());
+            *awaited = Some(AwaitedSecret {
+                reference: reference.clone(),
+                tried: tried.max(version),
+            });
+            tried < version
+        });
+        is_newer == Some(true)
+    }
+
+    /// Ends the wait for Secrets that the driver may not be given any more. Who waits for one is to be tried again.
+    pub fn keep_allowed(&self, is_allowed: impl Fn(&SecretReference) -> bool) {
+        self.queue.remember_all(|_, memory| {
+            K::awaited(memory).take_if(|awaited| !is_allowed(&awaited.reference));
+        });
+        self.awaited.changed.notify_one();
+    }
+
+    /// A key waits for no other Secret than this one any more.
+    pub fn keep(&self, key: &K, secret: Option<&SecretReference>) {
+        let ended = self.queue.remember(key, |memory| {
+            K::awaited(memory).take_if(|awaited| Some(&awaited.reference) != secret)
+        });
+        if ended.flatten().is_some() {
+            self.ended();
+        }
+    }
+
+    /// A key that waited for a Secret has left the queue.
+    pub fn ended(&self) {
+        self.awaited.changed.notify_one();
+    }
+}
+
+impl AwaitedSecrets {
+    /// The Secret that is to be read next, and when.
+    fn next(&self) -> Option<(Instant, SecretReference)> {
+        let known = self.known.lock();
+        let (reference, next) = known.iter().min_by_key(|(_, secret)| secret.due)?;
+        Some((next.due, reference.clone()))
+    }
+
+    /// Whether anything waits for a Secret. One that nobody waits for is forgotten.
+    fn is_awaited<K: AwaitsSecret>(&self, reference: &SecretReference, queue: &Queue<K>) -> bool {
+        let mut known = self.known.lock();
+        let mut is_awaited = false;
+        queue.remember_all(|_, memory| {
+            let secret = K::awaited(memory).as_ref();
+            is_awaited |= secret.is_some_and(|secret| secret.reference == *reference);
+        });
+        if !is_awaited {
+            known.remove(reference);
+        }
+        is_awaited
+    }
+
+    /// Resolves when nobody waits for this Secret any more.
+    async fn ended<K: AwaitsSecret>(&self, reference: &SecretReference, queue: &Queue<K>) {
+        while self.is_awaited(reference, queue) {
+            self.changed.notified().await;
+        }
+    }
+
+    /// Takes in how a Secret is. Answers with what is to be tried at once, as it was not tried with the newest version.
+    fn take_in<K: AwaitsSecret>(&self, reference: &SecretReference, event: SecretEvent, queue: &Queue<K>) -> Vec<K> {
+        let mut outdated = Vec::new();
+        {
+            let mut known = self.known.lock();
+            let change = known.get_mut(reference).and_then(|known| known.take_in(event));
+            let Some((version, is_another)) = change else {
+                return outdated;
+            };
+            queue.remember_all(|key, memory| {
+                let awaited = K::awaited(memory).as_mut();
+                let Some(awaited) = awaited.filter(|awaited| awaited.reference == *reference) else {
+                    return;
+                };
+                if is_another {
+                    awaited.tried = ResourceVersion::default();
+                }
+                if awaited.tried < version {
+                    awaited.tried = version;
+                    outdated.push(key.clone());
+                }
+            });
+        }
+        // In an order, so that a simulation can be repeated.
+        outdated.sort();
+        outdated
+    }
+}
+
+/// Whether one more Secret can be asked for, when those that nobody waits for any more are forgotten.
+fn has_room<K: AwaitsSecret>(known: &mut BTreeMap<SecretReference, KnownSecret>, queue: &Queue<K>) -> bool {
+    if known.len() >= MAX_SECRETS {
+        let mut awaited = BTreeSet::new();
+        queue.remember_all(|_, memory| {
+            if let Some(secret) = K::awaited(memory)
+                && !awaited.contains(&secret.reference)
+            {
+                awaited.insert(secret.reference.clone());
+            }
+        });
+        known.retain(|reference, _| awaited.contains(reference));
+    }
+    known.len() < MAX_SECRETS
+}
+
+/// Reads the metadata of one Secret after the other while anything waits for any.
+async fn poll<K: AwaitsSecret>(awaited: Arc<AwaitedSecrets>, requests: Requests, queue: Queue<K>, cause: CauseCode) {
+    let mut not_before = Instant::now();
+    loop {
+        let Some((due, reference)) = awaited.next() else {
+            awaited.changed.notified().await;
+            continue;
+        };
+        let at = due.max(not_before);
+        if at > Instant::now() {
+            tokio::select! {
+                biased;
+                () = awaited.changed.notified() => {}
+                () = sleep_until(at) => {}
+            }
+            continue;
+        }
+        tokio::select! {
+            biased;
+            () = awaited.ended(&reference, &queue) => continue,
+            event = SecretEvent::poll(&requests, &reference) => {
+                for key in awaited.take_in(&reference, event, &queue) {
+                    queue.wake(&key, cause);
+                }
+            }
+        }
+        not_before = Instant::now() + POLL_INTERVAL;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{Backoff, Item, Lane, Remembered, Ticket};
+    use futures::FutureExt as _;
+
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    struct Waiting(&'static str);
+
+    impl Remembered for Waiting {
+        type Memory = Option<AwaitedSecret>;
+    }
+
+    impl AwaitsSecret for Waiting {
+        fn awaited(memory: &mut Self::Memory) -> &mut Option<AwaitedSecret> {
+            memory
+        }
+    }
+
+    fn secret(name: &str) -> SecretReference {
+        SecretReference {
+            namespace: "ns".into(),
+            name: name.into(),
+        }
+    }
+
+    /// With keys that are being worked on.
+    fn waits(keys: &[&'static str]) -> (SecretWaits<Waiting>, Vec<Ticket<Waiting>>) {
+        let queue = Queue::new(Backoff::default());
+        for key in keys {
+            queue.add(Item::new(Waiting(key), Lane::new(0), 0));
+        }
+        let next = || tokio::task::unconstrained(queue.next()).now_or_never().flatten();
+        let running = std::iter::from_fn(next).collect();
+        (SecretWaits::new(queue, CauseCode::default()), running)
+    }
+
+    /// Claims come and go by the thousand while a Secret is missing.
+    #[tokio::test]
+    async fn a_key_waits_for_one_secret_and_ends_with_its_key() {
+        let (waits, mut running) = waits(&["1", "2"]);
+        let is_awaited = |name| waits.awaited.is_awaited(&secret(name), &waits.queue);
+        waits.join(&secret("b"), &Waiting("1"), Some(ResourceVersion(3)));
+        for key in ["1", "2"] {
+            waits.join(&secret("a"), &Waiting(key), Some(ResourceVersion(3)));
+        }
+        assert!(is_awaited("a") && !is_awaited("b"));
+        waits.keep(&Waiting("1"), None);
+        assert!(is_awaited("a"));
+        let settled = running.pop().unwrap();
+        assert_eq!(settled.key(), &Waiting("2"));
+        settled.finish(crate::queue::RunResult::Done);
+        assert!(!is_awaited("a"));
+        assert!(waits.awaited.next().is_none(), "what nobody waits for is not asked for");
+    }
+
+    /// Who was refused with a version is woken once for each other one.
+    #[tokio::test]
+    async fn each_change_of_a_secret_wakes_once() {
+        let (waits, _running) = waits(&["1", "2", "3"]);
+        let of = secret("a");
+        let take_in = |event| waits.awaited.take_in(&of, event, &waits.queue);
+        let state = |version| take_in(SecretEvent::State(ResourceVersion(version)));
+        let join = |key, tried| waits.join(&of, &Waiting(key), tried);
+        assert!(!join("1", Some(ResourceVersion(5))));
+        assert!(state(5).is_empty(), "it was tried with that");
+        assert_eq!(state(6), [Waiting("1")]);
+        assert!(state(6).is_empty());
+        assert!(!join("1", Some(ResourceVersion(6))), "and refused again");
+        assert!(!join("1", None), "what was read before counts");
+        // Read just before the change that was seen.
+        assert!(join("2", Some(ResourceVersion(5))));
+        assert!(!join("2", Some(ResourceVersion(6))));
+        // Not there, or not to be read: whatever version comes then counts.
+        assert!(take_in(SecretEvent::Gone).is_empty());
+        assert!(!join("3", None));
+        assert_eq!(state(6), ["1", "2", "3"].map(Waiting));
+        // An older state.
+        assert_eq!(state(4).len(), 3);
+    }
+}
