@@ -95,6 +95,7 @@ fn marker(claim: &Claim) -> Marker {
         class_uid: claim.uid.clone(),
         class_hash: "0123456789abcdef".into(),
         arguments: Some("0123456789abcdef".into()),
+        secret: None,
         node: None,
         segment: None,
         first: None,
