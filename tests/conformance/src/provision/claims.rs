@@ -138,14 +138,9 @@ impl Test {
         Ok(all.items.into_iter().filter(|event| is_about(event, name)).collect())
     }
 
-    /// Waits for what nobody tells, such as a volume of the driver.
+    /// Waits for something of the driver, such as a volume.
     pub async fn until(&self, what: &str, is_so: impl Fn() -> bool) -> Outcome {
-        let asking = async {
-            while !is_so() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let so = tokio::time::timeout(LIMIT, asking).await;
+        let so = tokio::time::timeout(LIMIT, self.env.driver.wait_until(|_| is_so())).await;
         so.map_err(|_| Stop::Failed(format!("{what}: not within {LIMIT:?}")))
     }
 }
