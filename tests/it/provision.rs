@@ -198,9 +198,9 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
     Ok(())
 }
 
-/// Its contents are wrong, and nothing but a change of them wakes the claim.
+/// It is missing first, then its contents are wrong, and nothing but a change of it wakes the claim.
 #[tokio::test]
-async fn a_claim_that_was_refused_is_tried_again_when_its_secret_changes() -> Result<()> {
+async fn a_claim_is_tried_again_when_its_secret_comes_and_when_it_changes() -> Result<()> {
     let (world, _operator) = serving(operator_options()).await?;
     let driver = world.unconfigured_driver("p-login", |builder| builder).await?;
     let late = json!({ "initial": "10m", "max": "10m" });
@@ -209,10 +209,6 @@ async fn a_claim_that_was_refused_is_tried_again_when_its_secret_changes() -> Re
     driver.configure(&asked).await?;
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     crate::support::operator::grant_secret(&world.cluster, "default", "provisioner").await?;
-    world
-        .fixtures
-        .secret(NAMESPACE, "provisioner", &[("password", "wrong")])
-        .await?;
     for code in [Code::Unauthenticated, Code::InvalidArgument] {
         driver
             .mock
@@ -228,6 +224,11 @@ async fn a_claim_that_was_refused_is_tried_again_when_its_secret_changes() -> Re
     });
     world.cluster.apply_yaml(&class.to_string()).await?;
     driver.ask_for("data").await?;
+    let part = "not found in namespace";
+    event(&world, "PersistentVolumeClaim", "data", "ProvisioningFailed", part).await?;
+    assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
+    let wrong = [("password", "wrong")];
+    world.fixtures.secret(NAMESPACE, "provisioner", &wrong).await?;
     driver.creations(1).await?;
     let secrets = Api::<Secret>::namespaced(world.client.clone(), NAMESPACE);
     for (value, count) in [("better", 2), ("right", 3)] {
