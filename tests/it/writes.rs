@@ -9,9 +9,72 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 
-use crate::rig::{VERSION, VOLUME_UID, World, assert_steps};
+use crate::rig::{Driver, VERSION, VOLUME_UID, World, assert_steps};
 use crate::support::Result;
 use crate::support::operator::grant_secret;
+
+/// Puts the first finalizer on a volume.
+fn protect(driver: &Driver<'_>) -> Value {
+    json!([
+        {"op": "test", "path": "/metadata/uid", "value": VOLUME_UID},
+        {"op": "test", "path": "/metadata/finalizers", "value": null},
+        {"op": "add", "path": "/metadata/finalizers", "value": [driver.finalizer()]},
+    ])
+}
+
+/// Claims an attachment that has neither finalizers nor annotations.
+fn claim(driver: &Driver<'_>, uid: &str, note: &Value) -> Value {
+    json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": VERSION},
+        {"op": "test", "path": "/metadata/finalizers", "value": null},
+        {"op": "add", "path": "/metadata/finalizers", "value": [driver.finalizer()]},
+        {"op": "test", "path": "/metadata/annotations", "value": null},
+        {"op": "add", "path": "/metadata/annotations", "value": {
+            "csi.alpha.kubernetes.io/node-id": driver.node_id(), "attacher.csi.dev/volume": note,
+        }},
+    ])
+}
+
+/// Records what an attach came to, with the publish context of the mock driver.
+fn attached(uid: &str) -> Value {
+    let context = json!({ "devicePath": "/dev/xvdba", "readonly": "true" });
+    json!({
+        "metadata": { "uid": uid, "resourceVersion": VERSION },
+        "status": { "attached": true, "attachError": null, "attachmentMetadata": context },
+    })
+}
+
+/// Takes the only finalizer off.
+fn release(driver: &Driver<'_>, uid: &str) -> Value {
+    json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": "/metadata/finalizers/0", "value": driver.finalizer()},
+        {"op": "remove", "path": "/metadata/finalizers/0"},
+    ])
+}
+
+/// The calls had all that the volume, its Secret and the settings say.
+fn assert_called_as_asked(driver: &Driver<'_>) {
+    let calls = driver.calls_for("life-pv");
+    assert_eq!((calls[0].deadline_ms, calls[1].deadline_ms), (Some(7000), Some(9000)));
+    assert!(
+        calls
+            .iter()
+            .all(|call| call.secret_keys == ["password", "user"] && !call.overlap)
+    );
+    assert_eq!(calls[0].readonly, Some(true));
+    assert_eq!(calls[0].volume_context, [("tier".to_owned(), "gold".to_owned())].into());
+    let capability = calls[0].capability.as_ref().expect("the call has a capability");
+    assert_eq!(
+        (
+            capability.access_mode,
+            capability.access_type,
+            capability.fs_type.as_deref()
+        ),
+        ("SINGLE_NODE_MULTI_WRITER", "mount", Some("xfs"))
+    );
+}
 
 /// From the first attach of a volume to its end: five writes and two calls, and the Secret is read before the claim and before the
 /// detach. The object goes with its finalizer.
@@ -40,79 +103,27 @@ async fn a_life_takes_five_writes_and_two_calls() -> Result<()> {
     driver.attach_one_more("life-more").await?;
 
     let steps = driver.steps(&["life-pv", "life-va", "life-secret"], "life-pv")?;
-    let finalizer = driver.finalizer();
     // The order of the fields of the note is nobody's.
     let note = steps[2].body.pointer("/5/value/attacher.csi.dev~1volume").cloned();
-    let noted: Option<Value> = note
-        .as_ref()
-        .and_then(Value::as_str)
-        .and_then(|text| serde_json::from_str(text).ok());
-    assert_eq!(
-        noted,
-        Some(json!({ "handle": "life-pv", "secret": { "namespace": "life-ns", "name": "life-secret" } }))
-    );
-    let claim = json!([
-        {"op": "test", "path": "/metadata/uid", "value": uid},
-        {"op": "test", "path": "/metadata/resourceVersion", "value": VERSION},
-        {"op": "test", "path": "/metadata/finalizers", "value": null},
-        {"op": "add", "path": "/metadata/finalizers", "value": [finalizer]},
-        {"op": "test", "path": "/metadata/annotations", "value": null},
-        {"op": "add", "path": "/metadata/annotations", "value": {
-            "csi.alpha.kubernetes.io/node-id": driver.node_id(), "attacher.csi.dev/volume": note,
-        }},
-    ]);
-    let attached = json!({
-        "metadata": { "uid": uid, "resourceVersion": VERSION },
-        "status": {
-            "attached": true, "attachError": null,
-            "attachmentMetadata": { "devicePath": "/dev/xvdba", "readonly": "true" },
-        },
-    });
-    let release = |uid: &str| {
-        json!([
-            {"op": "test", "path": "/metadata/uid", "value": uid},
-            {"op": "test", "path": "/metadata/finalizers/0", "value": finalizer},
-            {"op": "remove", "path": "/metadata/finalizers/0"},
-        ])
-    };
-    let protect = json!([
-        {"op": "test", "path": "/metadata/uid", "value": VOLUME_UID},
-        {"op": "test", "path": "/metadata/finalizers", "value": null},
-        {"op": "add", "path": "/metadata/finalizers", "value": [finalizer]},
-    ]);
+    let note = note.unwrap_or_default();
+    let noted: Value = serde_json::from_str(note.as_str().unwrap_or_default())?;
+    let secret = json!({ "namespace": "life-ns", "name": "life-secret" });
+    assert_eq!(noted, json!({ "handle": "life-pv", "secret": secret }));
     let expected = [
-        ("patch persistentvolumes life-pv", protect),
+        ("patch persistentvolumes life-pv", protect(&driver)),
         ("get secrets life-secret", Value::Null),
-        ("patch volumeattachments life-va", claim),
+        ("patch volumeattachments life-va", claim(&driver, &uid, &note)),
         ("ControllerPublishVolume life-pv life-node-id", json!("Ok")),
-        ("patch volumeattachments/status life-va", attached),
+        ("patch volumeattachments/status life-va", attached(&uid)),
         ("get secrets life-secret", Value::Null),
         ("ControllerUnpublishVolume life-pv life-node-id", json!("Ok")),
-        ("patch volumeattachments life-va", release(&uid)),
-        ("patch persistentvolumes life-pv", release(VOLUME_UID)),
+        ("patch volumeattachments life-va", release(&driver, &uid)),
+        ("patch persistentvolumes life-pv", release(&driver, VOLUME_UID)),
     ];
     assert_steps(&steps, &expected);
     let metadata = done.status.and_then(|status| status.attachment_metadata);
     assert_eq!(metadata.unwrap_or_default()["devicePath"], "/dev/xvdba");
-
-    let calls = driver.calls_for("life-pv");
-    assert_eq!((calls[0].deadline_ms, calls[1].deadline_ms), (Some(7000), Some(9000)));
-    assert!(
-        calls
-            .iter()
-            .all(|call| call.secret_keys == ["password", "user"] && !call.overlap)
-    );
-    assert_eq!(calls[0].readonly, Some(true));
-    assert_eq!(calls[0].volume_context, [("tier".to_owned(), "gold".to_owned())].into());
-    let capability = calls[0].capability.as_ref().expect("the call has a capability");
-    assert_eq!(
-        (
-            &*capability.access_mode,
-            &*capability.access_type,
-            capability.fs_type.as_deref()
-        ),
-        ("SINGLE_NODE_MULTI_WRITER", "mount", Some("xfs"))
-    );
+    assert_called_as_asked(&driver);
     assert_eq!(driver.mock.published().len(), 1, "only the one more is attached");
     Ok(())
 }
