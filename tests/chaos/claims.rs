@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use tonic::Code;
 
 use super::history::{Place, Step};
-use super::workers::{Done, FREE_WITHIN, Interrupted, PAUSE, Worker};
+use super::workers::{Done, FREE_WITHIN, Interrupted, Order, PAUSE, Worker};
 use super::world::{Driver, NAMESPACE, World};
 
 /// After a refusal that is final the operator waits for minutes, unless somebody asks for a retry; it counts once in 10 s.
@@ -353,18 +353,16 @@ impl Worker {
             driver.delete_made(&name);
         }
         self.claim_step(claim, Step::Gone);
-        let since = Instant::now();
-        while !driver.made_as(&name).is_empty() {
-            self.forgotten()?;
-            if since.elapsed() > FREE_WITHIN {
+        let mut orders = self.orders.clone();
+        tokio::select! {
+            () = driver.mock.wait_until(|_| driver.made_as(&name).is_empty()) => self.claim_step(claim, Step::Free),
+            () = sleep(FREE_WITHIN) => {
                 self.claim_step(claim, Step::Kept);
                 // So that the rest of the run tells something.
                 driver.delete_made(&name);
-                return Ok(());
             }
-            sleep(PAUSE).await;
+            _ = orders.wait_for(|order| *order == Order::Forget) => return Err(Interrupted),
         }
-        self.claim_step(claim, Step::Free);
         Ok(())
     }
 }

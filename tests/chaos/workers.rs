@@ -61,7 +61,7 @@ pub struct Worker {
     pub last: Option<Held>,
     pub random: Rng,
     api: Api<VolumeAttachment>,
-    orders: watch::Receiver<Order>,
+    pub orders: watch::Receiver<Order>,
     state: Arc<States>,
     number: usize,
 }

@@ -12,7 +12,7 @@ use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::json;
 
-use crate::rig::{Driver, LIMIT, World, operator_options, wait_until, within};
+use crate::rig::{LIMIT, World, operator_options, wait_until, within};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use crate::support::{Error, Operator, OperatorOptions, Result};
 
@@ -75,34 +75,6 @@ pub fn sends_to(endpoint: &str, protocol: &str) -> OperatorOptions {
         .variable("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         .variable("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
         .variable("OTEL_BSP_SCHEDULE_DELAY", "20")
-}
-
-async fn sample(driver: &Driver<'_>, sampling_rate_per_million: u32) -> Result<()> {
-    let settings = json!({"tracing": {"samplingRatePerMillion": sampling_rate_per_million}});
-    driver.configure(&settings).await?;
-    driver.wait("Ready", "True", Some("Running")).await
-}
-
-#[tokio::test]
-async fn the_share_of_a_driver_changes_while_it_works() -> Result<()> {
-    let world = World::own().await?;
-    let receiver = OtlpReceiver::http().await;
-    let _operator = world.operator(sends_to(&receiver.endpoint(), "http/json")).await?;
-    let driver = world.driver("shared", json!({})).await?;
-    driver.attach("shared-usual").await?;
-    sample(&driver, 0).await?;
-    driver.attach("shared-none").await?;
-    sample(&driver, 1_000_000).await?;
-    driver.attach("shared-all").await?;
-    for attachment in ["shared-usual", "shared-all"] {
-        arrives(&receiver, attachment).await;
-    }
-    assert!(!has(&receiver, "shared-none"));
-    let publishes = driver.mock.calls_of(Method::ControllerPublishVolume).len();
-    assert_eq!(publishes, 3, "no attach was lost or made twice");
-    let probes = driver.mock.calls_of(Method::Probe).len();
-    assert_eq!(probes, 1, "without another connection");
-    Ok(())
 }
 
 /// The fields by which an AttacherConfig could name a collector are gone: nobody is shown credentials of the environment's. So is

@@ -11,7 +11,6 @@ mod names;
 mod picture;
 mod sources;
 mod tables;
-mod words;
 
 use std::collections::BTreeSet;
 
@@ -45,42 +44,6 @@ fn compare(told: &BTreeSet<String>, there: &BTreeSet<String>, place: &str) -> Pr
         .difference(there)
         .map(|name| format!("{place} tells of {name}, which there is not"));
     missing.chain(invented).collect()
-}
-
-/// What somebody meant to write later.
-fn unfinished(documents: &[Document]) -> Problems {
-    let marks = |word: &&str| {
-        let inner = word.strip_prefix('@').and_then(|rest| rest.strip_suffix('@'));
-        ["TODO", "FIXME", "TBD", "XXX", "<<<<<<<", ">>>>>>>"].contains(word)
-            || inner.is_some_and(|name| name.len() > 2 && name.chars().all(|letter| letter.is_ascii_uppercase()))
-    };
-    let lines = documents
-        .iter()
-        .flat_map(|document| document.prose().into_iter().map(move |line| (document, line)));
-    let found = lines.filter_map(|(document, (number, line))| {
-        let word = line
-            .split(|letter: char| letter.is_whitespace() || ":,.;()".contains(letter))
-            .find(marks)?;
-        Some(format!("{}:{number}: unfinished: {word}", document.path))
-    });
-    found.collect()
-}
-
-#[test]
-fn no_document_is_unfinished() {
-    none(&unfinished(&markdown::all()));
-    let wrong = [Document::new(
-        "A.md",
-        "all is well\nTODO: more\n\n@LISTING@\n<<<<<<< HEAD\n",
-    )];
-    assert_eq!(
-        unfinished(&wrong),
-        [
-            "A.md:2: unfinished: TODO",
-            "A.md:4: unfinished: @LISTING@",
-            "A.md:5: unfinished: <<<<<<<"
-        ]
-    );
 }
 
 #[test]

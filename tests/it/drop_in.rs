@@ -50,11 +50,6 @@ impl Scene {
 
     /// Starts the operator as a sidecar would be, with these further arguments.
     pub async fn start(&self, arguments: &[&str]) -> Result<Operator> {
-        self.start_beside("drop-in", arguments).await
-    }
-
-    /// The same, for the driver that listens on another socket.
-    pub async fn start_beside(&self, socket: &str, arguments: &[&str]) -> Result<Operator> {
         let (namespace, name) = ACCOUNT;
         let kubeconfig = self
             .world
@@ -62,7 +57,7 @@ impl Scene {
             .kubeconfig_for_service_account(namespace, name)
             .await?;
         let mut options = OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"));
-        options.arguments = vec![format!("--csi-address={}", self.world.socket(socket).display())];
+        options.arguments = vec![format!("--csi-address={}", self.world.socket("drop-in").display())];
         options.arguments.extend(arguments.iter().map(ToString::to_string));
         Operator::start_with(&kubeconfig, options)
     }

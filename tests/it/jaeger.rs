@@ -7,7 +7,6 @@ mod document;
 mod driver;
 mod ids;
 mod life;
-mod secret;
 
 use std::path::PathBuf;
 use std::time::Duration;

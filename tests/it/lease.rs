@@ -1,24 +1,19 @@
-//! Replicas that take turns by the driver's Lease, on a real API server.
+//! Replicas in place of a sidecar that take turns by the driver's Lease. The other histories of a Lease are those of `replicas`.
 
 use std::time::{Duration, Instant};
 
-use csi_mock_driver::{CallResult, Method, MockDriver, Rule};
+use csi_mock_driver::{CallResult, Method, Rule};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 
-use crate::drop_in::{ACCOUNT, DRIVER, Scene, end};
+use crate::drop_in::{ACCOUNT, Scene};
 use crate::rig::{LIMIT, within};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Operator, Result};
 
 const LEASE: &str = "external-attacher-leader-drop-in-csi-test";
-/// Of a Lease whose end is waited for. It outlives a machine that stands still for some seconds.
-const LEASE_DURATION: Duration = Duration::from_secs(8);
-/// How long after its last renewal such a Lease must be taken, by the times in it: five tries after it is over.
-const TAKEN_WITHIN: Duration = Duration::from_secs(8 + 5);
-
 impl Scene {
     fn leases(&self) -> Api<Lease> {
         Api::namespaced(self.world.client.clone(), ACCOUNT.0)
@@ -27,28 +22,17 @@ impl Scene {
     /// Starts a replica of this name and waits until it could work. Its Lease is renewed often, and lasts long enough not to be
     /// lost by a machine that is busy.
     pub async fn replica(&self, name: &str) -> Result<Operator> {
-        self.replica_beside("drop-in", name, ["30s", "20s"]).await
-    }
-
-    /// As [`Scene::replica`], with a Lease of [`LEASE_DURATION`].
-    async fn mortal_replica(&self, name: &str) -> Result<Operator> {
-        self.replica_beside("drop-in", name, ["8s", "6s"]).await
-    }
-
-    async fn replica_beside(&self, socket: &str, name: &str, [duration, deadline]: [&str; 2]) -> Result<Operator> {
         let identity = format!("--identity={name}");
-        let duration = format!("--leader-election-lease-duration={duration}");
-        let deadline = format!("--leader-election-renew-deadline={deadline}");
         let arguments = [
             "--leader-election",
             "--leader-election-namespace=csi-driver",
             "--leader-election-retry-period=1s",
             "--leader-election-labels=app:attacher",
-            &duration,
-            &deadline,
+            "--leader-election-lease-duration=30s",
+            "--leader-election-renew-deadline=20s",
             &identity,
         ];
-        let operator = self.start_beside(socket, &arguments).await?;
+        let operator = self.start(&arguments).await?;
         operator.wait_ready().await?;
         Ok(operator)
     }
@@ -144,37 +128,6 @@ async fn of_two_replicas_one_works_and_hands_over_when_told_to_stop() -> Result<
     Ok(())
 }
 
-#[tokio::test]
-async fn a_replica_that_is_killed_is_succeeded_when_its_lease_is_over() -> Result<()> {
-    let scene = Scene::new().await?;
-    let mut first = scene.mortal_replica("first").await?;
-    scene.attach("killed-1").await?;
-    let mut second = scene.mortal_replica("second").await?;
-    first.signal("KILL")?;
-    first.wait_ended(LIMIT).await?;
-    let left = scene.holder(Some("first")).await?;
-    scene.claim("killed-2").await?;
-    let taken = scene.holder(Some("second")).await?;
-    // Not from when it was killed: the last renewal was before that.
-    let rested = times(&taken)?.0.duration_since(times(&left)?.1);
-    println!("{rested:#} from the last renewal until the Lease was taken, of {LEASE_DURATION:?}");
-    assert!(rested.as_secs_f64() >= LEASE_DURATION.as_secs_f64(), "{rested:#}");
-    assert!(rested.as_secs_f64() <= TAKEN_WITHIN.as_secs_f64(), "{rested:#}");
-    scene.world.fixtures.wait_for_attached("killed-2").await?;
-
-    // One that starts under its old name has its Lease back at once.
-    second.signal("KILL")?;
-    second.wait_ended(LIMIT).await?;
-    let mut second = scene.mortal_replica("second").await?;
-    scene.detach("killed-2").await?;
-    // A Lease that it had waited for would have been acquired anew.
-    let kept = scene.holder(Some("second")).await?;
-    assert_eq!(times(&kept)?.0, times(&taken)?.0);
-    let calls = scene.moves();
-    assert_eq!(calls.len(), 3, "{calls:?}");
-    end(&mut second).await
-}
-
 /// When a Lease was acquired, and when it was renewed last.
 pub fn times(lease: &Lease) -> Result<(jiff::Timestamp, jiff::Timestamp)> {
     let spec = lease.spec.as_ref();
@@ -252,27 +205,5 @@ async fn a_lease_of_a_sidecar_keeps_us_from_working() -> Result<()> {
         .await?;
     operator.wait_ready().await?;
     assert_eq!(scene.moves().len(), 1, "{:?}", scene.moves());
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_replica_that_lost_its_driver_leaves_the_lease_to_one_that_has_it() -> Result<()> {
-    let scene = Scene::new().await?;
-    // The same driver in another pod.
-    let other = MockDriver::builder(DRIVER).accept_any_volume();
-    let other = other.start(scene.world.socket("other")).await;
-    let other = other.map_err(|error| Error::Other(error.to_string()))?;
-    let first = scene.replica("first").await?;
-    scene.attach("left-1").await?;
-    let second = scene.replica_beside("other", "second", ["30s", "20s"]).await?;
-    scene.mock.stop().await;
-    scene.holder(Some("second")).await?;
-    scene.attach("left-2").await?;
-    assert_eq!(other.calls_of(Method::ControllerPublishVolume).len(), 1);
-    // Its driver back, it waits for its turn.
-    let started = scene.mock.start_again().await;
-    started.map_err(|error| Error::Other(error.to_string()))?;
-    first.wait_ready().await?;
-    assert!(!leads(&first).await? && leads(&second).await?);
     Ok(())
 }

@@ -1,23 +1,21 @@
-//! Provisioning for drivers with topology: what is asked for, what is waited for, and when the selected node is taken off.
+//! Provisioning for drivers with topology: what wakes a claim that waits for nodes and labels, and a driver that has topology later. What is
+//! asked for is in the suite (`provision-topology`).
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use csi_mock_driver::{CallResult, CreationFacts, Method, Rule};
+use csi_mock_driver::{CreationFacts, Method, Rule};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::CSINode;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::events::event;
 use crate::provision::{carries_marker, serving, soon};
-use crate::rig::{Driver, LIMIT, World, operator_options};
+use crate::rig::{Driver, World, operator_options};
 use crate::support::controlplane::ControlPlane;
 use crate::support::operator::{IDENTITY, account, release_provisioner_lease};
-use crate::support::wait::wait_for;
 use crate::support::{Error, Operator, Result};
 
 const ZONE: &str = "topology.example.com/zone";
@@ -120,11 +118,6 @@ async fn three_zones(world: &World, drivers: &[&str]) -> Result<()> {
     Ok(())
 }
 
-async fn remove_node(world: &World, name: &str) -> Result<()> {
-    world.fixtures.delete::<CSINode>(name).await?;
-    world.fixtures.delete::<Node>(name).await.map(drop)
-}
-
 impl Driver<'_> {
     /// A claim of a class, scheduled to a node if one is given.
     async fn claim_on(&self, name: &str, class: &str, node: Option<&str>) -> Result<PersistentVolumeClaim> {
@@ -135,26 +128,6 @@ impl Driver<'_> {
         }
         let made = self.claims().create(&kube::api::PostParams::default(), &wanted).await;
         made.map_err(failed)
-    }
-
-    /// As kube-scheduler does.
-    async fn select(&self, claim: &str, node: &str) -> Result<()> {
-        let selected = json!({ "metadata": { "annotations": { SELECTED: node } } });
-        let patched = self
-            .claims()
-            .patch(claim, &PatchParams::default(), &Patch::Merge(&selected))
-            .await;
-        patched.map(drop).map_err(failed)
-    }
-
-    /// Waits until no node is selected for a claim.
-    async fn without_node(&self, claim: &str) -> Result<()> {
-        let is_off = |claim: Option<&PersistentVolumeClaim>| {
-            claim.is_some_and(|claim| !claim.annotations().contains_key(SELECTED))
-        };
-        wait_for(self.claims(), claim, "without a selected node", LIMIT, is_off)
-            .await
-            .map(drop)
     }
 
     /// What the calls for a claim asked for.
@@ -200,60 +173,6 @@ fn words(terms: &[BTreeMap<String, String>]) -> String {
 }
 
 #[tokio::test]
-async fn the_topology_that_is_asked_for_follows_from_binding_class_and_settings() -> Result<()> {
-    let (world, _operator) = serving_topology().await?;
-    let topology = |delayed: &str, immediate: &str| json!({ "backoff": soon(), "topology": { "delayedBinding": delayed, "immediateBinding": immediate } });
-    let usual = driver(&world, "t-usual", &json!({ "backoff": soon() })).await?;
-    let strict = driver(&world, "t-strict", &topology("Strict", "None")).await?;
-    three_zones(&world, &[&usual.name, &strict.name]).await?;
-    class(&usual, "t-some", "WaitForFirstConsumer", &["b", "c"]).await?;
-    class(&usual, "t-now", "Immediate", &[]).await?;
-    class(&usual, "t-now-some", "Immediate", &["c"]).await?;
-    class(&strict, "t-strict-some", "WaitForFirstConsumer", &["a", "b"]).await?;
-    class(&strict, "t-none", "Immediate", &[]).await?;
-
-    // Which of the zones comes first follows from the name, where no node is selected.
-    for (driver, name, class, node, requisite, preferred) in [
-        (&usual, "one", "t-usual", Some("n2"), "a b c", "b c a"),
-        (&usual, "two", "t-some", Some("n3"), "b c", "c b"),
-        (&usual, "three", "t-now-some", None, "c", "c"),
-        (&strict, "four", "t-strict", Some("n3"), "c", "c"),
-        (&strict, "five", "t-strict-some", Some("n2"), "b", "b"),
-        (&strict, "six", "t-none", None, "", ""),
-    ] {
-        let claim = driver.claim_on(name, class, node).await?;
-        driver.bound(name).await?;
-        let first = preferred.split(' ').next().unwrap_or_default();
-        assert_eq!(
-            driver.zones(&claim).await?,
-            (requisite.to_owned(), preferred.to_owned(), first.to_owned()),
-            "{name}"
-        );
-    }
-
-    // Those of a StatefulSet go through the zones, and the two of one pod begin in the same one.
-    let mut firsts = BTreeMap::new();
-    for name in ["www-web-0", "www-web-1", "www-web-2", "logs-web-1"] {
-        let claim = usual.claim_on(name, "t-now", None).await?;
-        usual.bound(name).await?;
-        let (requisite, preferred, affinity) = usual.zones(&claim).await?;
-        assert_eq!(requisite, "a b c");
-        assert!(["a b c", "b c a", "c a b"].contains(&&*preferred), "{preferred}");
-        assert!(preferred.starts_with(&affinity));
-        firsts.insert(name, affinity);
-    }
-    assert_eq!(firsts["www-web-1"], firsts["logs-web-1"]);
-    let after = |zone: &str| match zone {
-        "a" => "b",
-        "b" => "c",
-        _ => "a",
-    };
-    assert_eq!(firsts["www-web-1"], after(&firsts["www-web-0"]));
-    assert_eq!(firsts["www-web-2"], after(&firsts["www-web-1"]));
-    Ok(())
-}
-
-#[tokio::test]
 async fn what_is_missing_is_told_and_used_as_soon_as_it_comes() -> Result<()> {
     let (world, _operator) = serving_topology().await?;
     let driver = driver(&world, "t-late", &json!({ "backoff": never() })).await?;
@@ -295,84 +214,6 @@ async fn what_is_missing_is_told_and_used_as_soon_as_it_comes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_node_that_is_gone_before_the_first_call_is_taken_off() -> Result<()> {
-    let (world, _operator) = serving_topology().await?;
-    let driver = driver(&world, "t-gone", &json!({ "backoff": never() })).await?;
-    three_zones(&world, &[&driver.name]).await?;
-    driver.claim_on("ready", "t-gone", Some("n1")).await?;
-    driver.bound("ready").await?;
-
-    let began = Instant::now();
-    let claim = driver.claim_on("data", "t-gone", Some("nowhere")).await?;
-    driver.without_node("data").await?;
-    // It takes milliseconds. More is the machine's.
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    event(
-        &world,
-        "PersistentVolumeClaim",
-        "data",
-        "ProvisioningRescheduled",
-        "node nowhere",
-    )
-    .await?;
-
-    // One that goes while the claim waits for its label.
-    node(&world, "n4", None).await?;
-    csi_node(&world, "n4", &[&driver.name]).await?;
-    driver.select("data", "n4").await?;
-    event(
-        &world,
-        "PersistentVolumeClaim",
-        "data",
-        "ProvisioningFailed",
-        "Node n4 has no label",
-    )
-    .await?;
-    remove_node(&world, "n4").await?;
-    driver.without_node("data").await?;
-
-    driver.select("data", "n2").await?;
-    driver.bound("data").await?;
-    assert_eq!(driver.zones(&claim).await?.1, "b c a");
-    Ok(())
-}
-
-/// What a call that is open was made with, stays: whatever became of its node, and of the process.
-#[tokio::test]
-async fn a_call_whose_outcome_is_unknown_is_repeated_for_its_own_zone() -> Result<()> {
-    let (world, mut operator) = serving_topology().await?;
-    let settings = json!({ "backoff": never(), "timeouts": { "create": "1s" } });
-    let driver = driver(&world, "t-open", &settings).await?;
-    three_zones(&world, &[&driver.name]).await?;
-    driver
-        .mock
-        .script(Rule::on(Method::CreateVolume).times(1).late_success());
-    let claim = driver.claim_on("data", "t-open", Some("n2")).await?;
-    event(&world, "PersistentVolumeClaim", "data", "ProvisioningUncertain", "").await?;
-    driver.mock.wait_for_call(|call| call.outcome == CallResult::Late).await;
-    remove_node(&world, "n2").await?;
-    operator.signal("KILL")?;
-    operator.wait_ended(LIMIT).await?;
-    // Nor do other labels change what was asked for first.
-    label(&world, "n1", "z").await?;
-
-    let _next = world.operator(operator_options()).await?;
-    let volume = driver.saved(&claim).await?;
-    let asked = driver.asked_for(&claim);
-    assert!(asked.len() >= 2, "{asked:?}");
-    for asked in &asked {
-        assert_eq!(asked.preferred[0][ZONE], "b", "{asked:?}");
-        assert!(asked.requisite.iter().any(|term| term[ZONE] == "b"), "{asked:?}");
-    }
-    assert_eq!(driver.mock.volumes().len(), 1);
-    let affinity = serde_json::to_string(&volume.spec.and_then(|spec| spec.node_affinity)).unwrap();
-    assert!(affinity.contains("\"b\""), "{affinity}");
-    let current = driver.claims().get("data").await.map_err(failed)?;
-    assert_eq!(current.annotations().get(SELECTED).map(String::as_str), Some("n2"));
-    driver.bound("data").await.map(drop)
-}
-
-#[tokio::test]
 async fn the_next_call_after_a_refusal_asks_for_the_zone_of_now() -> Result<()> {
     let (world, _operator) = serving_topology().await?;
     let driver = driver(&world, "t-moved", &json!({ "backoff": never() })).await?;
@@ -403,68 +244,6 @@ async fn the_next_call_after_a_refusal_asks_for_the_zone_of_now() -> Result<()> 
     let asked = driver.asked_for(&claim);
     let preferred: Vec<String> = asked.iter().map(|asked| words(&asked.preferred)).collect();
     assert_eq!(preferred, ["a b c", "d b c"]);
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_node_without_room_goes_together_with_the_marker() -> Result<()> {
-    let (world, _operator) = serving_topology().await?;
-    let driver = driver(&world, "t-full", &json!({ "backoff": never() })).await?;
-    three_zones(&world, &[&driver.name]).await?;
-    let full = Rule::on(Method::CreateVolume).times(1);
-    driver.mock.script(full.fail(Code::ResourceExhausted, "zone a is full"));
-    let claim = driver.claim_on("data", "t-full", Some("n1")).await?;
-    let states = Mutex::new(Vec::new());
-    wait_for(driver.claims(), "data", "without node and marker", LIMIT, |claim| {
-        let Some(claim) = claim else { return false };
-        let state = (claim.annotations().contains_key(SELECTED), carries_marker(Some(claim)));
-        let mut states = states.lock();
-        if states.last() != Some(&state) {
-            states.push(state);
-        }
-        state == (false, false)
-    })
-    .await?;
-    // Never the one without the other.
-    let after = states.into_inner();
-    assert!(after.iter().all(|(selected, marked)| *selected || !marked), "{after:?}");
-    event(
-        &world,
-        "PersistentVolumeClaim",
-        "data",
-        "ProvisioningRescheduled",
-        "node n1",
-    )
-    .await?;
-
-    driver.select("data", "n3").await?;
-    driver.bound("data").await?;
-    let asked = driver.asked_for(&claim);
-    let preferred: Vec<String> = asked.iter().map(|asked| words(&asked.preferred)).collect();
-    assert_eq!(preferred, ["a b c", "c a b"]);
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_topology_that_no_label_can_have_is_told_in_the_words_of_the_api_server() -> Result<()> {
-    let (world, _operator) = serving_topology().await?;
-    let driver = driver(&world, "t-bad", &json!({ "backoff": soon() })).await?;
-    three_zones(&world, &[&driver.name]).await?;
-    let bad: BTreeMap<String, String> = [("no label!".to_owned(), "a".to_owned())].into();
-    driver
-        .mock
-        .settings(|settings| settings.answered_topology = Some(vec![bad]));
-    let claim = driver.claim_on("data", "t-bad", Some("n1")).await?;
-    let part = "the PersistentVolume cannot be saved, and its volume is kept";
-    let told = event(&world, "PersistentVolumeClaim", "data", "ProvisioningFailed", part).await?;
-    let message = told.message.unwrap_or_default();
-    assert!(
-        message.contains("no label!") && message.contains("nodeAffinity"),
-        "{message}"
-    );
-    let current = driver.claims().get("data").await.map_err(failed)?;
-    assert!(carries_marker(Some(&current)));
-    assert_eq!((driver.mock.volumes().len(), driver.asked_for(&claim).len()), (1, 1));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The README is for newcomers: short, and what it tells to run is what is run. `documents` holds its names, links and examples
+//! What the README tells to run is what is run. `documents` holds its names, links and examples
 //! against the code, as those of all documents.
 
 use std::path::Path;
@@ -6,43 +6,6 @@ use std::path::Path;
 fn read(path: &str) -> String {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
     text.expect("the file can be read")
-}
-
-#[test]
-fn the_command_for_tests_is_what_ci_runs() {
-    let readme = read("README.md");
-    let commands: Vec<&str> = readme.lines().filter(|line| line.starts_with("make ")).collect();
-    let named = |target: &str| {
-        commands
-            .iter()
-            .any(|line| line.split_whitespace().nth(1) == Some(target))
-    };
-    assert!(named("demo") && named("test"), "{commands:?}");
-    let ci = read(".ci/run");
-    for step in ["\nstep make test\n", "\nstep make demo ONCE=1"] {
-        assert!(ci.contains(step), ".ci/run has no {step:?}");
-    }
-    // What make test is, is told beside the command.
-    let told = commands
-        .iter()
-        .find(|line| line.starts_with("make test"))
-        .copied()
-        .unwrap_or_default();
-    for part in [
-        "format",
-        "lints",
-        "unit",
-        "integration",
-        "conformance of the mock driver",
-    ] {
-        assert!(told.contains(part), "{part}: {told}");
-    }
-}
-
-#[test]
-fn it_is_read_in_five_minutes() {
-    let lines = read("README.md").lines().count();
-    assert!(lines < 240, "the README has {lines} lines; docs/ has room for more");
 }
 
 /// The chart's own README tells the same command.
@@ -131,17 +94,6 @@ fn every_image_is_built_and_pushed_before() {
     for image in asked {
         assert!(built.contains(&image), "{image} is not among {built:?}");
     }
-}
-
-/// What one gets is named where it is promised, and shown.
-#[test]
-fn it_shows_a_trace() {
-    let text = read("README.md");
-    let (start, _) = text.split_once("\n## ").expect("it has headings");
-    assert!(
-        start.contains("Jaeger") && start.contains("](docs/operate/slow-attach.svg)"),
-        "{start}"
-    );
 }
 
 #[test]

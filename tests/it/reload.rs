@@ -193,11 +193,9 @@ async fn hot_changes(kubectl: &Kubectl, operator: &Operator, load: &Load<'_>) ->
 
     settings["reconcileSync"] = json!({"interval": "100ms"});
     apply(kubectl, driver, &settings).await?;
-    for _ in 0..3 {
-        let next = next_call(mock);
-        let listed = mock.wait_for_call(move |call| call.method == Method::ListVolumes && call.id >= next);
-        within("another listing", listed).await?;
-    }
+    let next = next_call(mock);
+    let listed = move |call: &CallRecord| call.method == Method::ListVolumes && call.id >= next;
+    driver.calls("more listings", 3, listed).await?;
 
     settings["kubernetesAPI"] = json!({"qps": 200, "burst": 5});
     apply(kubectl, driver, &settings).await?;

@@ -20,7 +20,7 @@ use crate::support::operator::{Operator, OperatorOptions};
 use crate::support::{ControlPlane, Error, Fixtures, Options, Refusals, Result};
 
 pub use driver::Driver;
-pub use record::{NOW, Step, VERSION, VOLUME_UID, assert_steps};
+pub use record::{VERSION, VOLUME_UID, assert_steps};
 
 /// The bound of every wait that has none of its own.
 pub const LIMIT: Duration = Duration::from_secs(30);

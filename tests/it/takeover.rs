@@ -5,7 +5,6 @@ mod lease;
 mod objects;
 mod sidecar;
 mod states;
-mod translation;
 
 use csi_attacher_model::api::names::NODE_ID_ANNOTATION;
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_mock_driver::{CallResult, ListenEndpoint, Method, MockDriver, Rule, ServerTls};
+use csi_mock_driver::{CallRecord, CallResult, ListenEndpoint, Method, MockDriver, Rule, ServerTls};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -129,15 +129,8 @@ async fn told(driver: &Driver<'_>, kind: &str, status: &str, reason: &str, parts
 
 /// Waits until the driver was asked who it is so many times.
 async fn asked(driver: &Driver<'_>, times: usize) -> Result<()> {
-    let answered = std::sync::atomic::AtomicUsize::new(0);
-    let seen = parking_lot::Mutex::new(std::collections::BTreeSet::new());
-    let call = driver.mock.wait_for_call(move |call| {
-        if call.method == Method::GetPluginInfo && call.outcome == CallResult::Answered && seen.lock().insert(call.id) {
-            answered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
-        answered.load(std::sync::atomic::Ordering::Relaxed) >= times
-    });
-    within("GetPluginInfo", call).await.map(drop)
+    let answered = |call: &CallRecord| call.method == Method::GetPluginInfo && call.outcome == CallResult::Answered;
+    driver.calls("GetPluginInfo", times, answered).await.map(drop)
 }
 
 #[tokio::test]

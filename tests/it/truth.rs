@@ -9,7 +9,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::rig::{Driver, World, operator_options, within};
+use crate::rig::{Driver, World, operator_options};
 use crate::support::operator::{IDENTITY, install};
 use crate::support::proxy::{Fault, Proxy, Seen};
 use crate::support::{Error, Fixtures, Operator, Result};
@@ -91,7 +91,7 @@ async fn a_volume_whose_attachment_is_removed_by_force_is_taken_back_after_a_liv
     driver.mock.script(slow.times(1).delay(Duration::from_secs(2)));
     driver.claim("forced-va").await?;
     let publish = |call: &csi_mock_driver::CallRecord| call.method == Method::ControllerPublishVolume;
-    within("the call", driver.mock.wait_for_call(publish)).await?;
+    driver.calls("the call", 1, publish).await?;
     let api = fixtures.cluster::<VolumeAttachment>();
     let none = json!({"metadata": {"finalizers": null}});
     api.patch("forced-va", &PatchParams::default(), &Patch::Merge(&none))
@@ -101,8 +101,7 @@ async fn a_volume_whose_attachment_is_removed_by_force_is_taken_back_after_a_liv
     let reads = |seen: &Seen| !seen.is_write() && seen.path.ends_with("/volumeattachments/forced-va");
     proxy.wait_for("a live read", 1, reads).await?;
     let unpublish = |call: &csi_mock_driver::CallRecord| call.method == Method::ControllerUnpublishVolume;
-    within("the volume is taken back", driver.mock.wait_for_call(unpublish)).await?;
-    Ok(())
+    driver.calls("the volume is taken back", 1, unpublish).await.map(drop)
 }
 
 /// How an API server goes back.

@@ -1,4 +1,4 @@
-//! AttacherConfigs that get in each other's way, that are suspended, changed and deleted.
+//! AttacherConfigs that get in each other's way, that are suspended and deleted. Other changes are in `reload`.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 use serde_json::json;
-use tonic::Code;
 
 use crate::rig::World;
 use crate::support::Result;
@@ -133,28 +132,4 @@ async fn a_deleted_config_ends_the_driver_after_what_runs_and_touches_no_finaliz
     driver.configure(&json!({})).await?;
     fixtures.wait_for_attachment_gone("removed-running").await?;
     fixtures.wait_for_attached("removed-later").await.map(drop)
-}
-
-#[tokio::test]
-async fn timeouts_and_backoff_change_without_a_new_connection() -> Result<()> {
-    let world = World::shared().await?;
-    let settings = json!({ "timeouts": { "publish": "30s" }, "backoff": { "initial": "1h", "max": "1h" } });
-    let driver = world.driver("reload", settings).await?;
-    driver.attach("reload-before").await?;
-    let handshakes = driver.mock.calls_of(Method::Probe).len();
-    let settings = json!({
-        "timeouts": { "publish": "40s" },
-        "backoff": { "initial": "10ms", "max": "10ms", "jitterPercent": 0 },
-    });
-    driver.configure(&settings).await?;
-    // The status says it of this generation of the spec.
-    driver.wait("Ready", "True", Some("Running")).await?;
-    let rule = Rule::on(Method::ControllerPublishVolume).times(3);
-    driver.mock.script(rule.fail(Code::Internal, "try again"));
-    driver.attach("reload-after").await?;
-    let deadlines = |volume: &str| -> Vec<_> { driver.calls_for(volume).iter().map(|call| call.deadline_ms).collect() };
-    assert_eq!(deadlines("reload-before"), [Some(30_000)]);
-    assert_eq!(deadlines("reload-after"), [Some(40_000); 4]);
-    assert_eq!(driver.mock.calls_of(Method::Probe).len(), handshakes);
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Nodes, drivers and volumes that go while a pod uses them, or come late: everything ends settled, and is told.
+//! Nodes and volumes that go while a pod uses them: everything ends settled, and is told.
 
 use std::time::Duration;
 
@@ -9,31 +9,8 @@ use serde_json::json;
 
 use super::node_is_seen;
 use crate::events::event;
-use crate::rig::{Driver, World};
+use crate::rig::World;
 use crate::support::Result;
-
-impl Driver<'_> {
-    /// Takes the driver from its node, as a kubelet does when the driver's pod there ends.
-    async fn unregister(&self) -> Result<()> {
-        self.set_drivers(json!(null)).await
-    }
-
-    /// Registers the driver on its node.
-    async fn register(&self) -> Result<()> {
-        self.set_drivers(json!([{ "name": self.name, "nodeID": self.node_id() }]))
-            .await
-    }
-
-    async fn set_drivers(&self, drivers: serde_json::Value) -> Result<()> {
-        let nodes = self.world.fixtures.cluster::<CSINode>();
-        let patch = json!({ "spec": { "drivers": drivers } });
-        let patched = nodes
-            .patch(&self.node(), &PatchParams::default(), &Patch::Merge(&patch))
-            .await;
-        patched.expect("an administrator may do this");
-        Ok(())
-    }
-}
 
 #[tokio::test]
 async fn a_node_is_deleted_under_a_pod() -> Result<()> {
@@ -92,39 +69,6 @@ async fn a_node_comes_back_with_another_id() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_driver_is_missing_from_the_node() -> Result<()> {
-    let world = World::managed().await?;
-    let driver = world.managed_driver("absent").await?;
-    let node = driver.node();
-    driver.claimed(&driver.volume("absent-pv"), "absent-pv").await?;
-    driver.unregister().await?;
-    driver.nodes_are_seen("without").await?;
-    world
-        .fixtures
-        .pod("default", "absent-pod", &node, &["absent-pv"])
-        .await?;
-    let made = world.fixtures.wait_for_attachment_of("absent-pv", &node).await?;
-    let name = made.metadata.name.clone().unwrap_or_default();
-    let error = world.fixtures.wait_for_attach_error(&name).await?;
-    let text = format!("CSINode {node} does not contain driver {}", driver.name);
-    assert_eq!(error.message.as_deref(), Some(&*text));
-    driver.told("absent-pv", "AttachFailed", &text).await?;
-    driver.register().await?;
-    world.fixtures.wait_for_attached(&name).await?;
-    driver.told("absent-pv", "Attached", "attached to node").await?;
-    // And it goes again, with the volume still there.
-    driver.unregister().await?;
-    driver.nodes_are_seen("again").await?;
-    driver.end_pod("absent-pod", &node, &made).await?;
-    driver
-        .told("absent-pv", "NodeGone", "has no driver registered any more")
-        .await?;
-    driver.told("absent-pv", "Detached", "in attempt 1").await?;
-    assert!(driver.mock.published().is_empty());
-    Ok(())
-}
-
 /// The volume's handle and its secret are noted on the attachment: without its PersistentVolume it is detached all the
 /// same, where the sidecar fails for ever.
 #[tokio::test]
@@ -154,24 +98,5 @@ async fn a_volume_is_removed_by_force() -> Result<()> {
     patient.wait_for_attachment_gone(&name).await?;
     event(&world, "VolumeAttachment", &name, "Detached", "volume forced-pv").await?;
     assert!(driver.mock.published().is_empty());
-    Ok(())
-}
-
-/// A driver that cannot detach is told of until it can.
-#[tokio::test]
-async fn a_detach_fails_for_a_while() -> Result<()> {
-    use csi_mock_driver::{Method, Rule};
-    let world = World::managed().await?;
-    let driver = world.managed_driver("busy").await?;
-    let node = driver.node();
-    driver.claimed(&driver.volume("busy-pv"), "busy-pv").await?;
-    let attachment = driver.run_pod("busy-pod", &node, "busy-pv").await?;
-    let rule = Rule::on(Method::ControllerUnpublishVolume).volume("busy-pv").times(2);
-    driver.mock.script(rule.fail(tonic::Code::Internal, "still mounted"));
-    driver.end_pod("busy-pod", &node, &attachment).await?;
-    driver.told("busy-pv", "DetachFailed", "still mounted").await?;
-    driver.told("busy-pv", "Detached", "in attempt 3").await?;
-    let id = driver.node_id();
-    assert_eq!(driver.answered("busy-pv"), [format!("pub {id}"), format!("unpub {id}")]);
     Ok(())
 }

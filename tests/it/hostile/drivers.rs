@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_proto::v1::GetPluginInfoResponse;
-use csi_mock_driver::{Method, Rule};
+use csi_mock_driver::{CallRecord, Method, Rule};
 use futures::future::try_join_all;
 use futures::stream;
 use hyper::body::{Bytes, Frame};
@@ -165,10 +165,8 @@ async fn a_flood_of_errors_stays_with_its_driver() -> Result<()> {
         good.attach(&format!("flood-beside-{index}")).await?;
     }
     // Numbers of calls begin with 0, and few are of other methods.
-    let flooded = flood
-        .mock
-        .wait_for_call(|call| call.method == Method::ControllerPublishVolume && call.id > 110);
-    within("it floods", flooded).await?;
+    let is_late = |call: &CallRecord| call.method == Method::ControllerPublishVolume && call.id > 110;
+    flood.calls("it floods", 1, is_late).await?;
     flood.mock.clear_rules();
     for name in &names {
         within(name, world.fixtures.wait_for_attached(name)).await??;

@@ -47,7 +47,8 @@ async fn a_driver_that_cannot_provision_is_told_on_each_claim() -> Result<()> {
     stop(&mut operator).await
 }
 
-/// The time of a deletion has all its attempts in it, also where nothing is traced. With mode Disabled the condition says so.
+/// The time of a deletion has all its attempts in it, also where nothing is traced. With mode Disabled the condition says so. What was done
+/// is counted, and has its Event.
 #[tokio::test]
 async fn the_time_of_a_deletion_is_that_from_released_to_gone() -> Result<()> {
     let (world, mut operator) = serving(operator_options()).await?;
@@ -56,6 +57,7 @@ async fn the_time_of_a_deletion_is_that_from_released_to_gone() -> Result<()> {
     let claim = driver.ask_for("data").await?;
     driver.bound("data").await?;
     let name = driver.saved(&claim).await?.name_any();
+    event(&world, "PersistentVolumeClaim", "data", "ProvisioningSucceeded", &name).await?;
     let busy = Rule::on(Method::DeleteVolume)
         .times(3)
         .fail(Code::FailedPrecondition, "busy");
@@ -63,6 +65,16 @@ async fn the_time_of_a_deletion_is_that_from_released_to_gone() -> Result<()> {
     let deleted = driver.claims().delete("data", &DeleteParams::default()).await;
     deleted.map_err(|error| Error::Other(error.to_string()))?;
     wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
+    let words = "Successfully deleted volume";
+    event(&world, "PersistentVolume", &name, "VolumeDeleted", words).await?;
+    for operation in ["provision", "delete"] {
+        let once = format!(
+            "csi_attacher_operation_e2e_seconds_count{{driver_name=\"{}\",operation=\"{operation}\",outcome=\"succeeded\"}} 1\n",
+            driver.name
+        );
+        let is_counted = |status: u16, text: &str| status == 200 && text.contains(&once);
+        operator.wait_for_answer("/metrics", is_counted).await?;
+    }
     let sum = format!(
         "csi_attacher_operation_e2e_seconds_sum{{driver_name=\"{}\",operation=\"delete\",outcome=\"succeeded\"}} ",
         driver.name

@@ -1,9 +1,8 @@
 //! The real csi-provisioner and the operator by turns, each killed in the middle of calls: what one leaves is what the other expects.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use csi_mock_driver::{CallRecord, Method, Rule};
+use csi_mock_driver::{Method, MockHandle, Rule};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
@@ -77,14 +76,6 @@ impl Driver<'_> {
         format!("pvc-{}", claim.uid().unwrap_or_default())
     }
 
-    async fn called(&self, method: Method, volume: &str) -> Result<()> {
-        let volume = volume.to_owned();
-        let is_asked = move |call: &CallRecord| call.method == method && call.volume.as_deref() == Some(&*volume);
-        within("a call of the one that works", self.mock.wait_for_call(is_asked))
-            .await
-            .map(drop)
-    }
-
     /// Brings claims named after `turn` into every state that a provisioner can be killed in: `-rests` is bound, `-goes` is in the middle
     /// of DeleteVolume, `-mid` of CreateVolume, both of which are done once the caller is gone, and `-full` is refused.
     async fn leave_claims_in_the_midst(&self, turn: &str) -> Result<()> {
@@ -100,15 +91,17 @@ impl Driver<'_> {
             .script(Rule::on(Method::DeleteVolume).volume(&handle).times(1).late_success());
         let deleted = self.claims().delete(&name("goes"), &DeleteParams::default()).await;
         deleted.map_err(other)?;
-        self.called(Method::DeleteVolume, &handle).await?;
+        self.call(Method::DeleteVolume, &handle, |_| true).await?;
 
         self.mock.script(Rule::on(Method::CreateVolume).times(1).late_success());
         let mid = self.ask_for(&name("mid")).await?;
-        self.called(Method::CreateVolume, &Self::volume_name(&mid)).await?;
+        self.call(Method::CreateVolume, &Self::volume_name(&mid), |_| true)
+            .await?;
         self.mock
             .script(Rule::on(Method::CreateVolume).fail(Code::ResourceExhausted, "the pool is full"));
         let full = self.ask_for(&name("full")).await?;
-        self.called(Method::CreateVolume, &Self::volume_name(&full)).await
+        let full = Self::volume_name(&full);
+        self.call(Method::CreateVolume, &full, |_| true).await.map(drop)
     }
 
     /// The follower has carried on what was left, and deletes what the one before it had made.
@@ -133,34 +126,37 @@ impl Driver<'_> {
 
     /// Waits until the driver has one volume for each claim, the one that its PersistentVolume names, and no other.
     async fn only_volumes_of_claims(&self) -> Result<()> {
-        let settled = async {
-            loop {
-                let (made, named) = (self.mock.volumes(), self.named_volumes().await?);
-                let claims = self.claims().list(&ListParams::default()).await.map_err(other)?;
-                let wanted: BTreeSet<String> = claims.iter().map(Self::volume_name).collect();
-                let made_for: Vec<&String> = made.values().collect();
-                let is_one_each = made_for.len() == wanted.len() && made_for.iter().all(|name| wanted.contains(*name));
-                if is_one_each && made.keys().eq(named.iter()) {
-                    return Ok(());
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        };
-        let outcome = tokio::time::timeout(LIMIT, settled).await;
-        if let Ok(outcome) = outcome {
-            return outcome;
+        let claims = self.claims().list(&ListParams::default()).await.map_err(other)?;
+        let deleted = |claim: &&PersistentVolumeClaim| claim.metadata.deletion_timestamp.is_some();
+        for claim in claims.iter().filter(deleted) {
+            wait_for(self.claims(), &claim.name_any(), "gone", LIMIT, |claim| claim.is_none()).await?;
         }
-        let (made, named) = (self.mock.volumes(), self.named_volumes().await?);
-        Err(other(format!(
-            "the driver has {made:?}; PersistentVolumes name {named:?}"
-        )))
-    }
-
-    /// The handles that PersistentVolumes name.
-    async fn named_volumes(&self) -> Result<BTreeSet<String>> {
+        let left = claims.iter().filter(|claim| !deleted(claim));
+        let mut wanted: Vec<String> = left.map(Self::volume_name).collect();
+        wanted.sort();
+        let is_one_each = |mock: &MockHandle| {
+            let mut made: Vec<String> = mock.volumes().into_values().collect();
+            made.sort();
+            made == wanted
+        };
+        let one_each = within("one volume for each claim", self.mock.wait_until(is_one_each)).await;
+        one_each.map_err(|error| other(format!("{error}: {:?} for {wanted:?}", self.mock.volumes())))?;
+        let volumes = self.volumes().list(&ListParams::default()).await.map_err(other)?;
+        for name in volumes
+            .iter()
+            .map(ResourceExt::name_any)
+            .filter(|name| !wanted.contains(name))
+        {
+            wait_for(self.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
+        }
+        for name in &wanted {
+            wait_for(self.volumes(), name, "saved", LIMIT, |volume| volume.is_some()).await?;
+        }
         let volumes = self.volumes().list(&ListParams::default()).await.map_err(other)?;
         let handle = |volume: PersistentVolume| volume.spec?.csi.map(|csi| csi.volume_handle);
-        Ok(volumes.into_iter().filter_map(handle).collect())
+        let named: BTreeSet<String> = volumes.into_iter().filter_map(handle).collect();
+        assert_eq!(self.mock.volumes().into_keys().collect::<BTreeSet<_>>(), named);
+        Ok(())
     }
 }
 

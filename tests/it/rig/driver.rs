@@ -170,13 +170,22 @@ impl Driver<'_> {
         &self,
         method: Method,
         volume: &str,
-        wanted: impl Fn(&CallRecord) -> bool + Send + 'static,
+        wanted: impl Fn(&CallRecord) -> bool + Send + Sync + 'static,
     ) -> Result<CallRecord> {
-        let handle = volume.to_owned();
-        let wait = self.mock.wait_for_call(move |call| {
-            call.method == method && call.volume.as_deref() == Some(&handle) && wanted(call)
-        });
-        within(&format!("{method:?} of {volume}"), wait).await
+        let (what, handle) = (format!("{method:?} of {volume}"), volume.to_owned());
+        let about =
+            move |call: &CallRecord| call.method == method && call.volume.as_deref() == Some(&handle) && wanted(call);
+        Ok(self.calls(&what, 1, about).await?.remove(0))
+    }
+
+    /// Waits for so many calls which satisfy `wanted`, those of the past included.
+    pub async fn calls(
+        &self,
+        what: &str,
+        count: usize,
+        wanted: impl Fn(&CallRecord) -> bool + Send + Sync + 'static,
+    ) -> Result<Vec<CallRecord>> {
+        within(what, self.mock.wait_for_calls(count, wanted)).await
     }
 
     /// The calls that publish or unpublish a volume, in the order of arrival.

@@ -9,8 +9,6 @@ use crate::support::{AuditEvent, Result};
 
 /// The beginning of the operator's user agent.
 const USER_AGENT: &str = "csi-attacher-operator/";
-/// What stands for a time of writing in expected bodies.
-pub const NOW: &str = "<now>";
 /// What stands for the UID of the PersistentVolume that a request is about in expected bodies.
 pub const VOLUME_UID: &str = "<uid of the volume>";
 /// What stands for the version that an attachment had before it was written in expected bodies.
@@ -133,28 +131,11 @@ fn call(call: &CallRecord) -> Step {
 /// Fails unless these are the steps, in this order, with exactly these bodies, and none was refused by the API server.
 #[track_caller]
 pub fn assert_steps(seen: &[Step], expected: &[(&str, Value)]) {
-    let shown: Vec<_> = seen.iter().map(|step| (step.what.as_str(), blank_time(step))).collect();
+    let shown: Vec<_> = seen
+        .iter()
+        .map(|step| (step.what.as_str(), step.body.clone()))
+        .collect();
     assert_eq!(shown, expected, "{seen:#?}");
     let refused: Vec<_> = seen.iter().filter(|step| step.status >= 400).collect();
     assert!(refused.is_empty(), "{refused:#?}");
-}
-
-/// The body with [`NOW`] in the place of the time of an error, if that is a whole second near the time of the request.
-fn blank_time(step: &Step) -> Value {
-    let mut body = step.body.clone();
-    for pointer in ["/status/attachError/time", "/status/detachError/time"] {
-        let Some(time) = body.pointer_mut(pointer) else {
-            continue;
-        };
-        let parsed: Option<Timestamp> = time.as_str().and_then(|text| text.parse().ok());
-        let near = parsed.is_some_and(|parsed| {
-            let age = step.at.duration_since(parsed).as_secs();
-            // On a busy machine a request may come seconds after the time in it was read.
-            parsed.subsec_nanosecond() == 0 && (0..30).contains(&age)
-        });
-        if near {
-            *time = NOW.into();
-        }
-    }
-    body
 }

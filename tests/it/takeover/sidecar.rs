@@ -178,38 +178,6 @@ fn untouched_by_us(driver: &Driver<'_>, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The finalizers of others, and their order, survive both.
-#[tokio::test]
-async fn others_keep_their_finalizers_whoever_comes_and_goes() -> Result<()> {
-    let world = World::own().await?;
-    let driver = world.unconfigured_driver("guest", |builder| builder).await?;
-    let fixtures = &world.fixtures;
-    let volumes = fixtures.cluster::<PersistentVolume>();
-    fixtures.persistent_volume(&driver.volume("guest-va")).await?;
-    let others = json!({ "metadata": { "finalizers": ["example.com/a", "example.com/b"] } });
-    let patch = kube::api::Patch::Merge(&others);
-    volumes
-        .patch("guest-va", &kube::api::PatchParams::default(), &patch)
-        .await
-        .expect("an administrator may do this");
-    let sidecar = driver.sidecar().await?;
-    driver.attachment("guest-va", "guest-va").await?;
-    fixtures.wait_for_attached("guest-va").await?;
-    drop(sidecar);
-    let operator = world.operator(operator_options()).await?;
-    driver.configure(&json!({})).await?;
-    driver.wait("Ready", "True", Some("Running")).await?;
-    fixtures.delete::<PersistentVolume>("guest-va").await?;
-    driver.detach("guest-va").await?;
-    fixtures
-        .wait_for_volume_finalizer("guest-va", &driver.finalizer(), false)
-        .await?;
-    let stored = volumes.get("guest-va").await.expect("others hold it");
-    assert_eq!(stored.finalizers(), ["example.com/a", "example.com/b"]);
-    drop(operator);
-    Ok(())
-}
-
 /// A driver that needs no attachment any more leaves finalizers of the time before. Nobody would take them off: a sidecar
 /// that finds such a driver looks at no finalizer. We do once the CSIDriver says that it needs none.
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tonic::Code;
 
 use super::facts::{CapabilityFacts, CreationFacts, Method, MockFacts, code_name};
@@ -154,6 +154,8 @@ struct Inner {
     in_flight_of: BTreeMap<Method, InFlight>,
     waiters: Vec<Waiter>,
     writer: Option<Box<dyn Write + Send>>,
+    /// Told whenever a call arrives or ends.
+    changes: watch::Sender<()>,
 }
 
 impl CallLog {
@@ -167,6 +169,7 @@ impl CallLog {
             in_flight_of: BTreeMap::new(),
             waiters: Vec::new(),
             writer,
+            changes: watch::Sender::default(),
         };
         Self {
             keep: keep.max(1),
@@ -228,6 +231,11 @@ impl CallLog {
             Some(method) => inner.in_flight_of.get(&method).copied().unwrap_or_default(),
             None => inner.in_flight,
         }
+    }
+
+    /// Sees every call that arrives or ends from now on.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.inner.lock().changes.subscribe()
     }
 
     /// Gets the first record the predicate holds for: one that is there already, or one that arrives or ends later.
@@ -306,6 +314,7 @@ impl Inner {
 
     /// Gives the record to everybody who waits for one like it.
     fn tell(&mut self, id: u64) {
+        self.changes.send_replace(());
         let Some(record) = self.record(id).cloned() else { return };
         for waiter in self
             .waiters

@@ -380,6 +380,37 @@ impl MockHandle {
         }
     }
 
+    /// Waits for so many calls the predicate holds for, as [`MockHandle::wait_for_call`] does for one.
+    pub async fn wait_for_calls(
+        &self,
+        count: usize,
+        wanted: impl Fn(&CallRecord) -> bool + Send + Sync + 'static,
+    ) -> Vec<CallRecord> {
+        let wanted = Arc::new(wanted);
+        let mut found: Vec<CallRecord> = Vec::new();
+        while found.len() < count {
+            let wanted = Arc::clone(&wanted);
+            let known: BTreeSet<u64> = found.iter().map(|call| call.id).collect();
+            let other = move |call: &CallRecord| !known.contains(&call.id) && wanted(call);
+            found.push(self.wait_for_call(other).await);
+        }
+        found
+    }
+
+    /// Waits until something is so that the driver knows, and looks again after each change of its state and of its calls. Waits for ever
+    /// if it never is: set a time limit around it.
+    pub async fn wait_until(&self, is_so: impl Fn(&Self) -> bool) {
+        let shared = &self.inner.shared;
+        let (mut state, mut calls) = (shared.changes(), shared.calls.changes());
+        // The senders live as long as this handle.
+        while !is_so(self) {
+            tokio::select! {
+                _ = state.changed() => {}
+                _ = calls.changed() => {}
+            }
+        }
+    }
+
     /// Serves new TCP connections by TLS with these certificates; those that stand stay as they are.
     pub fn set_tls(&self, tls: &ServerTls) -> Result<(), ListenError> {
         *self.inner.tls.write() = Some(tls.acceptor()?);

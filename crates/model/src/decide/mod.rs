@@ -75,7 +75,7 @@ pub use volume::is_for_one_node;
 use crate::objects::{Attachment, Volume};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// The next step for a VolumeAttachment.
 pub fn attachment<'a>(observed: &Observed<'a>) -> Action<'a> {

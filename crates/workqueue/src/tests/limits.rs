@@ -12,33 +12,6 @@ fn keys(tickets: &[Ticket<&'static str>]) -> Vec<&'static str> {
     tickets.iter().map(|ticket| *ticket.key()).collect()
 }
 
-#[tokio::test(start_paused = true)]
-async fn zero_is_no_limit() {
-    let queue = limited(limits([0; 3], 0, 0));
-    for key in ["a", "b", "c", "d", "e"] {
-        queue.add(item(key, 0).in_group("node"));
-    }
-    assert_eq!(take_all(&queue).len(), 5);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_full_lane_blocks_no_other() {
-    let queue = limited(limits([2, 1, 0], 0, 0));
-    for key in ["a1", "a2", "a3"] {
-        queue.add(item(key, 0));
-    }
-    for key in ["d1", "d2"] {
-        queue.add(Item::new(key, DETACH, 0));
-    }
-    for key in ["v1", "v2", "v3"] {
-        queue.add(Item::new(key, VOLUME, 0));
-    }
-    let mut runs = take_all(&queue);
-    assert_eq!(keys(&runs), ["a1", "d1", "v1", "a2", "v2", "v3"]);
-    runs.swap_remove(0).finish(RunResult::Done);
-    assert_eq!(keys(&take_all(&queue)), ["a3"]);
-}
-
 /// What is left to do after a run may be other work, which the limit of the first is not for.
 #[tokio::test(start_paused = true)]
 async fn a_run_says_in_which_lane_its_key_waits_next() {
@@ -103,36 +76,6 @@ async fn lanes_that_count_together_take_turns_and_others_do_not_wait_for_them() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_group_blocks_no_other_group_and_counts_over_lanes() {
-    let queue = limited(limits([0; 3], 2, 0));
-    for key in ["a1", "a2", "a3"] {
-        queue.add(item(key, 0).in_group("a"));
-    }
-    queue.add(Item::new("a4", DETACH, 0).in_group("a"));
-    queue.add(item("b1", 0).in_group("b"));
-    let mut runs = take_all(&queue);
-    assert_eq!(
-        keys(&runs),
-        ["a1", "a4", "b1"],
-        "one attach and one detach fill group a"
-    );
-    runs.swap_remove(1).finish(RunResult::Done);
-    let more = take_all(&queue);
-    assert_eq!(keys(&more), ["a2"]);
-    drop(more);
-    assert_eq!(keys(&take_all(&queue)), ["a3"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn keys_without_a_group_are_free_of_the_group_limit() {
-    let queue = limited(limits([0; 3], 1, 0));
-    for key in ["a", "b", "c"] {
-        queue.add(Item::new(key, VOLUME, 0));
-    }
-    assert_eq!(take_all(&queue).len(), 3);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_blocked_group_keeps_its_turn() {
     let queue = limited(limits([0; 3], 1, 0));
     for (key, group) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")] {
@@ -148,7 +91,6 @@ async fn a_blocked_group_keeps_its_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn starts_are_spread_over_time_after_the_burst() {
-    let queue = limited(limits([0; 3], 0, 4));
     let names: Vec<String> = (0..12).map(|n| format!("k{n}")).collect();
     let typed: Queue<String> = Builder::new(super::plain_backoff())
         .limits(limits([0; 3], 0, 4))
@@ -157,7 +99,6 @@ async fn starts_are_spread_over_time_after_the_burst() {
         let lane = if n % 2 == 0 { ATTACH } else { DETACH };
         typed.add(Item::new(name.clone(), lane, 0));
     }
-    drop(queue);
     let begin = Instant::now();
     let mut millis = Vec::new();
     for _ in 0..12 {
@@ -170,17 +111,6 @@ async fn starts_are_spread_over_time_after_the_burst() {
         typed.add(Item::new(name, ATTACH, 0));
     }
     assert_eq!(take_all(&typed).len(), 4, "the bucket holds no more than one burst");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_rate_blocks_only_the_lanes_that_are_flagged() {
-    let queue = limited(limits([0; 3], 0, 1));
-    for (key, lane) in [("a1", ATTACH), ("d1", DETACH), ("v1", VOLUME), ("v2", VOLUME)] {
-        queue.add(Item::new(key, lane, 0));
-    }
-    assert_eq!(settle_all(&queue), ["a1", "v1", "v2"]);
-    advance(SECOND).await;
-    assert_eq!(settle_all(&queue), ["d1"]);
 }
 
 #[test]
@@ -317,19 +247,6 @@ async fn a_faster_rate_ends_a_long_wait_for_a_token() {
     assert!(begin.elapsed() <= SECOND, "{:?}", begin.elapsed());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_lane_without_work_spends_no_token() {
-    let queue = limited(limits([1, 1, 0], 0, 1));
-    queue.add(item("a1", 0));
-    let run = take(&queue).unwrap();
-    queue.add(item("a2", 0));
-    advance(10 * SECOND).await;
-    assert!(take(&queue).is_none(), "the lane is full");
-    queue.add(Item::new("d1", DETACH, 0));
-    assert_eq!(settle_all(&queue), ["d1"], "the token was left");
-    drop(run);
-}
-
 /// The keys that may start in one instant.
 fn starts_now(queue: &Queue<&'static str>) -> usize {
     take_all(queue).len()
@@ -351,70 +268,6 @@ async fn a_run_that_used_nothing_gives_its_token_back() {
     assert_eq!(starts_now(&queue), 1);
     queue.settle_rate(&other, 1);
     assert_eq!(starts_now(&queue), 0, "one token is what it took");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_run_that_used_more_than_one_token_leaves_a_debt() {
-    let queue = limited(limits([0; 3], 0, 1));
-    for key in ["a", "b", "c"] {
-        queue.add(item(key, 0));
-    }
-    let run = take(&queue).unwrap();
-    queue.settle_rate(&run, 3);
-    run.finish(RunResult::Done);
-    advance(2 * SECOND).await;
-    assert_eq!(starts_now(&queue), 0, "three tokens last for three seconds");
-    advance(SECOND).await;
-    assert_eq!(starts_now(&queue), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn tokens_that_come_back_never_make_more_than_a_full_bucket() {
-    let queue = limited(limits([0; 3], 0, 2));
-    for round in 0..10_u64 {
-        queue.add(item("a", round));
-        let run = take(&queue).unwrap();
-        advance(SECOND).await;
-        queue.settle_rate(&run, 0);
-        run.finish(RunResult::Done);
-    }
-    for key in ["a", "b", "c", "d"] {
-        queue.add(item(key, 0));
-    }
-    assert_eq!(starts_now(&queue), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lane_without_rate_has_no_tokens_to_give_back() {
-    let queue = limited(limits([0; 3], 0, 1));
-    for key in ["v1", "v2"] {
-        queue.add(Item::new(key, VOLUME, 0));
-    }
-    for run in take_all(&queue) {
-        queue.settle_rate(&run, 0);
-    }
-    for key in ["a", "b"] {
-        queue.add(item(key, 0));
-    }
-    assert_eq!(starts_now(&queue), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn five_hundred_keys_of_one_node_do_not_hold_up_the_first_of_another() {
-    let typed: Queue<u32> = Builder::new(super::plain_backoff())
-        .limits(limits([1; 3], 0, 0))
-        .build();
-    for key in 0..500 {
-        typed.add(Item::new(key, ATTACH, 0).in_group("crowded"));
-    }
-    let running = take(&typed).unwrap();
-    typed.add(Item::new(1_000, ATTACH, 0).in_group("quiet"));
-    running.finish(RunResult::Done);
-    let next_two = [0; 2].map(|_| super::settle(&typed).unwrap());
-    assert!(
-        next_two.contains(&1_000),
-        "{next_two:?}: it waits for one turn of each other node"
-    );
 }
 
 /// Work that belongs to no key counts like a run, in its lane and among the lanes that count together.

@@ -6,7 +6,6 @@ mod holds;
 mod limits;
 mod memory;
 mod model;
-mod order;
 mod pace;
 mod panics;
 mod remembered;

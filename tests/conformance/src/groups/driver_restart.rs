@@ -112,18 +112,16 @@ fn connections(group: Group) -> Group {
         )
 }
 
-async fn not_ready(t: &Test, probes: usize) -> Outcome {
+async fn not_ready(t: &Test, before: usize) -> Outcome {
     restart(t).await?;
     t.given_all(|_| {}).await?;
     // Two refusals: an attacher that goes on after the first is found out.
-    let wanted = probes as u64 + 2;
-    let deadline = tokio::time::Instant::now() + LIMIT;
-    while (t.env.driver.calls_of(Method::Probe).len() as u64) < wanted {
-        demand(tokio::time::Instant::now() < deadline, || {
-            "the driver is not probed".to_owned()
-        })?;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let probed = t
+        .env
+        .driver
+        .wait_for_calls(before + 2, |call| call.method == Method::Probe);
+    let probed = tokio::time::timeout(LIMIT, probed).await;
+    demand(probed.is_ok(), || "the driver is not probed".to_owned())?;
     t.no_calls()
 }
 

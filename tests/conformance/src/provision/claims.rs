@@ -138,19 +138,14 @@ impl Test {
         Ok(all.items.into_iter().filter(|event| is_about(event, name)).collect())
     }
 
-    /// Waits for what nobody tells, such as a volume of the driver.
+    /// Waits for something of the driver, such as a volume.
     pub async fn until(&self, what: &str, is_so: impl Fn() -> bool) -> Outcome {
         self.until_within(LIMIT, what, is_so).await
     }
 
-    /// Waits so long for what nobody tells.
+    /// Waits so long for something of the driver.
     pub async fn until_within(&self, limit: Duration, what: &str, is_so: impl Fn() -> bool) -> Outcome {
-        let asking = async {
-            while !is_so() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let so = tokio::time::timeout(limit, asking).await;
+        let so = tokio::time::timeout(limit, self.env.driver.wait_until(|_| is_so())).await;
         so.map_err(|_| Stop::Failed(format!("{what}: not within {limit:?}")))
     }
 }

@@ -240,6 +240,27 @@ async fn the_server_stays_silent_when_the_deadline_of_the_caller_passes() {
 }
 
 #[tokio::test]
+async fn whoever_waits_is_told_of_calls_and_of_volumes() {
+    let fixture = Fixture::new(|builder| builder).await;
+    let mock = &fixture.mock;
+    let publishes = mock.wait_for_calls(2, |call| call.method == PUBLISH);
+    let gone = async {
+        mock.wait_until(|mock| mock.call_count() == 2).await;
+        mock.wait_until(|mock| mock.published().is_empty()).await;
+    };
+    let work = async {
+        for volume in ["v1", "v2"] {
+            let mut client = fixture.controller().await;
+            drop(client.controller_publish_volume(publish(volume, "n1")).await);
+        }
+        tokio::task::yield_now().await;
+        assert!(mock.drift_detach("v1", "n1") && mock.drift_detach("v2", "n1"));
+    };
+    let (found, (), ()) = bounded(Box::pin(async { tokio::join!(publishes, gone, work) })).await;
+    assert_eq!(found.iter().map(|call| call.id).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[tokio::test]
 async fn a_late_success_is_done_after_the_caller_gave_up() {
     let fixture = Fixture::new(|builder| builder).await;
     fixture.mock.script(Rule::on(PUBLISH).late_success());

@@ -1,4 +1,4 @@
-//! Attachments of one volume, and who is woken when one of them leaves.
+//! Attachments of one volume, and who is woken when one of them leaves: what the property in `sharing` does not draw.
 
 use super::{DRIVER, FINALIZER, attachment, detaching, facts, fail_next, node, removed, served, volume, woken};
 use crate::cache::{AttacherKey, Index, Store};
@@ -55,57 +55,6 @@ fn noted(mut record: Attachment, handle: &str, former: &[&str]) -> Attachment {
 fn with_id(mut record: Attachment, id: &str) -> Attachment {
     record.node_id = Some(id.into());
     record
-}
-
-#[test]
-fn attachments_of_one_volume_know_each_other() {
-    let mut index = Index::default();
-    index.apply(volume("pv1", 1));
-    index.apply(attachment("a", 1));
-    index.apply(on_node(detaching("b", 1), "n2"));
-    index.apply(of_volume(attachment("c", 1), "pv2"));
-    let mut other = on_node(detaching("d", 1), "n3");
-    other.attacher = "other.test".into();
-    index.apply(other);
-    let snapshot = index.snapshot("a").unwrap();
-    assert_eq!(names(&snapshot.neighbours.elsewhere), ["b"]);
-    assert!(snapshot.neighbours.here.is_none());
-    assert!(
-        index.snapshot("b").unwrap().neighbours.elsewhere.is_empty(),
-        "nothing leaves but itself"
-    );
-    assert!(index.snapshot("c").unwrap().neighbours.elsewhere.is_empty());
-}
-
-#[test]
-fn two_volumes_of_one_handle_are_one_volume_at_the_node() {
-    let mut index = Index::default();
-    for (name, handle) in [("pv1", "h"), ("pv2", "h"), ("pv3", "other")] {
-        index.apply(with_handle(name, handle));
-    }
-    index.apply(detaching("a", 1));
-    index.apply(of_volume(attached("b"), "pv2"));
-    index.apply(of_volume(attached("c"), "pv3"));
-    index.apply(on_node(of_volume(attached("d"), "pv2"), "n2"));
-    assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
-    assert!(
-        index.snapshot("b").unwrap().neighbours.here.is_none(),
-        "asked only of what is being deleted"
-    );
-}
-
-/// A machine whose Node was deleted and registered under another name: the detach from the old one must not take away what
-/// the new one has.
-#[test]
-fn two_nodes_of_one_id_are_one_machine() {
-    let mut index = Index::default();
-    index.apply(volume("pv1", 1));
-    index.apply(with_id(detaching("old", 1), "machine-1"));
-    index.apply(with_id(on_node(attached("other"), "n3"), "machine-3"));
-    assert!(index.snapshot("old").unwrap().neighbours.here.is_none());
-    index.apply(with_id(on_node(attached("renamed"), "n2"), "machine-1"));
-    let neighbours = index.snapshot("old").unwrap().neighbours;
-    assert_eq!(names(&neighbours.here), ["renamed"]);
 }
 
 /// Claims that a detach renews: those of the same handle on the same machine that wait to be attached.
@@ -187,25 +136,6 @@ fn waited_for(store: &Store, queue: &Queue<AttacherKey>) -> Attachment {
     leaving
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_attach_is_woken_by_the_end_of_the_detach_elsewhere() {
-    let (store, queue, _registration) = served();
-    let mut leaving = waited_for(&store, &queue);
-    // Its detach failed: nobody waits for it any more.
-    leaving.resource_version.0 = 3;
-    leaving.detach_error = Some(Box::new(crate::objects::VolumeError {
-        time: None,
-        message: "no".into(),
-        code: None,
-    }));
-    store.apply(leaving);
-    assert_eq!(woken(&queue), ["new", "old"]);
-    store.apply(attachment("new", 4));
-    fail_next(&queue);
-    removed(&store, "old");
-    assert_eq!(woken(&queue), [""; 0], "it did not wait for that one any more");
-}
-
 /// The answer to the write that lets an attachment go may come before the watch, which says nothing new then.
 #[tokio::test(start_paused = true)]
 async fn an_attach_is_woken_by_the_answer_that_ends_the_detach_elsewhere() {
@@ -217,24 +147,6 @@ async fn an_attach_is_woken_by_the_answer_that_ends_the_detach_elsewhere() {
     assert_eq!(woken(&queue), ["new"]);
     removed(&store, "old");
     assert_eq!(woken(&queue), [""; 0]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_detach_is_woken_when_nobody_wants_the_volume_there() {
-    let (store, queue, _registration) = served();
-    store.apply(with_handle("pv1", "h"));
-    store.apply(with_handle("pv2", "h"));
-    let mut wanted = of_volume(attachment("wanted", 1), "pv2");
-    wanted.attached = true;
-    wanted.finalizers = Finalizers::new([FINALIZER]);
-    store.apply(wanted.clone());
-    store.apply(detaching("leaving", 2));
-    fail_next(&queue);
-    wanted.resource_version.0 = 3;
-    wanted.deleting = Some("2026-01-01T00:00:00Z".parse().unwrap());
-    store.apply(wanted);
-    assert_eq!(woken(&queue), ["leaving", "wanted"]);
-    assert_eq!(store.counts(DRIVER).detaching, 2);
 }
 
 /// The sidecar notes no volume. What it attached keeps its place all the same, and so does what it claimed, whoever asks.

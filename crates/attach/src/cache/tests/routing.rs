@@ -1,7 +1,6 @@
 //! Who is woken by what. Nothing here takes time: the clock is paused.
 
 use serde_json::json;
-use std::time::Duration;
 
 use super::{
     DRIVER, FINALIZER, attachment, detaching, fail_next, label, next, node, removed, route, served, volume, woken,
@@ -121,16 +120,6 @@ async fn the_echo_of_our_own_writes_wakes_nobody() {
     failed.retry_now = Some("1".into());
     store.apply(failed);
     assert_eq!(woken(&queue), ["a"], "but a person's wish is heard");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_held_key_comes_by_itself_when_its_time_is_over() {
-    let (store, queue, _registration) = served();
-    store.apply(attachment("a", 1));
-    fail_next(&queue);
-    assert!(next(&queue).is_none());
-    tokio::time::advance(Duration::from_secs(2)).await;
-    assert_eq!(woken(&queue), ["a"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,18 +258,6 @@ async fn an_attachment_that_was_replaced_in_a_gap_frees_its_old_volume() {
     back.source = AttachmentSource::PersistentVolume("pv2".into());
     store.apply(back);
     assert_eq!(woken(&queue), ["a", "volume pv1"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_change_during_a_run_makes_it_run_again() {
-    let (store, queue, _registration) = served();
-    store.apply(attachment("a", 1));
-    let ticket = next(&queue).unwrap();
-    store.apply(node("n1", 2, &[(DRIVER, "id")]));
-    assert!(next(&queue).is_none(), "never twice at the same time");
-    let fingerprint = ticket.fingerprint();
-    ticket.finish(RunResult::FailedWith { fingerprint });
-    assert_eq!(woken(&queue), ["a"]);
 }
 
 #[tokio::test(start_paused = true)]

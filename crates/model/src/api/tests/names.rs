@@ -1,37 +1,8 @@
-//! Names against those of the external-attacher sidecar.
+//! Names of Leases against those of the external-attacher sidecar. The other names are in its tables: `decide::tests::patches`.
 
 use proptest::prelude::*;
 
-use crate::api::names::{finalizer_name, lease_name, sanitise_driver_name};
-
-#[test]
-fn driver_names_are_sanitised_like_the_sidecar_does() {
-    for (name, wanted) in [
-        ("no-Change", "no-Change"),
-        ("not!allowed/characters", "not-allowed-characters"),
-        ("trailing\\", "trailing-X"),
-        ("trailing-", "trailing-X"),
-        ("ebs.csi.aws.com", "ebs-csi-aws-com"),
-        ("ünïcode", "-n-code"),
-        ("", ""),
-    ] {
-        assert_eq!(sanitise_driver_name(name), wanted, "{name:?}");
-    }
-}
-
-#[test]
-fn finalizers_are_named_like_the_sidecar_does() {
-    assert_eq!(finalizer_name("no-Change"), "external-attacher/no-Change");
-    assert_eq!(
-        finalizer_name("s!a@n#i$t(i%z^e&d*"),
-        "external-attacher/s-a-n-i-t-i-z-e-d-X"
-    );
-    assert_eq!(
-        finalizer_name("a.b"),
-        finalizer_name("a-b"),
-        "different drivers can collide"
-    );
-}
+use crate::api::names::{lease_name, sanitise_driver_name};
 
 #[test]
 fn leases_are_named_like_the_sidecar_does() {

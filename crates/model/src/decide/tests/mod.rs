@@ -5,7 +5,7 @@
 //! with a remark where we differ on purpose. What is never written by us is not in the tables: a stale `attachError`
 //! is always cleared by an explicit null ("ATT" below), where the sidecar's patch depends on its copy.
 
-mod api_server;
+pub(crate) mod api_server;
 mod attach;
 mod builders;
 mod capabilities;

@@ -1,4 +1,4 @@
-//! Names and patches: section 8.9 of the sidecar's behaviour. Its names are tested beside `api::names` too.
+//! Names and patches: section 8.9 of the sidecar's behaviour.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,13 @@ fn names() {
         ("trailing\\", "trailing-X"),
     ];
     tally("8.9", "sanitised driver name", sanitised.len());
-    for (name, wanted) in sanitised {
+    let more = [
+        ("trailing-", "trailing-X"),
+        ("ebs.csi.aws.com", "ebs-csi-aws-com"),
+        ("ünïcode", "-n-code"),
+        ("", ""),
+    ];
+    for (name, wanted) in sanitised.into_iter().chain(more) {
         assert_eq!(sanitise_driver_name(name), wanted);
     }
     let finalizers = [
@@ -52,6 +58,11 @@ fn names() {
     for (name, wanted) in finalizers {
         assert_eq!(finalizer_name(name), wanted);
     }
+    assert_eq!(
+        finalizer_name("a.b"),
+        finalizer_name("a-b"),
+        "different drivers can collide"
+    );
 }
 
 /// Divergence: the whole list is tested, so that a stale copy cannot add ours twice. An empty list is an absent one, as the

@@ -3,30 +3,30 @@
 use serde_json::{Value, json};
 
 use super::builders::{ClaimWorld, FINALIZER, MARKER, claim_of, volume_of, volume_world, world};
+use crate::decide::patch::{PatchType, Write, WriteTarget};
+use crate::decide::tests::api_server;
 use crate::provision::patch::{let_go, mark, refuse_release, release_volume, reschedule, unmark};
 
-/// Applies a JSON patch by the rules of the API server: a `test` for null holds where there is nothing, and what is being deleted takes no
-/// finalizer.
+/// Applies a JSON patch of metadata by the rules of the API server, whatever kind of object it is of.
 pub fn apply(object: &mut Value, body: &Value) -> Result<(), String> {
-    let mut patched = object.clone();
-    for operation in body.as_array().unwrap() {
-        let path = operation["path"].as_str().unwrap();
-        let missing = patched.pointer(path).is_none_or(Value::is_null);
-        if operation["op"] == "test" && operation["value"].is_null() && missing {
-            continue;
-        }
-        // An empty list is stored as none.
-        if operation["op"] == "test" && operation["value"].is_null() && patched.pointer(path) == Some(&json!([])) {
-            continue;
-        }
-        let single: json_patch::Patch = serde_json::from_value(json!([operation])).unwrap();
-        json_patch::patch(&mut patched, &single).map_err(|error| error.to_string())?;
+    let is_of_metadata = |operation: &Value| operation["path"].as_str().unwrap().starts_with("/metadata/");
+    let mut changes = body
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|operation| operation["op"] != "test");
+    assert!(changes.all(is_of_metadata), "{body}");
+    let write = Write {
+        target: WriteTarget::Volume("".into()),
+        form: PatchType::Json,
+        body: body.clone(),
+    };
+    // An empty list is stored as none.
+    let mut stored = object.clone();
+    if stored["metadata"]["finalizers"] == json!([]) {
+        stored["metadata"].as_object_mut().unwrap().remove("finalizers");
     }
-    let count = |object: &Value| object["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
-    if !object["metadata"]["deletionTimestamp"].is_null() && count(&patched) > count(object) {
-        return Err("no new finalizers can be added if the object is being deleted".to_owned());
-    }
-    *object = patched;
+    *object = api_server::apply(&stored, &write)?;
     Ok(())
 }
 

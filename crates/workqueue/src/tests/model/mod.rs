@@ -134,8 +134,8 @@ impl World {
                     fingerprint,
                     cause: CauseCode::default(),
                 };
-                self.model.add(&item);
-                self.state.add(item, |_| (), self.now);
+                let expected = self.model.add(&item);
+                assert_eq!(self.state.add(item, |_| (), self.now), expected);
             }
             Op::Next => {
                 self.next();

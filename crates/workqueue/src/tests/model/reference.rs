@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::super::{Group, Item, Lane, QueueLimits, Run, RunResult};
+use super::super::super::{AddResult, Group, Item, Lane, QueueLimits, Run, RunResult, Trigger};
 
 /// What the queue must do. Asserts on what it does.
 pub(super) struct Model {
@@ -39,6 +39,7 @@ struct Known {
 enum Place {
     Ready {
         arrived: u64,
+        trigger: Trigger,
     },
     Held {
         until: Instant,
@@ -111,18 +112,24 @@ impl Model {
         self.clock
     }
 
-    fn hold_or_ready(&mut self, until: Instant, failure: bool, now: Instant) -> Place {
+    fn hold_or_ready(&mut self, until: Instant, failure: bool, trigger: Trigger, now: Instant) -> Place {
         let order = self.tick();
         if until > now {
             Place::Held { until, order, failure }
         } else {
-            Place::Ready { arrived: order }
+            Place::Ready {
+                arrived: order,
+                trigger,
+            }
         }
     }
 
-    pub(super) fn add(&mut self, item: &Item<u8>) {
+    pub(super) fn add(&mut self, item: &Item<u8>) -> AddResult {
         let order = self.tick();
-        let ready = Place::Ready { arrived: order };
+        let ready = |trigger| Place::Ready {
+            arrived: order,
+            trigger,
+        };
         let Some(known) = self.keys.get_mut(&item.key) else {
             let (lane, group, fingerprint) = (item.lane, item.group.clone(), item.fingerprint);
             self.keys.insert(
@@ -134,10 +141,10 @@ impl Model {
                     failures: 0,
                     waits: false,
                     failed: 0,
-                    place: ready,
+                    place: ready(Trigger::Event),
                 },
             );
-            return;
+            return AddResult::Queued;
         };
         let moved = known.lane != item.lane || known.group != item.group;
         (known.lane, known.group) = (item.lane, item.group.clone());
@@ -145,18 +152,24 @@ impl Model {
             Place::Running { added, .. } => {
                 *added = true;
                 known.fingerprint = item.fingerprint;
+                AddResult::Dirty
             }
-            Place::Ready { .. } => {
-                known.observe(item.fingerprint);
-                if moved {
-                    known.place = ready;
-                }
+            Place::Ready { arrived, trigger } => {
+                let (arrived, before) = (*arrived, *trigger);
+                let changed = known.observe(item.fingerprint);
+                known.place = Place::Ready {
+                    arrived: if moved { order } else { arrived },
+                    trigger: if changed { Trigger::Event } else { before },
+                };
+                AddResult::Waiting
             }
             Place::Held { failure, .. } => {
                 let failed = *failure;
-                if known.observe(item.fingerprint) || !failed {
-                    known.place = ready;
+                if !known.observe(item.fingerprint) && failed {
+                    return AddResult::Swallowed;
                 }
+                known.place = ready(Trigger::Event);
+                AddResult::Queued
             }
         }
     }
@@ -165,7 +178,10 @@ impl Model {
         let arrived = self.tick();
         match self.keys.get_mut(&key).map(|known| &mut known.place) {
             Some(place @ Place::Held { .. }) => {
-                *place = Place::Ready { arrived };
+                *place = Place::Ready {
+                    arrived,
+                    trigger: Trigger::Wake,
+                };
                 true
             }
             Some(Place::Running { woken, .. }) => {
@@ -213,7 +229,11 @@ impl Model {
         due.sort_unstable();
         for ((until, _), key) in due {
             if until <= now {
-                assert!(self.wake(key));
+                let arrived = self.tick();
+                let known = self.keys.get_mut(&key).expect("a known key");
+                let after_failure = matches!(known.place, Place::Held { failure: true, .. });
+                let trigger = if after_failure { Trigger::Retry } else { Trigger::Again };
+                known.place = Place::Ready { arrived, trigger };
             }
         }
     }
@@ -256,7 +276,7 @@ impl Model {
 
     fn ready(&self) -> impl Iterator<Item = (u64, &Known)> {
         self.keys.values().filter_map(|known| match known.place {
-            Place::Ready { arrived } => Some((arrived, known)),
+            Place::Ready { arrived, .. } => Some((arrived, known)),
             _ => None,
         })
     }
@@ -266,9 +286,10 @@ impl Model {
         self.refill(now);
         assert!(!self.paused, "started while paused");
         let known = self.keys.get(run.key()).expect("a known key").clone();
-        let Place::Ready { arrived } = known.place else {
+        let Place::Ready { arrived, trigger } = known.place else {
             panic!("{run:?} was not ready")
         };
+        assert_eq!((run.trigger(), run.attempt()), (trigger, known.failures + 1), "{run:?}");
         assert!(self.has_slots(&known), "{run:?} passes a limit");
         assert!(self.has_token(run.lane(), 1e-6), "{run:?} passes the rate");
         let as_known = (known.lane, known.group.as_ref(), known.fingerprint, known.failures);
@@ -365,21 +386,23 @@ impl Model {
         else {
             panic!("{run:?} does not run")
         };
-        let (until, failure) = match verdict {
+        let (until, failure, trigger) = match verdict {
             _ if forgotten || verdict == RunResult::Done => {
                 known.failures = 0;
                 if !added {
                     return;
                 }
-                (now, false)
+                (now, false, Trigger::Event)
             }
             RunResult::Done | RunResult::Requeue | RunResult::RequeueAfter(_) => {
                 if added {
                     known.observe(known.fingerprint);
                 }
+                let again = if added { Trigger::Event } else { Trigger::Again };
                 match verdict {
-                    RunResult::RequeueAfter(delay) if !added && !woken => (now + delay, false),
-                    _ => (now, false),
+                    RunResult::RequeueAfter(delay) if !added && !woken => (now + delay, false, again),
+                    RunResult::RequeueAfter(_) if !added => (now, false, Trigger::Wake),
+                    _ => (now, false, again),
                 }
             }
             RunResult::Failed | RunResult::FailedWith { .. } | RunResult::Waits { .. } => {
@@ -396,11 +419,14 @@ impl Model {
                     (known.failures, known.waits) = (before + 1, waits);
                     (known.failed, known.fingerprint) = (inputs, inputs);
                 }
-                let now_again = woken || changed;
-                (if now_again { now } else { now + delay }, !changed)
+                match (changed, woken) {
+                    (true, _) => (now, false, Trigger::Event),
+                    (false, true) => (now, true, Trigger::Wake),
+                    (false, false) => (now + delay, true, Trigger::Retry),
+                }
             }
         };
-        known.place = self.hold_or_ready(until, failure, now);
+        known.place = self.hold_or_ready(until, failure, trigger, now);
         self.keys.insert(*run.key(), known);
     }
 }
