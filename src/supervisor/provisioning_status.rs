@@ -1,7 +1,6 @@
 //! From what a queue of provisioning shows to `status.provisioning`. Pure.
 
 use super::provisioning_state::{PendingObjects, PendingWork, ProvisioningState};
-use super::status;
 use crate::api::condition::{shorten_message, truncate_to_seconds};
 use crate::api::provisioning_status::{
     FailedClaim, OldestClaim, OldestVolume, PendingClaims, PendingVolumes, ProvisioningFailure, ProvisioningLease,
@@ -21,7 +20,7 @@ pub(super) fn of(
     let pending = state.pending.as_ref();
     let failure = state.task.last_failure.as_ref().map(failure);
     Some(ProvisioningStatus {
-        holder: status::holder(&state.task, this_replica),
+        holder: state.task.phase.worker(this_replica),
         lease: state.lease.as_ref().map(|(name, namespace)| ProvisioningLease {
             name: name.clone(),
             namespace: namespace.clone(),

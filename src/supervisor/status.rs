@@ -73,7 +73,7 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
         observed_generation: facts.generation,
         conditions,
         driver: plugin.map(describe).or_else(|| known.driver.clone()),
-        holder: facts.driver.and_then(|driver| holder(driver, facts.holder)),
+        holder: facts.driver.and_then(|driver| driver.phase.worker(facts.holder)),
         leader_election: known.leader_election.clone().filter(|_| !facts.holds_former_lease),
         attachments: plugin.map(|_| attachments(facts)),
         last_reconcile_sync: facts
@@ -107,15 +107,6 @@ pub(super) fn is_urgent(known: &AttacherConfigStatus, wanted: &AttacherConfigSta
         || known.holder != wanted.holder
         || provisioning_status::is_urgent(known.provisioning.as_ref(), wanted.provisioning.as_ref())
         || !known.conditions.iter().map(key).eq(wanted.conditions.iter().map(key))
-}
-
-/// Who does the work of a role, as its task has it.
-pub(super) fn holder(driver: &DriverState, this_replica: &str) -> Option<String> {
-    match &driver.phase {
-        DriverPhase::Running => Some(this_replica.to_owned()),
-        DriverPhase::Standby { holder, .. } => holder.clone(),
-        _ => None,
-    }
 }
 
 fn describe(plugin: &Plugin) -> PluginStatus {

@@ -52,6 +52,17 @@ pub enum DriverPhase {
     Stopped,
 }
 
+impl DriverPhase {
+    /// Who does the work, by name, where it is known; `this_replica` while this one does.
+    pub fn worker(&self, this_replica: &str) -> Option<String> {
+        match self {
+            Self::Running => Some(this_replica.to_owned()),
+            Self::Standby { holder, .. } => holder.clone(),
+            _ => None,
+        }
+    }
+}
+
 /// Name, version and capabilities of a driver, as it sent them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
