@@ -356,8 +356,10 @@ impl StatusWriter {
         match author {
             // First who takes it over, so that it always has a writer.
             StatusPart::All if shows_provisioning(status) => {
-                self.apply(name, uid, status, provisioning).await?;
-                self.apply(name, uid, status, rest).await
+                let provisioning = self.apply(name, uid, status, provisioning).await;
+                // A CRD that knows nothing of provisioning has room for the rest.
+                let rest = self.apply(name, uid, status, rest).await?;
+                provisioning.map(|_| rest)
             }
             StatusPart::All => self.apply(name, uid, status, rest).await,
             StatusPart::AllButProvisioning | StatusPart::Provisioning => self.apply(name, uid, status, author).await,

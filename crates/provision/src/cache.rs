@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::key::{ClaimCause, ClaimKey};
 use crate::nodes::NodeListener;
 use crate::objects::{Claim, ClaimReference, PersistentVolumeClaimWire, StorageClass, StorageClassWire, Volume};
-use crate::provision::{MarkerState, OwningClaim, Seen, is_of_volume};
+use crate::provision::{MarkerState, OwningClaim, Seen, is_of_volume, named_claim};
 use crate::reflect::{CachedKind, Kind, Lists, ObjectTable, Origin, Sink, Tables};
 use crate::shared_names::SharedNames;
 use crate::volumes::VolumeListener;
@@ -293,7 +293,7 @@ impl Store {
     /// The claims that are bound to a PersistentVolume beside the one that it names: somebody may have edited `spec.claimRef`. That there
     /// are none is known only while claims are watched, or were listed lately.
     pub(crate) fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>> {
-        let named = volume.claim.as_deref().map(ClaimKey::named_by);
+        let named = named_claim(volume).map(ClaimKey::named_by);
         let mut claims = self.0.index.read().naming(&volume.name);
         claims
             .retain(|claim| named.as_ref().is_none_or(|named| named.name != claim.key) && is_of_volume(claim, volume));
@@ -606,6 +606,12 @@ mod tests {
         take("c", Some("pv"), ClaimPhase::Pending);
         assert_eq!(found(&volume(names("gone", "gone"))), "a");
         assert_eq!(found(&volume(json!(null))), "a");
+        let freed = [json!({"namespace": "web", "name": "a"}), names("a", "")];
+        assert_eq!(
+            freed.map(|freed| found(&volume(freed))),
+            ["a", "a"],
+            "who names no UID names no claim"
+        );
         assert_eq!(
             found(&volume(names("gone", "c"))),
             "ac",

@@ -210,6 +210,9 @@ impl<W: Work> Engine<W> {
 
 impl<W: Work> Drop for Engine<W> {
     fn drop(&mut self) {
+        // What runs yet is not to go on after it was written down.
+        self.work.queue.close();
+        self.runner.abort();
         self.work.finished();
     }
 }

@@ -14,13 +14,16 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::apiserver::{ApiError, ApiErrorKind, Requests, SecretEvent, pause_after};
+use crate::apiserver::{ApiError, ApiErrorKind, MAX_PAUSE, Requests, SecretEvent, pause_after};
 use crate::objects::{ResourceVersion, SecretReference};
 use crate::queue::{CauseCode, Key, Queue};
 use crate::schedule;
 
 /// Secrets of one driver that are asked for. What waits for others waits for the end of its backoff.
 const MAX_SECRETS: usize = 256;
+/// For how long a read that says that a Secret cannot be had is believed: twice the longest pause between two reads. Reads come later where
+/// many Secrets are waited for, or the limits of requests leave no room for them.
+const BELIEVED_FOR: Duration = MAX_PAUSE.saturating_mul(2);
 /// The shortest time from one read to the next, of any Secret.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -60,6 +63,8 @@ struct KnownSecret {
     version: ResourceVersion,
     /// The last event that changed something.
     last_change: Option<SecretEvent>,
+    /// When a read was answered last.
+    answered: Option<Instant>,
     /// The pause before the next read, which is due then.
     pause: Option<Duration>,
     due: Instant,
@@ -70,6 +75,7 @@ impl KnownSecret {
         Self {
             version: ResourceVersion::default(),
             last_change: None,
+            answered: None,
             pause: None,
             due: Instant::now(),
         }
@@ -81,7 +87,11 @@ impl KnownSecret {
         let is_change = event.is_news_after(self.last_change);
         let pause = pause_after(is_change, self.pause);
         self.pause = Some(pause);
-        self.due = Instant::now() + pause;
+        let now = Instant::now();
+        self.due = now + pause;
+        if event != SecretEvent::Unknown {
+            self.answered = Some(now);
+        }
         if !is_change {
             return None;
         }
@@ -118,7 +128,11 @@ impl<K: AwaitsSecret> SecretWaits<K> {
     /// them. So thousands that wait for one Secret do not each read it.
     pub fn absent(&self, secret: &SecretReference) -> Option<ApiError> {
         let known = self.awaited.known.lock();
-        let status = match known.get(secret)?.last_change? {
+        let known = known.get(secret)?;
+        if known.answered?.elapsed() > BELIEVED_FOR {
+            return None;
+        }
+        let status = match known.last_change? {
             SecretEvent::Gone => 404,
             SecretEvent::Forbidden => 403,
             SecretEvent::State(_) | SecretEvent::Unknown => return None,
@@ -355,6 +369,28 @@ mod tests {
         settled.finish(crate::queue::RunResult::Done);
         assert!(!is_awaited("a"));
         assert!(waits.awaited.next().is_none(), "what nobody waits for is not asked for");
+    }
+
+    /// Reads come late, or without an answer: then each attempt looks for itself.
+    #[tokio::test(start_paused = true)]
+    async fn that_a_secret_is_absent_is_believed_for_a_moment() {
+        let (waits, _running) = waits(&["1"]);
+        let of = secret("a");
+        let absent = || waits.absent(&of).and_then(|error| error.status);
+        let take_in = |event| waits.awaited.take_in(&of, event, &waits.queue);
+        waits.join(&of, &Waiting("1"), None);
+        assert_eq!(absent(), None, "it was not asked for yet");
+        take_in(SecretEvent::Gone);
+        assert_eq!(absent(), Some(404));
+        tokio::time::advance(BELIEVED_FOR).await;
+        take_in(SecretEvent::Unknown);
+        assert_eq!(absent(), Some(404));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(absent(), None);
+        take_in(SecretEvent::Forbidden);
+        assert_eq!(absent(), Some(403));
+        take_in(SecretEvent::State(ResourceVersion(3)));
+        assert_eq!(absent(), None);
     }
 
     /// Who was refused with a version is woken once for each other one.

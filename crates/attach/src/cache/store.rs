@@ -237,8 +237,8 @@ impl Store {
         }
     }
 
-    /// The PersistentVolumes that an attachment named, or whose handle it noted or described. All are gone through only where it is not the one that it
-    /// named.
+    /// The PersistentVolumes that an attachment named, or whose handle it noted or described. All are gone through only where it has one
+    /// that is not the handle of the one that it named.
     fn volumes_of(&self, attachment: &Attachment) -> Vec<Arc<Volume>> {
         let index = self.inner.index.read();
         let named = attachment.volume_name().and_then(|name| index.volumes.get(name));
@@ -246,13 +246,14 @@ impl Store {
             let source = volume.spec.csi();
             source.is_some_and(|source| handles_of(attachment).any(|handle| *handle == *source.handle))
         };
-        if handles_of(attachment).next().is_none() || named.is_some_and(|volume| has_handle(volume)) {
+        let named_handle = named.and_then(|volume| volume.spec.csi()).map(|source| &*source.handle);
+        if handles_of(attachment).all(|handle| Some(handle) == named_handle) {
             return named.cloned().into_iter().collect();
         }
         index
             .volumes
             .values()
-            .filter(|volume| has_handle(volume))
+            .filter(|volume| named.is_none_or(|named| named.name != volume.name) && has_handle(volume))
             .chain(named)
             .cloned()
             .collect()

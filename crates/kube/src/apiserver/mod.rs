@@ -35,4 +35,4 @@ pub use flow::slots::{RequestSlots, SlotLimits};
 pub use flow::throttle::{RateLimit, Throttle};
 pub use requests::{Requests, Returned};
 pub use secret_data::{HeldSecret, SecretData, SecretWire};
-pub use secret_poll::{SecretEvent, pause_after};
+pub use secret_poll::{MAX_PAUSE, SecretEvent, pause_after};

@@ -15,7 +15,7 @@ use crate::objects::{ResourceVersion, SecretReference};
 /// The pause after a change; then it doubles with each poll that shows none.
 const INITIAL_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause, hence how late a change may be seen.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+pub const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// What became of a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

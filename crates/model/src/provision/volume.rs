@@ -84,7 +84,7 @@ pub(super) fn was_bound(volume: &Volume) -> bool {
 
 /// The claim that it names. One whose `spec.claimRef` has no UID is free for a claim, as kube-controller-manager sees it, whatever its phase
 /// says: so a person takes a Released PersistentVolume back.
-fn named_claim(volume: &Volume) -> Option<&ClaimReference> {
+pub fn named_claim(volume: &Volume) -> Option<&ClaimReference> {
     let claim = volume.claim.as_deref()?;
     let parts = [&claim.uid, &claim.namespace, &claim.name];
     (!parts.iter().any(|part| is_blank(part))).then_some(claim)

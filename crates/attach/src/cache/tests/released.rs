@@ -176,6 +176,21 @@ fn an_attachment_is_one_of_the_volumes_that_it_was_tried_for_before() {
         let found = store.nodes_of_volume("other", DRIVER, handle);
         assert_eq!(found.as_deref(), nodes, "{handle}");
     }
+    // All that were attached by it are told when it goes, also where the one that it names has one of the handles.
+    for (name, handle) in [("pv1", "h2"), ("former", "h1"), ("other", "h3")] {
+        store.apply(with_handle(name, 2, handle));
+    }
+    let told = Arc::<Mutex<Vec<String>>>::default();
+    let tell = told.clone();
+    store.listen_to_volumes(Arc::new(move |volume: &Arc<Volume>| {
+        tell.lock().push(volume.name.to_string());
+    }));
     removed(&store, "va1");
     assert_eq!(store.nodes_of_volume("other", DRIVER, "h1"), None);
+    told.lock().sort();
+    assert_eq!(
+        *told.lock(),
+        ["former", "pv1"],
+        "the one that it names, and those with its handles"
+    );
 }
