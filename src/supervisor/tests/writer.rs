@@ -1,12 +1,19 @@
 //! Whose status is the newest.
 
-use serde_json::json;
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
+
+use kube::Client;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::json;
 use tokio::time::{Instant, advance};
 
+use crate::api::provisioning_status::ProvisioningStatus;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{ApiError, ApiErrorKind};
-use crate::supervisor::writer::{StatusPart, TrackedConfig, is_gone_or_changed, with_missing_rule};
+use crate::supervisor::writer::{StatusPart, StatusWriter, TrackedConfig, is_gone_or_changed, with_missing_rule};
 
 fn object(uid: &str, version: u64, holder: &str) -> AttacherConfigObject {
     let value = json!({
@@ -238,4 +245,42 @@ async fn what_another_replica_says_of_provisioning_is_taken_from_the_answer() {
     }
     advance(Duration::from_secs(3)).await;
     assert!(entry.is_due(&status("me", "False", "False"), false));
+}
+
+/// A CRD that knows nothing of provisioning refuses that part alone: the rest is written, and the error is told.
+#[tokio::test]
+async fn a_part_that_the_crd_does_not_have_keeps_nobody_from_the_rest() {
+    let managers = Arc::new(Mutex::new(Vec::new()));
+    let seen = managers.clone();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let is_refused = query.contains("fieldManager=csi-attacher-operator-provisioning");
+        seen.lock().push(is_refused);
+        let (code, answer) = if is_refused {
+            let message = ".status.provisioning: field not declared in schema";
+            (
+                500,
+                json!({"kind": "Status", "status": "Failure", "message": message, "code": 500}),
+            )
+        } else {
+            let metadata = json!({"name": "a", "uid": "1", "resourceVersion": "12"});
+            (
+                200,
+                json!({"metadata": metadata, "spec": {"endpoint": "unix:///a.sock"}}),
+            )
+        };
+        let response = http::Response::builder().status(code);
+        let response = response.header(http::header::CONTENT_TYPE, "application/json");
+        let body = Body::from(answer.to_string().into_bytes());
+        std::future::ready(Ok::<_, Infallible>(response.body(body).unwrap()))
+    });
+    let writer = StatusWriter::new(Client::new(service, "default"));
+    let status = AttacherConfigStatus {
+        provisioning: Some(ProvisioningStatus::default()),
+        ..wanted("me")
+    };
+    let written = writer.write("a", Some("1"), &status, None, StatusPart::All).await;
+    let error = written.map(drop).unwrap_err().to_string();
+    assert!(error.contains("older than this operator"), "{error}");
+    assert_eq!(*managers.lock(), [true, false]);
 }
