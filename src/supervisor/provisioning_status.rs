@@ -18,7 +18,7 @@ pub(super) fn of(
         return known.cloned();
     }
     let pending = state.pending.as_ref();
-    let failure = state.task.last_failure.as_ref().map(failure);
+    let known_failure = known.and_then(|known| known.last_failure.clone());
     Some(ProvisioningStatus {
         holder: state.task.phase.worker(this_replica),
         lease: state.lease.as_ref().map(|(name, namespace)| ProvisioningLease {
@@ -27,7 +27,10 @@ pub(super) fn of(
         }),
         persistent_volume_claims: pending.map(claims),
         persistent_volumes: pending.map(volumes),
-        last_failure: failure.or_else(|| known.and_then(|known| known.last_failure.clone())),
+        // Another replica may have provisioned since.
+        last_failure: (known_failure.into_iter())
+            .chain(state.task.last_failure.as_ref().map(failure))
+            .max_by_key(|failure| failure.time.0),
     })
 }
 

@@ -81,10 +81,10 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
             .and_then(|driver| driver.last_reconcile.as_ref())
             .map(|last| last_reconcile_sync(last, known.last_reconcile_sync.as_ref()))
             .or_else(|| known.last_reconcile_sync.clone()),
-        last_failure: facts
-            .driver
-            .and_then(last_failure)
-            .or_else(|| known.last_failure.clone()),
+        // Another replica may have led since.
+        last_failure: (known.last_failure.clone().into_iter())
+            .chain(facts.driver.and_then(last_failure))
+            .max_by_key(|failure| failure.time.0),
         provisioning: facts
             .provisioning
             .and_then(|state| provisioning_status::of(state, facts.holder, known.provisioning.as_ref())),

@@ -38,7 +38,8 @@ pub struct FailedAttempt<'a> {
     pub message: &'a str,
     /// Until the next attempt.
     pub delay: Duration,
-    /// Whether it is to be shown as what failed last: who still waits for what he has waited for before has not failed again.
+    /// Whether it is to be shown as what failed last: who still waits for what he has waited for before has not failed again. What is shown
+    /// of this object is corrected in any case.
     pub is_news: bool,
 }
 
@@ -55,7 +56,9 @@ impl FailedAttempt<'_> {
             _ => self.message,
         };
         span.fail(self.kind, words);
-        if self.is_news {
+        let is_outdated = |last: &FailureRecord| last.attachment == self.subject && last.message != self.message;
+        let is_corrected = place.publisher.borrow().last_failure.as_ref().is_some_and(is_outdated);
+        if self.is_news || is_corrected {
             let now = clock::now();
             place.publisher.failure(FailureRecord {
                 at: Timestamp::from_second(now.as_second()).unwrap_or(now),

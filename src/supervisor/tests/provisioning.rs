@@ -309,6 +309,10 @@ fn who_provisions_and_what_waits_is_shown() {
         ("Delete", Some("pvc-1"))
     );
     assert_eq!(failed.persistent_volume_claim, None);
+    // What another replica told since is not taken back.
+    other.task.last_failure.as_mut().unwrap().at = at(69);
+    let kept = shown(&attached, &other, &first).provisioning.unwrap();
+    assert_eq!(kept.last_failure, first.provisioning.as_ref().unwrap().last_failure);
     // What failed last stays, whoever provisions now; and of a role that is off nothing is said.
     let kept = shown(&attached, &state(DriverPhase::Connecting), &first)
         .provisioning

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -57,6 +57,8 @@ struct Api {
     objects: Mutex<BTreeMap<String, Value>>,
     version: AtomicUsize,
     requests: Mutex<Vec<String>>,
+    /// Secrets may not be read.
+    forbids_secrets: AtomicBool,
 }
 
 impl Api {
@@ -81,6 +83,10 @@ impl Api {
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let known = self.objects.lock().get(&path).cloned();
         match (method, known) {
+            _ if path.contains("/secrets/") && self.forbids_secrets.load(Ordering::Relaxed) => (
+                403,
+                json!({"kind": "Status", "code": 403, "status": "Failure", "reason": "Forbidden"}),
+            ),
             (Method::POST, _) => {
                 let mut body: Value = serde_json::from_slice(&body).unwrap();
                 let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());

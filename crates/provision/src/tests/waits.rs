@@ -108,3 +108,18 @@ async fn a_wait_that_goes_on_is_no_news() {
     pass(3600).await;
     assert_eq!(failure(), Some(second));
 }
+
+/// It waits as before, and for another reason.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_another_reason_is_shown() {
+    let mut world = World::new();
+    world.class("many", &secret("storage"));
+    world.start();
+    world.claim("a", "many");
+    let code = || world.state.borrow().last_failure.clone().map(|failure| failure.code);
+    pass(600).await;
+    assert_eq!(code().as_deref(), Some("secret_missing"));
+    world.api.forbids_secrets.store(true, Ordering::Relaxed);
+    pass(600).await;
+    assert_eq!(code().as_deref(), Some("secret_forbidden"));
+}
