@@ -33,6 +33,8 @@ pub struct ClaimMemory {
     pub(super) rests: u32,
     /// Since when the claim waits for lists that show what a first call is made from, as a watch is broken.
     pub(super) lists_since: Option<ListMoment>,
+    /// Whether it was told that it does.
+    pub(super) is_told_of_lists: bool,
     /// Since when the class is missing, or that of another provisioner; or not known as it is.
     pub(super) class_missing_since: Option<Timestamp>,
     /// Since when the PersistentVolume is known to be saved.

@@ -375,7 +375,7 @@ impl ClaimAttempt {
     /// From a decision to the step that performs it.
     fn step(&mut self, view: &impl ClaimView, decision: ClaimDecision, name: &str) -> ClaimStep {
         let ClaimDecision { reason, action } = decision;
-        if reason != ClaimReason::Syncing {
+        if !matches!(reason, ClaimReason::Syncing | ClaimReason::Unconfirmed) {
             self.memory.rests = 0;
         }
         let is_on_the_way = matches!(
@@ -385,6 +385,7 @@ impl ClaimAttempt {
         if !is_on_the_way && reason != ClaimReason::Mark {
             // Lists count for one call: the next one needs newer ones.
             self.memory.lists_since = None;
+            self.memory.is_told_of_lists = false;
         }
         if reason == ClaimReason::Cancelled {
             self.notes.push(ClaimNote::Cancelled);
@@ -491,6 +492,14 @@ impl ClaimAttempt {
                 .as_ref()
                 .is_some_and(|claim| claim.selected_node.is_some());
             self.needs_topology = reason == ClaimReason::TopologyMissing && !is_placed;
+            if reason == ClaimReason::Unconfirmed {
+                // A list that comes in wakes nobody.
+                if !std::mem::replace(&mut self.memory.is_told_of_lists, true) {
+                    self.notes.push(ClaimNote::Waits(reason, cause));
+                    self.memory.rests = 0;
+                }
+                return Verdict::Rest(list_rest(&mut self.memory.rests));
+            }
             self.notes.push(ClaimNote::Waits(reason, cause));
             if reason == ClaimReason::HandleShared {
                 // What the driver has answered is of no use, and it is asked again.
