@@ -33,8 +33,7 @@ impl fmt::Debug for Health {
     }
 }
 
-/// Sets one readiness check. Dropping the handle leaves the check as it was last set; a check goes away only by
-/// [`CheckHandle::remove`].
+/// Sets one readiness check. Dropping the handle leaves the check as it was last set.
 #[derive(Clone, Debug)]
 pub struct CheckHandle {
     name: String,
