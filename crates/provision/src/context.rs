@@ -137,7 +137,7 @@ impl DriverContext {
     }
 
     /// Whether the driver is away, so that nothing is called.
-    pub fn is_away(&self) -> bool {
+    pub(crate) fn is_away(&self) -> bool {
         self.away.load(Ordering::Relaxed)
     }
 
@@ -156,7 +156,7 @@ impl DriverContext {
     }
 
     /// Has what first calls are made from listed again where it is not watched: a watch that gets no answer does not break.
-    pub fn list_inputs_again(&self) {
+    pub(crate) fn list_inputs_again(&self) {
         const WHY: &str = "a volume is to be created, and what it is created from is not watched";
         if !self.context.store.knows_classes(None) {
             self.context.store.lists().doubt(WHY);

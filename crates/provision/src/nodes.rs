@@ -151,22 +151,6 @@ impl Nodes {
         self.0.lists.is_synced() && self.0.csi_nodes.is_listed()
     }
 
-    /// As [`CsiNodeCache::is_known_since`], of both.
-    fn are_known_since(&self, moment: Option<(u64, u64)>) -> bool {
-        let (nodes, csi_nodes) = (moment.map(|(nodes, _)| nodes), moment.map(|(_, csi_nodes)| csi_nodes));
-        self.0.lists.is_known_since::<NodeLabelsWire>(nodes) && self.0.csi_nodes.is_known_since(csi_nodes)
-    }
-
-    /// Has those listed again that are not watched now.
-    fn doubt_unwatched(&self, why: &str) {
-        if !self.0.lists.is_known_since::<NodeLabelsWire>(None) {
-            self.0.lists.doubt(why);
-        }
-        if !self.0.csi_nodes.is_known_since(None) {
-            self.0.csi_nodes.doubt(why);
-        }
-    }
-
     /// What is known of a node, for a driver.
     fn known(&self, node: &str, driver: &str) -> KnownNode {
         let keys = self.0.csi_nodes.keys(node, driver);
@@ -245,12 +229,20 @@ impl DriverNodes {
 
     /// Whether both are known as they were at this moment, or are newer; or are watched.
     pub fn are_known_since(&self, moment: Option<(u64, u64)>) -> bool {
-        self.nodes.are_known_since(moment)
+        let (nodes, csi_nodes) = (moment.map(|(nodes, _)| nodes), moment.map(|(_, csi_nodes)| csi_nodes));
+        let known = &self.nodes.0;
+        known.lists.is_known_since::<NodeLabelsWire>(nodes) && known.csi_nodes.is_known_since(csi_nodes)
     }
 
     /// Has those listed again that are not watched now.
     pub fn doubt_unwatched(&self, why: &str) {
-        self.nodes.doubt_unwatched(why);
+        let known = &self.nodes.0;
+        if !known.lists.is_known_since::<NodeLabelsWire>(None) {
+            known.lists.doubt(why);
+        }
+        if !known.csi_nodes.is_known_since(None) {
+            known.csi_nodes.doubt(why);
+        }
     }
 
     /// What is known of one.

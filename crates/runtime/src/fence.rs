@@ -19,6 +19,7 @@ use crate::csi::{Call, CallError, CsiClient};
 use crate::decide::Failure;
 use crate::lease::Term;
 use crate::telemetry::Span;
+use csi_attacher_model::attempt::CallEnd;
 
 /// Why a call brought no answer that counts.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -40,7 +41,6 @@ impl From<CallFailure> for CallEnd {
     }
 }
 
-use csi_attacher_model::attempt::CallEnd;
 pub use csi_attacher_model::attempt::LeaseLost;
 
 /// Calls a driver for as long as its Lease is held. Clones share the connection.

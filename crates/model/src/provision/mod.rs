@@ -12,8 +12,9 @@
 //! * A marker leaves a claim only when its PersistentVolume is saved, no call was made, the last answer was final, the volume was deleted
 //!   with OK, or a person let it go.
 //! * DeleteVolume is asked for the handle of a PersistentVolume only when that is Released with policy Delete and was read live, no
-//!   VolumeAttachment names it, no other PersistentVolume has the handle, and neither its claim nor another one that is bound to it is there. The one other handle is that of a
-//!   volume which CreateVolume answered in this process, nobody wants, and no PersistentVolume or VolumeAttachment names.
+//!   VolumeAttachment names it, no other PersistentVolume has the handle, and neither its claim nor another one that is bound to it is
+//!   there. The one other handle is that of a volume which CreateVolume answered in this process, nobody wants, and no PersistentVolume or
+//!   VolumeAttachment names.
 //! * While it is not known whether a call created a volume, each call has the same name, and the selected node stays.
 //! * What is not known ([`Seen::Unknown`]) leads to no call and no write.
 //! * Finalizers and annotations of others survive every patch.

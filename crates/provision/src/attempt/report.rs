@@ -14,7 +14,7 @@ use crate::provision::{ClaimReason, ClaimReleaseRefusal, CreateOutcome, Provisio
 use crate::runtime::report::FailedAttempt;
 use crate::telemetry::names::{attr, error_type};
 use crate::telemetry::traced;
-use crate::traces::{Beginning, LifecycleOutcome, Operation};
+use crate::traces::{LifecycleOutcome, Operation};
 use csi_attacher_model::attempt::LeaseLost;
 
 const PROVISION: &str = Operation::Provision.as_str();
@@ -158,17 +158,20 @@ fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &st
 /// Nothing can be done until something changes.
 fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &ProvisionRefusal) {
     // It is pending, also where it rests for a moment only.
-    let again = shell.again;
-    shell.begun.get_or_insert_with(|| Beginning::of_claim(claim, again));
-    let (message, delay) = match reason {
+    shell.begin(claim);
+    let delay = match reason {
         // The driver is asked again.
-        ClaimReason::HandleShared => (cause.to_string(), shell.run.retry_delay()),
-        _ => (cause.to_string(), shell.run.wait_delay()),
+        ClaimReason::HandleShared => shell.run.retry_delay(),
+        _ => shell.run.wait_delay(),
     };
     if reason == ClaimReason::Unconfirmed {
         shell.look.work.list_inputs_again();
     }
-    let (reason, kind) = (ProvisionEventReason::of_claim(reason), cause.reason());
+    let (reason, kind, message) = (
+        ProvisionEventReason::of_claim(reason),
+        cause.reason(),
+        cause.to_string(),
+    );
     let note = event::waits(&message, shell.run.attempt(), delay);
     record(shell, claim, reason, kind, note);
     let is_news = shell.run.waits() == 0;

@@ -36,12 +36,9 @@ impl Shell<'_> {
                 self.open(attempt);
                 self.keep(attempt);
             }
-            // What fails or waits without a step is pending as well.
-            if let (ClaimStep::End(Verdict::Failed { .. } | Verdict::Waits { .. }), Some(claim)) =
-                (&step, attempt.claim())
-            {
-                let again = self.again;
-                self.begun.get_or_insert_with(|| Beginning::of_claim(claim, again));
+            // What fails without a step is pending as well; what waits is when that is told.
+            if let (ClaimStep::End(Verdict::Failed { .. }), Some(claim)) = (&step, attempt.claim()) {
+                self.begin(claim);
             }
             for note in attempt.take_notes() {
                 report::report(self, attempt, note);
@@ -80,8 +77,7 @@ impl Shell<'_> {
         let Some(claim) = attempt.claim().filter(|_| self.span.is_disabled()) else {
             return;
         };
-        let again = self.again;
-        let begun = *self.begun.get_or_insert_with(|| Beginning::of_claim(claim, again));
+        let begun = self.begin(claim);
         let tracer = self.look.work.tracer();
         if !tracer.is_enabled() {
             return;
@@ -123,6 +119,12 @@ impl Shell<'_> {
             }
         });
         None
+    }
+
+    /// The volume is wanted from now on, as far as this is not known yet.
+    pub fn begin(&mut self, claim: &Claim) -> Beginning {
+        let again = self.again;
+        *self.begun.get_or_insert_with(|| Beginning::of_claim(claim, again))
     }
 
     /// For how long the volume is wanted.
