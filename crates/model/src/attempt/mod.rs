@@ -393,11 +393,16 @@ impl Attempt {
         Step::Take(Take { places, publish: None })
     }
 
-    /// The verdict on a failure: tried again after the backoff, or when what the decision was made from changes.
-    fn failed(&self, view: &dyn View) -> Verdict {
-        match &self.seen {
-            Some(seen) => Verdict::FailedWith(decide::attachment_fingerprint(&seen.observed(view))),
-            None => Verdict::Failed,
+    /// The verdict on a failure: tried again after the backoff, or when what the decision was made from changes. What only lacks
+    /// something has cost nothing that those who fail have to share.
+    fn failed(&self, view: &dyn View, cause: FailureCause) -> Verdict {
+        let Some(seen) = &self.seen else {
+            return Verdict::Failed;
+        };
+        let fingerprint = decide::attachment_fingerprint(&seen.observed(view));
+        match cause {
+            FailureCause::Missing(_) => Verdict::Waits(fingerprint),
+            FailureCause::Conflict | FailureCause::FormerNode | FailureCause::Other => Verdict::FailedWith(fingerprint),
         }
     }
 

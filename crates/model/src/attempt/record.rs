@@ -282,7 +282,7 @@ impl Attempt {
         let failure = Failure::plain(format!("could not mark as attached: {error}"));
         if matches!(record.result, Recorded::Published(_)) {
             self.note_failure(about, failure, FailureCause::Other);
-            let end = End::Over(self.failed(view));
+            let end = End::Over(self.failed(view, FailureCause::Other));
             return self.publish_recorded(view, end, false);
         }
         self.fail(view, about, failure, FailureCause::Other)
@@ -412,12 +412,12 @@ impl Attempt {
 
     fn failure_recorded(&mut self, view: &dyn View, note: FailureWrite, noted: FailureNote) -> Step {
         let refused = note.failure.code.is_some_and(decide::is_final);
+        let verdict = self.failed(view, note.cause);
         self.note_failure(note.about, note.failure, note.cause);
         if std::mem::take(&mut self.lacks_capability) {
             // Only now: it ends the engine.
             self.note(Note::CapabilityMissed);
         }
-        let verdict = self.failed(view);
         if self.publish.is_none() {
             return self.end(verdict);
         }
@@ -431,7 +431,7 @@ impl Attempt {
     /// Ends the attempt with a failure that is not written on the object.
     pub(super) fn fail(&mut self, view: &dyn View, about: Snapshot, failure: Failure, cause: FailureCause) -> Step {
         self.note_failure(about, failure, cause);
-        let verdict = self.failed(view);
+        let verdict = self.failed(view, cause);
         self.end(verdict)
     }
 

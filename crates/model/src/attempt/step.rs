@@ -221,6 +221,8 @@ pub enum Verdict {
     Failed,
     /// It failed with the inputs of this fingerprint.
     FailedWith(u64),
+    /// The driver was not asked, as something is missing. The inputs have this fingerprint.
+    Waits(u64),
     /// The VolumeAttachment asks for something else by now, which has a run of its own.
     OfAnotherRun,
     /// Not all lists are of one state of the API server.

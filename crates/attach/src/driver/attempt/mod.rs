@@ -68,6 +68,7 @@ fn take_verdict(shell: &mut Shell<'_>, key: &AttacherKey, attempt: &Attempt, ver
         Verdict::Done => RunResult::Done,
         Verdict::Failed => RunResult::Failed,
         Verdict::FailedWith(fingerprint) => RunResult::FailedWith { fingerprint },
+        Verdict::Waits(fingerprint) => RunResult::Waits { fingerprint },
         Verdict::OfAnotherRun => {
             work.context.store.enqueue(&shell.name, EnqueueCause::Delete);
             RunResult::Requeue
@@ -165,7 +166,10 @@ fn settle_waits(shell: &Shell<'_>, key: &AttacherKey, attempt: &Attempt, result:
     if needed.is_some() || denied.is_some() {
         secrets.learn(key, denied.as_ref());
     }
-    let failed = matches!(result, RunResult::Failed | RunResult::FailedWith { .. });
+    let failed = matches!(
+        result,
+        RunResult::Failed | RunResult::FailedWith { .. } | RunResult::Waits { .. }
+    );
     if let Some(reference) = needed.filter(|_| failed) {
         let tried = shell.secret.of(Some(reference)).map(SecretData::version);
         secrets.waits.wait(&work.context.requests, reference, key, tried);

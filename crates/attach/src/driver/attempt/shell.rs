@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_attacher_model::attempt::{
-    Answer, Attempt, Call, CallEnd, Event, Note, Patch, Publish, Read, ReadTarget, Rules, Step, Take, Verdict, View,
-    Watched,
+    Answer, Attempt, Call, CallEnd, Event, FailureCause, Note, Patch, Publish, Read, ReadTarget, Rules, Step, Take,
+    Verdict, View, Watched,
 };
 use jiff::Timestamp;
 use tokio::sync::SemaphorePermit;
@@ -325,9 +325,13 @@ impl<'w> Shell<'w> {
         self.run.map_or(1, Run::attempt)
     }
 
-    /// How long until the next attempt, if this one fails.
-    pub fn retry_delay(&self) -> Duration {
-        self.run.map(Run::retry_delay).unwrap_or_default()
+    /// How long until the next attempt, if this one fails of this.
+    pub fn retry_delay(&self, cause: FailureCause) -> Duration {
+        let delay = match cause {
+            FailureCause::Missing(_) => Run::wait_delay,
+            FailureCause::Conflict | FailureCause::FormerNode | FailureCause::Other => Run::retry_delay,
+        };
+        self.run.map(delay).unwrap_or_default()
     }
 
     /// The Publish that is watched over.

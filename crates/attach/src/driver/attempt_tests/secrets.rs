@@ -20,10 +20,11 @@ use csi_attacher_testbed::api_answers::not_found;
 
 type Watched = watcher::Result<Event<VolumeAttachmentWire>>;
 
-/// A driver that answers OK, and keeps the keys of the secrets that it is given.
+/// A driver that answers OK, but to the next publishes that are to fail, and keeps the keys of the secrets that it is given.
 #[derive(Default)]
 struct Recorder {
     given: Mutex<Vec<(&'static str, Vec<String>)>>,
+    failures: Mutex<Vec<tonic::Code>>,
 }
 
 impl Recorder {
@@ -39,6 +40,9 @@ impl Controller for Recorder {
         request: Request<v1::ControllerPublishVolumeRequest>,
     ) -> Result<Response<v1::ControllerPublishVolumeResponse>, Status> {
         self.note("publish", &request.get_ref().secrets);
+        if let Some(code) = self.failures.lock().pop() {
+            return Err(Status::new(code, "as the test wants"));
+        }
         Ok(Response::new(v1::ControllerPublishVolumeResponse::default()))
     }
 
@@ -168,9 +172,13 @@ impl Scene {
 
     /// Makes an attachment of the volume of the same name.
     fn attachment(&self, name: &str, metadata: &Value) -> Value {
+        self.attachment_at("n", name, metadata)
+    }
+
+    fn attachment_at(&self, node: &str, name: &str, metadata: &Value) -> Value {
         let mut object = json!({
             "metadata": {"name": name, "uid": format!("{name}-uid")},
-            "spec": {"attacher": DRIVER, "nodeName": "n", "source": {"persistentVolumeName": name}},
+            "spec": {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": name}},
         });
         json_patch::merge(&mut object, &json!({"metadata": metadata}));
         let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);

@@ -190,3 +190,43 @@ async fn looks_leave_the_limit_of_requests_to_the_work() {
     seconds(60).await;
     assert!(scene.reads().len() > looks + during + 100, "they go on afterwards");
 }
+
+/// An attach of another volume is tried again as soon as its own backoff is over, after its driver has failed.
+async fn another_goes_on(scene: &Scene) {
+    scene.driver.failures.lock().push(tonic::Code::Unavailable);
+    scene.volume("good", None);
+    scene.attachment("good", &json!({}));
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert!(AttemptFixture::is_attached(&scene.api, "good"));
+    assert_eq!(scene.driver.given.lock().len(), 2);
+}
+
+/// Thousands that wait for the same, and have cost the driver nothing.
+const MANY: usize = 2000;
+
+#[tokio::test(start_paused = true)]
+async fn missing_secrets_hold_up_no_other_attachment() {
+    let scene = Scene::new(allowing(&["ns"]));
+    for number in 0..MANY {
+        let name = format!("va{number}");
+        scene.volume(&name, Some(("ns", "s")));
+        scene.attachment(&name, &json!({}));
+    }
+    seconds(30).await;
+    another_goes_on(&scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_node_holds_up_no_other_attachment() {
+    let scene = Scene::new(|_| {});
+    for number in 0..MANY {
+        let name = format!("va{number}");
+        scene.volume(&name, None);
+        scene.attachment_at("new", &name, &json!({}));
+    }
+    seconds(30).await;
+    another_goes_on(&scene).await;
+    scene.store.apply(CsiNode::new("new", &[(DRIVER, "id")]));
+    seconds(30).await;
+    assert_eq!(scene.driver.given.lock().len(), MANY + 2, "each was called for once");
+}
