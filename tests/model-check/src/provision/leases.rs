@@ -2,7 +2,7 @@
 
 use super::names::Named;
 use super::state::{Engine, FORGOTTEN, GONE, Key, Late, SLOTS, State};
-use super::steps::{At, Calm, KEYS, is_read, late_of};
+use super::steps::{At, Calm, KEYS, cursors_from, is_read, late_of};
 use super::universe::words;
 use super::{Fault, Found, Provisioner};
 
@@ -79,21 +79,7 @@ impl Provisioner {
     }
 
     fn take_over(&mut self, state: &State, found: &mut Found) {
-        let mut cursors = vec![[0_u8; SLOTS]];
-        for slot in 0..SLOTS {
-            let versions = state.history[slot].0.len() as u8;
-            cursors = cursors
-                .into_iter()
-                .flat_map(|cursor| {
-                    (0..versions).map(move |at| {
-                        let mut cursor = cursor;
-                        cursor[slot] = at;
-                        cursor
-                    })
-                })
-                .collect();
-        }
-        for cursor in cursors {
+        for cursor in cursors_from(state, [0; SLOTS]) {
             let mut next = state.clone();
             let number = self.fresh(state, Named::Process);
             next.engine = Some(Engine {

@@ -80,8 +80,19 @@ impl Provisioner {
             match at.of(engine) {
                 Key::Idle { memory, of } if who == Who::Leader => self.begin(state, engine, at, memory, of, found),
                 Key::Idle { .. } => {}
-                Key::Running { doing, .. } => self.perform(state, who, at, doing, found),
+                Key::Running { doing, .. } if who == Who::Leader => self.perform(state, who, at, doing, found),
+                Key::Running { doing, .. } => {
+                    for cursor in cursors_from(state, engine.cursor) {
+                        let mut seen = state.clone();
+                        engine_in(&mut seen, who).cursor = cursor;
+                        self.perform(&seen, who, at, doing, found);
+                    }
+                }
             }
+        }
+        if who == Who::Former {
+            // It begins nothing. So how far its watches have come is chosen when it takes in an answer, and no step before.
+            return;
         }
         for slot in 0..SLOTS {
             let is_behind = usize::from(engine.cursor[slot]) + 1 < state.history[slot].0.len();
@@ -345,6 +356,23 @@ impl Provisioner {
             self.answer(next, (who, at), Answer::Unknown, Calm::No, None, what, found);
         }
     }
+}
+
+/// All copies that a process may have by now which has had these.
+pub fn cursors_from(state: &State, from: [u8; SLOTS]) -> Vec<[u8; SLOTS]> {
+    let mut cursors = vec![from];
+    for slot in 0..SLOTS {
+        let versions = state.history[slot].0.len() as u8;
+        let with = |cursor: [u8; SLOTS]| {
+            (from[slot]..versions).map(move |at| {
+                let mut cursor = cursor;
+                cursor[slot] = at;
+                cursor
+            })
+        };
+        cursors = cursors.into_iter().flat_map(with).collect();
+    }
+    cursors
 }
 
 /// Whether an engine sees the VolumeAttachment, or does not know whether there is one.

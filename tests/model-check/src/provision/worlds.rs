@@ -19,9 +19,6 @@ pub const ALL: &[Fault] = &[
 /// The lists of all objects but Nodes and CSINodes.
 pub const ALL_BUT_NODES: u8 = (1 << NODE) - 1;
 
-/// A process crashes, and what it wrote may arrive late.
-const LATE_WRITES: &[Fault] = &[Fault::Crash, Fault::Unanswered];
-
 /// Those by which no other process takes the Lease.
 const ANSWERS: &[Fault] = &[Fault::Unanswered, Fault::Refused, Fault::TimedOut];
 /// A process crashes, and a call is not answered in time.
@@ -269,16 +266,24 @@ const fn few(world: ProvisionSetting) -> ProvisionSetting {
     ProvisionSetting { kinds: FEW, ..world }
 }
 
+/// Kinds of which any two faults are of one row: all histories with two faults of all five kinds are in these worlds together.
+const PAIRS: &[&[Fault]] = &[
+    FEW,
+    ANSWERS,
+    &[Fault::Crash, Fault::Unanswered],
+    &[Fault::Crash, Fault::Refused],
+    &[Fault::Crash, Fault::LeaseLost],
+    &[Fault::LeaseLost, Fault::Refused],
+    &[Fault::LeaseLost, Fault::TimedOut],
+    &[Fault::LeaseLost, Fault::Unanswered],
+];
+
 /// The worlds: those of CI, or the large ones.
 pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
     if large {
-        return vec![
-            few(one_claim(2)),
-            answers(one_claim(2)),
-            ProvisionSetting {
-                kinds: LATE_WRITES,
-                ..one_claim(2)
-            },
+        let two = |kinds: &&'static [Fault]| ProvisionSetting { kinds, ..one_claim(2) };
+        let mut worlds: Vec<_> = PAIRS.iter().map(two).collect();
+        worlds.extend([
             lists(2),
             name_taken(1),
             attached_unsaved(1),
@@ -299,7 +304,8 @@ pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
             answers(not_registered(2)),
             answers(moved(2)),
             answers(any_zone(2)),
-        ];
+        ]);
+        return worlds;
     }
     vec![
         one_claim(1),
