@@ -44,8 +44,8 @@ impl CsiNodeCache for AttachNodes {
         self.0.lists().is_known_since::<CsiNodeWire>(moment)
     }
 
-    fn doubt(&self, why: &str) {
-        self.0.lists().doubt(why);
+    fn doubt_unwatched(&self, why: &str) {
+        self.0.lists().doubt_unwatched::<CsiNodeWire>(why);
     }
 
     fn listen(&self, listener: NodeListener) {

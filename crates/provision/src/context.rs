@@ -158,9 +158,7 @@ impl DriverContext {
     /// Has what first calls are made from listed again where it is not watched: a watch that gets no answer does not break.
     pub(crate) fn list_inputs_again(&self) {
         const WHY: &str = "a volume is to be created, and what it is created from is not watched";
-        if !self.context.store.knows_classes(None) {
-            self.context.store.lists().doubt(WHY);
-        }
+        self.context.store.doubt_unwatched_classes(WHY);
         if self.driver.capabilities.accessibility_constraints {
             self.topology.nodes.doubt_unwatched(WHY);
         }

@@ -46,8 +46,8 @@ pub trait CsiNodeCache: Send + Sync + 'static {
     /// Whether CSINodes are known as they were at this moment, or are newer. Without a moment that is so only while they are watched.
     fn is_known_since(&self, moment: Option<u64>) -> bool;
 
-    /// Something shows that the cache may not be what the API server has.
-    fn doubt(&self, why: &str);
+    /// They have to be watched: has them listed again where they are not.
+    fn doubt_unwatched(&self, why: &str);
 
     /// Tells of each CSINode that comes, goes, or has other topology keys from now on.
     fn listen(&self, listener: NodeListener);
@@ -237,12 +237,8 @@ impl DriverNodes {
     /// Has those listed again that are not watched now.
     pub fn doubt_unwatched(&self, why: &str) {
         let known = &self.nodes.0;
-        if !known.lists.is_known_since::<NodeLabelsWire>(None) {
-            known.lists.doubt(why);
-        }
-        if !known.csi_nodes.is_known_since(None) {
-            known.csi_nodes.doubt(why);
-        }
+        known.lists.doubt_unwatched::<NodeLabelsWire>(why);
+        known.csi_nodes.doubt_unwatched(why);
     }
 
     /// What is known of one.

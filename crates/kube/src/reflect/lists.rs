@@ -84,6 +84,11 @@ struct KindState {
 }
 
 impl KindState {
+    /// Whether a list is asked for and not complete. The watch before it has ended.
+    fn comes_in(&self) -> bool {
+        self.list_began > self.complete
+    }
+
     /// Whether a complete list began after this moment, and the watch has not broken since.
     fn is_listed_after(&self, moment: u64) -> bool {
         self.complete > moment.max(self.broke)
@@ -199,6 +204,13 @@ impl Lists {
         );
     }
 
+    /// As [`Self::doubt`], for a kind that has to be watched and is not. A list that comes in is enough: its watch follows.
+    pub fn doubt_unwatched<K: WatchedKind>(&self, why: &str) {
+        if !self.is_watched::<K>() && !self.0.state.read().of(K::PLURAL).comes_in() {
+            self.doubt(why);
+        }
+    }
+
     /// A list shows that the API server went back to an older state. The other kinds may still be as they were before, such as
     /// a PersistentVolume with a finalizer that it has lost: everything is listed again before anything is attached.
     ///
@@ -244,7 +256,8 @@ impl Lists {
 
     /// Whether the watch of a kind works: then what is known of the kind is only as old as the watch is slow.
     pub fn is_watched<K: WatchedKind>(&self) -> bool {
-        self.0.state.read().of(K::PLURAL).failure.is_none() && self.0.answers.stands(&K::url_path(&(), None))
+        let kind = self.0.state.read().of(K::PLURAL);
+        kind.failure.is_none() && !kind.comes_in() && self.0.answers.stands(&K::url_path(&(), None))
     }
 
     /// The number of this moment, for [`Lists::listed_after`].

@@ -56,7 +56,7 @@ impl CsiNodeCache for Arc<CsiNodes> {
     fn is_known_since(&self, moment: Option<u64>) -> bool {
         self.is_listed() && moment.is_none_or(|moment| moment == 1)
     }
-    fn doubt(&self, _: &str) {}
+    fn doubt_unwatched(&self, _: &str) {}
     fn listen(&self, listener: NodeListener) {
         *self.listener.lock() = Some(listener);
     }

@@ -232,7 +232,7 @@ impl CsiNodeCache for NoCsiNodes {
     fn is_known_since(&self, _: Option<u64>) -> bool {
         true
     }
-    fn doubt(&self, why: &str) {
+    fn doubt_unwatched(&self, why: &str) {
         panic!("{why}");
     }
     fn listen(&self, _: NodeListener) {}

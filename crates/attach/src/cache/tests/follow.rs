@@ -340,3 +340,40 @@ fn a_kind_whose_watch_waits_for_an_answer_is_not_watched() {
     answers.asked("/apis/storage.k8s.io/v1/csinodes");
     assert_eq!(watched(), (true, false));
 }
+
+/// Its watch ended when the list was asked for, and a list may take as long as it likes. No other one need be asked for meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_kind_whose_list_comes_in_is_not_watched() {
+    let store = Store::default();
+    let (lists, check) = (store.lists(), Health::new().check("watch"));
+    let is_watched = || lists.is_watched::<VolumeAttachmentWire>();
+    let (send, receive) = tokio::sync::mpsc::unbounded_channel();
+    let mut first = Some(receive);
+    let watch = move || {
+        let next = first.take();
+        stream::unfold(next, |next| async {
+            let mut receive: tokio::sync::mpsc::UnboundedReceiver<watcher::Result<Event<VolumeAttachmentWire>>> = next?;
+            receive.recv().await.map(|event| (event, Some(receive)))
+        })
+        .chain(stream::iter([Ok(Event::Init)]))
+        .chain(stream::pending())
+    };
+    let task = tokio::spawn(follow_from_list(watch, store.clone(), check));
+    let settled = async || tokio::time::sleep(Duration::from_secs(1)).await;
+    send.send(Ok(Event::Init)).unwrap();
+    settled().await;
+    assert!(!is_watched());
+    send.send(Ok(Event::InitDone)).unwrap();
+    settled().await;
+    assert!(is_watched());
+    lists.doubt_unwatched::<VolumeAttachmentWire>("it is watched");
+    settled().await;
+    assert_eq!((lists.round(), is_watched()), (0, true));
+    lists.doubt("a test wants it");
+    settled().await;
+    assert_eq!((lists.round(), is_watched()), (1, false));
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    lists.doubt_unwatched::<VolumeAttachmentWire>("a list comes in");
+    assert_eq!(lists.round(), 1);
+    task.abort();
+}
