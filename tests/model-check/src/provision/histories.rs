@@ -58,6 +58,7 @@ pub fn world_of_block(block: u64) -> ProvisionSetting {
         faults: 4,
         kinds: ALL,
         wishes,
+        relisted: 0,
         unlisted: if block / 4 % 2 == 1 { ALL_BUT_NODES } else { 0 },
         attaches: true,
         topology,

@@ -79,7 +79,12 @@ impl Provisioner {
     }
 
     fn take_over(&mut self, state: &State, found: &mut Found) {
-        for cursor in cursors_from(state, [0; SLOTS]) {
+        let relisted = |slot: usize| self.setting.relisted & (1 << slot) != 0;
+        let oldest = std::array::from_fn(|slot| {
+            let newest = state.history[slot].0.len() - 1;
+            if relisted(slot) { newest as u8 } else { 0 }
+        });
+        for cursor in cursors_from(state, oldest) {
             let mut next = state.clone();
             let number = self.fresh(state, Named::Process);
             next.engine = Some(Engine {

@@ -144,6 +144,8 @@ pub struct ProvisionSetting {
     wishes: &'static [Wish],
     /// Objects whose lists are not complete when a process takes the Lease, as bits of their slots.
     unlisted: u8,
+    /// Objects that a process lists once it has taken the Lease, and before it works, as bits of their slots. Of others it has any version.
+    relisted: u8,
     /// The attach role writes on the PersistentVolume as well.
     attaches: bool,
     topology: Topology,
@@ -273,7 +275,12 @@ impl Provisioner {
         state.driver = driver;
         let works = |engine: &Engine| KEYS.iter().any(|at| at.of(engine) != FORGOTTEN);
         state.ghost = state.ghost.filter(works);
-        let state = state.shortened(self.setting.is_taken_over());
+        let may_change = if self.setting.is_taken_over() {
+            !self.setting.relisted
+        } else {
+            0
+        };
+        let state = state.shortened(may_change);
         self.universe.parts.pack(state)
     }
 

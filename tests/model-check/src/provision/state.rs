@@ -180,13 +180,14 @@ impl State {
         self.driver.iter().any(|held| held.handle == handle)
     }
 
-    /// The same state in its shortest form: what nobody can see any more is left out. `may_change` says whether another process may take
-    /// the Lease after a fault, which may have seen any version.
-    pub fn shortened(mut self, may_change: bool) -> Self {
+    /// The same state in its shortest form: what nobody can see any more is left out. Of the objects in `may_change` another process may
+    /// have seen any version, which takes the Lease after a fault.
+    pub fn shortened(mut self, may_change: u8) -> Self {
         self.late.sort_unstable();
-        if (may_change && self.faults > 0) || self.engine.is_none() {
+        if self.engine.is_none() {
             return self;
         }
+        let may_change = if self.faults > 0 { may_change } else { 0 };
         let engines = [&self.engine, &self.ghost];
         let oldest: [u8; SLOTS] = std::array::from_fn(|slot| {
             let cursors = engines
@@ -195,6 +196,9 @@ impl State {
             cursors.min().unwrap_or(0)
         });
         for (slot, oldest) in oldest.into_iter().enumerate() {
+            if may_change & (1 << slot) != 0 {
+                continue;
+            }
             self.history[slot].0.drain(..usize::from(oldest));
             for engine in [&mut self.engine, &mut self.ghost].into_iter().flatten() {
                 engine.cursor[slot] -= oldest;
