@@ -65,6 +65,33 @@ pub enum LeaseFlaw {
     GivesUpEarly,
 }
 
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseFault {
+    /// A replica dies, and starts again.
+    Dies,
+    /// The machine of a replica is suspended while time goes on.
+    Suspended,
+    /// The answer to a write is lost, and the write may arrive late.
+    Unanswered,
+    /// Somebody deletes a Lease.
+    Deleted,
+}
+
+impl LeaseFault {
+    /// All of them.
+    const ALL: &'static [Self] = &[Self::Dies, Self::Suspended, Self::Unanswered, Self::Deleted];
+    /// Any two faults are of the kinds of one of these.
+    const PAIRS: [&'static [Self]; 6] = [
+        &[Self::Dies, Self::Suspended],
+        &[Self::Dies, Self::Unanswered],
+        &[Self::Dies, Self::Deleted],
+        &[Self::Suspended, Self::Unanswered],
+        &[Self::Suspended, Self::Deleted],
+        &[Self::Unanswered, Self::Deleted],
+    ];
+}
+
 /// What the world is like.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseSetting {
@@ -72,6 +99,8 @@ pub struct LeaseSetting {
     pub name: &'static str,
     /// How many faults.
     pub faults: u8,
+    /// Of which kinds.
+    pub kinds: &'static [LeaseFault],
     /// How many of the faults may be that somebody deletes a Lease.
     pub deletes: u8,
     /// How often the list of namespaces changes.
@@ -91,11 +120,27 @@ pub struct LeaseSetting {
 }
 
 impl LeaseSetting {
+    /// So many of the faults may be that somebody deletes a Lease.
+    fn deletions(&self) -> u8 {
+        if self.kinds.contains(&LeaseFault::Deleted) {
+            self.deletes
+        } else {
+            0
+        }
+    }
+
+    /// So many faults a history has at most, and of how many kinds.
+    pub fn faults(&self) -> (u8, usize) {
+        let never = self.kinds.contains(&LeaseFault::Deleted) && self.deletes == 0;
+        (self.faults, self.kinds.len() - usize::from(never))
+    }
+
     /// Two replicas without a sidecar, whose requests take time, with so many faults, of which so many may be deletions.
     pub fn of_replicas(faults: u8, deletes: u8) -> Self {
         Self {
             name: "",
             faults,
+            kinds: LeaseFault::ALL,
             deletes,
             changes: 0,
             replicas: 2,
@@ -363,7 +408,7 @@ impl World for LeaseWorld {
             written: 0,
             changes: self.setting.changes,
             faults: self.setting.faults,
-            deletes: self.setting.deletes,
+            deletes: self.setting.deletions(),
             late: Vec::new(),
             replicas,
             sidecar,
@@ -424,7 +469,7 @@ pub fn settings(large: bool) -> Vec<LeaseSetting> {
     };
     let two = LeaseSetting {
         name: "two replicas and a sidecar",
-        faults: u8::from(large),
+        faults: 0,
         deletes: 1,
         changes: 0,
         replicas: 2,
@@ -437,7 +482,20 @@ pub fn settings(large: bool) -> Vec<LeaseSetting> {
         listed: false,
         ..two
     };
-    vec![stays, deleted, deleted_twice, sidecar, added, two, two_and_a_change]
+    let mut settings = vec![stays, deleted, deleted_twice, sidecar, added];
+    for world in [two, two_and_a_change] {
+        let of_kinds = |kinds| LeaseSetting {
+            faults: 2,
+            kinds,
+            ..world
+        };
+        if large {
+            settings.extend(LeaseFault::PAIRS.map(of_kinds));
+        } else {
+            settings.push(world);
+        }
+    }
+    settings
 }
 
 /// A wrong leader.

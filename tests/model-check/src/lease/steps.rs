@@ -3,7 +3,7 @@
 use csi_attacher_kube::lease::{ElectionState, LeaderElectionRecord, LeaseAction};
 use csi_attacher_model::api::names::NEW_LEASE_HOLDER;
 
-use super::{LEASES, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, OWN, SIDECAR, Stored, Tick, timings};
+use super::{LEASES, LeaseFault, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, OWN, SIDECAR, Stored, Tick, timings};
 use crate::explorer::Next;
 
 type Found = Vec<Next<LeaseState>>;
@@ -91,27 +91,30 @@ impl LeaseWorld {
     }
 
     fn faults(&mut self, state: &LeaseState, found: &mut Found) {
+        let kinds = self.setting.kinds;
         for number in 0..self.setting.replicas {
-            self.step(
-                state,
-                found,
-                || format!("FAULT: r{number} dies, and starts again"),
-                |world, state| {
+            if kinds.contains(&LeaseFault::Dies) {
+                let label = || format!("FAULT: r{number} dies, and starts again");
+                self.step(state, found, label, |world, state| {
                     state.faults -= 1;
                     let replica = state.replicas[number];
                     let requests = replica.candidates.iter().filter_map(|candidate| candidate.request);
                     state.late.extend(requests.map(|(write, ..)| write));
                     state.replicas[number] = world.started(number, state.listed, replica.behind);
-                },
-            );
-            let label = || format!("FAULT: the machine of r{number} is suspended while time goes on");
-            self.step(state, found, label, |_, state| {
-                state.faults -= 1;
-                state.now += 1;
-                state.replicas[number].behind += 1;
-            });
-            for lease in OWN..=SIDECAR {
-                self.unanswered(state, number, lease, found);
+                });
+            }
+            if kinds.contains(&LeaseFault::Suspended) {
+                let label = || format!("FAULT: the machine of r{number} is suspended while time goes on");
+                self.step(state, found, label, |_, state| {
+                    state.faults -= 1;
+                    state.now += 1;
+                    state.replicas[number].behind += 1;
+                });
+            }
+            if kinds.contains(&LeaseFault::Unanswered) {
+                for lease in OWN..=SIDECAR {
+                    self.unanswered(state, number, lease, found);
+                }
             }
         }
         for (lease, name) in LEASES.iter().enumerate() {
