@@ -303,6 +303,27 @@ fn a_marker_that_is_taken_off_by_force_is_told_once_and_the_volume_undone() {
     assert_eq!(play.take_done().last(), Some(&"delete"));
 }
 
+/// What the marker said goes as well: nothing of it is left on a claim that is served.
+#[test]
+fn what_is_left_of_a_marker_that_was_taken_off_by_force_goes_with_the_binding() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, cluster| {
+        if creates(step) {
+            cluster.set("/metadata/finalizers", json!(["kubernetes.io/pvc-protection"]));
+        }
+        None
+    });
+    assert_eq!((play.take_done(), play.saved()), (vec!["patch", "create", "save"], 1));
+    play.cluster.set("/spec/volumeName", json!(NAME));
+    play.cluster.set("/status/phase", json!("Bound"));
+    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
+    assert_eq!(play.take_done(), ["patch"]);
+    let annotations = &play.cluster.claim.as_ref().unwrap()["metadata"]["annotations"];
+    assert!(annotations.get(MARKER).is_none(), "{annotations}");
+    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
+    assert!(play.take_done().is_empty());
+}
+
 /// An input that changes while the driver works is one that was not tried.
 #[test]
 fn what_changes_during_a_call_is_tried_at_once() {
