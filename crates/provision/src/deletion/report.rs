@@ -53,6 +53,16 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             );
             shell.ended = Some(LifecycleOutcome::Aborted);
         }
+        VolumeNote::LeftTo(heir) => {
+            let note = event::left_to(&volume.name, &heir);
+            record(
+                shell,
+                volume,
+                ProvisionEventReason::VolumeDelete,
+                error_type::HANDLE_SHARED,
+                note,
+            );
+        }
         VolumeNote::Released => released(shell, volume),
         VolumeNote::Waits(reason, of) => waits(shell, volume, reason, &of),
         VolumeNote::Refused(_, cause) => {
