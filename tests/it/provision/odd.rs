@@ -134,6 +134,23 @@ async fn volumes_of_a_namespace_that_goes_are_deleted_without_its_secret() -> Re
     Ok(())
 }
 
+/// The Secret is gone, and the right to read it, while nobody knows what became of the call that was made with it.
+#[tokio::test]
+async fn a_namespace_that_goes_during_a_call_is_not_held() -> Result<()> {
+    let (world, _operator) = serving(operator_options()).await?;
+    let driver = world.unconfigured_driver("o-hung", |builder| builder).await?;
+    let claims = driver.serves_a_tenant().await?;
+    driver
+        .mock
+        .script(Rule::on(Method::CreateVolume).times(1).late_success());
+    let wanted = driver.wanted("data");
+    let claim = claims.create(&PostParams::default(), &wanted).await.map_err(other)?;
+    let name = format!("pvc-{}", claim.uid().unwrap_or_default());
+    driver.call(Method::CreateVolume, &name, |_| true).await?;
+    driver.tenant_goes().await?;
+    driver.volumes_left(0).await
+}
+
 /// The section goes and comes while a call is open; the claim is deleted meanwhile.
 #[tokio::test]
 async fn a_section_that_comes_back_finishes_what_was_open() -> Result<()> {
