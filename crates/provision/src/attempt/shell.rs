@@ -191,12 +191,11 @@ impl Shell<'_> {
     /// repeated with what it was made with.
     async fn read_secret(&mut self, secret: SecretReference) -> Result<(), ApiError> {
         let work = self.look.work;
-        let read = match work.secrets.absent(&secret) {
-            Some(absent) => Err(absent),
-            None => {
-                let (requests, secret) = (&work.context.requests, secret.clone());
-                self.secret.read(requests, secret, None, &self.span).await
-            }
+        let read = if let Some(absent) = work.secrets.absent(&secret) {
+            Err(absent)
+        } else {
+            let (requests, secret) = (&work.context.requests, secret.clone());
+            self.secret.read(requests, secret, None, &self.span).await
         };
         let error = match read {
             Err(error) if error.kind == ApiErrorKind::NotFound || error.is_forbidden() => error,
