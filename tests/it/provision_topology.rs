@@ -247,6 +247,28 @@ async fn the_next_call_after_a_refusal_asks_for_the_zone_of_now() -> Result<()> 
     Ok(())
 }
 
+/// kube-scheduler knows allowedTopologies; a person who writes the annotation may not.
+#[tokio::test]
+async fn a_node_that_the_class_excludes_is_told_and_the_next_one_is_used_at_once() -> Result<()> {
+    let (world, _operator) = serving_topology().await?;
+    let driver = driver(&world, "t-out", &json!({ "backoff": never() })).await?;
+    three_zones(&world, &[&driver.name]).await?;
+    class(&driver, "t-out-b", "WaitForFirstConsumer", &["b"]).await?;
+    let claim = driver.claim_on("data", "t-out-b", Some("n1")).await?;
+    let part = "is not in allowedTopologies of StorageClass t-out-b";
+    event(&world, "PersistentVolumeClaim", "data", "ProvisioningFailed", part).await?;
+    assert!(driver.asked_for(&claim).is_empty());
+    let chosen = json!({ "metadata": { "annotations": { SELECTED: "n2" } } });
+    let patched = driver
+        .claims()
+        .patch("data", &PatchParams::default(), &Patch::Merge(&chosen))
+        .await;
+    patched.map_err(failed)?;
+    driver.bound("data").await?;
+    assert_eq!(driver.zones(&claim).await?.0, "b");
+    Ok(())
+}
+
 /// Attaching does not read the capability: its engine goes on, and only that of provisioning is another one.
 #[tokio::test]
 async fn a_driver_that_comes_back_with_topology_is_provisioned_for_with_it() -> Result<()> {

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube_derive::Resource;
@@ -80,6 +80,7 @@ kind!(PersistentVolumeClaimWire, "persistentvolumeclaims");
 kind!(AttacherConfigObject, "attacherconfigs");
 kind!(Lease, "leases");
 kind!(EventWire, "events");
+kind!(NamespaceWire, "namespaces");
 
 impl WatchedKind for PersistentVolumeClaimWire {
     type Record = Claim;
@@ -105,6 +106,14 @@ impl CacheRecord for Claim {
 #[derive(Deserialize, Resource)]
 #[resource(inherit = Event, crates(kube_core = "::kube::core"))]
 pub struct EventWire {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
+/// A namespace, of which no answer is read.
+#[derive(Deserialize, Resource)]
+#[resource(inherit = Namespace, crates(kube_core = "::kube::core"))]
+pub struct NamespaceWire {
     #[serde(default)]
     metadata: ObjectMeta,
 }

@@ -320,7 +320,7 @@ impl ClaimRoute for DriverContext {
         self.enqueue_made(claim, ClaimCause::Delete);
     }
 
-    /// One that is gone may have been what another one with its handle waited for.
+    /// Others with its handle may have waited for it.
     fn volume_changed(&self, volume: &Arc<Volume>) {
         let source = volume.spec.csi().filter(|source| *source.driver == *self.facts.name);
         // Almost every change is of a volume of another driver.
@@ -330,10 +330,10 @@ impl ClaimRoute for DriverContext {
         self.enqueue_volume(volume, ClaimCause::Volume);
         let Some(source) = source else { return };
         let volumes = &self.context.volumes;
-        if let Seen::Here(other) = volumes.handle_owner(&self.facts.name, &source.handle, &volume.name)
-            && let Seen::Here(other) = volumes.volume(&other)
-        {
-            self.enqueue_volume(&other, ClaimCause::Volume);
+        if let Seen::Here(_) = volumes.handle_owner(&self.facts.name, &source.handle, &volume.name) {
+            for other in volumes.sharers(&self.facts.name, &source.handle, &volume.name) {
+                self.enqueue_volume(&other, ClaimCause::Volume);
+            }
         }
     }
 

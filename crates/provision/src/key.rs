@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use tokio::sync::Notify;
 
+use crate::apiserver::HeldSecret;
 use crate::objects::{Claim, ClaimReference, Volume};
 use crate::provision::attempt::{ClaimMemory, RetryRequests};
 use crate::provision::deletion::VolumeMemory;
@@ -85,6 +86,8 @@ pub struct KeyMemory {
     pub(crate) lifecycle: Option<Lifecycle>,
     /// The Secret that it waits for.
     pub(crate) secret: Option<AwaitedSecret>,
+    /// Of a claim: the Secret of the last call, while its outcome is not known.
+    pub(crate) secret_of_call: HeldSecret,
     /// Whether it was told that its first attempt takes long.
     pub(crate) is_announced: bool,
 }

@@ -173,6 +173,10 @@ impl VolumeView for Look<'_, VolumeKey> {
             .handle_owner(&self.work.facts.name, handle, except)
     }
 
+    fn sharers(&self, handle: &str, except: &str) -> Vec<Arc<Volume>> {
+        self.work.context.volumes.sharers(&self.work.facts.name, handle, except)
+    }
+
     fn is_created(&self, handle: &str) -> bool {
         self.work.created_for_another(handle, None).is_some()
     }

@@ -81,6 +81,14 @@ impl<'n> ObjectName<'n> {
         }
     }
 
+    /// The Events in a namespace, as a part of it.
+    pub fn events_of(namespace: &'n str) -> Self {
+        Self {
+            subresource: "/events",
+            ..namespace.into()
+        }
+    }
+
     /// The subresource `status` of an object without a namespace.
     pub fn status_of(name: &'n str) -> Self {
         Self {

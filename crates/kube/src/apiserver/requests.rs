@@ -25,7 +25,7 @@ use crate::api::names::FIELD_MANAGER;
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::error_chain::chain;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, NamespaceWire};
 use crate::objects::{PersistentVolumeWire, ResourceVersion, VolumeAttachmentWire};
 use crate::telemetry::Span;
 use crate::telemetry::metrics::Metrics;
@@ -187,6 +187,24 @@ impl Requests {
         let about = About::new::<K>(ObjectName::all_in(namespace))?;
         let request = write(Method::POST, &about, "application/json", object)?;
         self.send(request, &about, None, parent).await
+    }
+
+    /// Whether the API server says that a namespace is not there. Who may write Events in all namespaces needs no right on these for that: one
+    /// is written in vain (`dryRun`), and admission refuses what is to be made in a namespace that is gone.
+    pub async fn is_namespace_gone(&self, namespace: &str, parent: &Span) -> bool {
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": { "generateName": "namespace-", "namespace": namespace },
+            "involvedObject": { "apiVersion": "v1", "kind": "Namespace", "name": namespace, "namespace": namespace },
+        });
+        let asked = async {
+            let about = About::new::<NamespaceWire>(ObjectName::events_of(namespace))?;
+            let request = Request::post(format!("{}?fieldManager={FIELD_MANAGER}&dryRun=All", about.path()))
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Body::from(serde_json::to_vec(&event).map_err(unsendable)?))
+                .map_err(unsendable)?;
+            self.send::<Value>(request, &about, None, parent).await
+        };
+        matches!(asked.await, Err(error) if error.kind == ApiErrorKind::NotFound)
     }
 
     /// Writes a whole object in place of the one of its version.

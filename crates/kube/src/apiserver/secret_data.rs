@@ -75,8 +75,8 @@ impl fmt::Debug for SecretData {
     }
 }
 
-/// The Secret of the calls of one attempt: read live, and kept for no longer than that.
-#[derive(Default)]
+/// The Secret of the calls of one attempt: read live, and kept for no longer than that, or than the outcome of a call is not known.
+#[derive(Clone, Debug, Default)]
 pub struct HeldSecret(Option<(SecretReference, SecretData)>);
 
 impl HeldSecret {
@@ -96,6 +96,11 @@ impl HeldSecret {
         let secret = requests.get::<SecretWire>(&of, node, span).await?;
         self.0 = Some((of, secret.into()));
         Ok(())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
     }
 
     /// The contents of a Secret, if it is the one that was read last.

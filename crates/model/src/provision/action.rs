@@ -195,6 +195,8 @@ named! {
         Delete,
         /// Its volume is gone, and it goes.
         RemoveVolume,
+        /// It goes without a call: its volume is deleted with another PersistentVolume.
+        LeftToAnother,
         /// The role ends, or begins nothing.
         Draining,
         /// The driver is away: what needs no call goes on.

@@ -190,7 +190,11 @@ impl Subject<'_, '_> {
     fn without_marker(&self, reason: ClaimReason) -> ClaimDecision {
         let observed = self.observed;
         let is_to_go = !matches!(self.marker, MarkerState::OfAnotherDriver(_));
-        let write = patch::unmark(observed.claim).filter(|_| is_to_go && !observed.gone);
+        let driver = &observed.driver.name;
+        let left_over =
+            || MarkerState::is_left_over(observed.claim, driver).then(|| patch::forget_marker(observed.claim));
+        let write = patch::unmark(observed.claim).or_else(left_over);
+        let write = write.filter(|_| is_to_go && !observed.gone);
         decided(reason, write.map_or(ClaimAction::Ignore, ClaimAction::Unmark))
     }
 

@@ -21,6 +21,7 @@ use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
 use super::seen::Seen;
 use super::trouble::Trouble;
+use super::volume::heir;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, Write, grpc_code};
@@ -57,6 +58,8 @@ pub trait VolumeView {
     fn class(&self, name: &str) -> Seen<Arc<StorageClass>>;
     /// The name of another PersistentVolume of the driver than `except` that has this handle.
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
+    /// All PersistentVolumes of the driver but `except` that have this handle. Asked for only where there is one.
+    fn sharers(&self, handle: &str, except: &str) -> Vec<Arc<Volume>>;
     /// Whether the driver answered this ID for a claim, and no PersistentVolume is known to name that volume.
     fn is_created(&self, handle: &str) -> bool;
     /// The nodes of the VolumeAttachments of any driver that name the PersistentVolume, in words.
@@ -118,6 +121,8 @@ pub enum VolumeNote {
     PerhapsDeleted(Box<str>),
     /// The finalizer could not be put on or taken off where nothing is deleted.
     NotWritten(ApiError),
+    /// It goes without a call: its volume is deleted with the PersistentVolume of this name.
+    LeftTo(Arc<str>),
     /// Nothing of ours holds the PersistentVolume any more.
     Released,
     /// The deletion waits, for this reason: told once. The words say of what.
@@ -302,6 +307,7 @@ impl VolumeAttempt {
             Seen::Gone if is_live && view.is_created(handle) => Seen::Unknown,
             known => known,
         };
+        let heir = heir_of(view, volume, &sharer);
         // Those that the cache shows, and a live read in this attempt does not.
         let is_over = |claim: &ClaimReference| self.read(claim) == Some(OwningClaim::LiveGone);
         let bound = match Some(volume).filter(|volume| is_released(volume, view.driver())) {
@@ -321,6 +327,7 @@ impl VolumeAttempt {
         look(&ObservedVolume {
             volume,
             sharer: sharer.as_deref(),
+            heir: heir.as_deref(),
             attached_to: attached_to.as_deref(),
             claim: claim.map_or(OwningClaim::NotCached, |claim| {
                 self.read(claim).unwrap_or_else(|| view.claim(claim, volume))
@@ -369,6 +376,11 @@ impl VolumeAttempt {
         if is_kept && self.memory.deletion == Deletion::Uncertain {
             self.memory.deletion = Deletion::NotDeleted;
             self.notes.push(VolumeNote::PerhapsDeleted(handle()));
+        }
+        if reason == VolumeReason::LeftToAnother {
+            let sharer = view.handle_owner(&handle(), &volume.name);
+            self.notes
+                .extend(heir_of(view, volume, &sharer).map(VolumeNote::LeftTo));
         }
         // Steps on the way to what is found say nothing of it.
         let is_on_the_way = matches!(
@@ -545,8 +557,11 @@ impl VolumeAttempt {
             Ok(left)
         });
         match answer {
-            // Somebody else's finalizer is left.
-            Ok(Some(false)) if reason == VolumeReason::Release => {
+            // It is gone, or somebody else's finalizer is left.
+            Ok(left @ (None | Some(false))) if reason == VolumeReason::Release => {
+                if left.is_none() {
+                    self.memory.deletion = Deletion::default();
+                }
                 self.notes.push(VolumeNote::Released);
                 Some(Verdict::Done)
             }
@@ -605,6 +620,14 @@ impl VolumeAttempt {
         self.notes.extend(failure.map(VolumeNote::CallFailed));
         Some(self.failed(view))
     }
+}
+
+/// The PersistentVolume that the volume of this one is left to, if it is; `sharer` is one that has the same handle.
+fn heir_of(view: &impl VolumeView, volume: &Volume, sharer: &Seen<Arc<str>>) -> Option<Arc<str>> {
+    let (Seen::Here(_), Some(source)) = (sharer, volume.spec.csi()) else {
+        return None;
+    };
+    heir(volume, &view.sharers(&source.handle, &volume.name), view.driver())
 }
 
 /// A write was answered with OK, and the object does not show it.

@@ -198,6 +198,14 @@ fn still_attached(volume: &str, node: &str) -> String {
     ))
 }
 
+/// That a PersistentVolume goes without a call.
+pub fn left_to(volume: &str, heir: &str) -> String {
+    note(&format!(
+        "persistentvolume {volume} goes without DeleteVolume: persistentvolume {heir} has the same volumeHandle and is Released as well, and \
+         the volume is deleted with that one"
+    ))
+}
+
 /// That a volume stays, as deletions are held.
 fn held(volume: &str) -> String {
     note(&format!(

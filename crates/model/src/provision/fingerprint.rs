@@ -65,6 +65,7 @@ pub fn volume_fingerprint(observed: &ObservedVolume<'_>) -> u64 {
     lifecycle.deletion_secret.hash(&mut hasher);
     hash_class(observed.class, &mut hasher);
     hash_seen(observed.sharer, &mut hasher);
+    observed.heir.hash(&mut hasher);
     hash_seen(observed.attached_to, &mut hasher);
     std::mem::discriminant(&observed.bound).hash(&mut hasher);
     observed.is_held.hash(&mut hasher);

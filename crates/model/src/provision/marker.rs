@@ -93,6 +93,13 @@ impl MarkerState {
         Self::Own(marker.filter(|marker| marker.uid == claim.uid).map(Box::new))
     }
 
+    /// Whether a claim has what the marker of this driver says of it, and no marker: somebody took the finalizer off by force.
+    pub fn is_left_over(claim: &Claim, driver: &str) -> bool {
+        let recorded = || serde_json::from_str::<Marker>(claim.marker.as_deref()?).ok();
+        claim.marker_at.is_none()
+            && recorded().is_some_and(|marker| *marker.driver == *driver && marker.uid == claim.uid)
+    }
+
     /// Whether it is one of this driver, be it without an annotation that can be read.
     pub const fn is_own(&self) -> bool {
         matches!(self, Self::Own(_))

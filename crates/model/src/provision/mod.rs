@@ -78,7 +78,7 @@ pub use secrets::{SecretFamily, SecretTemplates, TemplateContext};
 pub use seen::Seen;
 pub use settle::{CreateOutcome, SettledCreate, created, undone};
 pub use trouble::{PendingObject, PendingOperation, ProvisionHealth, Trouble, TroubleKind};
-pub use volume::named_claim;
+pub use volume::{heir, named_claim};
 pub use volume_name::{MAX_PREFIX, MAX_VOLUME_NAME, VolumeNaming, is_prefix, volume_name};
 
 #[cfg(test)]

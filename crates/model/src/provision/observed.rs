@@ -129,6 +129,8 @@ pub struct ObservedVolume<'a> {
     pub volume: &'a Volume,
     /// Another PersistentVolume of the driver with the same handle.
     pub sharer: Seen<&'a str>,
+    /// The one of these that the volume is left to, where all of them are to be deleted ([`heir`](super::heir)).
+    pub heir: Option<&'a str>,
     /// A VolumeAttachment of any driver that names it, attached or not: its node.
     pub attached_to: Seen<&'a str>,
     /// Whether nothing will be known of these two before the PersistentVolume is read live: its watch is broken, and lists that begin after

@@ -54,6 +54,11 @@ pub fn unmark(claim: &Claim) -> Option<ClaimWrite> {
     Some(on_claim(claim, remove_marker(claim)))
 }
 
+/// Takes off what is left of a marker whose finalizer is gone.
+pub fn forget_marker(claim: &Claim) -> ClaimWrite {
+    on_claim(claim, vec![test_marker(claim), remove_annotation(PROVISIONING_MARKER)])
+}
+
 /// Takes the selected node off a claim, and the marker if there is one: kube-scheduler selects again. None when no node is selected.
 ///
 /// On condition that the marker is as it was read, also where there was none: a write that arrives late must not take the node off while

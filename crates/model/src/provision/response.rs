@@ -27,7 +27,7 @@ pub struct AnsweredVolume {
     pub has_source: bool,
 }
 
-/// An answer that no PersistentVolume can be made of. There is a volume, and nobody can say which: the call stays uncertain.
+/// An answer without an ID that can be used. There is a volume, and nobody can say which: the call stays uncertain.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum InvalidAnswer {
@@ -41,18 +41,6 @@ pub enum InvalidAnswer {
         "the driver answered CreateVolume with a volume ID of {0} bytes, and at most {MAX_HANDLE} are accepted: report it to the vendor of the driver"
     )]
     LongHandle(usize),
-    #[error(
-        "the driver answered CreateVolume with a volume context that needs {0} bytes of memory, and at most {MAX_VOLUME_FIELD} are accepted: report it to the vendor of the driver"
-    )]
-    ContextTooLarge(usize),
-    #[error(
-        "the driver answered CreateVolume with {0} topologies, and at most {MAX_ANSWERED_TERMS} are accepted: report it to the vendor of the driver"
-    )]
-    TooManyTopologies(usize),
-    #[error(
-        "the driver answered CreateVolume with a topology of {0} keys, and at most {MAX_SEGMENT_KEYS} are accepted: report it to the vendor of the driver"
-    )]
-    TopologyTooLarge(usize),
 }
 
 /// Why a volume that was created is deleted and created again.
@@ -63,6 +51,21 @@ pub enum VolumeFault {
         "the driver created a volume of {answered} bytes, and {asked} bytes were asked for; it is deleted and created again"
     )]
     Undersized { asked: i64, answered: i64 },
+    #[error(
+        "the driver answered CreateVolume with a volume context that needs {0} bytes of memory, and at most {MAX_VOLUME_FIELD} are accepted: \
+         report it to the vendor of the driver; the volume is deleted and created again"
+    )]
+    ContextTooLarge(usize),
+    #[error(
+        "the driver answered CreateVolume with {0} topologies, and at most {MAX_ANSWERED_TERMS} are accepted: report it to the vendor of \
+         the driver; the volume is deleted and created again"
+    )]
+    TooManyTopologies(usize),
+    #[error(
+        "the driver answered CreateVolume with a topology of {0} keys, and at most {MAX_SEGMENT_KEYS} are accepted: report it to the vendor \
+         of the driver; the volume is deleted and created again"
+    )]
+    TopologyTooLarge(usize),
     /// The place of slice P3.
     #[error(
         "the driver created a volume without the content source that was asked for; it is deleted and created again"
@@ -111,7 +114,7 @@ impl NewVolume {
     ///
     /// # Errors
     ///
-    /// No PersistentVolume can be made of it.
+    /// It has no ID that can be used.
     pub fn of_answer(plan: &Arc<CreatePlan>, answer: Option<AnsweredVolume>) -> Result<Self, InvalidAnswer> {
         let answer = answer.ok_or(InvalidAnswer::NoVolume)?;
         if is_blank(&answer.handle) {
@@ -120,29 +123,40 @@ impl NewVolume {
         if answer.handle.len() > MAX_HANDLE {
             return Err(InvalidAnswer::LongHandle(answer.handle.len()));
         }
-        let entries = answer.context.iter();
-        let bytes = entries.map(|(key, value)| key.len() + value.len() + ENTRY_SIZE).sum();
-        if bytes > MAX_VOLUME_FIELD {
-            return Err(InvalidAnswer::ContextTooLarge(bytes));
-        }
-        if answer.topology.len() > MAX_ANSWERED_TERMS {
-            return Err(InvalidAnswer::TooManyTopologies(answer.topology.len()));
-        }
-        if let Some(large) = answer.topology.iter().find(|segment| segment.len() > MAX_SEGMENT_KEYS) {
-            return Err(InvalidAnswer::TopologyTooLarge(large.len()));
-        }
         let asked = plan.required_bytes;
         let answered = answer.capacity_bytes;
-        let fault = (answered != 0 && answered < asked).then_some(VolumeFault::Undersized { asked, answered });
+        let unusable = unusable(&answer);
+        // Of what cannot be kept a PersistentVolume says nothing: one that is made so that its volume is deleted needs none of it.
+        let (context, topology) = match unusable {
+            None => (answer.context, answer.topology),
+            Some(_) => (StringMap::default(), Vec::new()),
+        };
+        let undersized = || (answered != 0 && answered < asked).then_some(VolumeFault::Undersized { asked, answered });
         Ok(Self {
             plan: plan.clone(),
             handle: answer.handle,
             capacity_bytes: if answered <= 0 { asked } else { answered },
-            context: answer.context,
-            topology: answer.topology,
-            fault,
+            context,
+            topology,
+            fault: unusable.or_else(undersized),
             undo: UndoState::NotTried,
             owner: None,
         })
     }
+}
+
+/// What of an answer is more than is kept of a volume.
+fn unusable(answer: &AnsweredVolume) -> Option<VolumeFault> {
+    let entries = answer.context.iter();
+    let bytes = entries.map(|(key, value)| key.len() + value.len() + ENTRY_SIZE).sum();
+    if bytes > MAX_VOLUME_FIELD {
+        return Some(VolumeFault::ContextTooLarge(bytes));
+    }
+    if answer.topology.len() > MAX_ANSWERED_TERMS {
+        return Some(VolumeFault::TooManyTopologies(answer.topology.len()));
+    }
+    let mut sizes = answer.topology.iter().map(Segment::len);
+    sizes
+        .find(|size| *size > MAX_SEGMENT_KEYS)
+        .map(VolumeFault::TopologyTooLarge)
 }

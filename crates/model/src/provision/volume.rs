@@ -1,10 +1,13 @@
 //! What to do next about a PersistentVolume: the first rule that fits. DeleteVolume is the one call that destroys data: whatever is not
 //! known makes it wait.
 
+use std::sync::Arc;
+
 use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeReason};
 use super::creation::Deletion;
+use super::driver::ProvisionerFacts;
 use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase};
-use super::ownership::is_own_volume;
+use super::ownership::{is_own_volume, is_released};
 use super::parameters::ClassParameters;
 use super::patch;
 use super::plan::DeletePlan;
@@ -113,7 +116,7 @@ fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     };
     match observed.sharer {
         Seen::Unknown => return not_known(),
-        Seen::Here(owner) => {
+        Seen::Here(owner) if observed.heir.is_none() => {
             let handle = observed.volume.spec.csi().map_or("", |source| &source.handle);
             let cause = ProvisionRefusal::HandleShared {
                 handle: crate::decide::cut(handle, 256).into(),
@@ -121,7 +124,7 @@ fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
             };
             return Some(decided(VolumeReason::HandleShared, Action::Wait(Some(Box::new(cause)))));
         }
-        Seen::Gone => {}
+        Seen::Here(_) | Seen::Gone => {}
     }
     match observed.attached_to {
         Seen::Unknown => return not_known(),
@@ -164,8 +167,31 @@ fn named_claim_of(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     }
 }
 
+/// Of PersistentVolumes that have one handle, and are all to be deleted, the one with which the volume is deleted; none where that is `volume`
+/// itself, or one of them is not to be deleted. Each would wait for the others for ever.
+pub fn heir(volume: &Volume, sharers: &[Arc<Volume>], driver: &ProvisionerFacts) -> Option<Arc<str>> {
+    let first = sharers.iter().map(|sharer| &sharer.name).min()?;
+    let all_go = || sharers.iter().all(|sharer| is_released(sharer, driver));
+    (*first < volume.name && all_go()).then(|| first.clone())
+}
+
+/// Nothing uses it, and its volume is deleted with another one: it goes as if the volume were gone.
+fn left(observed: &ObservedVolume<'_>) -> VolumeDecision {
+    if !observed.is_live {
+        return decided(VolumeReason::Confirm, Action::ReadVolume);
+    }
+    let VolumeDecision { reason, action } = deleted(observed);
+    match reason {
+        VolumeReason::RemoveVolume => decided(VolumeReason::LeftToAnother, action),
+        reason => decided(reason, action),
+    }
+}
+
 /// Rows 10 and 11. The live read comes last: a request for a Secret may wait for long.
 fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
+    if observed.heir.is_some() {
+        return left(observed);
+    }
     let source = observed
         .volume
         .spec

@@ -5,7 +5,7 @@ mod shell;
 
 use std::time::Duration;
 
-use crate::apiserver::SecretData;
+use crate::apiserver::{HeldSecret, SecretData};
 use crate::context::DriverContext;
 use crate::key::{ClaimCause, ClaimKey, WorkKey};
 use crate::lanes::place_of;
@@ -48,7 +48,13 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     }
     let (lifecycle, begun, claim) = (shell.end(&attempt), shell.begun, attempt.into_memory());
     let again = shell.again || shell.ended.is_some();
+    let secret = shell.secret;
     work.queue.remember(run.key(), |memory| {
+        if !claim.holds_volume() {
+            memory.secret_of_call = HeldSecret::default();
+        } else if !secret.is_empty() {
+            memory.secret_of_call = secret;
+        }
         memory.claim = claim;
         (memory.begun, memory.again) = (begun, again);
         memory.lifecycle = lifecycle;

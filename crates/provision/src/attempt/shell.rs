@@ -11,7 +11,7 @@ use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::csi::{CreateVolume, DeleteVolume};
 use crate::decide::patch::PatchType;
 use crate::key::{ClaimKey, KeyMemory};
-use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Volume};
+use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, SecretReference, Volume};
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict};
 use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen};
 use crate::reflect::Sink as _;
@@ -48,13 +48,7 @@ impl Shell<'_> {
                 ClaimStep::Patch(write) => ClaimEvent::Patched(self.patch(&write).await),
                 ClaimStep::ReadClaim => ClaimEvent::Read(self.read_claim().await),
                 ClaimStep::ReadVolume(name) => ClaimEvent::Read(self.read_volume(&name).await),
-                ClaimStep::Secret(secret) => {
-                    let work = self.look.work;
-                    ClaimEvent::Read(match work.secrets.absent(&secret) {
-                        Some(absent) => Err(absent),
-                        None => self.secret.read(&work.context.requests, secret, None, &self.span).await,
-                    })
-                }
+                ClaimStep::Secret(secret) => ClaimEvent::Read(self.read_secret(secret).await),
                 ClaimStep::Create(plan) => ClaimEvent::Created(self.create(attempt, &plan).await),
                 ClaimStep::Delete(plan) => ClaimEvent::Deleted(self.delete(attempt, &plan).await),
                 ClaimStep::Save(body) => ClaimEvent::Saved(self.save(&body).await),
@@ -190,6 +184,37 @@ impl Shell<'_> {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Reads the Secret. A claim that nobody wants any more is not held by one that went since the call, as with its namespace: the call is
+    /// repeated with what it was made with.
+    async fn read_secret(&mut self, secret: SecretReference) -> Result<(), ApiError> {
+        let work = self.look.work;
+        let read = if let Some(absent) = work.secrets.absent(&secret) {
+            Err(absent)
+        } else {
+            let (requests, secret) = (&work.context.requests, secret.clone());
+            self.secret.read(requests, secret, None, &self.span).await
+        };
+        let error = match read {
+            Err(error) if error.kind == ApiErrorKind::NotFound || error.is_forbidden() => error,
+            read => return read,
+        };
+        let is_unwanted = match self.look.claim() {
+            Seen::Here(claim) => claim.deleting.is_some(),
+            Seen::Gone => true,
+            Seen::Unknown => false,
+        };
+        let kept = work
+            .queue
+            .remember(self.run.key(), |memory| memory.secret_of_call.clone());
+        match kept.filter(|kept| is_unwanted && kept.of(Some(&secret)).is_some()) {
+            Some(kept) => {
+                self.secret = kept;
+                Ok(())
+            }
+            None => Err(error),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::apiserver::ApiError;
 use crate::decide::Failure;
 use crate::events::of_volume;
 use crate::failures::{self, LASTING, kind_of};
-use crate::objects::Volume;
+use crate::objects::{SecretReference, Volume};
 use crate::provision::VolumeReason;
 use crate::provision::deletion::{VolumeAttempt, VolumeNote};
 use crate::provision::event::{self, ProvisionEventReason};
@@ -26,16 +26,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
     let volume = &*volume;
     match note {
         VolumeNote::Calls(_) => {}
-        VolumeNote::WithoutSecret(secret) => {
-            let note = event::without_secret(&secret);
-            record(
-                shell,
-                volume,
-                ProvisionEventReason::VolumeFailedDelete,
-                error_type::SECRET_MISSING,
-                note,
-            );
-        }
+        VolumeNote::WithoutSecret(secret) => without_secret(shell, volume, &secret),
         VolumeNote::CallFailed(failure) => {
             let kind = kind_of(&failure);
             let retry = (shell.run.retry_delay(), true);
@@ -53,6 +44,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             );
             shell.ended = Some(LifecycleOutcome::Aborted);
         }
+        VolumeNote::LeftTo(heir) => left_to(shell, volume, &heir),
         VolumeNote::Released => released(shell, volume),
         VolumeNote::Waits(reason, of) => waits(shell, volume, reason, &of),
         VolumeNote::Refused(_, cause) => {
@@ -79,6 +71,18 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             traced!(debug, shell.span, driver, PersistentVolume = &*volume.name, "{lost}");
         }
     }
+}
+
+/// The Secret of the call is not there.
+fn without_secret(shell: &Shell<'_>, volume: &Volume, secret: &SecretReference) {
+    let (reason, cause) = (ProvisionEventReason::VolumeFailedDelete, error_type::SECRET_MISSING);
+    record(shell, volume, reason, cause, event::without_secret(secret));
+}
+
+/// The PersistentVolume goes without a call.
+fn left_to(shell: &Shell<'_>, volume: &Volume, heir: &str) {
+    let (reason, cause) = (ProvisionEventReason::VolumeDelete, error_type::HANDLE_SHARED);
+    record(shell, volume, reason, cause, event::left_to(&volume.name, heir));
 }
 
 /// A request that may succeed a moment later, or that nobody waits for.

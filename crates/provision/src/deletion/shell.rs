@@ -9,7 +9,9 @@ use crate::csi::DeleteVolume;
 use crate::decide::Write;
 use crate::key::VolumeKey;
 use crate::lanes::is_to_delete;
-use crate::objects::{Claim, ClaimReference, PersistentVolumeClaimWire, PersistentVolumeWire, ResourceVersion, Volume};
+use crate::objects::{
+    Claim, ClaimReference, PersistentVolumeClaimWire, PersistentVolumeWire, ResourceVersion, SecretReference, Volume,
+};
 use crate::provision::attempt::Verdict;
 use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeStep};
 use crate::provision::{DeletePlan, Deletion, Seen};
@@ -58,10 +60,7 @@ impl Shell<'_> {
                 VolumeStep::Remove(uid) => VolumeEvent::Written(self.remove(&uid).await),
                 VolumeStep::ReadVolume => VolumeEvent::VolumeRead(self.read_volume().await),
                 VolumeStep::ReadClaim(claim) => VolumeEvent::ClaimRead(self.read_claim(&claim).await),
-                VolumeStep::Secret(secret) => {
-                    let requests = &self.look.work.context.requests;
-                    VolumeEvent::SecretRead(self.secret.read(requests, secret, None, &self.span).await)
-                }
+                VolumeStep::Secret(secret) => VolumeEvent::SecretRead(self.read_secret(secret).await),
                 VolumeStep::Delete(plan) => VolumeEvent::Deleted(self.delete(&plan).await),
             };
         }
@@ -174,6 +173,19 @@ impl Shell<'_> {
         Err(ApiError::garbled(
             "the API server's answer is older than the object that the request was about",
         ))
+    }
+
+    /// Reads the Secret. The right to read it goes with its namespace, and nobody can give it again: what was in that is not there.
+    async fn read_secret(&mut self, secret: SecretReference) -> Result<(), ApiError> {
+        let requests = &self.look.work.context.requests;
+        let namespace = secret.namespace.clone();
+        let read = self.secret.read(requests, secret, None, &self.span).await;
+        match read {
+            Err(error) if error.is_forbidden() && requests.is_namespace_gone(&namespace, &self.span).await => Err(
+                ApiError::without_answer(ApiErrorKind::NotFound, format!("namespace {namespace} is not there")),
+            ),
+            read => read,
+        }
     }
 
     /// Reads the PersistentVolume. An older copy than what is known shows that the API server went back: then it proves nothing.

@@ -158,7 +158,12 @@ impl Provisioner {
         if slot == CLAIM && unmarks && self.may_be_left(state, before.uid) {
             violation = Some(MARKER_LEAVES);
         }
-        if slot != CLAIM && unmarks && !by_policy && state.has(before.handle) {
+        let is_left_to = |other: usize| {
+            let other = self.universe.facts(state.now(other));
+            other.is_some_and(|other| other.handle == before.handle && other.goes())
+        };
+        let is_left = || VOLUMES.into_iter().any(|other| other != slot && is_left_to(other));
+        if slot != CLAIM && unmarks && !by_policy && state.has(before.handle) && !is_left() {
             violation = Some(FINALIZER);
         }
         if slot != CLAIM && unmarks && by_policy {

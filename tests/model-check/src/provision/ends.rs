@@ -50,7 +50,8 @@ impl Provisioner {
         }
         let is_shared = VOLUMES.into_iter().filter(|other| *other != slot).any(|other| {
             let other = self.universe.facts(state.now(other));
-            other.is_some_and(|other| other.handle == volume.handle)
+            // Those that are all to be deleted do not wait for each other.
+            other.is_some_and(|other| other.handle == volume.handle && !(volume.marked && other.goes()))
         });
         let has_claim = self
             .universe

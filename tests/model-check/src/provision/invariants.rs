@@ -11,7 +11,7 @@ pub const NOT_CLAIMED: &str =
     "DeleteVolume only while the claim of the PersistentVolume is not there, or bound to another one";
 pub const UNDONE: &str = "a new volume is undone only after a live read that shows no PersistentVolume with it";
 pub const KEPT: &str = "the volume of a bound claim stays";
-pub const FINALIZER: &str = "the finalizer leaves a PersistentVolume only after OK, or by its policy";
+pub const FINALIZER: &str = "the finalizer leaves a PersistentVolume only after OK, or by its policy, or where another one goes with its volume";
 pub const FOREIGN: &str = "what others wrote stays";
 pub const SAME: &str = "a PersistentVolume is deleted only under the UID that was read";
 pub const LEASED: &str = "no call without the Lease";

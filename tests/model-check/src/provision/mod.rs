@@ -131,6 +131,8 @@ pub enum Beginning {
     Released,
     /// As before, and another PersistentVolume has the handle.
     Shared,
+    /// The same, and the other one is to be deleted as well.
+    BothReleased,
 }
 
 /// A world.
@@ -335,7 +337,7 @@ impl World for Provisioner {
         });
         let has_volume = matches!(
             self.setting.beginning,
-            Beginning::Bound | Beginning::Released | Beginning::Shared
+            Beginning::Bound | Beginning::Released | Beginning::Shared | Beginning::BothReleased
         );
         let state = State {
             history,

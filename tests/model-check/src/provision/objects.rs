@@ -388,5 +388,12 @@ pub struct Facts {
     pub zone: u8,
 }
 
+impl Facts {
+    /// Whether a PersistentVolume is to be deleted with its volume, and held until then.
+    pub fn goes(&self) -> bool {
+        self.released && self.reclaims && self.marked
+    }
+}
+
 /// That every slot has a name.
 const _: () = assert!(SLOTS == 8);

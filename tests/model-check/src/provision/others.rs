@@ -200,6 +200,10 @@ impl Provisioner {
             Wish::ToRetain => edit(self, state, OWN, Edit::Retain),
             Wish::ToDelete => edit(self, state, OWN, Edit::Reclaim),
             Wish::DeleteVolume => edit(self, state, OWN, Edit::Delete),
+            // One of ours is held by its finalizer.
+            Wish::DeleteOther if self.universe.facts(state.now(OTHER)).is_some_and(|other| other.marked) => {
+                edit(self, state, OTHER, Edit::Delete)
+            }
             Wish::DeleteOther => {
                 let is_there = state.now(OTHER) != GONE;
                 happen(state, OTHER, GONE);

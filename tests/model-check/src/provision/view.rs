@@ -445,6 +445,16 @@ impl VolumeView for View<'_> {
         self.sharer(handle, except)
     }
 
+    fn sharers(&self, handle: &str, except: &str) -> Vec<Arc<Volume>> {
+        let others = VOLUMES.into_iter().filter(|slot| name_of(*slot) != except);
+        let volumes = others.filter_map(|slot| self.shown(slot).and_then(Object::volume));
+        let has_handle = |volume: &&Arc<Volume>| {
+            let csi = volume.spec.csi();
+            csi.is_some_and(|source| *source.handle == *handle && source.driver == self.driver.name)
+        };
+        volumes.filter(has_handle).cloned().collect()
+    }
+
     /// No other claim is there.
     fn is_created(&self, _: &str) -> bool {
         false

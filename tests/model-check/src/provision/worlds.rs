@@ -45,6 +45,10 @@ pub fn objects(beginning: Beginning, topology: Topology) -> [Option<Value>; SLOT
             objects[OWN] = Some(own("Bound"));
         }
         Beginning::Released => objects[OWN] = Some(own("Released")),
+        Beginning::BothReleased => {
+            objects[OWN] = Some(own("Released"));
+            objects[OTHER] = Some(volume(OTHER, 8, Some(1), 1, "Released", "Delete", true));
+        }
         Beginning::Shared => {
             objects[OWN] = Some(own("Released"));
             objects[OTHER] = Some(volume(OTHER, 8, Some(1), 1, "Released", "Delete", false));
@@ -196,6 +200,17 @@ pub const fn shared(faults: u8) -> ProvisionSetting {
     )
 }
 
+/// W5, where both are to be deleted.
+pub const fn both_released(faults: u8) -> ProvisionSetting {
+    world(
+        "volume, of two that are to be deleted",
+        Beginning::BothReleased,
+        faults,
+        ALL,
+        &[Wish::DeleteOther],
+    )
+}
+
 /// W8: the attach role, kube-controller-manager and the provisioner write on one PersistentVolume.
 pub const fn three_writers(faults: u8) -> ProvisionSetting {
     let wishes = &[Wish::DeleteClaim, Wish::DeleteVolume, Wish::ToRetain];
@@ -306,6 +321,7 @@ pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
             made_again(2),
             mistake(2),
             shared(2),
+            both_released(2),
             three_writers(1),
             node_gone(1),
             not_registered(1),
@@ -336,6 +352,7 @@ pub fn worlds(large: bool) -> Vec<ProvisionSetting> {
         made_again(1),
         mistake(1),
         shared(1),
+        both_released(1),
         answers(three_writers(1)),
         of_another(),
         answers(node_gone(1)),

@@ -72,7 +72,11 @@ impl ClaimAttempt {
     /// A call that cannot succeed is not made again before its time, unless an input, the settings or the connection have changed.
     fn begin(&mut self, view: &impl ClaimView) {
         self.epoch = view.epoch();
-        let Some(held) = self.memory.infeasible else { return };
+        let Some(held) = &mut self.memory.infeasible else {
+            return;
+        };
+        held.until = super::within(held.until, Self::infeasible_rest(view), view.now());
+        let held = *held;
         // Where the claim is not known, nothing is called.
         let Some(claim) = view.claim().here() else { return };
         let holds =

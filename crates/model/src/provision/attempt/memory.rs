@@ -155,10 +155,11 @@ impl ClaimMemory {
     }
 
     /// How long it is not to be saved yet.
-    pub(super) fn save_rest(&self, now: Timestamp) -> Option<Duration> {
-        let rest = super::elapsed(now, self.save_at?);
-        // The clock may have been set back.
-        (!rest.is_zero()).then(|| rest.min(MAX_SAVE_PAUSE))
+    pub(super) fn save_rest(&mut self, now: Timestamp) -> Option<Duration> {
+        let until = super::within(self.save_at?, MAX_SAVE_PAUSE, now);
+        self.save_at = Some(until);
+        let rest = super::elapsed(now, until);
+        (!rest.is_zero()).then_some(rest)
     }
 
     /// What was held against the claim counts no more: somebody asks for a retry, or what stood in the way may be gone.

@@ -570,6 +570,11 @@ fn holds_volume(creation: Option<&Creation>) -> bool {
     }
 }
 
+/// The end of a wait of at most this time: a clock that was set back makes none longer.
+fn within(until: Timestamp, most: Duration, now: Timestamp) -> Timestamp {
+    now.saturating_add(most).map_or(until, |latest| until.min(latest))
+}
+
 /// A clock that was set back has waited no time.
 fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()

@@ -864,6 +864,29 @@ fn a_call_that_cannot_succeed_is_not_made_again_before_its_time() {
     assert_eq!(play.take_done(), ["patch", "create", "save"]);
 }
 
+#[test]
+fn a_clock_that_is_set_back_makes_no_pause_longer() {
+    let back = |play: &mut Play| play.cluster.now = play.cluster.now.saturating_sub(Duration::from_hours(1)).unwrap();
+    let invalid = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(3));
+    let mut play = Play::of(Cluster::new());
+    play.attempt(invalid);
+    back(&mut play);
+    assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_mins(5)));
+    play.cluster.wait(Duration::from_mins(5));
+    play.take_done();
+    let unsaved = |step: &ClaimStep, _: &mut Cluster| {
+        matches!(step, ClaimStep::Save(_)).then(|| ClaimEvent::Saved(Err(status(422))))
+    };
+    let longest = Duration::from_secs(30);
+    assert_eq!(play.attempt(unsaved), Verdict::Rest(longest));
+    assert_eq!(play.take_done(), ["patch", "create", "save"]);
+    back(&mut play);
+    assert_eq!(play.attempt(|_, _| None), Verdict::Rest(longest));
+    play.cluster.wait(longest);
+    play.attempt(|_, _| None);
+    assert_eq!((play.take_done(), play.saved()), (vec!["save"], 1));
+}
+
 /// What was begun with the former settings is not held against the new ones.
 #[test]
 fn settings_that_change_during_a_call_end_its_hold() {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use super::builders::{claim_of, class_json, class_of, plan_of, world};
 use crate::provision::topology::Segment;
-use crate::provision::{AnsweredVolume, ClaimAction, ClassParameters, InvalidAnswer, NewVolume, ProvisionRefusal};
+use crate::provision::{
+    AnsweredVolume, ClaimAction, ClassParameters, InvalidAnswer, NewVolume, ProvisionRefusal, VolumeFault,
+};
 
 fn refused(world: &super::builders::ClaimWorld) -> ProvisionRefusal {
     match world.decide().action {
@@ -98,39 +100,50 @@ fn a_class_of_a_megabyte() {
     }
 }
 
-fn answered(change: impl FnOnce(&mut AnsweredVolume)) -> InvalidAnswer {
+fn answered(change: impl FnOnce(&mut AnsweredVolume)) -> Result<NewVolume, InvalidAnswer> {
     let mut answer = AnsweredVolume {
         handle: "vol-1".into(),
         ..AnsweredVolume::default()
     };
     change(&mut answer);
-    NewVolume::of_answer(&plan_of(&world()), Some(answer)).unwrap_err()
+    NewVolume::of_answer(&plan_of(&world()), Some(answer))
 }
 
 #[test]
 fn answers_of_the_driver() {
+    assert_eq!(
+        answered(|answer| answer.handle = "h".repeat(10 << 10).into()),
+        Err(InvalidAnswer::LongHandle(10 << 10))
+    );
+    assert_eq!(
+        answered(|answer| answer.handle = "".into()),
+        Err(InvalidAnswer::EmptyHandle)
+    );
+}
+
+/// Its ID is known, so that it can be deleted; and what is too large is kept nowhere.
+#[test]
+fn answers_of_the_driver_that_are_too_large() {
     let segment = |at: usize| Segment::from([("zone", at.to_string().as_str())]);
     let wide: BTreeMap<Box<str>, Box<str>> = (0..1000).map(|at| (at.to_string().into(), "x".into())).collect();
     let context: BTreeMap<String, String> = [("k".to_owned(), "x".repeat(1 << 20))].into();
+    let fault = |change: &dyn Fn(&mut AnsweredVolume)| {
+        let volume = answered(|answer| change(answer)).unwrap();
+        assert!(volume.context.is_empty() && volume.topology.is_empty() && !volume.is_usable());
+        assert_eq!(&*volume.handle, "vol-1");
+        volume.fault.unwrap()
+    };
     assert_eq!(
-        answered(|answer| answer.handle = "h".repeat(10 << 10).into()),
-        InvalidAnswer::LongHandle(10 << 10)
+        fault(&|answer| answer.topology = (0..1000).map(segment).collect()),
+        VolumeFault::TooManyTopologies(1000)
     );
     assert_eq!(
-        answered(|answer| answer.topology = (0..1000).map(segment).collect()),
-        InvalidAnswer::TooManyTopologies(1000)
-    );
-    assert_eq!(
-        answered(|answer| answer.topology = vec![Segment::from(wide)]),
-        InvalidAnswer::TopologyTooLarge(1000)
+        fault(&|answer| answer.topology = vec![Segment::from(wide.clone())]),
+        VolumeFault::TopologyTooLarge(1000)
     );
     assert!(matches!(
-        answered(|answer| answer.context = context.into()),
-        InvalidAnswer::ContextTooLarge(_)
-    ));
-    assert!(matches!(
-        answered(|answer| answer.handle = "".into()),
-        InvalidAnswer::EmptyHandle
+        fault(&|answer| answer.context = context.clone().into()),
+        VolumeFault::ContextTooLarge(_)
     ));
 }
 

@@ -396,6 +396,7 @@ pub struct VolumeWorld {
     pub volume: Value,
     pub class: Option<Value>,
     pub sharer: Option<String>,
+    pub heir: Option<String>,
     pub attached_to: Option<String>,
     pub lacks_read: bool,
     pub claim: OwningClaim,
@@ -419,6 +420,7 @@ pub fn volume_world() -> VolumeWorld {
         volume: volume_json(),
         class: Some(class_json()),
         sharer: None,
+        heir: None,
         attached_to: None,
         lacks_read: false,
         claim: OwningClaim::NotCached,
@@ -473,6 +475,10 @@ impl VolumeWorld {
         look(&ObservedVolume {
             volume: &volume,
             sharer: seen(self.sharer.as_deref(), unknown("sharer")),
+            heir: self
+                .heir
+                .as_deref()
+                .filter(|_| self.sharer.is_some() && !unknown("sharer")),
             attached_to: seen(self.attached_to.as_deref(), unknown("attached")),
             lacks_read: self.lacks_read,
             claim: self.claim,

@@ -41,6 +41,8 @@ struct Cluster {
     attached_to: Option<&'static str>,
     known: Known,
     sharer: Option<&'static str>,
+    /// What that is besides its name.
+    other: Value,
     is_created: bool,
     driver: ProvisionerFacts,
     policy: ProvisionPolicy,
@@ -61,6 +63,7 @@ impl Cluster {
             attached_to: None,
             known: Known::ByWatch,
             sharer: None,
+            other: volume_json(),
             is_created: false,
             driver: driver(),
             policy: policy(),
@@ -187,6 +190,14 @@ impl VolumeView for Cluster {
         assert_eq!((handle, except), ("vol-1", super::builders::NAME));
         let none = if self.is_known() { Seen::Gone } else { Seen::Unknown };
         self.sharer.map_or(none, |name| Seen::Here(name.into()))
+    }
+    fn sharers(&self, _: &str, _: &str) -> Vec<Arc<Volume>> {
+        let named = self.sharer.map(|name| {
+            let mut other = self.other.clone();
+            put(&mut other, "/metadata/name", name.into());
+            Arc::new(volume_of(&other))
+        });
+        named.into_iter().collect()
     }
     fn attached_to(&self) -> Seen<Arc<str>> {
         let none = if self.is_known() { Seen::Gone } else { Seen::Unknown };
@@ -525,10 +536,47 @@ fn a_live_read_that_fails_deletes_nothing() {
 fn a_shared_handle_is_kept_until_the_other_is_gone() {
     let mut play = Play::of(Cluster::new());
     play.cluster.sharer = Some("pv-2");
+    put(&mut play.cluster.other, "/status/phase", "Bound".into());
     play.plain();
     assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
     assert!(play.take_done().is_empty());
     assert_eq!(play.waits(), [VolumeReason::HandleShared]);
+    play.cluster.sharer = None;
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(play.take_done(), WHOLE);
+}
+
+/// Two claims may be given one volume. Each of the PersistentVolumes would wait for the other one.
+#[test]
+fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_before() {
+    let first = "a-pv";
+    let mut play = Play::of(Cluster::new());
+    play.cluster.sharer = Some(first);
+    let changes = [
+        ("/status/phase", "Bound"),
+        ("/spec/persistentVolumeReclaimPolicy", "Retain"),
+    ];
+    for (pointer, value) in changes {
+        let before = play.cluster.other.clone();
+        put(&mut play.cluster.other, pointer, value.into());
+        assert!(matches!(play.plain(), Verdict::Rest(_)));
+        assert_eq!(play.waits().last(), Some(&VolumeReason::HandleShared), "{value}");
+        assert!(play.take_done().is_empty());
+        play.cluster.other = before;
+    }
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(
+        play.take_done(),
+        ["read volume", "remove", "read volume", "patch"],
+        "and no call"
+    );
+    assert!(play.is_told(|note| matches!(note, VolumeNote::LeftTo(heir) if **heir == *first)));
+    assert!(play.is_told(|note| *note == VolumeNote::Released));
+
+    let mut play = Play::of(Cluster::new());
+    play.cluster.sharer = Some("zz-pv");
+    assert!(matches!(play.plain(), Verdict::Rest(_)), "that one goes first");
+    assert!(play.take_done().is_empty());
     play.cluster.sharer = None;
     assert_eq!(play.plain(), Verdict::Done);
     assert_eq!(play.take_done(), WHOLE);

@@ -102,7 +102,13 @@ fn claim_worlds() -> impl Strategy<Value = ClaimWorld> {
     })
 }
 
-const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 29] = [
+/// Whether its volume is left to another one: that is there, and nothing uses this one.
+fn is_left(world: &VolumeWorld) -> bool {
+    let is_unused = world.attached_to.is_none() && world.bound.is_none() && world.claim != OwningClaim::Live;
+    world.heir.is_some() && world.sharer.is_some() && world.is_live && world.unknown.is_empty() && is_unused
+}
+
+const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 30] = [
     |world| world.deleting(),
     |world| world.unprotected(),
     |world| world.phase("Bound"),
@@ -117,6 +123,7 @@ const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 29] = [
     |world| world.set("/spec/csi/driver", "other.test"),
     |world| world.set("/spec/csi/volumeHandle", ""),
     |world| world.with(|world| world.sharer = Some("pv-2".to_owned())),
+    |world| world.with(|world| (world.sharer, world.heir) = (Some("pv-1".to_owned()), Some("pv-1".to_owned()))),
     |world| world.with(|world| world.attached_to = Some("n1".to_owned())),
     |world| world.with(|world| world.bound = Some(another_claim())),
     |world| world.with(|world| (world.bound, world.bound_is_live) = (Some(another_claim()), true)),
@@ -314,13 +321,16 @@ proptest! {
                 prop_assert!(!plan.handle.trim().is_empty() && world.volume["spec"]["csi"]["driver"] == DRIVER);
             }
             ProvisionedVolumeAction::Remove { uid } => {
-                prop_assert!(world.deletion == Deletion::Deleted && !volume.deleting && **uid == *volume.uid);
+                prop_assert!(!volume.deleting && **uid == *volume.uid);
+                prop_assert!(world.deletion == Deletion::Deleted || is_left(&world));
             }
             ProvisionedVolumeAction::Release(write) => {
-                prop_assert!(world.deletion == Deletion::Deleted || world.volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain");
+                let is_kept = world.volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain";
+                prop_assert!(world.deletion == Deletion::Deleted || is_kept || is_left(&world));
                 let mut after = world.volume.clone();
                 apply(&mut after, &write.body).unwrap();
-                prop_assert!(!after["metadata"]["finalizers"].as_array().unwrap().contains(&json!(FINALIZER)));
+                let left = after["metadata"]["finalizers"].as_array();
+                prop_assert!(!left.is_some_and(|left| left.contains(&json!(FINALIZER))));
                 if world.attach_finalizer.is_none() || world.deletion != Deletion::Deleted {
                     prop_assert_eq!(foreign(&after), foreign(&world.volume));
                 }

@@ -149,11 +149,40 @@ fn rows_7_to_10_whether_it_may_be_used() {
     let claim = |seen| pv().with(|world| world.claim = seen);
     let unknown = |what| pv().with(|world| world.unknown = what);
     let bound = |world: VolumeWorld| world.with(|world| world.bound = Some(another_claim()));
+    let left = |world: VolumeWorld| {
+        world.with(|world| (world.sharer, world.heir) = (Some("pv-1".into()), Some("pv-1".into())))
+    };
     play(vec![
         Row(
             "7 shared",
             pv().with(|world| world.sharer = Some("pv-2".into())),
             "HandleShared: tell handle_shared",
+        ),
+        Row(
+            "7 shared, and all of them go",
+            left(pv()),
+            "LeftToAnother: remove pv-uid",
+        ),
+        Row(
+            "7 the same, not read yet",
+            left(pv()).with(|world| world.is_live = false),
+            "Confirm: read volume",
+        ),
+        Row("7 the same, in deletion", left(pv()).deleting(), "Release: release 1"),
+        Row(
+            "7 the same, attached",
+            left(pv()).with(|world| world.attached_to = Some("n1".into())),
+            "StillAttached: wait",
+        ),
+        Row(
+            "7 the same, in use",
+            left(claim(OwningClaim::Live)),
+            "ReleasedWhileBound: wait",
+        ),
+        Row(
+            "7 the same, held",
+            left(pv()).with(|world| world.policy.hold_deletions = true),
+            "Held: wait",
         ),
         Row("7 not known", unknown("sharer"), "Syncing: wait"),
         Row(

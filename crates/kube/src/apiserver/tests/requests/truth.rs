@@ -47,6 +47,32 @@ async fn the_api_servers_own_404_says_that_the_object_is_gone() {
     assert_eq!(driver.err().unwrap().kind, ApiErrorKind::NotFound);
 }
 
+/// Nothing is written for that, and only the word that this namespace is not there counts.
+#[tokio::test]
+async fn a_namespace_is_gone_when_nothing_may_be_made_in_it() {
+    let server = Server::new().await;
+    let gone = not_found("/api/v1/namespaces/ns");
+    let other = not_found("/api/v1/namespaces/other");
+    let event = json!({ "kind": "Event", "apiVersion": "v1", "metadata": { "name": "ns", "namespace": "ns" } });
+    for (answer, is_gone) in [
+        (raw(404, gone.to_string()), true),
+        (raw(404, other.to_string()), false),
+        (raw(404, "404 page not found"), false),
+        (status(403, "it is being terminated"), false),
+        (status(500, "not now"), false),
+        (ok(&event), false),
+    ] {
+        server.answer(answer);
+        assert_eq!(
+            server.requests.is_namespace_gone("ns", &Span::disabled()).await,
+            is_gone
+        );
+    }
+    let lines = server.lines();
+    let asked = "POST /api/v1/namespaces/ns/events?fieldManager=csi-attacher-operator&dryRun=All";
+    assert!(lines.iter().all(|line| line == asked), "{lines:?}");
+}
+
 /// Where it comes from is not known, so that the request may well succeed a moment later.
 #[tokio::test]
 async fn a_404_about_anything_else_says_nothing() {

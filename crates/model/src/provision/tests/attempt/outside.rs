@@ -1,6 +1,7 @@
 //! What comes from outside while a claim is worked on: odd answers of the driver, changes during a call, markers that others write.
 
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::builders::{MARKER, NAME};
@@ -49,6 +50,27 @@ fn a_volume_that_is_too_small_is_undone_and_asked_for_after_a_backoff() {
     }
     play.attempt(|_, _| None);
     assert_eq!(play.saved(), 1);
+}
+
+/// A claim that is deleted is not held by an answer of which no PersistentVolume can be made: its ID says what is to be deleted.
+#[test]
+fn a_volume_with_too_large_an_answer_is_undone_and_its_claim_goes() {
+    let context: BTreeMap<String, String> = [("k".to_owned(), "x".repeat(1 << 20))].into();
+    let large = AnsweredVolume {
+        handle: "vol-1".into(),
+        context: context.into(),
+        ..AnsweredVolume::default()
+    };
+    let mut play = undoing();
+    play.attempt(|step, cluster| {
+        if creates(step) {
+            cluster.set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+            return Some(ClaimEvent::Created(Ok(Some(large.clone()))));
+        }
+        undo(step)
+    });
+    assert_eq!(play.take_done(), ["patch", "create", "read volume", "delete", "patch"]);
+    assert!(!play.cluster.carries_marker() && !play.memory_is_uncertain());
 }
 
 /// A class may be deleted and made again with other parameters while its watch is broken. A list that began after the claim came says what
@@ -279,6 +301,27 @@ fn a_marker_that_is_taken_off_by_force_is_told_once_and_the_volume_undone() {
         .filter(|note| matches!(note, ClaimNote::PossiblyLeaked(name, _) if **name == *NAME));
     assert_eq!(told.count(), 1);
     assert_eq!(play.take_done().last(), Some(&"delete"));
+}
+
+/// What the marker said goes as well: nothing of it is left on a claim that is served.
+#[test]
+fn what_is_left_of_a_marker_that_was_taken_off_by_force_goes_with_the_binding() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, cluster| {
+        if creates(step) {
+            cluster.set("/metadata/finalizers", json!(["kubernetes.io/pvc-protection"]));
+        }
+        None
+    });
+    assert_eq!((play.take_done(), play.saved()), (vec!["patch", "create", "save"], 1));
+    play.cluster.set("/spec/volumeName", json!(NAME));
+    play.cluster.set("/status/phase", json!("Bound"));
+    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
+    assert_eq!(play.take_done(), ["patch"]);
+    let annotations = &play.cluster.claim.as_ref().unwrap()["metadata"]["annotations"];
+    assert!(annotations.get(MARKER).is_none(), "{annotations}");
+    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
+    assert!(play.take_done().is_empty());
 }
 
 /// An input that changes while the driver works is one that was not tried.

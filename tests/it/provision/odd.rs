@@ -1,0 +1,251 @@
+//! Odd histories, in a cluster with kube-controller-manager: what a person, a driver or a namespace that goes do at a bad moment.
+
+use std::time::Duration;
+
+use csi_mock_driver::{Method, Rule, ScriptAction, ScriptedAnswer};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use super::{MARKER, provisioning, serving, settings, soon};
+use crate::events::event;
+use crate::rig::{Driver, LIMIT, operator_options, wait_until};
+use crate::support::operator::grant_secret;
+use crate::support::wait::wait_for;
+use crate::support::{Error, Result};
+
+fn other(error: impl std::fmt::Display) -> Error {
+    Error::Other(error.to_string())
+}
+
+impl Driver<'_> {
+    async fn delete_claim(&self, name: &str) -> Result<()> {
+        let deleted = self.claims().delete(name, &DeleteParams::default()).await;
+        deleted.map(drop).map_err(other)
+    }
+
+    /// Waits for so many volumes that are left of those which the driver made.
+    async fn volumes_left(&self, count: usize) -> Result<()> {
+        wait_until("volumes that are left", || self.mock.volumes().len() == count).await
+    }
+
+    async fn claim_is_gone(&self, name: &str) -> Result<()> {
+        let gone = wait_for(self.claims(), name, "gone", LIMIT, |claim| claim.is_none()).await;
+        gone.map(drop)
+    }
+}
+
+/// The driver answers one ID for two claims, as for a share that is there already.
+#[tokio::test]
+async fn a_volume_of_two_claims_is_deleted_once_when_both_are_gone() -> Result<()> {
+    let (world, _operator) = serving(operator_options()).await?;
+    let driver = provisioning(&world, "o-share", &soon()).await?;
+    driver.class("Delete").await?;
+    let first = driver.ask_for("first").await?;
+    driver.bound("first").await?;
+    let first = driver.saved(&first).await?;
+    let handle = first
+        .spec
+        .clone()
+        .and_then(|spec| spec.csi)
+        .map(|csi| csi.volume_handle);
+    let handle = handle.unwrap_or_default();
+    driver.mock.script(
+        Rule::on(Method::CreateVolume).action(ScriptAction::Answer(ScriptedAnswer {
+            volume_id: Some(handle.clone()),
+            capacity_bytes: None,
+        })),
+    );
+    let mut volumes = vec![first.name_any()];
+    for name in ["second", "third"] {
+        let claim = driver.ask_for(name).await?;
+        driver.bound(name).await?;
+        volumes.push(driver.saved(&claim).await?.name_any());
+    }
+    driver.delete_claim("second").await?;
+    event(
+        &world,
+        "PersistentVolume",
+        &volumes[1],
+        "VolumeDelete",
+        "is that of PersistentVolume",
+    )
+    .await?;
+    assert_eq!(driver.deletions(&handle), 0);
+    driver.delete_claim("first").await?;
+    driver.delete_claim("third").await?;
+    for name in &volumes {
+        wait_for(driver.volumes(), name, "gone", LIMIT, |volume| volume.is_none()).await?;
+    }
+    assert_eq!(driver.deletions(&handle), 1);
+    Ok(())
+}
+
+impl Driver<'_> {
+    /// What claims of namespace "tenant" need, whose Secret and the right to read it are there as well.
+    async fn serves_a_tenant(&self) -> Result<Api<PersistentVolumeClaim>> {
+        let world = self.world;
+        let mut asked = settings(self, &soon());
+        asked["provisioning"]["secrets"] = json!([{ "namespace": "tenant", "names": ["login"] }]);
+        asked["provisioning"]["timeouts"] = json!({ "create": "8s" });
+        self.configure(&asked).await?;
+        self.wait("ProvisioningReady", "True", Some("Running")).await?;
+        grant_secret(&world.cluster, "tenant", "login").await?;
+        let login = [("password", "word")];
+        world.fixtures.secret("tenant", "login", &login).await?;
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": self.short },
+            "provisioner": self.name,
+            "parameters": {
+                "csi.storage.k8s.io/provisioner-secret-name": "login",
+                "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}",
+            },
+        });
+        world.cluster.apply_yaml(&class.to_string()).await?;
+        Ok(Api::namespaced(world.client.clone(), "tenant"))
+    }
+
+    async fn tenant_goes(&self) -> Result<()> {
+        let namespaces = Api::<Namespace>::all(self.world.client.clone());
+        let deleted = namespaces.delete("tenant", &DeleteParams::default()).await;
+        deleted.map_err(other)?;
+        let gone = wait_for(namespaces, "tenant", "gone", LIMIT, |tenant| tenant.is_none()).await;
+        gone.map(drop)
+    }
+}
+
+/// The Secret of the volume goes with it, and so does the right to read that.
+#[tokio::test]
+async fn volumes_of_a_namespace_that_goes_are_deleted_without_its_secret() -> Result<()> {
+    let (world, _operator) = serving(operator_options()).await?;
+    let driver = world.unconfigured_driver("o-space", |builder| builder).await?;
+    let claims = driver.serves_a_tenant().await?;
+    let wanted = driver.wanted("data");
+    let claim = claims.create(&PostParams::default(), &wanted).await.map_err(other)?;
+    let volume = driver.saved(&claim).await?.name_any();
+    driver.tenant_goes().await?;
+    wait_for(driver.volumes(), &volume, "gone", LIMIT, |volume| volume.is_none()).await?;
+    driver.volumes_left(0).await?;
+    let part = "Secret tenant/login is not there";
+    event(&world, "PersistentVolume", &volume, "VolumeFailedDelete", part).await?;
+    let calls = driver.mock.calls_of(Method::DeleteVolume);
+    assert_eq!(calls.iter().map(|call| call.secret_keys.len()).collect::<Vec<_>>(), [0]);
+    Ok(())
+}
+
+/// The Secret is gone, and the right to read it, while nobody knows what became of the call that was made with it.
+#[tokio::test]
+async fn a_namespace_that_goes_during_a_call_is_not_held() -> Result<()> {
+    let (world, _operator) = serving(operator_options()).await?;
+    let driver = world.unconfigured_driver("o-hung", |builder| builder).await?;
+    let claims = driver.serves_a_tenant().await?;
+    driver
+        .mock
+        .script(Rule::on(Method::CreateVolume).times(1).late_success());
+    let wanted = driver.wanted("data");
+    let claim = claims.create(&PostParams::default(), &wanted).await.map_err(other)?;
+    let name = format!("pvc-{}", claim.uid().unwrap_or_default());
+    driver.call(Method::CreateVolume, &name, |_| true).await?;
+    driver.tenant_goes().await?;
+    driver.volumes_left(0).await
+}
+
+/// The section goes and comes while a call is open; the claim is deleted meanwhile.
+#[tokio::test]
+async fn a_section_that_comes_back_finishes_what_was_open() -> Result<()> {
+    let (world, _operator) = serving(operator_options()).await?;
+    let driver = provisioning(&world, "o-section", &soon()).await?;
+    driver.class("Delete").await?;
+    driver
+        .mock
+        .script(Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(3)));
+    let claim = driver.ask_for("data").await?;
+    let name = format!("pvc-{}", claim.uid().unwrap_or_default());
+    driver.call(Method::CreateVolume, &name, |_| true).await?;
+    driver.configure(&json!({ "driverName": driver.name })).await?;
+    driver.delete_claim("data").await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    driver.configure(&settings(&driver, &soon())).await?;
+    driver.claim_is_gone("data").await?;
+    wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
+    assert_eq!(driver.mock.volumes().len(), 0);
+    Ok(())
+}
+
+/// Another driver answers at the socket while the outcome of a call is not known, and then the first one again.
+#[tokio::test]
+async fn a_driver_that_is_swapped_for_another_and_back_finishes_what_was_open() -> Result<()> {
+    let (world, _operator) = serving(operator_options()).await?;
+    let driver = provisioning(&world, "o-swap", &soon()).await?;
+    driver.class("Delete").await?;
+    driver
+        .mock
+        .script(Rule::on(Method::CreateVolume).times(1).late_success());
+    driver.ask_for("data").await?;
+    driver.ask_for("kept").await?;
+    event(&world, "PersistentVolumeClaim", "data", "Provisioning", "")
+        .await
+        .ok();
+    driver.mock.stop().await;
+    driver.mock.set_driver_name("other.example.com");
+    driver.mock.start_again().await.map_err(other)?;
+    driver
+        .wait("ProvisioningReady", "False", Some("DriverNameMismatch"))
+        .await?;
+    let before = driver.mock.calls_of(Method::CreateVolume).len();
+    driver.delete_claim("data").await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(driver.mock.calls_of(Method::CreateVolume).len(), before);
+    driver.mock.stop().await;
+    driver.mock.set_driver_name(driver.name.clone());
+    driver.mock.start_again().await.map_err(other)?;
+    driver.claim_is_gone("data").await?;
+    driver.bound("kept").await?;
+    driver.volumes_left(1).await?;
+    Ok(())
+}
+
+/// A person writes the name of the volume into the claim while it is made; and a claim is deleted while a pod uses it.
+#[tokio::test]
+async fn what_people_do_during_a_call_loses_no_volume() -> Result<()> {
+    let (world, _operator) = serving(operator_options()).await?;
+    let driver = provisioning(&world, "o-people", &soon()).await?;
+    driver.class("Delete").await?;
+    driver
+        .mock
+        .script(Rule::on(Method::CreateVolume).delay(Duration::from_secs(2)));
+    let claims = driver.claims();
+    let named = driver.ask_for("named").await?;
+    let held = driver.ask_for("held").await?;
+    let freed = driver.ask_for("freed").await?;
+    let volume = |claim: &PersistentVolumeClaim| format!("pvc-{}", claim.uid().unwrap_or_default());
+    for claim in [&named, &held, &freed] {
+        driver.call(Method::CreateVolume, &volume(claim), |_| true).await?;
+    }
+    let merge = async |name: &str, change: serde_json::Value| {
+        let patch = kube::api::Patch::Merge(change);
+        claims
+            .patch(name, &kube::api::PatchParams::default(), &patch)
+            .await
+            .map(drop)
+            .map_err(other)
+    };
+    merge("named", json!({ "spec": { "volumeName": volume(&named) } })).await?;
+    merge(
+        "held",
+        json!({ "metadata": { "finalizers": ["example.com/held", MARKER] } }),
+    )
+    .await?;
+    driver.delete_claim("held").await?;
+    merge("freed", json!({ "metadata": { "finalizers": null } })).await?;
+    driver.bound("named").await?;
+    driver.bound("freed").await?;
+    driver.without_marker("held").await?;
+    driver.without_marker("named").await?;
+    driver.without_marker("freed").await?;
+    merge("held", json!({ "metadata": { "finalizers": null } })).await?;
+    driver.claim_is_gone("held").await?;
+    driver.volumes_left(2).await?;
+    Ok(())
+}
