@@ -69,6 +69,11 @@ impl Subject<'_, '_> {
 
     pub(super) fn secret(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
         let secret = plan.secret.clone()?;
+        let (policy, driver) = (self.observed.policy, &self.observed.driver.name);
+        if let Err(refusal) = policy.check_secret(&secret, &self.observed.claim.namespace, driver) {
+            // It was listed when the open call was made.
+            return Some(wait_for(ClaimReason::SecretForbidden, refusal));
+        }
         match self.observed.secret {
             _ if self.observed.secret_of != Some(&secret) => {
                 Some(decided(ClaimReason::LoadSecret, ClaimAction::LoadCredentials(secret)))

@@ -167,6 +167,34 @@ fn a_volume_is_undone_after_a_look_that_no_request_follows() {
     assert_eq!(play.take_done(), ["read volume", "secret", "read volume", "delete"]);
 }
 
+/// A Secret that the settings do not list any more is not read, whatever a call was made with before.
+#[test]
+fn a_secret_that_is_taken_off_the_list_is_not_read_for_an_open_call() {
+    for is_deleted in [false, true] {
+        let mut play = Play::of(Cluster::new());
+        play.cluster.class.as_mut().unwrap()["parameters"] = json!({
+            "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
+        });
+        play.attempt(|step, _| creates(step).then(|| failed(4)));
+        assert_eq!(play.take_done(), ["secret", "patch", "create"]);
+        let listed = std::mem::take(&mut play.cluster.policy.secrets);
+        if is_deleted {
+            play.cluster
+                .set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+        }
+        assert!(matches!(play.attempt(|_, _| None), Verdict::Waits { .. }));
+        assert!(play.take_done().is_empty());
+        assert!(
+            play.notes
+                .iter()
+                .any(|note| format!("{note:?}").contains("SecretNotAllowed"))
+        );
+        play.cluster.policy.secrets = listed;
+        play.attempt(|_, _| None);
+        assert_eq!(play.take_done()[..2], ["secret", "create"]);
+    }
+}
+
 /// The ID of a PersistentVolume, and too small: nothing is deleted, and the driver is asked again.
 #[test]
 fn a_volume_of_another_that_cannot_be_used_is_asked_for_again() {
