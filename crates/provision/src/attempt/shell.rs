@@ -254,7 +254,7 @@ impl Shell<'_> {
             .await
     }
 
-    /// Waits for a call, and answers meanwhile who asks to let the claim go.
+    /// Waits for a call, and answers meanwhile who asks to let the claim go, or marks it when the role ends.
     async fn during<T>(&self, attempt: &ClaimAttempt, call: impl Future<Output = T>) -> T {
         let changed = self
             .look
@@ -265,6 +265,7 @@ impl Shell<'_> {
         let answers = async {
             loop {
                 changed.notified().await;
+                self.mark_last(attempt).await;
                 self.answer_release(attempt).await;
             }
         };
@@ -272,6 +273,17 @@ impl Shell<'_> {
             biased;
             ended = call => ended,
             never = answers => never,
+        }
+    }
+
+    /// A marker that could not be written is tried again at the end of the attempt, if there is time for that.
+    async fn mark_last(&self, attempt: &ClaimAttempt) {
+        let Some(write) = attempt.last_marker(&self.look) else {
+            return;
+        };
+        if let Err(error) = self.patch(&write).await {
+            let driver = &*self.look.work.facts.name;
+            traced!(debug, self.span, driver, PersistentVolumeClaim = &*self.look.key.name, %error, "a PersistentVolumeClaim could not be marked");
         }
     }
 
