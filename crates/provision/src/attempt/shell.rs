@@ -36,8 +36,9 @@ impl Shell<'_> {
                 self.open(attempt);
                 self.keep(attempt);
             }
-            // What fails without a step is pending as well; what waits is when that is told.
-            if let (ClaimStep::End(Verdict::Failed { .. }), Some(claim)) = (&step, attempt.claim()) {
+            // What fails without a step is pending as well, or waits for the driver; what waits for something else is when that is told.
+            let is_failed = matches!(step, ClaimStep::End(Verdict::Failed { .. }));
+            if let Some(claim) = attempt.claim().filter(|_| is_failed || attempt.misses_driver()) {
                 self.begin(claim);
             }
             for note in attempt.take_notes() {

@@ -91,6 +91,8 @@ pub struct ClaimAttempt {
     called_with: Option<u64>,
     /// How the attempt ends after the write that is under way: the marker of what it has left open.
     ended: Option<Verdict>,
+    /// Whether the driver would be called, and is away.
+    misses_driver: bool,
 }
 
 impl ClaimAttempt {
@@ -115,6 +117,7 @@ impl ClaimAttempt {
             needs_topology: false,
             called_with: None,
             ended: None,
+            misses_driver: false,
         }
     }
 
@@ -157,6 +160,11 @@ impl ClaimAttempt {
     /// that node is a change of the claim's inputs.
     pub const fn needs_topology(&self) -> bool {
         self.needs_topology
+    }
+
+    /// Whether nothing is missing for the next step than the driver, which is away: the operation has begun.
+    pub const fn misses_driver(&self) -> bool {
+        self.misses_driver
     }
 
     /// While a call is under way: the answer to a request to let the claim go, if there is one that was not answered, and why it is refused.
@@ -533,6 +541,7 @@ impl ClaimAttempt {
             }
             return self.waits(view);
         }
+        self.misses_driver = reason == ClaimReason::DriverAway;
         let now = view.now();
         let rest = |since: Option<Timestamp>, patience: Duration| {
             let waited = since.map_or(Duration::ZERO, |since| elapsed(since, now));
