@@ -76,6 +76,11 @@ async fn a_call_without_a_marker_gets_one_as_soon_as_the_role_ends() {
         world.claim("a", "good");
         tokio::time::sleep(CALL / 2).await;
         assert!(!world.is_marked("a") && world.driver.pools.lock().len() == 1);
+        assert_eq!(
+            crate::open_claims(world.engine().queue()),
+            1,
+            "the AttacherConfig waits for it"
+        );
         let drain = tokio::spawn(world.engine.take().unwrap().drain());
         tokio::time::sleep(CALL / 4).await;
         assert!(world.is_marked("a"));
