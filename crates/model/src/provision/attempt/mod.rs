@@ -202,7 +202,8 @@ impl ClaimAttempt {
         let step = self.next_step(view, event);
         let memory = &mut self.memory;
         Trouble::after_claim_notes(&mut memory.trouble, &self.notes);
-        if let ClaimStep::Create(_) = step {
+        // Where the driver is away, nothing else is missing.
+        if matches!(step, ClaimStep::Create(_)) || self.misses_driver {
             Trouble::is_called(&mut memory.trouble);
         }
         let is_uncertain = memory.is_uncertain();

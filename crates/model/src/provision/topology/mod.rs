@@ -67,8 +67,11 @@ pub struct TopologyFacts {
     /// Hash of the nodes: thousands of them are not gone through for each look at a claim.
     digest: u64,
     /// The distinct key sets, sorted, and what the nodes have for each, once that was asked for: all claims share it.
-    terms: BTreeMap<Arc<[Box<str>]>, OnceLock<Box<[Segment]>>>,
+    terms: BTreeMap<Arc<[Box<str>]>, KnownTerms>,
 }
+
+/// What the nodes have for a key set, once that was asked for.
+type KnownTerms = OnceLock<Box<[Segment]>>;
 
 impl TopologyFacts {
     /// These nodes, in any order; `complete` says whether there may be more.
