@@ -263,17 +263,29 @@ impl Shell<'_> {
             .queue
             .remember(self.run.key(), |memory| memory.changed.clone());
         let changed = changed.unwrap_or_default();
-        let answers = async {
-            loop {
-                changed.notified().await;
-                self.mark_last(attempt).await;
-                self.answer_release(attempt).await;
+        let mut call = pin!(call);
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut call => return ended,
+                () = changed.notified() => {}
             }
-        };
-        tokio::select! {
-            biased;
-            ended = call => ended,
-            never = answers => never,
+            let mut mark = pin!(self.mark_last(attempt));
+            let ended = tokio::select! {
+                biased;
+                ended = &mut call => Some(ended),
+                () = &mut mark => None,
+            };
+            if let Some(ended) = ended {
+                // Cut off, the write might arrive when nobody takes the marker off again.
+                mark.await;
+                return ended;
+            }
+            tokio::select! {
+                biased;
+                ended = &mut call => return ended,
+                () = self.answer_release(attempt) => {}
+            }
         }
     }
 

@@ -150,7 +150,7 @@ fn a_marker_that_is_written_anew_names_the_volume_of_the_open_call() {
             cluster.set(
                 "/metadata/annotations",
                 json!({"volume.kubernetes.io/storage-provisioner": "csi.test"}),
-            )
+            );
         },
     ];
     for length in [None, Some(16), Some(20)] {
