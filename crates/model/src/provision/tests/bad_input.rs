@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use super::builders::{claim_of, class_json, class_of, plan_of, world};
-use crate::provision::topology::Segment;
+use crate::provision::topology::{MAX_NODE_TERMS, Segment};
 use crate::provision::{AnsweredVolume, ClaimAction, ClassParameters, InvalidAnswer, NewVolume, ProvisionRefusal};
 
 fn refused(world: &super::builders::ClaimWorld) -> ProvisionRefusal {
@@ -117,9 +117,16 @@ fn answers_of_the_driver() {
         InvalidAnswer::LongHandle(10 << 10)
     );
     assert_eq!(
-        answered(|answer| answer.topology = (0..1000).map(segment).collect()),
-        InvalidAnswer::TooManyTopologies(1000)
+        answered(|answer| answer.topology = (0..=MAX_NODE_TERMS).map(segment).collect()),
+        InvalidAnswer::TooManyTopologies(10_001)
     );
+    // What may be asked for may be answered.
+    let echo = AnsweredVolume {
+        handle: "vol-1".into(),
+        topology: (0..MAX_NODE_TERMS).map(segment).collect(),
+        ..AnsweredVolume::default()
+    };
+    assert!(NewVolume::of_answer(&plan_of(&world()), Some(echo)).is_ok());
     assert_eq!(
         answered(|answer| answer.topology = vec![Segment::from(wide)]),
         InvalidAnswer::TopologyTooLarge(1000)
