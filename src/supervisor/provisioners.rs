@@ -10,7 +10,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use csi_attacher_provision::{self as provision, NodeWatch, Nodes, OpenCalls, ProvisionRole, QueueSlot, clear_queue};
+use csi_attacher_provision::{
+    self as provision, NodeWatch, Nodes, OpenCalls, ProvisionRole, QueueSlot, clear_queue, open_claims,
+};
 use kube::Client;
 
 use super::attach_nodes::AttachNodes;
@@ -205,14 +207,16 @@ impl Provisioners {
             .filter_map(|running| running.config.driver_name.clone())
     }
 
-    /// How many claims carry a marker of the driver of an AttacherConfig: what was created for them is not known. None before the first
-    /// complete list.
+    /// How many claims carry a marker of the driver of an AttacherConfig, or have a call open without one: what was created for them is not
+    /// known. None before the first complete list.
     pub fn markers(&self, name: &str) -> Option<usize> {
         let (Some(running), Some(watched)) = (self.tasks.get(name), self.watched()) else {
             return Some(0);
         };
         let driver = running.config.driver_name.as_deref().unwrap_or_default();
-        watched.context.store.marked(driver)
+        let slot = running.own.queue.lock();
+        let open = slot.as_ref().map_or(0, |(_, queue)| open_claims(queue));
+        watched.context.store.marked(driver).map(|marked| marked.max(open))
     }
 
     /// The PersistentVolumes of the driver of an AttacherConfig that are being deleted and are held for their volume.

@@ -104,6 +104,8 @@ impl Work for DriverContext {
     async fn finish(&self, _: &mut Registration) {
         self.stopping.store(true, Ordering::Relaxed);
         if self.client().may_start() {
+            // Calls that are under way and have no marker get one.
+            self.queue.remember_all(|_, memory| memory.changed.notify_one());
             run_all_once(&self.queue).await;
         }
     }

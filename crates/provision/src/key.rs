@@ -76,7 +76,8 @@ pub struct KeyMemory {
     pub(crate) volume: VolumeMemory,
     /// What people asked for.
     pub(crate) retries: RetryRequests,
-    /// Notified when a claim changes on which a person asks for something: while a call is under way no attempt looks at it.
+    /// Notified when a claim changes on which a person asks for something, and when the role ends: while a call is under way no attempt
+    /// looks at it.
     pub(crate) changed: Arc<Notify>,
     /// Since when its volume is wanted, or to be deleted.
     pub(crate) begun: Option<Beginning>,

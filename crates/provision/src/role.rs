@@ -22,6 +22,13 @@ use crate::telemetry::Metrics;
 /// The name of a driver and its queue, while an engine works for it.
 pub type QueueSlot = Arc<Mutex<Option<(Arc<str>, Queue<WorkKey>)>>>;
 
+/// For how many claims a volume may be there that no PersistentVolume is known to name, as this process knows; most of them carry a marker.
+pub fn open_claims(queue: &Queue<WorkKey>) -> usize {
+    let mut open = 0;
+    queue.remember_all(|_, memory| open += usize::from(memory.claim.holds_volume()));
+    open
+}
+
 /// Empties the slot of an engine that has ended, and removes what the metrics show of its work. In this order: whoever counts claims
 /// holds the slot meanwhile, and the series do not come back.
 pub fn clear_queue(slot: &QueueSlot, metrics: &Metrics) {

@@ -9,7 +9,7 @@ use super::driver::ProvisionerFacts;
 use super::marker::{self, Marker, MarkerState};
 use super::observed::{ObservedClaim, RolePhase};
 use super::ownership::{is_own_claim, is_own_class};
-use super::patch;
+use super::patch::{self, ClaimWrite};
 use super::persistent_volume::is_of_claim;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
@@ -75,6 +75,23 @@ pub(super) fn decide(observed: &ObservedClaim<'_>) -> ClaimDecision {
     subject.decide()
 }
 
+/// The marker of an open call for a claim that has none.
+pub(super) fn open_mark(observed: &ObservedClaim<'_>) -> Option<ClaimWrite> {
+    let (claim, driver) = (observed.claim, observed.driver);
+    let marker = MarkerState::of(claim, &driver.name);
+    let name = volume_name(claim, observed.creation, &marker, observed.policy).ok()?;
+    let subject = Subject {
+        observed,
+        marker: &marker,
+        name: &name,
+        wanted: is_wanted(claim, driver, observed.gone, &name),
+    };
+    match subject.unmarked()?.action {
+        ClaimAction::Mark(write) => Some(write),
+        _ => None,
+    }
+}
+
 /// Whether somebody wants the volume of this name for a claim.
 pub(super) fn is_wanted(claim: &Claim, driver: &ProvisionerFacts, gone: bool, name: &str) -> bool {
     is_own_claim(claim, driver) && would_be_bound(claim, gone, name)
@@ -116,6 +133,9 @@ impl Subject<'_, '_> {
             Seen::Gone => None,
         };
         if let Some(decision) = self.saved(saved) {
+            return decision;
+        }
+        if let Some(decision) = self.unmarked() {
             return decision;
         }
         if let Creation::Created(volume) = self.observed.creation {

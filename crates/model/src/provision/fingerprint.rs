@@ -42,8 +42,9 @@ pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
     if observed.driver.capabilities.accessibility_constraints {
         hash_seen(observed.node.labels, &mut hasher);
         hash_seen(observed.node.keys, &mut hasher);
-        // Where no node is selected, any node may bring what is missing.
-        if claim.selected_node.is_none() {
+        // Where no node is selected, or that does not count, any node may bring what is missing.
+        let is_placed = claim.selected_node.is_some() && observed.class.here().is_none_or(|class| class.delayed);
+        if !is_placed {
             observed.topology.digest().hash(&mut hasher);
         }
     }

@@ -245,6 +245,17 @@ impl ProvisionRefusal {
         )
     }
 
+    /// Whether it is topology of the selected node that is missing.
+    pub const fn is_of_selected_node(&self) -> bool {
+        matches!(
+            self,
+            Self::NoTopologyKeys { .. }
+                | Self::NodeLabelMissing { .. }
+                | Self::NodeUnknown { .. }
+                | Self::NodeNotAllowed { .. }
+        )
+    }
+
     /// Stable name for metrics and `error.type` on spans.
     pub fn reason(&self) -> &'static str {
         match self {

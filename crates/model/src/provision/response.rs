@@ -4,13 +4,14 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::plan::CreatePlan;
-use super::topology::{MAX_SEGMENT_KEYS, Segment};
+use super::topology::{MAX_NODE_TERMS, MAX_SEGMENT_KEYS, Segment};
 use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, StringMap, is_blank};
 
 /// Longest volume ID that is accepted, in bytes. The CSI specification allows 128; drivers that put a server and a path into it need more.
 pub const MAX_HANDLE: usize = 4 << 10;
-/// So many topologies an answer may have: each becomes a term of the PersistentVolume's node affinity.
-pub const MAX_ANSWERED_TERMS: usize = 512;
+/// So many topologies an answer may have: each becomes a term of the PersistentVolume's node affinity. A volume that can be reached from
+/// everywhere may be answered with all that was asked for.
+pub const MAX_ANSWERED_TERMS: usize = MAX_NODE_TERMS;
 
 /// The volume of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -31,7 +31,11 @@ impl Trouble {
                     ClaimReason::MarkerOfAnotherDriver => Kind::MarkerOfAnotherDriver,
                     _ => Kind::ProvisioningFailing,
                 };
-                Self::new(kind, &cause.to_string())
+                Self {
+                    // Of a handle that is shared the driver is asked again.
+                    keeps_call: *reason != ClaimReason::HandleShared,
+                    ..Self::new(kind, &cause.to_string())
+                }
             }
             ClaimNote::PossiblyLeaked(volume, cause) => {
                 Self::new(Kind::PossiblyLeaked, &event::possibly_leaked(volume, cause))

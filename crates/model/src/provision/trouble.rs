@@ -101,14 +101,6 @@ impl TroubleKind {
         )
     }
 
-    /// Whether it is over as soon as a call is made.
-    const fn ends_with_a_call(self) -> bool {
-        matches!(
-            self,
-            Self::SecretForbidden | Self::ClassMissing | Self::MarkerOfAnotherDriver
-        )
-    }
-
     /// The objects that it is about, for the message of the condition.
     const fn objects(self) -> &'static str {
         match self {
@@ -141,6 +133,8 @@ pub struct Trouble {
     pub kind: TroubleKind,
     /// The cause, and what to do.
     pub words: Box<str>,
+    /// Whether it keeps a call from being made, and so is over as soon as one is made.
+    pub keeps_call: bool,
 }
 
 impl Trouble {
@@ -149,12 +143,13 @@ impl Trouble {
         Self {
             kind,
             words: plain(cut(words, MAX_WORDS)).into(),
+            keeps_call: false,
         }
     }
 
     /// A call is made: what kept it from being made is over.
     pub(super) fn is_called(known: &mut Option<Self>) {
-        known.take_if(|known| known.kind.ends_with_a_call());
+        known.take_if(|known| known.keeps_call);
     }
 }
 

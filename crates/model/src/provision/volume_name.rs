@@ -53,7 +53,25 @@ pub struct VolumeNaming<'a> {
     pub uuid_length: Option<usize>,
 }
 
-impl VolumeNaming<'_> {
+impl<'a> VolumeNaming<'a> {
+    /// How the name of the volume of the claim with this UID was made; none where it is not made of that.
+    pub fn of_name(name: &'a str, uid: &str) -> Option<Self> {
+        let whole = name.strip_suffix(uid).and_then(|start| start.strip_suffix('-'));
+        if let Some(prefix) = whole {
+            return Some(Self {
+                prefix,
+                uuid_length: None,
+            });
+        }
+        let (prefix, part) = name.rsplit_once('-')?;
+        let naming = Self {
+            prefix,
+            uuid_length: Some(part.len()),
+        };
+        let made = naming.volume_name(uid).ok();
+        made.is_some_and(|made| *made == *name).then_some(naming)
+    }
+
     /// Whether a marker may name it, which users of a namespace can write.
     ///
     /// The name is made from the claim's own UID. After its last dash it has 12 characters of a whole UID, or 16 to 32 of a shortened one:

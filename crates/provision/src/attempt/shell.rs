@@ -36,8 +36,9 @@ impl Shell<'_> {
                 self.open(attempt);
                 self.keep(attempt);
             }
-            // What fails without a step is pending as well; what waits is when that is told.
-            if let (ClaimStep::End(Verdict::Failed { .. }), Some(claim)) = (&step, attempt.claim()) {
+            // What fails without a step is pending as well, or waits for the driver; what waits for something else is when that is told.
+            let is_failed = matches!(step, ClaimStep::End(Verdict::Failed { .. }));
+            if let Some(claim) = attempt.claim().filter(|_| is_failed || attempt.misses_driver()) {
                 self.begin(claim);
             }
             for note in attempt.take_notes() {
@@ -279,7 +280,7 @@ impl Shell<'_> {
             .await
     }
 
-    /// Waits for a call, and answers meanwhile who asks to let the claim go.
+    /// Waits for a call, and answers meanwhile who asks to let the claim go, or marks it when the role ends.
     async fn during<T>(&self, attempt: &ClaimAttempt, call: impl Future<Output = T>) -> T {
         let changed = self
             .look
@@ -287,16 +288,40 @@ impl Shell<'_> {
             .queue
             .remember(self.run.key(), |memory| memory.changed.clone());
         let changed = changed.unwrap_or_default();
-        let answers = async {
-            loop {
-                changed.notified().await;
-                self.answer_release(attempt).await;
+        let mut call = pin!(call);
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut call => return ended,
+                () = changed.notified() => {}
             }
+            let mut mark = pin!(self.mark_last(attempt));
+            let ended = tokio::select! {
+                biased;
+                ended = &mut call => Some(ended),
+                () = &mut mark => None,
+            };
+            if let Some(ended) = ended {
+                // Cut off, the write might arrive when nobody takes the marker off again.
+                mark.await;
+                return ended;
+            }
+            tokio::select! {
+                biased;
+                ended = &mut call => return ended,
+                () = self.answer_release(attempt) => {}
+            }
+        }
+    }
+
+    /// A marker that could not be written is tried again at the end of the attempt, if there is time for that.
+    async fn mark_last(&self, attempt: &ClaimAttempt) {
+        let Some(write) = attempt.last_marker(&self.look) else {
+            return;
         };
-        tokio::select! {
-            biased;
-            ended = call => ended,
-            never = answers => never,
+        if let Err(error) = self.patch(&write).await {
+            let driver = &*self.look.work.facts.name;
+            traced!(debug, self.span, driver, PersistentVolumeClaim = &*self.look.key.name, %error, "a PersistentVolumeClaim could not be marked");
         }
     }
 

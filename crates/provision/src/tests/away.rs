@@ -23,6 +23,16 @@ async fn nothing_is_called_before_the_driver_is_back() {
     pass(3600).await;
     assert_eq!(world.driver.calls.lock().len(), 1);
     assert!(world.is_marked("a") && !world.is_marked("b"));
+    let mut pending = Vec::new();
+    world.engine().queue().remember_all(|key, memory| {
+        let since = key.pending(memory).since.map(crate::clock::since);
+        pending.push((key.name().to_string(), since.map(|since| since.as_secs())));
+    });
+    pending.sort();
+    assert_eq!(
+        pending,
+        [("web/a".to_owned(), Some(3600)), ("web/b".to_owned(), Some(3600))]
+    );
     let since = Instant::now();
     world.engine().resume(world.client(), true);
     pass(1).await;

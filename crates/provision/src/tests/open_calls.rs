@@ -1,6 +1,7 @@
 //! What is known of open calls, when engines of one process follow each other: the class that a call was made with was changed since.
 
 use super::*;
+use crate::provision::LeakProtection;
 
 /// A claim for which a call is open that was made with pool a; the class says b by now.
 async fn changed() -> World {
@@ -59,4 +60,34 @@ async fn an_engine_that_is_cut_off_hands_on_what_it_knew() {
     world.class("good", &json!({"pool": "b"}));
     world.start();
     is_made_again(&world).await;
+}
+
+/// The process may be killed before the call ends.
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_marker_gets_one_as_soon_as_the_role_ends() {
+    for (code, is_marked) in [(None, false), (Some(tonic::Code::DeadlineExceeded), true)] {
+        let mut world = World::new();
+        let mut settings = DriverConfig::clone(&world.settings.borrow());
+        settings.provisioning.as_mut().unwrap().leak_protection = LeakProtection::WhenUncertain;
+        world.settings.send_replace(Arc::new(settings));
+        world.class("good", &json!({"pool": "a"}));
+        world.start();
+        world.driver.failures.lock().extend(code);
+        world.claim("a", "good");
+        tokio::time::sleep(CALL / 2).await;
+        assert!(!world.is_marked("a") && world.driver.pools.lock().len() == 1);
+        assert_eq!(
+            crate::open_claims(world.engine().queue()),
+            1,
+            "the AttacherConfig waits for it"
+        );
+        let drain = tokio::spawn(world.engine.take().unwrap().drain());
+        tokio::time::sleep(CALL / 4).await;
+        assert!(world.is_marked("a"));
+        drain.await.unwrap();
+        assert_eq!(
+            (world.is_marked("a"), world.saved()),
+            (is_marked, usize::from(!is_marked))
+        );
+    }
 }

@@ -19,7 +19,7 @@ pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, ListMoment, Reschedu
 pub use surroundings::{fingerprint, may_call};
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
-use super::claim::{decide, is_wanted, volume_name};
+use super::claim::{decide, is_wanted, open_mark, volume_name};
 use super::creation::{Creation, UncertainCall};
 use super::marker::MarkerState;
 use super::observed::{ObservedClaim, ProvisionerSecretState, RolePhase, Waited};
@@ -89,6 +89,10 @@ pub struct ClaimAttempt {
     needs_topology: bool,
     /// The inputs that the call was made with: they may change while it runs.
     called_with: Option<u64>,
+    /// How the attempt ends after the write that is under way: the marker of what it has left open.
+    ended: Option<Verdict>,
+    /// Whether the driver would be called, and is away.
+    misses_driver: bool,
 }
 
 impl ClaimAttempt {
@@ -112,6 +116,8 @@ impl ClaimAttempt {
             notes: Vec::new(),
             needs_topology: false,
             called_with: None,
+            ended: None,
+            misses_driver: false,
         }
     }
 
@@ -150,10 +156,15 @@ impl ClaimAttempt {
         self.needed.as_ref().or(self.memory.refused_with.as_ref())
     }
 
-    /// Whether the claim waits for topology that any node may bring: no node is selected for it. Of a claim with a selected node, a
-    /// change of that node is a change of the claim's inputs.
+    /// Whether the claim waits for topology that any node may bring: no node is selected for it, or that does not count. Else a change of
+    /// that node is a change of the claim's inputs.
     pub const fn needs_topology(&self) -> bool {
         self.needs_topology
+    }
+
+    /// Whether nothing is missing for the next step than the driver, which is away: the operation has begun.
+    pub const fn misses_driver(&self) -> bool {
+        self.misses_driver
     }
 
     /// While a call is under way: the answer to a request to let the claim go, if there is one that was not answered, and why it is refused.
@@ -168,12 +179,31 @@ impl ClaimAttempt {
         }
     }
 
+    /// While a call is under way of a role that ends: the marker of a claim that has none, as the process may end before the call does.
+    pub fn last_marker(&self, view: &impl ClaimView) -> Option<ClaimWrite> {
+        if view.role() != RolePhase::Stopping {
+            return None;
+        }
+        self.open_mark(view)
+    }
+
+    /// The marker of a claim that has none, where only this process knows that there is or may be a volume.
+    fn open_mark(&self, view: &impl ClaimView) -> Option<ClaimWrite> {
+        let creation = self.memory.creation.as_ref()?;
+        let claim = view.claim().here().filter(|_| view.may_start())?;
+        open_mark(&ObservedClaim {
+            save_failed: self.memory.save_failures > 0,
+            ..neutral(view, &claim, &Surroundings::none(), creation)
+        })
+    }
+
     /// The next step, after what came of the last one; the first one after [`ClaimEvent::Begin`].
     pub fn next(&mut self, view: &impl ClaimView, event: ClaimEvent) -> ClaimStep {
         let step = self.next_step(view, event);
         let memory = &mut self.memory;
         Trouble::after_claim_notes(&mut memory.trouble, &self.notes);
-        if let ClaimStep::Create(_) = step {
+        // Where the driver is away, nothing else is missing.
+        if matches!(step, ClaimStep::Create(_)) || self.misses_driver {
             Trouble::is_called(&mut memory.trouble);
         }
         let is_uncertain = memory.is_uncertain();
@@ -183,6 +213,15 @@ impl ClaimAttempt {
 
     fn next_step(&mut self, view: &impl ClaimView, event: ClaimEvent) -> ClaimStep {
         if let Some(verdict) = self.take(view, event) {
+            // The next attempt may be far away.
+            if let Some(write) = self.open_mark(view).filter(|_| self.ended.is_none()) {
+                self.ended = Some(verdict);
+                self.pending = Some(Pending::Mark);
+                return ClaimStep::Patch(write);
+            }
+            return ClaimStep::End(verdict);
+        }
+        if let Some(verdict) = self.ended {
             return ClaimStep::End(verdict);
         }
         self.steps += 1;
@@ -486,12 +525,7 @@ impl ClaimAttempt {
             {
                 self.needed = Some(secret.clone());
             }
-            let is_placed = self
-                .memory
-                .last
-                .as_ref()
-                .is_some_and(|claim| claim.selected_node.is_some());
-            self.needs_topology = reason == ClaimReason::TopologyMissing && !is_placed;
+            self.needs_topology = reason == ClaimReason::TopologyMissing && !cause.is_of_selected_node();
             if reason == ClaimReason::Unconfirmed {
                 // A list that comes in wakes nobody.
                 if !std::mem::replace(&mut self.memory.is_told_of_lists, true) {
@@ -508,6 +542,7 @@ impl ClaimAttempt {
             }
             return self.waits(view);
         }
+        self.misses_driver = reason == ClaimReason::DriverAway;
         let now = view.now();
         let rest = |since: Option<Timestamp>, patience: Duration| {
             let waited = since.map_or(Duration::ZERO, |since| elapsed(since, now));

@@ -57,12 +57,17 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
+    /// Where nothing depends on them.
+    pub fn none() -> Self {
+        Self {
+            topology: Arc::default(),
+            node: KnownNode::GONE,
+        }
+    }
+
     pub fn of(view: &impl ClaimView, claim: &Claim) -> Self {
         if !view.driver().capabilities.accessibility_constraints {
-            return Self {
-                topology: Arc::default(),
-                node: KnownNode::GONE,
-            };
+            return Self::none();
         }
         let selected = claim.selected_node.as_deref();
         Self {

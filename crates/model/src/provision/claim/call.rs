@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Subject, decided, wait, wait_for};
 use crate::objects::StorageClass;
 use crate::provision::action::{ClaimAction, ClaimDecision, ClaimReason};
+use crate::provision::creation::Creation;
 use crate::provision::marker::{self, Marker, MarkerState, RecordedArguments};
 use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::patch;
@@ -12,6 +13,8 @@ use crate::provision::plan::CreatePlan;
 use crate::provision::policy::LeakProtection;
 use crate::provision::refusal::ProvisionRefusal;
 use crate::provision::request;
+use crate::provision::response::UndoState;
+use crate::provision::volume_name::VolumeNaming;
 
 impl Subject<'_, '_> {
     /// Rows 14, 16 and 17: what the volume is created with.
@@ -93,17 +96,32 @@ impl Subject<'_, '_> {
         }
     }
 
+    /// A claim without a marker, where only this process knows that there is or may be a volume: it is marked before anything is waited
+    /// for, as the process may end meanwhile. A volume that was created is about to be saved or undone, and counts when that has failed.
+    pub(super) fn unmarked(&self) -> Option<ClaimDecision> {
+        if *self.marker != MarkerState::Absent {
+            return None;
+        }
+        let plan = match self.observed.creation {
+            Creation::Created(volume) if self.observed.save_failed || volume.undo == UndoState::Failed => &volume.plan,
+            creation => creation.uncertain_plan()?,
+        };
+        self.mark(plan)
+    }
+
     /// The marker that must be on the claim before a call, or the look at the claim in its place.
     ///
     /// What it records is what the next process repeats. So before a call that is not one of an open one, it is written anew where it
     /// records other arguments; while a call is open, what that was made with stays.
-    fn mark(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
+    pub(super) fn mark(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
         let observed = self.observed;
         if observed.gone {
             return None;
         }
         let is_uncertain = observed.creation.is_uncertain();
-        let naming = marker::naming(self.marker, observed.policy);
+        // A call that is open may have been made by other settings, and its marker be gone since.
+        let naming = VolumeNaming::of_name(&plan.name, &observed.claim.uid)
+            .unwrap_or_else(|| marker::naming(self.marker, observed.policy));
         // While a call is open, its outcome is unknown since the first marker for it.
         let open = self.marker.recorded().filter(|_| is_uncertain);
         let since = open.map_or(observed.now, |known| known.since.min(observed.now));
@@ -121,7 +139,7 @@ impl Subject<'_, '_> {
             // A claim in deletion takes no finalizer any more.
             _ if !self.wanted => false,
             LeakProtection::Always => true,
-            LeakProtection::WhenUncertain if is_uncertain => true,
+            LeakProtection::WhenUncertain if !matches!(observed.creation, Creation::Never | Creation::Refused) => true,
             LeakProtection::WhenUncertain if !observed.claim_is_live => {
                 return Some(decided(ClaimReason::Mark, ClaimAction::ReadClaim));
             }

@@ -2,6 +2,7 @@
 
 mod outside;
 mod topology;
+mod unmarked;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -20,7 +21,8 @@ use crate::provision::attempt::{
 };
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::provision::{
-    AnsweredVolume, ClaimReason, CreateOutcome, Creation, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen,
+    AnsweredVolume, ClaimReason, CreateOutcome, Creation, LeakProtection, ProvisionPolicy, ProvisionerFacts, RolePhase,
+    Seen,
 };
 
 /// Objects, and what may be done.
@@ -272,7 +274,9 @@ impl Play {
             if let ClaimStep::Create(plan) = &step {
                 assert_eq!(&*plan.name, NAME);
                 let is_gone = self.cluster.claim.is_none();
-                assert!(is_gone || self.cluster.carries_marker(), "a call without a marker");
+                let is_always = self.cluster.policy.leak_protection == LeakProtection::Always;
+                let is_marked = !is_always || self.cluster.carries_marker();
+                assert!(is_gone || is_marked, "a call without a marker");
                 assert!(attempt.creation().is_some_and(Creation::is_uncertain));
             }
             self.done.push(word);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use super::builders::{claim_of, class_json, class_of, plan_of, world};
-use crate::provision::topology::Segment;
+use crate::provision::topology::{MAX_NODE_TERMS, Segment};
 use crate::provision::{
     AnsweredVolume, ClaimAction, ClassParameters, InvalidAnswer, NewVolume, ProvisionRefusal, VolumeFault,
 };
@@ -134,9 +134,12 @@ fn answers_of_the_driver_that_are_too_large() {
         volume.fault.unwrap()
     };
     assert_eq!(
-        fault(&|answer| answer.topology = (0..1000).map(segment).collect()),
-        VolumeFault::TooManyTopologies(1000)
+        fault(&|answer| answer.topology = (0..=MAX_NODE_TERMS).map(segment).collect()),
+        VolumeFault::TooManyTopologies(10_001)
     );
+    // What may be asked for may be answered.
+    let echo = |answer: &mut AnsweredVolume| answer.topology = (0..MAX_NODE_TERMS).map(segment).collect();
+    assert!(answered(echo).unwrap().is_usable());
     assert_eq!(
         fault(&|answer| answer.topology = vec![Segment::from(wide.clone())]),
         VolumeFault::TopologyTooLarge(1000)

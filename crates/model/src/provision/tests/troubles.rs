@@ -121,6 +121,13 @@ fn a_volume_that_may_be_lost_stays_that_until_one_is_saved() {
 fn what_kept_a_call_from_being_made_ends_with_the_call() {
     for (note, stays) in [
         (ClaimNote::Waits(ClaimReason::ClassMissing, Box::new(refused())), false),
+        (ClaimNote::Waits(ClaimReason::SecretMissing, Box::new(refused())), false),
+        (
+            ClaimNote::Waits(ClaimReason::TopologyMissing, Box::new(refused())),
+            false,
+        ),
+        (ClaimNote::Waits(ClaimReason::Invalid, Box::new(refused())), false),
+        (ClaimNote::Waits(ClaimReason::HandleShared, Box::new(refused())), true),
         (
             ClaimNote::Waits(ClaimReason::SecretForbidden, Box::new(refused())),
             false,
@@ -270,6 +277,7 @@ fn what_an_object_shows_follows_from_what_was_told_and_from_its_age() {
         let trouble = told.map(|kind| Trouble {
             kind,
             words: "why".into(),
+            keeps_call: false,
         });
         let object = PendingObject {
             operation,
@@ -305,6 +313,7 @@ fn of_objects_that_are_as_old_always_the_same_is_named() {
     let trouble = Trouble {
         kind: Kind::ClassMissing,
         words: "why".into(),
+        keeps_call: false,
     };
     let shown = |order: [usize; 3], since: Option<i64>| {
         let mut health = ProvisionHealth::default();
@@ -341,6 +350,7 @@ fn a_condition_names_the_worst_and_the_oldest_of_each() {
     let failing = Trouble {
         kind: Kind::ProvisioningFailing,
         words: "no room".into(),
+        keeps_call: false,
     };
     health.add(Kind::ProvisioningFailing, &object("web/b", 200, &failing));
     health.add(Kind::ProvisioningFailing, &object("web/a", 100, &failing));
@@ -348,6 +358,7 @@ fn a_condition_names_the_worst_and_the_oldest_of_each() {
     let missing = Trouble {
         kind: Kind::ClassMissing,
         words: "create it".into(),
+        keeps_call: false,
     };
     health.add(Kind::ClassMissing, &object("web/d", 100, &missing));
     let (status, reason, message) = shown(&health, ConditionType::ProvisioningHealthy);
@@ -364,6 +375,7 @@ fn a_condition_names_the_worst_and_the_oldest_of_each() {
     let held = Trouble {
         kind: Kind::VolumesHeld,
         words: "Hold".into(),
+        keeps_call: false,
     };
     health.add(Kind::VolumesHeld, &object("pv-1", 100, &held));
     let (status, reason, _) = shown(&health, ConditionType::DeletionHealthy);
@@ -371,6 +383,7 @@ fn a_condition_names_the_worst_and_the_oldest_of_each() {
     let undecided = Trouble {
         kind: Kind::NeedsDecision,
         words: "decide".into(),
+        keeps_call: false,
     };
     health.add(Kind::NeedsDecision, &object("pv-2", 100, &undecided));
     let (status, reason, message) = shown(&health, ConditionType::DeletionHealthy);

@@ -7,8 +7,10 @@ mod segment;
 mod spread;
 mod terms;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use requirement::{TopologyQuery, TopologyRequirement, requirement};
 pub use segment::{MAX_SEGMENT_KEYS, Segment};
@@ -17,6 +19,7 @@ pub use terms::{MAX_ALLOWED_TERMS, MAX_NODE_TERMS, allowed_terms};
 
 use super::seen::Seen;
 use crate::objects::StringMap;
+use terms::terms_of;
 
 /// A node on which the driver is registered, and of which there is a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +58,7 @@ impl KnownNode {
 }
 
 /// The nodes of a driver.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct TopologyFacts {
     /// Whether the lists of CSINodes and Nodes are complete.
     pub complete: bool,
@@ -63,7 +66,12 @@ pub struct TopologyFacts {
     nodes: Vec<TopologyNode>,
     /// Hash of the nodes: thousands of them are not gone through for each look at a claim.
     digest: u64,
+    /// The distinct key sets, sorted, and what the nodes have for each, once that was asked for: all claims share it.
+    terms: BTreeMap<Arc<[Box<str>]>, KnownTerms>,
 }
+
+/// What the nodes have for a key set, once that was asked for.
+type KnownTerms = OnceLock<Box<[Segment]>>;
 
 impl TopologyFacts {
     /// These nodes, in any order; `complete` says whether there may be more.
@@ -74,10 +82,25 @@ impl TopologyFacts {
             node.keys.hash(&mut hasher);
             node.labels.hash(&mut hasher);
         }
+        let key_sets = nodes.iter().map(|node| node.keys.clone());
         Self {
             complete,
             digest: hasher.finish(),
+            terms: key_sets.map(|keys| (keys, OnceLock::new())).collect(),
             nodes,
+        }
+    }
+
+    /// The distinct key sets, sorted.
+    fn key_sets(&self) -> impl Iterator<Item = &[Box<str>]> {
+        self.terms.keys().map(|keys| &**keys)
+    }
+
+    /// The topologies of the nodes that count for a key set; sorted, none twice.
+    fn terms(&self, keys: &[Box<str>]) -> Cow<'_, [Segment]> {
+        match self.terms.get(keys) {
+            Some(known) => Cow::Borrowed(known.get_or_init(|| terms_of(&self.nodes, keys))),
+            None => Cow::Owned(terms_of(&self.nodes, keys).into_vec()),
         }
     }
 

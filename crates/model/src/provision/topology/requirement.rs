@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::spread::spread_position;
-use super::terms::{MAX_NODE_TERMS, aggregated, allowed_terms, terms_of};
+use super::terms::{MAX_NODE_TERMS, aggregated, allowed_terms};
 use super::{Segment, SelectedNode, TopologyFacts};
 use crate::objects::StorageClass;
 use crate::provision::policy::ProvisionPolicy;
@@ -102,10 +102,12 @@ fn delayed(query: &TopologyQuery<'_>) -> Result<(TopologyRequirement, Segment), 
         return Ok((rotated(allowed, first), segment));
     }
     let keys: Vec<Box<str>> = segment.iter().map(|(key, _)| key.into()).collect();
-    let mut terms = terms_of(query.facts, &keys);
+    let mut terms = query.facts.terms(&keys).into_owned();
     // The selected node counts also where the list of nodes is late.
-    terms.insert(segment.clone());
-    let terms = bounded(terms.into_iter().collect())?;
+    if let Err(at) = terms.binary_search(&segment) {
+        terms.insert(at, segment.clone());
+    }
+    let terms = bounded(terms)?;
     let first = terms.iter().position(|term| *term == segment).unwrap_or(0);
     Ok((rotated(terms, first), segment))
 }

@@ -4,16 +4,18 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::objects::{MAX_TOPOLOGY_KEYS, StringMap};
 
 /// So many keys a topology may have. Drivers have one to four.
 pub const MAX_SEGMENT_KEYS: usize = MAX_TOPOLOGY_KEYS;
 
-/// One topology (CSI spec, "Topology"): its entries, sorted by key, no key twice.
+/// One topology (CSI spec, "Topology"): its entries, sorted by key, no key twice. Clones share them: each of thousands of open calls may
+/// name the topology of each of thousands of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<Box<str>, Box<str>>", into = "BTreeMap<Box<str>, Box<str>>")]
-pub struct Segment(Box<[(Box<str>, Box<str>)]>);
+pub struct Segment(Arc<[(Box<str>, Box<str>)]>);
 
 impl Segment {
     /// The entries, sorted by key.
@@ -60,7 +62,7 @@ impl From<BTreeMap<Box<str>, Box<str>>> for Segment {
 
 impl From<Segment> for BTreeMap<Box<str>, Box<str>> {
     fn from(segment: Segment) -> Self {
-        segment.0.into_iter().collect()
+        segment.0.iter().cloned().collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{MAX_SEGMENT_KEYS, Segment, TopologyFacts};
+use super::{MAX_SEGMENT_KEYS, Segment, TopologyFacts, TopologyNode};
 use crate::objects::{StorageClass, TopologyExpression};
 use crate::provision::refusal::ProvisionRefusal;
 
@@ -62,16 +62,19 @@ fn product(term: &[TopologyExpression]) -> Result<Vec<Segment>, ProvisionRefusal
 }
 
 /// The topologies of the nodes that count for a key set; sorted, none twice.
-pub(super) fn terms_of(facts: &TopologyFacts, keys: &[Box<str>]) -> BTreeSet<Segment> {
+pub(super) fn terms_of(nodes: &[TopologyNode], keys: &[Box<str>]) -> Box<[Segment]> {
     let covers = |registered: &[Box<str>]| keys.iter().all(|key| registered.contains(key));
-    let counting = facts.nodes().iter().filter(|node| covers(&node.keys));
-    counting
+    let counting = nodes.iter().filter(|node| covers(&node.keys));
+    let terms: BTreeSet<Segment> = counting
         .filter_map(|node| Segment::of_labels(keys, &node.labels).ok())
-        .collect()
+        .collect();
+    terms.into_iter().collect()
 }
 
 /// The topologies of all nodes: for each distinct key set those of the nodes that count for it.
 pub(super) fn aggregated(facts: &TopologyFacts) -> BTreeSet<Segment> {
-    let key_sets: BTreeSet<&[Box<str>]> = facts.nodes().iter().map(|node| &*node.keys).collect();
-    key_sets.into_iter().flat_map(|keys| terms_of(facts, keys)).collect()
+    facts
+        .key_sets()
+        .flat_map(|keys| facts.terms(keys).into_owned())
+        .collect()
 }

@@ -703,3 +703,17 @@ fn who_waits_has_not_failed() {
         assert_eq!(play.saved(), 1);
     }
 }
+
+/// What is told of a claim is not what it waited for before.
+#[test]
+fn what_a_claim_waited_for_is_not_told_any_more_when_it_waits_for_the_driver() {
+    let mut play = Play::of(Cluster::new());
+    let class = play.cluster.class.take();
+    play.attempt(|_, _| None);
+    play.cluster.wait(Duration::from_secs(11));
+    play.attempt(|_, _| None);
+    assert!(play.memory.trouble().is_some());
+    (play.cluster.class, play.cluster.is_away) = (class, true);
+    play.attempt(|_, _| None);
+    assert_eq!(play.memory.trouble(), None);
+}

@@ -221,6 +221,35 @@ fn only_a_claim_without_a_selected_node_waits_for_any_node() {
     assert!(!needs(&play.cluster));
 }
 
+/// The node counts for delayed binding only: a person may have set the annotation, or the class been made again as an immediate one.
+#[test]
+fn a_selected_node_that_does_not_count_is_not_waited_for() {
+    let mut play = Play::of(immediate());
+    play.cluster.set(SELECTED, json!("n1"));
+    let nodes = std::mem::take(&mut play.cluster.nodes);
+    let mut attempt = crate::provision::attempt::ClaimAttempt::new(ClaimMemory::default());
+    attempt.next(&play.cluster, crate::provision::attempt::ClaimEvent::Begin);
+    assert!(attempt.needs_topology(), "any node may help");
+    let (verdict, _) = called(&mut play, None);
+    let Verdict::Waits { fingerprint: held } = verdict else {
+        panic!("{verdict:?}")
+    };
+    assert!(matches!(refusal(&play), Some((_, ProvisionRefusal::NoTopology(_)))));
+    play.cluster.nodes = vec![node("n9", &[("zone", "z")])];
+    assert_ne!(held, print(&play));
+    play.cluster.nodes = nodes;
+    // Nobody selects another one.
+    let (verdict, asked) = called(&mut play, Some(8));
+    assert!(
+        asked.is_some() && matches!(verdict, Verdict::Failed { .. }),
+        "{verdict:?}"
+    );
+    assert_eq!(
+        play.cluster.claim.as_ref().unwrap().pointer(SELECTED),
+        Some(&json!("n1"))
+    );
+}
+
 /// What happens between two attempts, and how the call of the next one ends.
 #[derive(Clone, Copy, Debug)]
 enum Change {

@@ -1,0 +1,179 @@
+//! Calls that are made without a marker: what one of them has left open is marked before anything is waited for.
+
+use serde_json::json;
+
+use super::super::builders::{MARKER, NAME, claim_of};
+use super::{Cluster, Play, failed, status};
+use crate::provision::LeakProtection;
+use crate::provision::RolePhase;
+use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimStep, Verdict};
+
+fn unmarked(protection: LeakProtection) -> Play {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.policy.leak_protection = protection;
+    play
+}
+
+/// An attempt whose call times out, with what happens meanwhile.
+fn times_out(play: &mut Play, meanwhile: impl Fn(&mut Cluster)) -> Verdict {
+    play.attempt(|step, cluster| {
+        let is_call = matches!(step, ClaimStep::Create(_));
+        if is_call {
+            meanwhile(cluster);
+        }
+        is_call.then(|| failed(4))
+    })
+}
+
+/// Another process goes on, with other settings of names.
+fn restart(play: &mut Play) {
+    play.memory = ClaimMemory::default();
+    play.cluster.policy.identity = "2-3-csi.test".into();
+    play.cluster.policy.volume_name_prefix = "other".into();
+}
+
+/// The specification: after the first uncertain answer. The next call may be far away, as the driver may be.
+#[test]
+fn a_call_that_is_left_open_is_marked_in_its_own_attempt() {
+    let nothing: fn(&mut Cluster) = |_| {};
+    let meanwhile: [fn(&mut Cluster); 4] = [
+        nothing,
+        |cluster| cluster.is_away = true,
+        |cluster| cluster.role = RolePhase::Stopping,
+        |cluster| cluster.role = RolePhase::Disabled,
+    ];
+    for meanwhile in meanwhile {
+        let mut play = unmarked(LeakProtection::WhenUncertain);
+        let verdict = times_out(&mut play, meanwhile);
+        assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+        assert_eq!(play.take_done(), ["read claim", "create", "patch"]);
+        assert!(play.cluster.carries_marker());
+        (play.cluster.is_away, play.cluster.role) = (false, RolePhase::Serving);
+        restart(&mut play);
+        play.attempt(|_, _| None);
+        assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
+    }
+}
+
+#[test]
+fn what_cannot_be_marked_then_is_marked_before_anything_is_waited_for() {
+    let lost = |step: &ClaimStep, _: &mut Cluster| match step {
+        ClaimStep::Create(_) => Some(failed(4)),
+        ClaimStep::Patch(_) => Some(ClaimEvent::Patched(Err(status(500)))),
+        _ => None,
+    };
+    let waits: [fn(&mut Cluster); 3] = [
+        |cluster| cluster.is_away = true,
+        |cluster| cluster.role = RolePhase::Stopping,
+        |cluster| cluster.class.as_mut().unwrap()["provisioner"] = json!("other.test"),
+    ];
+    for waits in waits {
+        let mut play = unmarked(LeakProtection::WhenUncertain);
+        let verdict = play.attempt(lost);
+        assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+        assert_eq!(play.take_done(), ["read claim", "create", "patch"]);
+        assert!(!play.cluster.carries_marker());
+        waits(&mut play.cluster);
+        play.attempt(|_, _| None);
+        assert_eq!(play.take_done(), ["patch"]);
+        assert!(play.cluster.carries_marker());
+    }
+}
+
+/// Nobody but this process knows of the volume for as long as the PersistentVolume is refused.
+#[test]
+fn a_volume_that_cannot_be_saved_is_marked() {
+    for code in [403, 422, 503] {
+        let mut play = unmarked(LeakProtection::WhenUncertain);
+        let refused = |step: &ClaimStep, _: &mut Cluster| match step {
+            ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(code)))),
+            _ => None,
+        };
+        let verdict = play.attempt(refused);
+        assert!(matches!(verdict, Verdict::Rest(_)), "{verdict:?}");
+        assert!(play.cluster.carries_marker(), "{code}: {:?}", play.take_done());
+        restart(&mut play);
+        play.attempt(|_, _| None);
+        assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
+    }
+}
+
+/// The process may end before the call does.
+#[test]
+fn a_role_that_ends_marks_what_is_under_way() {
+    for (protection, is_marked) in [
+        (LeakProtection::Always, false),
+        (LeakProtection::WhenUncertain, true),
+        (LeakProtection::Never, false),
+    ] {
+        let mut cluster = unmarked(protection).cluster;
+        let mut attempt = ClaimAttempt::new(ClaimMemory::default());
+        let mut event = ClaimEvent::Begin;
+        loop {
+            match attempt.next(&cluster, event) {
+                ClaimStep::Create(_) => break,
+                ClaimStep::Patch(write) => event = ClaimEvent::Patched(cluster.patch(&write.body)),
+                ClaimStep::ReadClaim => event = ClaimEvent::Read(Ok(())),
+                step => panic!("{step:?}"),
+            }
+        }
+        assert_eq!(attempt.last_marker(&cluster), None, "it goes on");
+        cluster.role = RolePhase::Stopping;
+        let write = attempt.last_marker(&cluster);
+        assert_eq!(write.is_some(), is_marked, "{protection:?}");
+        if let Some(write) = write {
+            cluster.patch(&write.body).unwrap();
+        }
+        assert_eq!(attempt.last_marker(&cluster), None, "once");
+        assert_eq!(cluster.carries_marker(), protection != LeakProtection::Never);
+        cluster.set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        assert_eq!(attempt.last_marker(&cluster), None);
+    }
+}
+
+#[test]
+fn nothing_is_marked_where_no_marker_is_asked_for() {
+    let mut play = unmarked(LeakProtection::Never);
+    times_out(&mut play, |_| {});
+    assert_eq!(play.take_done(), ["create"]);
+    let mut play = unmarked(LeakProtection::WhenUncertain);
+    times_out(&mut play, |cluster| cluster.claim = None);
+    assert_eq!(play.take_done(), ["read claim", "create"]);
+}
+
+/// Settings of names may be others by then: what is written names the volume of the call all the same.
+#[test]
+fn a_marker_that_is_written_anew_names_the_volume_of_the_open_call() {
+    let force: [fn(&mut Cluster); 2] = [
+        |cluster| cluster.set("/metadata/finalizers", json!([])),
+        |cluster| {
+            cluster.set(
+                "/metadata/annotations",
+                json!({"volume.kubernetes.io/storage-provisioner": "csi.test"}),
+            );
+        },
+    ];
+    for length in [None, Some(16), Some(20)] {
+        for force in force {
+            let mut play = unmarked(LeakProtection::Always);
+            times_out(&mut play, |_| {});
+            assert!(play.cluster.carries_marker());
+            force(&mut play.cluster);
+            play.cluster.policy.volume_name_prefix = "new".into();
+            play.cluster.policy.volume_name_uuid_length = length;
+            times_out(&mut play, |_| {});
+            let claim = claim_of(play.cluster.claim.as_ref().unwrap());
+            assert!(
+                claim
+                    .marker
+                    .as_deref()
+                    .is_some_and(|marker| marker.contains("\"prefix\":\"pvc\"")),
+                "{claim:?}"
+            );
+            assert!(play.cluster.claim.as_ref().unwrap()["metadata"]["annotations"][MARKER].is_string());
+            restart(&mut play);
+            play.attempt(|_, _| None);
+            assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
+        }
+    }
+}
