@@ -341,7 +341,6 @@ impl VolumeAttempt {
             secret: self.secret,
             secret_of: self.secret_of.as_ref(),
             // Attaching takes its own finalizer off.
-            attach_finalizer: None,
             driver: view.driver(),
             policy: view.policy(),
             role: view.role(),

@@ -152,8 +152,6 @@ pub struct ObservedVolume<'a> {
     pub secret: ProvisionerSecretState,
     /// Which one that is: the annotations may name another one since.
     pub secret_of: Option<&'a SecretReference>,
-    /// Whether the attach role lets the PersistentVolume go: its finalizer goes in the same write then.
-    pub attach_finalizer: Option<&'a str>,
     /// The driver.
     pub driver: &'a ProvisionerFacts,
     /// Settings.

@@ -95,27 +95,21 @@ pub fn keep_volume(volume: &Volume) -> Option<Write> {
     if !matches!(policy, ReclaimPolicy::Retain | ReclaimPolicy::Recycle) {
         return None;
     }
-    let mut write = release_volume(volume, None)?;
+    let mut write = release_volume(volume)?;
     if let Value::Array(operations) = &mut write.body {
         operations.insert(0, test("/spec/persistentVolumeReclaimPolicy", policy.as_str()));
     }
     Some(write)
 }
 
-/// Takes the finalizer of the provisioner off a PersistentVolume, and with it that of the attacher where it may go as well; none when
-/// the first is not there.
-pub fn release_volume(volume: &Volume, attach_finalizer: Option<&str>) -> Option<Write> {
-    let own = (volume.lifecycle.finalizer_at?, PROVISIONER_FINALIZER);
-    let attacher = attach_finalizer.and_then(|name| Some((volume.finalizers.position(name)?, name)));
-    let mut all: Vec<(usize, &str)> = attacher.into_iter().chain([own]).collect();
-    // The last one first, so that the positions of the others hold.
-    all.sort_unstable_by(|one, other| other.cmp(one));
-    let tests = all.iter().map(|(at, name)| test_finalizer(*at, name));
-    let removals = all.iter().map(|(at, _)| remove_finalizer(*at));
+/// Takes the finalizer of the provisioner off a PersistentVolume; none when it is not there.
+pub fn release_volume(volume: &Volume) -> Option<Write> {
+    let at = volume.lifecycle.finalizer_at?;
+    let operations = [test_finalizer(at, PROVISIONER_FINALIZER), remove_finalizer(at)];
     Some(Write {
         target: WriteTarget::Volume(volume.name.clone()),
         form: PatchType::Json,
-        body: patch_of(&volume.uid, tests.chain(removals)),
+        body: patch_of(&volume.uid, operations),
     })
 }
 

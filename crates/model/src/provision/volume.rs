@@ -100,7 +100,7 @@ fn deleted(observed: &ObservedVolume<'_>) -> VolumeDecision {
         let uid = volume.uid.clone();
         return decided(VolumeReason::RemoveVolume, Action::Remove { uid });
     }
-    let write = patch::release_volume(volume, observed.attach_finalizer);
+    let write = patch::release_volume(volume);
     decided(VolumeReason::Release, write.map_or(Action::Ignore, Action::Release))
 }
 

@@ -183,7 +183,7 @@ fn the_finalizer_of_a_volume() {
     for (before, after, is_written) in &removed {
         let mut volume = with(before.clone()).volume;
         let record = volume_of(&volume);
-        let write = patch::release_volume(&record, None);
+        let write = patch::release_volume(&record);
         assert_eq!(write.is_some(), *is_written);
         if let Some(write) = write {
             super::patches::apply(&mut volume, &write.body).unwrap();

@@ -108,7 +108,7 @@ fn is_left(world: &VolumeWorld) -> bool {
     world.heir.is_some() && world.sharer.is_some() && world.is_live && world.unknown.is_empty() && is_unused
 }
 
-const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 30] = [
+const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 29] = [
     |world| world.deleting(),
     |world| world.unprotected(),
     |world| world.phase("Bound"),
@@ -138,7 +138,6 @@ const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 30] = [
     |world| world.with(|world| world.unknown = "sharer"),
     |world| world.with(|world| world.unknown = "attached"),
     |world| world.with(|world| world.policy.hold_deletions = true),
-    |world| world.with(|world| world.attach_finalizer = Some("kubernetes.io/pv-protection".to_owned())),
 ];
 
 fn volume_worlds() -> impl Strategy<Value = VolumeWorld> {
@@ -331,9 +330,7 @@ proptest! {
                 apply(&mut after, &write.body).unwrap();
                 let left = after["metadata"]["finalizers"].as_array();
                 prop_assert!(!left.is_some_and(|left| left.contains(&json!(FINALIZER))));
-                if world.attach_finalizer.is_none() || world.deletion != Deletion::Deleted {
-                    prop_assert_eq!(foreign(&after), foreign(&world.volume));
-                }
+                prop_assert_eq!(foreign(&after), foreign(&world.volume));
             }
             ProvisionedVolumeAction::Protect(write) => {
                 prop_assert!(is_delete && !volume.deleting);

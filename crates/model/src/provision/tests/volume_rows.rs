@@ -281,10 +281,6 @@ fn rows_11_to_13_the_deletion() {
         unrecorded().with(|world| world.class.as_mut().unwrap()["parameters"] = parameters)
     };
     let deleted = |world: VolumeWorld| world.with(|world| world.deletion = Deletion::Deleted);
-    let attacher = |world: &mut VolumeWorld| {
-        world.attach_finalizer = Some("external-attacher/csi-test".into());
-        world.volume["metadata"]["finalizers"] = json!(["external-attacher/csi-test", super::builders::FINALIZER]);
-    };
     play(vec![
         Row("11", pv(), "Delete: delete vol-1"),
         Row("11 in deletion", pv().deleting(), "Delete: delete vol-1"),
@@ -367,11 +363,6 @@ fn rows_11_to_13_the_deletion() {
             "RemoveVolume: remove pv-uid",
         ),
         Row("13", deleted(pv().deleting()), "Release: release 1"),
-        Row(
-            "13 with that of the attacher",
-            deleted(pv().deleting()).with(attacher),
-            "Release: release 2",
-        ),
         Row(
             "13 without the finalizer",
             deleted(pv().deleting().unprotected()),
