@@ -192,6 +192,33 @@ fn good_news_leaves_room_for_bad() {
     );
 }
 
+/// A thousand attachments wait for the same for hours, and each repeats what it waits for.
+#[test]
+fn what_repeats_leaves_room_for_what_is_new() {
+    let mut series = EventSeries::new("pod-1".to_owned());
+    let start = Instant::now();
+    let mut observe = |number: usize, at: Instant| {
+        let mut object = subject("VolumeAttachment", "");
+        object.uid = number.to_string().into();
+        series
+            .observe(&occurrence(EventReason::AttachFailed, "x"), &object, at)
+            .map(|_| ())
+    };
+    let at = |seconds| start + Duration::from_secs(seconds);
+    for seconds in 0..600 {
+        for number in 0..1000 {
+            observe(number, at(seconds)).ok();
+        }
+    }
+    for number in 1000..1050 {
+        assert_eq!(
+            observe(number, at(600)),
+            Ok(()),
+            "the first Event about number {number}"
+        );
+    }
+}
+
 #[test]
 fn a_note_fits() {
     let mut series = EventSeries::new("pod-1".to_owned());

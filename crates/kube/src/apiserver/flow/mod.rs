@@ -188,6 +188,7 @@ impl Flow {
 fn slot_answer(error: Option<&ApiError>) -> SlotAnswer {
     match error.map(|error| error.status) {
         None => SlotAnswer::Served,
+        Some(_) if error.is_some_and(ApiError::is_of_webhook) => SlotAnswer::Other,
         // Without a status there was no answer in time, or no connection.
         Some(None | Some(429 | 503 | 504)) => SlotAnswer::Overloaded,
         Some(Some(_)) => SlotAnswer::Other,
