@@ -140,7 +140,7 @@ impl Flow {
         span.end();
     }
 
-    /// Waits for a slot. Requests that are for no driver, such as events, need none: they come one after another.
+    /// Waits for a slot. Requests that are for no driver, such as events, need none: they are few at a time.
     async fn acquire_slot(&self, about: &About<'_>, method: &Method, node: Option<&Arc<str>>) -> Option<RequestSlot> {
         let (slots, driver) = self.slots.as_ref().zip(self.limits.driver())?;
         let request = SlotRequest {
