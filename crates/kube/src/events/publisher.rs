@@ -56,13 +56,10 @@ impl EventWriter {
                     sent.extend(next.map(|write| self.send(write)));
                     continue;
                 }
-                occurrence = incoming.recv(), if takes_more => match occurrence {
-                    Some(occurrence) => self.writes_of(&occurrence),
-                    None => {
-                        ended = true;
-                        continue;
-                    }
-                },
+                occurrence = incoming.recv(), if takes_more => {
+                    ended = occurrence.is_none();
+                    occurrence.map(|occurrence| self.writes_of(&occurrence)).unwrap_or_default()
+                }
                 _ = tick.tick(), if takes_more => self.series.due(Instant::now()),
             };
             for write in writes {
