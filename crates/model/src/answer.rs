@@ -82,6 +82,12 @@ impl ApiError {
         self.status == Some(403)
     }
 
+    /// Whether an admission webhook refused the write. It speaks of this object, whatever the status, and not of what the API server has to
+    /// do.
+    pub fn is_of_webhook(&self) -> bool {
+        self.message.starts_with("admission webhook ") && self.message.contains(" denied the request")
+    }
+
     /// The value of the span attribute `error.type`: the HTTP status, if there was one.
     pub fn error_type(&self) -> Cow<'static, str> {
         match self.status {

@@ -142,7 +142,7 @@ async fn read_again(work: &DriverContext, volume: &Volume, attachments: usize, t
         Err(error) => {
             tracing::debug!(driver = &*work.facts.name, PersistentVolume = &*volume.name, %error, "could not read the volume again");
             let fingerprint = decide::volume_fingerprint(volume, attachments, &work.facts);
-            return RunResult::FailedWith { fingerprint }.into();
+            return RunResult::Waits { fingerprint }.into();
         }
     }
     store.confirm_volume(volume);
@@ -181,18 +181,18 @@ async fn send(
         Err(error) => {
             if error.kind == ApiErrorKind::Stale && is_outdated(work, volume, &write.target, &span).await {
                 return ReleaseResult {
-                    verdict: RunResult::FailedWith { fingerprint },
+                    verdict: RunResult::Waits { fingerprint },
                     outdated: true,
                 };
             }
-            span.set(attr::RETRY_DELAY, run.retry_delay());
+            span.set(attr::RETRY_DELAY, run.wait_delay());
             span.fail(&error.error_type(), &error.message);
             traced!(
                 warn, span, driver = &*work.facts.name, PersistentVolume = name, attempt = run.attempt(), %error,
-                next_try_seconds = run.retry_delay().as_secs_f64(), "cannot release the volume"
+                next_try_seconds = run.wait_delay().as_secs_f64(), "cannot release the volume"
             );
             record_failure(work, volume, &error, span.traceparent());
-            RunResult::FailedWith { fingerprint }.into()
+            RunResult::Waits { fingerprint }.into()
         }
     }
 }

@@ -354,12 +354,17 @@ async fn read_response(response: Response<Body>, about: &About<'_>) -> Result<(S
         return Ok((status, body));
     }
     let (kind, message) = about.classify_failure(status, &body);
-    Err(ApiError {
+    let mut error = ApiError {
         kind,
         message,
         status: Some(status.as_u16()),
         retry_after,
-    })
+    };
+    if error.is_of_webhook() {
+        // All others of the kind would have to wait for it.
+        error.retry_after = None;
+    }
+    Err(error)
 }
 
 fn volume(wire: PersistentVolumeWire) -> Returned {

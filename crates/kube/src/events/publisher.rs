@@ -1,5 +1,9 @@
-//! The task that writes events.
+//! The task that writes events: those of one namespace one after the other, so that a namespace whose events are taken slowly, as by an
+//! admission webhook, holds up no other one.
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -15,6 +19,10 @@ use crate::telemetry::{Metrics, Span};
 
 /// How often counts that waited are written.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5);
+/// Namespaces whose events are written at the same time; the others wait with all that is recorded.
+const NAMESPACES_AT_ONCE: usize = 16;
+/// Events of one namespace that wait for the one that is being written. What is beyond that is dropped.
+const MAX_LINE: usize = 512;
 
 pub(super) struct EventWriter {
     requests: Requests,
@@ -37,50 +45,80 @@ impl EventWriter {
     pub async fn run(mut self, mut incoming: mpsc::Receiver<NewEvent>) {
         let mut tick = interval(WRITE_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                occurrence = incoming.recv() => match occurrence {
-                    Some(occurrence) => self.write_event(&occurrence).await,
-                    None => return,
-                },
-                _ = tick.tick() => {
-                    for write in self.series.due(Instant::now()) {
-                        self.write(&write).await;
-                    }
+        let (mut sent, mut lines) = (FuturesUnordered::new(), NamespaceLines::default());
+        let mut ended = false;
+        while !ended || !sent.is_empty() {
+            let takes_more = !ended && sent.len() < NAMESPACES_AT_ONCE;
+            let writes = tokio::select! {
+                Some(done) = sent.next() => {
+                    let next = lines.next(&done);
+                    self.finish(done);
+                    sent.extend(next.map(|write| self.send(write)));
+                    continue;
+                }
+                occurrence = incoming.recv(), if takes_more => {
+                    ended = occurrence.is_none();
+                    occurrence.map(|occurrence| self.writes_of(&occurrence)).unwrap_or_default()
+                }
+                _ = tick.tick(), if takes_more => self.series.due(Instant::now()),
+            };
+            for write in writes {
+                match lines.add(write) {
+                    Added::First(write) => sent.push(self.send(write)),
+                    Added::Waits => {}
+                    Added::Dropped(write) => self.lost(&write, "dropped"),
                 }
             }
         }
     }
 
-    pub(super) async fn write_event(&mut self, occurrence: &NewEvent) {
+    /// The writes that an occurrence asks for.
+    pub(super) fn writes_of(&mut self, occurrence: &NewEvent) -> Vec<EventWrite> {
+        let mut writes = Vec::new();
         for subject in &occurrence.subjects {
             match self.series.observe(occurrence, subject, Instant::now()) {
-                Ok(Some(write)) => self.write(&write).await,
-                Ok(None) => {}
+                Ok(write) => writes.extend(write),
                 Err(()) => self.metrics.event(&occurrence.driver, occurrence.reason, "dropped"),
             }
+        }
+        writes
+    }
+
+    /// Sends a write.
+    pub(super) fn send(&self, write: EventWrite) -> impl Future<Output = SentEvent> + use<> {
+        let requests = self.requests.clone();
+        async move {
+            let outcome: Result<EventWire, ApiError> = match &write.change {
+                None => requests.create(Some(&write.namespace), &write.body).await,
+                Some(name) => {
+                    let name = (&*write.namespace, &**name);
+                    // An event is about something that has its own spans, so it has none.
+                    let quiet = Span::disabled();
+                    requests.patch(name, PatchType::Merge, &write.body, None, &quiet).await
+                }
+            };
+            let outcome = outcome.map(drop);
+            SentEvent { write, outcome }
+        }
+    }
+
+    /// Says that a write is lost: what it would have made is not there.
+    fn lost(&mut self, write: &EventWrite, outcome: &'static str) {
+        self.metrics.event(&write.driver, write.reason, outcome);
+        if write.change.is_none() {
+            self.series.forget(write.name());
         }
     }
 
     /// An event that cannot be written is lost: what it says is on the objects as well.
-    async fn write(&mut self, write: &EventWrite) {
-        let outcome: Result<EventWire, ApiError> = match &write.change {
-            None => self.requests.create(Some(&write.namespace), &write.body).await,
-            Some(name) => {
-                let name = (&*write.namespace, &**name);
-                // An event is about something that has its own spans, so it has none.
-                let quiet = Span::disabled();
-                self.requests
-                    .patch(name, PatchType::Merge, &write.body, None, &quiet)
-                    .await
-            }
-        };
+    pub(super) fn finish(&mut self, sent: SentEvent) {
+        let SentEvent { write, outcome } = sent;
         let Err(error) = outcome else {
             return self.metrics.event(&write.driver, write.reason, "written");
         };
-        self.metrics.event(&write.driver, write.reason, "failed");
-        // Events live for an hour, and one that could not be made is not there either; the next occurrence makes a new one.
-        if write.change.is_none() || error.kind == ApiErrorKind::NotFound {
+        // Events live for an hour; the next occurrence makes a new one.
+        self.lost(&write, "failed");
+        if error.kind == ApiErrorKind::NotFound {
             self.series.forget(write.name());
         }
         match error.kind {
@@ -94,6 +132,51 @@ impl EventWriter {
             }
             _ => debug!(namespace = &*write.namespace, %error, "an event is lost"),
         }
+    }
+}
+
+/// A write that was sent.
+pub(super) struct SentEvent {
+    write: EventWrite,
+    outcome: Result<(), ApiError>,
+}
+
+/// What waits in each namespace of which an event is being written.
+#[derive(Default)]
+struct NamespaceLines(HashMap<Box<str>, VecDeque<EventWrite>>);
+
+/// What becomes of a write.
+enum Added {
+    /// Nothing is being written in its namespace.
+    First(EventWrite),
+    Waits,
+    /// Too much waits.
+    Dropped(EventWrite),
+}
+
+impl NamespaceLines {
+    fn add(&mut self, write: EventWrite) -> Added {
+        match self.0.get_mut(&write.namespace) {
+            Some(line) if line.len() >= MAX_LINE => Added::Dropped(write),
+            Some(line) => {
+                line.push_back(write);
+                Added::Waits
+            }
+            None => {
+                self.0.insert(write.namespace.clone(), VecDeque::new());
+                Added::First(write)
+            }
+        }
+    }
+
+    /// The write that follows one that has ended.
+    fn next(&mut self, ended: &SentEvent) -> Option<EventWrite> {
+        let namespace = &ended.write.namespace;
+        let next = self.0.get_mut(namespace)?.pop_front();
+        if next.is_none() {
+            self.0.remove(namespace);
+        }
+        next
     }
 }
 

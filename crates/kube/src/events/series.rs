@@ -126,7 +126,7 @@ impl EventSeries {
             entry.changed = true;
             let rested = now.saturating_duration_since(entry.written) >= REWRITE_INTERVAL;
             // Otherwise it is counted, and written when its time comes.
-            let is_due = rested && take(&mut self.budgets, &occurrence.driver, occurrence.level, now);
+            let is_due = rested && take_spare(&mut self.budgets, &occurrence.driver, occurrence.level, now);
             return Ok(is_due.then(|| entry.write(occurrence.reason, now)));
         }
         if !take(&mut self.budgets, &occurrence.driver, occurrence.level, now) {
@@ -144,7 +144,7 @@ impl EventSeries {
         let Self { entries, budgets, .. } = self;
         let due = entries.iter_mut().filter(|((.., level, _), entry)| {
             let rested = entry.changed && now.saturating_duration_since(entry.written) >= REWRITE_INTERVAL;
-            rested && take(budgets, &entry.driver, *level, now)
+            rested && take_spare(budgets, &entry.driver, *level, now)
         });
         due.map(|((_, reason, ..), entry)| entry.write(reason, now)).collect()
     }
@@ -189,16 +189,32 @@ impl EventSeries {
     }
 }
 
-/// Takes from the budget of a driver, if it has something left.
+/// Takes from the budget of a driver for a new event, if there is something left.
 fn take(budgets: &mut EventBudgets, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
-    let budget = budgets.entry((driver.clone(), level)).or_insert_with(|| {
-        let rate = match level {
-            EventType::Normal => Rate::from(10).with_burst(100),
-            EventType::Warning => Rate::from(5).with_burst(200),
-        };
-        TokenBucket::new(rate, now)
-    });
-    budget.try_take(now)
+    budget(budgets, driver, level, now).try_take(now)
+}
+
+/// The same for a count, if more than half is left: thousands that are repeated must not keep new ones from being made.
+fn take_spare(budgets: &mut EventBudgets, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
+    let budget = budget(budgets, driver, level, now);
+    let (rate, burst) = rate_of(level);
+    budget.full_in(now) <= Duration::from_secs(u64::from(burst / rate / 2)) && budget.try_take(now)
+}
+
+fn budget<'b>(budgets: &'b mut EventBudgets, driver: &Arc<str>, level: EventType, now: Instant) -> &'b mut TokenBucket {
+    let full = || {
+        let (rate, burst) = rate_of(level);
+        TokenBucket::new(Rate::from(rate).with_burst(burst), now)
+    };
+    budgets.entry((driver.clone(), level)).or_insert_with(full)
+}
+
+/// How many events in a second, and at once after a pause.
+fn rate_of(level: EventType) -> (u32, u32) {
+    match level {
+        EventType::Normal => (10, 100),
+        EventType::Warning => (5, 200),
+    }
 }
 
 fn create(occurrence: &NewEvent, subject: &InvolvedObject, entry: &EventEntry, instance: &str) -> EventWrite {

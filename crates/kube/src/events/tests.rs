@@ -160,11 +160,57 @@ async fn an_event_that_could_not_be_made_is_not_changed() {
     let mut failed = occurrence(EventReason::AttachFailed, "no room");
     failed.subjects.push(subject("PersistentVolumeClaim", "gone"));
     for _ in 0..2 {
-        writer.write_event(&failed).await;
+        for write in writer.writes_of(&failed) {
+            let sent = writer.send(write).await;
+            writer.finish(sent);
+        }
         assert_eq!(requests.try_recv(), Ok(http::Method::POST));
         assert!(requests.try_recv().is_err());
         tokio::time::advance(Duration::from_secs(31)).await;
     }
+}
+
+/// An admission webhook for the events of one namespace does not answer.
+#[tokio::test(start_paused = true)]
+async fn a_slow_namespace_holds_up_no_other_one() {
+    let (asked, mut requests) = tokio::sync::mpsc::unbounded_channel();
+    let answer = move |request: http::Request<kube::client::Body>| {
+        let path = request.uri().path().to_owned();
+        let takes = Duration::from_secs(if path.contains("/slow/") { 10 } else { 0 });
+        asked.send(path).unwrap();
+        async move {
+            tokio::time::sleep(takes).await;
+            http::Response::builder().body(kube::client::Body::from(b"{}".to_vec()))
+        }
+    };
+    let client = kube::Client::new(tower::service_fn(answer), "default");
+    let metrics = Metrics::default();
+    let requests_of_events = Requests::new(client, "model", Duration::from_secs(15), metrics.clone());
+    let writer = EventWriter::new(requests_of_events, metrics, "pod-1".to_owned());
+    let (recorder, incoming) = tokio::sync::mpsc::channel(1024);
+    let writing = tokio::spawn(writer.run(incoming));
+    let about = |namespace: &str, number: usize| {
+        let mut claim = subject("PersistentVolumeClaim", namespace);
+        claim.uid = format!("{namespace}-{number}").into();
+        let mut failed = occurrence(EventReason::AttachFailed, "no room");
+        failed.subjects.push(claim);
+        failed
+    };
+    for number in 0..100 {
+        recorder.send(about("slow", number)).await.unwrap();
+    }
+    recorder.send(about("shop", 0)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut paths: Vec<String> = std::iter::from_fn(|| requests.try_recv().ok()).collect();
+    paths.sort();
+    assert_eq!(
+        paths,
+        ["/api/v1/namespaces/shop/events", "/api/v1/namespaces/slow/events"]
+    );
+    // What waits is written in the end.
+    drop(recorder);
+    writing.await.unwrap();
+    assert_eq!(std::iter::from_fn(|| requests.try_recv().ok()).count(), 99);
 }
 
 #[test]
@@ -190,6 +236,33 @@ fn good_news_leaves_room_for_bad() {
         flood(EventReason::Attached, "b.test", 0).is_ok(),
         "and so has another driver"
     );
+}
+
+/// Hundreds of attachments wait for the same for hours, and each repeats what it waits for.
+#[test]
+fn what_repeats_leaves_room_for_what_is_new() {
+    let mut series = EventSeries::new("pod-1".to_owned());
+    let start = Instant::now();
+    let mut observe = |number: usize, at: Instant| {
+        let mut object = subject("VolumeAttachment", "");
+        object.uid = number.to_string().into();
+        series
+            .observe(&occurrence(EventReason::AttachFailed, "x"), &object, at)
+            .map(|_| ())
+    };
+    let at = |seconds| start + Duration::from_secs(seconds);
+    for seconds in (0..300).step_by(5) {
+        for number in 0..500 {
+            observe(number, at(seconds)).ok();
+        }
+    }
+    for number in 500..550 {
+        assert_eq!(
+            observe(number, at(300)),
+            Ok(()),
+            "the first Event about number {number}"
+        );
+    }
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl Attempt {
                     is_missed: false,
                 });
                 self.phase = Phase::Published;
-                Step::Call(Call::Publish(place))
+                self.call(Call::Publish(place))
             }
             Action::Unpublish(request) => {
                 self.note(Note::Detaches(self.places.clone()));
@@ -125,7 +125,7 @@ impl Attempt {
                     number,
                     is_called: true,
                 };
-                return Step::Call(Call::Unpublish { place, anew: false });
+                return self.call(Call::Unpublish { place, anew: false });
             }
             (Event::Called(answer), Some(place)) => {
                 let error = answer.err().map(|end| match end {
@@ -167,7 +167,7 @@ impl Attempt {
     fn unpublish_at(&mut self, view: &dyn View, number: usize) -> Step {
         if let Some(place) = self.places.get(number).cloned() {
             self.phase = Phase::Unpublished { number };
-            return Step::Call(Call::Unpublish { place, anew: false });
+            return self.call(Call::Unpublish { place, anew: false });
         }
         let Some(seen) = self.seen.clone() else {
             return self.end(Verdict::Failed);

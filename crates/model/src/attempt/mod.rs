@@ -59,6 +59,8 @@ pub struct Attempt {
     denied_secret: Option<DeniedSecret>,
     /// The driver lacks a call that it had when the volume was published, and stalls for that.
     lacks_capability: bool,
+    /// The driver was called.
+    has_called: bool,
     /// The API server was asked for a volume, and for a CSINode, that the cache does not know.
     asked_for_volume: bool,
     asked_for_node: bool,
@@ -171,6 +173,7 @@ impl Attempt {
             has_secret: false,
             denied_secret: None,
             lacks_capability: false,
+            has_called: false,
             asked_for_volume: false,
             asked_for_node: false,
             is_confirmed: false,
@@ -251,10 +254,10 @@ impl Attempt {
         self.denied_secret.as_ref()
     }
 
-    /// The VolumeAttachment of the failure that is being written, while one is.
-    pub fn failing(&self) -> Option<&Attachment> {
+    /// The VolumeAttachment of the failure that is being written, and what it is to show, while one is.
+    pub fn failing(&self) -> Option<(&Attachment, &str)> {
         match &self.phase {
-            Phase::Failure(failure) => Some(&failure.about.attachment),
+            Phase::Failure(failure) => Some((&failure.about.attachment, failure.shown())),
             _ => None,
         }
     }
@@ -393,16 +396,24 @@ impl Attempt {
         Step::Take(Take { places, publish: None })
     }
 
-    /// The verdict on a failure: tried again after the backoff, or when what the decision was made from changes. What only lacks
-    /// something has cost nothing that those who fail have to share.
-    fn failed(&self, view: &dyn View, cause: FailureCause) -> Verdict {
+    /// Calls the driver.
+    fn call(&mut self, call: Call) -> Step {
+        self.has_called = true;
+        Step::Call(call)
+    }
+
+    /// The verdict on a failure: tried again after the backoff, or when what the decision was made from changes. One for which the driver
+    /// was not called, as something is missing or the API server refuses a write, has cost nothing that those have to share whose driver
+    /// failed.
+    fn failed(&self, view: &dyn View) -> Verdict {
         let Some(seen) = &self.seen else {
             return Verdict::Failed;
         };
         let fingerprint = decide::attachment_fingerprint(&seen.observed(view));
-        match cause {
-            FailureCause::Missing(_) => Verdict::Waits(fingerprint),
-            FailureCause::Conflict | FailureCause::FormerNode | FailureCause::Other => Verdict::FailedWith(fingerprint),
+        if self.has_called {
+            Verdict::FailedWith(fingerprint)
+        } else {
+            Verdict::Waits(fingerprint)
         }
     }
 

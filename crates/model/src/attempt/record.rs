@@ -84,6 +84,16 @@ pub(super) struct FailureWrite {
     refused: Option<ApiError>,
 }
 
+impl FailureWrite {
+    /// The message that the object is to show.
+    pub fn shown(&self) -> &str {
+        match &self.outcome {
+            Outcome::AttachFailed(shown) | Outcome::DetachFailed(shown) => &shown.message,
+            Outcome::Published(_) | Outcome::Unpublished => &self.failure.message,
+        }
+    }
+}
+
 /// What became of a failure on the VolumeAttachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailureNote {
@@ -282,7 +292,7 @@ impl Attempt {
         let failure = Failure::plain(format!("could not mark as attached: {error}"));
         if matches!(record.result, Recorded::Published(_)) {
             self.note_failure(about, failure, FailureCause::Other);
-            let end = End::Over(self.failed(view, FailureCause::Other));
+            let end = End::Over(self.failed(view));
             return self.publish_recorded(view, end, false);
         }
         self.fail(view, about, failure, FailureCause::Other)
@@ -412,7 +422,7 @@ impl Attempt {
 
     fn failure_recorded(&mut self, view: &dyn View, note: FailureWrite, noted: FailureNote) -> Step {
         let refused = note.failure.code.is_some_and(decide::is_final);
-        let verdict = self.failed(view, note.cause);
+        let verdict = self.failed(view);
         self.note_failure(note.about, note.failure, note.cause);
         if std::mem::take(&mut self.lacks_capability) {
             // Only now: it ends the engine.
@@ -431,7 +441,7 @@ impl Attempt {
     /// Ends the attempt with a failure that is not written on the object.
     pub(super) fn fail(&mut self, view: &dyn View, about: Snapshot, failure: Failure, cause: FailureCause) -> Step {
         self.note_failure(about, failure, cause);
-        let verdict = self.failed(view, cause);
+        let verdict = self.failed(view);
         self.end(verdict)
     }
 

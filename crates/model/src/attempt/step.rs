@@ -221,7 +221,7 @@ pub enum Verdict {
     Failed,
     /// It failed with the inputs of this fingerprint.
     FailedWith(u64),
-    /// The driver was not asked, as something is missing. The inputs have this fingerprint.
+    /// It failed with these inputs before the driver was called.
     Waits(u64),
     /// The VolumeAttachment asks for something else by now, which has a run of its own.
     OfAnotherRun,

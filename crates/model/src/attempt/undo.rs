@@ -136,7 +136,7 @@ impl Attempt {
                 undo.tries += 1;
                 undo.stage = Stage::Call;
                 self.phase = Phase::Undo(undo);
-                Step::Call(Call::Unpublish { place, anew: true })
+                self.call(Call::Unpublish { place, anew: true })
             }
             _ => self.finish_undo(view, undo),
         }

@@ -24,7 +24,8 @@ use crate::api::names::{
     NODE_ID_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION,
 };
 use crate::objects::{
-    Attachment, CsiSource, FormerVolumeOnNode, OversizedField, ResourceVersion, StringMap, Volume, VolumeAnnotation,
+    Attachment, CsiSource, Finalizers, FormerVolumeOnNode, OversizedField, ResourceVersion, StringMap, Volume,
+    VolumeAnnotation,
 };
 
 /// The object that a write goes to.
@@ -70,11 +71,17 @@ pub fn protect_volume(volume: &Volume, finalizer: &str) -> Write {
 
 /// Takes our finalizer from a PersistentVolume; none when it is not there.
 pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
-    let at = volume.finalizers.position(finalizer)?;
-    Some(on_volume(
-        volume,
-        vec![test_finalizer(at, finalizer), remove_finalizer(at)],
-    ))
+    Some(on_volume(volume, without_finalizer(&volume.finalizers, finalizer)?))
+}
+
+/// What takes a finalizer out of a list, wherever it is in it; none when it is not there. The last one goes first, so that the places of
+/// the others stay the same.
+fn without_finalizer(finalizers: &Finalizers, finalizer: &str) -> Option<Vec<Value>> {
+    let removals = finalizers.positions(finalizer).rev();
+    let operations: Vec<Value> = removals
+        .flat_map(|at| [test_finalizer(at, finalizer), remove_finalizer(at)])
+        .collect();
+    (!operations.is_empty()).then_some(operations)
 }
 
 /// As [`release_volume`], for a volume that is not being deleted: on condition that nobody changed it since it was read. It may
@@ -207,11 +214,8 @@ fn former(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: 
 
 /// Takes our finalizer from an attachment; none when it is not there.
 pub fn release(attachment: &Attachment, finalizer: &str) -> Option<Write> {
-    let at = attachment.finalizers.position(finalizer)?;
-    Some(on_attachment(
-        attachment,
-        vec![test_finalizer(at, finalizer), remove_finalizer(at)],
-    ))
+    let operations = without_finalizer(&attachment.finalizers, finalizer)?;
+    Some(on_attachment(attachment, operations))
 }
 
 /// Takes our finalizer from an attachment because a person asked for it; none when it is not there. On condition that nobody changed

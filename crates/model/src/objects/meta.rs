@@ -115,6 +115,14 @@ impl Finalizers {
         self.entries.iter().position(|entry| &**entry == name).or_else(ours)
     }
 
+    /// All positions of `name`, as far as they are kept: the API server takes a name twice.
+    pub fn positions(&self, name: &str) -> impl DoubleEndedIterator<Item = usize> {
+        let kept = self.entries.iter().enumerate();
+        let kept = kept.filter(move |(_, entry)| &***entry == name).map(|(at, _)| at);
+        let ours = self.ours_beyond().filter(move |(_, entry)| *entry == name);
+        kept.chain(ours.map(|(at, _)| at))
+    }
+
     /// Whether `name` is in the list.
     pub fn contains(&self, name: &str) -> bool {
         self.position(name).is_some()

@@ -2,13 +2,15 @@
 //!
 //! A VolumeAttachment shows the last error of each direction. The first one is what people and the attach/detach
 //! controller wait for; that the same attachment failed once more is worth a write as long as there are few of them. A
-//! driver that fails thousands of times a second must not take the API server from all others for that.
+//! driver that fails thousands of times a second must not take the API server from all others for that. What an attachment shows must not
+//! stay wrong, though, because thousands of others repeat what they show already.
 
 use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
+use crate::decide::{MAX_ERROR_BYTES, cut};
 use crate::objects::{Attachment, Operation};
 use crate::queue::{Rate, TokenBucket};
 
@@ -29,6 +31,8 @@ pub(in crate::driver) struct FailureWriteLimiter {
 struct FailureWriteBudgets {
     /// For attachments that show no error of this direction yet.
     first: TokenBucket,
+    /// For those that show another error.
+    changed: TokenBucket,
     again: TokenBucket,
 }
 
@@ -39,6 +43,7 @@ impl FailureWriteLimiter {
                 // One write for each attachment, where an attach that goes well takes three: a driver that fails for
                 // thousands at once has it shown on all of them, before the attach/detach controller reports a time-out.
                 first: TokenBucket::new(Rate::from(200).with_burst(5_000), now),
+                changed: TokenBucket::new(Rate::from(5).with_burst(100), now),
                 again: TokenBucket::new(Rate::from(5).with_burst(100), now),
             }),
             line: Semaphore::new(AT_A_TIME),
@@ -51,26 +56,28 @@ impl FailureWriteLimiter {
         &self,
         attachment: &Attachment,
         operation: Operation,
+        message: &str,
         now: Instant,
     ) -> Option<SemaphorePermit<'_>> {
-        if !self.allow(attachment, operation, now) {
+        if !self.allow(attachment, operation, message, now) {
             return None;
         }
         // The semaphore is never closed.
         timeout(PATIENCE, self.line.acquire()).await.ok()?.ok()
     }
 
-    fn allow(&self, attachment: &Attachment, operation: Operation, now: Instant) -> bool {
+    fn allow(&self, attachment: &Attachment, operation: Operation, message: &str, now: Instant) -> bool {
         let shown = match operation {
-            Operation::Attach => attachment.attach_error.is_some(),
-            Operation::Detach => attachment.detach_error.is_some(),
+            Operation::Attach => &attachment.attach_error,
+            Operation::Detach => &attachment.detach_error,
         };
         let mut budgets = self.budgets.lock();
-        if shown {
-            budgets.again.try_take(now)
-        } else {
-            budgets.first.try_take(now)
-        }
+        let budget = match shown {
+            None => &mut budgets.first,
+            Some(shown) if *shown.message != *cut(message, MAX_ERROR_BYTES) => &mut budgets.changed,
+            Some(_) => &mut budgets.again,
+        };
+        budget.try_take(now)
     }
 }
 
@@ -96,7 +103,7 @@ mod tests {
         let failures = FailureWriteLimiter::new(start);
         let written = |attachment: &Attachment, operation, at| {
             (0..10_000)
-                .filter(|_| failures.allow(attachment, operation, at))
+                .filter(|_| failures.allow(attachment, operation, "m", at))
                 .count()
         };
         assert_eq!(written(&failed, Operation::Attach, start), 100);
@@ -104,6 +111,9 @@ mod tests {
         // The error of the other direction is not shown yet.
         assert_eq!(written(&failed, Operation::Detach, start), 5_000);
         assert_eq!(written(&fresh, Operation::Attach, start + Duration::from_secs(1)), 200);
+        // Those that repeat what they show do not keep a wrong error on another one.
+        assert!(!failures.allow(&failed, Operation::Attach, "m", start + Duration::from_secs(2)));
+        assert!(failures.allow(&failed, Operation::Attach, "other", start + Duration::from_secs(2)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -111,7 +121,7 @@ mod tests {
         let fresh = attachment(&serde_json::json!({"attached": false}));
         let start = Instant::now();
         let failures = FailureWriteLimiter::new(start);
-        let turn = || failures.acquire(&fresh, Operation::Attach, start);
+        let turn = || failures.acquire(&fresh, Operation::Attach, "m", start);
         let mut held = Vec::new();
         for _ in 0..AT_A_TIME {
             held.push(turn().await.unwrap());

@@ -304,7 +304,7 @@ fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: 
     let code = failure.code.map(tonic::Code::from);
     // Spans have the names of the semantic conventions, all else has those of the message on the attachment.
     let kind = code.map_or(cause.as_str(), names::code_upper_snake);
-    let delay = shell.retry_delay(cause);
+    let delay = shell.retry_delay();
     let failed = FailedAttempt {
         operation: operation.as_str(),
         subject: name,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_attacher_model::attempt::{
-    Answer, Attempt, Call, CallEnd, Event, FailureCause, Note, Patch, Publish, Read, ReadTarget, Rules, Step, Take,
-    Verdict, View, Watched,
+    Answer, Attempt, Call, CallEnd, Event, Note, Patch, Publish, Read, ReadTarget, Rules, Step, Take, Verdict, View,
+    Watched,
 };
 use jiff::Timestamp;
 use tokio::sync::SemaphorePermit;
@@ -217,7 +217,10 @@ impl<'w> Shell<'w> {
                 }
                 Step::Turn(operation) => {
                     let turn = match attempt.failing() {
-                        Some(about) => self.work.failures.acquire(about, operation, Instant::now()).await,
+                        Some((about, message)) => {
+                            let failures = &self.work.failures;
+                            failures.acquire(about, operation, message, Instant::now()).await
+                        }
                         None => None,
                     };
                     self.turn = turn;
@@ -325,11 +328,12 @@ impl<'w> Shell<'w> {
         self.run.map_or(1, Run::attempt)
     }
 
-    /// How long until the next attempt, if this one fails of this.
-    pub fn retry_delay(&self, cause: FailureCause) -> Duration {
-        let delay = match cause {
-            FailureCause::Missing(_) => Run::wait_delay,
-            FailureCause::Conflict | FailureCause::FormerNode | FailureCause::Other => Run::retry_delay,
+    /// How long until the next attempt, if this one fails: what did not get as far as a call waits (`Verdict::Waits`).
+    pub fn retry_delay(&self) -> Duration {
+        let delay = if self.calls > 0 {
+            Run::retry_delay
+        } else {
+            Run::wait_delay
         };
         self.run.map(delay).unwrap_or_default()
     }

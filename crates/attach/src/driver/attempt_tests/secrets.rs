@@ -159,12 +159,22 @@ impl Scene {
 
     /// Makes or changes a volume, whose Secret is of this namespace and name.
     fn volume(&self, name: &str, secret: Option<(&str, &str)>) {
+        self.volume_of(name, secret, &json!({}));
+    }
+
+    /// Makes or changes a volume without a Secret, whose metadata differs by this.
+    fn volume_with(&self, name: &str, metadata: &Value) {
+        self.volume_of(name, None, metadata);
+    }
+
+    fn volume_of(&self, name: &str, secret: Option<(&str, &str)>, metadata: &Value) {
         let reference = secret.map(|(namespace, name)| json!({"namespace": namespace, "name": name}));
-        let object = json!({
+        let mut object = json!({
             "metadata": {"name": name, "uid": format!("{name}-uid"), "finalizers": [FINALIZER]},
             "spec": {"accessModes": ["ReadWriteMany"], "csi": {"driver": DRIVER, "volumeHandle": name,
                 "controllerPublishSecretRef": reference}},
         });
+        json_patch::merge(&mut object, &json!({"metadata": metadata}));
         let object = self.api.put(format!("{VOLUMES}{name}"), object);
         self.store
             .apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into());
@@ -184,6 +194,18 @@ impl Scene {
         let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);
         self.send(Event::Apply(wire(&object)));
         object
+    }
+
+    /// An attachment that is attached, as a sidecar leaves it.
+    fn attached(&self, name: &str) {
+        let object = json!({
+            "metadata": {"name": name, "uid": format!("{name}-uid"), "finalizers": [FINALIZER],
+                "annotations": {crate::api::names::NODE_ID_ANNOTATION: "id"}},
+            "spec": {"attacher": DRIVER, "nodeName": "n", "source": {"persistentVolumeName": name}},
+            "status": {"attached": true},
+        });
+        let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);
+        self.send(Event::Apply(wire(&object)));
     }
 
     fn deleted(&self, object: &Value) {

@@ -140,7 +140,7 @@ impl Flow {
         span.end();
     }
 
-    /// Waits for a slot. Requests that are for no driver, such as events, need none: they come one after another.
+    /// Waits for a slot. Requests that are for no driver, such as events, need none: they are few at a time.
     async fn acquire_slot(&self, about: &About<'_>, method: &Method, node: Option<&Arc<str>>) -> Option<RequestSlot> {
         let (slots, driver) = self.slots.as_ref().zip(self.limits.driver())?;
         let request = SlotRequest {
@@ -188,6 +188,7 @@ impl Flow {
 fn slot_answer(error: Option<&ApiError>) -> SlotAnswer {
     match error.map(|error| error.status) {
         None => SlotAnswer::Served,
+        Some(_) if error.is_some_and(ApiError::is_of_webhook) => SlotAnswer::Other,
         // Without a status there was no answer in time, or no connection.
         Some(None | Some(429 | 503 | 504)) => SlotAnswer::Overloaded,
         Some(Some(_)) => SlotAnswer::Other,

@@ -254,6 +254,25 @@ async fn the_server_may_say_when_to_come_back() {
     }
 }
 
+/// It says so of one object, and must not hold up all others of the kind for minutes.
+#[tokio::test]
+async fn a_webhook_cannot_have_others_wait() {
+    let server = Server::new().await;
+    for code in [429, 503] {
+        let mut answer = status(
+            code,
+            "admission webhook \"w.example.com\" denied the request: come back later",
+        );
+        answer.headers_mut().insert(header::RETRY_AFTER, "300".parse().unwrap());
+        server.answer(answer);
+        let error = server.write_status().await.unwrap_err();
+        assert_eq!((error.status, error.is_transient()), (Some(code), true));
+        assert_eq!(error.retry_after, None);
+        server.answer(ok(&attachment()));
+        server.write_status().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn an_error_without_words_is_told_by_its_number() {
     let server = Server::new().await;

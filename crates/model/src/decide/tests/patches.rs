@@ -120,6 +120,19 @@ fn removing_a_finalizer() {
     }
 }
 
+/// Whoever put it there twice, an answer that shows it still would be taken for the work of a webhook.
+#[test]
+fn a_finalizer_that_is_there_twice_is_removed_at_once() {
+    let finalizers = [FINALIZER, "a/b", FINALIZER];
+    let object = attachment().finalizers(&finalizers);
+    let write = patch::release(&attachment_with(&finalizers), FINALIZER).unwrap();
+    let patched = apply(&object.0, &write).unwrap();
+    assert_eq!(patched["metadata"]["finalizers"], json!(["a/b"]));
+    let write = patch::release_volume(&volume_with(&finalizers), FINALIZER).unwrap();
+    let patched = apply(&volume().finalizers(&finalizers).0, &write).unwrap();
+    assert_eq!(patched["metadata"]["finalizers"], json!(["a/b"]));
+}
+
 #[test]
 fn a_claim_keeps_annotations_and_escapes_their_keys() {
     let object = attachment().annotation("some~one/else", "kept").finalizers(&["a/b"]);

@@ -230,3 +230,52 @@ async fn a_missing_node_holds_up_no_other_attachment() {
     seconds(30).await;
     assert_eq!(scene.driver.given.lock().len(), MANY + 2, "each was called for once");
 }
+
+/// Has the API server refuse all patches of what has such a name, as an admission webhook may.
+fn refuse(scene: &Scene, name: &str) {
+    let body = json!({"kind": "Status", "status": "Failure", "message": "admission webhook \"w\" denied the request", "code": 403});
+    scene
+        .api
+        .answer_untruly(Method::PATCH, name, usize::MAX, 403, &body.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_that_cannot_be_protected_hold_up_no_other_attachment() {
+    let scene = Scene::new(|_| {});
+    refuse(&scene, "-refused");
+    for number in 0..MANY {
+        let name = format!("va{number}-refused");
+        scene.volume_with(&name, &json!({"finalizers": null}));
+        scene.attachment(&name, &json!({}));
+    }
+    seconds(30).await;
+    another_goes_on(&scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_that_cannot_be_released_hold_up_no_attachment() {
+    let scene = Scene::new(|_| {});
+    refuse(&scene, "-refused");
+    for number in 0..MANY {
+        let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        scene.volume_with(&format!("pv{number}-refused"), &deleted);
+    }
+    seconds(30).await;
+    assert!(scene.api.untrue.lock()[0].times < usize::MAX - MANY, "each was tried");
+    another_goes_on(&scene).await;
+}
+
+/// As a sidecar left them, which writes no note of the volume.
+#[tokio::test(start_paused = true)]
+async fn attachments_that_cannot_be_noted_hold_up_no_other_one() {
+    let scene = Scene::new(|_| {});
+    refuse(&scene, "-refused");
+    for number in 0..MANY {
+        let name = format!("va{number}-refused");
+        scene.volume(&name, None);
+        scene.attached(&name);
+    }
+    seconds(30).await;
+    assert!(scene.api.untrue.lock()[0].times < usize::MAX - MANY, "each was tried");
+    another_goes_on(&scene).await;
+}
