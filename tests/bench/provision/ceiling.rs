@@ -74,7 +74,7 @@ async fn delete(world: &World, group: &str, count: usize) -> Result<f64> {
         async move {
             let delete = Prepared::delete_volume_of(&name, &uid);
             let deleted = Volume::from(delete.send_for::<PersistentVolumeWire>(&client).await?);
-            let release = patch::release_volume(&deleted, None);
+            let release = patch::release_volume(&deleted);
             let release = release.ok_or_else(|| Error::Other(format!("{} has no finalizer", deleted.name)))?;
             Prepared::patch(&release).send(&client).await.map(drop)
         }

@@ -202,7 +202,7 @@ impl Universe {
             }
             VolumeStep::Delete(_) if self.flaw == Flaw::FinalizerBeforeOk => {
                 let volume = attempt.volume().expect("it was looked at").clone();
-                match patch::release_volume(&volume, None) {
+                match patch::release_volume(&volume) {
                     Some(write) => self.doing_of_volume(VolumeStep::Patch(write), &glance),
                     None => self.doing_of_volume(step, &glance),
                 }
