@@ -1,5 +1,6 @@
 //! What CreateVolume answered (CSI spec, "CreateVolumeResponse"), and what is wrong with it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -9,9 +10,9 @@ use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, StringMap, is_blank};
 
 /// Longest volume ID that is accepted, in bytes. The CSI specification allows 128; drivers that put a server and a path into it need more.
 pub const MAX_HANDLE: usize = 4 << 10;
-/// So many topologies an answer may have: each becomes a term of the PersistentVolume's node affinity. A volume that can be reached from
-/// everywhere may be answered with all that was asked for.
-pub const MAX_ANSWERED_TERMS: usize = MAX_NODE_TERMS;
+/// So many topologies an answer may have that were not asked for: each becomes a term of the PersistentVolume's node affinity. A volume that
+/// can be reached from everywhere may be answered with all that were.
+pub const MAX_ANSWERED_TERMS: usize = 512;
 
 /// The volume of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,8 +59,8 @@ pub enum VolumeFault {
     )]
     ContextTooLarge(usize),
     #[error(
-        "the driver answered CreateVolume with {0} topologies, and at most {MAX_ANSWERED_TERMS} are accepted: report it to the vendor of \
-         the driver; the volume is deleted and created again"
+        "the driver answered CreateVolume with {0} topologies, and at most {MAX_ANSWERED_TERMS} are accepted that were not asked for: report \
+         it to the vendor of the driver; the volume is deleted and created again"
     )]
     TooManyTopologies(usize),
     #[error(
@@ -126,7 +127,7 @@ impl NewVolume {
         }
         let asked = plan.required_bytes;
         let answered = answer.capacity_bytes;
-        let unusable = unusable(&answer);
+        let unusable = unusable(plan, &answer);
         // Of what cannot be kept a PersistentVolume says nothing: one that is made so that its volume is deleted needs none of it.
         let (context, topology) = match unusable {
             None => (answer.context, answer.topology),
@@ -147,14 +148,20 @@ impl NewVolume {
 }
 
 /// What of an answer is more than is kept of a volume.
-fn unusable(answer: &AnsweredVolume) -> Option<VolumeFault> {
+fn unusable(plan: &CreatePlan, answer: &AnsweredVolume) -> Option<VolumeFault> {
     let entries = answer.context.iter();
     let bytes = entries.map(|(key, value)| key.len() + value.len() + ENTRY_SIZE).sum();
     if bytes > MAX_VOLUME_FIELD {
         return Some(VolumeFault::ContextTooLarge(bytes));
     }
-    if answer.topology.len() > MAX_ANSWERED_TERMS {
-        return Some(VolumeFault::TooManyTopologies(answer.topology.len()));
+    let count = answer.topology.len();
+    let are_asked_for = || {
+        let asked: HashSet<&Segment> = plan.accessibility.iter().flat_map(|known| &known.requisite).collect();
+        let others = answer.topology.iter().filter(|segment| !asked.contains(segment));
+        others.count() <= MAX_ANSWERED_TERMS
+    };
+    if count > MAX_ANSWERED_TERMS && (count > MAX_NODE_TERMS || !are_asked_for()) {
+        return Some(VolumeFault::TooManyTopologies(count));
     }
     let mut sizes = answer.topology.iter().map(Segment::len);
     sizes

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::builders::{claim_of, class_json, class_of, plan_of, world};
-use crate::provision::topology::{MAX_NODE_TERMS, Segment};
+use crate::provision::topology::{MAX_NODE_TERMS, Segment, TopologyRequirement};
 use crate::provision::{
     AnsweredVolume, ClaimAction, ClassParameters, InvalidAnswer, NewVolume, ProvisionRefusal, VolumeFault,
 };
@@ -133,13 +134,27 @@ fn answers_of_the_driver_that_are_too_large() {
         assert_eq!(&*volume.handle, "vol-1");
         volume.fault.unwrap()
     };
-    assert_eq!(
-        fault(&|answer| answer.topology = (0..=MAX_NODE_TERMS).map(segment).collect()),
-        VolumeFault::TooManyTopologies(10_001)
-    );
-    // What may be asked for may be answered.
-    let echo = |answer: &mut AnsweredVolume| answer.topology = (0..MAX_NODE_TERMS).map(segment).collect();
-    assert!(answered(echo).unwrap().is_usable());
+    for count in [513, 1000, MAX_NODE_TERMS + 1] {
+        let many = fault(&|answer| answer.topology = (0..count).map(segment).collect());
+        assert_eq!(many, VolumeFault::TooManyTopologies(count));
+    }
+    // What was asked for may be answered, and some more.
+    let mut plan = (*plan_of(&world())).clone();
+    let asked: Vec<Segment> = (0..1000).map(segment).collect();
+    plan.accessibility = Some(TopologyRequirement {
+        requisite: asked.clone(),
+        preferred: asked,
+    });
+    let plan = Arc::new(plan);
+    let is_usable = |from: usize, to: usize| {
+        let answer = AnsweredVolume {
+            handle: "vol-1".into(),
+            topology: (from..to).map(segment).collect(),
+            ..AnsweredVolume::default()
+        };
+        NewVolume::of_answer(&plan, Some(answer)).unwrap().is_usable()
+    };
+    assert!(is_usable(0, 1000) && is_usable(500, 1512) && !is_usable(500, 1513));
     assert_eq!(
         fault(&|answer| answer.topology = vec![Segment::from(wide.clone())]),
         VolumeFault::TopologyTooLarge(1000)
