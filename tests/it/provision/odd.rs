@@ -184,9 +184,6 @@ async fn a_driver_that_is_swapped_for_another_and_back_finishes_what_was_open() 
         .script(Rule::on(Method::CreateVolume).times(1).late_success());
     driver.ask_for("data").await?;
     driver.ask_for("kept").await?;
-    event(&world, "PersistentVolumeClaim", "data", "Provisioning", "")
-        .await
-        .ok();
     driver.mock.stop().await;
     driver.mock.set_driver_name("other.example.com");
     driver.mock.start_again().await.map_err(other)?;

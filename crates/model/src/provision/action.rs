@@ -151,6 +151,8 @@ pub enum ProvisionedVolumeAction {
     ReadClaim(ClaimReference),
     /// Read the PersistentVolume live.
     ReadVolume,
+    /// Read the one live that the volume is left to.
+    ReadHeir(Arc<str>),
     /// Read the Secret of the call.
     LoadCredentials(SecretReference),
     /// Call DeleteVolume.

@@ -135,7 +135,8 @@ impl Subject<'_, '_> {
         if let Some(decision) = self.saved(saved) {
             return decision;
         }
-        if let Some(decision) = self.unmarked() {
+        // What is created is saved first, whatever becomes of the claim; the end of the attempt marks it where that fails.
+        if let Some(decision) = self.unmarked().filter(|_| self.observed.creation.is_uncertain()) {
             return decision;
         }
         if let Creation::Created(volume) = self.observed.creation {

@@ -77,6 +77,8 @@ pub enum VolumeStep {
     Patch(Write),
     /// Read the PersistentVolume live into the cache; by [`VolumeEvent::VolumeRead`].
     ReadVolume,
+    /// Read another PersistentVolume live into the cache; by [`VolumeEvent::VolumeRead`].
+    ReadHeir(Arc<str>),
     /// Read the claim live; by [`VolumeEvent::ClaimRead`].
     ReadClaim(ClaimReference),
     /// Read a Secret and keep its contents for the calls of this attempt; by [`VolumeEvent::SecretRead`].
@@ -168,6 +170,7 @@ impl VolumeMemory {
 enum Pending {
     Write(VolumeReason),
     ReadVolume,
+    ReadHeir(Arc<str>),
     ReadClaim(ClaimReference),
     Secret(SecretReference),
     /// With what was known before.
@@ -181,6 +184,8 @@ pub struct VolumeAttempt {
     pending: Option<Pending>,
     /// Version of the copy that was read in this attempt.
     live: Option<ResourceVersion>,
+    /// Name and version of the one that the volume is left to, as it was read after that.
+    live_heir: Option<(Arc<str>, ResourceVersion)>,
     /// What live reads in this attempt say of the claims of these references: a person may change it meanwhile.
     claims: Vec<(ClaimReference, OwningClaim)>,
     secret: ProvisionerSecretState,
@@ -204,6 +209,7 @@ impl VolumeAttempt {
             memory,
             pending: None,
             live: None,
+            live_heir: None,
             claims: Vec::new(),
             secret: ProvisionerSecretState::NotLoaded,
             secret_of: None,
@@ -308,6 +314,10 @@ impl VolumeAttempt {
             known => known,
         };
         let heir = heir_of(view, volume, &sharer);
+        let is_read = |heir: &Arc<Volume>| {
+            let read = self.live_heir.as_ref();
+            read.is_some_and(|(name, version)| *name == heir.name && *version == heir.resource_version)
+        };
         // Those that the cache shows, and a live read in this attempt does not.
         let is_over = |claim: &ClaimReference| self.read(claim) == Some(OwningClaim::LiveGone);
         let bound = match Some(volume).filter(|volume| is_released(volume, view.driver())) {
@@ -327,7 +337,8 @@ impl VolumeAttempt {
         look(&ObservedVolume {
             volume,
             sharer: sharer.as_deref(),
-            heir: heir.as_deref(),
+            heir: heir.as_ref().map(|heir| &heir.name),
+            heir_is_live: heir.as_ref().is_some_and(is_read),
             attached_to: attached_to.as_deref(),
             claim: claim.map_or(OwningClaim::NotCached, |claim| {
                 self.read(claim).unwrap_or_else(|| view.claim(claim, volume))
@@ -340,7 +351,6 @@ impl VolumeAttempt {
             class: class.as_deref(),
             secret: self.secret,
             secret_of: self.secret_of.as_ref(),
-            // Attaching takes its own finalizer off.
             driver: view.driver(),
             policy: view.policy(),
             role: view.role(),
@@ -379,7 +389,7 @@ impl VolumeAttempt {
         if reason == VolumeReason::LeftToAnother {
             let sharer = view.handle_owner(&handle(), &volume.name);
             self.notes
-                .extend(heir_of(view, volume, &sharer).map(VolumeNote::LeftTo));
+                .extend(heir_of(view, volume, &sharer).map(|heir| VolumeNote::LeftTo(heir.name.clone())));
         }
         // Steps on the way to what is found say nothing of it.
         let is_on_the_way = matches!(
@@ -404,6 +414,7 @@ impl VolumeAttempt {
             Action::Wait(None) => return VolumeStep::End(self.wait(view, reason, volume)),
             Action::Wait(Some(cause)) => return VolumeStep::End(self.refused(view, reason, cause)),
             Action::ReadVolume => (Pending::ReadVolume, VolumeStep::ReadVolume),
+            Action::ReadHeir(name) => (Pending::ReadHeir(name.clone()), VolumeStep::ReadHeir(name)),
             Action::ReadClaim(claim) => (Pending::ReadClaim(claim.clone()), VolumeStep::ReadClaim(claim)),
             Action::LoadCredentials(secret) => (Pending::Secret(secret.clone()), VolumeStep::Secret(secret)),
             // Whoever holds the Lease next looks at it again.
@@ -498,9 +509,18 @@ impl VolumeAttempt {
             (Some(Pending::ReadVolume), VolumeEvent::VolumeRead(read)) => match read {
                 Ok(version) => {
                     self.live = Some(version);
+                    self.live_heir = None;
                     None
                 }
                 // It is gone; the cache says so from now on.
+                Err(error) if error.kind == ApiErrorKind::NotFound => None,
+                Err(error) => Some(self.request_failed(view, error)),
+            },
+            (Some(Pending::ReadHeir(name)), VolumeEvent::VolumeRead(read)) => match read {
+                Ok(version) => {
+                    self.live_heir = Some((name, version));
+                    None
+                }
                 Err(error) if error.kind == ApiErrorKind::NotFound => None,
                 Err(error) => Some(self.request_failed(view, error)),
             },
@@ -622,11 +642,11 @@ impl VolumeAttempt {
 }
 
 /// The PersistentVolume that the volume of this one is left to, if it is; `sharer` is one that has the same handle.
-fn heir_of(view: &impl VolumeView, volume: &Volume, sharer: &Seen<Arc<str>>) -> Option<Arc<str>> {
+fn heir_of(view: &impl VolumeView, volume: &Volume, sharer: &Seen<Arc<str>>) -> Option<Arc<Volume>> {
     let (Seen::Here(_), Some(source)) = (sharer, volume.spec.csi()) else {
         return None;
     };
-    heir(volume, &view.sharers(&source.handle, &volume.name), view.driver())
+    heir(volume, &view.sharers(&source.handle, &volume.name), view.driver()).cloned()
 }
 
 /// A write was answered with OK, and the object does not show it.

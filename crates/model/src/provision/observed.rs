@@ -1,5 +1,7 @@
 //! What the decisions about a PersistentVolumeClaim and a PersistentVolume are made from.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::creation::{Creation, Deletion};
@@ -130,7 +132,9 @@ pub struct ObservedVolume<'a> {
     /// Another PersistentVolume of the driver with the same handle.
     pub sharer: Seen<&'a str>,
     /// The one of these that the volume is left to, where all of them are to be deleted ([`heir`](super::heir)).
-    pub heir: Option<&'a str>,
+    pub heir: Option<&'a Arc<str>>,
+    /// Whether that was read live after this one.
+    pub heir_is_live: bool,
     /// A VolumeAttachment of any driver that names it, attached or not: its node.
     pub attached_to: Seen<&'a str>,
     /// Whether nothing will be known of these two before the PersistentVolume is read live: its watch is broken, and lists that begin after

@@ -28,7 +28,7 @@ pub enum CreateOutcome {
     Created,
     /// It is there, and something is wrong with it: it is deleted and created again.
     Faulty(VolumeFault),
-    /// There is a volume, and no PersistentVolume can be made of the answer.
+    /// There is a volume, and the answer has no ID of it that can be used.
     InvalidAnswer(InvalidAnswer),
     /// Nobody knows whether there is one: the same call is made again after its backoff.
     Uncertain,

@@ -169,16 +169,24 @@ fn named_claim_of(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
 
 /// Of PersistentVolumes that have one handle, and are all to be deleted, the one with which the volume is deleted; none where that is `volume`
 /// itself, or one of them is not to be deleted. Each would wait for the others for ever.
-pub fn heir(volume: &Volume, sharers: &[Arc<Volume>], driver: &ProvisionerFacts) -> Option<Arc<str>> {
-    let first = sharers.iter().map(|sharer| &sharer.name).min()?;
+///
+/// It is the first by name of those that our finalizer holds: any other one may go at any moment, and with it what is known of the volume.
+pub fn heir<'s>(volume: &Volume, sharers: &'s [Arc<Volume>], driver: &ProvisionerFacts) -> Option<&'s Arc<Volume>> {
+    let is_held = |volume: &Volume| volume.lifecycle.finalizer_at.is_some();
+    let order = |one: &Volume, other: &Volume| (!is_held(one), &one.name).cmp(&(!is_held(other), &other.name));
+    let first = sharers.iter().min_by(|one, other| order(one, other))?;
     let all_go = || sharers.iter().all(|sharer| is_released(sharer, driver));
-    (*first < volume.name && all_go()).then(|| first.clone())
+    (order(first, volume).is_lt() && all_go()).then_some(first)
 }
 
-/// Nothing uses it, and its volume is deleted with another one: it goes as if the volume were gone.
-fn left(observed: &ObservedVolume<'_>) -> VolumeDecision {
+/// Nothing uses it, and its volume is deleted with another one: it goes as if the volume were gone. That the other one is there is the only
+/// record of the volume then: so both are read live.
+fn left(observed: &ObservedVolume<'_>, heir: &Arc<str>) -> VolumeDecision {
     if !observed.is_live {
         return decided(VolumeReason::Confirm, Action::ReadVolume);
+    }
+    if !observed.heir_is_live {
+        return decided(VolumeReason::Confirm, Action::ReadHeir(heir.clone()));
     }
     let VolumeDecision { reason, action } = deleted(observed);
     match reason {
@@ -189,9 +197,6 @@ fn left(observed: &ObservedVolume<'_>) -> VolumeDecision {
 
 /// Rows 10 and 11. The live read comes last: a request for a Secret may wait for long.
 fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
-    if observed.heir.is_some() {
-        return left(observed);
-    }
     let source = observed
         .volume
         .spec
@@ -200,6 +205,9 @@ fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
     let Some(source) = source else {
         return decided(VolumeReason::NotCsi, Action::Wait(None));
     };
+    if let Some(heir) = observed.heir {
+        return left(observed, heir);
+    }
     if observed.is_away {
         return decided(VolumeReason::DriverAway, Action::Wait(None));
     }

@@ -58,7 +58,11 @@ impl Shell<'_> {
                 VolumeStep::End(verdict) => return verdict,
                 VolumeStep::Patch(write) => VolumeEvent::Written(self.patch(&write).await),
                 VolumeStep::Remove(uid) => VolumeEvent::Written(self.remove(&uid).await),
-                VolumeStep::ReadVolume => VolumeEvent::VolumeRead(self.read_volume().await),
+                VolumeStep::ReadVolume => {
+                    let key = self.look.key;
+                    VolumeEvent::VolumeRead(self.read_volume(&key.name, &key.uid).await)
+                }
+                VolumeStep::ReadHeir(name) => VolumeEvent::VolumeRead(self.read_other(&name).await),
                 VolumeStep::ReadClaim(claim) => VolumeEvent::ClaimRead(self.read_claim(&claim).await),
                 VolumeStep::Secret(secret) => VolumeEvent::SecretRead(self.read_secret(secret).await),
                 VolumeStep::Delete(plan) => VolumeEvent::Deleted(self.delete(&plan).await),
@@ -133,8 +137,12 @@ impl Shell<'_> {
 
     /// The version of the PersistentVolume in the cache.
     fn known_version(&self) -> ResourceVersion {
-        match self.look.work.context.volumes.volume(&self.look.key.name) {
-            Seen::Here(volume) if *volume.uid == *self.look.key.uid => volume.resource_version,
+        self.version_of(&self.look.key.name, &self.look.key.uid)
+    }
+
+    fn version_of(&self, name: &str, uid: &str) -> ResourceVersion {
+        match self.look.work.context.volumes.volume(name) {
+            Seen::Here(volume) if *volume.uid == *uid => volume.resource_version,
             _ => ResourceVersion::default(),
         }
     }
@@ -188,25 +196,36 @@ impl Shell<'_> {
         }
     }
 
-    /// Reads the PersistentVolume. An older copy than what is known shows that the API server went back: then it proves nothing.
-    async fn read_volume(&self) -> Result<ResourceVersion, ApiError> {
-        let (volumes, key) = (&self.look.work.context.volumes, self.look.key);
-        let known = self.known_version();
-        let take = volumes.reading(&key.name);
+    /// Reads another PersistentVolume, which the cache knows.
+    async fn read_other(&self, name: &Arc<str>) -> Result<ResourceVersion, ApiError> {
+        match self.look.work.context.volumes.volume(name) {
+            Seen::Here(known) => self.read_volume(name, &known.uid).await,
+            Seen::Gone | Seen::Unknown => Err(ApiError::without_answer(
+                ApiErrorKind::NotFound,
+                "it is not known any more",
+            )),
+        }
+    }
+
+    /// Reads a PersistentVolume. An older copy than what is known shows that the API server went back: then it proves nothing.
+    async fn read_volume(&self, name: &Arc<str>, uid: &str) -> Result<ResourceVersion, ApiError> {
+        let volumes = &self.look.work.context.volumes;
+        let known = self.version_of(name, uid);
+        let take = volumes.reading(name);
         let requests = &self.look.work.context.requests;
-        let read = requests.get::<PersistentVolumeWire>(&*key.name, None, &self.span).await;
+        let read = requests.get::<PersistentVolumeWire>(&**name, None, &self.span).await;
         let volume = match read {
             Ok(wire) => Volume::from(wire),
             Err(error) => {
                 drop(take);
                 if error.kind == ApiErrorKind::NotFound {
-                    volumes.is_gone(&key.name, &key.uid);
+                    volumes.is_gone(name, uid);
                 }
                 return Err(error);
             }
         };
         let version = volume.resource_version;
-        if *volume.uid == *key.uid && version < known {
+        if *volume.uid == *uid && version < known {
             drop(take);
             volumes.doubt("the API server shows an older copy of a PersistentVolume than it had shown before");
             return Err(ApiError::garbled(

@@ -231,6 +231,7 @@ impl Universe {
                 }
             }
             VolumeStep::ReadVolume => Doing::ReadVolume(glance.slot),
+            VolumeStep::ReadHeir(name) => Doing::ReadVolume(slot_of(&name).expect("a name of the world") as u8),
             VolumeStep::ReadClaim(_) => Doing::ReadOwner,
             VolumeStep::Delete(plan) => Doing::Delete(number_in(&plan.handle)),
             VolumeStep::Remove(uid) => Doing::Remove {

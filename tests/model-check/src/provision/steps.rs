@@ -332,7 +332,11 @@ impl Provisioner {
         if doing != Doing::ReadOwner {
             next_cursor(&mut next, who, slot);
             let engine = engine_in(&mut next, who);
-            if let (Key::Running { attempt, doing, of, .. }, Doing::ReadVolume(_)) = (at.of(engine), doing) {
+            // A PersistentVolume may be asked for another one, too.
+            let is_own = matches!(at, At::Claim(_)) || at.slot() == slot;
+            if let (Key::Running { attempt, doing, of, .. }, Doing::ReadVolume(_)) = (at.of(engine), doing)
+                && is_own
+            {
                 let live = Some(now);
                 at.set(
                     engine,

@@ -73,7 +73,7 @@ fn histories() -> u64 {
 #[test]
 fn what_went_wrong_once_does_not_again() {
     for regression in regressions::all() {
-        for scenario in ways(&regression, regressions::WAYS.min(histories() / 10)) {
+        for scenario in ways(&regression, regressions::WAYS.min(histories().div_ceil(10))) {
             let outcome = run(&scenario, Mutant::default(), false);
             assert!(
                 outcome.violation.is_none(),

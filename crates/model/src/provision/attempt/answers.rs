@@ -136,8 +136,16 @@ impl ClaimAttempt {
                 self.memory.mark_is_stripped = !is_kept;
                 return (!is_kept).then(|| self.request_failed(view, not_kept()));
             }
-            Pending::Unmark if shown.is_some_and(|claim| MarkerState::of(&claim, &view.driver().name).is_own()) => {
+            Pending::Unmark
+                if shown
+                    .as_ref()
+                    .is_some_and(|claim| MarkerState::of(claim, &view.driver().name).is_own()) =>
+            {
                 return Some(self.request_failed(view, not_kept()));
+            }
+            // Somebody puts back what a marker said that is not there any more: it says nothing, and nobody waits for it.
+            Pending::Unmark if shown.is_some_and(|claim| MarkerState::is_left_over(&claim, &view.driver().name)) => {
+                return Some(Verdict::Done);
             }
             Pending::RefuseRelease(refusal) => {
                 self.notes.push(ClaimNote::ReleaseRefused(refusal));

@@ -212,14 +212,15 @@ impl ClaimAttempt {
     }
 
     fn next_step(&mut self, view: &impl ClaimView, event: ClaimEvent) -> ClaimStep {
+        let marks = matches!(self.pending, Some(Pending::Mark));
         if let Some(verdict) = self.take(view, event) {
             // The next attempt may be far away.
-            if let Some(write) = self.open_mark(view).filter(|_| self.ended.is_none()) {
+            if let Some(write) = self.open_mark(view).filter(|_| !marks) {
                 self.ended = Some(verdict);
                 self.pending = Some(Pending::Mark);
                 return ClaimStep::Patch(write);
             }
-            return ClaimStep::End(verdict);
+            return ClaimStep::End(self.ended.unwrap_or(verdict));
         }
         if let Some(verdict) = self.ended {
             return ClaimStep::End(verdict);

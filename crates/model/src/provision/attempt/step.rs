@@ -147,7 +147,7 @@ pub enum ClaimNote {
     Calls(ClaimReason, Arc<CreatePlan>),
     /// It ended without a volume that can be used.
     CallFailed(Box<CreateOutcome>, Failure),
-    /// There is a volume, and no PersistentVolume can be made of the answer.
+    /// There is a volume, and the answer has no ID of it that can be used.
     InvalidAnswer(InvalidAnswer),
     /// There is a volume, and something is wrong with it.
     Faulty(VolumeFault),

@@ -396,7 +396,8 @@ pub struct VolumeWorld {
     pub volume: Value,
     pub class: Option<Value>,
     pub sharer: Option<String>,
-    pub heir: Option<String>,
+    pub heir: Option<Arc<str>>,
+    pub heir_is_live: bool,
     pub attached_to: Option<String>,
     pub lacks_read: bool,
     pub claim: OwningClaim,
@@ -420,6 +421,7 @@ pub fn volume_world() -> VolumeWorld {
         class: Some(class_json()),
         sharer: None,
         heir: None,
+        heir_is_live: true,
         attached_to: None,
         lacks_read: false,
         claim: OwningClaim::NotCached,
@@ -475,8 +477,9 @@ impl VolumeWorld {
             sharer: seen(self.sharer.as_deref(), unknown("sharer")),
             heir: self
                 .heir
-                .as_deref()
+                .as_ref()
                 .filter(|_| self.sharer.is_some() && !unknown("sharer")),
+            heir_is_live: self.heir_is_live,
             attached_to: seen(self.attached_to.as_deref(), unknown("attached")),
             lacks_read: self.lacks_read,
             claim: self.claim,

@@ -135,6 +135,10 @@ impl Cluster {
                     None => Err(error(ApiErrorKind::NotFound)),
                 })
             }
+            VolumeStep::ReadHeir(name) => VolumeEvent::VolumeRead(match self.sharer {
+                Some(known) if *known == *name => Ok(volume_of(&self.other).resource_version),
+                _ => Err(error(ApiErrorKind::NotFound)),
+            }),
             VolumeStep::ReadClaim(_) => VolumeEvent::ClaimRead(match self.claim {
                 Some(uid) => Ok(Arc::new(self.claim_of(uid))),
                 None => Err(error(ApiErrorKind::NotFound)),
@@ -254,6 +258,7 @@ impl Play {
                 }
                 VolumeStep::Patch(_) => "patch",
                 VolumeStep::ReadVolume => "read volume",
+                VolumeStep::ReadHeir(_) => "read heir",
                 VolumeStep::ReadClaim(_) => "read claim",
                 VolumeStep::Secret(_) => "secret",
                 VolumeStep::Delete(_) => "delete",
@@ -567,7 +572,14 @@ fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_b
     assert_eq!(play.plain(), Verdict::Done);
     assert_eq!(
         play.take_done(),
-        ["read volume", "remove", "read volume", "patch"],
+        [
+            "read volume",
+            "read heir",
+            "remove",
+            "read volume",
+            "read heir",
+            "patch"
+        ],
         "and no call"
     );
     assert!(play.is_told(|note| matches!(note, VolumeNote::LeftTo(heir) if **heir == *first)));
@@ -577,9 +589,41 @@ fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_b
     play.cluster.sharer = Some("zz-pv");
     assert!(matches!(play.plain(), Verdict::Rest(_)), "that one goes first");
     assert!(play.take_done().is_empty());
+    put(&mut play.cluster.other, "/metadata/finalizers", json!([]));
+    play.cluster.sharer = Some(first);
+    assert!(matches!(play.plain(), Verdict::Rest(_)), "nothing holds that one");
+    assert!(play.take_done().is_empty());
     play.cluster.sharer = None;
     assert_eq!(play.plain(), Verdict::Done);
     assert_eq!(play.take_done(), WHOLE);
+}
+
+/// The cache may show the other one as it was before a person kept or deleted it: it is the only record of the volume then.
+#[test]
+fn a_volume_is_left_only_to_one_that_a_live_read_shows_as_it_is_known() {
+    for is_kept in [true, false] {
+        let mut play = Play::of(Cluster::new());
+        play.cluster.sharer = Some("a-pv");
+        play.attempt(|step, cluster| {
+            if matches!(step, VolumeStep::ReadHeir(_)) && is_kept {
+                put(
+                    &mut cluster.other,
+                    "/spec/persistentVolumeReclaimPolicy",
+                    "Retain".into(),
+                );
+            } else if matches!(step, VolumeStep::ReadHeir(_)) {
+                cluster.sharer = None;
+            }
+            None
+        });
+        let done = play.take_done();
+        if is_kept {
+            assert_eq!(done, ["read volume", "read heir"]);
+            assert_eq!(play.waits().last(), Some(&VolumeReason::HandleShared));
+        } else {
+            assert_eq!(done, ["read volume", "read heir", "delete", "remove", "patch"]);
+        }
+    }
 }
 
 /// What it was told to wait for before stays told.

@@ -105,10 +105,13 @@ fn claim_worlds() -> impl Strategy<Value = ClaimWorld> {
 /// Whether its volume is left to another one: that is there, and nothing uses this one.
 fn is_left(world: &VolumeWorld) -> bool {
     let is_unused = world.attached_to.is_none() && world.bound.is_none() && world.claim != OwningClaim::Live;
-    world.heir.is_some() && world.sharer.is_some() && world.is_live && world.unknown.is_empty() && is_unused
+    let source = &world.volume["spec"]["csi"];
+    let is_ours = source["driver"] == DRIVER && source["volumeHandle"] != "";
+    let is_live = world.is_live && world.heir_is_live;
+    world.heir.is_some() && world.sharer.is_some() && is_live && is_ours && world.unknown.is_empty() && is_unused
 }
 
-const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 29] = [
+const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 30] = [
     |world| world.deleting(),
     |world| world.unprotected(),
     |world| world.phase("Bound"),
@@ -123,7 +126,8 @@ const VOLUME_CHANGES: [fn(VolumeWorld) -> VolumeWorld; 29] = [
     |world| world.set("/spec/csi/driver", "other.test"),
     |world| world.set("/spec/csi/volumeHandle", ""),
     |world| world.with(|world| world.sharer = Some("pv-2".to_owned())),
-    |world| world.with(|world| (world.sharer, world.heir) = (Some("pv-1".to_owned()), Some("pv-1".to_owned()))),
+    |world| world.with(|world| (world.sharer, world.heir) = (Some("pv-1".to_owned()), Some("pv-1".into()))),
+    |world| world.with(|world| world.heir_is_live = false),
     |world| world.with(|world| world.attached_to = Some("n1".to_owned())),
     |world| world.with(|world| world.bound = Some(another_claim())),
     |world| world.with(|world| (world.bound, world.bound_is_live) = (Some(another_claim()), true)),

@@ -17,6 +17,7 @@ pub fn word(action: &Action) -> String {
         Action::Protect(_) => "protect".into(),
         Action::ReadClaim(claim) => format!("read claim {}/{}", claim.namespace, claim.name),
         Action::ReadVolume => "read volume".into(),
+        Action::ReadHeir(name) => format!("read {name}"),
         Action::LoadCredentials(secret) => format!("secret {}/{}", secret.namespace, secret.name),
         Action::Delete(plan) => match &plan.secret {
             None => format!("delete {}", plan.handle),
@@ -162,6 +163,16 @@ fn rows_7_to_10_whether_it_may_be_used() {
             "7 shared, and all of them go",
             left(pv()),
             "LeftToAnother: remove pv-uid",
+        ),
+        Row(
+            "7 shared, and the other one was not read",
+            left(pv()).with(|world| world.heir_is_live = false),
+            "Confirm: read pv-1",
+        ),
+        Row(
+            "7 shared, of another driver",
+            left(pv()).set("/spec/csi/driver", "other.test"),
+            "NotCsi: wait",
         ),
         Row(
             "7 the same, not read yet",

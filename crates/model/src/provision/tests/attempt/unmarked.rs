@@ -98,6 +98,31 @@ fn a_volume_that_cannot_be_saved_is_marked() {
     }
 }
 
+/// That it cannot be marked either keeps it from nothing: the PersistentVolume is a better record than a marker.
+#[test]
+fn a_volume_is_saved_also_where_its_claim_cannot_be_marked() {
+    for role in [RolePhase::Serving, RolePhase::Stopping] {
+        let mut play = unmarked(LeakProtection::WhenUncertain);
+        let mut saves = 0;
+        let mut refused = |step: &ClaimStep, cluster: &mut Cluster| match step {
+            ClaimStep::Save(_) => {
+                saves += 1;
+                cluster.role = role;
+                (saves == 1).then(|| ClaimEvent::Saved(Err(status(503))))
+            }
+            ClaimStep::Patch(_) => Some(ClaimEvent::Patched(Err(status(403)))),
+            _ => None,
+        };
+        let verdict = play.attempt(&mut refused);
+        assert!(matches!(verdict, Verdict::Rest(_)), "{verdict:?}");
+        assert_eq!(play.take_done().last(), Some(&"patch"));
+        play.cluster.wait(std::time::Duration::from_secs(30));
+        play.attempt(&mut refused);
+        assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
+        assert!(play.take_done().contains(&"save"));
+    }
+}
+
 /// The process may end before the call does.
 #[test]
 fn a_role_that_ends_marks_what_is_under_way() {
