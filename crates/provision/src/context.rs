@@ -22,7 +22,7 @@ use crate::open_calls::OpenCalls;
 use crate::provision::attempt::{ClaimMemory, ClaimView, fingerprint, may_call};
 use crate::provision::{
     Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason, deletion, is_own_claim,
-    is_own_volume, needs_claim_work, needs_volume_work,
+    is_own_volume, is_released, needs_claim_work, needs_volume_work,
 };
 use crate::queue::Item;
 use crate::runtime::Workplace;
@@ -331,8 +331,10 @@ impl ClaimRoute for DriverContext {
         let Some(source) = source else { return };
         let volumes = &self.context.volumes;
         if let Seen::Here(_) = volumes.handle_owner(&self.facts.name, &source.handle, &volume.name) {
-            for other in volumes.sharers(&self.facts.name, &source.handle, &volume.name) {
-                self.enqueue_volume(&other, ClaimCause::Volume);
+            // Thousands may share a handle: those that are in use wait for nobody.
+            let sharers = volumes.sharers(&self.facts.name, &source.handle, &volume.name);
+            for other in sharers.iter().filter(|other| is_released(other, &self.driver)) {
+                self.enqueue_volume(other, ClaimCause::Volume);
             }
         }
     }

@@ -46,12 +46,14 @@ impl EventWriter {
         let mut tick = interval(WRITE_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut sent, mut lines) = (FuturesUnordered::new(), NamespaceLines::default());
+        // The first of namespaces of which none is being written, as there are enough of others.
+        let mut ready = VecDeque::new();
         let mut ended = false;
         while !ended || !sent.is_empty() {
             let takes_more = !ended && sent.len() < NAMESPACES_AT_ONCE;
             let writes = tokio::select! {
                 Some(done) = sent.next() => {
-                    let next = lines.next(&done);
+                    let next = lines.next(&done).or_else(|| ready.pop_front());
                     self.finish(done);
                     sent.extend(next.map(|write| self.send(write)));
                     continue;
@@ -64,6 +66,7 @@ impl EventWriter {
             };
             for write in writes {
                 match lines.add(write) {
+                    Added::First(write) if sent.len() >= NAMESPACES_AT_ONCE => ready.push_back(write),
                     Added::First(write) => sent.push(self.send(write)),
                     Added::Waits => {}
                     Added::Dropped(write) => self.lost(&write, "dropped"),
