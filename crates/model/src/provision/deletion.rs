@@ -387,9 +387,9 @@ impl VolumeAttempt {
             self.notes.push(VolumeNote::PerhapsDeleted(handle()));
         }
         if reason == VolumeReason::LeftToAnother {
-            let sharer = view.handle_owner(&handle(), &volume.name);
+            let heir = self.live_heir.as_ref();
             self.notes
-                .extend(heir_of(view, volume, &sharer).map(|heir| VolumeNote::LeftTo(heir.name.clone())));
+                .extend(heir.map(|(name, _)| VolumeNote::LeftTo(name.clone())));
         }
         // Steps on the way to what is found say nothing of it.
         let is_on_the_way = matches!(
@@ -506,21 +506,17 @@ impl VolumeAttempt {
         match (self.pending.take(), event) {
             (_, VolumeEvent::Begin) => None,
             (Some(Pending::Write(reason)), VolumeEvent::Written(answer)) => self.written(view, reason, answer),
-            (Some(Pending::ReadVolume), VolumeEvent::VolumeRead(read)) => match read {
+            (Some(of @ (Pending::ReadVolume | Pending::ReadHeir(_))), VolumeEvent::VolumeRead(read)) => match read {
                 Ok(version) => {
-                    self.live = Some(version);
-                    self.live_heir = None;
+                    self.live_heir = if let Pending::ReadHeir(name) = of {
+                        Some((name, version))
+                    } else {
+                        self.live = Some(version);
+                        None
+                    };
                     None
                 }
                 // It is gone; the cache says so from now on.
-                Err(error) if error.kind == ApiErrorKind::NotFound => None,
-                Err(error) => Some(self.request_failed(view, error)),
-            },
-            (Some(Pending::ReadHeir(name)), VolumeEvent::VolumeRead(read)) => match read {
-                Ok(version) => {
-                    self.live_heir = Some((name, version));
-                    None
-                }
                 Err(error) if error.kind == ApiErrorKind::NotFound => None,
                 Err(error) => Some(self.request_failed(view, error)),
             },

@@ -204,27 +204,33 @@ async fn another_goes_on(scene: &Scene) {
 /// Thousands that wait for the same, and have cost the driver nothing.
 const MANY: usize = 2000;
 
+/// Adds them, by their names, and lets them wait.
+async fn crowd(suffix: &str, add: impl Fn(&str)) {
+    for number in 0..MANY {
+        add(&format!("va{number}{suffix}"));
+    }
+    seconds(30).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn missing_secrets_hold_up_no_other_attachment() {
     let scene = Scene::new(allowing(&["ns"]));
-    for number in 0..MANY {
-        let name = format!("va{number}");
-        scene.volume(&name, Some(("ns", "s")));
-        scene.attachment(&name, &json!({}));
-    }
-    seconds(30).await;
+    crowd("", |name| {
+        scene.volume(name, Some(("ns", "s")));
+        scene.attachment(name, &json!({}));
+    })
+    .await;
     another_goes_on(&scene).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_node_holds_up_no_other_attachment() {
     let scene = Scene::new(|_| {});
-    for number in 0..MANY {
-        let name = format!("va{number}");
-        scene.volume(&name, None);
-        scene.attachment_at("new", &name, &json!({}));
-    }
-    seconds(30).await;
+    crowd("", |name| {
+        scene.volume(name, None);
+        scene.attachment_at("new", name, &json!({}));
+    })
+    .await;
     another_goes_on(&scene).await;
     scene.store.apply(CsiNode::new("new", &[(DRIVER, "id")]));
     seconds(30).await;
@@ -243,12 +249,11 @@ fn refuse(scene: &Scene, name: &str) {
 async fn volumes_that_cannot_be_protected_hold_up_no_other_attachment() {
     let scene = Scene::new(|_| {});
     refuse(&scene, "-refused");
-    for number in 0..MANY {
-        let name = format!("va{number}-refused");
-        scene.volume_with(&name, &json!({"finalizers": null}));
-        scene.attachment(&name, &json!({}));
-    }
-    seconds(30).await;
+    crowd("-refused", |name| {
+        scene.volume_with(name, &json!({"finalizers": null}));
+        scene.attachment(name, &json!({}));
+    })
+    .await;
     another_goes_on(&scene).await;
 }
 
@@ -256,11 +261,8 @@ async fn volumes_that_cannot_be_protected_hold_up_no_other_attachment() {
 async fn volumes_that_cannot_be_released_hold_up_no_attachment() {
     let scene = Scene::new(|_| {});
     refuse(&scene, "-refused");
-    for number in 0..MANY {
-        let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
-        scene.volume_with(&format!("pv{number}-refused"), &deleted);
-    }
-    seconds(30).await;
+    let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    crowd("-refused", |name| scene.volume_with(name, &deleted)).await;
     assert!(scene.api.untrue.lock()[0].times < usize::MAX - MANY, "each was tried");
     another_goes_on(&scene).await;
 }
@@ -270,12 +272,11 @@ async fn volumes_that_cannot_be_released_hold_up_no_attachment() {
 async fn attachments_that_cannot_be_noted_hold_up_no_other_one() {
     let scene = Scene::new(|_| {});
     refuse(&scene, "-refused");
-    for number in 0..MANY {
-        let name = format!("va{number}-refused");
-        scene.volume(&name, None);
-        scene.attached(&name);
-    }
-    seconds(30).await;
+    crowd("-refused", |name| {
+        scene.volume(name, None);
+        scene.attached(name);
+    })
+    .await;
     assert!(scene.api.untrue.lock()[0].times < usize::MAX - MANY, "each was tried");
     another_goes_on(&scene).await;
 }

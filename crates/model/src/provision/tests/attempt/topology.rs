@@ -194,14 +194,19 @@ fn what_is_missing_is_told_and_waited_for() {
         nodes: Vec::new(),
         ..immediate()
     });
-    let (verdict, _) = called(&mut play, None);
+    waits_for_another_node(&mut play);
+    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=z");
+}
+
+/// An attempt finds no topology, and a node with one changes its inputs.
+fn waits_for_another_node(play: &mut Play) {
+    let (verdict, _) = called(play, None);
     let Verdict::Waits { fingerprint: held } = verdict else {
         panic!("{verdict:?}")
     };
-    assert!(matches!(refusal(&play), Some((_, ProvisionRefusal::NoTopology(_)))));
+    assert!(matches!(refusal(play), Some((_, ProvisionRefusal::NoTopology(_)))));
     play.cluster.nodes = vec![node("n9", &[("zone", "z")])];
-    assert_ne!(held, print(&play));
-    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=z");
+    assert_ne!(held, print(play));
 }
 
 /// The end of an attempt says whether any node may help.
@@ -230,13 +235,7 @@ fn a_selected_node_that_does_not_count_is_not_waited_for() {
     let mut attempt = crate::provision::attempt::ClaimAttempt::new(ClaimMemory::default());
     attempt.next(&play.cluster, crate::provision::attempt::ClaimEvent::Begin);
     assert!(attempt.needs_topology(), "any node may help");
-    let (verdict, _) = called(&mut play, None);
-    let Verdict::Waits { fingerprint: held } = verdict else {
-        panic!("{verdict:?}")
-    };
-    assert!(matches!(refusal(&play), Some((_, ProvisionRefusal::NoTopology(_)))));
-    play.cluster.nodes = vec![node("n9", &[("zone", "z")])];
-    assert_ne!(held, print(&play));
+    waits_for_another_node(&mut play);
     play.cluster.nodes = nodes;
     // Nobody selects another one.
     let (verdict, asked) = called(&mut play, Some(8));
