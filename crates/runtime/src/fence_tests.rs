@@ -15,9 +15,10 @@ use tonic::{Request, Response, Status};
 use super::fence::{CallFailure, FencedClient, LeaseLost};
 use crate::csi::{ControllerPublishVolume, ControllerUnpublishVolume, CsiClient, DriverConnection, ListVolumes};
 use crate::decide::{AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
-use crate::lease::{LeaseTimings, ShiftedClock, Term};
+use crate::lease::{Clock, LeaseRules, LeaseTimings, Term};
 use crate::objects::StringMap;
 use crate::telemetry::{Metrics, Span};
+use csi_attacher_testbed::ShiftedClock;
 
 const NOT_STARTED: CallFailure = CallFailure::Lease(LeaseLost::NotStarted);
 const CANCELLED: CallFailure = CallFailure::Lease(LeaseLost::Cancelled);
@@ -115,7 +116,8 @@ impl Fenced {
     fn of(driver: Counting) -> Self {
         let clock = ShiftedClock::default();
         let timing = LeaseTimings::new(seconds(15), seconds(10), seconds(2)).unwrap();
-        let term = Term::new(clock.clone(), timing, clock.now());
+        let source = Clock::from(clock.source());
+        let term = Term::new(LeaseRules::default(), source.clone(), timing, source.now());
         let (polled, running, begun) = (driver.polled.clone(), driver.running.clone(), driver.begun.clone());
         Self {
             client: driver.client(Some(term.clone())),
@@ -242,7 +244,7 @@ async fn a_call_goes_on_as_long_as_the_lease_is_renewed() {
     });
     for _ in 0..20 {
         sleep(seconds(5)).await;
-        assert!(fenced.term.extend(fenced.clock.now()));
+        assert!(fenced.term.extend(Clock::from(fenced.clock.source()).now()));
     }
     assert_eq!(runs.await.unwrap(), Ok(()));
 }

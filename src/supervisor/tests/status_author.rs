@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lease::{Clock, LeaderState, LeaseHolder, LeaseTimings, Term};
+use crate::lease::{Clock, LeaderState, LeaseHolder, LeaseRules, LeaseTimings, Term};
 use crate::supervisor::status_author::{DriverLeader, StatusAuthor, StatusProposal};
 
 const NEVER: [u64; 0] = [];
@@ -137,7 +137,12 @@ fn only_a_holder_that_reports_is_another_leader() {
         holder: held(reports),
     };
     let clock = Clock::default();
-    let term = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
+    let term = Term::new(
+        LeaseRules::default(),
+        clock.clone(),
+        LeaseTimings::default(),
+        clock.now(),
+    );
     let rows = [
         (LeaderState::Leading(term), DriverLeader::Ours),
         (LeaderState::Unknown, DriverLeader::Unknown),

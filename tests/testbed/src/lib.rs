@@ -29,6 +29,7 @@ pub mod prometheus;
 pub mod proxy;
 pub mod rbac;
 pub mod refusals;
+mod shifted_clock;
 pub mod sidecar;
 pub mod stage;
 pub mod tunnel;
@@ -44,6 +45,7 @@ pub use kubectl::Kubectl;
 pub use left_out::left_out;
 pub use operator::{Operator, OperatorOptions};
 pub use refusals::Refusals;
+pub use shifted_clock::ShiftedClock;
 pub use sidecar::Sidecar;
 pub use stage::Stage;
 

@@ -21,13 +21,14 @@ use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::follow_from_list;
 use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
-use csi_attacher_kube::lease::{LeaderElectionHandle, LeaderElections, LeaseTimings, ShiftedClock};
+use csi_attacher_kube::lease::{LeaderElectionHandle, LeaderElections, LeaseTimings};
 use csi_attacher_runtime::connect::{ConnectedDriver, Connector as _, DriverConnector};
 use csi_attacher_runtime::leadership::Leadership;
 use csi_attacher_runtime::reservation::Reservations;
 use csi_attacher_runtime::state::{DriverPhase, DriverStateSender};
 use csi_attacher_runtime::task::DriverTask;
 use csi_attacher_runtime::{DriverState, Role as _};
+use csi_attacher_testbed::ShiftedClock;
 use csi_attacher_testbed::lease_server::ApiServer;
 use csi_mock_driver::{MockDriver, MockHandle};
 
@@ -84,7 +85,7 @@ impl Stage {
         let timing = LeaseTimings::new(duration, renewed, Duration::from_millis(50)).unwrap();
         let election = LeaderElections {
             reports: true,
-            clock: clock.clone().into(),
+            clock: clock.source().into(),
             ..LeaderElections::new(leases.client(), "ours".to_owned())
         }
         .config_for("default", timing);

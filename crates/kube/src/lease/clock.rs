@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
@@ -27,22 +26,27 @@ impl Moment {
     }
 }
 
+/// Tells the time by both clocks: what stands in for them in a simulation.
+pub type MomentSource = Arc<dyn Fn() -> (Instant, Duration) + Send + Sync>;
+
 /// Reads both clocks. Clones read the same.
-#[derive(Clone, Debug, Default)]
-pub struct Clock {
-    shifted: Option<ShiftedClock>,
-}
+#[derive(Clone, Default)]
+pub struct Clock(Option<MomentSource>);
 
 impl Clock {
     /// The present moment.
     pub fn now(&self) -> Moment {
-        if let Some(shifted) = &self.shifted {
-            return shifted.now();
-        }
-        Moment {
-            monotonic: Instant::now(),
-            boot: boot_time(),
-        }
+        let (monotonic, boot) = match &self.0 {
+            Some(source) => source(),
+            None => (Instant::now(), boot_time()),
+        };
+        Moment { monotonic, boot }
+    }
+}
+
+impl From<MomentSource> for Clock {
+    fn from(source: MomentSource) -> Self {
+        Self(Some(source))
     }
 }
 
@@ -52,63 +56,6 @@ fn boot_time() -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or_default();
     Duration::new(seconds, nanoseconds)
-}
-
-/// Clocks of a simulation, which follow tokio's time, also while that is paused, until they are shifted. Clones are the same.
-#[derive(Clone, Debug)]
-pub struct ShiftedClock(Arc<Mutex<Shifts>>);
-
-#[derive(Debug)]
-struct Shifts {
-    origin: Instant,
-    boot_ahead: Duration,
-    monotonic_behind: Duration,
-}
-
-impl From<ShiftedClock> for Clock {
-    fn from(shifted: ShiftedClock) -> Self {
-        Self { shifted: Some(shifted) }
-    }
-}
-
-impl Default for ShiftedClock {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(Shifts {
-            origin: Instant::now(),
-            boot_ahead: Duration::ZERO,
-            monotonic_behind: Duration::ZERO,
-        })))
-    }
-}
-
-impl ShiftedClock {
-    /// The present moment.
-    pub fn now(&self) -> Moment {
-        let shifts = self.0.lock();
-        let now = Instant::now();
-        Moment {
-            // Never before the beginning of tokio's time, which a subtraction could not represent.
-            monotonic: now.checked_sub(shifts.monotonic_behind).unwrap_or(now),
-            boot: now.saturating_duration_since(shifts.origin) + shifts.boot_ahead,
-        }
-    }
-
-    /// CLOCK_BOOTTIME goes ahead by so much, as seen after the machine was suspended.
-    pub fn boot_jumps(&self, ahead: Duration) {
-        self.0.lock().boot_ahead += ahead;
-    }
-
-    /// Both clocks stood still for so long of the time that has passed, as would two that stop while the machine is suspended.
-    pub fn both_stood_still(&self, behind: Duration) {
-        let mut shifts = self.0.lock();
-        shifts.monotonic_behind += behind;
-        shifts.origin += behind;
-    }
-
-    /// CLOCK_MONOTONIC stood still for so long of the time that has passed, as while the machine was suspended.
-    pub fn monotonic_stood_still(&self, behind: Duration) {
-        self.0.lock().monotonic_behind += behind;
-    }
 }
 
 #[cfg(test)]

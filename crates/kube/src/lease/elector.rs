@@ -1,7 +1,6 @@
 //! What a candidate does: watches the Lease, takes it, renews it, releases it. Each request has a deadline.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
@@ -13,11 +12,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
 use super::config::LeaderElectionConfig;
-use super::display::Display;
 use super::election::{ElectionState, LeaseAction};
+use super::health::LeaseHealthEntry;
 use super::record::LeaderElectionRecord;
 use super::shares::LeaseShareGuard;
-use super::state::{ElectorCommand, LeaderState, LeaseHolder, Membership};
+use super::state::{ElectorCommand, LeaderState, LeaseHolder, Membership, PermissionErrors};
 use super::{Moment, Term};
 use crate::api::names::{LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
 use crate::apiserver::{ApiError, Requests};
@@ -55,7 +54,8 @@ pub(super) struct LeaderElector {
     config: LeaderElectionConfig,
     name: String,
     metrics: Metrics,
-    display: Display,
+    health: LeaseHealthEntry,
+    state: watch::Sender<LeaderState>,
     election: ElectionState,
     /// The Lease as it was last read or written; its resource version makes a write fail that comes too late.
     known: Option<Lease>,
@@ -73,37 +73,24 @@ pub(super) struct LeaderElector {
     share: Option<LeaseShareGuard>,
     /// The last term in which the Lease was held.
     term: Option<Term>,
-    /// Which permission is missing, while there is one.
-    permission_error: watch::Sender<Option<String>>,
-}
-
-/// One that is cut off, as when it could not release the Lease in time, is thought to hold nothing.
-impl Drop for LeaderElector {
-    fn drop(&mut self) {
-        self.display.forget();
-    }
+    permissions: PermissionErrors,
 }
 
 impl LeaderElector {
-    /// A candidate for the Lease in the namespace of `config`. One of several is shown by its group, and not by metrics.
+    /// A candidate for the Lease in the namespace of `config`.
     pub fn new(
         config: LeaderElectionConfig,
         name: String,
         metrics: Metrics,
         member: Membership,
         state: watch::Sender<LeaderState>,
-        permission_error: watch::Sender<Option<String>>,
+        permissions: PermissionErrors,
     ) -> Self {
         let shared = &config.shared;
         Self {
             election: ElectionState::new(shared.identity.clone(), config.timing.lease_duration, shared.rules),
-            display: Display {
-                lease: name.clone(),
-                health: Arc::new(shared.health.candidate(&name)),
-                metrics: metrics.clone(),
-                has_metrics: member == Membership::Alone,
-                state,
-            },
+            health: shared.health.candidate(&name),
+            state,
             config,
             name,
             metrics,
@@ -115,7 +102,7 @@ impl LeaderElector {
             namesake: false,
             share: None,
             term: None,
-            permission_error,
+            permissions,
         }
     }
 
@@ -145,7 +132,7 @@ impl LeaderElector {
                     self.release().await;
                     self.share = None;
                     self.election.withdraw();
-                    self.display.forget();
+                    self.health.remove();
                     self.show_holder();
                 }
             }
@@ -155,22 +142,20 @@ impl LeaderElector {
     /// Competes until cut off.
     async fn acquire_and_renew(&mut self) {
         let holder = self.other_holder();
-        self.display.show(LeaderState::Waiting { holder });
+        self.show(LeaderState::Waiting { holder });
         loop {
             let term = self.acquire().await;
-            if self.member.is_own() {
+            if self.member == Membership::Own {
                 self.share();
             }
             self.term = Some(term.clone());
             if term.may_start() {
-                let (lease, namespace) = (&self.name, &self.config.namespace);
-                let identity = &self.config.shared.identity;
-                if self.display.has_metrics {
-                    info!(lease, identity, "leading");
-                } else {
-                    debug!(lease, namespace, identity, "holding one Lease of several");
-                }
-                self.display.show(LeaderState::Leading(term.clone()));
+                debug!(
+                    lease = self.name,
+                    namespace = self.config.namespace,
+                    "holding the Lease"
+                );
+                self.show(LeaderState::Leading(term.clone()));
             }
             self.renew_until_lost(&term).await;
             self.share = None;
@@ -187,7 +172,7 @@ impl LeaderElector {
             let (namespace, holder) = (&self.config.namespace, self.election.holder());
             warn!(lease = self.name, namespace, holder, "lost the Lease");
             let until = Instant::now() + term.until_end();
-            self.display.show(LeaderState::Lost { until });
+            self.show(LeaderState::Lost { until });
         }
     }
 
@@ -197,27 +182,24 @@ impl LeaderElector {
         let mut watched = pin!(self.watch());
         let mut next_check = Instant::now();
         loop {
-            tokio::select! {
+            let mut done = tokio::select! {
                 biased;
-                () = sleep_until(next_check) => {
-                    let read = self.read().await;
-                    if let Err(error) = self.unless_needless(read) {
-                        let namespace = &self.config.namespace;
-                        debug!(lease = self.name, namespace, %error, "cannot read the Lease; retrying");
-                    }
+                () = sleep_until(next_check) => self.read().await,
+                Some(lease) = watched.next() => {
+                    self.observe_lease(lease);
+                    Ok(())
                 }
-                Some(lease) = watched.next() => self.observe_lease(lease),
-            }
+            };
             if creates
                 && self.seen
                 && let LeaseAction::Create(record) = self.next()
                 && record.holder == NEW_LEASE_HOLDER
             {
-                let written = self.write(record).await.map(drop);
-                if let Err(error) = self.unless_needless(written) {
-                    let namespace = &self.config.namespace;
-                    debug!(lease = self.name, namespace, %error, "cannot create the Lease; retrying");
-                }
+                done = self.write(record).await.map(drop);
+            }
+            if let Err(error) = self.unless_needless(done) {
+                let namespace = &self.config.namespace;
+                debug!(lease = self.name, namespace, %error, "cannot read or create the Lease; retrying");
             }
             next_check = self.next_check();
             if self.seen {
@@ -238,9 +220,30 @@ impl LeaderElector {
         leases.fuse()
     }
 
+    fn show(&self, state: LeaderState) {
+        if matches!(state, LeaderState::Lost { .. }) {
+            self.health.remove();
+        }
+        state.show_in(&self.state);
+    }
+
     fn show_holder(&self) {
         let holder = self.other_holder();
-        self.display.show(LeaderState::Observing { holder });
+        self.show(LeaderState::Observing { holder });
+    }
+
+    /// Shows for whom it waits; a Lease that was lost stays shown as lost until its time is over.
+    fn show_waiting(&self) {
+        let still_lost = matches!(*self.state.borrow(), LeaderState::Lost { until } if until > Instant::now());
+        if !still_lost {
+            let holder = self.other_holder();
+            self.show(LeaderState::Waiting { holder });
+        }
+    }
+
+    fn warn(&self, error: &ApiError, message: &'static str) {
+        let (lease, namespace) = (&self.name, &self.config.namespace);
+        warn!(lease, namespace, %error, message);
     }
 
     /// Who else holds the Lease, as far as known.
@@ -348,7 +351,7 @@ impl LeaderElector {
             LeaseAction::Write(record) => record,
         };
         // The drop-in mode, and one that has its own Lease back, do not pause. Nor does the holder of the own Lease for another one.
-        let spreads = self.seen && self.config.shared.reports && self.member.is_own();
+        let spreads = self.seen && self.config.shared.reports && self.member == Membership::Own;
         if !spreads || self.election.is_ours(self.holds()) {
             return AcquireStep::Take(record);
         }
@@ -378,8 +381,8 @@ impl LeaderElector {
             None => match self.read().await {
                 Ok(()) => match self.step() {
                     AcquireStep::Wait(_) => {
-                        self.clear_permission_error();
-                        self.display.wait_for(self.other_holder());
+                        self.permissions.clear();
+                        self.show_waiting();
                         return None;
                     }
                     AcquireStep::Take(record) => self.write(record).await,
@@ -390,23 +393,19 @@ impl LeaderElector {
         let now = self.config.shared.clock.now();
         match self.unless_needless(taken.map(Some)) {
             Ok(_) if !self.election.is_ours(true) && self.useless_since.is_none() => {
-                let namespace = &self.config.namespace;
-                info!(
-                    lease = self.name,
-                    namespace, "created the Lease; it is taken when it has run out"
-                );
-                self.display.wait_for(None);
+                let (lease, namespace) = (&self.name, &self.config.namespace);
+                info!(lease, namespace, "created the Lease; it is taken when it has run out");
+                self.show_waiting();
                 None
             }
             Ok(taken) => {
                 let LeaderElectionConfig { shared, timing, .. } = &self.config;
                 let taken = taken.unwrap_or(now);
-                Some(Term::by_rules(shared.rules, shared.clock.clone(), *timing, taken))
+                Some(Term::new(shared.rules, shared.clock.clone(), *timing, taken))
             }
             Err(error) => {
-                let namespace = &self.config.namespace;
-                warn!(lease = self.name, namespace, %error, "cannot take the Lease; retrying");
-                self.display.wait_for(self.other_holder());
+                self.warn(&error, "cannot take the Lease; retrying");
+                self.show_waiting();
                 None
             }
         }
@@ -468,8 +467,7 @@ impl LeaderElector {
         match self.unless_needless(renewed.map(Some)) {
             Ok(begun) => RenewResult::Done(begun.unwrap_or(now)),
             Err(error) => {
-                let namespace = &self.config.namespace;
-                warn!(lease = self.name, namespace, %error, "cannot renew the Lease; retrying");
+                self.warn(&error, "cannot renew the Lease; retrying");
                 RenewResult::Failed
             }
         }
@@ -486,8 +484,7 @@ impl LeaderElector {
             if !std::mem::take(&mut sure)
                 && let Err(error) = self.read().await
             {
-                let namespace = &self.config.namespace;
-                warn!(lease = self.name, namespace, %error, "cannot release the Lease");
+                self.warn(&error, "cannot release the Lease");
                 continue;
             }
             let Some(record) = self.election.release_record(clock::now()) else {
@@ -495,17 +492,10 @@ impl LeaderElector {
             };
             match self.write(record).await {
                 Ok(_) => {
-                    info!(
-                        lease = self.name,
-                        namespace = self.config.namespace,
-                        "released the Lease"
-                    );
-                    return;
+                    let (lease, namespace) = (&self.name, &self.config.namespace);
+                    return info!(lease, namespace, "released the Lease");
                 }
-                Err(error) => {
-                    let namespace = &self.config.namespace;
-                    warn!(lease = self.name, namespace, %error, "cannot release the Lease");
-                }
+                Err(error) => self.warn(&error, "cannot release the Lease"),
             }
         }
     }
@@ -558,13 +548,13 @@ impl LeaderElector {
         self.useless_since = None;
         self.write_unconfirmed = false;
         self.seen = true;
-        self.clear_permission_error();
+        self.permissions.clear();
         let record = LeaderElectionRecord::of(&stored);
         self.known = Some(stored);
         self.election.record_written(record, Instant::now());
         if self.election.is_ours(self.holds()) {
             let duration = self.config.timing.lease_duration;
-            self.display.health.renewed(duration, begun.monotonic);
+            self.health.renewed(duration, begun.monotonic);
         }
         Ok(begun)
     }
@@ -577,7 +567,7 @@ impl LeaderElector {
         let of_namespace = format!("namespaces \"{}\" not found", self.config.namespace);
         let is_gone = error.message.contains(&of_namespace) || error.message.contains(IS_TERMINATED);
         let is_needless = match self.member {
-            Membership::Alone | Membership::Own => false,
+            Membership::Own => false,
             Membership::Extra => is_gone,
             Membership::Former => is_gone || error.is_forbidden(),
         };
@@ -592,8 +582,8 @@ impl LeaderElector {
             return asked;
         }
         // There is nothing to renew, and nothing that a permission would be needed for.
-        self.display.health.remove();
-        self.clear_permission_error();
+        self.health.remove();
+        self.permissions.clear();
         Ok(T::default())
     }
 
@@ -623,18 +613,7 @@ impl LeaderElector {
             let mend = format!("; if namespace {namespace} was deleted, remove it from spec.leaderElection");
             message.push_str(&mend);
         }
-        self.permission_error.send_if_modified(|known| {
-            let differs = known.as_deref() != Some(&*message);
-            if differs {
-                *known = Some(message.clone());
-            }
-            differs
-        });
+        self.permissions.set(&message);
         ApiError { message, ..error }
-    }
-
-    /// The Lease was written, or is not ours to be written.
-    fn clear_permission_error(&self) {
-        self.permission_error.send_if_modified(|known| known.take().is_some());
     }
 }

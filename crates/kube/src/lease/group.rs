@@ -7,6 +7,8 @@
 //! Others do not keep to that order: an operator in another namespace, which has another own Lease, and a former release. So who waits for
 //! long for a Lease that such a replica holds gives the own one back until that is free, as that replica may wait for it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{join_all, pending, select_all};
@@ -16,9 +18,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
 
 use super::config::LeaderElectionConfig;
-use super::display::Display;
 use super::elector::LeaderElector;
-use super::state::{ElectorCommand, LeaderState, Membership};
+use super::state::{ElectorCommand, LeaderState, Membership, PermissionErrors};
 use super::term::Term;
 use crate::schedule;
 use crate::telemetry::Metrics;
@@ -35,7 +36,11 @@ struct Member {
 pub(super) struct LeaseGroup {
     own: Member,
     others: Vec<Member>,
-    display: Display,
+    lease: String,
+    /// Name of this process in all Leases.
+    identity: String,
+    metrics: Metrics,
+    state: watch::Sender<LeaderState>,
     /// The terms of the members and the time in which all last, while that was shown last.
     term: Option<(Vec<Term>, Term)>,
     /// From when on the own Lease is left to others, while a replica holds another one without it.
@@ -69,28 +74,24 @@ impl Member {
 }
 
 impl LeaseGroup {
-    /// Candidates that watch. Each shows in one of `permission_errors` which permission is missing, the own one in the first.
+    /// Candidates that watch.
     pub fn new(
-        config: &LeaderElectionConfig,
-        lease: &str,
-        metrics: &Metrics,
+        config: LeaderElectionConfig,
+        lease: String,
+        metrics: Metrics,
         state: watch::Sender<LeaderState>,
-        permission_errors: Vec<watch::Sender<Option<String>>>,
+        permission_errors: watch::Sender<BTreeMap<usize, String>>,
     ) -> Self {
-        let display = Display {
-            lease: lease.to_owned(),
-            health: std::sync::Arc::new(config.shared.health.candidate(lease)),
-            metrics: metrics.clone(),
-            has_metrics: true,
-            state,
-        };
-        let mut errors = permission_errors.into_iter();
+        let errors = Arc::new(permission_errors);
+        let mut numbers = 0..;
         let mut member = |namespace: &str, membership| {
             let (state, seen) = watch::channel(LeaderState::Unknown);
             let (commands, commanded) = watch::channel(ElectorCommand::Observe);
-            let error = errors.next().unwrap_or_else(|| watch::channel(None).0);
+            let number = numbers.next().unwrap_or_default();
+            let errors = errors.clone();
+            let permissions = PermissionErrors { number, errors };
             let config = config.in_namespace(namespace);
-            let elector = LeaderElector::new(config, lease.to_owned(), metrics.clone(), membership, state, error);
+            let elector = LeaderElector::new(config, lease.clone(), metrics.clone(), membership, state, permissions);
             Member {
                 namespace: namespace.to_owned(),
                 commands,
@@ -98,13 +99,17 @@ impl LeaseGroup {
                 task: AbortOnDropHandle::new(schedule::spawn(elector.run(commanded))),
             }
         };
+        let own = member(&config.namespace, Membership::Own);
+        let others = config
+            .extras()
+            .map(|(namespace, membership)| member(namespace, membership));
         Self {
-            own: member(&config.namespace, Membership::Own),
-            others: config
-                .extras()
-                .map(|(namespace, membership)| member(namespace, membership))
-                .collect(),
-            display,
+            own,
+            others: others.collect(),
+            lease,
+            identity: config.shared.identity,
+            metrics,
+            state,
             term: None,
             yields_at: None,
             yields: false,
@@ -205,7 +210,7 @@ impl LeaseGroup {
         let yields_at = || now + duration.mul_f64(1.0 + fastrand::f64());
         let yields = *self.yields_at.get_or_insert_with(yields_at) <= now;
         if yields && !self.yields {
-            let (lease, namespace) = (&self.display.lease, &rival.namespace);
+            let (lease, namespace) = (&self.lease, &rival.namespace);
             info!(
                 lease,
                 namespace, "another replica holds this Lease and may wait for ours, which is left to it"
@@ -224,14 +229,13 @@ impl LeaseGroup {
         if terms.len() == 1 + self.others.len() {
             let known = self.term.take().filter(|(known, _)| *known == terms);
             let (terms, term) = known.unwrap_or_else(|| {
+                let (lease, identity) = (&self.lease, &self.identity);
+                info!(lease, identity, "leading");
                 let term = Term::of_all(&terms);
                 (terms, term)
             });
-            if !self.display.leads(&term) {
-                info!(lease = self.display.lease, "leading");
-            }
             self.term = Some((terms, term.clone()));
-            return self.display.show(LeaderState::Leading(term));
+            return self.show_state(LeaderState::Leading(term));
         }
         let of_replica = self.members().find(|member| member.replica().is_some());
         let lacking = of_replica.or_else(|| self.members().find(|member| member.term().is_none()));
@@ -254,9 +258,24 @@ impl LeaseGroup {
             }
         };
         if command != ElectorCommand::Acquire {
-            self.display.forget();
+            self.forget();
         }
-        self.display.show(state);
+        self.show_state(state);
+    }
+
+    fn show_state(&self, state: LeaderState) {
+        // Another candidate of this process may compete while this one only watches.
+        if state.competes() {
+            self.metrics.leading(&self.lease, state.term().is_some());
+        }
+        state.show_in(&self.state);
+    }
+
+    /// It does not compete any more, and had shown that it did.
+    fn forget(&self) {
+        if self.state.borrow().competes() {
+            self.metrics.forget_lease(&self.lease);
+        }
     }
 
     /// Releases all Leases at once: no call runs any more.
@@ -266,13 +285,12 @@ impl LeaseGroup {
             &mut member.task
         });
         let _ended = join_all(ended).await;
-        self.display.forget();
     }
 }
 
 /// One that is cut off, as when it could not release the Leases in time, is thought to hold nothing.
 impl Drop for LeaseGroup {
     fn drop(&mut self) {
-        self.display.forget();
+        self.forget();
     }
 }

@@ -1,15 +1,14 @@
 //! A candidate for a Lease: a task that takes it when it is free, renews it, and shows its state.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::future::select_all;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::config::LeaderElectionConfig;
-use super::elector::LeaderElector;
 use super::group::LeaseGroup;
-use super::state::{ElectorCommand, LeaderState, Membership};
+use super::state::{ElectorCommand, LeaderState};
 use super::term::Term;
 use crate::schedule;
 use crate::telemetry::Metrics;
@@ -20,8 +19,8 @@ pub struct LeaderElectionHandle {
     lease: String,
     state: watch::Receiver<LeaderState>,
     commands: watch::Sender<ElectorCommand>,
-    /// That of each Lease, the own one first.
-    permission_errors: Vec<watch::Receiver<Option<String>>>,
+    /// By the place of the Lease, the own one first.
+    permission_errors: watch::Receiver<BTreeMap<usize, String>>,
     /// How long a release may take.
     release_timeout: Duration,
     task: AbortOnDropHandle<()>,
@@ -49,18 +48,9 @@ impl LeaderElectionHandle {
         let (sender, state) = watch::channel(state);
         let (commands, commanded) = watch::channel(command);
         let release_timeout = config.timing.renew_deadline;
-        let leases = 0..=config.extras().count();
-        let (mut refusing, permission_errors): (Vec<_>, _) = leases.map(|_| watch::channel(None)).unzip();
-        let task = match refusing.pop() {
-            Some(refusing) if config.extras().next().is_none() => {
-                let elector = LeaderElector::new(config, lease.clone(), metrics, Membership::Alone, sender, refusing);
-                schedule::spawn(elector.run(commanded))
-            }
-            last => {
-                refusing.extend(last);
-                schedule::spawn(LeaseGroup::new(&config, &lease, &metrics, sender, refusing).run(commanded))
-            }
-        };
+        let (refusing, permission_errors) = watch::channel(BTreeMap::new());
+        let group = LeaseGroup::new(config, lease.clone(), metrics, sender, refusing);
+        let task = schedule::spawn(group.run(commanded));
         Self {
             lease,
             state,
@@ -135,17 +125,15 @@ impl LeaderElectionHandle {
 
     /// Why a Lease may not be read or written, and which permission is missing; none when all may be, as far as known.
     pub fn permission_error(&self) -> Option<String> {
-        self.permission_errors.iter().find_map(|error| error.borrow().clone())
+        self.permission_errors.borrow().values().next().cloned()
     }
 
     /// Resolves when [`LeaderElectionHandle::permission_error`] is something else than `before`.
     pub async fn permission_error_differs_from(&self, before: Option<&str>) {
         let mut known = self.permission_errors.clone();
-        while self.permission_error().as_deref() == before {
-            let changed = select_all(known.iter_mut().map(|error| Box::pin(error.changed())));
-            if changed.await.0.is_err() {
-                return std::future::pending().await;
-            }
+        let differs = known.wait_for(|errors| errors.values().next().map(|error| &**error) != before);
+        if differs.await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 

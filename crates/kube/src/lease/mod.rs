@@ -11,7 +11,6 @@
 
 mod clock;
 mod config;
-mod display;
 mod election;
 mod elector;
 mod group;
@@ -27,7 +26,7 @@ mod term;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use clock::{Clock, Moment, ShiftedClock};
+pub use clock::{Clock, Moment, MomentSource};
 pub use config::{LeaderElectionConfig, LeaderElections};
 pub use election::{ElectionState, LeaseAction, ObservedRecord};
 pub use handle::LeaderElectionHandle;

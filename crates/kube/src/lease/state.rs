@@ -1,5 +1,9 @@
 //! The state of a candidate for a Lease, and its commands.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::term::Term;
@@ -49,6 +53,15 @@ pub enum LeaderState {
 }
 
 impl LeaderState {
+    /// Shows it to whoever follows it, if it is another one than before.
+    pub(super) fn show_in(self, shown: &watch::Sender<Self>) {
+        shown.send_if_modified(|known| {
+            let differs = *known != self;
+            *known = self;
+            differs
+        });
+    }
+
     /// Whether the candidate competes for the Lease, or holds it.
     pub(super) fn competes(&self) -> bool {
         !matches!(self, Self::Unknown | Self::Observing { .. })
@@ -91,22 +104,34 @@ pub(super) enum ElectorCommand {
     Stop,
 }
 
+/// Where a candidate says which permission it lacks, beside the others of its handle.
+#[derive(Clone)]
+pub(super) struct PermissionErrors {
+    /// Its place among those: the own Lease has the first.
+    pub number: usize,
+    pub errors: Arc<watch::Sender<BTreeMap<usize, String>>>,
+}
+
+impl PermissionErrors {
+    pub(super) fn set(&self, message: &str) {
+        self.errors
+            .send_if_modified(|known| known.insert(self.number, message.to_owned()).as_deref() != Some(message));
+    }
+
+    /// The Lease was written, or is not ours to be written.
+    pub(super) fn clear(&self) {
+        self.errors
+            .send_if_modified(|known| known.remove(&self.number).is_some());
+    }
+}
+
 /// What a candidate is among those of one handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Membership {
-    /// The only one.
-    Alone,
-    /// That for the operator's own Lease, beside others.
+    /// That for the operator's own Lease. It alone competes with the other replicas: whoever holds it acquires the others.
     Own,
     /// One for the Lease of a sidecar.
     Extra,
     /// One for the Lease of a former release, which has the operator's own permissions.
     Former,
-}
-
-impl Membership {
-    /// Whether it competes with the other replicas: the Leases of sidecars are acquired by the replica that holds the own one.
-    pub(super) fn is_own(self) -> bool {
-        matches!(self, Self::Alone | Self::Own)
-    }
 }

@@ -36,12 +36,7 @@ struct TermInner {
 
 impl Term {
     /// The term of a Lease that was taken by a request begun at `taken`.
-    pub fn new(clock: impl Into<Clock>, timing: LeaseTimings, taken: Moment) -> Self {
-        Self::by_rules(LeaseRules::default(), clock.into(), timing, taken)
-    }
-
-    /// The same under these rules.
-    pub(super) fn by_rules(rules: LeaseRules, clock: Clock, timing: LeaseTimings, taken: Moment) -> Self {
+    pub fn new(rules: LeaseRules, clock: Clock, timing: LeaseTimings, taken: Moment) -> Self {
         Self(Arc::new([Arc::new(TermInner {
             clock,
             timing,

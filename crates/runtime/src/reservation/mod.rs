@@ -14,35 +14,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use table::{ReservationConflict, ReservationState, ReservationTable};
 
 /// The claims of a process. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Reservations(Arc<ReservationsInner>);
-
-#[derive(Debug, Default)]
-struct ReservationsInner {
-    table: Mutex<ReservationTable>,
-    changed: watch::Sender<()>,
-}
+pub struct Reservations(Arc<watch::Sender<ReservationTable>>);
 
 impl Reservations {
     /// Tells when each AttacherConfig that there is was made.
     pub fn set_ages(&self, ages: BTreeMap<Arc<str>, Option<Timestamp>>) {
-        if self.0.table.lock().set_ages(ages) {
-            self.0.changed.send_replace(());
-        }
+        self.0.send_if_modified(|table| table.set_ages(ages));
     }
 
     /// Claims a driver for an AttacherConfig, until the claim is dropped.
     pub fn reserve(&self, config: &Arc<str>, driver: &Arc<str>) -> Reservation {
-        self.0.table.lock().claim(config.clone(), driver.clone());
-        self.0.changed.send_replace(());
+        self.0.send_modify(|table| table.claim(config.clone(), driver.clone()));
         Reservation {
-            shared: self.0.clone(),
+            claims: self.clone(),
             config: config.clone(),
             driver: driver.clone(),
         }
@@ -50,18 +40,14 @@ impl Reservations {
 
     /// Whether another AttacherConfig than this one works for the driver.
     pub fn is_served_by_another(&self, config: &str, driver: &str) -> bool {
-        self.0
-            .table
-            .lock()
-            .holder(driver)
-            .is_some_and(|holder| **holder != *config)
+        self.0.borrow().holder(driver).is_some_and(|holder| **holder != *config)
     }
 }
 
 /// The claim of an AttacherConfig to a driver. It must outlive the work for the driver: dropped, another one is granted.
 #[derive(Debug)]
 pub struct Reservation {
-    shared: Arc<ReservationsInner>,
+    claims: Reservations,
     config: Arc<str>,
     driver: Arc<str>,
 }
@@ -74,42 +60,51 @@ impl Reservation {
 
     /// Whether it is granted, and what is in the way if not.
     pub fn state(&self) -> ReservationState {
-        self.shared.table.lock().state(&self.config, &self.driver)
+        self.claims.0.borrow().state(&self.config, &self.driver)
     }
 
     /// As [`Reservation::state`]; when it is granted, no other one is before [`Reservation::deactivate`]. That has to follow soon after
     /// the claim is refused, as an older one waits for it.
     pub fn activate(&self) -> ReservationState {
-        self.shared.table.lock().activate(&self.config, &self.driver)
+        let mut state = ReservationState::Granted;
+        self.claims.0.send_if_modified(|table| {
+            state = table.activate(&self.config, &self.driver);
+            // The others wait for one that ends, not for one that begins.
+            false
+        });
+        state
     }
 
     /// Nothing is done by this claim any more; another may be granted.
     pub fn deactivate(&self) {
-        self.shared.table.lock().deactivate(&self.config, &self.driver);
-        self.shared.changed.send_replace(());
+        self.claims
+            .0
+            .send_modify(|table| table.deactivate(&self.config, &self.driver));
     }
 
     /// Resolves when its state is another one than `before`.
     pub async fn differs_from(&self, before: &ReservationState) {
-        let mut changes = self.shared.changed.subscribe();
-        while self.state() == *before {
-            // The sender lives in `self`.
-            let _changed = changes.changed().await;
-        }
+        self.becomes(|state| state != before).await;
     }
 
     /// Resolves when an older AttacherConfig claims the same.
     pub async fn refused(&self) {
-        let mut changes = self.shared.changed.subscribe();
-        while !matches!(self.state(), ReservationState::Refused(_)) {
-            let _changed = changes.changed().await;
-        }
+        self.becomes(|state| matches!(state, ReservationState::Refused(_)))
+            .await;
+    }
+
+    async fn becomes(&self, wanted: impl Fn(&ReservationState) -> bool) {
+        let mut claims = self.claims.0.subscribe();
+        let changed = claims.wait_for(|table| wanted(&table.state(&self.config, &self.driver)));
+        // The sender lives in `self`.
+        let _ended = changed.await;
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.shared.table.lock().remove(&self.config, &self.driver);
-        self.shared.changed.send_replace(());
+        self.claims
+            .0
+            .send_modify(|table| table.remove(&self.config, &self.driver));
     }
 }

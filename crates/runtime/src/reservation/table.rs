@@ -95,13 +95,11 @@ impl ReservationTable {
 
     /// An AttacherConfig claims a driver no more, and does not work for it any more.
     pub fn remove(&mut self, config: &str, driver: &str) {
-        let key = lease_name(driver);
-        let Some(place) = self.places.get_mut(&key) else { return };
-        place.claims.remove(config);
-        place.holder.take_if(|holder| **holder == *config);
-        if place.claims.is_empty() {
-            self.places.remove(&key);
+        self.deactivate(config, driver);
+        if let Some(place) = self.places.get_mut(&lease_name(driver)) {
+            place.claims.remove(config);
         }
+        self.places.retain(|_, place| !place.claims.is_empty());
     }
 
     /// An AttacherConfig does not work for the driver any more, but goes on claiming it.

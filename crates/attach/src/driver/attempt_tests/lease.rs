@@ -9,15 +9,26 @@ use crate::cache::{AttacherKey, EnqueueCause};
 use crate::decide::VolumeOnNode;
 use crate::driver::attempt::resume_unfinished;
 use crate::driver::attempt::unfinished::UnfinishedPublish;
-use csi_attacher_kube::lease::{LeaseTimings, ShiftedClock};
+use csi_attacher_kube::lease::{Clock, LeaseRules, LeaseTimings};
 use csi_attacher_model::attempt::Publish;
+use csi_attacher_testbed::ShiftedClock;
 use csi_mock_driver::{CallResult, Rule};
+
+fn begun_by(clock: &ShiftedClock) -> Term {
+    let clock = Clock::from(clock.source());
+    Term::new(
+        LeaseRules::default(),
+        clock.clone(),
+        LeaseTimings::default(),
+        clock.now(),
+    )
+}
 
 /// A stage in a term of 10 s until the renew deadline and 15 s in all, which nobody renews. The clock is shifted by hand, and
 /// no test takes that long.
 async fn led() -> (AttemptFixture, ShiftedClock, Term) {
     let clock = ShiftedClock::default();
-    let term = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
+    let term = begun_by(&clock);
     let stage = AttemptFixture::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), |spec| {
         spec.backoff.initial = "1h".parse().unwrap();
         spec.backoff.max = "1h".parse().unwrap();
@@ -133,7 +144,7 @@ async fn what_vanished_before_the_lease_was_lost_is_taken_back_in_the_next_term(
     clock.boot_jumps(Duration::from_secs(10));
     assert!(term.may_run() && !term.may_start());
 
-    let next = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
+    let next = begun_by(&clock);
     let stage = stage.in_another_term(Some(next)).await;
     assert_eq!(stage.driver.published().len(), 1, "not taken back without the Lease");
     let taken_back = stage
@@ -184,7 +195,7 @@ async fn what_a_former_engine_left_is_kept_by_an_engine_that_ends_at_once() {
 #[tokio::test]
 async fn what_vanished_is_taken_back_within_the_limit_of_calls_at_once() {
     let clock = ShiftedClock::default();
-    let term = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
+    let term = begun_by(&clock);
     let stage = AttemptFixture::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), |_| {});
     let stage = stage.await;
     stage.settings.send_modify(|settings| {
@@ -209,7 +220,7 @@ async fn what_vanished_is_taken_back_within_the_limit_of_calls_at_once() {
         .mark_deleted(&WriteTarget::Attachment("va0".into()), "va0-uid");
     clock.boot_jumps(Duration::from_secs(10));
 
-    let next = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
+    let next = begun_by(&clock);
     let stage = stage.in_another_term(Some(next)).await;
     stage.attachment("va1", "n1", &json!({}));
     let both_done = async {
@@ -275,7 +286,7 @@ async fn what_a_sidecar_attached_in_between_is_not_detached() {
             let record = serde_json::from_value::<VolumeAttachmentWire>(object).unwrap();
             stage.store.apply::<Attachment>(record.into());
         }
-        let next = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
+        let next = begun_by(&clock);
         let stage = stage.in_another_term(Some(next)).await;
         // The place is free as soon as it was found out that nothing is to be taken back.
         let place = crate::decide::VolumeOnNode::new("h", "id0").unwrap();

@@ -15,7 +15,7 @@ use crate::cache::Index;
 use crate::objects::CsiNodeWire;
 use crate::reflect::{CachedKind, WatchedKind, reflect};
 use csi_attacher_base::health::Health;
-use csi_attacher_kube::lease::{LeaseTimings, ShiftedClock};
+use csi_attacher_kube::lease::{Clock, LeaseRules, LeaseTimings};
 use tokio_util::task::AbortOnDropHandle;
 
 const NODES: &str = "/apis/storage.k8s.io/v1/csinodes/";
@@ -88,9 +88,9 @@ where
 #[ignore = "tests/attach-map runs it"]
 async fn attaches_to_be_counted() {
     let count: usize = std::env::var("ATTACHES").unwrap().parse().unwrap();
-    let clock = ShiftedClock::default();
+    let clock = Clock::default();
     let timings = LeaseTimings::new(Duration::from_hours(2), Duration::from_hours(1), Duration::from_secs(2));
-    let term = Term::new(clock.clone(), timings.unwrap(), clock.now());
+    let term = Term::new(LeaseRules::default(), clock.clone(), timings.unwrap(), clock.now());
     let api = Arc::new(Api::default());
     let fixture = AttemptFixture::in_term(Some(term), api.clone(), DRIVER, Tracer::disabled(), |spec| {
         spec.publish_secrets = vec![PublishSecretsSpec {

@@ -17,7 +17,7 @@ use super::mutants::{Flaw, has_flaw};
 use super::world::World;
 use crate::clock;
 use crate::schedule::{self, OfProcess, SimulatedProcess};
-use csi_attacher_kube::lease::ShiftedClock;
+use csi_attacher_testbed::ShiftedClock;
 
 thread_local! {
     /// When the history of this thread began; none while there is no history.

@@ -96,7 +96,7 @@ impl Replica {
             )
         };
         let office = LeaderElections {
-            clock: process.clock().clone().into(),
+            clock: process.clock().source().into(),
             rules: mutant.lease_rules(),
             ..LeaderElections::new(client, process.name().to_owned())
         };

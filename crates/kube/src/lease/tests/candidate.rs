@@ -8,9 +8,10 @@ use tokio::time::{Instant, timeout};
 
 use super::{seconds, usual};
 use crate::lease::{
-    LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder, ShiftedClock,
+    LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder,
 };
 use crate::telemetry::Metrics;
+use csi_attacher_testbed::ShiftedClock;
 use csi_attacher_testbed::lease_server::{ApiServer, NAMESPACE};
 
 pub(super) const LEASE: &str = "external-attacher-leader-d";
@@ -52,7 +53,7 @@ impl World {
             labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
             reports: identity != "sidecar",
             health: self.health.clone(),
-            clock: self.clock.clone().into(),
+            clock: self.clock.source().into(),
             ..LeaderElections::new(self.server.client(), identity.to_owned())
         };
         let elections = if elections.reports {

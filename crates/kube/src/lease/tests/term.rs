@@ -5,13 +5,22 @@ use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
 
 use super::{seconds, usual};
-use crate::lease::{Clock, Moment, ShiftedClock, Term};
+use crate::lease::{Clock, LeaseRules, Moment, Term};
+use csi_attacher_testbed::ShiftedClock;
 
 /// A term that begins now, of 10 s until the renew deadline and 15 s in all.
 fn begun() -> (ShiftedClock, Term) {
     let clock = ShiftedClock::default();
-    let term = Term::new(clock.clone(), usual(), clock.now());
+    let term = renewed_at(&clock, now(&clock));
     (clock, term)
+}
+
+fn now(clock: &ShiftedClock) -> Moment {
+    Clock::from(clock.source()).now()
+}
+
+fn renewed_at(clock: &ShiftedClock, renewed: Moment) -> Term {
+    Term::new(LeaseRules::default(), clock.source().into(), usual(), renewed)
 }
 
 /// What may be done when this much has passed by each clock since the last renewal: whichever clock went further counts.
@@ -36,21 +45,21 @@ async fn it_is_over_by_the_clock_that_went_further() {
     ];
     for (monotonic, boot, may_start, may_run) in ROWS {
         let (clock, _) = begun();
-        let now = clock.now();
+        let seen = now(&clock);
         advance(seconds(10_000)).await;
-        let later = clock.now();
+        let later = now(&clock);
         let renewed = Moment {
             monotonic: later.monotonic - Duration::from_millis(monotonic),
             boot: later.boot.saturating_sub(Duration::from_millis(boot)),
         };
-        let term = Term::new(clock, usual(), renewed);
+        let term = renewed_at(&clock, renewed);
         assert_eq!(
             (term.may_start(), term.may_run()),
             (may_start, may_run),
             "{monotonic} ms and {boot} ms"
         );
         assert_eq!(term.extend(later), may_start, "{monotonic} ms and {boot} ms");
-        assert_eq!(now.since(later), Duration::ZERO, "clocks do not go back");
+        assert_eq!(seen.since(later), Duration::ZERO, "clocks do not go back");
     }
 }
 
@@ -59,7 +68,7 @@ async fn renewed_in_time_it_goes_on_from_the_beginning_of_the_request() {
     let (clock, term) = begun();
     for _ in 0..10 {
         advance(seconds(3)).await;
-        let begun = clock.now();
+        let begun = now(&clock);
         advance(seconds(2)).await;
         assert!(term.extend(begun));
     }
@@ -74,24 +83,24 @@ async fn renewed_in_time_it_goes_on_from_the_beginning_of_the_request() {
 async fn one_that_ran_out_is_not_renewed() {
     let (clock, term) = begun();
     advance(seconds(10)).await;
-    assert!(!term.extend(clock.now()));
+    assert!(!term.extend(now(&clock)));
     assert!(!term.may_start() && term.may_run());
 
     let (clock, term) = begun();
     clock.boot_jumps(seconds(10));
-    assert!(!term.extend(clock.now()));
+    assert!(!term.extend(now(&clock)));
     assert!(!term.may_start() && term.may_run());
 
     // The request was begun before the standstill, and its answer is taken in after it.
     let (clock, term) = begun();
     advance(seconds(5)).await;
-    let begun_at = clock.now();
+    let begun_at = now(&clock);
     clock.boot_jumps(seconds(6));
     assert!(!term.extend(begun_at));
 
     let (clock, term) = begun();
     term.end();
-    assert!(!term.extend(clock.now()));
+    assert!(!term.extend(now(&clock)));
     assert!(!term.may_start() && !term.may_run());
 }
 
@@ -108,7 +117,7 @@ async fn its_end_is_waited_for_whatever_the_renewals() {
     });
     for _ in 0..5 {
         tokio::time::sleep(seconds(8)).await;
-        assert!(term.extend(clock.now()));
+        assert!(term.extend(now(&clock)));
     }
     assert_eq!(over.await.unwrap().as_secs(), 40 + 15);
 
@@ -123,18 +132,18 @@ async fn its_end_is_waited_for_whatever_the_renewals() {
 async fn all_leases_of_a_process_are_renewed_together_and_never_later_than_the_retry_period() {
     let clock = ShiftedClock::default();
     advance(Duration::from_millis(5200)).await;
-    let first = Term::new(clock.clone(), usual(), clock.now());
+    let first = renewed_at(&clock, now(&clock));
     advance(Duration::from_millis(2900)).await;
-    let second = Term::new(clock.clone(), usual(), clock.now());
+    let second = renewed_at(&clock, now(&clock));
     assert_eq!(first.until_renewal(), Duration::from_millis(1900));
     assert_eq!(second.until_renewal(), first.until_renewal());
     // One is late, and does not take the other with it.
     advance(Duration::from_millis(1900)).await;
     assert!(first.until_renewal().is_zero() && second.until_renewal().is_zero());
-    assert!(second.extend(clock.now()));
+    assert!(second.extend(now(&clock)));
     advance(Duration::from_millis(30)).await;
     assert!(first.until_renewal().is_zero());
-    assert!(first.extend(clock.now()));
+    assert!(first.extend(now(&clock)));
     assert_eq!(second.until_renewal(), Duration::from_millis(4970));
     assert_eq!(second.until_renewal(), first.until_renewal());
     first.end();
@@ -156,8 +165,8 @@ fn a_term_equals_its_clones_only() {
     let clock = Clock::default();
     let taken = clock.now();
     let (one, other) = (
-        Term::new(clock.clone(), usual(), taken),
-        Term::new(clock, usual(), taken),
+        Term::new(LeaseRules::default(), clock.clone(), usual(), taken),
+        Term::new(LeaseRules::default(), clock, usual(), taken),
     );
     assert!(one == one.clone() && one != other);
 }
