@@ -70,7 +70,7 @@ pub use release_request::{
 pub use scrub::scrub;
 pub use settle::{check_publish_context, settle, unpublished};
 pub use snapshot::{Snapshot, observe};
-pub use volume::is_for_one_node;
+pub use volume::{check_access_modes, is_for_one_node};
 
 use crate::objects::{Attachment, Volume};
 

@@ -32,6 +32,11 @@ pub fn is_for_one_node(spec: &VolumeSpec) -> bool {
     access_mode(spec.access_modes, false).is_ok_and(AccessMode::is_for_one_node)
 }
 
+/// Why a volume with these access modes cannot be attached, whatever the driver can do.
+pub fn check_access_modes(modes: AccessModes) -> Result<(), Refusal> {
+    access_mode(modes, false).map(drop)
+}
+
 /// Maps a set of access modes to the one that CSI can express. `finer` is the capability SINGLE_NODE_MULTI_WRITER.
 pub(super) fn access_mode(modes: AccessModes, finer: bool) -> Result<AccessMode, Refusal> {
     let others = modes.read_write_once || modes.read_only_many || modes.read_write_many || modes.unknown;

@@ -11,8 +11,8 @@ use std::marker::PhantomData;
 use super::in_tree::{is_read_annotation, is_read_label};
 use super::string_map::StringMap;
 use crate::api::names::{
-    DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, FIELD_MANAGER, NODE_ID_ANNOTATION,
-    PROVISIONED_BY_ANNOTATION, finalizer_name,
+    BETA_STORAGE_CLASS_ANNOTATION, DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION,
+    FIELD_MANAGER, NODE_ID_ANNOTATION, PROVISIONED_BY_ANNOTATION, finalizer_name,
 };
 
 /// What all annotations of ours begin with.
@@ -321,6 +321,7 @@ impl<'de, K: KeyFilter> Deserialize<'de> for FilteredMap<K> {
 /// Annotations of a PersistentVolume that a provisioner reads, beside those of ours and of the in-tree plug-ins.
 fn is_read_by_provisioner(key: &str) -> bool {
     [
+        BETA_STORAGE_CLASS_ANNOTATION,
         PROVISIONED_BY_ANNOTATION,
         DELETION_SECRET_NAME_ANNOTATION,
         DELETION_SECRET_NAMESPACE_ANNOTATION,

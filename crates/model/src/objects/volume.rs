@@ -17,6 +17,7 @@ use super::in_tree::{
 use super::meta::{Finalizers, MAX_VOLUME_FIELD, ResourceVersion, boxed, kept_size, slim, trace_context};
 use super::string_map::StringMap;
 use super::volume_lifecycle::VolumeLifecycle;
+use crate::api::names::BETA_STORAGE_CLASS_ANNOTATION;
 
 /// A PersistentVolume as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -262,7 +263,10 @@ impl From<PersistentVolumeWire> for Volume {
             })
         });
         let has_modes = wire.spec.access_modes.is_some();
-        let storage_class = wire.spec.storage_class_name.take().map(Into::into);
+        // As kube-controller-manager and external-provisioner read it: the annotation first.
+        let annotations = wire.metadata.annotations.as_mut();
+        let beta = annotations.and_then(|annotations| annotations.remove(BETA_STORAGE_CLASS_ANNOTATION));
+        let storage_class = beta.or_else(|| wire.spec.storage_class_name.take()).map(Into::into);
         let mut spec = VolumeSpec::from(wire.spec);
         if let Some((plugin, source)) = translated {
             spec.source = source;

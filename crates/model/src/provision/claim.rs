@@ -165,20 +165,19 @@ impl Subject<'_, '_> {
     /// Rows 2 to 5: there is a PersistentVolume of the name.
     fn saved(&self, saved: Option<&Volume>) -> Option<ClaimDecision> {
         let claim = self.observed.claim;
-        let Some(volume) = saved else {
-            // A claim that was bound to the PersistentVolume had it, whatever became of it since.
-            let was_bound = claim.phase != ClaimPhase::Pending && claim.volume_name.as_deref() == Some(self.name);
-            return (was_bound && !is_created(self.observed)).then(|| self.without_marker(ClaimReason::Saved));
-        };
+        // A claim that was bound to the PersistentVolume had it, whatever became of it since: it is gone, or a volume populator gave it to
+        // another claim.
+        let was_bound = claim.phase != ClaimPhase::Pending && claim.volume_name.as_deref() == Some(self.name);
+        let had = || (was_bound && !is_created(self.observed)).then(|| self.without_marker(ClaimReason::Saved));
+        let Some(volume) = saved else { return had() };
         let is_driver = volume
             .spec
             .csi()
             .is_some_and(|source| source.driver == self.observed.driver.name);
         if !is_of_claim(volume, claim) || !is_driver {
-            return self.wanted.then(|| {
-                let volume = self.name.into();
-                wait_for(ClaimReason::NameTaken, ProvisionRefusal::NameTaken { volume })
-            });
+            let volume = self.name.into();
+            let taken = || wait_for(ClaimReason::NameTaken, ProvisionRefusal::NameTaken { volume });
+            return had().or_else(|| self.wanted.then(taken));
         }
         if let Creation::Created(new) = self.observed.creation
             && volume.spec.csi().is_some_and(|source| source.handle != new.handle)
@@ -328,7 +327,8 @@ impl Subject<'_, '_> {
             return Err(self.unconfirmed("StorageClasses"));
         }
         let is_own = is_own_class(&class.provisioner, driver);
-        let is_other = |marker: &Marker| !marker.is_of_class(class);
+        // A volume that nobody wants is found where it was made, and deleted.
+        let is_other = |marker: &Marker| !marker.is_of_class(class) || (self.wanted && !marker.is_allowed_by(class));
         if is_uncertain && (!is_own || self.marker.recorded().is_some_and(is_other)) {
             // Nobody corrects that by himself: it is told at once.
             let cause = ProvisionRefusal::ClassReplaced {

@@ -8,8 +8,8 @@ use super::attempt::RescheduleCause;
 use super::settle::CreateOutcome;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::EventType;
-use crate::decide::{cut, plain};
-use crate::objects::SecretReference;
+use crate::decide::{check_access_modes, cut, plain};
+use crate::objects::{AccessModes, Claim, SecretReference};
 
 /// The API server's limit on the note of an Event, in bytes.
 pub const MAX_NOTE: usize = 1024;
@@ -91,11 +91,14 @@ pub fn provisioning(namespace: &str, name: &str) -> String {
 }
 
 /// That the volume is there.
-pub fn succeeded(volume: &str, elapsed: Duration, attempts: u32) -> String {
-    note(&format!(
-        "Successfully provisioned volume {volume} in {:.1} s, attempts: {attempts}",
-        elapsed.as_secs_f64()
-    ))
+pub fn succeeded(volume: &str, claim: &Claim, elapsed: Duration, attempts: u32) -> String {
+    let seconds = elapsed.as_secs_f64();
+    let done = format!("Successfully provisioned volume {volume} in {seconds:.1} s, attempts: {attempts}");
+    let modes: Vec<_> = claim.access_modes.iter().map(|mode| mode.as_str()).collect();
+    match check_access_modes(AccessModes::parse(&modes)) {
+        Ok(()) => note(&done),
+        Err(refusal) => note(&format!("{done}. It cannot be attached: {refusal}")),
+    }
 }
 
 /// That an attempt failed.
@@ -148,10 +151,6 @@ fn other_call_open(error: &str) -> String {
          it go with the annotation attacher.csi.dev/release: {error}"
     )
 }
-
-/// That the marker names a topology that the operator did not write.
-pub const MARKER_IGNORED_NOTE: &str = "the annotation attacher.csi.dev/provisioning names a topology that the driver did not register, or that \
-     allowedTopologies of the StorageClass does not have: it is ignored, and the topology is found again";
 
 /// That the driver has a volume of the name that it does not give.
 fn name_in_use(error: &str) -> String {

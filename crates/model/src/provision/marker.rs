@@ -11,7 +11,7 @@ use super::observed::ObservedClaim;
 use super::plan::CreatePlan;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
-use super::topology::{Segment, TopologyFacts, allowed_terms};
+use super::topology::{Segment, allowed_terms};
 use super::volume_name::VolumeNaming;
 use crate::objects::{Claim, MAX_ANNOTATION_VALUE, SecretReference, StorageClass};
 
@@ -119,7 +119,7 @@ impl MarkerState {
     }
 }
 
-/// What of a marker counts.
+/// What of a marker is sent again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordedArguments<'a> {
     /// Topology of the node that was selected.
@@ -128,33 +128,33 @@ pub struct RecordedArguments<'a> {
     pub first: Option<&'a Segment>,
     /// The Secret of the call: it counts where the class may name it.
     pub secret: Option<&'a SecretReference>,
-    /// Whether something that it says of topology was ignored: it is told.
-    pub ignored: bool,
 }
 
 impl Marker {
-    /// What counts of the topology that it records: only topologies of keys that the driver registered, within what the class allows.
-    pub fn arguments(&self, class: &StorageClass, facts: &TopologyFacts) -> RecordedArguments<'_> {
-        let Ok(allowed) = allowed_terms(class) else {
-            // Nothing can be checked, and nothing is called: the plan is refused for the same reason.
-            return RecordedArguments {
-                ignored: true,
-                ..RecordedArguments::default()
-            };
-        };
-        // A term of allowedTopologies may have fewer keys than the topology of a node.
-        let is_allowed =
-            |segment: &Segment| allowed.is_empty() || allowed.iter().any(|term| term.is_subset_of(segment));
-        let is_trusted = |segment: &&Segment| {
-            !segment.is_empty() && segment.iter().all(|(key, _)| facts.has_key(key)) && is_allowed(segment)
-        };
-        let segment = self.segment.as_ref().filter(is_trusted);
-        let first = self.first.as_ref().filter(is_trusted);
+    /// What an open call is repeated with, whatever became of nodes, their labels and the keys that they register: with another topology
+    /// the driver may make a second volume, and its refusal says nothing of the first one.
+    pub fn arguments(&self) -> RecordedArguments<'_> {
+        let sent = |segment: &&Segment| !segment.is_empty();
         RecordedArguments {
-            ignored: segment.is_some() != self.segment.is_some() || first.is_some() != self.first.is_some(),
-            segment,
-            first,
+            segment: self.segment.as_ref().filter(sent),
+            first: self.first.as_ref().filter(sent),
             secret: self.secret.as_ref(),
+        }
+    }
+
+    /// Whether the class allows the topology that it records. It need not: allowedTopologies may have been changed since, and users of the
+    /// namespace can write the marker.
+    pub fn is_allowed_by(&self, class: &StorageClass) -> bool {
+        let RecordedArguments { segment, first, .. } = self.arguments();
+        let mut recorded = segment.into_iter().chain(first);
+        if class.allowed_topologies.is_empty() {
+            return true;
+        }
+        // A term of allowedTopologies may have fewer keys than the topology of a node.
+        let allows = |allowed: &[Segment], segment: &Segment| allowed.iter().any(|term| term.is_subset_of(segment));
+        match allowed_terms(class) {
+            Ok(allowed) => recorded.all(|segment| allows(&allowed, segment)),
+            Err(_) => recorded.next().is_none(),
         }
     }
 
@@ -218,9 +218,11 @@ pub(super) fn is_open_call(claim: &Claim, plan: &CreatePlan) -> bool {
     let recorded = claim.marker.as_deref().map(serde_json::from_str::<Marker>);
     let recorded = recorded.and_then(Result::ok).filter(|marker| marker.uid == claim.uid);
     recorded.is_none_or(|marker| {
-        let has_secret = marker.secret.is_none() || marker.secret == plan.secret;
-        let is_same = |arguments| arguments == super::request::arguments_hash(plan);
-        has_secret && marker.arguments.is_none_or(is_same)
+        let first = plan.accessibility.as_ref().and_then(|requirement| requirement.first());
+        let hash = super::request::arguments_hash(plan);
+        (marker.secret.is_none() || marker.secret == plan.secret)
+            && (marker.first.is_none() || marker.first.as_ref() == first)
+            && marker.arguments.as_ref().is_none_or(|arguments| *arguments == hash)
     })
 }
 

@@ -30,13 +30,7 @@ pub struct ClassParameters<'a> {
 impl<'a> ClassParameters<'a> {
     /// Reads the parameters of a class.
     pub fn of(class: &'a StorageClass) -> Result<Self, ProvisionRefusal> {
-        if let Some(too_large) = &class.too_large {
-            return Err(ProvisionRefusal::ClassTooLarge {
-                class: class.name.clone(),
-                field: too_large.field,
-                bytes: too_large.bytes,
-            });
-        }
+        check_size(class)?;
         let count = class.parameters.iter().count();
         if count > MAX_PARAMETERS {
             return Err(ProvisionRefusal::TooManyParameters {
@@ -52,6 +46,12 @@ impl<'a> ClassParameters<'a> {
         })
     }
 
+    /// The templates of the Secret of DeleteVolume: nothing else of the class matters to it.
+    pub fn deletion_secrets(class: &'a StorageClass) -> Result<SecretTemplates<'a>, ProvisionRefusal> {
+        check_size(class)?;
+        SecretTemplates::of_deletion(class)
+    }
+
     /// What is sent to the driver, with these entries more.
     pub fn sent_with(&self, more: &[(&str, &str)]) -> StringMap {
         let all = self
@@ -62,6 +62,17 @@ impl<'a> ClassParameters<'a> {
         let all: BTreeMap<String, String> = all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         all.into()
     }
+}
+
+fn check_size(class: &StorageClass) -> Result<(), ProvisionRefusal> {
+    let Some(too_large) = &class.too_large else {
+        return Ok(());
+    };
+    Err(ProvisionRefusal::ClassTooLarge {
+        class: class.name.clone(),
+        field: too_large.field,
+        bytes: too_large.bytes,
+    })
 }
 
 fn sent(class: &StorageClass) -> Result<BTreeMap<&str, &str>, ProvisionRefusal> {

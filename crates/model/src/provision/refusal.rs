@@ -43,9 +43,10 @@ pub enum ProvisionRefusal {
     ClassNeeded { class: Arc<str>, volume: Box<str> },
     /// The volume of a claim was begun with the parameters of a class that was replaced.
     #[error(
-        "StorageClass {class} was replaced by one of another provisioner or with other parameters while the outcome of CreateVolume for \
-         {volume} was unknown: with the new ones that volume is not found; create the class as it was; or look for {volume} in the \
-         storage system, delete the PersistentVolumeClaim, and let it go with the annotation attacher.csi.dev/release"
+        "StorageClass {class} is not as it was when CreateVolume for {volume} was called, whose outcome is unknown: it has another \
+         provisioner, other parameters, or allowedTopologies without the topology of that call, and the volume would not be found; put the \
+         class back; or look for {volume} in the storage system, delete the PersistentVolumeClaim, and let it go with the annotation \
+         attacher.csi.dev/release"
     )]
     ClassReplaced { class: Arc<str>, volume: Box<str> },
     #[error(

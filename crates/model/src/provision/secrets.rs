@@ -104,8 +104,6 @@ struct SecretTemplate<'a> {
 pub struct SecretTemplates<'a> {
     class: &'a Arc<str>,
     templates: [Option<SecretTemplate<'a>>; 8],
-    /// Whether a deprecated key is used: it is told once for each class.
-    pub deprecated: bool,
 }
 
 /// What the tokens of a template stand for.
@@ -124,18 +122,24 @@ pub struct TemplateContext<'a> {
 impl<'a> SecretTemplates<'a> {
     /// Reads the templates of a class.
     pub fn of(class: &'a StorageClass) -> Result<Self, ProvisionRefusal> {
+        Self::of_families(class, &SecretFamily::ALL)
+    }
+
+    /// Those that DeleteVolume may need: whatever is wrong with the others, the volume can be deleted.
+    pub fn of_deletion(class: &'a StorageClass) -> Result<Self, ProvisionRefusal> {
+        Self::of_families(class, &[SecretFamily::Default, SecretFamily::Provisioner])
+    }
+
+    fn of_families(class: &'a StorageClass, wanted: &[SecretFamily]) -> Result<Self, ProvisionRefusal> {
         let mut templates = [None; SecretFamily::ALL.len()];
-        let mut deprecated = false;
         for (slot, family) in templates.iter_mut().zip(SecretFamily::ALL) {
-            *slot = template(class, family)?;
-            let old = family.deprecated_keys();
-            deprecated |= slot
-                .is_some_and(|template| old.is_some_and(|old| template.keys.0 == old.0 || template.keys.1 == old.1));
+            if wanted.contains(&family) {
+                *slot = template(class, family)?;
+            }
         }
         Ok(Self {
             class: &class.name,
             templates,
-            deprecated,
         })
     }
 

@@ -267,9 +267,8 @@ fn secret(observed: &ObservedVolume<'_>) -> Result<Option<SecretReference>, Volu
                     name: observed.volume.claim.as_ref().map_or("", |claim| &claim.name),
                     claim: None,
                 };
-                let parameters = ClassParameters::of(class).map_err(refused)?;
-                parameters
-                    .secrets
+                let templates = ClassParameters::deletion_secrets(class).map_err(refused)?;
+                templates
                     .resolve(SecretFamily::Provisioner, &context)
                     .map_err(refused)?
             }

@@ -43,7 +43,7 @@ impl Subject<'_, '_> {
             }
         }
         let recorded = match self.marker.recorded() {
-            Some(marker) if is_uncertain => marker.arguments(class, observed.topology),
+            Some(marker) if is_uncertain => marker.arguments(),
             _ => RecordedArguments::default(),
         };
         match request::plan(observed, class, self.name, recorded) {

@@ -205,6 +205,29 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
             "NameTaken: tell name_taken",
         ),
         Row(
+            "5 a volume populator gave it to another claim",
+            world().marked().bound(NAME).saved_with("/spec/claimRef/uid", "other"),
+            "Saved: unmark",
+        ),
+        Row(
+            "5 a volume populator gave it to another claim, in deletion",
+            world()
+                .marked()
+                .bound(NAME)
+                .deleting()
+                .saved_with("/spec/claimRef/uid", "other"),
+            "Saved: unmark",
+        ),
+        Row(
+            "5 it was given to another claim, and this one is lost",
+            world()
+                .marked()
+                .set("/spec/volumeName", NAME)
+                .set("/status/phase", "Lost")
+                .saved_with("/spec/claimRef/uid", "other"),
+            "Saved: unmark",
+        ),
+        Row(
             "5 of another claim, uncertain",
             world().marked().saved_with("/spec/claimRef/uid", "other"),
             "NameTaken: tell name_taken",

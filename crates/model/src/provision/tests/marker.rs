@@ -286,25 +286,82 @@ fn what_is_forged_is_ignored() {
     for length in [json!(0), json!(8), json!(33), json!(-1), json!("16")] {
         assert_eq!(name(&shortened(length)).0, NAME, "too short to be told from others");
     }
-    for first in [json!({"rack": "x"}), json!({})] {
-        assert_eq!(
-            name(&forged("/first", first)).1,
-            zone,
-            "a key that the driver does not register"
-        );
-    }
+    assert_eq!(name(&forged("/first", json!({}))).1, zone, "no topology at all");
     let restricted = forged("/first", json!({"zone": "secret"}));
     let restricted = restricted.class(
         "/allowedTopologies",
         json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}]),
     );
-    assert_eq!(name(&restricted).1, zone, "what the class does not allow");
-    let ignored = restricted.observe(|observed| {
-        let state = MarkerState::of(observed.claim, DRIVER);
-        let class = observed.class.here().unwrap();
-        state.recorded().unwrap().arguments(class, observed.topology).ignored
-    });
-    assert!(ignored, "and that is told");
+    let refused = restricted.decide();
+    let found = format!(
+        "{}: {}",
+        refused.reason.as_str(),
+        super::claim_rows::word(&refused.action)
+    );
+    assert_eq!(
+        found, "ClassReplaced: tell class_replaced",
+        "what the class does not allow"
+    );
+}
+
+/// What was sent is sent again, whatever became of the class and of the nodes: an answer to another topology says nothing of the first call.
+#[test]
+fn an_open_call_keeps_its_topology() {
+    let zones = |values: &[&str]| json!([{"matchLabelExpressions": [{"key": "zone", "values": values}]}]);
+    let too_many: Vec<String> = (0..600).map(|at| at.to_string()).collect();
+    let too_many: Vec<&str> = too_many.iter().map(|zone| &**zone).collect();
+    let delayed = world().delayed();
+    let immediate = delayed.clone().class("/volumeBindingMode", "Immediate");
+    let immediate = immediate.class("/allowedTopologies", zones(&["a", "b"]));
+    for first in [immediate, delayed] {
+        let plan = plan_of(&first);
+        let sent = plan.accessibility.as_ref().unwrap().first().unwrap();
+        let marked = first.clone().marked_with(&written(&first));
+        let zone = sent.iter().next().unwrap().1.to_owned();
+        let without = |world: &ClaimWorld, terms: Value| world.clone().class("/allowedTopologies", terms);
+        let rows = [
+            ("as it was", marked.clone(), true),
+            (
+                "nobody registers its key",
+                marked
+                    .clone()
+                    .with(|world| world.nodes = vec![super::builders::node("n9", &[("rack", "r")])]),
+                true,
+            ),
+            (
+                "no nodes at all",
+                marked.clone().with(|world| world.nodes.clear()),
+                true,
+            ),
+            ("only its zone is allowed", without(&marked, zones(&[&zone])), true),
+            (
+                "its zone is not allowed",
+                without(&marked, zones(&["elsewhere"])),
+                false,
+            ),
+            ("nothing is allowed", without(&marked, json!([{}])), false),
+            (
+                "allowedTopologies cannot be read",
+                without(&marked, zones(&too_many)),
+                false,
+            ),
+        ];
+        for (name, world, is_called) in rows {
+            let unwanted = world.clone().deleting().decide();
+            for (decision, is_called) in [(world.decide(), is_called), (unwanted, true)] {
+                match decision.action {
+                    ClaimAction::Create(again) => {
+                        assert!(is_called, "{name}");
+                        assert_eq!(again.accessibility.as_ref().unwrap().first(), Some(sent), "{name}");
+                    }
+                    action => {
+                        assert!(!is_called, "{name}: {action:?}");
+                        assert_eq!(super::claim_rows::word(&action), "tell class_replaced", "{name}");
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -32,8 +32,7 @@ fn allowed(text: &str) -> Value {
         let (key, values) = entry.split_once('=').unwrap();
         json!({"key": key, "values": values.split(',').collect::<Vec<_>>()})
     };
-    let term =
-        |part: &str| json!({"matchLabelExpressions": part.split_whitespace().map(expression).collect::<Vec<_>>()});
+    let term = |part: &str| json!({"matchLabelExpressions": part.split_whitespace().filter(|entry| *entry != "{}").map(expression).collect::<Vec<_>>()});
     text.split('|')
         .filter(|part| !part.trim().is_empty())
         .map(term)
@@ -113,6 +112,29 @@ impl Query {
         };
         requirement(&query).map(|(requirement, _)| requirement)
     }
+}
+
+/// external-provisioner asks for no topology then, and lets no selected node pass where topology is strict.
+#[test]
+fn allowed_topologies_that_come_to_nothing_are_not_none() {
+    let with = |labels: &[&str], selected, strict| {
+        let keys: Vec<&str> = labels.iter().map(|_| "zone").collect();
+        let query = Query {
+            allowed: "{}",
+            selected,
+            strict,
+            ..Query::new(labels, &keys)
+        };
+        query.ask()
+    };
+    for labels in [&[][..], &["zone=1", "zone=2"]] {
+        assert_eq!(with(labels, false, false), Ok(None), "{labels:?}");
+    }
+    assert_eq!(with(&["zone=1"], true, false), Ok(None));
+    assert!(matches!(
+        with(&["zone=1"], true, true),
+        Err(ProvisionRefusal::NodeNotAllowed { .. })
+    ));
 }
 
 /// TestAllowedTopologies.

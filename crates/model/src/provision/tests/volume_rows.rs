@@ -291,6 +291,8 @@ fn rows_11_to_13_the_deletion() {
         let parameters = json!({"csi.storage.k8s.io/provisioner-secret-name": name, "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}"});
         unrecorded().with(|world| world.class.as_mut().unwrap()["parameters"] = parameters)
     };
+    let beside =
+        |key: &'static str| class("s").with(|world| world.class.as_mut().unwrap()["parameters"][key] = json!("x"));
     let deleted = |world: VolumeWorld| world.with(|world| world.deletion = Deletion::Deleted);
     play(vec![
         Row("11", pv(), "Delete: delete vol-1"),
@@ -327,6 +329,28 @@ fn rows_11_to_13_the_deletion() {
             "SecretForbidden: tell secret_not_allowed",
         ),
         Row("11 Secret of the class", class("s"), "LoadSecret: secret web/s"),
+        Row(
+            "11 Secret of the class, half a Secret of other calls",
+            beside("csi.storage.k8s.io/node-stage-secret-name"),
+            "LoadSecret: secret web/s",
+        ),
+        Row(
+            "11 Secret of the class, a key that is not known",
+            beside("csi.storage.k8s.io/unknown"),
+            "LoadSecret: secret web/s",
+        ),
+        Row(
+            "11 Secret of the class, half of it under an old key",
+            beside("csiProvisionerSecretName"),
+            "SecretForbidden: tell invalid_class",
+        ),
+        Row(
+            "11 Secret of the class that an annotation names",
+            class("s")
+                .annotate("volume.beta.kubernetes.io/storage-class", "standard")
+                .set("/spec/storageClassName", "other"),
+            "LoadSecret: secret web/s",
+        ),
         Row(
             "11 Secret of an annotation",
             class("${pvc.annotations['a']}"),

@@ -3,10 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde_json::json;
+
+use super::builders::{claim_of, world};
 use crate::api::EventType;
 use crate::provision::attempt::RescheduleCause;
 use crate::provision::event::{self, MAX_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, VolumeReason};
+
+fn succeeded(modes: serde_json::Value) -> String {
+    let claim = claim_of(&world().set("/spec/accessModes", modes).claim);
+    event::succeeded("pvc-1", &claim, Duration::from_millis(1250), 2)
+}
 
 #[test]
 fn the_notes_that_users_of_the_sidecar_search_for() {
@@ -15,8 +23,13 @@ fn the_notes_that_users_of_the_sidecar_search_for() {
         "External provisioner is provisioning volume for claim \"web/data\""
     );
     assert_eq!(
-        event::succeeded("pvc-1", Duration::from_millis(1250), 2),
+        succeeded(json!(["ReadWriteOnce"])),
         "Successfully provisioned volume pvc-1 in 1.2 s, attempts: 2"
+    );
+    assert_eq!(
+        succeeded(json!(["ReadWriteOnce", "ReadOnlyMany"])),
+        "Successfully provisioned volume pvc-1 in 1.2 s, attempts: 2. It cannot be attached: CSI does not support the combination of access \
+         modes of this volume: ReadOnlyMany together with ReadWriteOnce"
     );
     let held = event::failed(
         "rpc error: code = InvalidArgument desc = no",

@@ -47,6 +47,13 @@ pub struct TopologyQuery<'a> {
     pub policy: &'a ProvisionPolicy,
 }
 
+impl TopologyQuery<'_> {
+    /// Whether the class has allowedTopologies, be it that no topology follows from them: external-provisioner asks for none then.
+    fn is_restricted(&self) -> bool {
+        !self.class.allowed_topologies.is_empty()
+    }
+}
+
 /// The requirement of a CreateVolume, and the topology of the selected node; no requirement where nothing is to be sent.
 ///
 /// # Errors
@@ -56,7 +63,7 @@ pub fn requirement(
     query: &TopologyQuery<'_>,
 ) -> Result<(Option<TopologyRequirement>, Option<Segment>), ProvisionRefusal> {
     let built = if query.class.delayed && (query.selected.is_some() || query.recorded_segment.is_some()) {
-        delayed(query).map(|(requirement, segment)| (Some(requirement), Some(segment)))
+        delayed(query).map(|(requirement, segment)| (requirement, Some(segment)))
     } else {
         immediate(query).map(|requirement| (requirement, None))
     };
@@ -74,12 +81,12 @@ pub fn requirement(
     }
 }
 
-fn delayed(query: &TopologyQuery<'_>) -> Result<(TopologyRequirement, Segment), ProvisionRefusal> {
+fn delayed(query: &TopologyQuery<'_>) -> Result<(Option<TopologyRequirement>, Segment), ProvisionRefusal> {
     let segment = match query.recorded_segment {
         Some(recorded) => recorded.clone(),
         None => selected_segment(query)?,
     };
-    let allowed = allowed_terms(query.class)?;
+    let (is_restricted, allowed) = (query.is_restricted(), allowed_terms(query.class)?);
     let not_allowed = || ProvisionRefusal::NodeNotAllowed {
         node: query.selected.map_or_else(|| Arc::from(""), |(name, _)| name.clone()),
         segment: segment.clone(),
@@ -87,7 +94,7 @@ fn delayed(query: &TopologyQuery<'_>) -> Result<(TopologyRequirement, Segment), 
     };
     let first_allowed = allowed.iter().position(|term| term.is_subset_of(&segment));
     if query.policy.strict_topology {
-        if !allowed.is_empty() && first_allowed.is_none() {
+        if is_restricted && first_allowed.is_none() {
             return Err(not_allowed());
         }
         let only = vec![segment.clone()];
@@ -95,11 +102,14 @@ fn delayed(query: &TopologyQuery<'_>) -> Result<(TopologyRequirement, Segment), 
             requisite: only.clone(),
             preferred: only,
         };
-        return Ok((requirement, segment));
+        return Ok((Some(requirement), segment));
     }
-    if !allowed.is_empty() {
+    if is_restricted && allowed.is_empty() {
+        return Ok((None, segment));
+    }
+    if is_restricted {
         let first = first_allowed.ok_or_else(not_allowed)?;
-        return Ok((rotated(allowed, first), segment));
+        return Ok((Some(rotated(allowed, first)), segment));
     }
     let keys: Vec<Box<str>> = segment.iter().map(|(key, _)| key.into()).collect();
     let mut terms = query.facts.terms(&keys).into_owned();
@@ -109,7 +119,7 @@ fn delayed(query: &TopologyQuery<'_>) -> Result<(TopologyRequirement, Segment), 
     }
     let terms = bounded(terms)?;
     let first = terms.iter().position(|term| *term == segment).unwrap_or(0);
-    Ok((rotated(terms, first), segment))
+    Ok((Some(rotated(terms, first)), segment))
 }
 
 fn selected_segment(query: &TopologyQuery<'_>) -> Result<Segment, ProvisionRefusal> {
@@ -136,7 +146,7 @@ fn selected_segment(query: &TopologyQuery<'_>) -> Result<Segment, ProvisionRefus
 fn immediate(query: &TopologyQuery<'_>) -> Result<Option<TopologyRequirement>, ProvisionRefusal> {
     let mut terms = allowed_terms(query.class)?;
     if terms.is_empty() {
-        if !query.policy.aggregate_topology {
+        if query.is_restricted() || !query.policy.aggregate_topology {
             return Ok(None);
         }
         let Some(any) = query.facts.nodes().first() else {
