@@ -165,7 +165,7 @@ async fn a_lease_of_a_sidecar_keeps_us_from_working() -> Result<()> {
     scene.claim("sidecar-1").await?;
     let operator = scene.replica("operator").await?;
     operator.wait_for_answer("/readyz", |status, _| status == 200).await?;
-    let has_led = || operator.log_text().contains("elector: leading");
+    let has_led = || operator.log_text().contains("leading lease=");
     assert!(!has_led(), "{}", operator.log_text());
     assert!(scene.moves().is_empty(), "{:?}", scene.moves());
     let untouched = scene.world.fixtures.get_attachment("sidecar-1").await?;

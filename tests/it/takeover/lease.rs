@@ -53,7 +53,7 @@ async fn sidecar_and_operator_exclude_each_other_by_the_lease() -> Result<()> {
     scene.attach("lease-old").await?;
     scene.attach("lease-kept").await?;
     assert!(
-        !operator.log_text().contains("elector: leading"),
+        !operator.log_text().contains("leading lease="),
         "{}",
         operator.log_text()
     );
