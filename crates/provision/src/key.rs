@@ -10,7 +10,7 @@ use crate::provision::deletion::VolumeMemory;
 use crate::provision::{PendingObject, PendingOperation, VolumeReason};
 use crate::queue::{CauseCode, Remembered};
 use crate::runtime::secret_waits::{AwaitedSecret, AwaitsSecret};
-use crate::traces::{Beginning, Lifecycle};
+use crate::traces::{Beginning, Progress};
 
 /// A PersistentVolumeClaim. The name of its volume follows from the UID, so that there is never more than one call for a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,12 +79,8 @@ pub struct KeyMemory {
     /// Notified when a claim changes on which a person asks for something, and when the role ends: while a call is under way no attempt
     /// looks at it.
     pub(crate) changed: Arc<Notify>,
-    /// Since when its volume is wanted, or to be deleted.
-    pub(crate) begun: Option<Beginning>,
-    /// Of a claim: whether a volume was saved for it before, or given up.
-    pub(crate) again: bool,
-    /// The trace that its attempts are a part of.
-    pub(crate) lifecycle: Option<Lifecycle>,
+    /// How far its life cycle has come.
+    pub(crate) progress: Progress,
     /// The Secret that it waits for.
     pub(crate) secret: Option<AwaitedSecret>,
     /// Of a claim: the Secret of the last call, while its outcome is not known.
@@ -135,7 +131,7 @@ impl WorkKey {
         PendingObject {
             operation,
             name: self.name(),
-            since: memory.begun.as_ref().map(Beginning::at),
+            since: memory.progress.begun.as_ref().map(Beginning::at),
             uncertain_since,
             trouble,
         }

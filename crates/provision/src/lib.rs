@@ -27,6 +27,10 @@ mod role;
 mod shared_names;
 mod shell;
 #[cfg(test)]
+#[path = "../../../tests/testbed/src/trace_pipeline.rs"]
+mod trace_pipeline;
+
+#[cfg(test)]
 mod tests;
 mod topology_waits;
 mod traces;

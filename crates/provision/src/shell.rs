@@ -7,7 +7,7 @@ use crate::key::WorkKey;
 use crate::look::Look;
 use crate::queue::Run;
 use crate::telemetry::Span;
-use crate::traces::{Beginning, Lifecycle, LifecycleOutcome};
+use crate::traces::{LifecycleOutcome, Progress};
 
 /// The effects of one attempt.
 pub(crate) struct Shell<'w, K> {
@@ -15,12 +15,10 @@ pub(crate) struct Shell<'w, K> {
     pub run: &'w Run<WorkKey>,
     /// Opened by the first step that does something.
     pub span: Span,
-    /// Since when the volume is wanted, once something is done for it; or to be deleted, as far as this process has seen.
-    pub begun: Option<Beginning>,
-    /// Whether a volume was saved for the claim before, or given up.
-    pub again: bool,
-    /// The life cycle that the attempt is a part of, when it is traced.
-    pub lifecycle: Option<Lifecycle>,
+    /// How far the life cycle had come before, and what began in this attempt.
+    pub progress: Progress,
+    /// Whether the attempt did something.
+    pub has_tried: bool,
     /// That the life cycle has ended in this attempt.
     pub ended: Option<LifecycleOutcome>,
     /// That of its calls.
@@ -31,23 +29,22 @@ pub(crate) struct Shell<'w, K> {
 
 impl<'w, K> Shell<'w, K> {
     /// For an attempt in a run of the queue.
-    pub fn new(
-        look: Look<'w, K>,
-        run: &'w Run<WorkKey>,
-        (begun, again): (Option<Beginning>, bool),
-        lifecycle: Option<Lifecycle>,
-    ) -> Self {
+    pub fn new(look: Look<'w, K>, run: &'w Run<WorkKey>, progress: Progress) -> Self {
         Self {
             look,
             run,
             span: Span::disabled(),
-            begun,
-            again,
-            lifecycle,
+            progress,
+            has_tried: false,
             ended: None,
             secret: HeldSecret::default(),
             calls: 0,
         }
+    }
+
+    /// The number of the attempt in its life cycle, from 1 on. That of the queue counts failures in a row.
+    pub fn attempt(&self) -> u32 {
+        self.progress.attempts.saturating_add(1)
     }
 
     /// How long the attempt has taken so far.

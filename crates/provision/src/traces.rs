@@ -98,6 +98,34 @@ impl Beginning {
     }
 }
 
+/// What is remembered of an object from attempt to attempt.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Since when its volume is wanted, or to be deleted.
+    pub begun: Option<Beginning>,
+    /// The trace that the attempts are a part of.
+    pub lifecycle: Option<Lifecycle>,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// How many life cycles of the object ended before this one: its volume was saved, or given up.
+    pub epoch: u32,
+}
+
+impl Progress {
+    /// After an attempt that did something or not, in which the life cycle ended or not.
+    pub fn after(self, has_tried: bool, has_ended: bool) -> Self {
+        if has_ended {
+            let epoch = self.epoch.saturating_add(1);
+            return Self {
+                epoch,
+                ..Self::default()
+            };
+        }
+        let attempts = self.attempts.saturating_add(u32::from(has_tried));
+        Self { attempts, ..self }
+    }
+}
+
 /// The life cycle of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifecycle {
@@ -105,27 +133,29 @@ pub(crate) struct Lifecycle {
     own: TraceIdentity,
     sampled: bool,
     begun: Beginning,
+    epoch: u32,
     attempts: u32,
 }
 
 impl Lifecycle {
     /// That of a claim.
-    pub fn of_claim(tracer: &Tracer, claim: &Claim, begun: Beginning) -> Self {
-        Self::new(tracer, Operation::Provision, &claim.uid, begun)
+    pub fn of_claim(tracer: &Tracer, claim: &Claim, begun: Beginning, epoch: u32) -> Self {
+        Self::new(tracer, Operation::Provision, &claim.uid, begun, epoch)
     }
 
     /// That of a PersistentVolume whose volume is to be deleted.
-    pub fn of_volume(tracer: &Tracer, volume: &Volume, begun: Beginning) -> Self {
-        Self::new(tracer, Operation::Delete, &volume.uid, begun)
+    pub fn of_volume(tracer: &Tracer, volume: &Volume, begun: Beginning, epoch: u32) -> Self {
+        Self::new(tracer, Operation::Delete, &volume.uid, begun, epoch)
     }
 
-    fn new(tracer: &Tracer, operation: Operation, uid: &str, begun: Beginning) -> Self {
-        let own = TraceIdentity::derive(operation.as_str(), uid, 0);
+    fn new(tracer: &Tracer, operation: Operation, uid: &str, begun: Beginning, epoch: u32) -> Self {
+        let own = TraceIdentity::derive(operation.as_str(), uid, epoch);
         Self {
             operation,
             own,
             sampled: tracer.samples(own.trace_id),
             begun,
+            epoch,
             attempts: 0,
         }
     }
@@ -146,6 +176,8 @@ impl Lifecycle {
         });
         if span.is_recording() {
             set_run_attributes(&mut span, run, crate::lanes::LANE_NAMES, trigger(run));
+            // That of the queue counts failures in a row, and there are attempts that rest or wait between them.
+            span.set(attr::ATTEMPT, i64::from(self.attempts));
         }
         span
     }
@@ -170,7 +202,7 @@ impl Lifecycle {
         });
         describe(&mut root);
         root.set(attr::ATTEMPTS, i64::from(self.attempts));
-        root.set(attr::EPOCH, 0_u32);
+        root.set(attr::EPOCH, self.epoch);
         root.set(
             attr::START_SOURCE,
             if self.begun.from_object { "creation" } else { "observed" },
@@ -215,6 +247,13 @@ pub(crate) fn describe_volume(span: &mut Span, driver: &str, volume: &Volume) {
     if let Some(class) = &volume.storage_class {
         span.set(attr::STORAGE_CLASS_NAME, &**class);
     }
+}
+
+/// The names that may occur in texts about a PersistentVolume.
+pub(crate) fn names_of(volume: &Volume) -> impl Iterator<Item = &str> {
+    let claim = volume.claim.iter().flat_map(|claim| [&*claim.namespace, &claim.name]);
+    let class = volume.storage_class.as_deref();
+    std::iter::once(&*volume.name).chain(claim).chain(class)
 }
 
 /// The life cycle in which a volume was made, as its PersistentVolume says; none when it says nothing that can be read.

@@ -17,7 +17,7 @@ const SHORTEST_ANYWHERE: usize = 4;
 const VOLUME_IDS: [&str; 1] = [attr::CSI_VOLUME_ID];
 
 /// Attributes that are a name. A node ID is one: most drivers use the name of the node.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     attr::VOLUME_ATTACHMENT_NAME,
     attr::NODE_NAME,
     attr::PERSISTENT_VOLUME_NAME,
@@ -25,6 +25,8 @@ const NAMES: [&str; 8] = [
     attr::NAMESPACE_NAME,
     attr::STORAGE_CLASS_NAME,
     attr::CSI_NODE_ID,
+    // With local volumes the name of a node.
+    attr::TOPOLOGY_FIRST,
     "va",
 ];
 
@@ -60,12 +62,13 @@ impl Redaction {
         })
     }
 
-    /// The same, which finds the volume ID and the names in texts too.
+    /// The same, which finds the volume ID and the names in texts too, beside those that it finds already.
     #[must_use]
     pub fn knowing<'a>(&self, volume_id: Option<&'a str>, names: impl IntoIterator<Item = &'a str>) -> Self {
         let ids = volume_id.filter(|_| self.volume_id).into_iter();
         let names = names.into_iter().filter(|_| self.names);
         let mut known: Vec<&str> = ids.chain(names).filter(|value| !value.is_empty()).collect();
+        known.extend(self.known.iter().map(|(value, _)| &**value));
         // One that contains another goes first, so that no rest is left behind.
         known.sort_by_key(|value| (std::cmp::Reverse(value.len()), *value));
         known.dedup();

@@ -246,6 +246,14 @@ impl Span {
         active.put(KeyValue::new(key, value));
     }
 
+    /// Finds this volume ID and these names in the texts of the span and of later children, where they are not to be shown.
+    pub fn knows<'a>(&mut self, volume_id: Option<&'a str>, names: impl IntoIterator<Item = &'a str>) {
+        let Some(active) = self.recording() else { return };
+        if let Some(redaction) = &mut active.redaction {
+            *redaction = Arc::new(redaction.knowing(volume_id, names));
+        }
+    }
+
     /// Links the span to another one; nothing for a context that is not valid.
     pub fn link(&mut self, to: &SpanContext) {
         if let Some(active) = self.recording().filter(|_| to.is_valid()) {

@@ -168,7 +168,8 @@ impl VolumeMemory {
 /// What was asked for.
 #[derive(Clone, Debug)]
 enum Pending {
-    Write(VolumeReason),
+    /// With whether our finalizer is to be there after it, where the write says.
+    Write(VolumeReason, Option<bool>),
     ReadVolume,
     ReadHeir(Arc<str>),
     ReadClaim(ClaimReference),
@@ -419,8 +420,9 @@ impl VolumeAttempt {
             Action::LoadCredentials(secret) => (Pending::Secret(secret.clone()), VolumeStep::Secret(secret)),
             // Whoever holds the Lease next looks at it again.
             _ if !view.may_start() => return VolumeStep::End(Verdict::LeaseLost),
-            Action::Protect(write) | Action::Release(write) => (Pending::Write(reason), VolumeStep::Patch(write)),
-            Action::Remove { uid } => (Pending::Write(reason), VolumeStep::Remove(uid)),
+            Action::Protect(write) => (Pending::Write(reason, Some(true)), VolumeStep::Patch(write)),
+            Action::Release(write) => (Pending::Write(reason, Some(false)), VolumeStep::Patch(write)),
+            Action::Remove { uid } => (Pending::Write(reason, None), VolumeStep::Remove(uid)),
             Action::Delete(plan) => {
                 if let Some(missing) = self.secret_of.clone().filter(|_| plan.secret.is_none()) {
                     self.notes.push(VolumeNote::WithoutSecret(missing));
@@ -505,7 +507,9 @@ impl VolumeAttempt {
     fn take(&mut self, view: &impl VolumeView, event: VolumeEvent) -> Option<Verdict> {
         match (self.pending.take(), event) {
             (_, VolumeEvent::Begin) => None,
-            (Some(Pending::Write(reason)), VolumeEvent::Written(answer)) => self.written(view, reason, answer),
+            (Some(Pending::Write(reason, wanted)), VolumeEvent::Written(answer)) => {
+                self.written(view, (reason, wanted), answer)
+            }
             (Some(of @ (Pending::ReadVolume | Pending::ReadHeir(_))), VolumeEvent::VolumeRead(read)) => match read {
                 Ok(version) => {
                     self.live_heir = if let Pending::ReadHeir(name) = of {
@@ -552,7 +556,7 @@ impl VolumeAttempt {
     fn written(
         &mut self,
         view: &impl VolumeView,
-        reason: VolumeReason,
+        (reason, wanted): (VolumeReason, Option<bool>),
         answer: Result<(), ApiError>,
     ) -> Option<Verdict> {
         let answer = answer.and_then(|()| {
@@ -560,11 +564,6 @@ impl VolumeAttempt {
                 .volume()
                 .here()
                 .map(|volume| volume.lifecycle.finalizer_at.is_some());
-            let wanted = match reason {
-                VolumeReason::Protect => Some(true),
-                VolumeReason::Release | VolumeReason::Retained => Some(false),
-                _ => None,
-            };
             // The answer shows what was kept of the write.
             if wanted.is_some() && left.is_some() && wanted != left {
                 return Err(not_kept());
@@ -573,11 +572,13 @@ impl VolumeAttempt {
         });
         match answer {
             // It is gone, or somebody else's finalizer is left.
-            Ok(left @ (None | Some(false))) if reason == VolumeReason::Release => {
+            Ok(left @ (None | Some(false))) if wanted == Some(false) && reason != VolumeReason::Retained => {
                 if left.is_none() {
                     self.memory.deletion = Deletion::default();
                 }
-                self.notes.push(VolumeNote::Released);
+                if reason == VolumeReason::Release {
+                    self.notes.push(VolumeNote::Released);
+                }
                 Some(Verdict::Done)
             }
             Ok(_) => None,

@@ -188,11 +188,7 @@ fn left(observed: &ObservedVolume<'_>, heir: &Arc<str>) -> VolumeDecision {
     if !observed.heir_is_live {
         return decided(VolumeReason::Confirm, Action::ReadHeir(heir.clone()));
     }
-    let VolumeDecision { reason, action } = deleted(observed);
-    match reason {
-        VolumeReason::RemoveVolume => decided(VolumeReason::LeftToAnother, action),
-        reason => decided(reason, action),
-    }
+    decided(VolumeReason::LeftToAnother, deleted(observed).action)
 }
 
 /// Rows 10 and 11. The live read comes last: a request for a Secret may wait for long.

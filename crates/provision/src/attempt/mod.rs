@@ -24,17 +24,16 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
     let known = work.queue.remember(run.key(), |memory| {
-        let begun = (memory.begun, memory.again);
-        (memory.claim.clone(), begun, memory.lifecycle, memory.retries.take_due())
+        (memory.claim.clone(), memory.progress, memory.retries.take_due())
     });
-    let (mut known, begun, lifecycle, is_asked) = known.unwrap_or_default();
+    let (mut known, progress, is_asked) = known.unwrap_or_default();
     // A Secret that was changed may be the cure of a call that could not succeed.
     if is_asked || matches!(ClaimCause::of(run.cause()), ClaimCause::Retry | ClaimCause::Secret) {
         known.end_holds();
     }
     let generation = work.topology.nodes.generation();
     let mut attempt = ClaimAttempt::new(known);
-    let mut shell = Shell::new(look, run, begun, lifecycle);
+    let mut shell = Shell::new(look, run, progress);
     let verdict = shell.perform(&mut attempt).await;
     let secret = attempt.needed_secret().filter(|_| verdict != Verdict::Done);
     let tried = shell.secret.of(secret).map(SecretData::version);
@@ -46,9 +45,8 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         let (lane, group) = place_of(claim, may_call(&shell.look, claim, attempt.creation()));
         work.queue.wait_next_in(run, lane, group);
     }
-    let (lifecycle, begun, claim) = (shell.end(&attempt), shell.begun, attempt.into_memory());
-    let again = shell.again || shell.ended.is_some();
-    let secret = shell.secret;
+    shell.end(&attempt);
+    let (progress, secret, claim) = (shell.progress, shell.secret, attempt.into_memory());
     work.queue.remember(run.key(), |memory| {
         if !claim.holds_volume() {
             memory.secret_of_call = HeldSecret::default();
@@ -56,8 +54,7 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
             memory.secret_of_call = secret;
         }
         memory.claim = claim;
-        (memory.begun, memory.again) = (begun, again);
-        memory.lifecycle = lifecycle;
+        memory.progress = progress;
     });
     result_of(verdict)
 }

@@ -132,7 +132,7 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
     };
     let message = event::call_failed(outcome, &failure.message);
     let is_infeasible = *outcome == CreateOutcome::Infeasible;
-    let note = event::failed(&message, is_infeasible, shell.run.attempt(), delay);
+    let note = event::failed(&message, is_infeasible, shell.attempt(), delay);
     record(shell, claim, reason, kind, note);
     tell_failure(shell, claim, kind, failure.code, &message, delay, true);
 }
@@ -140,7 +140,7 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
 /// An attempt failed for another reason than an error of the driver.
 fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &str) {
     let delay = shell.run.retry_delay();
-    let note = event::failed(message, false, shell.run.attempt(), delay);
+    let note = event::failed(message, false, shell.attempt(), delay);
     record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
     tell_failure(shell, claim, kind, None, message, delay, true);
 }
@@ -162,7 +162,7 @@ fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &Prov
         cause.reason(),
         cause.to_string(),
     );
-    let note = event::waits(&message, shell.run.attempt(), delay);
+    let note = event::waits(&message, shell.attempt(), delay);
     record(shell, claim, reason, kind, note);
     let is_news = shell.run.waits() == 0;
     tell_failure(shell, claim, kind, None, &message, delay, is_news);
@@ -171,7 +171,7 @@ fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &Prov
 fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, refused: Option<Duration>) {
     if let Some(pause) = refused {
         let message = event::save_refused(message);
-        let note = event::failed(&message, false, shell.run.attempt(), pause);
+        let note = event::failed(&message, false, shell.attempt(), pause);
         let kind = error_type::PV_REFUSED;
         record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
         tell_failure(shell, claim, kind, None, &message, pause, true);
@@ -217,7 +217,7 @@ fn tell_failure(
         driver = &*work.facts.name,
         PersistentVolumeClaim = &*claim.key,
         StorageClass = &*claim.class,
-        attempt = shell.run.attempt(),
+        attempt = shell.attempt(),
         code = reason,
         error = message,
         next_try_seconds = delay.as_secs_f64(),
@@ -227,7 +227,7 @@ fn tell_failure(
 
 /// The PersistentVolume is saved.
 fn saved(shell: &mut Shell<'_>, claim: &Claim, name: &str, handle: &str) {
-    let (work, took, attempts) = (shell.look.work, shell.waited(claim), shell.run.attempt());
+    let (work, took, attempts) = (shell.look.work, shell.waited(claim), shell.attempt());
     let driver = &*work.facts.name;
     let ids = shell.span.ids();
     work.context

@@ -17,7 +17,7 @@ use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen}
 use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
 use crate::telemetry::{traced, w3c};
-use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, describe};
+use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, Progress, describe};
 use csi_attacher_model::attempt::CallEnd;
 
 /// How long the first attempt for a claim takes before it is told that it is under way.
@@ -33,6 +33,7 @@ impl Shell<'_> {
         loop {
             let step = attempt.next(&self.look, event);
             if !matches!(step, ClaimStep::End(_)) {
+                self.has_tried = true;
                 self.open(attempt);
                 self.keep(attempt);
             }
@@ -59,11 +60,10 @@ impl Shell<'_> {
 
     /// Keeps what is known before a step, should the run end in it.
     fn keep(&self, attempt: &ClaimAttempt) {
-        let (known, begun, lifecycle) = (attempt.memory().clone(), self.begun, self.lifecycle);
+        let (known, progress) = (attempt.memory().clone(), self.progress);
         self.look.work.queue.remember(self.run.key(), |memory| {
             memory.claim = known;
-            memory.begun = begun;
-            memory.lifecycle = lifecycle;
+            memory.progress = progress;
         });
     }
 
@@ -77,29 +77,32 @@ impl Shell<'_> {
         if !tracer.is_enabled() {
             return;
         }
-        let lifecycle = self
-            .lifecycle
-            .get_or_insert_with(|| Lifecycle::of_claim(&tracer, claim, begun));
+        let Progress { epoch, lifecycle, .. } = &mut self.progress;
+        let lifecycle = lifecycle.get_or_insert_with(|| Lifecycle::of_claim(&tracer, claim, begun, *epoch));
         self.span = lifecycle.attempt(&tracer, self.run);
         self.look.traceparent = Some(w3c::traceparent(&lifecycle.context()));
         if self.span.is_recording() {
             describe(&mut self.span, &self.look.work.facts.name, claim);
+            let names = [&*claim.namespace, &claim.name, &claim.class];
+            let volume = claim.volume_name.as_deref();
+            self.span.knows(
+                None,
+                names.into_iter().chain(claim.selected_node.as_deref()).chain(volume),
+            );
         }
     }
 
-    /// Ends the span; the life cycle that goes on, if it does.
-    pub fn end(&mut self, attempt: &ClaimAttempt) -> Option<Lifecycle> {
+    /// Ends the span, and the life cycle, if it ended.
+    pub fn end(&mut self, attempt: &ClaimAttempt) {
         let mut span = std::mem::take(&mut self.span);
         if let Some(creation) = attempt.creation().filter(|_| span.is_recording()) {
             span.set(attr::CREATION, creation.as_str());
         }
         span.end();
-        if self.ended.is_some() {
-            self.begun = None;
-        }
-        let lifecycle = self.lifecycle.take()?;
-        let (Some(outcome), Some(claim)) = (self.ended, attempt.claim()) else {
-            return Some(lifecycle);
+        let ended = (self.progress.lifecycle, self.ended, attempt.claim());
+        self.progress = self.progress.after(self.has_tried, self.ended.is_some());
+        let (Some(lifecycle), Some(outcome), Some(claim)) = ended else {
+            return;
         };
         let (work, tracer) = (self.look.work, self.look.work.tracer());
         let saved = match outcome {
@@ -113,19 +116,21 @@ impl Shell<'_> {
                 root.set(attr::CSI_VOLUME_ID, handle);
             }
         });
-        None
     }
 
     /// The volume is wanted from now on, as far as this is not known yet.
     pub fn begin(&mut self, claim: &Claim) -> Beginning {
-        let again = self.again;
-        *self.begun.get_or_insert_with(|| Beginning::of_claim(claim, again))
+        let is_again = self.progress.epoch > 0;
+        *self
+            .progress
+            .begun
+            .get_or_insert_with(|| Beginning::of_claim(claim, is_again))
     }
 
     /// For how long the volume is wanted.
     pub fn waited(&self, claim: &Claim) -> Duration {
-        let begun = self.begun.unwrap_or_else(|| Beginning::of_claim(claim, self.again));
-        begun.elapsed()
+        let Progress { begun, epoch, .. } = self.progress;
+        begun.unwrap_or_else(|| Beginning::of_claim(claim, epoch > 0)).elapsed()
     }
 
     /// Patches the claim, and takes the answer into the cache.
@@ -191,6 +196,7 @@ impl Shell<'_> {
     /// Reads the Secret. A claim that nobody wants any more is not held by one that went since the call, as with its namespace: the call is
     /// repeated with what it was made with.
     async fn read_secret(&mut self, secret: SecretReference) -> Result<(), ApiError> {
+        self.span.knows(None, [&*secret.namespace, &secret.name]);
         let work = self.look.work;
         let read = if let Some(absent) = work.secrets.absent(&secret) {
             Err(absent)
@@ -219,7 +225,8 @@ impl Shell<'_> {
         }
     }
 
-    async fn read_volume(&self, name: &str) -> Result<(), ApiError> {
+    async fn read_volume(&mut self, name: &str) -> Result<(), ApiError> {
+        self.span.knows(None, [name]);
         let (volumes, requests) = (&self.look.work.context.volumes, &self.look.work.context.requests);
         let name: Arc<str> = name.into();
         let known = volumes.volume(&name).here();
@@ -241,6 +248,7 @@ impl Shell<'_> {
 
     async fn create(&mut self, attempt: &ClaimAttempt, plan: &CreatePlan) -> Result<Option<AnsweredVolume>, CallEnd> {
         let deadline = self.look.provisioning.create_timeout;
+        self.span.knows(None, [&*plan.name]);
         self.begin_call("CreateVolume", &plan.name, deadline);
         let call = CreateVolume {
             plan,
@@ -251,7 +259,7 @@ impl Shell<'_> {
         let announced_at = self.run.started() + ANNOUNCED_AFTER;
         if let Some(claim) = attempt
             .claim()
-            .filter(|claim| self.run.attempt() == 1 && claim.deleting.is_none())
+            .filter(|claim| self.attempt() == 1 && claim.deleting.is_none())
         {
             if let Ok(answer) = timeout_at(announced_at, &mut answer).await {
                 return answer;
@@ -271,6 +279,7 @@ impl Shell<'_> {
 
     async fn delete(&mut self, attempt: &ClaimAttempt, plan: &DeletePlan) -> Result<(), CallEnd> {
         let deadline = self.look.provisioning.delete_timeout;
+        self.span.knows(Some(&plan.handle), []);
         self.begin_call("DeleteVolume", &plan.handle, deadline);
         let call = DeleteVolume {
             plan,
@@ -349,7 +358,7 @@ impl Shell<'_> {
             driver = &*self.look.work.facts.name,
             PersistentVolumeClaim = &*self.look.key.name,
             volume,
-            attempt = self.run.attempt(),
+            attempt = self.attempt(),
             timeout_seconds = deadline.as_secs_f64(),
             "calling {method}"
         );
@@ -357,10 +366,11 @@ impl Shell<'_> {
 
     /// Creates a PersistentVolume, and takes what the API server made of it into the cache. It counts only if that is what was sent: a
     /// webhook may have changed it.
-    async fn save(&self, body: &Value) -> Result<(), ApiError> {
+    async fn save(&mut self, body: &Value) -> Result<(), ApiError> {
         let (volumes, requests) = (&self.look.work.context.volumes, &self.look.work.context.requests);
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let name = text("/metadata/name");
+        self.span.knows(Some(text("/spec/csi/volumeHandle")), [name]);
         let take = volumes.reading(&Arc::from(name));
         let made = requests
             .create_for::<PersistentVolumeWire>(None, body, &self.span)

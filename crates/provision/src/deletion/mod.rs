@@ -7,9 +7,11 @@ use crate::apiserver::SecretData;
 use crate::attempt::{LEASE_LOST_REST, result_of};
 use crate::context::DriverContext;
 use crate::key::{VolumeKey, WorkKey};
+use crate::provision::RolePhase;
 use crate::provision::attempt::Verdict;
 use crate::provision::deletion::VolumeAttempt;
 use crate::queue::{Run, RunResult};
+use crate::traces::LifecycleOutcome;
 use shell::Shell;
 
 /// Runs an attempt with what is remembered of the PersistentVolume, and remembers what the next one has to know. That stays with the queue
@@ -19,22 +21,26 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKe
         // The section was removed, and the task is about to be stopped.
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
-    let known = work.queue.remember(run.key(), |memory| {
-        (memory.volume.clone(), memory.begun, memory.lifecycle)
-    });
-    let (known, begun, lifecycle) = known.unwrap_or_default();
+    let known = work
+        .queue
+        .remember(run.key(), |memory| (memory.volume.clone(), memory.progress));
+    let (known, progress) = known.unwrap_or_default();
     let mut attempt = VolumeAttempt::new(known);
-    let mut shell = Shell::new(look, run, (begun, false), lifecycle);
+    let mut shell = Shell::new(look, run, progress);
     let verdict = shell.perform(&mut attempt).await;
     let secret = attempt.needed_secret().filter(|_| verdict != Verdict::Done);
     let tried = shell.secret.of(secret).map(SecretData::version);
     work.secrets.set(&work.context.requests, run.key(), secret, tried);
     work.queue.settle_rate(run, shell.calls);
-    let (lifecycle, begun, volume) = (shell.end(&attempt), shell.begun, attempt.memory().clone());
+    if verdict == Verdict::Done && work.role() == RolePhase::Serving {
+        // The volume is kept, where nothing else was said.
+        shell.ended.get_or_insert(LifecycleOutcome::Aborted);
+    }
+    shell.end(&attempt);
+    let (progress, volume) = (shell.progress, attempt.memory().clone());
     work.queue.remember(run.key(), |memory| {
         memory.volume = volume;
-        memory.begun = begun;
-        memory.lifecycle = lifecycle;
+        memory.progress = progress;
     });
     result_of(verdict)
 }

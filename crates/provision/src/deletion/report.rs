@@ -133,7 +133,7 @@ fn failed(
     (delay, is_news): (Duration, bool),
 ) {
     let work = shell.look.work;
-    let note = event::failed(message, false, shell.run.attempt(), delay);
+    let note = event::failed(message, false, shell.attempt(), delay);
     record(shell, volume, ProvisionEventReason::VolumeFailedDelete, kind, note);
     let failed = FailedAttempt {
         operation: DELETE,
@@ -152,7 +152,7 @@ fn failed(
         shell.span,
         driver = &*work.facts.name,
         PersistentVolume = &*volume.name,
-        attempt = shell.run.attempt(),
+        attempt = shell.attempt(),
         code = reason,
         error = message,
         next_try_seconds = delay.as_secs_f64(),
@@ -174,7 +174,7 @@ fn deleted(shell: &Shell<'_>, volume: &Volume, handle: &str, failure: Option<&Fa
         driver = &*shell.look.work.facts.name,
         PersistentVolume = &*volume.name,
         volumeHandle = handle,
-        attempt = shell.run.attempt(),
+        attempt = shell.attempt(),
         "volume deleted"
     );
 }
@@ -186,7 +186,7 @@ fn class(volume: &Volume) -> &str {
 
 /// The PersistentVolume is gone, or only others hold it.
 fn released(shell: &mut Shell<'_>, volume: &Volume) {
-    let (work, took, attempts) = (shell.look.work, shell.waited(), shell.run.attempt());
+    let (work, took, attempts) = (shell.look.work, shell.waited(), shell.attempt());
     let ids = shell.span.ids();
     work.context
         .metrics

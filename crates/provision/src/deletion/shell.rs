@@ -17,7 +17,7 @@ use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeStep};
 use crate::provision::{DeletePlan, Deletion, Seen};
 use crate::telemetry::names::attr;
 use crate::telemetry::traced;
-use crate::traces::{Beginning, Lifecycle, describe_volume, made_in};
+use crate::traces::{Beginning, Lifecycle, Progress, describe_volume, made_in, names_of};
 use csi_attacher_model::attempt::CallEnd;
 
 /// The effects of one attempt.
@@ -26,7 +26,7 @@ pub(crate) type Shell<'w> = crate::shell::Shell<'w, VolumeKey>;
 impl Shell<'_> {
     /// For how long the volume is to be deleted, as far as this process knows.
     pub fn waited(&self) -> Duration {
-        self.begun.as_ref().map(Beginning::elapsed).unwrap_or_default()
+        self.progress.begun.as_ref().map(Beginning::elapsed).unwrap_or_default()
     }
 
     /// Notes when the volume is first seen to be one that is to be deleted, and that it is not to be any more. What it waits for counts.
@@ -34,10 +34,10 @@ impl Shell<'_> {
         let Some(volume) = attempt.volume() else { return };
         let is_open = attempt.deletion() != Deletion::NotDeleted;
         if is_open || is_to_delete(volume, &self.look.work.driver) {
-            self.begun.get_or_insert_with(Beginning::seen_now);
+            self.progress.begun.get_or_insert_with(Beginning::seen_now);
         } else if !matches!(step, VolumeStep::End(_)) {
             // At the end it may be gone, and its last copy says nothing.
-            self.begun = None;
+            self.progress.begun = None;
         }
     }
 
@@ -72,17 +72,17 @@ impl Shell<'_> {
 
     /// Keeps what is known before a step, should the run end in it.
     fn keep(&self, attempt: &VolumeAttempt) {
-        let (known, begun, lifecycle) = (attempt.memory().clone(), self.begun, self.lifecycle);
+        let (known, progress) = (attempt.memory().clone(), self.progress);
         self.look.work.queue.remember(self.run.key(), |memory| {
             memory.volume = known;
-            memory.begun = begun;
-            memory.lifecycle = lifecycle;
+            memory.progress = progress;
         });
     }
 
     /// Opens the span. A write of the finalizer alone is no deletion.
     fn open(&mut self, attempt: &VolumeAttempt, step: &VolumeStep) {
-        let is_deletion = self.lifecycle.is_some() || !matches!(step, VolumeStep::Patch(_));
+        let is_deletion = self.progress.lifecycle.is_some() || !matches!(step, VolumeStep::Patch(_));
+        self.has_tried |= is_deletion;
         let Some(volume) = attempt.volume().filter(|_| is_deletion && self.span.is_disabled()) else {
             return;
         };
@@ -90,32 +90,30 @@ impl Shell<'_> {
         if !tracer.is_enabled() {
             return;
         }
-        let lifecycle = self.lifecycle.get_or_insert_with(|| {
-            let begun = self.begun.unwrap_or_else(Beginning::seen_now);
-            Lifecycle::of_volume(&tracer, volume, begun)
-        });
+        let begun = self.progress.begun.unwrap_or_else(Beginning::seen_now);
+        let Progress { epoch, lifecycle, .. } = &mut self.progress;
+        let lifecycle = lifecycle.get_or_insert_with(|| Lifecycle::of_volume(&tracer, volume, begun, *epoch));
         self.span = lifecycle.attempt(&tracer, self.run);
         if self.span.is_recording() {
             describe_volume(&mut self.span, &self.look.work.facts.name, volume);
+            let handle = volume.spec.csi().map(|source| &*source.handle);
+            self.span.knows(handle, names_of(volume));
         }
     }
 
-    /// Ends the span; the life cycle that goes on, if it does.
-    pub fn end(&mut self, attempt: &VolumeAttempt) -> Option<Lifecycle> {
+    /// Ends the span, and the life cycle, if it ended.
+    pub fn end(&mut self, attempt: &VolumeAttempt) {
         std::mem::take(&mut self.span).end();
-        if self.ended.is_some() {
-            self.begun = None;
-        }
-        let lifecycle = self.lifecycle.take()?;
-        let (Some(outcome), Some(volume)) = (self.ended, attempt.volume()) else {
-            return Some(lifecycle);
+        let ended = (self.progress.lifecycle, self.ended, attempt.volume());
+        self.progress = self.progress.after(self.has_tried, self.ended.is_some());
+        let (Some(lifecycle), Some(outcome), Some(volume)) = ended else {
+            return;
         };
         let (work, tracer) = (self.look.work, self.look.work.tracer());
         let made_in: Vec<_> = made_in(volume).into_iter().collect();
         lifecycle.end(&tracer, outcome, &made_in, |root| {
             describe_volume(root, &work.facts.name, volume);
         });
-        None
     }
 
     async fn patch(&self, write: &Write) -> Result<(), ApiError> {
@@ -185,6 +183,7 @@ impl Shell<'_> {
 
     /// Reads the Secret. The right to read it goes with its namespace, and nobody can give it again: what was in that is not there.
     async fn read_secret(&mut self, secret: SecretReference) -> Result<(), ApiError> {
+        self.span.knows(None, [&*secret.namespace, &secret.name]);
         let requests = &self.look.work.context.requests;
         let namespace = secret.namespace.clone();
         let read = self.secret.read(requests, secret, None, &self.span).await;
@@ -197,7 +196,8 @@ impl Shell<'_> {
     }
 
     /// Reads another PersistentVolume, which the cache knows.
-    async fn read_other(&self, name: &Arc<str>) -> Result<ResourceVersion, ApiError> {
+    async fn read_other(&mut self, name: &Arc<str>) -> Result<ResourceVersion, ApiError> {
+        self.span.knows(None, [&**name]);
         match self.look.work.context.volumes.volume(name) {
             Seen::Here(known) => self.read_volume(name, &known.uid).await,
             Seen::Gone | Seen::Unknown => Err(ApiError::without_answer(
@@ -237,7 +237,8 @@ impl Shell<'_> {
     }
 
     /// The claim that is there under the name.
-    async fn read_claim(&self, claim: &ClaimReference) -> Result<Arc<Claim>, ApiError> {
+    async fn read_claim(&mut self, claim: &ClaimReference) -> Result<Arc<Claim>, ApiError> {
+        self.span.knows(None, [&*claim.namespace, &claim.name]);
         let requests = &self.look.work.context.requests;
         let name = (&*claim.namespace, &*claim.name);
         let wire = requests
@@ -262,7 +263,7 @@ impl Shell<'_> {
             driver = &*self.look.work.facts.name,
             PersistentVolume = &*self.look.key.name,
             volumeHandle = &*plan.handle,
-            attempt = self.run.attempt(),
+            attempt = self.attempt(),
             timeout_seconds = deadline.as_secs_f64(),
             "calling DeleteVolume"
         );

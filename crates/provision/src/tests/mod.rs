@@ -3,6 +3,7 @@
 
 mod away;
 mod open_calls;
+mod traces;
 mod waits;
 
 use csi_attacher_proto::v1::{self, controller_server::Controller, controller_server::ControllerServer};
@@ -139,7 +140,7 @@ impl Controller for ModelDriver {
         tokio::time::sleep(CALL).await;
         self.running.fetch_sub(1, Ordering::Relaxed);
         if let Some(code) = self.failures.lock().pop() {
-            return Err(tonic::Status::new(code, "not now"));
+            return Err(tonic::Status::new(code, format!("no room for {}", request.name)));
         }
         let volume = v1::Volume {
             volume_id: format!("handle of {}", request.name),
@@ -263,6 +264,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::traced(Tracer::disabled(), |_| {})
+    }
+
+    /// With spans, and other settings.
+    fn traced(tracer: Tracer, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Self {
         STARTED.set(Some(Instant::now()));
         crate::clock::set_source(wall);
         let api = Arc::<Api>::default();
@@ -291,7 +297,7 @@ impl World {
             requests: Requests::new(client, "api", Duration::from_secs(10), metrics.clone()),
             events: EventRecorder::disabled(),
             metrics,
-            tracer: Tracer::disabled(),
+            tracer,
             stuck_after: Duration::from_mins(10),
         };
         let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
@@ -301,6 +307,7 @@ impl World {
         });
         spec.driver_name = Some(DRIVER.to_owned());
         spec.provisioning = Some(serde_json::from_value(provisioning).unwrap());
+        edit(&mut spec);
         let settings = Arc::new(DriverConfig::try_from(&spec).unwrap());
         let world = Self {
             api,

@@ -58,7 +58,8 @@ impl ClaimAttempt {
             (Some(Pending::Delete), ClaimEvent::Deleted(answer)) => self.was_undone(view, answer),
             (Some(Pending::Save(name)), ClaimEvent::Saved(answer)) => match answer {
                 Ok(()) => {
-                    self.tell_saved(&name);
+                    let handle = self.handle();
+                    self.tell_saved(&name, &handle);
                     None
                 }
                 Err(error) => self.was_not_saved(view, name, error),
@@ -101,11 +102,15 @@ impl ClaimAttempt {
             Ok(()) => return self.patched(view, pending),
             Err(error) => error,
         };
-        let takes_off = matches!(pending, Pending::Unmark | Pending::Reschedule(..) | Pending::LetGo(..));
+        let takes_off = matches!(
+            pending,
+            Pending::Unmark(_) | Pending::Reschedule(..) | Pending::LetGo(..)
+        );
         match error.kind {
             // The claim went; whose last copy it was says no more.
             ApiErrorKind::NotFound => {
-                if let Pending::Unmark = pending {
+                if let Pending::Unmark(told) = pending {
+                    self.notes.extend(told.map(|note| *note));
                     self.memory.creation = Some(Creation::Never);
                 }
                 None
@@ -136,7 +141,7 @@ impl ClaimAttempt {
                 self.memory.mark_is_stripped = !is_kept;
                 return (!is_kept).then(|| self.request_failed(view, not_kept()));
             }
-            Pending::Unmark
+            Pending::Unmark(_)
                 if shown
                     .as_ref()
                     .is_some_and(|claim| MarkerState::of(claim, &view.driver().name).is_own()) =>
@@ -144,9 +149,10 @@ impl ClaimAttempt {
                 return Some(self.request_failed(view, not_kept()));
             }
             // Somebody puts back what a marker said that is not there any more: it says nothing, and nobody waits for it.
-            Pending::Unmark if shown.is_some_and(|claim| MarkerState::is_left_over(&claim, &view.driver().name)) => {
+            Pending::Unmark(_) if shown.is_some_and(|claim| MarkerState::is_left_over(&claim, &view.driver().name)) => {
                 return Some(Verdict::Done);
             }
+            Pending::Unmark(told) => self.notes.extend(told.map(|note| *note)),
             Pending::RefuseRelease(refusal) => {
                 self.notes.push(ClaimNote::ReleaseRefused(refusal));
                 return None;
@@ -317,15 +323,19 @@ impl ClaimAttempt {
     }
 
     /// The PersistentVolume is saved: told once.
-    fn tell_saved(&mut self, name: &str) {
+    pub(super) fn tell_saved(&mut self, name: &str, handle: &str) {
         self.memory.end_save();
-        let handle = match &self.memory.creation {
+        if !std::mem::replace(&mut self.memory.is_told, true) {
+            self.saved = Some((name.into(), handle.into()));
+            self.notes.push(ClaimNote::Saved(name.into(), handle.into()));
+        }
+    }
+
+    /// That of the volume which was created.
+    fn handle(&self) -> Box<str> {
+        match &self.memory.creation {
             Some(Creation::Created(volume)) => volume.handle.clone(),
             _ => Box::default(),
-        };
-        if !std::mem::replace(&mut self.memory.is_told, true) {
-            self.saved = Some((name.into(), handle.clone()));
-            self.notes.push(ClaimNote::Saved(name.into(), handle));
         }
     }
 
@@ -373,8 +383,8 @@ impl ClaimAttempt {
             return Some(self.save_later(view, error));
         };
         if is_saved(there, claim, &view.driver().name, &new.handle) {
-            let name = new.plan.name.clone();
-            self.tell_saved(&name);
+            let (name, handle) = (new.plan.name.clone(), new.handle.clone());
+            self.tell_saved(&name, &handle);
         }
         None
     }

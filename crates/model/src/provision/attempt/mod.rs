@@ -25,7 +25,7 @@ use super::marker::MarkerState;
 use super::observed::{ObservedClaim, ProvisionerSecretState, RolePhase, Waited};
 use super::ownership::is_own_class;
 use super::patch::{ClaimWrite, refuse_release};
-use super::persistent_volume::is_of_claim;
+use super::persistent_volume::{is_of_claim, is_saved};
 use super::plan::CreatePlan;
 use super::refusal::ProvisionRefusal;
 use super::release_request::{ClaimRelease, ClaimReleaseRefusal, judge};
@@ -296,6 +296,12 @@ impl ClaimAttempt {
         let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
         let saved = view.volume(&name);
         let is_wanted = is_wanted(&claim, driver, gone, &name);
+        if let (Creation::Created(new), Some(there)) = (&creation, seen(&saved).here())
+            && is_saved(there, &claim, &driver.name, &new.handle)
+        {
+            // The answer to the request that saved it was lost.
+            self.tell_saved(&name, &new.handle);
+        }
         let owner = self.handle_owner(view, &creation, is_wanted);
         let mut creation = creation.revised(&claim, gone, seen(&saved).here(), seen(&owner).here());
         let class = view.class(&claim.class);
@@ -422,14 +428,17 @@ impl ClaimAttempt {
             self.memory.lists_since = None;
             self.memory.is_told_of_lists = false;
         }
-        if reason == ClaimReason::Cancelled {
-            self.notes.push(ClaimNote::Cancelled);
-        }
-        if reason == ClaimReason::HandleShared && !matches!(action, ClaimAction::Wait(_)) {
-            self.tell_kept();
-        }
+        let kept = (reason == ClaimReason::HandleShared).then(|| self.kept()).flatten();
         let (pending, step) = match action {
-            ClaimAction::Ignore => return ClaimStep::End(Verdict::Done),
+            ClaimAction::Ignore => {
+                let is_given_up = match reason {
+                    ClaimReason::Cancelled => true,
+                    ClaimReason::NotOwn => self.memory.creation != Some(Creation::Never),
+                    _ => false,
+                };
+                self.notes.extend(kept.or(is_given_up.then_some(ClaimNote::Cancelled)));
+                return ClaimStep::End(Verdict::Done);
+            }
             ClaimAction::Wait(cause) => return ClaimStep::End(self.wait(view, reason, cause)),
             ClaimAction::Refuse(cause) => {
                 self.notes.push(ClaimNote::Waits(reason, cause));
@@ -441,7 +450,7 @@ impl ClaimAttempt {
             // Whoever holds the Lease next looks at it again, and may have marked it by now: who lost it writes nothing.
             _ if !view.may_start() => return ClaimStep::End(Verdict::LeaseLost),
             ClaimAction::Mark(write) => (Pending::Mark, ClaimStep::Patch(write)),
-            ClaimAction::Unmark(write) => (Pending::Unmark, ClaimStep::Patch(write)),
+            ClaimAction::Unmark(write) => (Pending::Unmark(kept.map(Box::new)), ClaimStep::Patch(write)),
             ClaimAction::Reschedule(write) => (self.reschedules(RescheduleCause::NodeGone), ClaimStep::Patch(write)),
             ClaimAction::LetGo(write, words) => (Pending::LetGo(words, name.into()), ClaimStep::Patch(write)),
             ClaimAction::RefuseRelease(write, refusal) => (Pending::RefuseRelease(refusal), ClaimStep::Patch(write)),
@@ -502,16 +511,15 @@ impl ClaimAttempt {
     }
 
     /// Nobody wants the volume, and it is another PersistentVolume's: it is left alone.
-    fn tell_kept(&mut self) {
-        if let Some(Creation::Created(volume)) = &self.memory.creation
-            && let Some(owner) = &volume.owner
-        {
-            let cause = ProvisionRefusal::HandleShared {
-                handle: crate::decide::cut(&volume.handle, 256).into(),
-                owner: owner.clone(),
-            };
-            self.notes.push(ClaimNote::LeftAlone(Box::new(cause)));
-        }
+    fn kept(&self) -> Option<ClaimNote> {
+        let Some(Creation::Created(volume)) = &self.memory.creation else {
+            return None;
+        };
+        let cause = ProvisionRefusal::HandleShared {
+            handle: crate::decide::cut(&volume.handle, 256).into(),
+            owner: volume.owner.clone()?,
+        };
+        Some(ClaimNote::LeftAlone(Box::new(cause)))
     }
 
     /// Nothing can be done now: until when, and what is told.

@@ -213,7 +213,8 @@ pub enum RescheduleCause {
 #[derive(Clone, Debug)]
 pub(super) enum Pending {
     Mark,
-    Unmark,
+    /// With what is told once the marker is off.
+    Unmark(Option<Box<ClaimNote>>),
     Reschedule(Arc<str>, RescheduleCause),
     LetGo(String, Box<str>),
     RefuseRelease(ClaimReleaseRefusal),

@@ -662,6 +662,43 @@ fn a_save_that_was_carried_out_without_an_answer_is_found() {
     }
 }
 
+/// The API server restarts meanwhile, and the watch brings it.
+#[test]
+fn a_save_is_told_once_though_nothing_that_was_asked_about_it_was_answered() {
+    let mut play = Play::of(Cluster::new());
+    let verdict = play.attempt(|step, cluster| match step {
+        ClaimStep::Save(body) => {
+            cluster.post(body);
+            Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown))))
+        }
+        ClaimStep::ReadVolume(_) => Some(ClaimEvent::Read(Err(error(ApiErrorKind::Unknown)))),
+        _ => None,
+    });
+    assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+    for _ in 0..2 {
+        assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_secs(30)));
+        assert_eq!(play.saved(), 1);
+    }
+    let told = |note: &ClaimNote| matches!(note, ClaimNote::Saved(_, handle) if **handle == *"vol-1");
+    assert!(play.notes.iter().any(told));
+}
+
+/// It is refused, as by a webhook.
+#[test]
+fn a_claim_is_given_up_once_the_marker_is_off() {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(9)));
+    play.cluster
+        .set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+    let told = |play: &Play| play.notes.iter().filter(|note| **note == ClaimNote::Cancelled).count();
+    for _ in 0..3 {
+        play.attempt(|step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Err(status(403)))));
+        assert_eq!(told(&play), 0);
+    }
+    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
+    assert_eq!(told(&play), 1);
+}
+
 #[test]
 fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() {
     let mut play = Play::of(Cluster::new());

@@ -583,7 +583,10 @@ fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_b
         "and no call"
     );
     assert!(play.is_told(|note| matches!(note, VolumeNote::LeftTo(heir) if **heir == *first)));
-    assert!(play.is_told(|note| *note == VolumeNote::Released));
+    assert!(
+        !play.is_told(|note| *note == VolumeNote::Released),
+        "its volume was not deleted"
+    );
 
     let mut play = Play::of(Cluster::new());
     play.cluster.sharer = Some("zz-pv");

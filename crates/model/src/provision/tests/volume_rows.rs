@@ -179,7 +179,11 @@ fn rows_7_to_10_whether_it_may_be_used() {
             left(pv()).with(|world| world.is_live = false),
             "Confirm: read volume",
         ),
-        Row("7 the same, in deletion", left(pv()).deleting(), "Release: release 1"),
+        Row(
+            "7 the same, in deletion",
+            left(pv()).deleting(),
+            "LeftToAnother: release 1",
+        ),
         Row(
             "7 the same, attached",
             left(pv()).with(|world| world.attached_to = Some("n1".into())),
