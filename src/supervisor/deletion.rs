@@ -1,7 +1,7 @@
 //! What becomes of an AttacherConfig that is deleted while volumes of its driver are attached. Pure.
 //!
 //! With `deletionPolicy: WaitForDetach` the object carries a finalizer of ours, and the driver is served until nothing is
-//! left to detach or release. Meanwhile nothing new is claimed, by no replica: the settings of a driver whose AttacherConfig is
+//! left to detach or release, other than what another AttacherConfig works for and goes on with. Meanwhile nothing new is claimed, by no replica: the settings of a driver whose AttacherConfig is
 //! being deleted say so. Only when no claim is being written, and lists that began afterwards show nothing that is claimed, is the
 //! finalizer taken off. The finalizers of VolumeAttachments and PersistentVolumes are never touched on that account.
 

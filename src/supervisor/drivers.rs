@@ -327,21 +327,36 @@ impl Drivers {
         self.provisioners.examine_queues(&self.insights);
     }
 
-    /// What of the driver of an AttacherConfig is to be detached, released or found out; unknown before the first complete list.
+    /// Which AttacherConfig attaches and detaches for which driver.
+    #[cfg(test)]
+    pub fn reservations(&self) -> &crate::runtime::reservation::Reservations {
+        self.tasks.reservations()
+    }
+
+    /// What of the driver of an AttacherConfig is to be detached, released or found out, and nobody else will; unknown before the first
+    /// complete list.
     pub fn remaining(&self, name: &str, driver: &str) -> Option<Remaining> {
         let store = &self.context.store;
         let finalizer = finalizer_name(driver);
         store.lists().is_synced().then(|| {
-            let mut volumes = store.protected(&finalizer).0;
-            volumes.extend(self.provisioners.volumes_in_deletion(name));
-            volumes.sort_unstable();
-            volumes.dedup();
-            Remaining {
-                attachments: store.claimed(driver, &finalizer),
-                volumes,
-                claims: self.provisioners.markers(name),
+            let mut remaining = Remaining::nothing();
+            if !self.is_left_to_another(name, driver) {
+                remaining.attachments = store.claimed(driver, &finalizer);
+                remaining.volumes = store.protected(&finalizer).0;
             }
+            if !self.provisioners.tasks.is_left_to_another(name, driver) {
+                remaining.volumes.extend(self.provisioners.volumes_in_deletion(name));
+                remaining.claims = self.provisioners.markers(name);
+            }
+            remaining.volumes.sort_unstable();
+            remaining.volumes.dedup();
+            remaining
         })
+    }
+
+    /// Whether another AttacherConfig attaches and detaches for the driver, and goes on with it.
+    pub fn is_left_to_another(&self, name: &str, driver: &str) -> bool {
+        self.tasks.is_left_to_another(name, driver)
     }
 
     /// The PersistentVolumes that carry a driver's finalizer and are not being deleted.

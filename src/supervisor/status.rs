@@ -263,8 +263,16 @@ fn explain_deletion(facts: &StatusInput<'_>, of_volumes: Option<&ConditionUpdate
         replace(updates, kind, ConditionStatus::True, reason, problem);
     }
     if let Some(remaining) = &facts.deletion.remaining {
+        let is_suspended = facts
+            .driver
+            .is_some_and(|driver| driver.phase == DriverPhase::Suspended);
+        let hint = if is_suspended && !remaining.is_empty() {
+            "; nothing is detached while spec.suspend is true: set it to false"
+        } else {
+            ""
+        };
         let text = format!(
-            "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy){}",
+            "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy){}{hint}",
             remaining.words(),
             provisioning_conditions::held_by(remaining, of_volumes)
         );

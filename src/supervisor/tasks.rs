@@ -132,6 +132,19 @@ impl<K: TaskKind> Tasks<K> {
         self.reservations.set_ages(ages);
     }
 
+    /// Whether another AttacherConfig works for a driver, and goes on with it: none that is being deleted.
+    pub fn is_left_to_another(&self, name: &str, driver: &str) -> bool {
+        let holder = self.reservations.holder(driver).filter(|holder| **holder != *name);
+        let config = holder.and_then(|holder| self.wanted.get(&*holder));
+        config.is_some_and(|config| !config.leaving)
+    }
+
+    /// Which AttacherConfig works for which driver.
+    #[cfg(test)]
+    pub fn reservations(&self) -> &Reservations {
+        &self.reservations
+    }
+
     /// Starts, changes and stops tasks so that those run that are wanted. Only what differs is touched: a task goes on with other settings,
     /// unless they need another connection or another election.
     pub fn apply(&mut self, wanted: Configs) {

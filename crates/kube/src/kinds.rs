@@ -15,7 +15,7 @@ use crate::api::AttacherConfigObject;
 pub use crate::objects::ResourceVersion;
 use crate::objects::{
     Attachment, Claim, CsiNode, CsiNodeWire, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire,
-    PersistentVolumeWire, StorageClass, StorageClassWire, Volume, VolumeAttachmentWire,
+    PersistentVolumeWire, StorageClass, StorageClassWire, Volume, VolumeAttachmentWire, slim,
 };
 
 /// A kind of object, as it comes over the wire. Its group, version and kind are those of [`Resource`].
@@ -106,7 +106,7 @@ impl CacheRecord for Claim {
 #[derive(Deserialize, Resource)]
 #[resource(inherit = Event, crates(kube_core = "::kube::core"))]
 pub struct EventWire {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "slim")]
     metadata: ObjectMeta,
 }
 
@@ -114,6 +114,6 @@ pub struct EventWire {
 #[derive(Deserialize, Resource)]
 #[resource(inherit = Namespace, crates(kube_core = "::kube::core"))]
 pub struct NamespaceWire {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "slim")]
     metadata: ObjectMeta,
 }

@@ -105,6 +105,52 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     assert!(waits_for_nothing(&drivers, "one", &mut entry));
 }
 
+/// Another AttacherConfig that works for the driver detaches its volumes: nobody waits for them, unless that one goes as well.
+#[tokio::test(start_paused = true)]
+async fn it_does_not_wait_for_what_another_one_detaches() {
+    let store = Store::default();
+    let (_attachments, listed) = follow::<VolumeAttachmentWire>(&store);
+    let _others = (follow::<PersistentVolumeWire>(&store), follow::<CsiNodeWire>(&store));
+    listed.lock().push(claimed());
+    store.lists().wait_synced().await;
+    store.lists().relist().await;
+    let leaving = |path: &str| {
+        Arc::new(DriverConfig {
+            leaving: true,
+            ..(*config(path)).clone()
+        })
+    };
+    let (one, driver): (Arc<str>, Arc<str>) = ("one".into(), "a.test".into());
+    // Who works for the driver, which AttacherConfigs there are, and whether the first waits.
+    let rows = [
+        (None, vec![("one", leaving("a")), ("two", config("b"))], true),
+        (Some(&*one), vec![("one", leaving("a")), ("two", config("b"))], true),
+        (Some("two"), vec![("one", leaving("a")), ("two", config("b"))], false),
+        (Some("two"), vec![("two", config("b"))], false),
+        (Some("two"), vec![("one", leaving("a")), ("two", leaving("b"))], true),
+        // It is being deleted and does not wait itself: its task ends.
+        (Some("two"), vec![("one", leaving("a"))], true),
+    ];
+    for (number, (holder, wanted, waits)) in rows.into_iter().enumerate() {
+        let mut drivers = drivers_over(store.clone());
+        want(&mut drivers, &wanted);
+        let reservation = holder.map(|holder| drivers.reservations().reserve(&holder.into(), &driver));
+        if let Some(reservation) = &reservation {
+            reservation.activate();
+        }
+        let mut entry = TrackedConfig::new(leaving_object(), None);
+        let mut goes = waits_for_nothing(&drivers, "one", &mut entry);
+        assert!(!goes, "row {number}: no list was made");
+        if let Some(list) = entry.last_list.clone() {
+            while !list.is_finished() {
+                sleep(Duration::from_millis(10)).await;
+            }
+            goes = waits_for_nothing(&drivers, "one", &mut entry);
+        }
+        assert_eq!(goes, !waits, "row {number}");
+    }
+}
+
 /// What cannot be read goes on with the settings that it had, and claims nothing new once it is being deleted.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_read_claims_nothing_new_either() {

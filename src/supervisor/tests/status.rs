@@ -384,6 +384,28 @@ fn a_config_that_is_being_deleted_says_what_it_waits_for() {
     );
     let message = &condition(&status, "Reconciling").message;
     assert!(message.contains("until 7 VolumeAttachments are detached"), "{message}");
+    assert!(!message.contains("spec.suspend"), "{message}");
+}
+
+/// Nobody detaches what a suspended AttacherConfig waits for.
+#[test]
+fn a_suspended_config_that_is_being_deleted_says_what_to_do() {
+    let suspended = driver(DriverPhase::Suspended);
+    for (attachments, says) in [(7, true), (0, false)] {
+        let remaining = Remaining {
+            attachments,
+            ..Remaining::nothing()
+        };
+        let status = fresh(&StatusInput {
+            deletion: DeletionState {
+                remaining: Some(remaining),
+                problem: None,
+            },
+            ..facts(Some(&suspended))
+        });
+        let message = &condition(&status, "Reconciling").message;
+        assert_eq!(message.contains("set it to false"), says, "{message}");
+    }
 }
 
 #[test]

@@ -5,11 +5,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_derive::Resource;
 use serde::Deserialize;
 
+use crate::objects::slim;
+
 /// A CSIDriver as it comes over the wire.
 #[derive(Deserialize, Resource)]
 #[resource(inherit = CSIDriver, crates(kube_core = "::kube::core"))]
 pub struct CsiDriverWire {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "slim")]
     metadata: ObjectMeta,
     #[serde(default)]
     spec: CsiDriverSpecWire,

@@ -26,7 +26,7 @@ use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::error_chain::chain;
 use crate::kinds::{Kind, NamespaceWire};
-use crate::objects::{PersistentVolumeWire, ResourceVersion, VolumeAttachmentWire};
+use crate::objects::{PersistentVolumeWire, ResourceVersion, VolumeAttachmentWire, slim};
 use crate::telemetry::Span;
 use crate::telemetry::metrics::Metrics;
 
@@ -162,7 +162,7 @@ impl Requests {
     pub async fn get_version<K: Kind>(&self, name: impl Into<ObjectName<'_>>) -> Result<ResourceVersion, ApiError> {
         #[derive(Deserialize)]
         struct MetadataWire {
-            #[serde(default)]
+            #[serde(default, deserialize_with = "slim")]
             metadata: ObjectMeta,
         }
         let mut about = About::new::<K>(name)?;

@@ -12,14 +12,14 @@ use serde::Deserialize;
 
 use super::error::ApiError;
 use super::requests::Requests;
-use crate::objects::{ResourceVersion, SecretReference};
+use crate::objects::{ResourceVersion, SecretReference, slim};
 use crate::telemetry::Span;
 
 /// A Secret as it comes over the wire. It cannot be printed.
 #[derive(Deserialize, Resource)]
 #[resource(inherit = Secret, crates(kube_core = "::kube::core"))]
 pub struct SecretWire {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "slim")]
     metadata: ObjectMeta,
     #[serde(default)]
     data: BTreeMap<String, ByteString>,

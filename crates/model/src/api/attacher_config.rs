@@ -216,7 +216,8 @@ pub struct AttacherConfigSpec {
     /// What happens if this object is deleted while volumes of the driver are attached. Orphan: the object is deleted
     /// immediately; volumes stay attached, and their finalizers stay for the next attacher of the driver. WaitForDetach:
     /// the object stays, continues to detach and attaches no further volumes, until no VolumeAttachment of the driver has
-    /// the operator's finalizer, and no PersistentVolume that is being deleted has it.
+    /// the operator's finalizer, and no PersistentVolume that is being deleted has it. It does not wait for volumes that
+    /// another AttacherConfig for the driver detaches.
     #[serde(default)]
     #[schemars(extend("default" = "Orphan"))]
     pub deletion_policy: DeletionPolicy,

@@ -11,6 +11,7 @@ use super::rules;
 use super::status::AttacherConfigStatus;
 pub use super::validated::MalformedSpec;
 use super::validated::{CapabilityLost, ConfigErrors, DriverConfig, FieldError};
+use crate::objects::slim;
 
 /// An AttacherConfig whose spec may be malformed.
 ///
@@ -60,7 +61,8 @@ impl AttacherConfigObject {
 /// The object as JSON gives it, before its spec is read.
 #[derive(Deserialize)]
 struct Envelope {
-    #[serde(default)]
+    /// Without managed fields, which may have times that cannot be read.
+    #[serde(default, deserialize_with = "slim")]
     metadata: ObjectMeta,
     #[serde(default)]
     spec: Value,

@@ -68,6 +68,8 @@ pub struct Attempt {
     is_confirmed: bool,
     /// The object whose last answer did not show what was written.
     not_kept: Option<WriteTarget>,
+    /// The request to release that was refused in an answer that cannot be written.
+    answered_request: Option<Box<str>>,
     /// The volume was taken back from where earlier tries may have left it.
     is_retracted: bool,
     /// A write that records the volume as attached may have been taken in.
@@ -88,6 +90,7 @@ struct Seen {
     detach_wait: DetachWait,
     forced: bool,
     credentials: SecretState,
+    release_answered: bool,
 }
 
 /// A ControllerPublishVolume whose outcome is not on record: should its VolumeAttachment vanish, the volume is taken back.
@@ -178,6 +181,7 @@ impl Attempt {
             asked_for_node: false,
             is_confirmed: false,
             not_kept: None,
+            answered_request: None,
             is_retracted: false,
             may_be_on_record: false,
             places: Vec::new(),
@@ -295,11 +299,13 @@ impl Attempt {
         if self.policy.leaving != view.is_leaving() {
             Arc::make_mut(&mut self.policy).leaving = view.is_leaving();
         }
+        let request = snapshot.attachment.release.as_ref().map(|note| &note.request);
         let mut seen = Seen {
             policy: self.policy.clone(),
             detach_wait: view.detach_wait(),
             forced: view.is_forced(&snapshot),
             credentials: SecretState::NotLoaded,
+            release_answered: request.is_some() && request == self.answered_request.as_ref(),
             snapshot,
         };
         if self.has_secret {
@@ -454,6 +460,7 @@ impl Seen {
         Observed {
             detach_wait: self.detach_wait,
             forced: self.forced,
+            release_answered: self.release_answered,
             ..observe(&self.snapshot, view.driver(), &self.policy, self.credentials)
         }
     }

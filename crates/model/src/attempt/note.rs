@@ -35,6 +35,8 @@ pub enum Note {
     ReleasedOnRequest(String, &'static str),
     /// That was refused.
     ReleaseRefused(ReleaseRefusal),
+    /// The API server does not take the answer to such a request.
+    AnswerNotSaved(Failure),
     /// The attempt failed and will be made again.
     Failed {
         /// What it is about.

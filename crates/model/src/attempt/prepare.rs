@@ -199,7 +199,8 @@ impl Attempt {
         self.send_prepared(write, seen.snapshot.clone(), Purpose::Release(request, basis))
     }
 
-    /// Answers on the object that a request is refused. The detach goes on as if there were none.
+    /// Answers on the object that a request is refused. The detach goes on as if there were none, whether the answer can be written or
+    /// not.
     pub(super) fn refuse_release(&mut self, view: &dyn View, seen: &Seen, refusal: ReleaseRefusal) -> Step {
         let attachment = &seen.snapshot.attachment;
         let answer = decide::release_answer(attachment, &refusal);
@@ -301,6 +302,13 @@ impl Attempt {
             FailureCause::Other
         };
         let failure = Failure::plain(format!("{}: {error}", prepared.purpose.failure(&prepared.copy)));
+        if let Purpose::RefuseRelease(refusal) = &prepared.purpose {
+            let note = prepared.copy.attachment.release.as_ref();
+            self.answered_request = note.map(|note| note.request.clone());
+            self.note(Note::ReleaseRefused(refusal.clone()));
+            self.note(Note::AnswerNotSaved(failure));
+            return self.observe(view);
+        }
         if error.is_transient() {
             // The API server is out of order: one more write, about an error that is its own, would not help.
             return self.fail(view, about, failure, cause);

@@ -1,7 +1,7 @@
 //! Whether a request to let a VolumeAttachment go counts, and whether the evidence allows it: see `release_request.rs`.
 
 use super::action::Action;
-use super::message::{cut, plain};
+use super::message::{MAX_ERROR_BYTES, cut, plain};
 use super::observed::Observed;
 use super::published_volume;
 use super::release_request::{
@@ -15,7 +15,8 @@ use crate::objects::{Attachment, ReleaseNote};
 pub(super) fn requested<'a>(observed: &Observed<'a>) -> Option<Action<'a>> {
     let attachment = observed.attachment;
     let note = attachment.release.as_deref()?;
-    if !attachment.finalizers.contains(&observed.driver.finalizer) || is_answered(note) {
+    let is_answered = observed.release_answered || is_answered(note);
+    if !attachment.finalizers.contains(&observed.driver.finalizer) || is_answered {
         return None;
     }
     let request = match check(attachment, note) {
@@ -35,8 +36,11 @@ pub(super) fn requested<'a>(observed: &Observed<'a>) -> Option<Action<'a>> {
 
 /// Whether a request is for this object and this deletion of it.
 fn check(attachment: &Attachment, note: &ReleaseNote) -> Result<ReleaseRequest, ReleaseRefusal> {
-    let request: ReleaseRequest =
-        serde_json::from_str(&note.request).map_err(|error| ReleaseRefusal::Unreadable(error.to_string()))?;
+    let unreadable = |error: serde_json::Error| {
+        // It quotes what it does not expect.
+        ReleaseRefusal::Unreadable(plain(cut(&error.to_string(), MAX_TEXT)).into_owned())
+    };
+    let request: ReleaseRequest = serde_json::from_str(&note.request).map_err(unreadable)?;
     if *request.uid != *attachment.uid || request.uid.is_empty() {
         return Err(ReleaseRefusal::OtherObject(
             plain(cut(&request.uid, MAX_TEXT)).into_owned(),
@@ -65,12 +69,15 @@ fn key(request: &str) -> String {
 }
 
 /// The answer to the request on an attachment, as the annotation has it; none when there is no request.
+///
+/// It has to be read again, and an annotation that is longer than 4 KiB is not kept: of 200 bytes of a request, JSON makes 1,200 at most,
+/// and of 1,024 bytes without control characters, 2,048.
 pub fn release_answer(attachment: &Attachment, refusal: &ReleaseRefusal) -> Option<String> {
     let note = attachment.release.as_deref()?;
     let answer = ReleaseAnswer {
         request: key(&note.request),
         reason: refusal.reason().to_owned(),
-        message: refusal.to_string(),
+        message: plain(cut(&refusal.to_string(), MAX_ERROR_BYTES)).into_owned(),
     };
     serde_json::to_string(&answer).ok()
 }

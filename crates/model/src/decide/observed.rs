@@ -123,6 +123,9 @@ pub struct Observed<'a> {
     pub forced: bool,
     /// Whether the publish secret is at hand.
     pub credentials: SecretState,
+    /// Whether the request to release the attachment counts as answered: it was refused in this attempt, and the answer cannot be
+    /// written.
+    pub release_answered: bool,
     /// The driver.
     pub driver: &'a DriverFacts,
     /// Settings.

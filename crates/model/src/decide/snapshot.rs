@@ -79,6 +79,7 @@ pub fn observe<'a>(
         forced: false,
         detach_wait: DetachWait::Allowed,
         credentials,
+        release_answered: false,
         driver,
         policy,
     }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use super::csi_source::SecretReference;
 use super::meta::{
-    Finalizers, MAX_VOLUME_FIELD, ResourceVersion, boxed, is_blank, kept_size, slim_with_writer, trace_context,
+    Finalizers, MAX_VOLUME_FIELD, ResourceVersion, boxed, is_blank, kept_size, slim_with_writer, time_if_readable,
+    trace_context,
 };
 use super::string_map::StringMap;
 use super::volume::{OversizedField, VolumeSpec, VolumeSpecWire};
@@ -67,6 +68,8 @@ pub struct VolumeAttachmentStatusWire {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ErrorWire {
+    /// Whoever may write the status writes what they like.
+    #[serde(default, deserialize_with = "time_if_readable")]
     time: Option<Time>,
     message: Option<String>,
     error_code: Option<i32>,

@@ -1,5 +1,6 @@
 //! Object metadata: what is kept of `metav1.ObjectMeta`, and resource versions that can be compared.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, Time};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -153,7 +154,10 @@ impl Finalizers {
 /// Decodes metadata but keeps only what an attacher reads.
 ///
 /// Managed fields alone double the size of a `VolumeAttachment`; they are skipped without being built.
-pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+///
+/// # Errors
+/// What is not as the API server writes it.
+pub fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     slim_of::<AnnotationFilter, D>(deserializer)
 }
 
@@ -175,6 +179,7 @@ fn kept<A, M>(meta: SlimMeta<A, M>, writer: Option<ManagedFieldsEntry>) -> Objec
         namespace: meta.namespace,
         uid: meta.uid,
         resource_version: meta.resource_version,
+        generation: meta.generation,
         creation_timestamp: meta.creation_timestamp,
         deletion_timestamp: meta.deletion_timestamp,
         finalizers: meta.finalizers,
@@ -188,6 +193,19 @@ fn kept<A, M>(meta: SlimMeta<A, M>, writer: Option<ManagedFieldsEntry>) -> Objec
 /// Text that is checked while an object is read, and mostly not kept: a watch brings much of it.
 #[derive(Deserialize)]
 struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
+
+/// A time; none where it cannot be read. Go has times to the end of the year 9999 in any zone, and a [`Timestamp`] ends 26 hours before
+/// that: one object with such a time must not stop the list of all the others.
+pub(super) fn time_if_readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
+    let text = Option::<Text<'de>>::deserialize(deserializer)?;
+    Ok(text.and_then(|text| text.0.parse().ok()).map(Time))
+}
+
+/// A time of which it matters first whether it is there; the latest where it cannot be read.
+fn time_or_latest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
+    let text = Option::<Text<'de>>::deserialize(deserializer)?;
+    Ok(text.map(|text| Time(text.0.parse().unwrap_or(Timestamp::MAX))))
+}
 
 /// `metav1.ManagedFieldsEntry`, without the fields themselves.
 #[derive(Deserialize)]
@@ -223,7 +241,10 @@ struct SlimMeta<A, M> {
     namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
+    generation: Option<i64>,
+    #[serde(default, deserialize_with = "time_if_readable")]
     creation_timestamp: Option<Time>,
+    #[serde(default, deserialize_with = "time_or_latest")]
     deletion_timestamp: Option<Time>,
     finalizers: Option<Vec<String>>,
     labels: Option<FilteredMap<LabelFilter>>,

@@ -437,3 +437,184 @@ fn finalizers_are_kept_within_bounds() {
             .contains("external-attacher/cinder-csi-openstack-org")
     );
 }
+
+/// An object with every field that is read, as the API server writes it.
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn full_objects() -> Vec<(&'static str, Value)> {
+    let metadata = |annotations: Value| {
+        json!({
+            "name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "42", "generation": 1,
+            "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:05:05Z",
+            "finalizers": ["a/b", "external-attacher/csi-test"], "annotations": annotations,
+            "labels": {"topology.kubernetes.io/zone": "a", "topology.kubernetes.io/region": "r"},
+            "managedFields": [{"manager": "kcm", "operation": "Update", "subresource": "status", "time": "2026-01-02T03:04:05Z"}],
+        })
+    };
+    let csi = json!({
+        "driver": "csi.test", "volumeHandle": "h", "readOnly": true, "fsType": "ext4", "volumeAttributes": {"k": "v"},
+        "controllerPublishSecretRef": {"name": "s", "namespace": "ns"},
+    });
+    let error = json!({"time": "2026-01-02T03:04:05Z", "message": "no", "errorCode": 8});
+    let attachment = |source: Value| {
+        json!({
+            "metadata": metadata(json!({"csi.alpha.kubernetes.io/node-id": "n", "attacher.csi.dev/release": "{}"})),
+            "spec": {"attacher": "csi.test", "nodeName": "n1", "source": source},
+            "status": {"attached": true, "attachmentMetadata": {"k": "v"}, "attachError": error, "detachError": error},
+        })
+    };
+    let volume = |source: &str, fields: Value| {
+        let mut object = json!({
+            "metadata": metadata(json!({"pv.kubernetes.io/provisioned-by": "csi.test"})),
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "mountOptions": ["ro"], "storageClassName": "c",
+                "persistentVolumeReclaimPolicy": "Delete", "capacity": {"storage": "1Gi"},
+                "claimRef": {"name": "c", "namespace": "ns", "uid": "u"},
+            },
+            "status": {"phase": "Bound"},
+        });
+        object["spec"][source] = fields;
+        ("PersistentVolume", object)
+    };
+    let reference = json!({"apiGroup": "g", "kind": "k", "name": "n", "namespace": "ns"});
+    vec![
+        ("VolumeAttachment", attachment(json!({"persistentVolumeName": "pv1"}))),
+        (
+            "VolumeAttachment",
+            attachment(json!({"inlineVolumeSpec": {"csi": csi, "accessModes": ["ReadWriteOnce"]}})),
+        ),
+        volume("csi", csi.clone()),
+        volume(
+            "gcePersistentDisk",
+            json!({"pdName": "d", "fsType": "ext4", "partition": 1, "readOnly": true}),
+        ),
+        volume(
+            "awsElasticBlockStore",
+            json!({"volumeID": "v", "fsType": "ext4", "partition": 1, "readOnly": true}),
+        ),
+        volume("cinder", json!({"volumeID": "v", "fsType": "ext4", "readOnly": true})),
+        volume(
+            "azureDisk",
+            json!({"diskURI": "d", "cachingMode": "None", "fsType": "ext4", "readOnly": true, "kind": "Managed"}),
+        ),
+        volume(
+            "azureFile",
+            json!({"secretName": "s", "shareName": "s", "readOnly": true, "secretNamespace": "ns"}),
+        ),
+        volume(
+            "vsphereVolume",
+            json!({"volumePath": "p", "fsType": "ext4", "storagePolicyName": "n"}),
+        ),
+        volume("portworxVolume", json!({"volumeID": "v", "fsType": "ext4"})),
+        (
+            "PersistentVolumeClaim",
+            json!({
+                "metadata": metadata(json!({"volume.kubernetes.io/selected-node": "n"})),
+                "spec": {
+                    "volumeName": "v", "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "volumeMode": "Block",
+                    "selector": {"matchLabels": {"k": "v"}}, "resources": {"requests": {"storage": "1Gi"}},
+                    "dataSource": reference, "dataSourceRef": reference, "volumeAttributesClassName": "c",
+                },
+                "status": {"phase": "Pending"},
+            }),
+        ),
+        (
+            "CSINode",
+            json!({
+                "metadata": metadata(json!({"a": "b"})),
+                "spec": {"drivers": [
+                    {"name": "csi.test", "nodeID": "n", "topologyKeys": ["k"], "allocatable": {"count": 1}},
+                ]},
+            }),
+        ),
+        (
+            "StorageClass",
+            json!({
+                "metadata": metadata(json!({"a": "b"})), "provisioner": "csi.test", "parameters": {"k": "v"},
+                "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate", "mountOptions": ["ro"],
+                "allowVolumeExpansion": true,
+                "allowedTopologies": [{"matchLabelExpressions": [{"key": "k", "values": ["v"]}]}],
+            }),
+        ),
+        ("Node", json!({"metadata": metadata(json!({"a": "b"}))})),
+        (
+            "AttacherConfig",
+            json!({"metadata": metadata(json!({"a": "b"})), "spec": {"endpoint": "unix:///a"}}),
+        ),
+    ]
+}
+
+fn read(kind: &str, object: Value) -> Result<(), serde_json::Error> {
+    match kind {
+        "VolumeAttachment" => drop(Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(
+            object,
+        )?)),
+        "PersistentVolume" => drop(Volume::from(serde_json::from_value::<PersistentVolumeWire>(object)?)),
+        "PersistentVolumeClaim" => drop(Claim::from(serde_json::from_value::<PersistentVolumeClaimWire>(
+            object,
+        )?)),
+        "CSINode" => drop(CsiNode::from(serde_json::from_value::<CsiNodeWire>(object)?)),
+        "StorageClass" => drop(StorageClass::from(serde_json::from_value::<StorageClassWire>(object)?)),
+        "Node" => drop(NodeLabels::from(serde_json::from_value::<NodeLabelsWire>(object)?)),
+        _ => drop(serde_json::from_value::<crate::api::AttacherConfigObject>(object)?),
+    }
+    Ok(())
+}
+
+/// Where the values of an object are, and what the API server may have in the place of each.
+fn odd_values(object: &Value, path: &str, found: &mut Vec<(String, Value)>) {
+    let odd = match object {
+        Value::String(text) if text.parse::<jiff::Timestamp>().is_ok() => vec![
+            // Go's times have the years 0 to 9999, in any zone; they are written in UTC.
+            json!("9999-12-31T00:00:00Z"),
+            json!("10000-01-01T13:59:59Z"),
+            json!("0000-01-01T00:00:00Z"),
+            json!("-001-12-31T10:00:00Z"),
+            Value::Null,
+        ],
+        Value::String(_) => vec![json!(""), json!(" "), json!("\u{0}\"🦀".repeat(9000))],
+        Value::Number(_) => vec![json!(i32::MIN), json!(i32::MAX), json!(0)],
+        Value::Bool(value) => vec![json!(!value)],
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                odd_values(item, &format!("{path}/{at}"), found);
+            }
+            vec![json!([]), Value::Null]
+        }
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                odd_values(value, &format!("{path}/{}", key.replace('/', "~1")), found);
+            }
+            vec![]
+        }
+        Value::Null => vec![],
+    };
+    found.extend(odd.into_iter().map(|value| (path.to_owned(), value)));
+}
+
+/// A list or a watch ends at the first object that cannot be read, so that one odd value would stop the work on all others.
+#[test]
+fn no_value_that_the_api_server_takes_stops_a_list() {
+    for (kind, object) in full_objects() {
+        read(kind, object.clone()).unwrap();
+        let mut odd = Vec::new();
+        odd_values(&object, "", &mut odd);
+        for (path, value) in odd {
+            let mut changed = object.clone();
+            *changed.pointer_mut(&path).unwrap() = value.clone();
+            let text: String = value.to_string().chars().take(30).collect();
+            if let Err(error) = read(kind, changed) {
+                panic!("{kind} with {path} = {text}: {error}");
+            }
+        }
+    }
+}
+
+/// What cannot be read of the time of a deletion still says that there is one.
+#[test]
+fn an_odd_time_of_a_deletion_is_one() {
+    let (_, mut object) = full_objects().swap_remove(0);
+    object["metadata"]["deletionTimestamp"] = json!("9999-12-31T00:00:00Z");
+    object["metadata"]["creationTimestamp"] = json!("9999-12-31T00:00:00Z");
+    let record = Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap());
+    assert_eq!((record.deleting, record.created), (Some(jiff::Timestamp::MAX), None));
+}

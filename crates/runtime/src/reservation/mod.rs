@@ -38,9 +38,14 @@ impl Reservations {
         }
     }
 
+    /// The AttacherConfig that works for the driver.
+    pub fn holder(&self, driver: &str) -> Option<Arc<str>> {
+        self.0.borrow().holder(driver).cloned()
+    }
+
     /// Whether another AttacherConfig than this one works for the driver.
     pub fn is_served_by_another(&self, config: &str, driver: &str) -> bool {
-        self.0.borrow().holder(driver).is_some_and(|holder| **holder != *config)
+        self.holder(driver).is_some_and(|holder| *holder != *config)
     }
 }
 

@@ -68,6 +68,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, about: Option<&Sn
         Note::Released(about) => released(shell, &about),
         Note::ReleasedOnRequest(request, basis) => released_on_request(shell, snapshot, &request, basis),
         Note::ReleaseRefused(refusal) => release_refused(shell, snapshot, &refusal),
+        Note::AnswerNotSaved(failure) => answer_not_saved(shell, &failure),
         Note::Failed { about, failure, cause } => failed(shell, &about, &failure, cause),
         Note::FailureNotSaved(error) => failure_not_saved(shell, &error),
         Note::CapabilityMissed => shell.work.capability_missed.notify_one(),
@@ -233,6 +234,20 @@ fn release_refused(shell: &Shell<'_>, snapshot: &Snapshot, refusal: &ReleaseRefu
         reason = refusal.reason(),
         %refusal,
         "not released on request"
+    );
+}
+
+/// The request is judged again in the next attempt, and the driver is asked to detach all the same.
+fn answer_not_saved(shell: &Shell<'_>, failure: &Failure) {
+    let (driver, name) = (&*shell.work.facts.name, &*shell.name);
+    let error = &*failure.message;
+    traced!(
+        warn,
+        shell.span,
+        driver,
+        VolumeAttachment = name,
+        error,
+        "the VolumeAttachment does not show the answer"
     );
 }
 

@@ -260,3 +260,38 @@ async fn a_listing_that_fails_is_in_doubt() {
         "{said}"
     );
 }
+
+/// The driver is asked to detach after a request that is refused, though the API server does not take the answer: it drops it, denies it,
+/// or is out of order for it.
+#[tokio::test]
+async fn the_detach_goes_on_where_the_answer_cannot_be_written() {
+    let drops = |stage: &AttemptFixture| {
+        stage.api.admit(|_, object| {
+            let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
+            annotations.remove(RELEASE_REFUSED_ANNOTATION);
+        });
+    };
+    let denies = |stage: &AttemptFixture| stage.api.answer_untruly(Method::PATCH, "va0", usize::MAX, 403, "{}");
+    let is_out_of_order =
+        |stage: &AttemptFixture| stage.api.answer_untruly(Method::PATCH, "va0", usize::MAX, 500, "{}");
+    let failed = json!({"message": "never", "time": DELETED});
+    // One that is refused at sight, and one that is judged first.
+    for (request, status) in [
+        ("true".to_owned(), json!({"attached": true})),
+        (request(&json!({})), json!({"attached": true, "detachError": failed})),
+    ] {
+        for hinder in [&drops as &dyn Fn(&AttemptFixture), &denies, &is_out_of_order] {
+            let stage = stage().await;
+            hinder(&stage);
+            put(&stage, &request, &status);
+            // In each attempt again.
+            let calls = stage
+                .driver
+                .wait_for_calls(2, |call| call.method == Call::ControllerUnpublishVolume);
+            tokio::time::timeout(LIMIT, calls).await.expect("the driver is asked");
+            let object = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
+            assert_eq!(object["metadata"]["finalizers"], json!([finalizer_name(stage.name)]));
+            assert!(answer(&stage.api).is_none(), "{object}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use super::world::{DecideModel, NOW, world};
 use crate::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION};
 use crate::decide::patch::{refuse_release, release_on_request};
 use crate::decide::{
-    Action, ListedEvidence, ReleaseBasis, ReleaseEvidence, ReleaseRefusal, SecretState, attachment as decide,
+    Action, ListedEvidence, Observed, ReleaseBasis, ReleaseEvidence, ReleaseRefusal, SecretState, attachment as decide,
     judge_release, observe, release_answer,
 };
 
@@ -120,6 +120,62 @@ fn which_requests_count() {
     ];
     for (name, world, expected) in rows {
         assert_eq!(decided(&world), expected, "{name}");
+    }
+}
+
+/// A request is answered once, whatever it says and however long the reason is: an answer that is too long to be read again would be
+/// given for ever, and hold up the detach.
+#[test]
+fn an_answer_can_be_read_again() {
+    let node_id = || ReleaseRefusal::ListedAtNode("\"\u{1}".repeat(2048));
+    let of_request = |world: &DecideModel| {
+        let snapshot = world.snapshot().unwrap();
+        match decide(&observe(&snapshot, &world.driver, &world.policy, SecretState::Loaded)) {
+            Action::RefuseRelease(refusal) => refusal,
+            _ => node_id(),
+        }
+    };
+    let requests = [
+        request().to_string(),
+        format!("\"{}\"", "a".repeat(4094)),
+        json!("\"".repeat(2040)).to_string(),
+        json!("\\".repeat(2040)).to_string(),
+        json!({"uid": "\"\u{1}".repeat(400), "deleted": DELETED_AT, "at": AT}).to_string(),
+        json!({"uid": ATTACHMENT_UID, "deleted": DELETED_AT, "at": AT, "proof": "\"\\".repeat(900)}).to_string(),
+        "\u{1}".repeat(4096),
+        "\"\u{1}é".repeat(1000),
+    ];
+    for request in requests {
+        let world = asked(stuck(), &request);
+        let attachment = world.snapshot().unwrap().attachment;
+        assert!(attachment.release.is_some(), "{} bytes are read", request.len());
+        for refusal in [of_request(&world), node_id()] {
+            let answer = release_answer(&attachment, &refusal).unwrap();
+            let answered = asked(stuck().annotation(RELEASE_REFUSED_ANNOTATION, &answer), &request);
+            assert_eq!(
+                decided(&answered),
+                "unpublish",
+                "{} bytes of {request:.40}",
+                answer.len()
+            );
+            let text = refusal.to_string();
+            let is_listed = matches!(refusal, ReleaseRefusal::ListedAtNode(_));
+            assert!(is_listed || text.len() < 1000, "{} bytes in an Event", text.len());
+        }
+    }
+}
+
+/// What was refused in this attempt, and cannot be answered on the object, is neither judged nor refused again: the detach goes on.
+#[test]
+fn a_request_that_counts_as_answered_is_left() {
+    for request in [request().to_string(), "true".to_owned()] {
+        let world = asked(stuck(), &request);
+        let snapshot = world.snapshot().unwrap();
+        let observed = Observed {
+            release_answered: true,
+            ..observe(&snapshot, &world.driver, &world.policy, SecretState::Loaded)
+        };
+        assert!(matches!(decide(&observed), Action::Unpublish(_)), "{request}");
     }
 }
 

@@ -15,6 +15,7 @@ use crate::provision::marker::MarkerState;
 use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::persistent_volume::is_saved;
 use crate::provision::plan::CreatePlan;
+use crate::provision::release_request::ClaimReleaseRefusal;
 use crate::provision::response::{AnsweredVolume, UndoState};
 use crate::provision::settle::{CreateOutcome, SettledCreate, created, undone};
 
@@ -102,6 +103,12 @@ impl ClaimAttempt {
             Ok(()) => return self.patched(view, pending),
             Err(error) => error,
         };
+        let is_stale = error.kind == ApiErrorKind::Stale && self.stale < MAX_STALE;
+        let is_over = is_stale || error.kind == ApiErrorKind::NotFound;
+        if let (Pending::RefuseRelease(refusal), false) = (&pending, is_over) {
+            self.release_refused(refusal.clone());
+            return None;
+        }
         let takes_off = matches!(
             pending,
             Pending::Unmark(_) | Pending::Reschedule(..) | Pending::LetGo(..)
@@ -115,7 +122,7 @@ impl ClaimAttempt {
                 }
                 None
             }
-            ApiErrorKind::Stale if self.stale < MAX_STALE => {
+            _ if is_stale => {
                 self.stale += 1;
                 self.first = None;
                 self.reread = true;
@@ -126,6 +133,14 @@ impl ClaimAttempt {
                 Some(self.request_failed(view, error))
             }
         }
+    }
+
+    /// A request to let the claim go is refused, whether its answer can be written or not. The outcome of the call is looked for all the
+    /// same.
+    fn release_refused(&mut self, refusal: ClaimReleaseRefusal) {
+        let claim = self.memory.last.as_ref();
+        self.answered_request = claim.and_then(|claim| claim.release.clone());
+        self.notes.push(ClaimNote::ReleaseRefused(refusal));
     }
 
     /// A patch of the claim was carried out. What the API server answered shows whether it was kept.
@@ -154,7 +169,7 @@ impl ClaimAttempt {
             }
             Pending::Unmark(told) => self.notes.extend(told.map(|note| *note)),
             Pending::RefuseRelease(refusal) => {
-                self.notes.push(ClaimNote::ReleaseRefused(refusal));
+                self.release_refused(refusal);
                 return None;
             }
             Pending::LetGo(words, name) => self.notes.push(ClaimNote::LetGo(words, name)),

@@ -82,6 +82,8 @@ pub struct ClaimAttempt {
     /// The Secret that is missing or cannot be read.
     needed: Option<SecretReference>,
     saved: Option<(Box<str>, Box<str>)>,
+    /// The request to let the claim go that was refused. The answer to it may be denied, or dropped.
+    answered_request: Option<Box<str>>,
     steps: u32,
     stale: u32,
     notes: Vec<ClaimNote>,
@@ -111,6 +113,7 @@ impl ClaimAttempt {
             secret_of: None,
             needed: None,
             saved: None,
+            answered_request: None,
             steps: 0,
             stale: 0,
             notes: Vec::new(),
@@ -285,7 +288,7 @@ impl ClaimAttempt {
 
     fn decide(&mut self, view: &impl ClaimView) -> ClaimStep {
         let (claim, gone) = match self.look(view) {
-            Ok(looked) => looked,
+            Ok((claim, gone)) => (self.without_answered_request(claim), gone),
             Err(verdict) => return ClaimStep::End(verdict),
         };
         let (driver, policy, now) = (view.driver(), view.policy(), view.now());
@@ -349,6 +352,14 @@ impl ClaimAttempt {
         }
         self.memory.creation = Some(creation);
         self.step(view, decision, &name)
+    }
+
+    /// The claim as it is decided on: what was asked for in vain does not count any more.
+    fn without_answered_request(&self, mut claim: Arc<Claim>) -> Arc<Claim> {
+        if claim.release.is_some() && claim.release == self.answered_request {
+            Arc::make_mut(&mut claim).release = None;
+        }
+        claim
     }
 
     /// A PersistentVolume with the handle of a volume that was created, which is not known to be that of the claim; the one of the name may

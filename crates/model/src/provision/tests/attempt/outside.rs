@@ -730,3 +730,41 @@ fn what_a_claim_waited_for_is_not_told_any_more_when_it_waits_for_the_driver() {
     play.attempt(|_, _| None);
     assert_eq!(play.memory.trouble(), None);
 }
+
+/// The outcome of the call is looked for after a request that is refused, though the answer is denied or dropped.
+#[test]
+fn a_refusal_that_cannot_be_written_holds_up_no_call() {
+    use super::super::builders::DELETED_AT;
+    let is_answer = |step: &ClaimStep| match step {
+        ClaimStep::Patch(write) => write.body.to_string().contains("release-refused"),
+        _ => false,
+    };
+    for written in [
+        Ok(()),
+        Err(ApiErrorKind::Forbidden),
+        Err(ApiErrorKind::Refused),
+        Err(ApiErrorKind::Unknown),
+        Err(ApiErrorKind::Stale),
+    ] {
+        let mut play = Play::of(Cluster::new());
+        play.attempt(|step, _| creates(step).then(|| failed(14)));
+        play.cluster.set("/metadata/deletionTimestamp", json!(DELETED_AT));
+        let annotations = &mut play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"];
+        annotations["attacher.csi.dev/release"] = "true".into();
+        for attempt in ["first", "second"] {
+            play.take_done();
+            play.notes.clear();
+            play.attempt(|step, _| {
+                let answer = is_answer(step).then(|| ClaimEvent::Patched(written.map_err(error)));
+                answer.or_else(|| creates(step).then(|| failed(14)))
+            });
+            let done = play.take_done();
+            assert!(done.contains(&"create"), "{written:?}, {attempt} attempt: {done:?}");
+            let told = play
+                .notes
+                .iter()
+                .filter(|note| matches!(note, ClaimNote::ReleaseRefused(_)));
+            assert_eq!(told.count(), 1, "{written:?}, {attempt} attempt");
+        }
+    }
+}
