@@ -128,7 +128,7 @@ const VALUES: &[(&str, Look, &str)] = &[
     ),
     // What has no meaning here is accepted, in its right form.
     (
-        "--resync=10m --max-grpc-log-length=-1 --feature-gates=A=true,B=false --vmodule=a=2,b=3 \
+        "--resync=10m --max-grpc-log-length=-1 --feature-gates=MutableCSINodeAllocatableCount=true,ReleaseLeaderElectionOnExit=false --vmodule=a=2,b=3 \
          --log-flush-frequency=5s --automaxprocs --automaxprocs=false",
         |flags| format!("{:?}", flags.given),
         r#"{"automaxprocs", "feature-gates", "log-flush-frequency", "max-grpc-log-length", "resync", "vmodule"}"#,
@@ -292,6 +292,15 @@ fn what_is_wrong_is_said_in_the_words_of_go() {
         (
             "--feature-gates=A",
             "invalid value \"A\" for flag -feature-gates: missing bool value for A",
+        ),
+        (
+            "--volume-name-prefix=kept",
+            "flag provided but not defined: -volume-name-prefix: it is a flag of csi-provisioner. This image takes the place of \
+             csi-attacher only; provisioning is switched on with spec.provisioning of an AttacherConfig",
+        ),
+        (
+            "--extra-create-metadata",
+            "flag provided but not defined: -extra-create-metadata: it is a flag of csi-provisioner. ",
         ),
         (
             "--feature-gates=A=maybe",
