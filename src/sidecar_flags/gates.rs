@@ -11,8 +11,8 @@ const OF_THE_SIDECAR: [&str; 4] = [
     "ReleaseLeaderElectionOnExit",
 ];
 
-/// Gates of the library of the API server, which csi-attacher v4.12 accepts without effect.
-const GENERIC: [&str; 42] = [
+/// Gates of the libraries of Kubernetes, which csi-attacher v4.12 accepts without effect.
+const GENERIC: [&str; 45] = [
     "APIResponseCompression",
     "APIServerIdentity",
     "APIServerTracing",
@@ -34,9 +34,11 @@ const GENERIC: [&str; 42] = [
     "DeclarativeValidationBeta",
     "DeclarativeValidationTakeover",
     "DetectCacheInconsistency",
+    "KMSv1",
     "ListFromCacheSnapshot",
     "ManifestBasedAdmissionControlConfig",
     "MutatingAdmissionPolicy",
+    "NativeHistograms",
     "OpenAPIEnums",
     "RemoteRequestHeaderUID",
     "ResilientWatchCacheInitialization",
@@ -52,6 +54,7 @@ const GENERIC: [&str; 42] = [
     "StructuredAuthenticationConfigurationEgressSelector",
     "StructuredAuthenticationConfigurationJWKSMetrics",
     "TokenRequestServiceAccountUIDValidation",
+    "UnauthenticatedHTTP2DOSMitigation",
     "UnknownVersionInteroperabilityProxy",
     "WatchCacheInitializationPostStartHook",
     "WatchList",
