@@ -294,15 +294,6 @@ fn what_is_wrong_is_said_in_the_words_of_go() {
             "invalid value \"A\" for flag -feature-gates: missing bool value for A",
         ),
         (
-            "--volume-name-prefix=kept",
-            "flag provided but not defined: -volume-name-prefix: it is a flag of csi-provisioner. This image takes the place of \
-             csi-attacher only; provisioning is switched on with spec.provisioning of an AttacherConfig",
-        ),
-        (
-            "--extra-create-metadata",
-            "flag provided but not defined: -extra-create-metadata: it is a flag of csi-provisioner. ",
-        ),
-        (
             "--feature-gates=A=maybe",
             "invalid value \"A=maybe\" for flag -feature-gates: ",
         ),
@@ -315,6 +306,19 @@ fn what_is_wrong_is_said_in_the_words_of_go() {
     for (text, expected) in rows {
         let error = parse(&arguments(text)).unwrap_err();
         assert!(error.to_string().starts_with(expected), "{text}: {error}");
+    }
+}
+
+/// The image in the wrong container: what it is for is said with the flag.
+#[test]
+fn a_flag_of_the_provisioner_is_refused_as_one() {
+    for flag in ["volume-name-prefix", "extra-create-metadata", "strict-topology"] {
+        let error = parse(&arguments(&format!("--csi-address=/s --{flag}=true"))).unwrap_err();
+        let expected = format!(
+            "flag provided but not defined: -{flag}: it is a flag of csi-provisioner. This image takes the place of csi-attacher only; \
+             provisioning is switched on with spec.provisioning of an AttacherConfig"
+        );
+        assert_eq!(error.to_string(), expected);
     }
 }
 
