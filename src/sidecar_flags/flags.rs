@@ -7,11 +7,42 @@ use thiserror::Error;
 
 use super::table::{BOOLEAN, Flag, Flags};
 
+/// What is said of arguments that are those of another sidecar.
+pub(super) const THIS_IMAGE: &str = "This image takes the place of csi-attacher only; provisioning is switched on with spec.provisioning of an \
+     AttacherConfig";
+
+/// Flags that only csi-provisioner has, of all sidecars.
+const OF_PROVISIONER: [&str; 20] = [
+    "capacity-for-immediate-binding",
+    "capacity-ownerref-level",
+    "capacity-poll-interval",
+    "capacity-threads",
+    "cloning-protection-threads",
+    "controller-publish-readonly",
+    "enable-capacity",
+    "extra-create-metadata",
+    "immediate-topology",
+    "kube-api-capacity-burst",
+    "kube-api-capacity-qps",
+    "node-deployment",
+    "node-deployment-base-delay",
+    "node-deployment-immediate-binding",
+    "node-deployment-max-delay",
+    "prevent-volume-mode-conversion",
+    "snapshot-orphan-sweep-interval",
+    "strict-topology",
+    "volume-name-prefix",
+    "volume-name-uuid-length",
+];
+
 /// Why arguments are not usable flags; the texts are those of Go.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FlagError {
     #[error("flag provided but not defined: -{0}")]
     NotDefined(String),
+    /// A flag of csi-provisioner: the image is in the wrong container.
+    #[error("flag provided but not defined: -{0}: it is a flag of csi-provisioner. {THIS_IMAGE}")]
+    OfProvisioner(String),
     #[error("flag needs an argument: -{0}")]
     NeedsArgument(String),
     #[error("invalid value {value:?} for flag -{flag}: {reason}")]
@@ -81,7 +112,12 @@ pub(super) fn parse(arguments: &[OsString]) -> Result<ParsedFlags, FlagError> {
             if matches!(name, "h" | "help") {
                 return Ok(ParsedFlags::Help);
             }
-            return Err(FlagError::NotDefined(name.to_owned()));
+            let name = name.to_owned();
+            return Err(if OF_PROVISIONER.contains(&name.as_str()) {
+                FlagError::OfProvisioner(name)
+            } else {
+                FlagError::NotDefined(name)
+            });
         };
         let value = match value {
             Some(value) => value,

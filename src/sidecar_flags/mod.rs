@@ -5,6 +5,7 @@
 //! where it means anything here; docs/install/DROP-IN.md describes each.
 
 mod flags;
+mod gates;
 mod settings;
 mod table;
 mod values;
@@ -65,6 +66,7 @@ pub fn read(arguments: &[OsString]) -> Result<DropInCommand, ReadError> {
         ParsedFlags::Help => Ok(DropInCommand::Help(usage())),
         ParsedFlags::Flags(flags) => {
             settings::log_options(&flags)?;
+            settings::feature_gates(&flags)?;
             if flags.version {
                 return Ok(DropInCommand::Version);
             }

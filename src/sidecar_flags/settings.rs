@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::flags::AlphaLogOption;
+use super::flags::{AlphaLogOption, THIS_IMAGE};
 use super::table::{Flag, Flags};
 use crate::admin::{AddressError, ListenAddress};
 use crate::api::validated::{
@@ -47,6 +47,9 @@ pub enum SettingsError {
     /// Alpha options of the log were given; the text is that of the sidecar.
     #[error("LoggingConfiguration is invalid: {}", forbidden(.0))]
     Logging(Vec<AlphaLogOption>),
+    /// A feature gate that csi-attacher does not know; the text begins as that of the sidecar.
+    #[error("unrecognized feature gate: {0}: csi-attacher has no gate of this name. {THIS_IMAGE}")]
+    Gate(String),
     #[error("--{0} must be greater than zero")]
     Zero(&'static str),
     #[error("--max-entries must not be negative")]
@@ -83,6 +86,14 @@ pub(super) fn log_options(flags: &Flags) -> Result<(), SettingsError> {
     Err(SettingsError::Logging(
         flags.alpha_log_options.iter().copied().collect(),
     ))
+}
+
+/// Refuses feature gates that the sidecar refuses, which it checks after the options of the log.
+pub(super) fn feature_gates(flags: &Flags) -> Result<(), SettingsError> {
+    match flags.unknown_gates.first() {
+        Some(gate) => Err(SettingsError::Gate(gate.clone())),
+        None => Ok(()),
+    }
 }
 
 /// Checks values and gives them their meaning.

@@ -80,6 +80,8 @@ macro_rules! flags {
             $(pub $field: $type,)*
             /// Alpha options of the log that have another value than their default. No feature gate of the sidecar allows one.
             pub alpha_log_options: BTreeSet<AlphaLogOption>,
+            /// Feature gates that the sidecar does not know.
+            pub unknown_gates: BTreeSet<String>,
             /// The flags that were given.
             pub given: BTreeSet<&'static str>,
             /// What stood behind the flags.
@@ -91,6 +93,7 @@ macro_rules! flags {
                 Self {
                     $($field: $default,)*
                     alpha_log_options: BTreeSet::new(),
+                    unknown_gates: BTreeSet::new(),
                     given: BTreeSet::new(),
                     rest: Vec::new(),
                 }
@@ -190,7 +193,7 @@ others {
         |_, value| 0_i64.read(value);
     Sidecar false "feature-gates" value
         "Accepted without effect: the features of the sidecar's gates are always on."
-        |_, value| gates(value);
+        |flags, value| gates(flags, value);
     Sidecar false "vmodule" value
         "Accepted without effect: see -log-level."
         |_, _| Ok(());

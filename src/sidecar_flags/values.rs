@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::flags::AlphaLogOption;
+use super::gates;
 use super::table::Flags;
 use crate::api::GoDuration;
 use crate::cli::ValueError;
@@ -167,12 +168,17 @@ pub(super) fn any_text(target: &mut Option<String>, text: &str) -> Result<(), Va
     Ok(())
 }
 
-pub(super) fn gates(value: &str) -> Result<(), ValueError> {
+/// Reads feature gates, and notes the names that the sidecar refuses.
+pub(super) fn gates(flags: &mut Flags, value: &str) -> Result<(), ValueError> {
     for item in value.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-        let Some((_, setting)) = item.split_once('=') else {
+        let Some((name, setting)) = item.split_once('=') else {
             return Err(ValueError::GateWithoutValue(item.to_owned()));
         };
         false.read(setting.trim())?;
+        let name = name.trim();
+        if !gates::is_known(name) {
+            flags.unknown_gates.insert(name.to_owned());
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod runbooks;
 use std::collections::BTreeSet;
 use std::fs;
 
+use csi_attacher_model::findings::FindingKind;
 use serde_json::Value;
 
 use crate::documents::METRIC_PREFIXES;
@@ -134,6 +135,41 @@ async fn the_cases_notice_a_wrong_bound_of_each_alert() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A kind of findings has one alert: that of what is stuck looks at the oldest operation, every other one at the findings.
+#[test]
+fn each_kind_of_finding_has_one_alert() {
+    let stuck = ["attach_stuck", "detach_stuck", "provision_stuck", "delete_stuck"];
+    let mut told: Vec<(String, String)> = stuck
+        .iter()
+        .map(|kind| ((*kind).to_owned(), "the oldest operation".to_owned()))
+        .collect();
+    for rule in rules() {
+        let (name, expression) = (rule["alert"].as_str().unwrap(), rule["expr"].as_str().unwrap());
+        let selectors = expression.split("csi_attacher_findings{kind").skip(1);
+        for selector in selectors {
+            let kinds = selector.split('"').nth(1).unwrap();
+            told.extend(kinds.split('|').map(|kind| (kind.to_owned(), name.to_owned())));
+        }
+    }
+    let kinds: BTreeSet<&str> = told.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(kinds.len(), told.len(), "a kind has two alerts: {told:?}");
+    assert_eq!(kinds, FindingKind::ALL.iter().map(|kind| kind.as_str()).collect());
+    for kind in FindingKind::of_role(false) {
+        assert!(
+            !told.contains(&(
+                kind.as_str().to_owned(),
+                "CsiAttacherAttachmentsInconsistent".to_owned()
+            )),
+            "{}",
+            kind.as_str()
+        );
+    }
+    for operation in stuck.map(|kind| kind.trim_end_matches("_stuck")) {
+        let selector = format!("csi_attacher_oldest_pending_seconds{{operation=\"{operation}\"}}");
+        assert!(read(ALERTS).contains(&selector), "{operation}");
+    }
 }
 
 #[test]

@@ -20,6 +20,17 @@ app.kubernetes.io/name: {{ include "csi-attacher-operator.name" . | toYaml }}
 app.kubernetes.io/instance: {{ .Release.Name | toYaml }}
 {{- end }}
 
+{{/* The port of metrics and probes. Values that are kept from an earlier chart do not have it. */}}
+{{- define "csi-attacher-operator.port" -}}
+{{- .Values.port | default 8080 | int }}
+{{- end }}
+
+{{/* Labels of the pod of `helm test`. */}}
+{{- define "csi-attacher-operator.testSelector" -}}
+app.kubernetes.io/name: {{ include "csi-attacher-operator.name" . | trunc 58 | trimSuffix "-" }}-test
+app.kubernetes.io/instance: {{ .Release.Name | toYaml }}
+{{- end }}
+
 {{/* Labels of all objects. */}}
 {{- define "csi-attacher-operator.labels" -}}
 {{- include "csi-attacher-operator.labelsAnd" (list . dict) }}
@@ -119,6 +130,12 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- $given = omit $given "provisioning" }}
 {{- end }}
 {{- $_ := set $configs $name (mergeOverwrite $own $given $spec) }}
+{{- end }}
+{{- range $name, $spec := $configs }}
+{{- if and (hasKey $spec "provisioning") (not (get $spec "driverName")) }}
+{{- $where := ternary "drivers" "attacherConfigs" (hasKey $.Values.drivers $name) }}
+{{- fail (printf "%s.%s has provisioning without driverName: set %s.%s.driverName" $where $name $where $name) }}
+{{- end }}
 {{- end }}
 {{- toYaml $configs }}
 {{- end }}
@@ -280,7 +297,7 @@ true
 
 {{/* The ports where the drivers' liveness probes answer as YAML: a map from the names of drivers. Containers of a pod share one network. */}}
 {{- define "csi-attacher-operator.probePorts" -}}
-{{- $taken := list 8080 }}
+{{- $taken := list (include "csi-attacher-operator.port" . | int) }}
 {{- $containers := .Values.extraContainers }}
 {{- range .Values.drivers }}
 {{- with .container }}
@@ -316,7 +333,7 @@ Refuses a pod that the API server refuses, or in which a container answers for a
 Values files are merged by Helm: of a list, such as extraContainers, only that of the last file is left.
 */}}
 {{- define "csi-attacher-operator.checkContainers" -}}
-{{- $containers := list (dict "of" "the operator" "name" "operator" "ports" (list (dict "containerPort" 8080))) }}
+{{- $containers := list (dict "of" "the operator" "name" "operator" "ports" (list (dict "containerPort" (include "csi-attacher-operator.port" .)))) }}
 {{- $probes := include "csi-attacher-operator.probePorts" . | fromYaml }}
 {{- range $name, $driver := .Values.drivers }}
 {{- with $driver.container }}

@@ -128,7 +128,7 @@ const VALUES: &[(&str, Look, &str)] = &[
     ),
     // What has no meaning here is accepted, in its right form.
     (
-        "--resync=10m --max-grpc-log-length=-1 --feature-gates=A=true,B=false --vmodule=a=2,b=3 \
+        "--resync=10m --max-grpc-log-length=-1 --feature-gates=MutableCSINodeAllocatableCount=true,ReleaseLeaderElectionOnExit=false --vmodule=a=2,b=3 \
          --log-flush-frequency=5s --automaxprocs --automaxprocs=false",
         |flags| format!("{:?}", flags.given),
         r#"{"automaxprocs", "feature-gates", "log-flush-frequency", "max-grpc-log-length", "resync", "vmodule"}"#,
@@ -306,6 +306,19 @@ fn what_is_wrong_is_said_in_the_words_of_go() {
     for (text, expected) in rows {
         let error = parse(&arguments(text)).unwrap_err();
         assert!(error.to_string().starts_with(expected), "{text}: {error}");
+    }
+}
+
+/// The image in the wrong container: what it is for is said with the flag.
+#[test]
+fn a_flag_of_the_provisioner_is_refused_as_one() {
+    for flag in ["volume-name-prefix", "extra-create-metadata", "strict-topology"] {
+        let error = parse(&arguments(&format!("--csi-address=/s --{flag}=true"))).unwrap_err();
+        let expected = format!(
+            "flag provided but not defined: -{flag}: it is a flag of csi-provisioner. This image takes the place of csi-attacher only; \
+             provisioning is switched on with spec.provisioning of an AttacherConfig"
+        );
+        assert_eq!(error.to_string(), expected);
     }
 }
 

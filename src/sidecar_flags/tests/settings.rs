@@ -199,7 +199,7 @@ fn the_verbosity_of_klog_becomes_a_level() {
 #[test]
 fn one_line_tells_what_has_no_effect() {
     let settings = settings(
-        "--csi-address=/s --resync=10m --vmodule=a=1 --feature-gates=X=true --max-grpc-log-length=5 \
+        "--csi-address=/s --resync=10m --vmodule=a=1 --feature-gates=AllBeta=true --max-grpc-log-length=5 \
          --log-flush-frequency=1s --automaxprocs --kube-api-burst=5 stray --v=5",
     );
     assert_eq!(

@@ -112,6 +112,50 @@ fn options_of_the_log_are_refused_as_the_sidecar_refuses_them() {
     );
 }
 
+/// The arguments of another sidecar start no second attacher.
+#[test]
+fn a_gate_that_the_sidecar_does_not_know_is_refused() {
+    for (given, refused) in [
+        ("Topology=true", Some("Topology")),
+        ("Topology=false", Some("Topology")),
+        (
+            "CrossNamespaceVolumeDataSource=true",
+            Some("CrossNamespaceVolumeDataSource"),
+        ),
+        ("VolumeAttributesClass=true", Some("VolumeAttributesClass")),
+        (
+            "RecoverVolumeExpansionFailure=true",
+            Some("RecoverVolumeExpansionFailure"),
+        ),
+        // The gate that both have does not hide the other one.
+        ("ReleaseLeaderElectionOnExit=true,Topology=true", Some("Topology")),
+        (
+            "ReleaseLeaderElectionOnExit=true --feature-gates=Topology=true",
+            Some("Topology"),
+        ),
+        ("Topology=true --version", Some("Topology")),
+        ("topology=true", Some("topology")),
+        ("ReleaseLeaderElectionOnExit=true", None),
+        ("MutableCSINodeAllocatableCount=true", None),
+        ("AllAlpha=true, AllBeta = false", None),
+        ("APIServerTracing=true,ComponentStatusz=false", None),
+    ] {
+        let given = format!(
+            "--csi-address=/s --feature-gates={}",
+            given.replace(", ", ",").replace(" = ", "=")
+        );
+        let read = read(&arguments(&given)).map(drop).map_err(|error| error.to_string());
+        let expected = match refused {
+            Some(gate) => Err(format!(
+                "unrecognized feature gate: {gate}: csi-attacher has no gate of this name. This image takes the place of csi-attacher \
+                 only; provisioning is switched on with spec.provisioning of an AttacherConfig"
+            )),
+            None => Ok(()),
+        };
+        assert_eq!(read, expected, "{given}");
+    }
+}
+
 /// The form of quantities; the real sidecar says of each what is expected here (`tests/it/drop_in.rs` asks it).
 #[test]
 fn quantities_are_read_as_kubernetes_reads_them() {

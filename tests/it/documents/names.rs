@@ -27,6 +27,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--extra-create-metadata",
     "--strict-topology",
     "--volume-name-uuid-length",
+    "--node-deployment",
     // kube-apiserver, and this operator once
     "--tracing-config-file",
     "--metrics-secure-endpoint",
@@ -56,8 +57,6 @@ const WORDS_OF_OTHERS: &[&str] = &[
     "status.attachments.oldestPending.since",
     "status.lastReconcileSync.finishedAt",
     "status.lastFailure.at",
-    // A gate of the sidecar.
-    "ReleaseLeaderElectionOnExit",
     "status.volumesInUse",
 ];
 

@@ -6,6 +6,7 @@ use csi_attacher_kube::events;
 use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::api::names;
 use csi_attacher_model::findings;
+use csi_attacher_model::provision::event::ProvisionEventReason;
 use csi_attacher_telemetry::otel_env::VARIABLES;
 
 use super::markdown::{self, Document, quoted};
@@ -47,11 +48,14 @@ fn events_problems(document: &Document, reasons: &[(&str, &str)]) -> Problems {
 
 #[test]
 fn every_reason_of_events_has_its_row() {
-    let reasons: Vec<(&str, &str)> = events::EventReason::ALL
+    let attaching = events::EventReason::ALL
         .iter()
-        .map(|reason| (reason.as_str(), reason.level().as_str()))
-        .collect();
-    assert!(reasons.len() > 20);
+        .map(|reason| (reason.as_str(), reason.level().as_str()));
+    let provisioning = ProvisionEventReason::ALL
+        .iter()
+        .map(|reason| (reason.as_str(), reason.level().as_str()));
+    let reasons: Vec<(&str, &str)> = attaching.chain(provisioning).collect();
+    assert!(reasons.len() > 40);
     none(&events_problems(
         document(&markdown::all(), "docs/reference/EVENTS.md"),
         &reasons,

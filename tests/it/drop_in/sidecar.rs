@@ -52,6 +52,46 @@ async fn the_list_of_flags_is_that_of_the_real_sidecar() -> Result<()> {
     Ok(())
 }
 
+/// Every gate of the sidecar's help is accepted by both, and those of other sidecars by neither.
+#[tokio::test]
+async fn feature_gates_are_answered_as_by_the_real_sidecar() -> Result<()> {
+    let program = sidecar().await?;
+    let help = String::from_utf8_lossy(&run(&program, &["--help"])?.stderr).into_owned();
+    let gates = help.lines().filter_map(|line| line.split_once("=true|false"));
+    let known: Vec<String> = gates
+        .filter_map(|(name, _)| name.split_whitespace().last())
+        .map(|name| format!("{name}=true"))
+        .collect();
+    assert!(known.len() > 30, "{help}");
+    let programs = [program, PathBuf::from(env!("CARGO_BIN_EXE_csi-attacher-operator"))];
+    let mut rows = vec![(known.join(","), None)];
+    for gate in [
+        "Topology",
+        "CrossNamespaceVolumeDataSource",
+        "VolumeAttributesClass",
+        "allAlpha",
+    ] {
+        rows.push((format!("{gate}=true"), Some(gate)));
+        rows.push((format!("ReleaseLeaderElectionOnExit=true,{gate}=false"), Some(gate)));
+    }
+    for (given, refused) in rows {
+        for program in &programs {
+            let output = run(program, &[&format!("-feature-gates={given}"), "-version"])?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            let code = i32::from(refused.is_some());
+            assert_eq!(
+                output.status.code(),
+                Some(code),
+                "{}: {given}: {said}",
+                program.display()
+            );
+            let words = refused.map_or_else(String::new, |gate| format!("unrecognized feature gate: {gate}"));
+            assert!(said.contains(&words), "{}: {given}: {said}", program.display());
+        }
+    }
+    Ok(())
+}
+
 /// The exit code and the words of both for options of the log.
 #[tokio::test]
 async fn options_of_the_log_are_answered_as_by_the_real_sidecar() -> Result<()> {

@@ -51,6 +51,8 @@ async fn prepare(cluster: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
         "Stalled",
         "Saturated",
         "AttachmentsConsistent",
+        "ProvisioningHealthy",
+        "DeletionHealthy",
     ]
     .map(condition)
     .into();

@@ -118,7 +118,7 @@ fn not_bound(name: &str, claim: &ClaimRecord) -> Diagnosis {
     .since(claim.created)
     .next("the provisioner, or kube-controller-manager, binds a PersistentVolume")
     .run(
-        "check the provisioner, not the attacher",
+        "check the provisioner: the operator where spec.provisioning of the driver's AttacherConfig is set, else external-provisioner",
         format!("kubectl describe pvc {short} --namespace {namespace}"),
     )
 }

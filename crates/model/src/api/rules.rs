@@ -147,7 +147,7 @@ pub enum SpecProblem {
     VolumeNamesChanged,
     #[error("must be the name of a namespace, or * for that of each PersistentVolumeClaim itself")]
     NamespaceOrOwn,
-    #[error("must be there where the namespace is *: list the names of the Secrets that every namespace may use")]
+    #[error("must name the Secrets where the namespace is *: list the names that every namespace may use")]
     NamesOfOwn,
     /// The value does not have the type of the field; what serde says of it.
     #[error("{0}")]
@@ -459,6 +459,11 @@ pub(super) fn of_spec() -> [Rule; 3] {
         &SpecProblem::DriverNameMissing,
     );
     [unused, missing, named.field_path(".driverName")]
+}
+
+/// Secrets in the namespaces of claims are listed by their names.
+pub(super) fn names_of_own() -> Rule {
+    cel("self.namespace != '*' || has(self.names)", &SpecProblem::NamesOfOwn).field_path(".names")
 }
 
 /// The names of volumes stay what they are.

@@ -288,7 +288,7 @@ impl Default for ProvisioningConcurrencySpec {
 /// Secrets of one namespace that a driver may receive.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(inline)]
+#[schemars(inline, extend("x-kubernetes-validations" = [rules::names_of_own()]))]
 pub struct ProvisionerSecretsSpec {
     /// Namespace of the Secrets; "*" is the namespace of each PersistentVolumeClaim itself, and needs names.
     #[schemars(length(min = 1, max = rules::NAMESPACE_OR_OWN.max), extend("x-kubernetes-validations" = [rules::NAMESPACE_OR_OWN.rule()]))]

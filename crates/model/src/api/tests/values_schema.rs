@@ -20,14 +20,28 @@ fn spec() -> Value {
     spec
 }
 
+/// The pattern of a rule that asks for nothing else: Helm reads patterns as CEL does.
+fn pattern(rule: &Value) -> Option<&str> {
+    let pattern = rule["rule"]
+        .as_str()?
+        .strip_prefix("self.matches('")?
+        .strip_suffix("')")?;
+    (!pattern.contains(['\'', '\\'])).then_some(pattern)
+}
+
 /// A structural schema as JSON schema (draft 7). Fields that are not named are refused, as the API server prunes them. CEL
-/// rules, and formats, are left to the API server.
+/// rules, except those for the form of a text, and formats are left to the API server.
 fn json_schema(structural: &Value) -> Value {
     let mut schema = Map::new();
     let object = structural.as_object().expect("a schema");
     for (key, value) in object {
         match key.as_str() {
-            "x-kubernetes-validations" | "x-kubernetes-map-type" | "format" | "default" | "nullable" => {}
+            "x-kubernetes-validations" => {
+                if let Some(pattern) = value.as_array().and_then(|rules| rules.iter().find_map(pattern)) {
+                    schema.insert("pattern".to_owned(), json!(pattern));
+                }
+            }
+            "x-kubernetes-map-type" | "format" | "default" | "nullable" => {}
             "x-kubernetes-list-type" => {
                 if value == "set" {
                     schema.insert("uniqueItems".to_owned(), json!(true));
@@ -87,6 +101,20 @@ fn nothing_but_fields_of_the_definition_is_allowed() {
         json!(1000.0)
     );
     assert!(spec.get("required").is_none());
+    // The form of a text, also of one in a list; nothing of a rule that asks for more.
+    let namespace = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
+    let field = |path: &str| spec.pointer(path).cloned().unwrap_or_default();
+    assert_eq!(
+        field("/properties/publishSecrets/items/properties/namespace/pattern"),
+        json!(namespace)
+    );
+    let sidecars = "/properties/leaderElection/properties/sidecarNamespaces/items/pattern";
+    assert_eq!(field(sidecars), json!(namespace));
+    assert_eq!(field("/properties/provisioning/pattern"), Value::Null);
+    assert_eq!(
+        pattern(&json!({"rule": "self.matches('a') || self.matches('b')"})),
+        None
+    );
     let nullable = json_schema(&json!({"type": "string", "enum": ["a"], "nullable": true}));
     assert_eq!(nullable, json!({"type": ["string", "null"], "enum": ["a", null]}));
 }

@@ -134,10 +134,13 @@ impl Checker {
     }
 
     fn provisioner_secrets(&mut self, spec: &[ProvisionerSecretsSpec]) -> ProvisionerSecrets {
-        let (own, listed): (Vec<_>, Vec<_>) = spec.iter().partition(|entry| entry.namespace == OWN_NAMESPACE);
+        let (own, listed): (Vec<_>, Vec<_>) = spec
+            .iter()
+            .enumerate()
+            .partition(|(_, entry)| entry.namespace == OWN_NAMESPACE);
         let listed: Vec<PublishSecretsSpec> = listed
             .into_iter()
-            .map(|entry| PublishSecretsSpec {
+            .map(|(_, entry)| PublishSecretsSpec {
                 namespace: entry.namespace.clone(),
                 names: entry.names.clone(),
             })
@@ -148,7 +151,8 @@ impl Checker {
             return ProvisionerSecrets::default();
         }
         let mut names: BTreeSet<Box<str>> = BTreeSet::new();
-        for entry in own {
+        for (index, entry) in own {
+            let path = &format!("{path}[{index}].names");
             let Some(given) = &entry.names else {
                 self.report(path, SpecProblem::NamesOfOwn);
                 continue;
