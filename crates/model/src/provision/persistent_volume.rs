@@ -39,9 +39,7 @@ pub fn persistent_volume(claim: &Claim, volume: &NewVolume, driver: &Provisioner
     if let Some(policy) = template.reclaim_policy.filter(|policy| !policy.as_str().is_empty()) {
         spec["persistentVolumeReclaimPolicy"] = policy.as_str().into();
     }
-    // Without the capability the answer says nothing of topology (CSI spec, "CreateVolumeResponse"), whatever a driver puts there.
-    let has_topology = driver.capabilities.accessibility_constraints;
-    if let Some(affinity) = node_affinity(&volume.topology).filter(|_| has_topology) {
+    if let Some(affinity) = node_affinity(&volume.topology) {
         spec["nodeAffinity"] = affinity;
     }
     json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec})

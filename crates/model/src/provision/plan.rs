@@ -22,6 +22,9 @@ pub struct CreatePlan {
     pub parameters: StringMap,
     /// The Secret whose contents are sent.
     pub secret: Option<SecretReference>,
+    /// Whether the driver announced topology when the call was made: then its answer says where the volume can be reached from (CSI spec,
+    /// "CreateVolumeResponse"). It may announce it no more by the time that the PersistentVolume is saved.
+    pub has_topology: bool,
     /// `accessibility_requirements`.
     pub accessibility: Option<TopologyRequirement>,
     /// Topology of the selected node.

@@ -113,6 +113,7 @@ pub(super) fn plan(
         capabilities,
         parameters: parameters.sent_with(if policy.create_metadata { &metadata } else { &[] }),
         secret,
+        has_topology: driver.capabilities.accessibility_constraints || recorded.first.is_some(),
         accessibility,
         segment,
         node: claim.selected_node.clone(),

@@ -118,7 +118,8 @@ impl NewVolume {
     ///
     /// It has no ID that can be used.
     pub fn of_answer(plan: &Arc<CreatePlan>, answer: Option<AnsweredVolume>) -> Result<Self, InvalidAnswer> {
-        let answer = answer.ok_or(InvalidAnswer::NoVolume)?;
+        let mut answer = answer.ok_or(InvalidAnswer::NoVolume)?;
+        answer.topology.retain(|_| plan.has_topology);
         if is_blank(&answer.handle) {
             return Err(InvalidAnswer::EmptyHandle);
         }

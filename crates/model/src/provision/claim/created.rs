@@ -61,8 +61,10 @@ impl Subject<'_, '_> {
             return decided(ClaimReason::UndoVolume, ClaimAction::ReadVolume(self.name.into()));
         }
         let held = self.observed.policy.hold_deletions;
-        // Where the role ends and no marker says that there is a volume, nobody would know of it.
-        let is_last = self.observed.role == RolePhase::Stopping && !self.marker.is_own();
+        // Where nothing can be called, and no marker says that there is a volume, this process alone knows of it. The last copy of a claim
+        // that is gone says nothing.
+        let is_marked = self.marker.is_own() && !self.observed.gone;
+        let is_last = self.no_call().is_some() && !is_marked;
         let is_attached = matches!(self.observed.attached_to, Seen::Here(_));
         if !would_be_bound && (volume.undo == UndoState::Failed || held || is_last || is_attached) && !name_taken {
             // So that the deletion of PersistentVolumes has a record of it, and waits for what it has to wait for.

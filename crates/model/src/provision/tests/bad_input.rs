@@ -107,7 +107,7 @@ fn answered(change: impl FnOnce(&mut AnsweredVolume)) -> Result<NewVolume, Inval
         ..AnsweredVolume::default()
     };
     change(&mut answer);
-    NewVolume::of_answer(&plan_of(&world()), Some(answer))
+    NewVolume::of_answer(&plan_of(&world().delayed()), Some(answer))
 }
 
 #[test]

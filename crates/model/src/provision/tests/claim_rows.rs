@@ -457,6 +457,22 @@ fn rows_6_to_8_the_volume_is_there() {
             "UndoVolume: save",
         ),
         Row(
+            "8 the process ends, and the claim was removed by force with its marker",
+            unwanted().with(|world| {
+                world.role = RolePhase::Stopping;
+                world.gone = true;
+            }),
+            "UndoVolume: save",
+        ),
+        Row(
+            "8 the driver is away, and the claim was removed by force with its marker",
+            unwanted().with(|world| {
+                world.is_away = true;
+                world.gone = true;
+            }),
+            "UndoVolume: save",
+        ),
+        Row(
             "8 undersized and wanted",
             created(&world(), faulty),
             "UndoVolume: delete vol-1",

@@ -6,20 +6,16 @@ use super::builders::{
     ClaimWorld, DRIVER, FINALIZER, IDENTITY, NAME, UID, claim_of, driver, plan_of, volume_of, world,
 };
 use crate::provision::topology::Segment;
-use crate::provision::{AnsweredVolume, NewVolume, ProvisionerFacts, is_saved, persistent_volume};
+use crate::provision::{AnsweredVolume, NewVolume, is_saved, persistent_volume};
 
 fn saved(world: &ClaimWorld, change: impl FnOnce(&mut AnsweredVolume)) -> Value {
-    saved_by(&driver(), world, change)
-}
-
-fn saved_by(driver: &ProvisionerFacts, world: &ClaimWorld, change: impl FnOnce(&mut AnsweredVolume)) -> Value {
     let mut answer = AnsweredVolume {
         handle: "vol-1".into(),
         ..AnsweredVolume::default()
     };
     change(&mut answer);
     let volume = NewVolume::of_answer(&plan_of(world), Some(answer)).unwrap();
-    persistent_volume(&claim_of(&world.claim), &volume, driver, IDENTITY)
+    persistent_volume(&claim_of(&world.claim), &volume, &driver(), IDENTITY)
 }
 
 #[test]
@@ -78,10 +74,10 @@ fn all_that_may_be_said() {
         .class("/reclaimPolicy", "Retain")
         .set("/spec/volumeMode", "Filesystem")
         .set("/spec/accessModes", json!(["ReadOnlyMany"]))
-        .with(|world| world.policy.read_only_many = true);
-    let mut driver = driver();
-    driver.capabilities.accessibility_constraints = true;
-    let volume = saved_by(&driver, &world, |answer| {
+        .with(|world| world.policy.read_only_many = true)
+        .with(|world| world.nodes = vec![super::builders::node("n1", &[("zone", "a")])])
+        .with(|world| world.driver.capabilities.accessibility_constraints = true);
+    let volume = saved(&world, |answer| {
         answer.capacity_bytes = 3 << 30;
         answer.topology = vec![Segment::from([("zone", "a")])];
         answer.context = std::collections::BTreeMap::from([
@@ -140,7 +136,7 @@ fn all_that_may_be_said() {
     // What was written is read back, and needs nothing.
     let record = volume_of(&volume);
     assert_eq!(record.spec.csi().map(|csi| &*csi.handle), Some("vol-1"));
-    assert!(!crate::provision::needs_volume_work(&record, &driver));
+    assert!(!crate::provision::needs_volume_work(&record, &driver()));
 }
 
 #[test]
@@ -158,6 +154,11 @@ fn what_is_left_out() {
         answer.topology = vec![Segment::from([("zone", "a")])];
     });
     assert!(silent["spec"].get("nodeAffinity").is_none());
+    // One that announced it when it was called, and does not now, said where the volume is.
+    let later = saved(&world().delayed(), |answer| {
+        answer.topology = vec![Segment::from([("zone", "a")])];
+    });
+    assert!(!driver().capabilities.accessibility_constraints && later["spec"].get("nodeAffinity").is_some());
     let two = world()
         .set("/spec/accessModes", json!(["ReadOnlyMany", "ReadWriteOnce"]))
         .with(|world| world.policy.read_only_many = true);
