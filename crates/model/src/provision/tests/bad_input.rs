@@ -139,7 +139,7 @@ fn answers_of_the_driver_that_are_too_large() {
         assert_eq!(many, VolumeFault::TooManyTopologies(count));
     }
     // What was asked for may be answered, and some more.
-    let mut plan = (*plan_of(&world())).clone();
+    let mut plan = (*plan_of(&world().delayed())).clone();
     let asked: Vec<Segment> = (0..1000).map(segment).collect();
     plan.accessibility = Some(TopologyRequirement {
         requisite: asked.clone(),
