@@ -107,22 +107,38 @@ pub(crate) struct Progress {
     pub lifecycle: Option<Lifecycle>,
     /// How many attempts were made.
     pub attempts: u32,
-    /// How many life cycles of the object ended before this one: its volume was saved, or given up.
+    /// How many life cycles of the object ended before this one.
     pub epoch: u32,
+    /// Whether this one has ended: the volume is saved, or given up. What comes after that, as the end of a marker, is still a part of it.
+    pub has_ended: bool,
 }
 
 impl Progress {
     /// After an attempt that did something or not, in which the life cycle ended or not.
     pub fn after(self, has_tried: bool, has_ended: bool) -> Self {
-        if has_ended {
+        Self {
+            begun: self.begun.filter(|_| !has_ended),
+            lifecycle: self.lifecycle.filter(|_| !has_ended),
+            attempts: self.attempts.saturating_add(u32::from(has_tried)),
+            epoch: self.epoch,
+            has_ended: self.has_ended || has_ended,
+        }
+    }
+
+    /// A volume is wanted, also again after the end of a life cycle.
+    pub fn begin_again(&mut self) {
+        if self.has_ended {
             let epoch = self.epoch.saturating_add(1);
-            return Self {
+            *self = Self {
                 epoch,
                 ..Self::default()
             };
         }
-        let attempts = self.attempts.saturating_add(u32::from(has_tried));
-        Self { attempts, ..self }
+    }
+
+    /// Whether a volume was saved or given up before.
+    pub fn is_again(&self) -> bool {
+        self.has_ended || self.epoch > 0
     }
 }
 

@@ -151,6 +151,8 @@ pub struct VolumeMemory {
     refused_with: Option<SecretReference>,
     /// How often in a row it rested because something was not known.
     rests: u32,
+    /// Whether it was told which other one its volume is left to.
+    left_is_told: bool,
 }
 
 impl VolumeMemory {
@@ -387,7 +389,8 @@ impl VolumeAttempt {
             self.memory.deletion = Deletion::NotDeleted;
             self.notes.push(VolumeNote::PerhapsDeleted(handle()));
         }
-        if reason == VolumeReason::LeftToAnother {
+        let is_left = reason == VolumeReason::LeftToAnother;
+        if is_left && !std::mem::replace(&mut self.memory.left_is_told, true) {
             let heir = self.live_heir.as_ref();
             self.notes
                 .extend(heir.map(|(name, _)| VolumeNote::LeftTo(name.clone())));

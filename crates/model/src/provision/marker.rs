@@ -153,6 +153,8 @@ impl Marker {
         // A term of allowedTopologies may have fewer keys than the topology of a node.
         let allows = |allowed: &[Segment], segment: &Segment| allowed.iter().any(|term| term.is_subset_of(segment));
         match allowed_terms(class) {
+            // Nothing is asked for.
+            Ok(allowed) if allowed.is_empty() => first.is_none(),
             Ok(allowed) => recorded.all(|segment| allows(&allowed, segment)),
             Err(_) => recorded.next().is_none(),
         }

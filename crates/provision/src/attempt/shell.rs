@@ -72,6 +72,9 @@ impl Shell<'_> {
         let Some(claim) = attempt.claim().filter(|_| self.span.is_disabled()) else {
             return;
         };
+        if !attempt.memory().is_saved() {
+            self.progress.begin_again();
+        }
         let begun = self.begin(claim);
         let tracer = self.look.work.tracer();
         if !tracer.is_enabled() {
@@ -120,7 +123,7 @@ impl Shell<'_> {
 
     /// The volume is wanted from now on, as far as this is not known yet.
     pub fn begin(&mut self, claim: &Claim) -> Beginning {
-        let is_again = self.progress.epoch > 0;
+        let is_again = self.progress.is_again();
         *self
             .progress
             .begun
@@ -129,8 +132,9 @@ impl Shell<'_> {
 
     /// For how long the volume is wanted.
     pub fn waited(&self, claim: &Claim) -> Duration {
-        let Progress { begun, epoch, .. } = self.progress;
-        begun.unwrap_or_else(|| Beginning::of_claim(claim, epoch > 0)).elapsed()
+        let is_again = self.progress.is_again();
+        let begun = self.progress.begun;
+        begun.unwrap_or_else(|| Beginning::of_claim(claim, is_again)).elapsed()
     }
 
     /// Patches the claim, and takes the answer into the cache.
@@ -259,7 +263,7 @@ impl Shell<'_> {
         let announced_at = self.run.started() + ANNOUNCED_AFTER;
         if let Some(claim) = attempt
             .claim()
-            .filter(|claim| self.attempt() == 1 && claim.deleting.is_none())
+            .filter(|claim| self.run.attempt() == 1 && claim.deleting.is_none())
         {
             if let Ok(answer) = timeout_at(announced_at, &mut answer).await {
                 return answer;

@@ -25,8 +25,25 @@ async fn told(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<ReceivedSpan> {
     receiver
         .wait_until(LIMIT, |spans| spans.iter().any(|span| span.name == ROOT))
         .await;
+    world.change_claim("smith", |claim| {
+        claim["spec"]["volumeName"] = "pvc-uid-smith".into();
+        claim["status"]["phase"] = "Bound".into();
+    });
+    let unmarked = async {
+        while world.is_marked("smith") {
+            tokio::time::sleep(REQUEST).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, unmarked).await.unwrap();
+    receiver.wait_until(LIMIT, |spans| attempts(spans).count() == 3).await;
     drop(guard);
     receiver.spans()
+}
+
+fn attempts(spans: &[ReceivedSpan]) -> impl Iterator<Item = &ReceivedSpan> {
+    spans
+        .iter()
+        .filter(|span| span.name == "PersistentVolumeClaim.provision.attempt")
 }
 
 #[tokio::test]
@@ -56,14 +73,21 @@ async fn names_are_told_by_their_hash_where_that_is_asked() {
     assert!(refused.unwrap().status_message.contains(&hash("pvc-uid-smith")));
 }
 
+/// What comes after the end of a life cycle is a part of it as well.
 #[tokio::test]
-async fn attempts_are_counted_from_the_first_to_the_last() {
+async fn each_attempt_is_in_the_trace_of_its_claim() {
     let spans = told(|_| {}).await;
-    let attempts = spans
-        .iter()
-        .filter(|span| span.name == "PersistentVolumeClaim.provision.attempt");
-    let numbers: Vec<_> = attempts
+    let numbers: Vec<_> = attempts(&spans)
         .map(|span| span.attributes["attacher.attempt"].clone())
         .collect();
-    assert_eq!(numbers, [Attribute::I64(1), Attribute::I64(2)]);
+    assert_eq!(numbers, [1, 2, 1].map(Attribute::I64));
+    for span in attempts(&spans) {
+        let parent = span.parent_span_id.as_deref();
+        assert!(
+            spans
+                .iter()
+                .any(|root| Some(&*root.span_id) == parent && root.name == ROOT),
+            "{span:?}"
+        );
+    }
 }

@@ -117,7 +117,7 @@ impl ClaimAttempt {
             // The claim went; whose last copy it was says no more.
             ApiErrorKind::NotFound => {
                 if let Pending::Unmark(told) = pending {
-                    self.notes.extend(told.map(|note| *note));
+                    self.tell_end(told.map(|note| *note));
                     self.memory.creation = Some(Creation::Never);
                 }
                 None
@@ -167,7 +167,7 @@ impl ClaimAttempt {
             Pending::Unmark(_) if shown.is_some_and(|claim| MarkerState::is_left_over(&claim, &view.driver().name)) => {
                 return Some(Verdict::Done);
             }
-            Pending::Unmark(told) => self.notes.extend(told.map(|note| *note)),
+            Pending::Unmark(told) => self.tell_end(told.map(|note| *note)),
             Pending::RefuseRelease(refusal) => {
                 self.release_refused(refusal);
                 return None;

@@ -202,6 +202,11 @@ impl ClaimMemory {
         self.creation.as_ref().is_some_and(Creation::is_uncertain)
     }
 
+    /// Whether it was told that the PersistentVolume is saved, and that is still there as far as is known.
+    pub fn is_saved(&self) -> bool {
+        self.is_told
+    }
+
     /// Whether a volume may be there of which no object tells: the claim has to be worked on though it is gone.
     pub fn holds_volume(&self) -> bool {
         super::holds_volume(self.creation.as_ref())

@@ -87,6 +87,8 @@ pub struct ClaimAttempt {
     steps: u32,
     stale: u32,
     notes: Vec<ClaimNote>,
+    /// Whether the end of what was done for the claim is told.
+    end_is_told: bool,
     /// Whether topology is missing that any node may bring.
     needs_topology: bool,
     /// The inputs that the call was made with: they may change while it runs.
@@ -117,6 +119,7 @@ impl ClaimAttempt {
             steps: 0,
             stale: 0,
             notes: Vec::new(),
+            end_is_told: false,
             needs_topology: false,
             called_with: None,
             ended: None,
@@ -439,15 +442,15 @@ impl ClaimAttempt {
             self.memory.lists_since = None;
             self.memory.is_told_of_lists = false;
         }
-        let kept = (reason == ClaimReason::HandleShared).then(|| self.kept()).flatten();
+        let end = match reason {
+            ClaimReason::HandleShared => self.kept(),
+            ClaimReason::Cancelled => Some(ClaimNote::Cancelled),
+            ClaimReason::NotOwn if self.memory.creation != Some(Creation::Never) => Some(ClaimNote::Cancelled),
+            _ => None,
+        };
         let (pending, step) = match action {
             ClaimAction::Ignore => {
-                let is_given_up = match reason {
-                    ClaimReason::Cancelled => true,
-                    ClaimReason::NotOwn => self.memory.creation != Some(Creation::Never),
-                    _ => false,
-                };
-                self.notes.extend(kept.or(is_given_up.then_some(ClaimNote::Cancelled)));
+                self.tell_end(end);
                 return ClaimStep::End(Verdict::Done);
             }
             ClaimAction::Wait(cause) => return ClaimStep::End(self.wait(view, reason, cause)),
@@ -461,7 +464,7 @@ impl ClaimAttempt {
             // Whoever holds the Lease next looks at it again, and may have marked it by now: who lost it writes nothing.
             _ if !view.may_start() => return ClaimStep::End(Verdict::LeaseLost),
             ClaimAction::Mark(write) => (Pending::Mark, ClaimStep::Patch(write)),
-            ClaimAction::Unmark(write) => (Pending::Unmark(kept.map(Box::new)), ClaimStep::Patch(write)),
+            ClaimAction::Unmark(write) => (Pending::Unmark(end.map(Box::new)), ClaimStep::Patch(write)),
             ClaimAction::Reschedule(write) => (self.reschedules(RescheduleCause::NodeGone), ClaimStep::Patch(write)),
             ClaimAction::LetGo(write, words) => (Pending::LetGo(words, name.into()), ClaimStep::Patch(write)),
             ClaimAction::RefuseRelease(write, refusal) => (Pending::RefuseRelease(refusal), ClaimStep::Patch(write)),
@@ -518,6 +521,14 @@ impl ClaimAttempt {
                 plan: Some(volume.plan.clone()),
                 doubtful: false,
             }));
+        }
+    }
+
+    /// That nothing is done for the claim any more: told once, when the marker is off.
+    fn tell_end(&mut self, end: Option<ClaimNote>) {
+        if let Some(end) = end.filter(|_| !self.end_is_told) {
+            self.end_is_told = true;
+            self.notes.push(end);
         }
     }
 

@@ -129,6 +129,9 @@ impl Subject<'_, '_> {
         if let Some(open) = open {
             marker.arguments.clone_from(&open.arguments);
             marker.secret.clone_from(&open.secret);
+            marker.segment.clone_from(&open.segment);
+            marker.first.clone_from(&open.first);
+            marker.requisite.clone_from(&open.requisite);
         }
         let is_recorded = || is_uncertain || self.marker.recorded().is_some_and(|known| known.is_of_call(&marker));
         let needs_marker = match observed.policy.leak_protection {

@@ -683,20 +683,29 @@ fn a_save_is_told_once_though_nothing_that_was_asked_about_it_was_answered() {
     assert!(play.notes.iter().any(told));
 }
 
-/// It is refused, as by a webhook.
+/// The end of the marker is refused, as by a webhook. The claim is deleted, or another driver provisions it from now on.
 #[test]
 fn a_claim_is_given_up_once_the_marker_is_off() {
-    let mut play = Play::of(Cluster::new());
-    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(9)));
-    play.cluster
-        .set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
-    let told = |play: &Play| play.notes.iter().filter(|note| **note == ClaimNote::Cancelled).count();
-    for _ in 0..3 {
-        play.attempt(|step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Err(status(403)))));
-        assert_eq!(told(&play), 0);
+    let deleted = ("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+    let given_away = (
+        "/metadata/annotations/volume.kubernetes.io~1storage-provisioner",
+        "other.test",
+    );
+    for (pointer, value) in [deleted, given_away] {
+        let mut play = Play::of(Cluster::new());
+        play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(9)));
+        play.cluster.set(pointer, json!(value));
+        let told = |play: &Play| play.notes.iter().filter(|note| **note == ClaimNote::Cancelled).count();
+        for _ in 0..3 {
+            let refused = |step: &ClaimStep, _: &mut Cluster| {
+                matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Err(status(403))))
+            };
+            play.attempt(refused);
+            assert_eq!(told(&play), 0, "{pointer}");
+        }
+        assert_eq!(play.attempt(|_, _| None), Verdict::Done);
+        assert_eq!((told(&play), play.cluster.carries_marker()), (1, false), "{pointer}");
     }
-    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
-    assert_eq!(told(&play), 1);
 }
 
 #[test]

@@ -364,6 +364,22 @@ fn an_open_call_keeps_its_topology() {
     }
 }
 
+/// allowedTopologies that come to nothing ask for no topology.
+#[test]
+fn an_open_call_of_a_class_that_asks_for_no_topology_is_repeated() {
+    let first = world().delayed().class("/allowedTopologies", json!([{}]));
+    assert_eq!(plan_of(&first).accessibility, None);
+    let marker = written(&first);
+    assert!(
+        marker.get("first").is_none() && marker.get("segment").is_some(),
+        "{marker}"
+    );
+    let ClaimAction::Create(again) = first.clone().marked_with(&marker).decide().action else {
+        panic!("{:?}", first.marked_with(&marker).decide())
+    };
+    assert_eq!(again.accessibility, None);
+}
+
 #[test]
 fn a_topology_that_does_not_fit_is_refused_before_any_call() {
     let labels: Vec<(String, String)> = (0..64)

@@ -8,7 +8,7 @@ use super::super::builders::node;
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
 use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, RescheduleCause, Verdict, fingerprint};
-use crate::provision::{ClaimReason, CreatePlan, ProvisionRefusal};
+use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, ProvisionRefusal};
 
 const SELECTED: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
 
@@ -379,4 +379,28 @@ fn an_open_call_outside_of_the_allowed_topologies_waits_for_the_class() {
     assert_eq!(first(asked.as_ref()), "zone=a");
     called(&mut play, None);
     assert_eq!(play.saved(), 1);
+}
+
+/// The driver announces no topology for a moment, as after a restart with other flags.
+#[test]
+fn an_open_call_with_a_topology_is_not_ended_by_one_without() {
+    let mut play = delayed();
+    called(&mut play, Some(4));
+    play.memory = ClaimMemory::default();
+    play.cluster.policy.identity = "the next process".into();
+    play.cluster.driver.capabilities.accessibility_constraints = false;
+    for _ in 0..2 {
+        let (_, asked) = called(&mut play, Some(3));
+        assert_eq!(first(asked.as_ref()), "");
+        let outcome = play.notes.iter().rev().find_map(|note| match note {
+            ClaimNote::CallFailed(outcome, _) => Some(&**outcome),
+            _ => None,
+        });
+        assert_eq!(outcome, Some(&CreateOutcome::OtherCallOpen));
+        assert!(play.cluster.carries_marker());
+    }
+    play.cluster.driver.capabilities.accessibility_constraints = true;
+    play.memory = ClaimMemory::default();
+    let (_, asked) = called(&mut play, None);
+    assert_eq!((first(asked.as_ref()), play.saved()), ("zone=a".to_owned(), 1));
 }
