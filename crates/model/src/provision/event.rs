@@ -152,6 +152,10 @@ fn other_call_open(error: &str) -> String {
     )
 }
 
+/// That the marker names a topology that the operator did not write.
+pub const MARKER_IGNORED_NOTE: &str = "the annotation attacher.csi.dev/provisioning names a topology that the driver did not register, or that \
+     allowedTopologies of the StorageClass does not have: it is ignored, and the topology is found again";
+
 /// That the driver has a volume of the name that it does not give.
 fn name_in_use(error: &str) -> String {
     format!("a volume of this name exists with other settings, or the name was used before: {error}")

@@ -11,7 +11,7 @@ use super::observed::ObservedClaim;
 use super::plan::CreatePlan;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
-use super::topology::{Segment, allowed_terms};
+use super::topology::{Segment, TopologyFacts, allowed_terms};
 use super::volume_name::VolumeNaming;
 use crate::objects::{Claim, MAX_ANNOTATION_VALUE, SecretReference, StorageClass};
 
@@ -50,6 +50,9 @@ pub struct Marker {
     /// First preferred term of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Segment>,
+    /// Hash of the allowedTopologies of the class, as of the call that was made first: they may have been changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<Box<str>>,
     /// Hash of the requisite terms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requisite: Option<Box<str>>,
@@ -119,7 +122,7 @@ impl MarkerState {
     }
 }
 
-/// What of a marker is sent again.
+/// What of a marker counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordedArguments<'a> {
     /// Topology of the node that was selected.
@@ -128,36 +131,42 @@ pub struct RecordedArguments<'a> {
     pub first: Option<&'a Segment>,
     /// The Secret of the call: it counts where the class may name it.
     pub secret: Option<&'a SecretReference>,
+    /// Whether something that it says of topology was ignored: it is told.
+    pub ignored: bool,
 }
 
 impl Marker {
     /// What an open call is repeated with, whatever became of nodes, their labels and the keys that they register: with another topology
     /// the driver may make a second volume, and its refusal says nothing of the first one.
-    pub fn arguments(&self) -> RecordedArguments<'_> {
-        let sent = |segment: &&Segment| !segment.is_empty();
+    ///
+    /// Users of the namespace can write it all. What the class has never allowed is forged, and is ignored; so is a topology of keys that
+    /// the driver did not register, in a marker that does not say what the class allowed.
+    pub fn arguments(&self, class: &StorageClass, facts: &TopologyFacts) -> RecordedArguments<'_> {
+        let is_registered = |segment: &Segment| segment.iter().all(|(key, _)| facts.has_key(key));
+        let is_trusted = |segment: &&Segment| {
+            let is_possible = match &self.allowed {
+                None => is_registered(segment) && is_within(class, segment),
+                Some(hash) if *hash == super::request::allowed_hash(class) => is_within(class, segment),
+                // It was checked against what the class allowed then.
+                Some(_) => true,
+            };
+            !segment.is_empty() && is_possible
+        };
+        let segment = self.segment.as_ref().filter(is_trusted);
+        let first = self.first.as_ref().filter(is_trusted);
         RecordedArguments {
-            segment: self.segment.as_ref().filter(sent),
-            first: self.first.as_ref().filter(sent),
+            ignored: segment.is_some() != self.segment.is_some() || first.is_some() != self.first.is_some(),
+            segment,
+            first,
             secret: self.secret.as_ref(),
         }
     }
 
-    /// Whether the class allows the topology that it records. It need not: allowedTopologies may have been changed since, and users of the
-    /// namespace can write the marker.
+    /// Whether the class allows the topology of the call still, if it did.
     pub fn is_allowed_by(&self, class: &StorageClass) -> bool {
-        let RecordedArguments { segment, first, .. } = self.arguments();
-        let mut recorded = segment.into_iter().chain(first);
-        if class.allowed_topologies.is_empty() {
-            return true;
-        }
-        // A term of allowedTopologies may have fewer keys than the topology of a node.
-        let allows = |allowed: &[Segment], segment: &Segment| allowed.iter().any(|term| term.is_subset_of(segment));
-        match allowed_terms(class) {
-            // Nothing is asked for.
-            Ok(allowed) if allowed.is_empty() => first.is_none(),
-            Ok(allowed) => recorded.all(|segment| allows(&allowed, segment)),
-            Err(_) => recorded.next().is_none(),
-        }
+        let is_changed = |hash: &Box<str>| *hash != super::request::allowed_hash(class);
+        let mut recorded = self.segment.iter().chain(&self.first);
+        !self.allowed.as_ref().is_some_and(is_changed) || recorded.all(|segment| is_within(class, segment))
     }
 
     /// Whether the driver would be told the same of this class as of the one that it was begun with.
@@ -174,6 +183,7 @@ impl Marker {
     ) -> Self {
         let requirement = plan.accessibility.as_ref();
         let terms = requirement.map(|requirement| &requirement.requisite);
+        let has_topology = requirement.is_some() || plan.segment.is_some();
         Self {
             driver: Box::from(&*observed.driver.name),
             uid: observed.claim.uid.clone(),
@@ -186,6 +196,7 @@ impl Marker {
             node: plan.node.as_deref().map(Box::from),
             segment: plan.segment.clone(),
             first: requirement.and_then(|requirement| requirement.first()).cloned(),
+            allowed: has_topology.then(|| plan.volume.allowed_hash.clone()),
             requisite: terms.map(|terms| super::request::terms_hash(terms)),
             since,
             writer: Box::from(&*observed.policy.identity),
@@ -202,6 +213,7 @@ impl Marker {
             && self.node == other.node
             && self.segment == other.segment
             && self.first == other.first
+            && self.allowed == other.allowed
             && self.requisite == other.requisite
     }
 
@@ -213,6 +225,13 @@ impl Marker {
         }
         Ok(text)
     }
+}
+
+/// Whether allowedTopologies let a volume be there; all of them where none follow from it.
+fn is_within(class: &StorageClass, segment: &Segment) -> bool {
+    // A term may have fewer keys than the topology of a node.
+    let allows = |allowed: Vec<Segment>| allowed.is_empty() || allowed.iter().any(|term| term.is_subset_of(segment));
+    allowed_terms(class).is_ok_and(allows)
 }
 
 /// Whether a call has the arguments that the claim records for the open one; also where it records none.

@@ -82,6 +82,8 @@ pub struct VolumeTemplate {
     pub class_uid: Box<str>,
     /// [`class_hash`](super::class_hash) of the class.
     pub class_hash: Box<str>,
+    /// Hash of its allowedTopologies.
+    pub allowed_hash: Box<str>,
     /// Policy of the class.
     pub reclaim_policy: Option<ReclaimPolicy>,
     /// Access modes of the claim.

@@ -24,6 +24,18 @@ pub fn class_hash(class: &StorageClass) -> Box<str> {
     )
 }
 
+/// Hash of the allowedTopologies of a class.
+pub(super) fn allowed_hash(class: &StorageClass) -> Box<str> {
+    let terms = class.allowed_topologies.iter().flat_map(|term| {
+        let entries = term.iter().flat_map(|expression| {
+            let values = expression.values.iter().map(|value| &**value);
+            ["key", &*expression.key].into_iter().chain(values)
+        });
+        std::iter::once("term").chain(entries)
+    });
+    stable_hash(terms)
+}
+
 /// Hash of what a driver is told of a volume besides its name, its topology and the contents of a Secret.
 pub(super) fn arguments_hash(plan: &CreatePlan) -> Box<str> {
     let size = plan.required_bytes.to_string();
@@ -122,6 +134,7 @@ pub(super) fn plan(
             class: claim.class.clone(),
             class_uid: class.uid.clone(),
             class_hash: class_hash(class),
+            allowed_hash: allowed_hash(class),
             reclaim_policy: class.reclaim_policy,
             access_modes: claim.access_modes.clone(),
             volume_mode: claim.volume_mode,

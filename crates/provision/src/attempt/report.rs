@@ -9,7 +9,7 @@ use crate::events::of_claim_named;
 use crate::failures::{self, LASTING, kind_of};
 use crate::objects::Claim;
 use crate::provision::attempt::{ClaimAttempt, ClaimNote};
-use crate::provision::event::{self, POPULATOR_NOTE, ProvisionEventReason};
+use crate::provision::event::{self, MARKER_IGNORED_NOTE, POPULATOR_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, ClaimReleaseRefusal, CreateOutcome, ProvisionRefusal};
 use crate::runtime::report::FailedAttempt;
 use crate::telemetry::names::{attr, error_type};
@@ -50,6 +50,13 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         }
         ClaimNote::LetGo(words, volume) => let_go(shell, claim, &words, &volume),
         ClaimNote::ReleaseRefused(refusal) => release_refused(shell, claim, &refusal),
+        ClaimNote::MarkerIgnored => {
+            let (reason, note) = (
+                ProvisionEventReason::ProvisioningUncertain,
+                event::note(MARKER_IGNORED_NOTE),
+            );
+            record(shell, claim, reason, "marker", note);
+        }
         ClaimNote::PossiblyLeaked(volume, cause) => {
             leaked(shell, claim, &volume, cause, event::possibly_leaked(&volume, cause));
         }

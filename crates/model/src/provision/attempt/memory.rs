@@ -61,6 +61,8 @@ pub struct ClaimMemory {
     pub(super) trouble: Option<Trouble>,
     /// Since when this process does not know what a call did.
     pub(super) uncertain_since: Option<Timestamp>,
+    /// Whether it was told that something in the marker is ignored.
+    pub(super) ignored_is_told: bool,
     /// A handle that the driver answered, and the other PersistentVolume that had it: it was somebody's, also when that is gone.
     pub(super) shared: Option<(Box<str>, Box<str>)>,
 }

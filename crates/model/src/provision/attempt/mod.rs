@@ -350,6 +350,11 @@ impl ClaimAttempt {
                 "its PersistentVolumeClaim is gone while a call was open, so that only this process knows of it";
             self.notes.push(ClaimNote::PossiblyLeaked(name.clone(), cause));
         }
+        let is_unplanned = creation.is_uncertain() && creation.uncertain_plan().is_none();
+        let is_ignored = !gone && is_unplanned && surroundings.ignores(&marker, seen(&class).here());
+        if is_ignored && !std::mem::replace(&mut self.memory.ignored_is_told, true) {
+            self.notes.push(ClaimNote::MarkerIgnored);
+        }
         if decision.reason == ClaimReason::TwoVolumes {
             self.tell_two_volumes(&creation, seen(&saved).here());
         }

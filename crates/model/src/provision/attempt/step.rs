@@ -173,6 +173,8 @@ pub enum ClaimNote {
     LetGo(String, Box<str>),
     /// A person asked for that, and it was refused.
     ReleaseRefused(ClaimReleaseRefusal),
+    /// The marker of an open call names a topology that it cannot have been made with: somebody else wrote it.
+    MarkerIgnored,
     /// A volume of this name may be left in the storage system, because of this.
     PossiblyLeaked(Box<str>, &'static str),
     /// The driver made two volumes: the PersistentVolume of this name, the handle that it has, and the one that was answered.

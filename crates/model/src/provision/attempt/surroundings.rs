@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ClaimView;
-use crate::objects::Claim;
+use crate::objects::{Claim, StorageClass};
 use crate::provision::claim::{is_wanted, volume_name};
 use crate::provision::creation::Creation;
 use crate::provision::fingerprint::claim_fingerprint;
@@ -74,6 +74,16 @@ impl Surroundings {
             topology: view.topology(),
             node: selected.map_or(KnownNode::GONE, |name| view.node(name)),
         }
+    }
+}
+
+impl Surroundings {
+    /// Whether a marker says something of topology that does not count. Before all nodes are known nothing can be said of that.
+    pub fn ignores(&self, marker: &MarkerState, class: Option<&StorageClass>) -> bool {
+        let (Some(marker), Some(class)) = (marker.recorded(), class) else {
+            return false;
+        };
+        self.topology.complete && marker.arguments(class, &self.topology).ignored
     }
 }
 

@@ -43,7 +43,7 @@ impl Subject<'_, '_> {
             }
         }
         let recorded = match self.marker.recorded() {
-            Some(marker) if is_uncertain => marker.arguments(),
+            Some(marker) if is_uncertain => marker.arguments(class, observed.topology),
             _ => RecordedArguments::default(),
         };
         match request::plan(observed, class, self.name, recorded) {
@@ -129,9 +129,13 @@ impl Subject<'_, '_> {
         if let Some(open) = open {
             marker.arguments.clone_from(&open.arguments);
             marker.secret.clone_from(&open.secret);
-            marker.segment.clone_from(&open.segment);
-            marker.first.clone_from(&open.first);
-            marker.requisite.clone_from(&open.requisite);
+            marker.allowed = open.allowed.clone().or(marker.allowed);
+            if plan.accessibility.is_none() {
+                // The driver announces no topology for the moment: what was asked for is asked for again once it does.
+                marker.segment.clone_from(&open.segment);
+                marker.first.clone_from(&open.first);
+                marker.requisite.clone_from(&open.requisite);
+            }
         }
         let is_recorded = || is_uncertain || self.marker.recorded().is_some_and(|known| known.is_of_call(&marker));
         let needs_marker = match observed.policy.leak_protection {

@@ -286,22 +286,33 @@ fn what_is_forged_is_ignored() {
     for length in [json!(0), json!(8), json!(33), json!(-1), json!("16")] {
         assert_eq!(name(&shortened(length)).0, NAME, "too short to be told from others");
     }
-    assert_eq!(name(&forged("/first", json!({}))).1, zone, "no topology at all");
+    for first in [json!({"rack": "x"}), json!({})] {
+        assert_eq!(
+            name(&forged("/first", first)).1,
+            zone,
+            "a key that the driver does not register"
+        );
+    }
     let restricted = forged("/first", json!({"zone": "secret"}));
     let restricted = restricted.class(
         "/allowedTopologies",
         json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}]),
     );
-    let refused = restricted.decide();
-    let found = format!(
-        "{}: {}",
-        refused.reason.as_str(),
-        super::claim_rows::word(&refused.action)
-    );
-    assert_eq!(
-        found, "ClassReplaced: tell class_replaced",
-        "what the class does not allow"
-    );
+    assert_eq!(name(&restricted).1, zone, "what the class does not allow");
+    // The hash of what the class allows is no secret.
+    let allowed = restricted.class.as_ref().unwrap()["allowedTopologies"].clone();
+    let mut with_hash = written(&world().delayed().class("/allowedTopologies", allowed));
+    with_hash["first"] = json!({"zone": "secret"});
+    let with_hash = restricted.clone().marked_with(&with_hash);
+    assert_eq!(name(&with_hash).1, zone, "what the class has never allowed");
+    for ignoring in [restricted, with_hash] {
+        let ignored = ignoring.observe(|observed| {
+            let state = MarkerState::of(observed.claim, DRIVER);
+            let class = observed.class.here().unwrap();
+            state.recorded().unwrap().arguments(class, observed.topology).ignored
+        });
+        assert!(ignored, "and that is told");
+    }
 }
 
 /// What was sent is sent again, whatever became of the class and of the nodes: an answer to another topology says nothing of the first call.
@@ -339,7 +350,7 @@ fn an_open_call_keeps_its_topology() {
                 without(&marked, zones(&["elsewhere"])),
                 false,
             ),
-            ("nothing is allowed", without(&marked, json!([{}])), false),
+            ("nothing is asked for", without(&marked, json!([{}])), true),
             (
                 "allowedTopologies cannot be read",
                 without(&marked, zones(&too_many)),

@@ -113,6 +113,12 @@ impl TopologyFacts {
     pub const fn digest(&self) -> u64 {
         self.digest
     }
+
+    /// Whether the driver registered this key on some node; any key, where nothing is registered at all and nothing can be checked.
+    pub fn has_key(&self, key: &str) -> bool {
+        let registers = |node: &TopologyNode| node.keys.iter().any(|known| **known == *key);
+        self.nodes.is_empty() || self.nodes.iter().any(registers)
+    }
 }
 
 /// What is known of the node that kube-scheduler selected. Both are `Gone` where none is selected.

@@ -1,10 +1,10 @@
 //! Attempts for a driver with topology: what the nodes say, and when it is asked for.
 
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::super::builders::node;
+use super::super::builders::{MARKER, node};
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
 use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, RescheduleCause, Verdict, fingerprint};
@@ -361,7 +361,39 @@ proptest! {
     }
 }
 
-/// Somebody changed allowedTopologies, or wrote the marker: users of a namespace can.
+/// Users of a namespace can write the annotation.
+#[test]
+fn a_topology_that_somebody_else_wrote_into_the_marker_is_told_once() {
+    for (zone, is_told) in [("a", false), ("nowhere", true)] {
+        let mut play = delayed();
+        let zones = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b", "c"]}]}]);
+        play.cluster.class.as_mut().unwrap()["allowedTopologies"] = zones;
+        called(&mut play, Some(4));
+        let mut marker: Value = serde_json::from_str(
+            play.cluster.claim.as_ref().unwrap()["metadata"]["annotations"][MARKER]
+                .as_str()
+                .unwrap(),
+        )
+        .unwrap();
+        marker["segment"] = json!({ "zone": zone });
+        marker["first"] = json!({ "zone": zone });
+        play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"][MARKER] = json!(marker.to_string());
+        // Another process knows what the marker says, and nothing else.
+        play.memory = ClaimMemory::default();
+        let (_, asked) = called(&mut play, Some(4));
+        assert_eq!(first(asked.as_ref()), "zone=a");
+        called(&mut play, None);
+        let told = play
+            .notes
+            .iter()
+            .filter(|note| **note == ClaimNote::MarkerIgnored)
+            .count();
+        assert_eq!(told, usize::from(is_told), "{zone}");
+        assert_eq!(play.saved(), 1);
+    }
+}
+
+/// Somebody changed allowedTopologies.
 #[test]
 fn an_open_call_outside_of_the_allowed_topologies_waits_for_the_class() {
     let zones = |values: &[&str]| json!([{"matchLabelExpressions": [{"key": "zone", "values": values}]}]);
