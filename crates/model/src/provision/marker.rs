@@ -164,9 +164,9 @@ impl Marker {
 
     /// Whether the class allows the topology of the call still, if it did.
     pub fn is_allowed_by(&self, class: &StorageClass) -> bool {
-        let is_changed = |hash: &Box<str>| *hash != super::request::allowed_hash(class);
+        let is_changed = self.allowed.is_some() && self.allowed != Some(super::request::allowed_hash(class));
         let mut recorded = self.segment.iter().chain(&self.first);
-        !self.allowed.as_ref().is_some_and(is_changed) || recorded.all(|segment| is_within(class, segment))
+        !is_changed || recorded.all(|segment| is_within(class, segment))
     }
 
     /// Whether the driver would be told the same of this class as of the one that it was begun with.

@@ -302,12 +302,7 @@ impl ClaimAttempt {
         let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
         let saved = view.volume(&name);
         let is_wanted = is_wanted(&claim, driver, gone, &name);
-        if let (Creation::Created(new), Some(there)) = (&creation, seen(&saved).here())
-            && is_saved(there, &claim, &driver.name, &new.handle)
-        {
-            // The answer to the request that saved it was lost.
-            self.tell_saved(&name, &new.handle);
-        }
+        self.tell_found(&creation, seen(&saved).here(), &claim, &driver.name);
         let owner = self.handle_owner(view, &creation, is_wanted);
         let mut creation = creation.revised(&claim, gone, seen(&saved).here(), seen(&owner).here());
         let class = view.class(&claim.class);
@@ -429,6 +424,15 @@ impl ClaimAttempt {
             for_class,
             for_binding,
             stuck: marked_at.is_some_and(|since| elapsed(since, now) >= view.stuck_after()),
+        }
+    }
+
+    /// A PersistentVolume that is saved though the answer to the request was lost.
+    fn tell_found(&mut self, creation: &Creation, there: Option<&Volume>, claim: &Claim, driver: &str) {
+        if let (Creation::Created(new), Some(there)) = (creation, there)
+            && is_saved(there, claim, driver, &new.handle)
+        {
+            self.tell_saved(&there.name, &new.handle);
         }
     }
 
