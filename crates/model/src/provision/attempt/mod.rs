@@ -346,9 +346,8 @@ impl ClaimAttempt {
             self.notes.push(ClaimNote::PossiblyLeaked(name.clone(), cause));
         }
         let is_unplanned = creation.is_uncertain() && creation.uncertain_plan().is_none();
-        let is_ignored = !gone && is_unplanned && surroundings.ignores(&marker, seen(&class).here());
-        if is_ignored && !std::mem::replace(&mut self.memory.ignored_is_told, true) {
-            self.notes.push(ClaimNote::MarkerIgnored);
+        if !gone && is_unplanned && surroundings.ignores(&marker, seen(&class).here()) {
+            self.tell_ignored();
         }
         if decision.reason == ClaimReason::TwoVolumes {
             self.tell_two_volumes(&creation, seen(&saved).here());
@@ -424,6 +423,13 @@ impl ClaimAttempt {
             for_class,
             for_binding,
             stuck: marked_at.is_some_and(|since| elapsed(since, now) >= view.stuck_after()),
+        }
+    }
+
+    /// Something in the marker is ignored: told once.
+    fn tell_ignored(&mut self) {
+        if !std::mem::replace(&mut self.memory.ignored_is_told, true) {
+            self.notes.push(ClaimNote::MarkerIgnored);
         }
     }
 
