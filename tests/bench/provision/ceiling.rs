@@ -99,6 +99,7 @@ fn marker(claim: &Claim) -> Marker {
         node: None,
         segment: None,
         first: None,
+        allowed: None,
         requisite: None,
         since: now,
         writer: format!("{}-1234567890-{NOBODYS_DRIVER}", now.as_millisecond()).into(),
