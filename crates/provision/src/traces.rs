@@ -265,13 +265,6 @@ pub(crate) fn describe_volume(span: &mut Span, driver: &str, volume: &Volume) {
     }
 }
 
-/// The names that may occur in texts about a PersistentVolume.
-pub(crate) fn names_of(volume: &Volume) -> impl Iterator<Item = &str> {
-    let claim = volume.claim.iter().flat_map(|claim| [&*claim.namespace, &claim.name]);
-    let class = volume.storage_class.as_deref();
-    std::iter::once(&*volume.name).chain(claim).chain(class)
-}
-
 /// The life cycle in which a volume was made, as its PersistentVolume says; none when it says nothing that can be read.
 pub(crate) fn made_in(volume: &Volume) -> Option<SpanContext> {
     let said = volume.trace_context.get(TRACEPARENT_ANNOTATION)?;

@@ -113,7 +113,7 @@ impl LifecycleTraces {
         let tracer = self.tracer();
         let known = tracer.redaction().map(|redaction| {
             let handle = volume.spec.csi().map(|source| &*source.handle);
-            redaction.knowing(handle, root_span::names_of(volume))
+            redaction.knowing(handle, volume.names())
         });
         match known {
             Some(redaction) => tracer.redacting(Some(redaction)),

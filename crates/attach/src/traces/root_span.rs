@@ -83,7 +83,7 @@ pub(super) fn redaction_for(redaction: &Redaction, snapshot: &Snapshot) -> Redac
             .as_ref()
             .and_then(|node| node.node_id(&attachment.attacher)),
     );
-    names.extend(volume.into_iter().flat_map(names_of));
+    names.extend(volume.into_iter().flat_map(Volume::names));
     let source = match (&attachment.source, volume) {
         (AttachmentSource::Inline(spec), _) => Some(&spec.source),
         (_, volume) => volume.map(|volume| &volume.spec.source),
@@ -105,11 +105,4 @@ pub(super) fn redaction_for(redaction: &Redaction, snapshot: &Snapshot) -> Redac
         names.extend(note.former.iter().map(|place| &*place.node_id));
     }
     redaction.knowing(snapshot.volume_handle(), names)
-}
-
-pub(super) fn names_of(volume: &Volume) -> impl Iterator<Item = &str> {
-    let claim = volume.claim.as_ref();
-    let claim = claim.into_iter().flat_map(|claim| [&*claim.namespace, &*claim.name]);
-    let class = volume.storage_class.as_deref();
-    std::iter::once(&*volume.name).chain(claim).chain(class)
 }

@@ -148,6 +148,13 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// The names that may occur in texts about it: its own, and those of its claim and class.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let claim = self.claim.iter().flat_map(|claim| [&*claim.namespace, &*claim.name]);
+        let class = self.storage_class.as_deref();
+        std::iter::once(&*self.name).chain(claim).chain(class)
+    }
+
     /// Whether the API server has let the object go.
     pub fn is_gone(&self) -> bool {
         self.deleting && self.finalizers.is_empty()

@@ -17,7 +17,7 @@ use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeStep};
 use crate::provision::{DeletePlan, Deletion, Seen};
 use crate::telemetry::names::attr;
 use crate::telemetry::traced;
-use crate::traces::{Beginning, Lifecycle, Progress, describe_volume, made_in, names_of};
+use crate::traces::{Beginning, Lifecycle, Progress, describe_volume, made_in};
 use csi_attacher_model::attempt::CallEnd;
 
 /// The effects of one attempt.
@@ -97,7 +97,7 @@ impl Shell<'_> {
         if self.span.is_recording() {
             describe_volume(&mut self.span, &self.look.work.facts.name, volume);
             let handle = volume.spec.csi().map(|source| &*source.handle);
-            self.span.knows(handle, names_of(volume));
+            self.span.knows(handle, volume.names());
         }
     }
 
