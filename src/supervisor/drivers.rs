@@ -33,13 +33,13 @@ use crate::queue::Queue;
 use crate::runtime::{DriverPhase, DriverState};
 
 /// What makes the tasks that attach.
-struct Attaching {
+pub(super) struct Attaching {
     context: SharedContext,
     election: LeaderElectionMode,
 }
 
 /// What is kept of a task that attaches besides what is kept of all.
-struct AttachTask {
+pub(super) struct AttachTask {
     queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
     saturation: Saturation,
     known_as: Arc<watch::Sender<Option<Name>>>,
@@ -87,7 +87,7 @@ impl TaskKind for Attaching {
 /// All driver tasks by the name of their AttacherConfig.
 pub(super) struct Drivers {
     context: SharedContext,
-    tasks: Tasks<Attaching>,
+    pub tasks: Tasks<Attaching>,
     /// What was found about attachments, which the status shows.
     pub insights: FindingsHandle,
     /// Those that provision.
@@ -327,12 +327,6 @@ impl Drivers {
         self.provisioners.examine_queues(&self.insights);
     }
 
-    /// Which AttacherConfig attaches and detaches for which driver.
-    #[cfg(test)]
-    pub fn reservations(&self) -> &crate::runtime::reservation::Reservations {
-        self.tasks.reservations()
-    }
-
     /// What of the driver of an AttacherConfig is to be detached, released or found out, and nobody else will; unknown before the first
     /// complete list.
     pub fn remaining(&self, name: &str, driver: &str) -> Option<Remaining> {
@@ -340,7 +334,7 @@ impl Drivers {
         let finalizer = finalizer_name(driver);
         store.lists().is_synced().then(|| {
             let mut remaining = Remaining::nothing();
-            if !self.is_left_to_another(name, driver) {
+            if !self.tasks.is_left_to_another(name, driver) {
                 remaining.attachments = store.claimed(driver, &finalizer);
                 remaining.volumes = store.protected(&finalizer).0;
             }
@@ -352,11 +346,6 @@ impl Drivers {
             remaining.volumes.dedup();
             remaining
         })
-    }
-
-    /// Whether another AttacherConfig attaches and detaches for the driver, and goes on with it.
-    pub fn is_left_to_another(&self, name: &str, driver: &str) -> bool {
-        self.tasks.is_left_to_another(name, driver)
     }
 
     /// The PersistentVolumes that carry a driver's finalizer and are not being deleted.

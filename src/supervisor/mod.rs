@@ -441,7 +441,7 @@ impl Supervisor {
             // By the time of the answer the object may be gone.
             let released = lets_go.then(|| driver_name(drivers, name, entry)).flatten();
             // What another AttacherConfig works for is not left behind.
-            let released = released.filter(|driver| !drivers.is_left_to_another(name, driver));
+            let released = released.filter(|driver| !drivers.tasks.is_left_to_another(name, driver));
             let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
             running.start(name, async move {
                 let answer = writer.write_metadata(&written, &patch).await;

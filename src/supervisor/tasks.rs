@@ -80,7 +80,7 @@ pub(super) struct Tasks<K: TaskKind> {
     wanted: Configs,
     running: BTreeMap<String, RunningTask<K::Own>>,
     set: JoinSet<()>,
-    reservations: Reservations,
+    pub reservations: Reservations,
     /// Whether all end, and none is started any more. What they showed last stays.
     stops: bool,
     /// Cancels the calls that still run when there is no more time for them to finish.
@@ -137,12 +137,6 @@ impl<K: TaskKind> Tasks<K> {
         let holder = self.reservations.holder(driver).filter(|holder| **holder != *name);
         let config = holder.and_then(|holder| self.wanted.get(&*holder));
         config.is_some_and(|config| !config.leaving)
-    }
-
-    /// Which AttacherConfig works for which driver.
-    #[cfg(test)]
-    pub fn reservations(&self) -> &Reservations {
-        &self.reservations
     }
 
     /// Starts, changes and stops tasks so that those run that are wanted. Only what differs is touched: a task goes on with other settings,

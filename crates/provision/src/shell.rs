@@ -7,7 +7,7 @@ use crate::key::WorkKey;
 use crate::look::Look;
 use crate::queue::Run;
 use crate::telemetry::Span;
-use crate::traces::{LifecycleOutcome, Progress};
+use crate::traces::{Lifecycle, LifecycleOutcome, Progress};
 
 /// The effects of one attempt.
 pub(crate) struct Shell<'w, K> {
@@ -45,6 +45,13 @@ impl<'w, K> Shell<'w, K> {
     /// The number of the attempt in its life cycle, from 1 on. That of the queue counts failures in a row.
     pub fn attempt(&self) -> u32 {
         self.progress.attempts.saturating_add(1)
+    }
+
+    /// Counts the attempt, at its end: the life cycle that ended in it, and how.
+    pub fn count(&mut self) -> Option<(Lifecycle, LifecycleOutcome)> {
+        let ended = self.progress.lifecycle.zip(self.ended);
+        self.progress = self.progress.after(self.has_tried, self.ended.is_some());
+        ended
     }
 
     /// How long the attempt has taken so far.

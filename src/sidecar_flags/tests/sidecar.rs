@@ -137,13 +137,10 @@ fn a_gate_that_the_sidecar_does_not_know_is_refused() {
         ("topology=true", Some("topology")),
         ("ReleaseLeaderElectionOnExit=true", None),
         ("MutableCSINodeAllocatableCount=true", None),
-        ("AllAlpha=true, AllBeta = false", None),
+        ("AllAlpha=true,AllBeta=false", None),
         ("APIServerTracing=true,ComponentStatusz=false", None),
     ] {
-        let given = format!(
-            "--csi-address=/s --feature-gates={}",
-            given.replace(", ", ",").replace(" = ", "=")
-        );
+        let given = format!("--csi-address=/s --feature-gates={given}");
         let read = read(&arguments(&given)).map(drop).map_err(|error| error.to_string());
         let expected = match refused {
             Some(gate) => Err(format!(

@@ -134,7 +134,7 @@ async fn it_does_not_wait_for_what_another_one_detaches() {
     for (number, (holder, wanted, waits)) in rows.into_iter().enumerate() {
         let mut drivers = drivers_over(store.clone());
         want(&mut drivers, &wanted);
-        let reservation = holder.map(|holder| drivers.reservations().reserve(&holder.into(), &driver));
+        let reservation = holder.map(|holder| drivers.tasks.reservations.reserve(&holder.into(), &driver));
         if let Some(reservation) = &reservation {
             reservation.activate();
         }

@@ -511,7 +511,7 @@ impl VolumeAttempt {
         match (self.pending.take(), event) {
             (_, VolumeEvent::Begin) => None,
             (Some(Pending::Write(reason, wanted)), VolumeEvent::Written(answer)) => {
-                self.written(view, (reason, wanted), answer)
+                self.written(view, reason, wanted, answer)
             }
             (Some(of @ (Pending::ReadVolume | Pending::ReadHeir(_))), VolumeEvent::VolumeRead(read)) => match read {
                 Ok(version) => {
@@ -559,7 +559,8 @@ impl VolumeAttempt {
     fn written(
         &mut self,
         view: &impl VolumeView,
-        (reason, wanted): (VolumeReason, Option<bool>),
+        reason: VolumeReason,
+        wanted: Option<bool>,
         answer: Result<(), ApiError>,
     ) -> Option<Verdict> {
         let answer = answer.and_then(|()| {

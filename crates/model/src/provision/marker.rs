@@ -143,14 +143,11 @@ impl Marker {
     /// the driver did not register, in a marker that does not say what the class allowed.
     pub fn arguments(&self, class: &StorageClass, facts: &TopologyFacts) -> RecordedArguments<'_> {
         let is_registered = |segment: &Segment| segment.iter().all(|(key, _)| facts.has_key(key));
+        let is_changed = self.is_of_other_terms(class);
         let is_trusted = |segment: &&Segment| {
-            let is_possible = match &self.allowed {
-                None => is_registered(segment) && is_within(class, segment),
-                Some(hash) if *hash == super::request::allowed_hash(class) => is_within(class, segment),
-                // It was checked against what the class allowed then.
-                Some(_) => true,
-            };
-            !segment.is_empty() && is_possible
+            // What was sent before a change was checked against what the class allowed then.
+            let is_possible = || is_within(class, segment) && (self.allowed.is_some() || is_registered(segment));
+            !segment.is_empty() && (is_changed || is_possible())
         };
         let segment = self.segment.as_ref().filter(is_trusted);
         let first = self.first.as_ref().filter(is_trusted);
@@ -164,9 +161,13 @@ impl Marker {
 
     /// Whether the class allows the topology of the call still, if it did.
     pub fn is_allowed_by(&self, class: &StorageClass) -> bool {
-        let is_changed = self.allowed.is_some() && self.allowed != Some(super::request::allowed_hash(class));
         let mut recorded = self.segment.iter().chain(&self.first);
-        !is_changed || recorded.all(|segment| is_within(class, segment))
+        !self.is_of_other_terms(class) || recorded.all(|segment| is_within(class, segment))
+    }
+
+    /// Whether the class had other allowedTopologies when the call was made.
+    fn is_of_other_terms(&self, class: &StorageClass) -> bool {
+        self.allowed.is_some() && self.allowed != Some(super::request::allowed_hash(class))
     }
 
     /// Whether the driver would be told the same of this class as of the one that it was begun with.
@@ -183,7 +184,7 @@ impl Marker {
     ) -> Self {
         let requirement = plan.accessibility.as_ref();
         let terms = requirement.map(|requirement| &requirement.requisite);
-        let has_topology = requirement.is_some() || plan.segment.is_some();
+        let records_topology = requirement.is_some() || plan.segment.is_some();
         Self {
             driver: Box::from(&*observed.driver.name),
             uid: observed.claim.uid.clone(),
@@ -196,7 +197,7 @@ impl Marker {
             node: plan.node.as_deref().map(Box::from),
             segment: plan.segment.clone(),
             first: requirement.and_then(|requirement| requirement.first()).cloned(),
-            allowed: has_topology.then(|| plan.volume.allowed_hash.clone()),
+            allowed: records_topology.then(|| plan.volume.allowed_hash.clone()),
             requisite: terms.map(|terms| super::request::terms_hash(terms)),
             since,
             writer: Box::from(&*observed.policy.identity),

@@ -102,9 +102,7 @@ impl Shell<'_> {
             span.set(attr::CREATION, creation.as_str());
         }
         span.end();
-        let ended = (self.progress.lifecycle, self.ended, attempt.claim());
-        self.progress = self.progress.after(self.has_tried, self.ended.is_some());
-        let (Some(lifecycle), Some(outcome), Some(claim)) = ended else {
+        let (Some((lifecycle, outcome)), Some(claim)) = (self.count(), attempt.claim()) else {
             return;
         };
         let (work, tracer) = (self.look.work, self.look.work.tracer());

@@ -104,9 +104,7 @@ impl Shell<'_> {
     /// Ends the span, and the life cycle, if it ended.
     pub fn end(&mut self, attempt: &VolumeAttempt) {
         std::mem::take(&mut self.span).end();
-        let ended = (self.progress.lifecycle, self.ended, attempt.volume());
-        self.progress = self.progress.after(self.has_tried, self.ended.is_some());
-        let (Some(lifecycle), Some(outcome), Some(volume)) = ended else {
+        let (Some((lifecycle, outcome)), Some(volume)) = (self.count(), attempt.volume()) else {
             return;
         };
         let (work, tracer) = (self.look.work, self.look.work.tracer());
