@@ -20,18 +20,32 @@ pub struct Found {
     pub unknown: usize,
 }
 
+/// The calls that attach or detach a volume, in the order of their arrival.
+pub fn calls_at<'a>(calls: &'a [CallRecord], (volume, node): &(String, String)) -> Vec<&'a CallRecord> {
+    let of_place = |call: &&CallRecord| call.volume.as_ref() == Some(volume) && call.node.as_ref() == Some(node);
+    calls.iter().filter(|call| moves(call)).filter(of_place).collect()
+}
+
+/// Whether the last of these calls is by one of these processes.
+pub fn ends_with_one_of(calls: &[&CallRecord], processes: &[u32]) -> bool {
+    let caller = calls.last().and_then(|call| call.caller_pid);
+    caller.is_some_and(|pid| processes.contains(&pid))
+}
+
+/// Whether it attaches or detaches.
+pub fn moves(call: &CallRecord) -> bool {
+    matches!(
+        call.method,
+        Method::ControllerPublishVolume | Method::ControllerUnpublishVolume
+    )
+}
+
 /// Looks at all calls, in the order of their arrival. `killed` are the processes of replicas that were killed.
 pub fn look(calls: &[CallRecord], killed: &[u32]) -> Found {
-    let moves = |call: &&CallRecord| {
-        matches!(
-            call.method,
-            Method::ControllerPublishVolume | Method::ControllerUnpublishVolume
-        )
-    };
     let mut found = Found::default();
     let mut last: HashMap<(&str, &str), Vec<&CallRecord>> = HashMap::new();
     let mut replicas = std::collections::HashSet::new();
-    for call in calls.iter().filter(moves) {
+    for call in calls.iter().filter(|call| moves(call)) {
         found.calls += 1;
         let Some(pid) = call.caller_pid else {
             found.unknown += 1;

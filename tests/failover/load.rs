@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -25,7 +25,16 @@ const LIMIT: Duration = Duration::from_mins(1);
 pub struct Load {
     stop: CancellationToken,
     asked: watch::Receiver<usize>,
-    task: JoinHandle<Result<BTreeSet<usize>>>,
+    task: JoinHandle<Result<Outcome>>,
+}
+
+/// What the load leaves, by the numbers of its volumes.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What is to be attached.
+    pub wanted: BTreeSet<usize>,
+    /// What was deleted last with a finalizer that the API server lost: it was added during the deletion.
+    pub lost_finalizer: BTreeSet<usize>,
 }
 
 /// Name of volume number `number`, its handle and its attachment.
@@ -63,8 +72,8 @@ impl Load {
         }
     }
 
-    /// Ends it; answers the volumes that are to be attached now.
-    pub async fn stop(self) -> Result<BTreeSet<usize>> {
+    /// Ends it.
+    pub async fn stop(self) -> Result<Outcome> {
         self.stop.cancel();
         self.task.await.map_err(|error| Error::Other(error.to_string()))?
     }
@@ -76,31 +85,42 @@ async fn work(
     per_second: usize,
     stop: CancellationToken,
     asked: Arc<watch::Sender<usize>>,
-) -> Result<BTreeSet<usize>> {
+) -> Result<Outcome> {
     let api: Api<VolumeAttachment> = Api::all(client);
-    let mut wanted = BTreeSet::new();
+    let mut left = Outcome::default();
     let mut pace = interval(Duration::from_secs_f64(1.0 / per_second as f64));
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = pace.tick() => {}
-            () = stop.cancelled() => return Ok(wanted),
+            () = stop.cancelled() => return Ok(left),
         }
         let number = fastrand::usize(..volumes);
-        let outcome = if wanted.remove(&number) {
-            api.delete(&name(number), &DeleteParams::default()).await.map(drop)
+        let outcome = if left.wanted.remove(&number) {
+            let deleted = api.delete(&name(number), &DeleteParams::default()).await;
+            deleted.map(|answer| {
+                if answer.left().is_some_and(|object| has_lost_finalizer(&object)) {
+                    left.lost_finalizer.insert(number);
+                }
+            })
         } else {
             match api.create(&PostParams::default(), &attachment(number)?).await {
                 // The one before is still being detached.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => continue,
                 created => created.map(|_| {
-                    wanted.insert(number);
+                    left.wanted.insert(number);
+                    left.lost_finalizer.remove(&number);
                 }),
             }
         };
         outcome.map_err(|error| Error::Other(format!("{}: {error}", name(number))))?;
         asked.send_modify(|asked| *asked += 1);
     }
+}
+
+/// An object that is answered to a DELETE without a time of deletion was gone at once, and is shown as it was last.
+fn has_lost_finalizer(answer: &VolumeAttachment) -> bool {
+    answer.metadata.deletion_timestamp.is_none() && !answer.finalizers().is_empty()
 }
 
 fn attachment(number: usize) -> Result<VolumeAttachment> {

@@ -107,11 +107,10 @@ pub async fn run(plan: Plan, progress: impl Fn(&str)) -> Result<Report> {
         progress(&format!("round {} of {}: {end:?}, {took:?}", round + 1, plan.rounds));
         report.times(end).push(took);
     }
-    let wanted = load.stop().await?;
-    let left = scene.settle(&wanted).await?;
+    let settled = scene.settle(&load.stop().await?).await?;
     report.found = check::look(&scene.calls(), &scene.killed());
     report.changes = changes(&scene.lease_versions().await?);
     report.ended = scene.into_ended();
-    report.lost = left;
+    report.settled = settled;
     Ok(report)
 }

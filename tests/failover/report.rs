@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::check::Found;
-use super::scene::Ended;
+use super::scene::{Ended, Settled};
 use super::{End, LEASE, Mode, Plan};
 use crate::support::lease::Change;
 
@@ -24,8 +24,8 @@ pub struct Report {
     pub changes: Vec<Change>,
     /// The replicas that were replaced.
     pub ended: Vec<Ended>,
-    /// Volumes that are not where they are wanted, at the end, in words.
-    pub lost: Vec<String>,
+    /// How the volumes are at the end.
+    pub settled: Settled,
 }
 
 impl Report {
@@ -38,7 +38,7 @@ impl Report {
             found: Found::default(),
             changes: Vec::new(),
             ended: Vec::new(),
-            lost: Vec::new(),
+            settled: Settled::default(),
         }
     }
 
@@ -58,7 +58,7 @@ impl Report {
             && found.unknown == 0
             && self.early().is_empty()
             && self.kept().is_empty()
-            && self.lost.is_empty()
+            && self.settled.wrong.is_empty()
     }
 
     /// Changes of the holder by which somebody worked before the former one's time was over.
@@ -72,7 +72,7 @@ impl Report {
         let early = self.early().into_iter().map(|change| format!("{change:?}"));
         let kept = self.kept().into_iter();
         let kept = kept.map(|ended| format!("{ended:?} of {:?}", self.changes));
-        let others = self.found.overlaps.iter().chain(&self.lost).cloned();
+        let others = self.found.overlaps.iter().chain(&self.settled.wrong).cloned();
         early.chain(kept).chain(others).collect()
     }
 
@@ -154,7 +154,8 @@ impl fmt::Display for Report {
             ("calls that overlap", found.overlaps.len(), "0"),
             ("Leases taken too early", self.early().len(), "0"),
             ("Leases not handed on as asked", self.kept().len(), "0"),
-            ("volumes not where wanted", self.lost.len(), "0"),
+            ("volumes not where wanted", self.settled.wrong.len(), "0"),
+            ("volumes nobody can know of", self.settled.unknown.len(), ""),
         ] {
             let bar = if bar.is_empty() {
                 String::new()

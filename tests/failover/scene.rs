@@ -1,17 +1,16 @@
 //! The cluster, the driver and the replicas.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use csi_mock_driver::{CallRecord, Method, MockDriver, MockHandle, Rule};
+use csi_mock_driver::{CallRecord, MockDriver, MockHandle, Rule};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::load::{name, node};
-use super::{End, LEASE, Mode, Plan};
+use super::load::{Outcome, name, node};
+use super::{End, LEASE, Mode, Plan, check};
 use crate::support::lease::History;
 use crate::support::operator::{self, IDENTITY, apply_config, release_lease};
 use crate::support::rbac::Account;
@@ -49,6 +48,23 @@ pub struct Ended {
     /// Whether it says itself that it lost the Lease, so that it had none to hand over.
     pub lost_the_lease: bool,
     pid: u32,
+}
+
+impl Ended {
+    /// Whether it had no time to finish what ran, and nobody else knows of it.
+    fn left_without_a_word(&self) -> bool {
+        self.end == End::Killed || self.lost_the_lease
+    }
+}
+
+/// How the volumes are at the end.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// What is not where it is wanted, in words.
+    pub wrong: Vec<String>,
+    /// What is published and nobody can know: the API server lost the finalizer that was added during a deletion, and the replica
+    /// that published was gone before it could take the volume back (ARCHITECTURE, rule 20).
+    pub unknown: Vec<String>,
 }
 
 /// Everything of a run.
@@ -197,7 +213,7 @@ impl Scene {
             End::Killed => leader.process.signal("KILL")?,
         }
         let first = self.driver.wait_for_call(move |call| {
-            is_move(call) && call.started >= signalled && call.caller_pid.is_some_and(|pid| others.contains(&pid))
+            check::moves(call) && call.started >= signalled && call.caller_pid.is_some_and(|pid| others.contains(&pid))
         });
         let limit = LEASE.duration + LIMIT;
         let first = tokio::time::timeout(limit, first).await;
@@ -218,26 +234,41 @@ impl Scene {
         Ok(Duration::try_from(took).unwrap_or_default())
     }
 
-    /// Waits until everything is where it is wanted; tells what is not, in words.
-    pub async fn settle(&self, wanted: &BTreeSet<usize>) -> Result<Vec<String>> {
-        let mut lost = Vec::new();
+    /// Waits until everything is where it is wanted.
+    pub async fn settle(&self, load: &Outcome) -> Result<Settled> {
+        let mut settled = Settled::default();
         for number in 0..self.plan.volumes {
             let name = name(number);
-            let outcome = if wanted.contains(&number) {
+            let outcome = if load.wanted.contains(&number) {
                 self.fixtures.wait_for_attached(&name).await.map(drop)
             } else {
                 self.fixtures.wait_for_attachment_gone(&name).await
             };
             if let Err(error) = outcome {
-                lost.push(error.to_string());
+                settled.wrong.push(error.to_string());
             }
         }
-        let place = |number: &usize| (name(*number), format!("id-{}", number % NODES));
-        let wanted: BTreeSet<_> = wanted.iter().map(place).collect();
-        let published = self.driver.published();
-        let differs = published.symmetric_difference(&wanted);
-        lost.extend(differs.map(|place| format!("{place:?} is wanted: {}", wanted.contains(place))));
-        Ok(lost)
+        let (published, calls) = (self.driver.published(), self.driver.calls());
+        let gone = self.ended.iter().filter(|ended| ended.left_without_a_word());
+        let gone: Vec<u32> = gone.map(|ended| ended.pid).collect();
+        for number in 0..self.plan.volumes {
+            let place = (name(number), format!("id-{}", number % NODES));
+            let (wanted, published) = (load.wanted.contains(&number), published.contains(&place));
+            if wanted == published {
+                continue;
+            }
+            let (calls, lost) = (check::calls_at(&calls, &place), load.lost_finalizer.contains(&number));
+            if !wanted && lost && check::ends_with_one_of(&calls, &gone) {
+                settled.unknown.push(place.0);
+                continue;
+            }
+            let facts = format!(
+                "its finalizer was lost: {lost}; replaced: {:?}; calls: {calls:#?}",
+                self.ended
+            );
+            settled.wrong.push(format!("{place:?} is wanted: {wanted}; {facts}"));
+        }
+        Ok(settled)
     }
 
     /// All calls so far.
@@ -289,13 +320,6 @@ fn namespace(mode: Mode) -> &'static str {
         Mode::Flags => DROP_IN.0,
         Mode::Config => IDENTITY,
     }
-}
-
-fn is_move(call: &CallRecord) -> bool {
-    matches!(
-        call.method,
-        Method::ControllerPublishVolume | Method::ControllerUnpublishVolume
-    )
 }
 
 fn milliseconds(time: Duration) -> String {
