@@ -12,8 +12,8 @@ use crate::support::jaeger::{Trace, tree};
 use crate::support::operator::{apply_config, wait_condition};
 use crate::support::{Result, Volume};
 
-/// Starts the Go driver of this repository and has the operator attach a volume with it.
-async fn attach(scene: &Scene, names: &Names, folder: &Path, arguments: &[&str]) -> Result<VolumeAttachment> {
+/// Starts the Go driver of this repository and has the operator attach a volume with it: the trace of that.
+async fn attach(scene: &Scene, names: &Names, folder: &Path, arguments: &[&str]) -> Result<Trace> {
     let [program] = programs::locate(["csi-traced-driver"]).await?;
     let socket = folder.join("csi.sock");
     let mut all = vec![
@@ -39,11 +39,11 @@ async fn attach(scene: &Scene, names: &Names, folder: &Path, arguments: &[&str])
     let name = names.of("va");
     fixtures.volume_attachment(&name, &driver, &volume, &node).await?;
     let attached = fixtures.wait_for_attached(&name).await?;
-    // The driver exports its span soon after the call; it must not be ended before.
+    // Each exports its spans soon after the call; neither must be ended before.
     let answered = |traces: &[Trace]| traces.iter().any(|trace| !server_spans(trace, names).is_empty());
     let search = scene.jaeger.wait_for_search((&driver, &[]), PUBLISH, LIMIT, answered);
     search.await?;
-    Ok(attached)
+    own_trace(scene, &attached).await
 }
 
 /// The spans with which the driver answered the call.
@@ -75,8 +75,7 @@ async fn t7_a_driver_with_a_propagator_has_its_span_below_the_call() -> Result<(
         short: "jaeger-t7-joins",
     };
     let folder = tempfile::tempdir().unwrap();
-    let attachment = attach(&scene, &names, folder.path(), &["--propagate"]).await?;
-    let trace = own_trace(&scene, &attachment).await?;
+    let trace = attach(&scene, &names, folder.path(), &["--propagate"]).await?;
     let text = tree::render(&trace);
     println!("{text}");
 
@@ -96,8 +95,7 @@ async fn t7_a_driver_without_a_propagator_has_a_trace_of_its_own() -> Result<()>
         short: "jaeger-t7-alone",
     };
     let folder = tempfile::tempdir().unwrap();
-    let attachment = attach(&scene, &names, folder.path(), &[]).await?;
-    let trace = own_trace(&scene, &attachment).await?;
+    let trace = attach(&scene, &names, folder.path(), &[]).await?;
     assert!(server_spans(&trace, &names).is_empty(), "{}", tree::render(&trace));
 
     let service = names.driver();
