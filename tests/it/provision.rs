@@ -17,8 +17,8 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tonic::Code;
 
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::provisioner_lease_name;
-use csi_attacher_model::api::{AttacherConfig, AttacherConfigStatus};
 
 use crate::events::event;
 use crate::rig::{Driver, LIMIT, World, operator_options};
@@ -42,6 +42,18 @@ pub fn soon() -> Value {
 }
 
 impl Driver<'_> {
+    /// Waits until nothing is shown of the role, whose section was removed.
+    async fn shows_no_provisioning(&self) -> Result<()> {
+        let configs = Api::<AttacherConfig>::all(self.world.client.clone());
+        let is_gone = |config: Option<&AttacherConfig>| {
+            let status = config.and_then(|config| config.status.as_ref());
+            let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
+            status.is_some() && !conditions.any(|condition| condition.type_ == "ProvisioningReady")
+        };
+        let gone = wait_for(configs, &self.short, "no condition of provisioning", LIMIT, is_gone).await;
+        gone.map(drop)
+    }
+
     /// A class of the driver that is called after it.
     async fn class(&self, reclaim: &str) -> Result<()> {
         let class = json!({
@@ -168,7 +180,7 @@ async fn what_needs_no_call_waits_for_none() -> Result<()> {
 
 #[tokio::test]
 async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
-    let (world, _operator) = serving(operator_options()).await?;
+    let (world, operator) = serving(operator_options()).await?;
     let driver = provisioning(&world, "p-source", &soon()).await?;
     driver.class("Delete").await?;
     let mut wanted = driver.wanted("copy");
@@ -186,7 +198,16 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
     assert!(message.contains("next retry in "), "{message}");
 
     // It is retried, and the Event is written no more often than twice a minute all the same.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    let retries = format!(
+        "workqueue_retries_total{{driver_name=\"{}\",name=\"claims\"}} ",
+        driver.name
+    );
+    let are_several = |status: u16, text: &str| {
+        let mut lines = text.lines();
+        let retries = lines.find_map(|line| line.strip_prefix(&retries)?.parse::<f64>().ok());
+        status == 200 && retries.is_some_and(|retries| retries >= 3.0)
+    };
+    operator.wait_for_answer("/metrics", are_several).await?;
     let events = events(&world).await?;
     let is_about = |event: &&Event| event.involved_object.name.as_deref() == Some("copy");
     let told = events.iter().filter(is_about);
@@ -387,22 +408,7 @@ async fn the_role_is_switched_off_and_on() -> Result<()> {
 
     // Removed: attaching goes on, and nothing is shown of the role.
     driver.configure(&json!({ "driverName": driver.name })).await?;
-    let configs = Api::<AttacherConfig>::all(world.client.clone());
-    wait_for(
-        configs,
-        &driver.short,
-        "no condition of provisioning",
-        LIMIT,
-        |config| {
-            let status = config.and_then(|config| config.status.as_ref());
-            let has_condition = |status: &AttacherConfigStatus| {
-                let mut conditions = status.conditions.iter();
-                conditions.any(|condition| condition.type_ == "ProvisioningReady")
-            };
-            status.is_some_and(|status| !has_condition(status))
-        },
-    )
-    .await?;
+    driver.shows_no_provisioning().await?;
     driver.wait("Ready", "True", Some("Running")).await?;
     let is_gone = |status: u16, text: &str| status == 200 && !text.contains(&counted);
     operator.wait_for_answer("/metrics", is_gone).await?;

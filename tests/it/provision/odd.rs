@@ -165,7 +165,10 @@ async fn a_section_that_comes_back_finishes_what_was_open() -> Result<()> {
     driver.call(Method::CreateVolume, &name, |_| true).await?;
     driver.configure(&json!({ "driverName": driver.name })).await?;
     driver.delete_claim("data").await?;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    driver
+        .call(Method::CreateVolume, &name, |call| call.finished.is_some())
+        .await?;
+    driver.shows_no_provisioning().await?;
     driver.configure(&settings(&driver, &soon())).await?;
     driver.claim_is_gone("data").await?;
     wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
