@@ -229,7 +229,8 @@ async fn operate(
     running.tasks.spawn("findings", scanner.run());
     let drivers = match mode {
         Mode::Configs => {
-            let elections = leader_elections(&config, options, BTreeMap::new(), observed)?.with_status_writer();
+            let mut elections = leader_elections(&config, options, BTreeMap::new(), observed)?;
+            elections.reports = true;
             let supervisor = Supervisor::new(context, writing, elections)
                 .showing(insights)
                 .provisioning(ProvisionSetup {

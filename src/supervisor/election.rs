@@ -26,10 +26,6 @@ impl LeaderElectionMode {
         // Times were checked when the AttacherConfig was read, so that the fall-back is never taken.
         let timing =
             LeaseTimings::new(asked.lease_duration, asked.renew_deadline, asked.retry_period).unwrap_or_default();
-        let own = elections.config_for("", timing);
-        Some(
-            own.holding(&asked.sidecar_namespaces)
-                .after(config.former_lease.clone()),
-        )
+        Some(elections.config_for("", timing).holding(&asked.sidecar_namespaces))
     }
 }

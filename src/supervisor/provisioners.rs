@@ -28,7 +28,7 @@ use crate::api::names::provisioner_lease_name;
 use crate::driver::SharedContext;
 use crate::findings::FindingsHandle;
 use crate::health::Health;
-use crate::lease::{LeaderElectionConfig, LeaderState};
+use crate::lease::LeaderState;
 use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
 use crate::reflect::reflect;
 
@@ -84,7 +84,7 @@ impl TaskKind for Provisioning {
         let setup = self.setup.as_ref()?;
         let context = &self.context;
         let watched = self.watched.get_or_insert_with(|| Watched::start(context, setup));
-        let election = election_for(&self.election, config);
+        let election = self.election.config_for(config);
         let own = ProvisionTask {
             queue: QueueSlot::default(),
             seen: QueueExamination::default(),
@@ -306,9 +306,4 @@ impl Watched {
             _watches: watches.map(AbortOnDropHandle::new),
         }
     }
-}
-
-/// How the Leases of the role are competed for: as those of attaching, by a name of their own. No former release has held one.
-fn election_for(elections: &LeaderElectionMode, config: &DriverConfig) -> Option<LeaderElectionConfig> {
-    elections.config_for(config).map(|election| election.after(None))
 }

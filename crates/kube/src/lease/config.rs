@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use kube::Client;
 
 use super::clock::Clock;
+use super::election::LeaseRules;
 use super::health::LeaseHealth;
-use super::rules::LeaseRules;
 use super::settings::{self, LeaseTimings};
 use super::shares::LeaseShares;
 use super::state::Membership;
@@ -48,12 +48,6 @@ impl LeaderElections {
         }
     }
 
-    /// The same, of a process that writes the status of AttacherConfigs.
-    #[must_use]
-    pub fn with_status_writer(self) -> Self {
-        Self { reports: true, ..self }
-    }
-
     /// The same, of a process in the place of a sidecar, which works under a Lease that it creates at once.
     #[must_use]
     pub fn in_place_of_a_sidecar(mut self) -> Self {
@@ -67,7 +61,6 @@ impl LeaderElections {
             shared: self.clone(),
             namespace: settings::namespace(namespace),
             others: Vec::new(),
-            former: None,
             timing,
         }
     }
@@ -80,37 +73,33 @@ pub struct LeaderElectionConfig {
     pub shared: LeaderElections,
     /// Namespace of the Lease that excludes other replicas. It stays the same for the life of the process.
     pub namespace: String,
-    /// Namespaces of the Leases of the same name that are held as well, to exclude sidecars, in the order in which they are acquired.
-    pub others: Vec<String>,
-    /// Namespace of the Lease under which a former release serves, if that is none of these: it is held as well, if it may be.
-    pub former: Option<String>,
+    /// Namespaces of the Leases of the same name that are held as well, in the order in which they are acquired: those of sidecars, which
+    /// are excluded so, and the one under which a former release serves, if that is none of these.
+    pub(super) others: Vec<(String, Membership)>,
     /// How long a Lease is held, and when it is renewed.
     pub timing: LeaseTimings,
 }
 
 impl LeaderElectionConfig {
-    /// The same, which holds the Leases in these namespaces as well.
+    /// The same, which holds the Leases of sidecars in these namespaces as well.
     #[must_use]
-    pub fn holding<'a>(mut self, namespaces: impl IntoIterator<Item = &'a String>) -> Self {
-        for namespace in namespaces {
-            if !namespace.is_empty() && *namespace != self.namespace && !self.others.contains(namespace) {
-                self.others.push(namespace.clone());
-            }
-        }
-        self
+    pub fn holding<'a>(self, namespaces: impl IntoIterator<Item = &'a String>) -> Self {
+        let hold = |config: Self, namespace: &'a String| config.and(namespace, Membership::Extra);
+        namespaces.into_iter().fold(self, hold)
     }
 
     /// The same, of a driver that a former release serves under the Lease in this namespace, or did.
     #[must_use]
-    pub fn after(mut self, former: Option<String>) -> Self {
-        self.former = former.filter(|former| *former != self.namespace && !self.others.contains(former));
-        self
+    pub fn after(self, former: &str) -> Self {
+        self.and(former, Membership::Former)
     }
 
-    /// The namespaces of the Leases that are held as well.
-    pub(super) fn extras(&self) -> impl Iterator<Item = (&str, Membership)> {
-        let others = self.others.iter().map(|namespace| (&**namespace, Membership::Extra));
-        others.chain(self.former.iter().map(|namespace| (&**namespace, Membership::Former)))
+    fn and(mut self, namespace: &str, membership: Membership) -> Self {
+        let is_held = *namespace == self.namespace || self.others.iter().any(|(other, _)| other == namespace);
+        if !namespace.is_empty() && !is_held {
+            self.others.push((namespace.to_owned(), membership));
+        }
+        self
     }
 
     /// The election for the Lease in another namespace alone.
@@ -118,7 +107,6 @@ impl LeaderElectionConfig {
         Self {
             namespace: namespace.to_owned(),
             others: Vec::new(),
-            former: None,
             ..self.clone()
         }
     }

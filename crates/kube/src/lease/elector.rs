@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
@@ -31,14 +31,6 @@ const MAX_RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the API server says of a namespace in which nothing can be created any more.
 const IS_TERMINATED: &str = "because it is being terminated";
-
-/// What one that competes does next.
-enum AcquireStep {
-    /// Nothing until this time: another holds the Lease, or it is left to replicas that hold fewer.
-    Wait(Instant),
-    /// To take the Lease by writing this record.
-    Take(LeaderElectionRecord),
-}
 
 /// How a try to renew ended.
 enum RenewResult {
@@ -141,8 +133,7 @@ impl LeaderElector {
 
     /// Competes until cut off.
     async fn acquire_and_renew(&mut self) {
-        let holder = self.other_holder();
-        self.show(LeaderState::Waiting { holder });
+        self.show_waiting();
         loop {
             let term = self.acquire().await;
             if self.member == Membership::Own {
@@ -254,13 +245,11 @@ impl LeaderElector {
         if identity == NEW_LEASE_HOLDER {
             return None;
         }
-        let notes = self
-            .known
-            .as_ref()
-            .and_then(|lease| lease.metadata.annotations.as_ref());
+        let known = self.known.as_ref();
+        let noted = known.and_then(|lease| lease.annotations().get(LEASE_HOLDER_ANNOTATION));
         // One of our own name may be a sidecar, which leaves our note on the Lease.
         let has_our_name = identity == self.config.shared.identity;
-        let reports = notes.and_then(|notes| notes.get(LEASE_HOLDER_ANNOTATION)) == Some(&identity) && !has_our_name;
+        let reports = noted == Some(&identity) && !has_our_name;
         Some(LeaseHolder {
             namesake: self.namesake && has_our_name,
             identity,
@@ -316,13 +305,11 @@ impl LeaderElector {
                     }
                     Some(lease) = watched.next() => {
                         self.observe_lease(lease);
-                        match self.step() {
-                            AcquireStep::Wait(until) => next_try = next_try.min(until),
-                            AcquireStep::Take(_) => {
-                                fresh = true;
-                                break;
-                            }
-                        }
+                        let Err(until) = self.step() else {
+                            fresh = true;
+                            break;
+                        };
+                        next_try = next_try.min(until);
                     }
                 }
             }
@@ -333,33 +320,34 @@ impl LeaderElector {
     fn next_retry(&mut self) -> Instant {
         let (usual, spread) = (Instant::now() + self.config.timing.retry_period, self.spread());
         match self.step() {
-            AcquireStep::Wait(until) if self.share.is_some() => until,
-            AcquireStep::Wait(until) => until.min(usual) + spread,
-            AcquireStep::Take(_) => usual + spread,
+            Err(until) if self.share.is_some() => until,
+            Err(until) => until.min(usual) + spread,
+            Ok(_) => usual + spread,
         }
     }
 
-    /// What one that competes does about the Lease: the rules of the election, and the pause before a free Lease is taken.
-    fn step(&mut self) -> AcquireStep {
+    /// What one that competes does about the Lease, by the rules of the election and the pause before a free Lease is taken: the record to
+    /// take it with, or until when to wait.
+    fn step(&mut self) -> Result<LeaderElectionRecord, Instant> {
         let record = match self.next() {
             LeaseAction::Wait { until, .. } => {
                 self.share = None;
-                return AcquireStep::Wait(until);
+                return Err(until);
             }
             // Nobody has it by that.
-            LeaseAction::Create(record) => return AcquireStep::Take(record),
+            LeaseAction::Create(record) => return Ok(record),
             LeaseAction::Write(record) => record,
         };
         // The drop-in mode, and one that has its own Lease back, do not pause. Nor does the holder of the own Lease for another one.
         let spreads = self.seen && self.config.shared.reports && self.member == Membership::Own;
         if !spreads || self.election.is_ours(self.holds()) {
-            return AcquireStep::Take(record);
+            return Ok(record);
         }
         let pause_ends = self.share().pause_ends;
         if pause_ends > Instant::now() {
-            AcquireStep::Wait(pause_ends)
+            Err(pause_ends)
         } else {
-            AcquireStep::Take(record)
+            Ok(record)
         }
     }
 
@@ -371,21 +359,20 @@ impl LeaderElector {
     }
 
     async fn try_acquire(&mut self, fresh: bool) -> Option<Term> {
-        let step = fresh.then(|| self.step());
-        let written = match step {
-            Some(AcquireStep::Take(record)) => self.write(record).await.ok(),
+        let written = match fresh.then(|| self.step()) {
+            Some(Ok(record)) => self.write(record).await.ok(),
             _ => None,
         };
         let taken = match written {
             Some(begun) => Ok(begun),
             None => match self.read().await {
                 Ok(()) => match self.step() {
-                    AcquireStep::Wait(_) => {
+                    Err(_) => {
                         self.permissions.clear();
                         self.show_waiting();
                         return None;
                     }
-                    AcquireStep::Take(record) => self.write(record).await,
+                    Ok(record) => self.write(record).await,
                 },
                 Err(error) => Err(error),
             },
@@ -531,7 +518,7 @@ impl LeaderElector {
         let mut lease = self.known.clone().unwrap_or_default();
         record.write_to(&mut lease, &shared.labels);
         if shared.reports && record.holder == shared.identity {
-            let notes = lease.metadata.annotations.get_or_insert_default();
+            let notes = lease.annotations_mut();
             notes.insert(LEASE_HOLDER_ANNOTATION.to_owned(), record.holder.clone());
         }
         let begun = shared.clock.now();
@@ -587,10 +574,10 @@ impl LeaderElector {
         Ok(T::default())
     }
 
-    /// What the next request is sent by. While the Lease is held, it may take half of what is left until the renew deadline, so that
-    /// there is always time for another one.
+    /// What the next request is sent by. It may take half of the renew deadline, or of what is left until then while the Lease is held, so
+    /// that there is always time for another one.
     fn requests(&self) -> Requests {
-        let usual = self.config.timing.request_deadline();
+        let usual = self.config.timing.renew_deadline / 2;
         let left = self.term.as_ref().map(Term::until_deadline);
         let left = left.filter(|left| !left.is_zero());
         let deadline = left.map_or(usual, |left| usual.min(left / 2));

@@ -9,9 +9,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::future::{join_all, pending, select_all};
+use futures::future::{OptionFuture, join_all, select_all};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
@@ -36,9 +35,8 @@ struct Member {
 pub(super) struct LeaseGroup {
     own: Member,
     others: Vec<Member>,
+    config: LeaderElectionConfig,
     lease: String,
-    /// Name of this process in all Leases.
-    identity: String,
     metrics: Metrics,
     state: watch::Sender<LeaderState>,
     /// The terms of the members and the time in which all last, while that was shown last.
@@ -47,8 +45,6 @@ pub(super) struct LeaseGroup {
     yields_at: Option<Instant>,
     /// Whether it is left to others.
     yields: bool,
-    /// How long Leases last.
-    duration: Duration,
 }
 
 impl Member {
@@ -100,20 +96,18 @@ impl LeaseGroup {
             }
         };
         let own = member(&config.namespace, Membership::Own);
-        let others = config
-            .extras()
-            .map(|(namespace, membership)| member(namespace, membership));
+        let others = config.others.iter();
+        let others = others.map(|(namespace, membership)| member(namespace, *membership));
         Self {
             own,
             others: others.collect(),
+            config,
             lease,
-            identity: config.shared.identity,
             metrics,
             state,
             term: None,
             yields_at: None,
             yields: false,
-            duration: config.timing.lease_duration,
         }
     }
 
@@ -130,19 +124,8 @@ impl LeaseGroup {
             }
             let over = self.command_members(command);
             self.show(command);
-            let ended = async {
-                match over {
-                    Some(term) => term.over().await,
-                    None => pending().await,
-                }
-            };
-            let yields_at = self.yields_at.filter(|_| !self.yields);
-            let yields = async {
-                match yields_at {
-                    Some(at) => sleep_until(at).await,
-                    None => pending().await,
-                }
-            };
+            let ended = OptionFuture::from(over.as_ref().map(Term::over));
+            let yields = OptionFuture::from(self.yields_at.filter(|_| !self.yields).map(sleep_until));
             let members = std::iter::once(&mut self.own).chain(&mut self.others);
             let changed = select_all(members.map(|member| Box::pin(member.state.changed())));
             tokio::select! {
@@ -153,11 +136,16 @@ impl LeaseGroup {
                 (alive, ..) = changed => if alive.is_err() {
                     return;
                 },
-                () = ended => {}
-                () = yields => {}
+                Some(()) = ended => {}
+                Some(()) = yields => {}
             }
         }
-        self.stop().await;
+        // No call runs any more.
+        let ended = std::iter::once(&mut self.own).chain(&mut self.others).map(|member| {
+            member.command(ElectorCommand::Stop);
+            &mut member.task
+        });
+        let _ended = join_all(ended).await;
     }
 
     /// Gives the candidates their commands. As long as a call may still run without one of the Leases, they keep the others: answers with
@@ -206,7 +194,7 @@ impl LeaseGroup {
             (self.yields_at, self.yields) = (None, false);
             return;
         };
-        let (now, duration) = (Instant::now(), self.duration);
+        let (now, duration) = (Instant::now(), self.config.timing.lease_duration);
         let yields_at = || now + duration.mul_f64(1.0 + fastrand::f64());
         let yields = *self.yields_at.get_or_insert_with(yields_at) <= now;
         if yields && !self.yields {
@@ -229,7 +217,7 @@ impl LeaseGroup {
         if terms.len() == 1 + self.others.len() {
             let known = self.term.take().filter(|(known, _)| *known == terms);
             let (terms, term) = known.unwrap_or_else(|| {
-                let (lease, identity) = (&self.lease, &self.identity);
+                let (lease, identity) = (&self.lease, &self.config.shared.identity);
                 info!(lease, identity, "leading");
                 let term = Term::of_all(&terms);
                 (terms, term)
@@ -245,17 +233,11 @@ impl LeaseGroup {
             state,
             LeaderState::Unknown | LeaderState::Observing { .. } | LeaderState::Waiting { .. }
         );
-        let state = if command != ElectorCommand::Acquire || !waits {
-            state
-        } else if self.own.term().is_some() {
-            LeaderState::OwnHeld {
-                namespace: lacking.namespace.clone(),
-                holder: state.holder().cloned(),
-            }
-        } else {
-            LeaderState::Waiting {
-                holder: state.holder().cloned(),
-            }
+        let (holder, namespace) = (state.holder().cloned(), lacking.namespace.clone());
+        let state = match command == ElectorCommand::Acquire && waits {
+            false => state,
+            true if self.own.term().is_some() => LeaderState::OwnHeld { namespace, holder },
+            true => LeaderState::Waiting { holder },
         };
         if command != ElectorCommand::Acquire {
             self.forget();
@@ -276,15 +258,6 @@ impl LeaseGroup {
         if self.state.borrow().competes() {
             self.metrics.forget_lease(&self.lease);
         }
-    }
-
-    /// Releases all Leases at once: no call runs any more.
-    async fn stop(&mut self) {
-        let ended = std::iter::once(&mut self.own).chain(&mut self.others).map(|member| {
-            member.command(ElectorCommand::Stop);
-            &mut member.task
-        });
-        let _ended = join_all(ended).await;
     }
 }
 

@@ -29,24 +29,15 @@ pub struct LeaderElectionHandle {
 impl LeaderElectionHandle {
     /// Begins to compete for the Lease of this name.
     pub fn start(config: LeaderElectionConfig, lease: String, metrics: Metrics) -> Self {
-        let state = LeaderState::Waiting { holder: None };
-        Self::spawn(ElectorCommand::Acquire, state, config, lease, metrics)
+        let handle = Self::observe(config, lease, metrics);
+        handle.start_acquiring();
+        handle
     }
 
     /// Begins to watch who holds the Lease of this name, without competing for it.
     pub fn observe(config: LeaderElectionConfig, lease: String, metrics: Metrics) -> Self {
-        Self::spawn(ElectorCommand::Observe, LeaderState::Unknown, config, lease, metrics)
-    }
-
-    fn spawn(
-        command: ElectorCommand,
-        state: LeaderState,
-        config: LeaderElectionConfig,
-        lease: String,
-        metrics: Metrics,
-    ) -> Self {
-        let (sender, state) = watch::channel(state);
-        let (commands, commanded) = watch::channel(command);
+        let (sender, state) = watch::channel(LeaderState::Unknown);
+        let (commands, commanded) = watch::channel(ElectorCommand::Observe);
         let release_timeout = config.timing.renew_deadline;
         let (refusing, permission_errors) = watch::channel(BTreeMap::new());
         let group = LeaseGroup::new(config, lease.clone(), metrics, sender, refusing);
@@ -62,13 +53,8 @@ impl LeaderElectionHandle {
     }
 
     fn change_command(&self, from: ElectorCommand, to: ElectorCommand) {
-        self.commands.send_if_modified(|command| {
-            let is_so = *command == from;
-            if is_so {
-                *command = to;
-            }
-            is_so
-        });
+        self.commands
+            .send_if_modified(|command| *command == from && std::mem::replace(command, to) != to);
     }
 
     /// Competes from now on, if it does not already.

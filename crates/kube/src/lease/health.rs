@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -16,16 +17,12 @@ pub struct NotRenewed {
     lease: Arc<str>,
 }
 
-/// The held Leases of a process. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct LeaseHealth(Arc<Mutex<LeaseHealthInner>>);
+/// Numbers the candidates: one may end while the next one competes for the same Lease.
+static CANDIDATES: AtomicU64 = AtomicU64::new(0);
 
-#[derive(Debug, Default)]
-struct LeaseHealthInner {
-    /// By the number of the candidate: one may end while the next one competes for the same Lease.
-    held: BTreeMap<u64, LeaseRenewal>,
-    candidates: u64,
-}
+/// The held Leases of a process, by the numbers of their candidates. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct LeaseHealth(Arc<Mutex<BTreeMap<u64, LeaseRenewal>>>);
 
 #[derive(Clone, Debug)]
 struct LeaseRenewal {
@@ -46,25 +43,21 @@ pub(super) struct LeaseHealthEntry {
 impl LeaseHealth {
     /// The entry of a new candidate for a Lease.
     pub(super) fn candidate(&self, lease: &str) -> LeaseHealthEntry {
-        let mut inner = self.0.lock();
-        inner.candidates += 1;
         LeaseHealthEntry {
             health: self.clone(),
             lease: lease.into(),
-            number: inner.candidates,
+            number: CANDIDATES.fetch_add(1, Ordering::Relaxed),
         }
     }
 
     /// Fails when a Lease that is thought to be held was not renewed for longer than its duration and 20 s.
     pub fn check(&self, now: Instant) -> Result<(), NotRenewed> {
-        for held in self.0.lock().held.values() {
-            if now.duration_since(held.renewed) > held.duration + TOLERANCE {
-                return Err(NotRenewed {
-                    lease: held.lease.clone(),
-                });
-            }
-        }
-        Ok(())
+        let held = self.0.lock();
+        let mut late = held
+            .values()
+            .filter(|held| now.duration_since(held.renewed) > held.duration + TOLERANCE);
+        let lease = late.next().map(|held| held.lease.clone());
+        lease.map_or(Ok(()), |lease| Err(NotRenewed { lease }))
     }
 }
 
@@ -76,12 +69,12 @@ impl LeaseHealthEntry {
             renewed: now,
             duration,
         };
-        self.health.0.lock().held.insert(self.number, renewal);
+        self.health.0.lock().insert(self.number, renewal);
     }
 
     /// The Lease is not thought to be held any more.
     pub fn remove(&self) {
-        self.health.0.lock().held.remove(&self.number);
+        self.health.0.lock().remove(&self.number);
     }
 }
 

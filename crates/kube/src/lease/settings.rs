@@ -75,11 +75,6 @@ impl LeaseTimings {
             retry_period,
         })
     }
-
-    /// How long one request about the Lease may take: so long that a second one fits before the deadline.
-    pub fn request_deadline(&self) -> Duration {
-        self.renew_deadline / 2
-    }
 }
 
 /// The namespace for Leases by the sidecar's rule: what is asked for, else that of the pod, else "default".

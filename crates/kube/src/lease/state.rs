@@ -55,11 +55,7 @@ pub enum LeaderState {
 impl LeaderState {
     /// Shows it to whoever follows it, if it is another one than before.
     pub(super) fn show_in(self, shown: &watch::Sender<Self>) {
-        shown.send_if_modified(|known| {
-            let differs = *known != self;
-            *known = self;
-            differs
-        });
+        shown.send_if_modified(|known| std::mem::replace(known, self.clone()) != self);
     }
 
     /// Whether the candidate competes for the Lease, or holds it.

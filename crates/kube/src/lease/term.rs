@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::clock::{Clock, Moment};
-use super::rules::LeaseRules;
+use super::election::LeaseRules;
 use super::settings::LeaseTimings;
 
 /// One uninterrupted time of holding a Lease, or several at once, from the write that took it. It is over for good as soon as it was not renewed
@@ -97,7 +97,10 @@ impl Term {
     /// How long until the Lease is to be renewed again: when the retry period is over, or up to as much sooner that all Leases of
     /// the process are renewed together, which wakes the process and its connection once for all of them.
     pub(super) fn until_renewal(&self) -> Duration {
-        let due = self.0.iter().map(|part| part.until_renewal());
+        let due = self.0.iter().map(|part| {
+            let (period, left) = (part.timing.retry_period, part.rest_of(part.timing.retry_period));
+            left.saturating_sub(after_multiple(part.clock.now().boot + left, period))
+        });
         due.min().unwrap_or_default()
     }
 
@@ -122,29 +125,19 @@ impl Term {
 }
 
 impl TermInner {
-    fn until_renewal(&self) -> Duration {
-        let left = self.rest_of(self.timing.retry_period);
-        left.saturating_sub(after_multiple(self.clock.now().boot + left, self.timing.retry_period))
-    }
-
     fn extend(&self, begun: Moment) -> bool {
-        let mut renewed = self.renewed.lock();
-        let in_time = !self.rest(self.timing.renew_deadline, *renewed).is_zero();
+        let in_time = !self.rest_of(self.timing.renew_deadline).is_zero();
         if in_time {
-            *renewed = begun;
+            *self.renewed.lock() = begun;
         }
         in_time
     }
 
     fn rest_of(&self, time: Duration) -> Duration {
-        self.rest(time, *self.renewed.lock())
-    }
-
-    fn rest(&self, time: Duration, renewed: Moment) -> Duration {
         if self.ended.is_cancelled() {
             return Duration::ZERO;
         }
-        rest(time, renewed, self.clock.now())
+        rest(time, *self.renewed.lock(), self.clock.now())
     }
 }
 

@@ -32,7 +32,7 @@ impl Reservations {
     pub fn reserve(&self, config: &Arc<str>, driver: &Arc<str>) -> Reservation {
         self.0.send_modify(|table| table.claim(config.clone(), driver.clone()));
         Reservation {
-            claims: self.clone(),
+            table: self.0.clone(),
             config: config.clone(),
             driver: driver.clone(),
         }
@@ -52,7 +52,7 @@ impl Reservations {
 /// The claim of an AttacherConfig to a driver. It must outlive the work for the driver: dropped, another one is granted.
 #[derive(Debug)]
 pub struct Reservation {
-    claims: Reservations,
+    table: Arc<watch::Sender<ReservationTable>>,
     config: Arc<str>,
     driver: Arc<str>,
 }
@@ -65,14 +65,14 @@ impl Reservation {
 
     /// Whether it is granted, and what is in the way if not.
     pub fn state(&self) -> ReservationState {
-        self.claims.0.borrow().state(&self.config, &self.driver)
+        self.table.borrow().state(&self.config, &self.driver)
     }
 
     /// As [`Reservation::state`]; when it is granted, no other one is before [`Reservation::deactivate`]. That has to follow soon after
     /// the claim is refused, as an older one waits for it.
     pub fn activate(&self) -> ReservationState {
         let mut state = ReservationState::Granted;
-        self.claims.0.send_if_modified(|table| {
+        self.table.send_if_modified(|table| {
             state = table.activate(&self.config, &self.driver);
             // The others wait for one that ends, not for one that begins.
             false
@@ -82,8 +82,7 @@ impl Reservation {
 
     /// Nothing is done by this claim any more; another may be granted.
     pub fn deactivate(&self) {
-        self.claims
-            .0
+        self.table
             .send_modify(|table| table.deactivate(&self.config, &self.driver));
     }
 
@@ -99,8 +98,8 @@ impl Reservation {
     }
 
     async fn becomes(&self, wanted: impl Fn(&ReservationState) -> bool) {
-        let mut claims = self.claims.0.subscribe();
-        let changed = claims.wait_for(|table| wanted(&table.state(&self.config, &self.driver)));
+        let mut table = self.table.subscribe();
+        let changed = table.wait_for(|table| wanted(&table.state(&self.config, &self.driver)));
         // The sender lives in `self`.
         let _ended = changed.await;
     }
@@ -108,8 +107,6 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.claims
-            .0
-            .send_modify(|table| table.remove(&self.config, &self.driver));
+        self.table.send_modify(|table| table.remove(&self.config, &self.driver));
     }
 }

@@ -18,9 +18,9 @@ fn timings() -> [LeaseTimings; 2] {
 }
 
 async fn leader(client: Client, timing: LeaseTimings) -> LeaderElectionHandle {
-    let election = LeaderElections::new(client, "a".to_owned())
-        .with_status_writer()
-        .config_for("default", timing);
+    let mut elections = LeaderElections::new(client, "a".to_owned());
+    elections.reports = true;
+    let election = elections.config_for("default", timing);
     let candidate = LeaderElectionHandle::start(election, "external-attacher-leader-d".to_owned(), Metrics::default());
     let leads = async {
         while !candidate.is_leader() {

@@ -23,7 +23,8 @@ fn world() -> World {
 fn replica(world: &World, identity: &str) -> LeaderElectionHandle {
     let election = world.election(identity).in_namespace(OWN);
     let election = election.holding(&[NAMESPACE.to_owned(), OWN.to_owned(), NAMESPACE.to_owned()]);
-    assert_eq!(election.others, [NAMESPACE]);
+    let others: Vec<_> = election.others.iter().map(|(namespace, _)| &**namespace).collect();
+    assert_eq!(others, [NAMESPACE]);
     LeaderElectionHandle::start(election, LEASE.to_owned(), world.metrics.clone())
 }
 
@@ -258,8 +259,8 @@ async fn a_namespace_that_is_being_terminated_lacks_no_permission() {
 /// A replica of this release, after one that worked under the Lease in [`NAMESPACE`].
 fn after_a_former_release(world: &World, identity: &str) -> LeaderElectionHandle {
     let election = world.election(identity).in_namespace(OWN);
-    assert_eq!(election.clone().after(Some(OWN.to_owned())).former, None);
-    let election = election.after(Some(NAMESPACE.to_owned()));
+    assert_eq!(election.clone().after(OWN).others, []);
+    let election = election.after(NAMESPACE);
     LeaderElectionHandle::start(election, LEASE.to_owned(), world.metrics.clone())
 }
 
