@@ -7,11 +7,13 @@ use jiff::Timestamp;
 use std::time::{Duration, SystemTime};
 
 use crate::api::names::TRACEPARENT_ANNOTATION;
+use crate::api::validated::Tracing;
 use crate::clock;
 use crate::key::{ClaimCause, WorkKey};
 use crate::objects::{Claim, Volume};
 use crate::queue::{Run, Trigger};
 use crate::runtime::report::set_run_attributes;
+use crate::telemetry::lifecycle::{CONTINUED, EPOCHS};
 use crate::telemetry::names::{attr, error_type, span};
 use crate::telemetry::w3c;
 use crate::telemetry::{Span, SpanContext, SpanKind, SpanOptions, TraceIdentity, Tracer};
@@ -58,6 +60,8 @@ pub(crate) enum LifecycleOutcome {
     Succeeded,
     /// Nobody wants a volume any more, or it is kept.
     Aborted,
+    /// It goes on in the next epoch.
+    Continued,
 }
 
 /// Since when something is wanted, whether it is traced or not.
@@ -107,7 +111,7 @@ pub(crate) struct Progress {
     pub lifecycle: Option<Lifecycle>,
     /// How many attempts were made.
     pub attempts: u32,
-    /// How many life cycles of the object ended before this one.
+    /// How many life cycles of the object ended before this one, or were continued in it.
     pub epoch: u32,
     /// Whether this one has ended: the volume is saved, or given up. What comes after that, as the end of a marker, is still a part of it.
     pub has_ended: bool,
@@ -140,6 +144,29 @@ impl Progress {
     pub fn is_again(&self) -> bool {
         self.has_ended || self.epoch > 0
     }
+
+    /// The life cycle that the next attempt is a part of. One whose trace is as large or as old as `limits` let it be is continued in another
+    /// one, and both are linked with each other; `describe` says what it is about.
+    pub fn lifecycle(
+        &mut self,
+        tracer: &Tracer,
+        (operation, uid): (Operation, &str),
+        begun: Beginning,
+        limits: &Tracing,
+        describe: impl FnOnce(&mut Span),
+    ) -> &mut Lifecycle {
+        if let Some(full) = self.lifecycle.take_if(|known| known.is_full(limits)) {
+            self.epoch = full.epoch + 1;
+            let next = Lifecycle {
+                former: Some(full.own),
+                ..Lifecycle::new(tracer, operation, uid, Beginning::seen_now(), self.epoch)
+            };
+            full.end(tracer, LifecycleOutcome::Continued, &[next.context()], describe);
+            self.lifecycle = Some(next);
+        }
+        self.lifecycle
+            .get_or_insert_with(|| Lifecycle::new(tracer, operation, uid, begun, self.epoch))
+    }
 }
 
 /// The life cycle of an operation.
@@ -147,30 +174,26 @@ impl Progress {
 pub(crate) struct Lifecycle {
     operation: Operation,
     own: TraceIdentity,
+    /// The epoch before, if it is continued in this one.
+    former: Option<TraceIdentity>,
     sampled: bool,
     begun: Beginning,
+    /// Since when this process knows the epoch.
+    since: Timestamp,
     epoch: u32,
     attempts: u32,
 }
 
 impl Lifecycle {
-    /// That of a claim.
-    pub fn of_claim(tracer: &Tracer, claim: &Claim, begun: Beginning, epoch: u32) -> Self {
-        Self::new(tracer, Operation::Provision, &claim.uid, begun, epoch)
-    }
-
-    /// That of a PersistentVolume whose volume is to be deleted.
-    pub fn of_volume(tracer: &Tracer, volume: &Volume, begun: Beginning, epoch: u32) -> Self {
-        Self::new(tracer, Operation::Delete, &volume.uid, begun, epoch)
-    }
-
     fn new(tracer: &Tracer, operation: Operation, uid: &str, begun: Beginning, epoch: u32) -> Self {
         let own = TraceIdentity::derive(operation.as_str(), uid, epoch);
         Self {
             operation,
             own,
+            former: None,
             sampled: tracer.samples(own.trace_id),
             begun,
+            since: clock::now(),
             epoch,
             attempts: 0,
         }
@@ -179,6 +202,11 @@ impl Lifecycle {
     /// The context of the root.
     pub fn context(&self) -> SpanContext {
         self.own.context(self.sampled)
+    }
+
+    fn is_full(&self, limits: &Tracing) -> bool {
+        let is_old = clock::since(self.since) > limits.max_age;
+        self.attempts > 0 && self.epoch + 1 < EPOCHS && (is_old || self.attempts >= limits.max_attempts.get())
     }
 
     /// Opens the span of an attempt.
@@ -209,10 +237,14 @@ impl Lifecycle {
         if !self.sampled {
             return;
         }
+        let former = self
+            .former
+            .map(|former| former.context(tracer.samples(former.trace_id)));
+        let links: Vec<_> = links.iter().cloned().chain(former).collect();
         let mut root = tracer.open(SpanOptions {
             start: Some(SystemTime::from(self.begun.at)),
             identity: Some(self.own),
-            links,
+            links: &links,
             sampled: Some(true),
             ..SpanOptions::new(self.operation.spans().0, SpanKind::Internal)
         });
@@ -228,6 +260,10 @@ impl Lifecycle {
             LifecycleOutcome::Aborted => {
                 root.set(attr::OUTCOME, "aborted");
                 root.fail(error_type::OTHER, self.operation.aborted());
+            }
+            LifecycleOutcome::Continued => {
+                root.set(attr::OUTCOME, "continued");
+                root.fail(error_type::OTHER, CONTINUED);
             }
         }
         root.end_at(SystemTime::from(clock::now().max(self.begun.at)));

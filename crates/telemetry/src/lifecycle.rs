@@ -16,6 +16,9 @@ const DOMAIN: &[u8] = b"attacher.trace.v1";
 /// Epochs that are looked for in an annotation; a trace that was continued so often stays in the last one.
 pub const EPOCHS: u32 = 1000;
 
+/// What the root of an epoch says that is continued in the next one.
+pub const CONTINUED: &str = "not complete yet; continues in the linked trace";
+
 /// The ids of one epoch of a life cycle: the trace and its root span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceIdentity {

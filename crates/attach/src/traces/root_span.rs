@@ -8,6 +8,7 @@ use super::lifecycle::{Lifecycle, LifecycleOutcome};
 use crate::cache::Snapshot;
 use crate::decide::DriverFacts;
 use crate::objects::{AttachmentSource, Operation, Volume, VolumeSource};
+use crate::telemetry::lifecycle::CONTINUED;
 use crate::telemetry::names::{attr, error_type, span};
 use crate::telemetry::trace::{Span, SpanOptions, Tracer};
 use crate::telemetry::{Redaction, SpanContext, SpanKind};
@@ -65,7 +66,7 @@ impl Lifecycle {
         match outcome {
             LifecycleOutcome::Succeeded => {}
             LifecycleOutcome::Aborted(why) => span.fail(kind, why),
-            LifecycleOutcome::Continued => span.fail(kind, "not complete yet; continues in the linked trace"),
+            LifecycleOutcome::Continued => span.fail(kind, CONTINUED),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen}
 use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
 use crate::telemetry::{traced, w3c};
-use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, Progress, describe};
+use crate::traces::{Beginning, LifecycleOutcome, Operation, describe};
 use csi_attacher_model::attempt::CallEnd;
 
 /// How long the first attempt for a claim takes before it is told that it is under way.
@@ -80,12 +80,15 @@ impl Shell<'_> {
         if !tracer.is_enabled() {
             return;
         }
-        let Progress { epoch, lifecycle, .. } = &mut self.progress;
-        let lifecycle = lifecycle.get_or_insert_with(|| Lifecycle::of_claim(&tracer, claim, begun, *epoch));
+        let (limits, driver) = (self.look.work.trace_limits(), &self.look.work.facts.name);
+        let subject = (Operation::Provision, &*claim.uid);
+        let lifecycle = self.progress.lifecycle(&tracer, subject, begun, &limits, |root| {
+            describe(root, driver, claim);
+        });
         self.span = lifecycle.attempt(&tracer, self.run);
         self.look.traceparent = Some(w3c::traceparent(&lifecycle.context()));
         if self.span.is_recording() {
-            describe(&mut self.span, &self.look.work.facts.name, claim);
+            describe(&mut self.span, driver, claim);
             let names = [&*claim.namespace, &claim.name, &claim.class];
             let volume = claim.volume_name.as_deref();
             self.span.knows(
@@ -106,10 +109,7 @@ impl Shell<'_> {
             return;
         };
         let (work, tracer) = (self.look.work, self.look.work.tracer());
-        let saved = match outcome {
-            LifecycleOutcome::Succeeded => attempt.saved(),
-            LifecycleOutcome::Aborted => None,
-        };
+        let saved = attempt.saved().filter(|_| outcome == LifecycleOutcome::Succeeded);
         lifecycle.end(&tracer, outcome, &[], |root| {
             describe(root, &work.facts.name, claim);
             if let Some((name, handle)) = saved {

@@ -17,7 +17,7 @@ use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeStep};
 use crate::provision::{DeletePlan, Deletion, Seen};
 use crate::telemetry::names::attr;
 use crate::telemetry::traced;
-use crate::traces::{Beginning, Lifecycle, Progress, describe_volume, made_in};
+use crate::traces::{Beginning, Operation, describe_volume, made_in};
 use csi_attacher_model::attempt::CallEnd;
 
 /// The effects of one attempt.
@@ -91,11 +91,14 @@ impl Shell<'_> {
             return;
         }
         let begun = self.progress.begun.unwrap_or_else(Beginning::seen_now);
-        let Progress { epoch, lifecycle, .. } = &mut self.progress;
-        let lifecycle = lifecycle.get_or_insert_with(|| Lifecycle::of_volume(&tracer, volume, begun, *epoch));
+        let (limits, driver) = (self.look.work.trace_limits(), &self.look.work.facts.name);
+        let subject = (Operation::Delete, &*volume.uid);
+        let lifecycle = self.progress.lifecycle(&tracer, subject, begun, &limits, |root| {
+            describe_volume(root, driver, volume);
+        });
         self.span = lifecycle.attempt(&tracer, self.run);
         if self.span.is_recording() {
-            describe_volume(&mut self.span, &self.look.work.facts.name, volume);
+            describe_volume(&mut self.span, driver, volume);
             let handle = volume.spec.csi().map(|source| &*source.handle);
             self.span.knows(handle, volume.names());
         }

@@ -1,6 +1,7 @@
 //! Names that are not to be told, and the ends of life cycles.
 
 use super::*;
+use crate::telemetry::TelemetryGuard;
 use crate::telemetry::redact::hash;
 use crate::trace_pipeline::pipeline;
 use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
@@ -8,8 +9,8 @@ use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 const ROOT: &str = "PersistentVolumeClaim.provision";
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What was told of a claim `smith` of the class `tenant-gold` whose first call fails, until its PersistentVolume is saved.
-async fn told(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<ReceivedSpan> {
+/// A world whose traces are received, at the settings of `edit`.
+async fn traced(edit: impl FnOnce(&mut AttacherConfigSpec)) -> (OtlpReceiver, World, TelemetryGuard) {
     let receiver = OtlpReceiver::http().await;
     let (tracer, guard) = pipeline(&[
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.endpoint()),
@@ -17,7 +18,13 @@ async fn told(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<ReceivedSpan> {
         ("OTEL_TRACES_SAMPLER", "always_on"),
         ("OTEL_BSP_SCHEDULE_DELAY", "1"),
     ]);
-    let mut world = World::traced(tracer, edit);
+    let world = World::traced(tracer, edit);
+    (receiver, world, guard)
+}
+
+/// What was told of a claim `smith` of the class `tenant-gold` whose first call fails, until its PersistentVolume is saved.
+async fn told(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<ReceivedSpan> {
+    let (receiver, mut world, guard) = traced(edit).await;
     world.class("tenant-gold", &json!({}));
     world.start();
     world.driver.failures.lock().push(tonic::Code::Internal);
@@ -33,6 +40,10 @@ async fn told(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<ReceivedSpan> {
     assert!(!world.is_marked("smith"));
     drop(guard);
     receiver.spans()
+}
+
+fn roots(spans: &[ReceivedSpan]) -> impl Iterator<Item = &ReceivedSpan> {
+    spans.iter().filter(|span| span.name == ROOT)
 }
 
 fn attempts(spans: &[ReceivedSpan]) -> impl Iterator<Item = &ReceivedSpan> {
@@ -85,4 +96,29 @@ async fn each_attempt_is_in_the_trace_of_its_claim() {
             "{span:?}"
         );
     }
+}
+
+/// A trace has as many attempts as `spec.tracing` lets it have; the next one goes on with what is to be done.
+#[tokio::test]
+async fn what_fails_again_and_again_is_continued_in_another_trace() {
+    let (receiver, mut world, guard) = traced(|spec| spec.tracing.max_attempts_per_trace = 2).await;
+    world.class("gold", &json!({}));
+    world.start();
+    world.driver.failures.lock().extend([tonic::Code::Internal; 3]);
+    world.claim("data", "gold");
+    receiver.wait_until(LIMIT, |spans| roots(spans).count() == 2).await;
+    drop(guard);
+    let spans = receiver.spans();
+    let [first, second]: [_; 2] = roots(&spans).collect::<Vec<_>>().try_into().unwrap();
+    for (root, outcome, epoch, linked) in [(first, "continued", 0, second), (second, "succeeded", 1, first)] {
+        let told = ["attacher.attempts", "attacher.epoch"].map(|key| root.attributes[key].clone());
+        assert_eq!(told, [Attribute::I64(2), Attribute::I64(epoch)], "{root:?}");
+        assert_eq!(root.text("attacher.outcome"), outcome);
+        assert_eq!(root.text("k8s.persistentvolumeclaim.name"), "data");
+        let links: Vec<_> = root.links.iter().map(|(trace, _)| trace).collect();
+        assert_eq!(links, [&linked.trace_id]);
+    }
+    assert!(attempts(&spans).all(|span| [&first.trace_id, &second.trace_id].contains(&&span.trace_id)));
+    let saved = world.api.objects.lock()["/api/v1/persistentvolumes/pvc-uid-data"].clone();
+    assert!(saved.to_string().contains(&second.trace_id), "{saved}");
 }

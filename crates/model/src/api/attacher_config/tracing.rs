@@ -34,8 +34,8 @@ pub struct TracingSpec {
     #[schemars(extend("default" = true))]
     pub outgoing_annotation: bool,
 
-    /// Maximum number of attempts in one trace, from 1 to 1000. An attach or detach with more attempts continues in a new
-    /// trace, linked with the previous one.
+    /// Maximum number of attempts in one trace, from 1 to 1000. What needs more attempts continues in a new trace, linked with
+    /// the previous one.
     #[schemars(range(min = 1, max = rules::MAX_ATTEMPTS))]
     pub max_attempts_per_trace: i64,
 
