@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::api::validated::{Provisioning, Tracing};
+use crate::api::validated::Provisioning;
 use crate::apiserver::Requests;
 use crate::cache::{ClaimRoute, Store};
 use crate::clock;
@@ -108,11 +108,6 @@ impl DriverContext {
         let redact = config.tracing.redact;
         let tracer = self.context.tracer.sampling(config.tracing.sampling_rate_per_million);
         tracer.redacting(Redaction::new(redact.volume_id, redact.names))
-    }
-
-    /// How large and how old a trace may become, as it is set now.
-    pub(crate) fn trace_limits(&self) -> Tracing {
-        self.config.borrow().tracing.clone()
     }
 
     /// What an attempt for a claim or a PersistentVolume sees, by the settings as they are now; none when the section was removed.

@@ -80,9 +80,10 @@ impl Shell<'_> {
         if !tracer.is_enabled() {
             return;
         }
-        let (limits, driver) = (self.look.work.trace_limits(), &self.look.work.facts.name);
+        let (config, driver) = (self.look.work.config.borrow(), &self.look.work.facts.name);
         let subject = (Operation::Provision, &*claim.uid);
-        let lifecycle = self.progress.lifecycle(&tracer, subject, begun, &limits, |root| {
+        let limits = &config.tracing;
+        let lifecycle = self.progress.lifecycle(&tracer, subject, begun, limits, |root| {
             describe(root, driver, claim);
         });
         self.span = lifecycle.attempt(&tracer, self.run);

@@ -91,9 +91,10 @@ impl Shell<'_> {
             return;
         }
         let begun = self.progress.begun.unwrap_or_else(Beginning::seen_now);
-        let (limits, driver) = (self.look.work.trace_limits(), &self.look.work.facts.name);
+        let (config, driver) = (self.look.work.config.borrow(), &self.look.work.facts.name);
         let subject = (Operation::Delete, &*volume.uid);
-        let lifecycle = self.progress.lifecycle(&tracer, subject, begun, &limits, |root| {
+        let limits = &config.tracing;
+        let lifecycle = self.progress.lifecycle(&tracer, subject, begun, limits, |root| {
             describe_volume(root, driver, volume);
         });
         self.span = lifecycle.attempt(&tracer, self.run);
