@@ -179,6 +179,15 @@ impl AttemptFixture {
         Self { engine, ..self }
     }
 
+    /// With another engine in the place of the first one, whose calls were cut off, in this term.
+    async fn after_a_cut_off(self, term: Option<Term>) -> Self {
+        let gone = self.engine.drained();
+        drop(self.engine);
+        tokio::time::timeout(LIMIT, gone).await.expect("in time");
+        let engine = engine(&self.context, self.name, &self.settings, term);
+        Self { engine, ..self }
+    }
+
     /// Makes the volume pv1, as the watch brings it.
     fn volume(&self, metadata: &Value) {
         let mut object = json!({

@@ -62,7 +62,6 @@ impl Attempt {
                     snapshot: seen.snapshot.clone(),
                     place: place.clone(),
                     secret: self.secret().cloned(),
-                    is_missed: false,
                 });
                 self.phase = Phase::Published;
                 self.call(Call::Publish(place))
@@ -82,7 +81,7 @@ impl Attempt {
     /// The driver has answered to ControllerPublishVolume.
     pub(super) fn published(&mut self, view: &dyn View, answer: Result<StringMap, CallEnd>) -> Step {
         let failure = match answer {
-            Err(CallEnd::LeaseLost(lost)) => return self.lease_lost(lost),
+            Err(CallEnd::LeaseLost(lost)) => return self.lost_while_publishing(view, lost),
             Err(CallEnd::Failed(failure)) => failure,
             // A publish context that the API server can never store is a failure of the driver, to be seen by people.
             Ok(context) => match decide::check_publish_context(&context) {

@@ -27,8 +27,8 @@ use std::sync::Arc;
 
 use crate::decide::patch::WriteTarget;
 use crate::decide::{
-    self, Action, DetachWait, Failure, Observed, OwnedVolumeOnNode, Policy, PublishRequest, Refusal, SecretState,
-    Snapshot, observe,
+    self, Action, DetachWait, DriverFacts, Failure, Observed, OwnedVolumeOnNode, Policy, PublishRequest, Refusal,
+    SecretState, Snapshot, observe,
 };
 use crate::objects::{Attachment, ResourceVersion, SecretReference};
 use prepare::Prepared;
@@ -102,8 +102,13 @@ pub struct Publish {
     pub place: OwnedVolumeOnNode,
     /// The Secret of the call.
     pub secret: Option<SecretReference>,
-    /// The cache did not show the VolumeAttachment, so that an Event is written when the outcome stays open.
-    pub is_missed: bool,
+}
+
+impl Publish {
+    /// Whether this is the VolumeAttachment of the Publish, and any replica knows by it that the volume may be attached.
+    pub fn is_claimed_by(&self, known: &Attachment, driver: &DriverFacts) -> bool {
+        *known.uid == *self.snapshot.attachment.uid && decide::may_be_in_use(known, driver)
+    }
 }
 
 /// Why the driver is not given the Secret that the volume names.
@@ -190,7 +195,8 @@ impl Attempt {
         }
     }
 
-    /// An attempt that only finds out what became of a Publish which a former engine left without an outcome.
+    /// An attempt that only finds out what became of a Publish which a former engine left without an outcome in the same term of the
+    /// Lease. In another term nothing is known of it: whoever led meanwhile may have attached the volume there.
     pub fn resume(publish: Publish, policy: Policy) -> Self {
         let mut attempt = Self::new(publish.snapshot.attachment.name.clone(), policy);
         attempt.publish = Some(publish);

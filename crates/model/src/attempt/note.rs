@@ -56,8 +56,6 @@ pub enum Note {
     RecordKnown,
     /// The VolumeAttachment of a Publish may be gone: what came of that.
     Undo(Undone),
-    /// Nobody knows what became of the Publish: the process keeps it for the next time that it serves the driver.
-    Unfinished,
 }
 
 /// What became of a Publish whose VolumeAttachment may be gone.

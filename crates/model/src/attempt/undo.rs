@@ -4,14 +4,14 @@
 //! Then nobody will ever ask for the detach, and the volume would stay attached to a node that no object names. But a
 //! cache can be wrong, and the volume may be in use: it is taken back only after a live read has confirmed that the object
 //! is gone, and not if a write that records it as attached may have been taken in. Else it stays where it is, and an Event
-//! says so. What ends before that is known is kept by the process for the next time that it serves the driver.
+//! says so. What ends before that is known is kept by the process for its next engine for the driver, in the same term of the Lease.
 
 use std::time::Duration;
 
 use super::note::{Undone, Vanished};
 use super::step::{Answer, Call, CallEnd, Event, Read, Step, View};
 use super::undo_state::{End, FIRST_PAUSE, Stage, Undo};
-use super::{Attempt, Note, Phase, Publish, Verdict};
+use super::{Attempt, LeaseLost, Note, Phase, Verdict};
 use crate::answer::ApiErrorKind;
 use crate::decide;
 use crate::objects::{Attachment, StringMap};
@@ -44,9 +44,6 @@ impl Attempt {
     fn begin_undo(&mut self, view: &dyn View, undo: Undo) -> Step {
         if self.is_wanted_by_another(view) || (undo.is_known && self.is_believed(view)) {
             return self.finish_undo(view, undo);
-        }
-        if let Some(publish) = &mut self.publish {
-            publish.is_missed = true;
         }
         self.read_live(undo)
     }
@@ -100,8 +97,11 @@ impl Attempt {
             self.phase = Phase::Undo(undo);
             return Step::Rest(rest);
         }
-        let recorded = self.publish.as_ref();
-        let recorded = recorded.is_some_and(|publish| view.may_be_recorded(&publish.snapshot.attachment));
+        let recorded = self.publish.as_ref().is_some_and(|publish| {
+            let former = &publish.snapshot.attachment;
+            // One that is attached is published again when the driver does not list it.
+            former.attached || view.may_be_recorded(former)
+        });
         match live {
             LiveRead::Gone if !recorded => {
                 undo.tries = 0;
@@ -148,11 +148,10 @@ impl Attempt {
                 self.note(Note::Undo(Undone::Vanished(Vanished::Detached)));
                 self.finish_undo(view, undo)
             }
-            Err(CallEnd::LeaseLost(_)) => {
+            Err(CallEnd::LeaseLost(lost)) => {
                 // Whoever holds the Lease next finds no object that speaks of this volume.
                 self.note(Note::Undo(Undone::Vanished(Vanished::LeaseLost)));
-                self.note(Note::Unfinished);
-                self.finish_undo(view, undo)
+                self.lease_lost(lost)
             }
             Err(CallEnd::Failed(failure)) => {
                 self.note(Note::Undo(Undone::CannotDetach(failure, undo.pause)));
@@ -163,6 +162,16 @@ impl Attempt {
                 Step::Rest(rest)
             }
         }
+    }
+
+    /// The Lease was lost before the answer to a Publish.
+    pub(super) fn lost_while_publishing(&mut self, view: &dyn View, lost: LeaseLost) -> Step {
+        match lost {
+            LeaseLost::NotStarted => self.publish = None,
+            LeaseLost::Cancelled if self.is_believed(view) => {}
+            LeaseLost::Cancelled => self.note(Note::Undo(Undone::Vanished(Vanished::LeaseLost))),
+        }
+        self.lease_lost(lost)
     }
 
     fn finish_undo(&mut self, view: &dyn View, undo: Undo) -> Step {
@@ -186,7 +195,7 @@ impl Attempt {
         let publish = self.publish.as_ref();
         publish
             .zip(known)
-            .is_some_and(|(publish, known)| is_claimed(view, publish, &known.attachment))
+            .is_some_and(|(publish, known)| publish.is_claimed_by(&known.attachment, view.driver()))
     }
 
     /// What an object of the VolumeAttachment's name says, which was read from the API server. Another one under the name may have been
@@ -202,14 +211,10 @@ impl Attempt {
             && decide::is_claimed_for(record, None, None, publish.place.borrow(), former);
         if keeps_place {
             LiveRead::Replaced
-        } else if is_claimed(view, publish, record) {
+        } else if publish.is_claimed_by(record, driver) {
             LiveRead::Claimed
         } else {
             LiveRead::Gone
         }
     }
-}
-
-fn is_claimed(view: &dyn View, publish: &Publish, known: &Attachment) -> bool {
-    *known.uid == *publish.snapshot.attachment.uid && decide::may_be_in_use(known, view.driver())
 }

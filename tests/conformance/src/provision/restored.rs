@@ -30,8 +30,9 @@ async fn restored(t: Test) -> Outcome {
     t.given_delayed_class().await?;
     t.given_zone(&t.node, None).await?;
     let claim = t.given_claim("").await?;
+    // The attachment first: kube-controller-manager finds at once that the volume is released, and then it may be deleted.
+    t.given_attachment_of(&t.claim("released").name).await?;
     let released = t.given_released("released", |_| {}).await?;
-    t.given_attachment_of(&released).await?;
     t.phase(&released, "Released").await?;
     t.told(&released, "", "still attached").await?;
     t.env.cluster.back_up_running()?;

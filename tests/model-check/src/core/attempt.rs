@@ -58,9 +58,9 @@ impl Core {
                 of_detach: attempt.of_detach,
                 recorded: replica.unanswered[usize::from(at.slot)],
             });
-            let before = std::mem::replace(&mut attempt.machine, next.machine);
+            attempt.machine = next.machine;
             for (uid, note) in &next.notes {
-                self.take_note(state, at, before, *uid, note);
+                self.take_note(state, at, *uid, note);
             }
             received = match &next.doing {
                 Doing::End(end) => return self.finish(state, at, attempt, *end),
@@ -101,18 +101,20 @@ impl Core {
         }
     }
 
-    fn take_note(&mut self, state: &mut State, at: At, before: u32, uid: u8, note: &Note) {
+    fn take_note(&mut self, state: &mut State, at: At, uid: u8, note: &Note) {
         let unanswered = &mut state.replicas[at.replica].unanswered[usize::from(at.slot)];
         match note {
             Note::RecordBegins => *unanswered = uid,
             Note::RecordKnown => *unanswered = 0,
-            Note::Unfinished => self.keep_publish(state, at, before),
             note => self.note(|_| format!("{note:?}").chars().take(100).collect()),
         }
     }
 
-    /// What a Publish may have left is kept for the next engine of this process.
+    /// What a Publish may have left is kept for the next engine of this process in the same term.
     fn keep_publish(&mut self, state: &mut State, at: At, machine: u32) {
+        if usize::from(state.leader) != at.replica {
+            return;
+        }
         let Some((resumed, place)) = self.universe.resumed(machine) else {
             return;
         };

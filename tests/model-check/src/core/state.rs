@@ -80,8 +80,8 @@ pub struct Replica {
     pub waited: u8,
     /// UIDs of attachments that may be recorded as attached.
     pub unanswered: [u8; SLOTS],
-    /// Publishes whose outcome was not recorded when the Lease was lost: the key, the attempt that finds out what became of it, and the
-    /// place.
+    /// Publishes whose outcome was not recorded when an engine of this term ended: the key, the attempt that finds out what became of it,
+    /// and the place.
     pub unfinished: Vec<(u8, u32, u8)>,
     /// Attempts under way, by slot.
     pub attempts: Vec<(u8, Attempt)>,

@@ -54,6 +54,7 @@ impl Core {
 
     fn take_over(&mut self, state: &mut State, replica: usize) {
         state.leader = u8::try_from(replica).unwrap_or(NOBODY);
+        state.replicas[replica].unfinished.clear();
         if !self.universe.rules().stale {
             for log in &mut state.logs {
                 log.clear();

@@ -203,8 +203,8 @@ pub(in crate::driver) fn deleted_event(
         Vanished::Detached => "the volume was detached again",
         Vanished::Stays => "the volume may still be there; detach it by hand",
         Vanished::LeaseLost => {
-            "this replica lost the Lease before the volume was detached, and detaches it when it serves the driver again; if another \
-             replica serves the driver, detach it by hand"
+            "this replica lost the Lease, and no other one knows whether the volume is attached; if no pod of that node uses it, \
+             detach it by hand"
         }
         Vanished::Unconfirmed => {
             "the API server did not confirm that it is gone, and the volume is left attached; if there is no such \

@@ -102,10 +102,11 @@ fn wake_after(work: &DriverContext, key: &AttacherKey, call: CallInFlight) {
     work.queue.remember(key, |memory| memory.call = Some(wait));
 }
 
-/// Looks again at what the former engine of the driver left unfinished. Their places are taken at once, so that nobody calls for
+/// Looks again at what the former engine of the driver left unfinished in this term of the Lease. Their places are taken at once, so that nobody calls for
 /// these places before.
 pub(super) fn resume_unfinished(work: Arc<DriverContext>) -> impl Future<Output = ()> {
-    let left = work.context.unfinished.take(&work.facts.name);
+    let client = work.client();
+    let left = work.context.unfinished.take(&work.facts.name, client.term());
     let begun: Vec<PublishGuard> = left
         .into_iter()
         .filter_map(|left| {
@@ -116,12 +117,7 @@ pub(super) fn resume_unfinished(work: Arc<DriverContext>) -> impl Future<Output 
                 .begin_publish(left.publish.place.borrow(), name, false)
                 .ok()?;
             // From here on it is kept again if this ends at any moment, also before it has begun.
-            Some(PublishGuard::new(
-                &work.context.unfinished,
-                &work.facts.name,
-                guard,
-                left,
-            ))
+            Some(PublishGuard::new(&work, guard, left))
         })
         .collect();
     async move {

@@ -72,7 +72,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, about: Option<&Sn
         Note::Failed { about, failure, cause } => failed(shell, &about, &failure, cause),
         Note::FailureNotSaved(error) => failure_not_saved(shell, &error),
         Note::CapabilityMissed => shell.work.capability_missed.notify_one(),
-        Note::RecordBegins | Note::RecordKnown | Note::Unfinished | Note::Undo(_) | Note::LeaseLost(_) => {}
+        Note::RecordBegins | Note::RecordKnown | Note::Undo(_) | Note::LeaseLost(_) => {}
     }
 }
 

@@ -244,15 +244,15 @@ impl<'w> Shell<'w> {
         }
         let place = self.published_at.take();
         match (attempt.publish(), &mut self.publish) {
-            (Some(publish), Some(guard)) => guard.is_missed |= publish.is_missed,
+            (Some(_), Some(_)) => {}
             (Some(publish), None) => {
                 let secret = self.secret.of(publish.secret.as_ref());
                 let left = UnfinishedPublish {
                     secrets: secret.cloned(),
                     publish: publish.clone(),
+                    term: self.client.term().cloned(),
                 };
-                let (unfinished, driver) = (&self.work.context.unfinished, &self.work.facts.name);
-                self.publish = place.map(|place| PublishGuard::new(unfinished, driver, place, left));
+                self.publish = place.map(|place| PublishGuard::new(self.work, place, left));
             }
             (None, guard) => {
                 if let Some(guard) = guard.take() {
@@ -277,8 +277,6 @@ impl<'w> Shell<'w> {
                     unfinished.end_record(&snapshot.attachment);
                 }
             }
-            // Dropped, it keeps the Publish.
-            Note::Unfinished => self.publish = None,
             note => report::report(self, attempt, about, note),
         }
     }

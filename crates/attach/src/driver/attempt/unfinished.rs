@@ -1,8 +1,10 @@
 //! Publishes whose outcome this process could not see to its end, kept until the driver is served again.
 //!
 //! The VolumeAttachment of a Publish can vanish while the call lasts, and then no object names the volume. `undo.rs` takes
-//! it back. When the Lease is lost before that, or the engine of the driver ends, only this process knows of the call: so it
-//! is kept here, beyond the engine, and the next engine for the driver checks it. Another replica does not have it.
+//! it back. When the engine of the driver ends before that, only this process knows of the call: so it is kept here, beyond the
+//! engine, and the next engine for the driver checks it. It ends with the term of the Lease: another replica may have led since,
+//! and have attached the volume there again. That the VolumeAttachment is gone proves nothing then, as the API server may have gone
+//! back to a state before that other attach. So it is left alone, and an error says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +14,14 @@ use parking_lot::Mutex;
 use super::attachment_map::AttachmentMap;
 use super::in_flight::InFlightGuard;
 use crate::apiserver::SecretData;
+use crate::cache::Store;
+use crate::decide::DriverFacts;
+use crate::driver::context::DriverContext;
 use crate::objects::{Attachment, SecretReference};
+use csi_attacher_kube::lease::Term;
 use csi_attacher_model::attempt::Publish;
 
-/// How many are kept for one driver. Each of them was a call under way when the Lease was lost, and these are limited by
+/// How many are kept for one driver. Each of them was a call under way when its engine ended, and these are limited by
 /// default to fewer than that.
 const MOST: usize = 1_000;
 
@@ -45,6 +51,8 @@ impl Default for UnfinishedPublishes {
 pub(in crate::driver) struct UnfinishedPublish {
     pub publish: Publish,
     pub secrets: Option<SecretData>,
+    /// The term of the Lease in which the call was made; none where there is no election.
+    pub term: Option<Term>,
 }
 
 impl UnfinishedPublishes {
@@ -85,38 +93,34 @@ impl UnfinishedPublishes {
         self.unanswered.lock().get(&attachment.name) == Some(&attachment.uid)
     }
 
-    /// Takes out what is kept for a driver.
-    pub(in crate::driver) fn take(&self, driver: &str) -> Vec<UnfinishedPublish> {
-        self.kept.lock().remove(driver).unwrap_or_default()
+    /// Takes out what is kept for a driver and was called in this term; what is of another one ends here.
+    pub(in crate::driver) fn take(&self, driver: &str, term: Option<&Term>) -> Vec<UnfinishedPublish> {
+        let mut kept = self.kept.lock().remove(driver).unwrap_or_default();
+        kept.retain(|left| left.term.as_ref() == term);
+        kept
     }
 }
 
 /// Watches over one Publish: dropped before [`PublishGuard::finished`], the Publish is kept for the next engine of the driver.
 pub(in crate::driver) struct PublishGuard {
     unfinished: UnfinishedPublishes,
-    driver: Arc<str>,
+    store: Store,
+    facts: Arc<DriverFacts>,
     left: UnfinishedPublish,
     is_finished: bool,
-    /// Whether the cache did not show the VolumeAttachment: from here on an Event is written when the Publish is kept.
-    pub is_missed: bool,
     /// Held as long as the Publish is watched over.
     _in_flight: InFlightGuard,
 }
 
 impl PublishGuard {
-    /// Watches over a Publish of a driver whose place was taken, for whoever keeps what is unfinished.
-    pub fn new(
-        unfinished: &UnfinishedPublishes,
-        driver: &Arc<str>,
-        in_flight: InFlightGuard,
-        left: UnfinishedPublish,
-    ) -> Self {
+    /// Watches over a Publish of a driver whose place was taken.
+    pub fn new(work: &DriverContext, in_flight: InFlightGuard, left: UnfinishedPublish) -> Self {
         Self {
-            unfinished: unfinished.clone(),
-            driver: driver.clone(),
+            unfinished: work.context.unfinished.clone(),
+            store: work.context.store.clone(),
+            facts: work.facts.clone(),
             left,
             is_finished: false,
-            is_missed: false,
             _in_flight: in_flight,
         }
     }
@@ -134,6 +138,12 @@ impl PublishGuard {
     pub fn finished(mut self) {
         self.is_finished = true;
     }
+
+    /// Whether the cache shows the VolumeAttachment, by which any replica knows of the Publish.
+    fn is_known_to_all(&self) -> bool {
+        let known = self.store.attachment(&self.left.publish.snapshot.attachment.name);
+        known.is_some_and(|known| self.left.publish.is_claimed_by(&known.attachment, &self.facts))
+    }
 }
 
 impl Drop for PublishGuard {
@@ -141,21 +151,23 @@ impl Drop for PublishGuard {
         if self.is_finished {
             return;
         }
-        let driver = &self.driver;
-        let is_kept = self.unfinished.keep(driver, self.left.clone());
-        if self.is_missed || !is_kept {
-            let next = if is_kept {
-                "this process looks again when it serves the driver next"
-            } else {
-                "this process keeps no more of these"
-            };
+        let driver = &self.facts.name;
+        let is_led = self.left.term.as_ref().is_none_or(Term::may_start);
+        let next = if !is_led {
+            "the Lease is lost, and no other replica knows of it"
+        } else if self.unfinished.keep(driver, self.left.clone()) {
+            "the next engine for the driver looks again, if the Lease is not lost before that"
+        } else {
+            "this process keeps no more of these"
+        };
+        if !self.is_known_to_all() {
             tracing::error!(
                 driver = &**driver,
                 VolumeAttachment = &*self.left.publish.snapshot.attachment.name,
                 volumeHandle = self.left.publish.place.borrow().volume_id,
                 nodeID = self.left.publish.place.borrow().node_id,
-                "the volume may be attached although its VolumeAttachment is gone; {next}; if another replica serves the driver, \
-                 detach the volume by hand"
+                "the volume may be attached although its VolumeAttachment is gone; {next}; if no pod of that node uses the \
+                 volume, detach it by hand"
             );
         }
     }

@@ -120,38 +120,80 @@ async fn a_call_that_is_cut_off_is_told_to_nobody() {
     assert_eq!(stage.patches(), [("va0".to_owned(), 200)], "the claim and nothing else");
 }
 
-/// Nothing names a volume whose attachment vanished, and another engine of this process may be the only one that knows of it.
-#[tokio::test]
-async fn what_vanished_before_the_lease_was_lost_is_taken_back_in_the_next_term() {
-    let (stage, clock, term) = led().await;
-    stage.driver.script(
-        Rule::on(Call::ControllerPublishVolume)
-            .times(1)
-            .delay(Duration::from_secs(1)),
-    );
+/// A Publish that is under way when its attachment vanishes. The API server can lose our finalizer, when it is added while the object is
+/// being deleted.
+async fn vanished(stage: &AttemptFixture) {
+    let publish = Rule::on(Call::ControllerPublishVolume).times(1);
+    stage.driver.script(publish.delay(Duration::from_secs(1)));
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    for node in ["n0", "n1"] {
+        let id = node.replace('n', "id");
+        stage.store.apply(CsiNode::new(node, &[(DRIVER, &id)]));
+    }
     stage.attachment("va0", "n0", &json!({}));
     let called = stage
         .driver
         .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
     tokio::time::timeout(LIMIT, called).await.expect("in time");
-    // The API server can lose our finalizer, when it is added while the object is being deleted.
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
     stage
         .store
         .mark_deleted(&WriteTarget::Attachment("va0".into()), "va0-uid");
-    clock.boot_jumps(Duration::from_secs(10));
-    assert!(term.may_run() && !term.may_start());
+}
 
-    let next = begun_by(&clock);
-    let stage = stage.in_another_term(Some(next)).await;
-    assert_eq!(stage.driver.published().len(), 1, "not taken back without the Lease");
+/// Nothing names a volume whose attachment vanished, and this process alone knows of it.
+#[tokio::test]
+async fn what_vanished_before_the_engine_ended_is_taken_back_by_the_next_one() {
+    let (stage, _clock, term) = led().await;
+    vanished(&stage).await;
+    let stage = stage.after_a_cut_off(Some(term)).await;
     let taken_back = stage
         .driver
         .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
     tokio::time::timeout(LIMIT, taken_back).await.expect("in time");
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
+}
+
+/// Another replica led, attached the volume at the same node for another attachment, and a pod uses it; then the API server went back to
+/// before that one, or to before the claim of the first one. Nothing shows it.
+#[tokio::test]
+async fn what_was_called_in_another_term_is_left_alone() {
+    for (is_back, is_cut_off) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (stage, clock, term) = led().await;
+        vanished(&stage).await;
+        if is_cut_off {
+            term.end();
+        } else {
+            clock.boot_jumps(Duration::from_secs(10));
+            assert!(term.may_run() && !term.may_start());
+        }
+        stage.engine.queue().close();
+        tokio::time::timeout(LIMIT, stage.engine.queue().drained())
+            .await
+            .unwrap();
+        assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0, "without the Lease");
+        stage.driver.drift_attach("h", "id0");
+        if is_back {
+            stage.attachment("va0", "n0", &json!({}));
+        }
+        let stage = stage.in_another_term(Some(begun_by(&clock))).await;
+        stage.attachment("va1", "n1", &json!({}));
+        let later = stage.driver.wait_for_call(|call| call.node.as_deref() == Some("id1"));
+        tokio::time::timeout(LIMIT, later).await.expect("in time");
+        // What is looked up takes its place at once, and has it until nothing is to be taken back.
+        let place = VolumeOnNode::new("h", "id0").unwrap();
+        let free = async {
+            while stage.engine.work().in_flight.acquire(place).is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, free).await.expect("in time");
+        assert_eq!(
+            stage.calls(Call::ControllerUnpublishVolume),
+            0,
+            "a volume in use was detached ({is_back}, {is_cut_off})"
+        );
+    }
 }
 
 /// Only this process knows of them.
@@ -173,9 +215,13 @@ async fn what_a_former_engine_left_is_kept_by_an_engine_that_ends_at_once() {
             snapshot: stage.store.attachment(&name).unwrap(),
             place: VolumeOnNode::new("h", &id).unwrap().into(),
             secret: None,
-            is_missed: false,
         };
-        unfinished.keep(&DRIVER.into(), UnfinishedPublish { publish, secrets: None });
+        let left = UnfinishedPublish {
+            publish,
+            secrets: None,
+            term: None,
+        };
+        unfinished.keep(&DRIVER.into(), left);
     }
     for polled in [false, true] {
         let mut resumed = Box::pin(resume_unfinished(work.clone()));
@@ -183,7 +229,7 @@ async fn what_a_former_engine_left_is_kept_by_an_engine_that_ends_at_once() {
             assert!(futures::poll!(&mut resumed).is_pending());
         }
         drop(resumed);
-        let kept = unfinished.take(DRIVER);
+        let kept = unfinished.take(DRIVER, None);
         assert_eq!(kept.len(), 3, "{polled}");
         for publish in kept {
             unfinished.keep(&DRIVER.into(), publish);
@@ -201,27 +247,12 @@ async fn what_vanished_is_taken_back_within_the_limit_of_calls_at_once() {
     stage.settings.send_modify(|settings| {
         Arc::make_mut(settings).concurrency.total = std::num::NonZeroUsize::new(1);
     });
+    vanished(&stage).await;
     for method in [Call::ControllerPublishVolume, Call::ControllerUnpublishVolume] {
         stage.driver.script(Rule::on(method).delay(Duration::from_secs(1)));
     }
-    stage.volume(&json!({"finalizers": [FINALIZER]}));
-    for node in ["n0", "n1"] {
-        let id = format!("id-of-{node}");
-        stage.store.apply(CsiNode::new(node, &[(DRIVER, &id)]));
-    }
-    stage.attachment("va0", "n0", &json!({}));
-    let called = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
-    tokio::time::timeout(LIMIT, called).await.expect("in time");
-    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
-    stage
-        .store
-        .mark_deleted(&WriteTarget::Attachment("va0".into()), "va0-uid");
-    clock.boot_jumps(Duration::from_secs(10));
 
-    let next = begun_by(&clock);
-    let stage = stage.in_another_term(Some(next)).await;
+    let stage = stage.after_a_cut_off(Some(term)).await;
     stage.attachment("va1", "n1", &json!({}));
     let both_done = async {
         while stage.calls(Call::ControllerUnpublishVolume) < 1
@@ -251,30 +282,12 @@ async fn no_volume_is_released_after_a_standstill() {
     assert_eq!(stage.patches(), []);
 }
 
-/// As before, and meanwhile a sidecar led and attached the VolumeAttachment that was created again. It writes no note of the volume.
+/// The API server went back to an earlier attachment of the same name, which has the volume at the place. It writes no note of the volume.
 #[tokio::test]
-async fn what_a_sidecar_attached_in_between_is_not_detached() {
+async fn what_an_earlier_attachment_of_the_name_has_is_not_detached() {
     for watch_is_behind in [false, true] {
-        let (stage, clock, term) = led().await;
-        let publish = Rule::on(Call::ControllerPublishVolume).times(1);
-        stage.driver.script(publish.delay(Duration::from_secs(1)));
-        stage.volume(&json!({"finalizers": [FINALIZER]}));
-        stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
-        stage.attachment("va0", "n0", &json!({}));
-        let called = stage
-            .driver
-            .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
-        tokio::time::timeout(LIMIT, called).await.expect("in time");
-        stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
-        stage
-            .store
-            .mark_deleted(&WriteTarget::Attachment("va0".into()), "va0-uid");
-        clock.boot_jumps(Duration::from_secs(10));
-        assert!(term.may_run() && !term.may_start());
-        stage.engine.queue().close();
-        tokio::time::timeout(LIMIT, stage.engine.queue().drained())
-            .await
-            .unwrap();
+        let (stage, _clock, term) = led().await;
+        vanished(&stage).await;
         let object = json!({
             "metadata": {"name": "va0", "uid": "second", "finalizers": [FINALIZER],
                 "annotations": {"csi.alpha.kubernetes.io/node-id": "id0"}},
@@ -286,10 +299,9 @@ async fn what_a_sidecar_attached_in_between_is_not_detached() {
             let record = serde_json::from_value::<VolumeAttachmentWire>(object).unwrap();
             stage.store.apply::<Attachment>(record.into());
         }
-        let next = begun_by(&clock);
-        let stage = stage.in_another_term(Some(next)).await;
+        let stage = stage.after_a_cut_off(Some(term)).await;
         // The place is free as soon as it was found out that nothing is to be taken back.
-        let place = crate::decide::VolumeOnNode::new("h", "id0").unwrap();
+        let place = VolumeOnNode::new("h", "id0").unwrap();
         let free = async {
             while stage.engine.work().in_flight.acquire(place).is_err() {
                 tokio::time::sleep(Duration::from_millis(5)).await;

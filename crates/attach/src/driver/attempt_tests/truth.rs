@@ -5,6 +5,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::*;
+use crate::cache::EnqueueCause;
 use crate::reflect::follow_from_list;
 use csi_attacher_base::health::Health;
 use csi_mock_driver::{CallRecord, Rule};
@@ -252,6 +253,37 @@ async fn what_may_be_recorded_as_attached_is_not_taken_back() {
     vanish(&stage).await;
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 504, "");
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+    stage.api.until(|api| reads_of_attachment(api) == 1).await;
+    let queue = stage.engine.queue();
+    queue.close();
+    tokio::time::timeout(LIMIT, queue.drained()).await.expect("in time");
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+}
+
+/// It is published again because the driver did not list it. It was recorded as attached long before, and a pod may use the volume.
+#[tokio::test]
+async fn what_was_attached_before_its_repair_is_not_taken_back() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage
+        .driver
+        .script(Rule::on(Call::ControllerPublishVolume).delay(Duration::from_millis(300)));
+    let called = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
+    let mut object = json!({
+        "metadata": {"name": "va0", "uid": "va0-uid"},
+        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+        "status": {"attached": true},
+    });
+    json_patch::merge(&mut object, &json!({"metadata": claimed(false)}));
+    let object = stage.api.put(format!("{ATTACHMENTS}va0"), object);
+    let record = serde_json::from_value::<VolumeAttachmentWire>(object).unwrap();
+    stage.store.apply::<Attachment>(record.into());
+    stage.store.enqueue("va0", EnqueueCause::ForceSync);
+    tokio::time::timeout(LIMIT, called).await.unwrap();
+    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+    gone(&stage);
     stage.api.until(|api| reads_of_attachment(api) == 1).await;
     let queue = stage.engine.queue();
     queue.close();
