@@ -196,7 +196,7 @@ fn of_twins() -> Vec<Regression> {
 
 /// Processes that stand still, Leases that move, an API server that goes back, drivers that lose a capability.
 fn of_processes() -> Vec<Regression> {
-    use Event::{Attach, CapabilityGoes, Detach, DriverLeaves, LeaseMoves, Restore, StandStill, Suspend};
+    use Event::{Attach, CapabilityGoes, Detach, DriverLeaves, HandOver, LeaseMoves, Restore, StandStill, Suspend};
     let short = Lease {
         duration: Duration::from_secs(6),
         renew_deadline: Duration::from_secs(4),
@@ -217,6 +217,24 @@ fn of_processes() -> Vec<Regression> {
             "a process whose machine had been suspended called without the Lease",
             stopped(Suspend(3, 9_000)),
             Some((with(Flaw::OneClock), &[ONLY_WITH_THE_LEASE])),
+        ),
+        regression(
+            "a process had stood still in a Publish, another one attached the volume, the API server went back to before its \
+             attachment, and the first one led again and took back what a pod used (chaos, seed 401)",
+            Scenario {
+                faultless: false,
+                lease: Some(short),
+                ..of(
+                    5,
+                    &[
+                        (0, Attach(0, 0)),
+                        (250, StandStill(3, 9_000)),
+                        (14_000, Restore(25, false)),
+                        (1_000, HandOver),
+                    ],
+                )
+            },
+            None,
         ),
         regression(
             "two replicas were in calls for one volume while the Lease moved (seed 148)",
