@@ -102,8 +102,8 @@ fn wake_after(work: &DriverContext, key: &AttacherKey, call: CallInFlight) {
     work.queue.remember(key, |memory| memory.call = Some(wait));
 }
 
-/// Looks again at what the former engine of the driver left unfinished in this term of the Lease. Their places are taken at once, so that nobody calls for
-/// these places before.
+/// Looks again at what the former engine of the driver left unfinished in this term of the Lease. Their places are taken at once,
+/// so that nobody calls for these places before.
 pub(super) fn resume_unfinished(work: Arc<DriverContext>) -> impl Future<Output = ()> {
     let client = work.client();
     let left = work.context.unfinished.take(&work.facts.name, client.term());
