@@ -33,7 +33,7 @@ use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
 use crate::csi::{CsiClient, DriverConnection};
 use crate::decide::patch::WriteTarget;
-use crate::decide::{Capabilities, DriverFacts};
+use crate::decide::{Capabilities, DriverFacts, VolumeOnNode};
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
 use csi_attacher_kube::lease::Term;
@@ -188,6 +188,23 @@ impl AttemptFixture {
         Self { engine, ..self }
     }
 
+    /// Waits until no attempt runs. None is begun any more.
+    async fn attempts_end(&self) {
+        let queue = self.engine.queue();
+        queue.close();
+        tokio::time::timeout(LIMIT, queue.drained()).await.expect("in time");
+    }
+
+    /// Waits until nobody calls for a place, or watches over a Publish there.
+    async fn place_is_free(&self, place: VolumeOnNode<'_>) {
+        let free = async {
+            while let Err(call) = self.engine.work().in_flight.acquire(place) {
+                call.wait_finished().await;
+            }
+        };
+        tokio::time::timeout(LIMIT, free).await.expect("in time");
+    }
+
     /// Makes the volume pv1, as the watch brings it.
     fn volume(&self, metadata: &Value) {
         let mut object = json!({
@@ -214,6 +231,10 @@ impl AttemptFixture {
             "spec": {"attacher": self.name, "nodeName": node, "source": {"persistentVolumeName": "pv1"}},
         });
         json_patch::merge(&mut object, &json!({"metadata": metadata}));
+        self.put_attachment(name, object);
+    }
+
+    fn put_attachment(&self, name: &str, object: Value) {
         let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);
         self.store
             .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());

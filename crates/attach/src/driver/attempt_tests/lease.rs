@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::*;
 use crate::cache::{AttacherKey, EnqueueCause};
-use crate::decide::VolumeOnNode;
 use crate::driver::attempt::resume_unfinished;
 use crate::driver::attempt::unfinished::UnfinishedPublish;
 use csi_attacher_kube::lease::{Clock, LeaseRules, LeaseTimings};
@@ -167,10 +166,7 @@ async fn what_was_called_in_another_term_is_left_alone() {
             clock.boot_jumps(Duration::from_secs(10));
             assert!(term.may_run() && !term.may_start());
         }
-        stage.engine.queue().close();
-        tokio::time::timeout(LIMIT, stage.engine.queue().drained())
-            .await
-            .unwrap();
+        stage.attempts_end().await;
         assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0, "without the Lease");
         stage.driver.drift_attach("h", "id0");
         if is_back {
@@ -182,12 +178,7 @@ async fn what_was_called_in_another_term_is_left_alone() {
         tokio::time::timeout(LIMIT, later).await.expect("in time");
         // What is looked up takes its place at once, and has it until nothing is to be taken back.
         let place = VolumeOnNode::new("h", "id0").unwrap();
-        let free = async {
-            while stage.engine.work().in_flight.acquire(place).is_err() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(LIMIT, free).await.expect("in time");
+        stage.place_is_free(place).await;
         assert_eq!(
             stage.calls(Call::ControllerUnpublishVolume),
             0,
@@ -302,12 +293,7 @@ async fn what_an_earlier_attachment_of_the_name_has_is_not_detached() {
         let stage = stage.after_a_cut_off(Some(term)).await;
         // The place is free as soon as it was found out that nothing is to be taken back.
         let place = VolumeOnNode::new("h", "id0").unwrap();
-        let free = async {
-            while stage.engine.work().in_flight.acquire(place).is_err() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(LIMIT, free).await.expect("in time");
+        stage.place_is_free(place).await;
         assert_eq!(
             stage.calls(Call::ControllerUnpublishVolume),
             0,

@@ -254,9 +254,7 @@ async fn what_may_be_recorded_as_attached_is_not_taken_back() {
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 504, "");
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
     stage.api.until(|api| reads_of_attachment(api) == 1).await;
-    let queue = stage.engine.queue();
-    queue.close();
-    tokio::time::timeout(LIMIT, queue.drained()).await.expect("in time");
+    stage.attempts_end().await;
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
 }
 
@@ -277,17 +275,13 @@ async fn what_was_attached_before_its_repair_is_not_taken_back() {
         "status": {"attached": true},
     });
     json_patch::merge(&mut object, &json!({"metadata": claimed(false)}));
-    let object = stage.api.put(format!("{ATTACHMENTS}va0"), object);
-    let record = serde_json::from_value::<VolumeAttachmentWire>(object).unwrap();
-    stage.store.apply::<Attachment>(record.into());
+    stage.put_attachment("va0", object);
     stage.store.enqueue("va0", EnqueueCause::ForceSync);
     tokio::time::timeout(LIMIT, called).await.unwrap();
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
     gone(&stage);
     stage.api.until(|api| reads_of_attachment(api) == 1).await;
-    let queue = stage.engine.queue();
-    queue.close();
-    tokio::time::timeout(LIMIT, queue.drained()).await.expect("in time");
+    stage.attempts_end().await;
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
 }
 
@@ -310,9 +304,7 @@ async fn a_refusal_does_not_tell_whether_an_attach_is_on_record() {
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
     let known = reads_of_attachment(&stage.api);
     stage.api.until(|api| reads_of_attachment(api) > known).await;
-    let queue = stage.engine.queue();
-    queue.close();
-    tokio::time::timeout(LIMIT, queue.drained()).await.expect("in time");
+    stage.attempts_end().await;
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
 }
 
@@ -336,9 +328,7 @@ async fn what_a_live_read_shows_is_not_taken_back() {
     vanish(&stage).await;
     gone(&stage);
     stage.api.until(|api| reads_of_attachment(api) == 1).await;
-    let queue = stage.engine.queue();
-    queue.close();
-    tokio::time::timeout(LIMIT, queue.drained()).await.expect("in time");
+    stage.attempts_end().await;
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
 }
 
