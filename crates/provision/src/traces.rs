@@ -13,7 +13,7 @@ use crate::key::{ClaimCause, WorkKey};
 use crate::objects::{Claim, Volume};
 use crate::queue::{Run, Trigger};
 use crate::runtime::report::set_run_attributes;
-use crate::telemetry::lifecycle::{CONTINUED, EPOCHS};
+use crate::telemetry::lifecycle::{CONTINUED, is_full};
 use crate::telemetry::names::{attr, error_type, span};
 use crate::telemetry::w3c;
 use crate::telemetry::{Span, SpanContext, SpanKind, SpanOptions, TraceIdentity, Tracer};
@@ -155,7 +155,10 @@ impl Progress {
         limits: &Tracing,
         describe: impl FnOnce(&mut Span),
     ) -> &mut Lifecycle {
-        if let Some(full) = self.lifecycle.take_if(|known| known.is_full(limits)) {
+        if let Some(full) = self
+            .lifecycle
+            .take_if(|known| is_full(limits, known.epoch, known.attempts, clock::since(known.since)))
+        {
             self.epoch = full.epoch + 1;
             let next = Lifecycle {
                 former: Some(full.own),
@@ -202,11 +205,6 @@ impl Lifecycle {
     /// The context of the root.
     pub fn context(&self) -> SpanContext {
         self.own.context(self.sampled)
-    }
-
-    fn is_full(&self, limits: &Tracing) -> bool {
-        let is_old = clock::since(self.since) > limits.max_age;
-        self.attempts > 0 && self.epoch + 1 < EPOCHS && (is_old || self.attempts >= limits.max_attempts.get())
     }
 
     /// Opens the span of an attempt.

@@ -7,14 +7,16 @@
 
 use aws_lc_rs::digest::{Context, SHA256};
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
+use std::time::Duration;
 
 use super::w3c;
+use csi_attacher_model::api::validated::Tracing;
 
 /// What the digest begins with, so that no other use of the same UID comes to the same ids.
 const DOMAIN: &[u8] = b"attacher.trace.v1";
 
 /// Epochs that are looked for in an annotation; a trace that was continued so often stays in the last one.
-pub const EPOCHS: u32 = 1000;
+const EPOCHS: u32 = 1000;
 
 /// What the root of an epoch says that is continued in the next one.
 pub const CONTINUED: &str = "not complete yet; continues in the linked trace";
@@ -54,6 +56,12 @@ impl TraceIdentity {
         let flags = TraceFlags::default().with_sampled(sampled);
         SpanContext::new(self.trace_id, self.root_id, flags, true, TraceState::default())
     }
+}
+
+/// Whether the trace of an epoch, known since `age`, is as large or as old as it may be, so that the next epoch begins. One without an
+/// attempt is not, or every epoch of what is rarely tried would be empty.
+pub fn is_full(limits: &Tracing, epoch: u32, attempts: u32, age: Duration) -> bool {
+    attempts > 0 && epoch + 1 < EPOCHS && (attempts >= limits.max_attempts.get() || age > limits.max_age)
 }
 
 /// The epoch of `operation` that an annotation of the operator names; none when it is about the `other` operation, or somebody else

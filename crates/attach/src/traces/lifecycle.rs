@@ -12,7 +12,7 @@ use crate::clock::wall;
 use crate::decide::{DriverFacts, Neighbours};
 use crate::objects::{Attachment, Operation};
 use crate::queue::Run;
-use crate::telemetry::lifecycle::EPOCHS;
+use crate::telemetry::lifecycle::is_full;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::span;
 use crate::telemetry::trace::{Span, SpanOptions, Tracer};
@@ -142,9 +142,7 @@ impl Lifecycle {
     /// Whether the trace of this epoch is as large or as old as it may be.
     pub fn must_roll_over(&self, tracing: &Tracing, now: Timestamp) -> bool {
         let age = Duration::try_from(now.duration_since(self.since)).unwrap_or_default();
-        self.attempts > 0
-            && self.epoch + 1 < EPOCHS
-            && (self.attempts >= tracing.max_attempts.get() || age > tracing.max_age)
+        is_full(tracing, self.epoch, self.attempts, age)
     }
 
     /// Ends the epoch and begins the next one; both are linked with each other. Answers the new root.
