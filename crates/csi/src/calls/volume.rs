@@ -83,7 +83,6 @@ impl Call for CreateVolume<'_> {
             capacity_bytes: volume.capacity_bytes,
             context: StringMap::from(volume.volume_context),
             topology: segments.map(segment).collect(),
-            has_source: volume.content_source.is_some(),
         })
     }
 }

@@ -19,8 +19,8 @@
 //! * What is not known ([`Seen::Unknown`]) leads to no call and no write.
 //! * Finalizers and annotations of others survive every patch.
 //!
-//! Places that are left for later slices: data sources and VolumeAttributesClasses (`request::check_claim`, [`AnsweredVolume::has_source`],
-//! [`VolumeFault::SourceMissing`]), translated classes and volumes of in-tree plug-ins ([`ProvisionerFacts::in_tree`]), capacity.
+//! Places that are left for later slices: data sources and VolumeAttributesClasses (`request::check_claim`), translated classes and
+//! volumes of in-tree plug-ins ([`ProvisionerFacts::in_tree`]), capacity.
 
 mod action;
 pub mod attempt;

@@ -25,8 +25,6 @@ pub struct AnsweredVolume {
     pub context: StringMap,
     /// `accessible_topology`.
     pub topology: Vec<Segment>,
-    /// Whether it has a `content_source`. Slice P3 reads it.
-    pub has_source: bool,
 }
 
 /// An answer without an ID that can be used. There is a volume, and nobody can say which: the call stays uncertain.
@@ -68,11 +66,6 @@ pub enum VolumeFault {
          of the driver; the volume is deleted and created again"
     )]
     TopologyTooLarge(usize),
-    /// The place of slice P3.
-    #[error(
-        "the driver created a volume without the content source that was asked for; it is deleted and created again"
-    )]
-    SourceMissing,
 }
 
 /// How far the deletion of a volume that nobody wants has come.
