@@ -20,7 +20,8 @@ pub(super) enum DriverLeader {
     Ours,
     /// Another replica, which writes the status.
     Other,
-    /// No replica: this one holds the own Lease, so that no other one here competes, and waits for that of a sidecar.
+    /// No replica: this one holds the own Lease, so that no other one here competes, and waits for that of a sidecar, or works with the
+    /// Lease for another AttacherConfig.
     Next,
     /// No replica, or a sidecar, which writes no status.
     Nobody,
@@ -49,7 +50,7 @@ impl From<&LeaderState> for DriverLeader {
             LeaderState::Leading(_) => Self::Ours,
             LeaderState::Unknown => Self::Unknown,
             _ if state.holder().is_some_and(|holder| holder.reports) => Self::Other,
-            LeaderState::OwnHeld { .. } => Self::Next,
+            LeaderState::OwnHeld { .. } | LeaderState::HeldForAnother => Self::Next,
             LeaderState::Observing { .. } | LeaderState::Waiting { .. } | LeaderState::Lost { .. } => Self::Nobody,
         }
     }

@@ -149,6 +149,8 @@ fn only_a_holder_that_reports_is_another_leader() {
         (LeaderState::Observing { holder: held(true) }, DriverLeader::Other),
         (LeaderState::Observing { holder: held(false) }, DriverLeader::Nobody),
         (LeaderState::Observing { holder: None }, DriverLeader::Nobody),
+        // Of two AttacherConfigs of one driver, one is refused.
+        (LeaderState::HeldForAnother, DriverLeader::Next),
         (LeaderState::Waiting { holder: held(true) }, DriverLeader::Other),
         (LeaderState::Waiting { holder: held(false) }, DriverLeader::Nobody),
         (LeaderState::Waiting { holder: None }, DriverLeader::Nobody),

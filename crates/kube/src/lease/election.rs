@@ -190,6 +190,12 @@ impl ElectionState {
         Some(known.record.holder.as_str()).filter(|holder| !holder.is_empty())
     }
 
+    /// Who holds the Lease at this moment, which did not run out.
+    pub fn current_holder(&self, now: Instant) -> Option<&str> {
+        let known = self.known.as_ref()?;
+        self.holder().filter(|_| known.since + known.record.duration() > now)
+    }
+
     /// What to do about the Lease at this moment, `clock` by the clock of the machine; `holds` says whether we are in a term.
     pub fn next(&self, now: Instant, clock: Timestamp, holds: bool) -> LeaseAction {
         let Some(known) = &self.known else {

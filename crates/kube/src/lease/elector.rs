@@ -218,9 +218,17 @@ impl LeaderElector {
         state.show_in(&self.state);
     }
 
+    /// Shows who holds the Lease, for one that does not compete.
     fn show_holder(&self) {
-        let holder = self.other_holder();
-        self.show(LeaderState::Observing { holder });
+        let ours = &self.config.shared.identity;
+        let is_ours = self.election.current_holder(Instant::now()) == Some(ours) && self.noted_holder() == Some(ours);
+        // That of a sidecar says nothing of the other AttacherConfigs.
+        self.show(if is_ours && self.member == Membership::Own {
+            LeaderState::HeldForAnother
+        } else {
+            let holder = self.other_holder();
+            LeaderState::Observing { holder }
+        });
     }
 
     /// Shows for whom it waits; a Lease that was lost stays shown as lost until its time is over.
@@ -245,17 +253,21 @@ impl LeaderElector {
         if identity == NEW_LEASE_HOLDER {
             return None;
         }
-        let known = self.known.as_ref();
-        let noted = known.and_then(|lease| lease.annotations().get(LEASE_HOLDER_ANNOTATION));
         // One of our own name may be a sidecar, which leaves our note on the Lease.
         let has_our_name = identity == self.config.shared.identity;
-        let reports = noted == Some(&identity) && !has_our_name;
+        let reports = self.noted_holder() == Some(&identity) && !has_our_name;
         Some(LeaseHolder {
             namesake: self.namesake && has_our_name,
             identity,
             namespace: self.config.namespace.clone(),
             reports,
         })
+    }
+
+    /// The replica that our note on the Lease names.
+    fn noted_holder(&self) -> Option<&str> {
+        let annotations = self.known.as_ref()?.annotations();
+        annotations.get(LEASE_HOLDER_ANNOTATION).map(String::as_str)
     }
 
     /// When one that only watches reads the Lease: when the holder's time is over, or after a while without any change.

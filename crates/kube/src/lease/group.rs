@@ -231,7 +231,10 @@ impl LeaseGroup {
         let state = lacking.state.borrow().clone();
         let waits = matches!(
             state,
-            LeaderState::Unknown | LeaderState::Observing { .. } | LeaderState::Waiting { .. }
+            LeaderState::Unknown
+                | LeaderState::Observing { .. }
+                | LeaderState::HeldForAnother
+                | LeaderState::Waiting { .. }
         );
         let (holder, namespace) = (state.holder().cloned(), lacking.namespace.clone());
         let state = match command == ElectorCommand::Acquire && waits {

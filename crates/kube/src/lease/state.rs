@@ -26,11 +26,13 @@ pub struct LeaseHolder {
 pub enum LeaderState {
     /// It does not compete, and has not seen the Lease yet.
     Unknown,
-    /// It does not compete; another holds the Lease, or nobody, or this process for another candidate.
+    /// It does not compete; another holds the Lease, or nobody.
     Observing {
-        /// Who else holds it.
+        /// Who holds it.
         holder: Option<LeaseHolder>,
     },
+    /// It does not compete, and another candidate of this process holds the Lease, or did so before the process started again.
+    HeldForAnother,
     /// It competes and does not hold the Lease; another does, if known.
     Waiting {
         /// Who holds it.
@@ -60,14 +62,14 @@ impl LeaderState {
 
     /// Whether the candidate competes for the Lease, or holds it.
     pub(super) fn competes(&self) -> bool {
-        !matches!(self, Self::Unknown | Self::Observing { .. })
+        !matches!(self, Self::Unknown | Self::Observing { .. } | Self::HeldForAnother)
     }
 
     /// Who holds the Lease that is watched or waited for, if another does.
     pub fn holder(&self) -> Option<&LeaseHolder> {
         match self {
             Self::Observing { holder } | Self::Waiting { holder } | Self::OwnHeld { holder, .. } => holder.as_ref(),
-            Self::Unknown | Self::Leading(_) | Self::Lost { .. } => None,
+            Self::Unknown | Self::HeldForAnother | Self::Leading(_) | Self::Lost { .. } => None,
         }
     }
 

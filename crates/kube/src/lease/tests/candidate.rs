@@ -278,6 +278,38 @@ async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
     );
 }
 
+/// Other replicas take this process for the one that writes the status of each AttacherConfig whose driver has the Lease.
+#[tokio::test(start_paused = true)]
+async fn an_observer_sees_that_another_candidate_of_its_process_holds_the_lease() {
+    for is_new in [false, true] {
+        let world = if is_new {
+            World::with(ApiServer::default())
+        } else {
+            World::new()
+        };
+        let observer = world.observer("a");
+        let (rival, leader) = (world.observer("b"), world.candidate("a"));
+        leads(&leader).await;
+        pass(seconds(20)).await;
+        assert_eq!(observer.state(), LeaderState::HeldForAnother, "new: {is_new}");
+        assert!(
+            rival.state().holder().is_some_and(|holder| holder.reports),
+            "{:?}",
+            rival.state()
+        );
+        // Its time runs out, for all of them.
+        drop(leader);
+        pass(seconds(60)).await;
+        for watching in [&observer, &rival] {
+            assert_eq!(
+                watching.state(),
+                LeaderState::Observing { holder: None },
+                "new: {is_new}"
+            );
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     let world = World::new();
@@ -294,7 +326,7 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     // Another candidate of the same process is not disturbed by one that only watches, nor by its end.
     let rival = world.observer("b");
     pass(seconds(1)).await;
-    assert_eq!(rival.state(), LeaderState::Observing { holder: None });
+    assert_eq!(rival.state(), LeaderState::HeldForAnother);
     assert_eq!(world.master_status().as_deref(), Some("1"));
     assert!(rival.release().await);
     rival.release_and_stop().await;
