@@ -72,7 +72,7 @@ pub(super) fn status_with(
 ) -> AttacherConfigStatus {
     let updates = all(state);
     AttacherConfigStatus {
-        provisioning: provisioning_status::of(state, this_replica, known.provisioning.as_ref()),
+        provisioning: provisioning_status::of(state, this_replica, known.provisioning.as_ref(), now),
         conditions: condition::merge(&known.conditions, &updates, generation, now),
         ..known.clone()
     }

@@ -1,6 +1,9 @@
 //! From what a queue of provisioning shows to `status.provisioning`. Pure.
 
+use jiff::Timestamp;
+
 use super::provisioning_state::{PendingObjects, PendingWork, ProvisioningState};
+use super::status::later;
 use crate::api::condition::{shorten_message, truncate_to_seconds};
 use crate::api::provisioning_status::{
     FailedClaim, OldestClaim, OldestVolume, PendingClaims, PendingVolumes, ProvisioningFailure, ProvisioningLease,
@@ -13,6 +16,7 @@ pub(super) fn of(
     state: &ProvisioningState,
     this_replica: &str,
     known: Option<&ProvisioningStatus>,
+    now: Timestamp,
 ) -> Option<ProvisioningStatus> {
     if state.is_elsewhere {
         return known.cloned();
@@ -27,10 +31,12 @@ pub(super) fn of(
         }),
         persistent_volume_claims: pending.map(claims),
         persistent_volumes: pending.map(volumes),
-        // Another replica may have provisioned since.
-        last_failure: (known_failure.into_iter())
-            .chain(state.task.last_failure.as_ref().map(failure))
-            .max_by_key(|failure| failure.time.0),
+        last_failure: later(
+            state.task.last_failure.as_ref().map(failure),
+            known_failure,
+            |failure| failure.time.0,
+            now,
+        ),
     })
 }
 

@@ -81,13 +81,15 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
             .and_then(|driver| driver.last_reconcile.as_ref())
             .map(|last| last_reconcile_sync(last, known.last_reconcile_sync.as_ref()))
             .or_else(|| known.last_reconcile_sync.clone()),
-        // Another replica may have led since.
-        last_failure: (known.last_failure.clone().into_iter())
-            .chain(facts.driver.and_then(last_failure))
-            .max_by_key(|failure| failure.time.0),
+        last_failure: later(
+            facts.driver.and_then(last_failure),
+            known.last_failure.clone(),
+            |failure| failure.time.0,
+            now,
+        ),
         provisioning: facts
             .provisioning
-            .and_then(|state| provisioning_status::of(state, facts.holder, known.provisioning.as_ref())),
+            .and_then(|state| provisioning_status::of(state, facts.holder, known.provisioning.as_ref(), now)),
     }
 }
 
@@ -175,6 +177,14 @@ fn listed_volume(listed: &Unclaimed) -> ListedVolume {
         volume_handle: cut(&listed.handle, MAX_SHOWN).to_owned(),
         node_id: cut(&listed.node_id, MAX_SHOWN).to_owned(),
     }
+}
+
+/// The later one of what failed last here and what is known: another replica may have led since. Its clock may have been ahead, and what
+/// is of a time to come must not hide what fails from now on.
+pub(super) fn later<F>(own: Option<F>, known: Option<F>, time: impl Fn(&F) -> Timestamp, now: Timestamp) -> Option<F> {
+    let Some(own) = own else { return known };
+    let is_later = |known: &F| time(known) > time(&own) && time(known) <= now;
+    known.filter(is_later).or(Some(own))
 }
 
 fn last_failure(driver: &DriverState) -> Option<LastFailure> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::status::{able, at, condition, driver, facts, four};
 use crate::api::AttacherConfigStatus;
+use crate::api::condition::truncate_to_seconds;
 use crate::runtime::{DriverPhase, DriverState, FailureRecord};
 use crate::supervisor::metrics::SupervisorMetrics;
 use crate::supervisor::provisioning_conditions::{ready, status_with};
@@ -313,6 +314,12 @@ fn who_provisions_and_what_waits_is_shown() {
     other.task.last_failure.as_mut().unwrap().at = at(69);
     let kept = shown(&attached, &other, &first).provisioning.unwrap();
     assert_eq!(kept.last_failure, first.provisioning.as_ref().unwrap().last_failure);
+    // But for what a replica told whose clock was wrong.
+    let mut ahead = first.clone();
+    let of_provisioning = ahead.provisioning.as_mut().unwrap();
+    of_provisioning.last_failure.as_mut().unwrap().time = truncate_to_seconds(at(3000));
+    let seen = shown(&attached, &here, &ahead).provisioning.unwrap();
+    assert_eq!(seen.last_failure, first.provisioning.as_ref().unwrap().last_failure);
     // What failed last stays, whoever provisions now; and of a role that is off nothing is said.
     let kept = shown(&attached, &state(DriverPhase::Connecting), &first)
         .provisioning

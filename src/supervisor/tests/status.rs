@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 
 use crate::api::AttacherConfigStatus;
-use crate::api::condition::{ConditionReason, ConditionType};
+use crate::api::condition::{ConditionReason, ConditionType, truncate_to_seconds};
 use crate::api::status::DriverMode;
 use crate::cache::Counts;
 use crate::objects::{Attachment, VolumeAttachmentWire};
@@ -240,6 +240,13 @@ fn what_the_driver_told_and_what_failed_last_stays_known() {
         (&first.driver, &first.last_failure)
     );
     assert_eq!((second.holder, second.attachments), (None, None));
+    // That of a replica whose clock was wrong must not hide what fails from now on.
+    let mut ahead = first.clone();
+    ahead.last_failure.as_mut().unwrap().time = truncate_to_seconds(at(300));
+    let seen = |driver, now| status(&facts(Some(driver)), &ahead, at(now)).last_failure;
+    assert_eq!(seen(&told, 200), first.last_failure);
+    assert_eq!(seen(&told, 300), ahead.last_failure);
+    assert_eq!(seen(&silent, 200), ahead.last_failure);
     told.plugin.as_mut().unwrap().publishes = false;
     let trivial = fresh(&facts(Some(&told)));
     assert_eq!(trivial.driver.unwrap().mode, Some(DriverMode::Trivial));
