@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::driver_facts::DriverFacts;
 use super::observed::{NodeEntry, Observed};
+use super::refusal::Refusal;
 use super::{attach, published_volume};
 use crate::objects::{AttachmentSource, Volume, VolumeSource, VolumeSpec};
 
@@ -37,6 +38,9 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
             .hash(&mut hasher);
     } else {
         attach::leaving(observed).is_some().hash(&mut hasher);
+        // A person was asked to note it. We note what is known only.
+        let claimed = published_volume::published_volume(attachment, observed.volume);
+        matches!(claimed, Err(Refusal::VolumeUnknown { .. })).hash(&mut hasher);
     }
     std::mem::discriminant(&attachment.source).hash(&mut hasher);
     match &attachment.source {

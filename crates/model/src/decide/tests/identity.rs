@@ -6,6 +6,7 @@ use super::builders::{FINALIZER, NODE_ID, Pv, Va, attachment, volume};
 use super::table::{play, row};
 use super::world::{DecideModel, Requeue, world};
 use crate::api::names::NODE_ID_ANNOTATION;
+use crate::decide::{self, SecretState};
 
 const OTHER: &str = "someone/else";
 /// When the attachments of these tables were created.
@@ -143,6 +144,21 @@ fn what_is_attached_is_never_published_as_another_volume() {
         ],
         DecideModel::attempt,
     );
+}
+
+/// What the error asks for is not waited for until the backoff is over.
+#[test]
+fn the_note_of_a_person_shows_in_the_fingerprint() {
+    let fingerprint = |va: Va| {
+        let world = world().pv(remade()).node().va(va);
+        let snapshot = world.snapshot().unwrap();
+        let observed = decide::observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
+        decide::attachment_fingerprint(&observed)
+    };
+    let claimed = of_sidecar().set("/status", json!({ "attached": false }));
+    let noted = claimed.clone().noted_volume(&noted());
+    assert_ne!(fingerprint(claimed.clone()), fingerprint(noted.clone()));
+    assert_ne!(fingerprint(claimed.deleting()), fingerprint(noted.deleting()));
 }
 
 #[test]
