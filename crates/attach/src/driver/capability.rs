@@ -18,10 +18,21 @@ use csi_attacher_runtime::Refusal;
 use super::shared_context::SharedContext;
 
 /// Whether a person confirmed something else by now than what an engine goes by, which has no calls.
-pub(super) fn is_confirmed_otherwise(facts: &DriverFacts, config: &DriverConfig) -> bool {
+pub(super) fn is_confirmed_otherwise(
+    facts: &DriverFacts,
+    config: &DriverConfig,
+    marks: impl FnOnce() -> Marks,
+) -> bool {
     let confirmed_for = Some(facts.name.to_string());
     let confirmed = config.capability_lost == CapabilityLost::Stall { confirmed_for };
-    !facts.capabilities.publish_unpublish && confirmed != (facts.release == ReleaseWithoutCall::Confirmed)
+    match facts.release {
+        _ if facts.capabilities.publish_unpublish => false,
+        ReleaseWithoutCall::Confirmed => !confirmed,
+        // It is about what is claimed. The annotation stays when nothing is any more.
+        ReleaseWithoutCall::Unclaimed => confirmed && !marks().is_empty(),
+        ReleaseWithoutCall::Nothing => confirmed,
+        ReleaseWithoutCall::AttachNotRequired => false,
+    }
 }
 
 /// What may be released without a call; refused when the driver must not be worked for.
@@ -122,6 +133,7 @@ fn words(lost: &Lost<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::AttacherConfigSpec;
     use crate::api::condition::MAX_MESSAGE_BYTES;
     use crate::decide::Capabilities;
 
@@ -163,6 +175,39 @@ mod tests {
                 expected,
                 "{marks:?} {confirmed_for:?}"
             );
+        }
+    }
+
+    /// An engine that ends for it lists everything anew, and the next one must not find the same.
+    #[test]
+    fn a_confirmation_ends_an_engine_that_another_one_would_differ_from() {
+        use ReleaseWithoutCall::{AttachNotRequired, Confirmed, Nothing, Unclaimed};
+        let spec: AttacherConfigSpec =
+            serde_json::from_value(serde_json::json!({ "endpoint": "unix:///csi/csi.sock" })).unwrap();
+        let claimed = || Marks {
+            attachments: 1,
+            ..Marks::default()
+        };
+        let calls = Capabilities {
+            publish_unpublish: true,
+            ..Capabilities::default()
+        };
+        for (release, capabilities, confirmed, marks, expected) in [
+            (Unclaimed, Capabilities::default(), true, Marks::default(), false),
+            (Unclaimed, Capabilities::default(), true, claimed(), true),
+            (Unclaimed, Capabilities::default(), false, claimed(), false),
+            (Confirmed, Capabilities::default(), true, Marks::default(), false),
+            (Confirmed, Capabilities::default(), false, claimed(), true),
+            (AttachNotRequired, Capabilities::default(), true, claimed(), false),
+            (Nothing, Capabilities::default(), true, claimed(), true),
+            (Nothing, calls, true, claimed(), false),
+        ] {
+            let facts = DriverFacts::new("a.test", capabilities).releasing(release);
+            let mut config = DriverConfig::try_from(&spec).unwrap();
+            let confirmed_for = confirmed.then(|| "a.test".to_owned());
+            config.capability_lost = CapabilityLost::Stall { confirmed_for };
+            let doubted = is_confirmed_otherwise(&facts, &config, || marks.clone());
+            assert_eq!(doubted, expected, "{release:?} {confirmed} {marks:?}");
         }
     }
 

@@ -118,7 +118,7 @@ impl Work for DriverContext {
     }
 
     fn is_admitted_otherwise(&self, config: &DriverConfig) -> bool {
-        is_confirmed_otherwise(&self.facts, config)
+        is_confirmed_otherwise(&self.facts, config, || self.context.store.marks(&self.facts))
     }
 
     async fn finish(&self, guards: &mut Guards) {
