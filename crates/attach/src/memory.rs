@@ -12,6 +12,7 @@ use crate::driver::WithheldGuard;
 use crate::objects::Attachment;
 use crate::queue::Remembered;
 use crate::traces::SharedLifecycle;
+use csi_attacher_model::ListRests;
 use csi_attacher_runtime::secret_waits::{AwaitedSecret, AwaitsSecret};
 
 /// The longest that an attach is held back, whatever the deadlines are.
@@ -26,6 +27,8 @@ pub struct KeyMemory {
     held_back_since: Option<Instant>,
     /// Runs the key again when the call of another attachment ends that is in its way.
     pub(crate) call: Option<AbortOnDropHandle<()>>,
+    /// How often in a row it rested because it waits for lists.
+    pub(crate) list_rests: ListRests,
     /// The Secret that it waits for.
     pub(crate) secret: Option<AwaitedSecret>,
     /// That the driver is not given the Secret, and why.

@@ -11,5 +11,8 @@ pub mod api;
 pub mod attempt;
 pub mod decide;
 pub mod findings;
+mod list_rests;
 pub mod objects;
 pub mod provision;
+
+pub use list_rests::ListRests;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeReason};
-use super::attempt::{Verdict, list_rest};
+use super::attempt::Verdict;
 use super::classify::delete_answer;
 use super::creation::Deletion;
 use super::driver::ProvisionerFacts;
@@ -22,6 +22,7 @@ use super::refusal::ProvisionRefusal;
 use super::seen::Seen;
 use super::trouble::Trouble;
 use super::volume::heir;
+use crate::ListRests;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, Write, grpc_code};
@@ -150,7 +151,7 @@ pub struct VolumeMemory {
     /// The Secret of a call that the driver refused: a change of it may be the cure.
     refused_with: Option<SecretReference>,
     /// How often in a row it rested because something was not known.
-    rests: u32,
+    rests: ListRests,
     /// Whether it was told which other one its volume is left to.
     left_is_told: bool,
 }
@@ -405,7 +406,7 @@ impl VolumeAttempt {
             self.memory.trouble = None;
         }
         if reason != VolumeReason::Syncing {
-            self.memory.rests = 0;
+            self.memory.rests.end();
         }
         let (pending, step) = match action {
             Action::Ignore => {
@@ -466,7 +467,7 @@ impl VolumeAttempt {
 
     /// Something is not known. It is asked for again, and less and less often.
     fn rest(&mut self) -> Verdict {
-        Verdict::Rest(list_rest(&mut self.memory.rests))
+        Verdict::Rest(self.memory.rests.next_rest())
     }
 
     fn tell_wait(&mut self, reason: VolumeReason, of: String) {

@@ -27,25 +27,28 @@ use crate::cache::{AttacherKey, EnqueueCause, observe};
 use crate::decide::{self, Observed, Policy, SecretState};
 use crate::queue::{Run, RunResult};
 use crate::schedule;
+use csi_attacher_model::ListRests;
 use in_flight::CallInFlight;
 pub(super) use requests::{apply_response, apply_write_response};
 use shell::Shell;
 use unfinished::PublishGuard;
 
-/// How long an attempt rests that waits for lists.
-pub(super) const LIST_REST: Duration = Duration::from_millis(200);
 /// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
 pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 /// How many Publishes that a former engine left are checked in parallel.
 const RESUMED_AT_ONCE: usize = 10;
 
 pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &Arc<str>) -> RunResult {
-    drop(work.queue.remember(run.key(), |memory| memory.call.take()));
+    let known = work.queue.remember(run.key(), |memory| {
+        (memory.call.take(), std::mem::take(&mut memory.list_rests))
+    });
+    let (call, list_rests) = known.unwrap_or_default();
+    drop(call);
     let config = work.config.borrow().clone();
     let mut attempt = Attempt::new(name.clone(), policy(work, &config));
     let mut shell = Shell::new(work, Some(run), name.clone(), config);
     let verdict = shell.perform(&mut attempt).await;
-    let result = take_verdict(&mut shell, run.key(), &attempt, verdict);
+    let result = take_verdict(&mut shell, run.key(), &attempt, verdict, list_rests);
     shell.end_span(run.key(), result);
     work.queue.settle_rate(run, shell.calls);
     settle_waits(&shell, run.key(), &attempt, result);
@@ -53,7 +56,13 @@ pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &Arc
 }
 
 /// What an end means for the queue, and what is waited for until the next attempt.
-fn take_verdict(shell: &mut Shell<'_>, key: &AttacherKey, attempt: &Attempt, verdict: Verdict) -> RunResult {
+fn take_verdict(
+    shell: &mut Shell<'_>,
+    key: &AttacherKey,
+    attempt: &Attempt,
+    verdict: Verdict,
+    mut list_rests: ListRests,
+) -> RunResult {
     let work = shell.work;
     let timeouts = work.config.borrow().timeouts.clone();
     let hold = |other: &str, done: &str| {
@@ -73,7 +82,11 @@ fn take_verdict(shell: &mut Shell<'_>, key: &AttacherKey, attempt: &Attempt, ver
             work.context.store.enqueue(&shell.name, EnqueueCause::Delete);
             RunResult::Requeue
         }
-        Verdict::AwaitLists => RunResult::RequeueAfter(LIST_REST),
+        Verdict::AwaitLists => {
+            let rest = list_rests.next_rest();
+            work.queue.remember(key, |memory| memory.list_rests = list_rests);
+            RunResult::RequeueAfter(rest)
+        }
         Verdict::AwaitDetach(other) => RunResult::RequeueAfter(hold(&other, "detached from")),
         // It does not wait inside the attempt: that other call may hang and be of the other lane, whose trouble is not to fill this
         // one. A call at another node is waited for as long as a detach from there would be, and no longer: that node may be dead.

@@ -5,9 +5,10 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::*;
-use crate::cache::EnqueueCause;
+use crate::cache::{AttacherKey, EnqueueCause};
 use crate::reflect::follow_from_list;
 use csi_attacher_base::health::Health;
+use csi_attacher_model::ListRests;
 use csi_mock_driver::{CallRecord, Rule};
 
 const DELETED: &str = "2026-01-01T00:00:00Z";
@@ -411,4 +412,26 @@ async fn failures_that_are_not_noted_cost_no_reads() {
     let reads = stage.api.reads.lock();
     let reads = reads.iter().filter(|path| path.starts_with(ATTACHMENTS)).count();
     assert!(reads <= 5, "{reads} reads, {notes} notes");
+}
+
+/// Thousands may wait for lists that cannot be had for long.
+#[tokio::test]
+async fn an_attach_that_waits_for_lists_rests_longer_and_longer() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.volume(&json!({}));
+    stage.store.lists().distrust();
+    stage.attachment("va0", "n0", &json!({}));
+    let key = AttacherKey::Attachment("va0".into());
+    let mut expected = ListRests::default();
+    for _ in 0..2 {
+        expected.next_rest();
+    }
+    let rests = async {
+        let queue = stage.engine.queue();
+        while queue.remember(&key, |memory| memory.list_rests) != Some(expected) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, rests).await.expect("in time");
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
 }

@@ -8,6 +8,7 @@ use super::super::creation::Creation;
 use super::super::marker::MarkerState;
 use super::super::trouble::Trouble;
 use super::step::ListMoment;
+use crate::ListRests;
 use crate::answer::ApiError;
 use crate::objects::{Claim, SecretReference};
 
@@ -30,7 +31,7 @@ pub struct ClaimMemory {
     /// Whether a marker of ours was stored without what it says, as an admission webhook does it: no call was made under it.
     pub(super) mark_is_stripped: bool,
     /// How often in a row it rested because something was not known.
-    pub(super) rests: u32,
+    pub(super) rests: ListRests,
     /// Since when the claim waits for lists that show what a first call is made from, as a watch is broken.
     pub(super) lists_since: Option<ListMoment>,
     /// Whether it was told that it does.

@@ -37,10 +37,6 @@ use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 use step::Pending;
 use surroundings::{Surroundings, neutral, seen};
 
-/// How long an attempt rests at first that waits for lists.
-const LIST_REST: Duration = Duration::from_millis(200);
-/// The longest such rest. Lists that are complete wake nothing, and thousands may wait for one.
-const LONGEST_LIST_REST: Duration = Duration::from_secs(10);
 /// How long a class may be missing, or that of another provisioner, before it is told: kube-controller-manager may be about to correct it.
 pub const CLASS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a PersistentVolume may be saved and not bound before the marker goes all the same.
@@ -284,7 +280,7 @@ impl ClaimAttempt {
                 self.memory.last = Some(claim.clone());
                 Ok((claim, false))
             }
-            Seen::Unknown => Err(Verdict::Rest(list_rest(&mut self.memory.rests))),
+            Seen::Unknown => Err(Verdict::Rest(self.memory.rests.next_rest())),
             Seen::Gone => self.memory.last.clone().map(|last| (last, true)).ok_or(Verdict::Done),
         }
     }
@@ -446,7 +442,7 @@ impl ClaimAttempt {
     fn step(&mut self, view: &impl ClaimView, decision: ClaimDecision, name: &str) -> ClaimStep {
         let ClaimDecision { reason, action } = decision;
         if !matches!(reason, ClaimReason::Syncing | ClaimReason::Unconfirmed) {
-            self.memory.rests = 0;
+            self.memory.rests.end();
         }
         let is_on_the_way = matches!(
             reason,
@@ -571,9 +567,9 @@ impl ClaimAttempt {
                 // A list that comes in wakes nobody.
                 if !std::mem::replace(&mut self.memory.is_told_of_lists, true) {
                     self.notes.push(ClaimNote::Waits(reason, cause));
-                    self.memory.rests = 0;
+                    self.memory.rests.end();
                 }
-                return Verdict::Rest(list_rest(&mut self.memory.rests));
+                return Verdict::Rest(self.memory.rests.next_rest());
             }
             self.notes.push(ClaimNote::Waits(reason, cause));
             if reason == ClaimReason::HandleShared {
@@ -590,7 +586,7 @@ impl ClaimAttempt {
             Verdict::Rest(patience.saturating_sub(waited).max(Duration::from_secs(1)))
         };
         match reason {
-            ClaimReason::Syncing => Verdict::Rest(list_rest(&mut self.memory.rests)),
+            ClaimReason::Syncing => Verdict::Rest(self.memory.rests.next_rest()),
             ClaimReason::WaitForBinding => rest(self.memory.saved_since, BINDING_PATIENCE),
             ClaimReason::ClassMissing | ClaimReason::ClassMismatch => {
                 rest(self.memory.class_missing_since, CLASS_PATIENCE)
@@ -621,13 +617,6 @@ fn attached_to(view: &impl ClaimView, creation: &Creation, is_wanted: bool) -> S
         }
         _ => Seen::Unknown,
     }
-}
-
-/// How long an attempt rests that waits for lists, less and less often.
-pub(super) fn list_rest(rests: &mut u32) -> Duration {
-    let rest = LIST_REST.saturating_mul(1 << (*rests).min(10));
-    *rests = rests.saturating_add(1);
-    rest.min(LONGEST_LIST_REST)
 }
 
 /// A write was answered with OK, and the object does not show it.
