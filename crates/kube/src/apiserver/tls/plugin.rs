@@ -1,13 +1,23 @@
 //! A client certificate from a credential plugin (`exec` of a kubeconfig).
 
-use std::io::{self, IsTerminal as _};
-use std::process::{Command, ExitStatus, Stdio};
+use std::io::{self, IsTerminal as _, Read as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use serde::Deserialize;
 use serde_json::json;
 use thiserror::Error;
+
+/// How long a plugin may take that nobody answers questions of.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How much a plugin may print: many times what a certificate and a key need.
+const MAX_OUTPUT: u64 = 1 << 20;
+/// How often it is looked whether it has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Why a credential plugin gives nothing. Never quotes what it printed.
 #[derive(Debug, Error)]
@@ -16,6 +26,8 @@ pub enum PluginError {
     NoCommand,
     #[error("credential plugin {command}: {source}")]
     Start { command: String, source: io::Error },
+    #[error("credential plugin {command} did not end within {} s and was stopped", .limit.as_secs())]
+    TimedOut { command: String, limit: Duration },
     #[error("credential plugin {command} ended with {status}")]
     Failed { command: String, status: ExitStatus },
     #[error("credential plugin {command} printed no ExecCredential with a status")]
@@ -56,24 +68,32 @@ pub(super) fn run(exec: &ExecConfig) -> Result<Option<PluginPair>, PluginError> 
     let info = json!({ "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec });
     let variables = exec.env.iter().flatten();
     let variables = variables.filter_map(|variable| Some((variable.get("name")?, variable.get("value")?)));
-    let ended = Command::new(name)
+    let started = Command::new(name)
         .args(exec.args.iter().flatten())
         .envs(variables)
         .env("KUBERNETES_EXEC_INFO", info.to_string())
         .stdin(if interactive { Stdio::inherit() } else { Stdio::null() })
+        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .output();
+        .spawn();
+    // A person may have to log in.
+    let limit = (!interactive).then_some(LIMIT);
+    let ended = started.and_then(|child| output(child, limit));
     let ended = ended.map_err(|source| PluginError::Start {
         command: command(),
         source,
     })?;
-    if !ended.status.success() {
+    let (status, printed) = ended.ok_or_else(|| PluginError::TimedOut {
+        command: command(),
+        limit: LIMIT,
+    })?;
+    if !status.success() {
         return Err(PluginError::Failed {
             command: command(),
-            status: ended.status,
+            status,
         });
     }
-    let answer = serde_json::from_slice::<Answer>(&ended.stdout).ok();
+    let answer = serde_json::from_slice::<Answer>(&printed).ok();
     let status = answer.and_then(|answer| answer.status);
     let status = status.ok_or_else(|| PluginError::Unreadable { command: command() })?;
     let pair = status.client_certificate_data.zip(status.client_key_data);
@@ -82,4 +102,62 @@ pub(super) fn run(exec: &ExecConfig) -> Result<Option<PluginPair>, PluginError> 
         key: key.into_bytes(),
         expires: status.expiration_timestamp,
     }))
+}
+
+/// How a process ended and what it printed; none when it did not end in time, and was stopped.
+fn output(mut child: Child, limit: Option<Duration>) -> io::Result<Option<(ExitStatus, Vec<u8>)>> {
+    let until = limit.map(|limit| Instant::now() + limit);
+    let (sender, printed) = mpsc::channel();
+    if let Some(stdout) = child.stdout.take() {
+        thread::Builder::new()
+            .name("credential-plugin-output".to_owned())
+            .spawn(move || {
+                let mut text = Vec::new();
+                let read = stdout.take(MAX_OUTPUT).read_to_end(&mut text);
+                // Nobody waits for it any more once the process is stopped.
+                drop(sender.send(read.map(|_| text)));
+            })?;
+    }
+    let mut text = None;
+    loop {
+        text = text.or_else(|| printed.try_recv().ok());
+        if text.is_some()
+            && let Some(status) = child.try_wait()?
+        {
+            return text.transpose().map(|text| text.map(|text| (status, text)));
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(script: &str, limit: Option<Duration>) -> Option<(ExitStatus, Vec<u8>)> {
+        let started = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn();
+        output(started.unwrap(), limit).unwrap()
+    }
+
+    #[test]
+    fn a_plugin_that_hangs_is_stopped() {
+        let soon = Some(Duration::from_millis(50));
+        assert_eq!(run("exec sleep 1000", soon), None);
+        assert_eq!(run("exec sleep 1000 >&-", soon), None);
+    }
+
+    #[test]
+    fn what_a_plugin_prints_and_how_it_ends_is_known() {
+        for limit in [None, Some(Duration::from_secs(60))] {
+            let (status, printed) = run("echo said; exit 3", limit).unwrap();
+            assert_eq!((status.code(), &*printed), (Some(3), &b"said\n"[..]));
+        }
+        let (_, printed) = run("head -c 3000000 /dev/zero", None).unwrap();
+        assert_eq!(printed.len() as u64, MAX_OUTPUT);
+    }
 }
