@@ -141,15 +141,6 @@ impl DriverContext {
         self.away.load(Ordering::Relaxed)
     }
 
-    /// Whether deletions are held, as the settings say now.
-    pub(crate) fn holds_deletions(&self) -> bool {
-        let config = self.config.borrow();
-        config
-            .provisioning
-            .as_ref()
-            .is_none_or(|settings| settings.hold_deletions)
-    }
-
     /// Calls the driver behind the fence.
     pub(crate) async fn call<C: Call>(&self, call: &C, deadline: Duration, span: &Span) -> Result<C::Answer, CallEnd> {
         Ok(self.client().call(call, deadline, span).await?)

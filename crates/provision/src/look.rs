@@ -14,8 +14,7 @@ use crate::provision::deletion::VolumeView;
 use crate::provision::topology::{KnownNode, TopologyFacts};
 use crate::provision::{OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
 
-/// What an attempt for one object sees: the cache, the Lease, the settings as they were when it began; but whether deletions are held, as it
-/// is now.
+/// What an attempt for one object sees: the cache, the Lease, and the settings as they were when they were taken in last.
 pub(crate) struct Look<'c, K> {
     pub work: &'c DriverContext,
     pub key: &'c K,
@@ -23,6 +22,20 @@ pub(crate) struct Look<'c, K> {
     pub policy: ProvisionPolicy,
     /// Of the trace that the attempt is a part of.
     pub traceparent: Option<String>,
+}
+
+impl<K> Look<'_, K> {
+    /// Takes in the settings as they are now. Those of a section that was removed count on, but nothing says any more that volumes may be
+    /// deleted.
+    pub fn take_settings(&mut self) {
+        match self.work.provisioning() {
+            Some(provisioning) => {
+                self.policy = provisioning.policy(&self.work.config_name, &self.work.identity);
+                self.provisioning = provisioning;
+            }
+            None => self.policy.hold_deletions = true,
+        }
+    }
 }
 
 impl ClaimView for Look<'_, ClaimKey> {
@@ -197,9 +210,5 @@ impl VolumeView for Look<'_, VolumeKey> {
             Seen::Here(volume) => self.work.context.volumes.lacks_read(&volume),
             _ => false,
         }
-    }
-
-    fn is_held(&self) -> bool {
-        self.work.holds_deletions()
     }
 }

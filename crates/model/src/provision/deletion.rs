@@ -67,8 +67,6 @@ pub trait VolumeView {
     fn attached_to(&self) -> Seen<Arc<str>>;
     /// Whether nothing will be known of the other two before the PersistentVolume is read live.
     fn lacks_read(&self) -> bool;
-    /// Whether deletions are held, as the settings say now.
-    fn is_held(&self) -> bool;
 }
 
 /// What the shell does next. Each but the last is answered by a [`VolumeEvent`].
@@ -359,7 +357,6 @@ impl VolumeAttempt {
             policy: view.policy(),
             role: view.role(),
             is_away: view.is_away(),
-            is_held: view.is_held(),
         })
     }
 

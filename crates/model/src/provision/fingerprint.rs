@@ -69,7 +69,7 @@ pub fn volume_fingerprint(observed: &ObservedVolume<'_>) -> u64 {
     observed.heir.hash(&mut hasher);
     hash_seen(observed.attached_to, &mut hasher);
     std::mem::discriminant(&observed.bound).hash(&mut hasher);
-    observed.is_held.hash(&mut hasher);
+    observed.policy.hold_deletions.hash(&mut hasher);
     hasher.finish()
 }
 

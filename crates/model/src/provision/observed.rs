@@ -164,6 +164,4 @@ pub struct ObservedVolume<'a> {
     pub role: RolePhase,
     /// Whether the driver is away: it is not called.
     pub is_away: bool,
-    /// Whether deletions are held, as the settings say at this moment.
-    pub is_held: bool,
 }

@@ -74,7 +74,7 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
         }
         _ => {}
     }
-    if observed.is_held {
+    if observed.policy.hold_deletions {
         return decided(VolumeReason::Held, Action::Wait(None));
     }
     unused(observed).unwrap_or_else(|| delete(observed))

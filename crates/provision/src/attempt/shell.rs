@@ -31,6 +31,8 @@ impl Shell<'_> {
     pub async fn perform(&mut self, attempt: &mut ClaimAttempt) -> Verdict {
         let mut event = ClaimEvent::Begin;
         loop {
+            // A step may take long, and the next one goes by what is said now.
+            self.look.take_settings();
             let step = attempt.next(&self.look, event);
             if !matches!(step, ClaimStep::End(_)) {
                 self.has_tried = true;

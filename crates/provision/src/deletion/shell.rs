@@ -45,6 +45,8 @@ impl Shell<'_> {
     pub async fn perform(&mut self, attempt: &mut VolumeAttempt) -> Verdict {
         let mut event = VolumeEvent::Begin;
         loop {
+            // A step may take long, and the next one goes by what is said now.
+            self.look.take_settings();
             let step = attempt.next(&self.look, event);
             self.note_beginning(attempt, &step);
             if !matches!(step, VolumeStep::End(_)) {

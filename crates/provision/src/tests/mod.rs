@@ -3,6 +3,7 @@
 
 mod away;
 mod open_calls;
+mod settings;
 mod traces;
 mod waits;
 
@@ -123,6 +124,8 @@ struct ModelDriver {
     most: AtomicUsize,
     /// The codes that the next calls fail with.
     failures: Mutex<Vec<tonic::Code>>,
+    /// The volumes that were deleted.
+    deleted: Mutex<Vec<String>>,
 }
 
 #[tonic::async_trait]
@@ -148,6 +151,14 @@ impl Controller for ModelDriver {
             ..v1::Volume::default()
         };
         Ok(tonic::Response::new(v1::CreateVolumeResponse { volume: Some(volume) }))
+    }
+
+    async fn delete_volume(
+        &self,
+        request: tonic::Request<v1::DeleteVolumeRequest>,
+    ) -> Result<tonic::Response<v1::DeleteVolumeResponse>, tonic::Status> {
+        self.deleted.lock().push(request.into_inner().volume_id);
+        Ok(tonic::Response::new(v1::DeleteVolumeResponse::default()))
     }
 }
 
@@ -362,6 +373,7 @@ impl World {
     fn class(&self, name: &str, parameters: &Value) {
         let object = json!({
             "metadata": {"name": name, "uid": format!("uid of {name}")}, "provisioner": DRIVER, "parameters": parameters,
+            "reclaimPolicy": "Delete",
         });
         let object = self
             .api

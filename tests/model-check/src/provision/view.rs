@@ -467,8 +467,4 @@ impl VolumeView for View<'_> {
     fn lacks_read(&self) -> bool {
         false
     }
-
-    fn is_held(&self) -> bool {
-        false
-    }
 }

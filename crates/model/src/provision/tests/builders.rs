@@ -494,7 +494,6 @@ impl VolumeWorld {
             policy: &self.policy,
             role: self.role,
             is_away: self.is_away,
-            is_held: self.policy.hold_deletions,
         })
     }
 

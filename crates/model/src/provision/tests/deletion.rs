@@ -49,7 +49,6 @@ struct Cluster {
     role: RolePhase,
     is_away: bool,
     leads: bool,
-    is_held: bool,
 }
 
 impl Cluster {
@@ -70,7 +69,6 @@ impl Cluster {
             role: RolePhase::Serving,
             is_away: false,
             leads: true,
-            is_held: false,
         }
     }
 
@@ -209,9 +207,6 @@ impl VolumeView for Cluster {
     }
     fn lacks_read(&self) -> bool {
         self.known == Known::NotBeforeRead
-    }
-    fn is_held(&self) -> bool {
-        self.is_held
     }
 }
 
@@ -646,7 +641,7 @@ fn a_driver_that_is_away_is_not_called() {
 fn deletions_are_held_from_the_moment_at_which_the_settings_say_so() {
     let mut play = Play::of(Cluster::new());
     let verdict = play.attempt(|step, cluster| {
-        cluster.is_held |= matches!(step, VolumeStep::ReadVolume);
+        cluster.policy.hold_deletions |= matches!(step, VolumeStep::ReadVolume);
         None
     });
     assert_eq!(verdict, Verdict::Rest(Duration::from_mins(10)));
@@ -654,7 +649,7 @@ fn deletions_are_held_from_the_moment_at_which_the_settings_say_so() {
         (play.take_done(), play.waits()),
         (vec!["read volume"], vec![VolumeReason::Held])
     );
-    play.cluster.is_held = false;
+    play.cluster.policy.hold_deletions = false;
     assert_eq!(play.plain(), Verdict::Done);
 }
 
