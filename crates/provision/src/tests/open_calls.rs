@@ -91,3 +91,27 @@ async fn a_call_without_a_marker_gets_one_as_soon_as_the_role_ends() {
         );
     }
 }
+
+/// Who deletes a PersistentVolume before it is bound is told what it waits for, also while the claim is marked.
+#[tokio::test(start_paused = true)]
+async fn the_deletion_of_a_volume_that_is_saved_does_not_wait_for_its_call() {
+    let mut world = World::new();
+    world.class("good", &json!({}));
+    world.start();
+    world.claim("a", "good");
+    pass(1).await;
+    assert!(world.is_marked("a") && world.saved() == 1);
+    let mut volume = world.api.objects.lock()[&format!("{VOLUMES}pvc-uid-a")].clone();
+    volume["metadata"]["deletionTimestamp"] = crate::clock::now().to_string().into();
+    volume["metadata"]["annotations"]["attacher.csi.dev/reclaim"] = "Delete".into();
+    world.volume(volume);
+    pass(10).await;
+    assert!(world.is_marked("a"));
+    let mut waits = Vec::new();
+    world
+        .engine()
+        .queue()
+        .remember_all(|_, memory| waits.extend(memory.waits()));
+    assert_eq!(waits, [crate::provision::VolumeReason::ReleasedWhileBound]);
+    assert_eq!(world.driver.deleted.lock().len(), 0);
+}

@@ -200,9 +200,16 @@ impl ClaimMemory {
         self.uncertain_since
     }
 
-    /// Whether a call may have created the volume, and nobody knows.
+    /// Whether a call may have created the volume, and nobody knows. What is saved is known, also while its call would be repeated
+    /// should the PersistentVolume go.
     pub fn is_uncertain(&self) -> bool {
-        self.creation.as_ref().is_some_and(Creation::is_uncertain)
+        self.saved_since.is_none() && self.creation.as_ref().is_some_and(Creation::is_uncertain)
+    }
+
+    /// Whether a call may be making the volume at this moment, or may have made one that no PersistentVolume names.
+    pub fn is_open(&self) -> bool {
+        let is_created = matches!(self.creation, Some(Creation::Created(_)));
+        is_created || (self.saved_since.is_none() && self.holds_volume())
     }
 
     /// Whether it was told that the PersistentVolume is saved, and that is still there as far as is known.
