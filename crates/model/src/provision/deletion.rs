@@ -253,8 +253,9 @@ impl VolumeAttempt {
     pub fn next(&mut self, view: &impl VolumeView, event: VolumeEvent) -> VolumeStep {
         let step = self.next_step(view, event);
         let memory = &mut self.memory;
-        let name = memory.last.as_ref().map_or("", |volume| &volume.name);
-        Trouble::after_volume_notes(&mut memory.trouble, &self.notes, name);
+        if let Some(volume) = &memory.last {
+            Trouble::after_volume_notes(&mut memory.trouble, &self.notes, volume);
+        }
         step
     }
 
@@ -451,8 +452,6 @@ impl VolumeAttempt {
         let of = match (reason, view.attached_to()) {
             (VolumeReason::StillAttached, Seen::Here(nodes)) => nodes.to_string(),
             (VolumeReason::ReleasedWhileBound, _) => self.user(volume),
-            // Of one that is not in deletion nobody has asked for it.
-            (VolumeReason::NeedsDecision, _) if volume.deleting => "deleting".to_owned(),
             _ => String::new(),
         };
         self.tell_wait(reason, of);

@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::action::{ClaimReason, VolumeReason};
 use super::attempt::RescheduleCause;
 use super::settle::CreateOutcome;
+use super::volume::was_bound;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::EventType;
 use crate::decide::{check_access_modes, cut, plain};
-use crate::objects::{AccessModes, Claim, SecretReference};
+use crate::objects::{AccessModes, Claim, SecretReference, Volume};
 
 /// The API server's limit on the note of an Event, in bytes.
 pub const MAX_NOTE: usize = 1024;
@@ -182,14 +183,16 @@ pub fn rescheduled(node: &str, cause: RescheduleCause) -> String {
 }
 
 /// Why the volume of a PersistentVolume is not deleted now, `of` what as the attempt tells; none for what is no news.
-pub fn volume_waits(reason: VolumeReason, volume: &str, of: &str) -> Option<String> {
+pub fn volume_waits(reason: VolumeReason, volume: &Volume, of: &str) -> Option<String> {
+    let name = &*volume.name;
     match reason {
-        VolumeReason::StillAttached => Some(still_attached(volume, of)),
-        VolumeReason::Held => Some(held(volume)),
+        VolumeReason::StillAttached => Some(still_attached(name, of)),
+        VolumeReason::Held => Some(held(name)),
         VolumeReason::HandleShared => Some(note(of)),
-        VolumeReason::ReleasedWhileBound => Some(released_while_bound(volume, of)),
-        VolumeReason::NeedsDecision => Some(needs_decision(volume, !of.is_empty())),
-        VolumeReason::NotCsi => Some(no_handle(volume)),
+        VolumeReason::ReleasedWhileBound if was_bound(volume) => Some(released_while_bound(name, of)),
+        VolumeReason::ReleasedWhileBound => Some(deleted_before_bound(name, of)),
+        VolumeReason::NeedsDecision => Some(needs_decision(name, volume.deleting)),
+        VolumeReason::NotCsi => Some(no_handle(name)),
         _ => None,
     }
 }
@@ -222,6 +225,15 @@ fn released_while_bound(volume: &str, claim: &str) -> String {
     note(&format!(
         "persistentvolume {volume} is Released, and its PersistentVolumeClaim {claim} is there: its volume is not deleted; find out what \
          changed status.phase of the PersistentVolume, and set its policy to Retain until then"
+    ))
+}
+
+/// That a volume stays though a person decided, as the claim that it was made for is there.
+fn deleted_before_bound(volume: &str, claim: &str) -> String {
+    note(&format!(
+        "persistentvolume {volume} was deleted before it was bound, and its PersistentVolumeClaim {claim} is there: its volume is not \
+         deleted; delete the PersistentVolumeClaim as well, or set the policy of the PersistentVolume to Retain, and the \
+         PersistentVolumeClaim gets the volume again"
     ))
 }
 

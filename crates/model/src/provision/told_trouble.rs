@@ -6,6 +6,7 @@ use super::deletion::VolumeNote;
 use super::event;
 use super::settle::CreateOutcome;
 use super::trouble::{Trouble, TroubleKind};
+use crate::objects::Volume;
 
 impl Trouble {
     /// What a note about a claim tells.
@@ -47,8 +48,8 @@ impl Trouble {
         })
     }
 
-    /// What a note about the PersistentVolume of this name tells.
-    fn of_volume(note: &VolumeNote, volume: &str) -> Option<Self> {
+    /// What a note about a PersistentVolume tells.
+    fn of_volume(note: &VolumeNote, volume: &Volume) -> Option<Self> {
         use TroubleKind as Kind;
         Some(match note {
             VolumeNote::CallFailed(failure) => Self::new(Kind::DeletesFailing, &failure.message),
@@ -87,7 +88,7 @@ impl Trouble {
     }
 
     /// What is wrong with a PersistentVolume after notes about it.
-    pub(super) fn after_volume_notes(known: &mut Option<Self>, notes: &[VolumeNote], volume: &str) {
+    pub(super) fn after_volume_notes(known: &mut Option<Self>, notes: &[VolumeNote], volume: &Volume) {
         for note in notes {
             if let Some(told) = Self::of_volume(note, volume) {
                 *known = Some(told);

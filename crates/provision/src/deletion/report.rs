@@ -109,7 +109,7 @@ fn waits(shell: &Shell<'_>, volume: &Volume, reason: VolumeReason, of: &str) {
         VolumeReason::NotCsi => (ProvisionEventReason::VolumeFailedDelete, "not_csi"),
         _ => return,
     };
-    let Some(note) = event::volume_waits(reason, &volume.name, of) else {
+    let Some(note) = event::volume_waits(reason, volume, of) else {
         return;
     };
     record(shell, volume, level, kind, note.clone());

@@ -8,6 +8,7 @@ use super::super::{
     ClaimReason, CreateOutcome, InvalidAnswer, PendingObject, PendingOperation, ProvisionHealth, ProvisionRefusal,
     Trouble, TroubleKind as Kind, VolumeReason,
 };
+use super::builders::{volume_json, volume_of};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::condition::{ConditionReason, ConditionType};
 use crate::decide::Failure;
@@ -102,7 +103,7 @@ fn each_note_about_a_volume_tells_one_trouble() {
     ];
     for (note, kind) in rows {
         let mut known = None;
-        Trouble::after_volume_notes(&mut known, std::slice::from_ref(&note), "pv");
+        Trouble::after_volume_notes(&mut known, std::slice::from_ref(&note), &volume_of(&volume_json()));
         assert_eq!(known.map(|trouble| trouble.kind), kind, "{note:?}");
     }
 }
@@ -417,7 +418,7 @@ fn every_finding_of_provisioning_has_its_trouble_and_its_reason() {
 fn the_words_of_a_trouble_are_short() {
     let note = VolumeNote::CallFailed(Failure::plain("x".repeat(9_000)));
     let mut known = None;
-    Trouble::after_volume_notes(&mut known, &[note], "pv");
+    Trouble::after_volume_notes(&mut known, &[note], &volume_of(&volume_json()));
     assert!(known.is_some_and(|trouble| trouble.words.len() <= 400));
 }
 

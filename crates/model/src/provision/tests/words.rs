@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::builders::{claim_of, world};
+use super::builders::{NAME, claim_of, put, volume_json, volume_of, world};
 use crate::api::EventType;
 use crate::provision::attempt::RescheduleCause;
 use crate::provision::event::{self, MAX_NOTE, ProvisionEventReason};
@@ -50,14 +50,32 @@ fn the_notes_that_users_of_the_sidecar_search_for() {
         "x (attempt 3, next retry in 8 s, or when what it waits for changes)"
     );
     assert_eq!(
-        event::volume_waits(VolumeReason::StillAttached, "pv", "n1").unwrap(),
-        "persistentvolume pv is still attached to node n1, waiting for detach"
+        event::volume_waits(VolumeReason::StillAttached, &volume_of(&volume_json()), "n1").unwrap(),
+        format!("persistentvolume {NAME} is still attached to node n1, waiting for detach")
     );
     assert_eq!(
         event::rescheduled("n1", RescheduleCause::Exhausted),
         "no volume was made for node n1: the driver has no room there (RESOURCE_EXHAUSTED); kube-scheduler selects a node again"
     );
     assert!(event::possibly_leaked("pvc-1", "it was released").contains("pvc-1"));
+}
+
+/// What ends the wait differs by whether the claim ever had the volume.
+#[test]
+fn a_volume_whose_claim_is_there_is_told_with_what_ends_the_wait() {
+    let mut volume = volume_json();
+    let said = |volume: &serde_json::Value| {
+        event::volume_waits(VolumeReason::ReleasedWhileBound, &volume_of(volume), "web/data").unwrap()
+    };
+    assert!(said(&volume).contains("is Released, and its PersistentVolumeClaim web/data is there"));
+    put(&mut volume, "/status/phase", json!("Pending"));
+    put(
+        &mut volume,
+        "/metadata/deletionTimestamp",
+        json!("2026-01-01T00:00:00Z"),
+    );
+    assert!(said(&volume).contains("was deleted before it was bound, and its PersistentVolumeClaim web/data is there"));
+    assert!(said(&volume).contains("delete the PersistentVolumeClaim as well, or set the policy"));
 }
 
 /// A person has to know which two they are, however long their handles are.
