@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use csi_attacher_model::provision::{ProvisionerFacts, is_own_volume};
 use csi_attacher_provision::{
     self as provision, NodeWatch, Nodes, OpenCalls, ProvisionRole, QueueSlot, clear_queue, open_claims,
 };
@@ -224,12 +225,13 @@ impl Provisioners {
         let (Some(running), Some(watched)) = (self.tasks.get(name), self.watched()) else {
             return Vec::new();
         };
-        let driver = running.config.driver_name.as_deref().unwrap_or_default();
+        let driver = ProvisionerFacts {
+            name: running.config.driver_name.as_deref().unwrap_or_default().into(),
+            ..ProvisionerFacts::default()
+        };
         let mut names = Vec::new();
         watched.context.volumes.for_each(&mut |volume| {
-            let provisioner = volume.lifecycle.provisioned_by.as_deref();
-            let of = provisioner.or_else(|| volume.spec.csi().map(|source| &*source.driver));
-            if volume.deleting && volume.lifecycle.finalizer_at.is_some() && of == Some(driver) {
+            if volume.deleting && volume.lifecycle.finalizer_at.is_some() && is_own_volume(volume, &driver) {
                 names.push(volume.name.clone());
             }
         });

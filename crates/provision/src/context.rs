@@ -158,7 +158,7 @@ impl DriverContext {
     /// Whether a claim has work under way that may have made a volume.
     pub(crate) fn may_make_volume(&self, claim: &ClaimReference) -> bool {
         let key = WorkKey::Claim(ClaimKey::named_by(claim));
-        let may = self.queue.remember(&key, |memory| memory.claim.is_open());
+        let may = self.queue.remember(&key, |memory| memory.claim.holds_volume());
         may == Some(true)
     }
 

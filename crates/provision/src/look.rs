@@ -163,12 +163,12 @@ impl VolumeView for Look<'_, VolumeKey> {
         }
     }
 
-    /// Nothing is known of a claim for which a volume may be made at this moment: what is made must not be what is deleted.
     fn claim(&self, claim: &ClaimReference, volume: &Volume) -> OwningClaim {
-        if self.work.may_make_volume(claim) {
-            return OwningClaim::Unknown;
-        }
         self.work.context.store.owning(claim, volume)
+    }
+
+    fn may_make_volume(&self, claim: &ClaimReference) -> bool {
+        self.work.may_make_volume(claim)
     }
 
     fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>> {

@@ -95,6 +95,11 @@ impl KeptAnnotations {
         }
     }
 
+    /// The value of an annotation that somebody else reads, too.
+    pub fn value(&self, key: &str) -> Option<Box<str>> {
+        self.entries.get(key).map(|value| Box::from(value.as_str()))
+    }
+
     /// The value of an annotation that is read.
     pub fn take_value(&mut self, key: &str) -> Option<Box<str>> {
         self.entries.remove(key).map(String::into_boxed_str)

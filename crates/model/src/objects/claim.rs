@@ -233,10 +233,11 @@ impl From<PersistentVolumeClaimWire> for Claim {
         let marker_at = finalizers
             .as_ref()
             .and_then(|list| list.iter().position(|entry| entry == PROVISIONING_MARKER));
-        let beta_provisioner = kept.take_value(BETA_STORAGE_PROVISIONER_ANNOTATION);
-        let provisioner = kept.take_value(STORAGE_PROVISIONER_ANNOTATION).or(beta_provisioner);
+        // A template of a class may name any annotation but ours.
+        let beta_provisioner = kept.value(BETA_STORAGE_PROVISIONER_ANNOTATION);
+        let provisioner = kept.value(STORAGE_PROVISIONER_ANNOTATION).or(beta_provisioner);
         let spec = wire.spec;
-        let class = kept.take_value(BETA_STORAGE_CLASS_ANNOTATION);
+        let class = kept.value(BETA_STORAGE_CLASS_ANNOTATION);
         let class = class.unwrap_or_else(|| boxed(spec.storage_class_name));
         let phase = ClaimPhase::parse(wire.status.phase.as_deref());
         let modes = spec.access_modes.unwrap_or_default();
@@ -256,9 +257,9 @@ impl From<PersistentVolumeClaimWire> for Claim {
             marker_at,
             marker: kept.take_value(PROVISIONING_MARKER),
             provisioner: provisioner.map(Arc::from),
-            migrated_to: kept.take_value(MIGRATED_TO_ANNOTATION),
+            migrated_to: kept.value(MIGRATED_TO_ANNOTATION),
             class: class.into(),
-            selected_node: filled(kept.take_value(SELECTED_NODE_ANNOTATION).map(String::from)),
+            selected_node: filled(kept.value(SELECTED_NODE_ANNOTATION).map(String::from)),
             volume_name: filled(spec.volume_name),
             phase,
             access_modes: modes

@@ -53,6 +53,8 @@ pub trait VolumeView {
     fn volume(&self) -> Seen<Arc<Volume>>;
     /// Its claim, as far as the cache knows it.
     fn claim(&self, claim: &ClaimReference, volume: &Volume) -> OwningClaim;
+    /// Whether a call for the claim may make a volume at this moment, or may have made one that no PersistentVolume is known to name.
+    fn may_make_volume(&self, claim: &ClaimReference) -> bool;
     /// The claims of other names than the one which it names that are bound to it.
     fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>>;
     /// A class.
@@ -343,9 +345,7 @@ impl VolumeAttempt {
             heir: heir.as_ref().map(|heir| &heir.name),
             heir_is_live: heir.as_ref().is_some_and(is_read),
             attached_to: attached_to.as_deref(),
-            claim: claim.map_or(OwningClaim::NotCached, |claim| {
-                self.read(claim).unwrap_or_else(|| view.claim(claim, volume))
-            }),
+            claim: claim.map_or(OwningClaim::NotCached, |claim| self.owning(view, claim, volume)),
             bound: bound.as_ref(),
             bound_is_live,
             lacks_read: view.lacks_read(),
@@ -359,6 +359,18 @@ impl VolumeAttempt {
             role: view.role(),
             is_away: view.is_away(),
         })
+    }
+
+    /// What is known of the claim that a PersistentVolume names. That it is there is told, whatever is done for it.
+    fn owning(&self, view: &impl VolumeView, claim: &ClaimReference, volume: &Volume) -> OwningClaim {
+        match (self.read(claim), view.claim(claim, volume)) {
+            (Some(OwningClaim::Live), _) => OwningClaim::Live,
+            (None, OwningClaim::Cached) => OwningClaim::Cached,
+            // What is made at this moment must not be what is deleted.
+            _ if view.may_make_volume(claim) => OwningClaim::Unknown,
+            (Some(read), _) => read,
+            (None, known) => known,
+        }
     }
 
     /// What a live read in this attempt says of a claim.

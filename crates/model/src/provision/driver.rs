@@ -14,7 +14,7 @@ pub struct ProvisionerCapabilities {
 }
 
 /// What is known of a running driver that provisions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProvisionerFacts {
     /// Name from GetPluginInfo.
     pub name: Arc<str>,

@@ -210,7 +210,7 @@ fn capabilities(
         .collect()
 }
 
-/// The Secret of the calls, which the driver must be allowed to have, and the references for the PersistentVolume. A call that is open is
+/// The Secret of the calls and the references for the PersistentVolume. A call that is open is
 /// repeated with the Secret that it was made with: with another one it may be about another storage system, or be refused.
 fn secrets(
     observed: &ObservedClaim<'_>,
@@ -234,11 +234,6 @@ fn secrets(
         Some(secret) => Some(secret.clone()),
         None => of(SecretFamily::Provisioner)?,
     };
-    if let Some(secret) = &secret {
-        observed
-            .policy
-            .check_secret(secret, &claim.namespace, &observed.driver.name)?;
-    }
     let references = VolumeSecrets {
         controller_publish: of(SecretFamily::ControllerPublish)?,
         node_stage: of(SecretFamily::NodeStage)?,

@@ -48,7 +48,7 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     shell.end(&attempt);
     let (progress, secret, claim) = (shell.progress, shell.secret, attempt.into_memory());
     work.queue.remember(run.key(), |memory| {
-        if !claim.is_open() {
+        if !claim.holds_volume() {
             memory.secret_of_call = HeldSecret::default();
         } else if !secret.is_empty() {
             memory.secret_of_call = secret;

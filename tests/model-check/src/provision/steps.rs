@@ -148,8 +148,8 @@ impl Provisioner {
         let engine = engine_of(state, who).expect("the process is there");
         let shown = state.view(engine);
         let holds = |key: Key| match key {
-            Key::Idle { memory, .. } => self.universe.memory_is_open(memory),
-            Key::Running { attempt, .. } => self.universe.attempt_is_open(attempt),
+            Key::Idle { memory, .. } => self.universe.memory_holds(memory),
+            Key::Running { attempt, .. } => self.universe.attempt_holds(attempt),
         };
         let held = if matches!(at, At::Volume(_)) && self.setting.flaw != Flaw::TwoKeys {
             u8::from(holds(engine.claims[0])) | u8::from(holds(engine.claims[1])) << 1

@@ -285,14 +285,14 @@ impl Universe {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether a call for a claim may have made a volume that no PersistentVolume names, by what is remembered of it.
-    pub fn memory_is_open(&self, memory: u32) -> bool {
-        self.claim_memories.all[memory as usize].is_open()
+    /// Whether the key of a claim holds a volume, by what is remembered of it.
+    pub fn memory_holds(&self, memory: u32) -> bool {
+        self.claim_memories.all[memory as usize].holds_volume()
     }
 
-    /// As [`Self::memory_is_open`], while an attempt runs.
-    pub fn attempt_is_open(&self, attempt: u32) -> bool {
-        self.claim_attempts.all[attempt as usize].memory().is_open()
+    /// As [`Self::memory_holds`], while an attempt runs.
+    pub fn attempt_holds(&self, attempt: u32) -> bool {
+        self.claim_attempts.all[attempt as usize].memory().holds_volume()
     }
 
     /// What is known of the volume in an attempt, in words.

@@ -421,15 +421,16 @@ impl VolumeView for View<'_> {
 
     fn claim(&self, claim: &ClaimReference, volume: &Volume) -> OwningClaim {
         let uid = number_in(&claim.uid);
-        if uid > 0 && self.glance.held & uid != 0 {
-            return OwningClaim::Unknown;
-        }
         match self.shown(CLAIM) {
             _ if !self.is_listed(CLAIM) => OwningClaim::Unknown,
             Some(known) if known.uid == uid => OwningClaim::Cached,
             Some(known) if known.claim().is_some_and(|claim| is_of_volume(claim, volume)) => OwningClaim::Cached,
             _ => OwningClaim::NotCached,
         }
+    }
+
+    fn may_make_volume(&self, claim: &ClaimReference) -> bool {
+        self.glance.held & number_in(&claim.uid) != 0
     }
 
     /// All claims of these worlds have one name, and nobody edits a PersistentVolume's.

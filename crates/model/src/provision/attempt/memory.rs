@@ -206,12 +206,6 @@ impl ClaimMemory {
         self.saved_since.is_none() && self.creation.as_ref().is_some_and(Creation::is_uncertain)
     }
 
-    /// Whether a call may be making the volume at this moment, or may have made one that no PersistentVolume names.
-    pub fn is_open(&self) -> bool {
-        let is_created = matches!(self.creation, Some(Creation::Created(_)));
-        is_created || (self.saved_since.is_none() && self.holds_volume())
-    }
-
     /// Whether it was told that the PersistentVolume is saved, and that is still there as far as is known.
     pub fn is_saved(&self) -> bool {
         self.is_told

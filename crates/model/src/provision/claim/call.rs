@@ -74,7 +74,6 @@ impl Subject<'_, '_> {
         let secret = plan.secret.clone()?;
         let (policy, driver) = (self.observed.policy, &self.observed.driver.name);
         if let Err(refusal) = policy.check_secret(&secret, &self.observed.claim.namespace, driver) {
-            // It was listed when the open call was made.
             return Some(wait_for(ClaimReason::SecretForbidden, refusal));
         }
         match self.observed.secret {

@@ -336,38 +336,22 @@ fn a_claim_is_marked_called_for_saved_and_unmarked_when_it_is_bound() {
 
 /// The marker is on, so that the call is repeated should the PersistentVolume go before it is bound.
 #[test]
-fn a_volume_that_is_saved_is_no_open_call() {
-    let known = |memory: &ClaimMemory| {
-        (
-            memory.is_open(),
-            memory.is_uncertain(),
-            memory.uncertain_since().is_some(),
-        )
-    };
+fn what_is_saved_is_not_uncertain() {
+    let known = |memory: &ClaimMemory| (memory.is_uncertain(), memory.uncertain_since().is_some());
     let mut play = Play::of(Cluster::new());
     play.attempt(|_, _| None);
     assert!(play.cluster.carries_marker() && play.memory.holds_volume());
-    assert_eq!(known(&play.memory), (false, false, false));
+    assert_eq!(known(&play.memory), (false, false));
     super::builders::put(
         play.cluster.volume.as_mut().unwrap(),
         "/metadata/deletionTimestamp",
         json!("2026-01-01T00:00:00Z"),
     );
     play.attempt(|_, _| None);
-    assert_eq!(known(&play.memory), (false, false, false));
+    assert_eq!(known(&play.memory), (false, false));
     play.cluster.volume = None;
     play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
-    assert_eq!(known(&play.memory), (true, true, true));
-    // Another volume than the one that is saved is nobody's.
-    let mut play = Play::of(Cluster::new());
-    play.attempt(|step, cluster| {
-        let ClaimStep::Save(body) = step else { return None };
-        let mut other = body.clone();
-        super::builders::put(&mut other, "/spec/csi/volumeHandle", json!("vol-2"));
-        cluster.post(&other);
-        Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Stale))))
-    });
-    assert!(play.memory.is_open(), "{:?}", play.memory.creation());
+    assert_eq!(known(&play.memory), (true, true));
 }
 
 /// An attempt that panics at a step leaves what it knew at that step.

@@ -852,7 +852,7 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
         Row(
             "14 a Secret that is not listed",
             secret().with(|world| world.policy.secrets = crate::provision::ProvisionerSecrets::default()),
-            "Invalid: refuse secret_not_allowed",
+            "SecretForbidden: tell secret_not_allowed",
         ),
         Row(
             "14 uncertain: the marker stays",

@@ -44,6 +44,7 @@ struct Cluster {
     /// What that is besides its name.
     other: Value,
     is_created: bool,
+    makes_volume: bool,
     driver: ProvisionerFacts,
     policy: ProvisionPolicy,
     role: RolePhase,
@@ -64,6 +65,7 @@ impl Cluster {
             sharer: None,
             other: volume_json(),
             is_created: false,
+            makes_volume: false,
             driver: driver(),
             policy: policy(),
             role: RolePhase::Serving,
@@ -173,6 +175,9 @@ impl VolumeView for Cluster {
     fn claim(&self, claim: &ClaimReference, _: &Volume) -> OwningClaim {
         assert_eq!((&*claim.namespace, &*claim.name), ("web", "data"));
         self.cached_claim
+    }
+    fn may_make_volume(&self, _: &ClaimReference) -> bool {
+        self.makes_volume
     }
     fn bound_claims(&self, _: &Volume) -> Seen<Vec<ClaimReference>> {
         if self.bound.is_empty() {
@@ -651,6 +656,37 @@ fn deletions_are_held_from_the_moment_at_which_the_settings_say_so() {
     );
     play.cluster.policy.hold_deletions = false;
     assert_eq!(play.plain(), Verdict::Done);
+}
+
+/// A call for the claim is open. That the claim is there is told, and that it is gone is not enough.
+#[test]
+fn what_may_be_made_at_this_moment_is_not_deleted() {
+    let open = |cached, live: bool| {
+        let mut play = Play::of(Cluster::new());
+        play.cluster.set("/status/phase", "Pending");
+        play.cluster
+            .set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+        play.cluster
+            .set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
+        play.cluster.makes_volume = true;
+        play.cluster.cached_claim = cached;
+        play.cluster.claim = live.then_some(super::builders::UID);
+        let verdict = play.plain();
+        (verdict, play.waits(), play.take_done())
+    };
+    let (verdict, waits, _) = open(OwningClaim::Cached, true);
+    assert_eq!(
+        (verdict, waits),
+        (
+            Verdict::Rest(Duration::from_mins(1)),
+            vec![VolumeReason::ReleasedWhileBound]
+        )
+    );
+    for cached in [OwningClaim::Cached, OwningClaim::NotCached, OwningClaim::Unknown] {
+        let (verdict, waits, done) = open(cached, false);
+        assert_eq!((verdict, waits), (Verdict::Rest(Duration::from_millis(200)), vec![]));
+        assert!(!done.contains(&"delete"), "{done:?}");
+    }
 }
 
 #[test]

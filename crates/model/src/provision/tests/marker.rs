@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::builders::{ClaimWorld, DRIVER, MARKER, NAME, UID, claim_of, marker_json, plan_of, world};
-use crate::provision::{ClaimAction, MarkerState};
+use crate::provision::{ClaimAction, ClaimReason, MarkerState};
 
 /// The annotation that the next step writes.
 fn written(world: &ClaimWorld) -> Value {
@@ -159,7 +159,7 @@ fn a_secret_that_the_class_cannot_name_is_ignored() {
         .with(|world| {
             world.policy.secrets.listed = crate::decide::PublishSecrets::default();
         });
-    assert!(matches!(listed.decide().action, ClaimAction::Refuse(_)));
+    assert_eq!(listed.decide().reason, ClaimReason::SecretForbidden);
 }
 
 /// A person may let a claim go some time after the outcome of its call became unknown, however many processes tried since.

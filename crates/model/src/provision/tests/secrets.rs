@@ -32,7 +32,8 @@ const ALL_TOKENS: &str = "static-${pv.name}-${pvc.namespace}-${pvc.name}-${pvc.a
 
 fn resolve(family: SecretFamily, parameters: &[(&str, &str)]) -> String {
     let class = class_with(parameters);
-    let claim = claim_of(&world().annotate("akey", "avalue").claim);
+    let selected = world().annotate("volume.kubernetes.io/selected-node", "node1");
+    let claim = claim_of(&selected.annotate("akey", "avalue").claim);
     let context = TemplateContext {
         volume: "pvname",
         namespace: "pvcnamespace",
@@ -236,7 +237,7 @@ fn other_templates() {
     use SecretFamily::{Default, NodeExpand, NodePublish};
     const DEFAULT: (&str, &str) = ("csi.storage.k8s.io/secret-name", "d");
     const DEFAULT_NAMESPACE: (&str, &str) = ("csi.storage.k8s.io/secret-namespace", "ns");
-    let rows: [Row; 10] = [
+    let rows: [Row; 11] = [
         ("the default", NodeExpand, &[DEFAULT, DEFAULT_NAMESPACE], "ns/d"),
         (
             "its own before the default",
@@ -262,6 +263,15 @@ fn other_templates() {
             NodePublish,
             &[(NAME, "${pvc.annotations['other']}"), (NAMESPACE, "x")],
             "!unknown token",
+        ),
+        (
+            "annotation that the operator reads as well",
+            NodePublish,
+            &[
+                (NAME, "n-${pvc.annotations['volume.kubernetes.io/selected-node']}"),
+                (NAMESPACE, "x"),
+            ],
+            "x/n-node1",
         ),
         (
             "without an end",
