@@ -24,7 +24,9 @@ pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
     claim.migrated_to.hash(&mut hasher);
     claim.class.hash(&mut hasher);
     claim.selected_node.hash(&mut hasher);
-    claim.release.hash(&mut hasher);
+    // Of what is wanted it lets nothing go, and users of a namespace can write it.
+    let may_release = claim.deleting.is_some() || observed.gone;
+    claim.release.as_ref().filter(|_| may_release).hash(&mut hasher);
     let is_of_another = matches!(
         MarkerState::of(claim, &observed.driver.name),
         MarkerState::OfAnotherDriver(_)

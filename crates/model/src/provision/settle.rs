@@ -105,7 +105,7 @@ fn answered(plan: &Arc<CreatePlan>, answer: Option<AnsweredVolume>, uncertain: C
 }
 
 /// Only a claim that still wants the volume on the node that the call was made for is scheduled again. For immediate binding no node counts.
-fn exhausted(plan: &CreatePlan, claim: &Claim) -> CreateOutcome {
+pub(super) fn exhausted(plan: &CreatePlan, claim: &Claim) -> CreateOutcome {
     let is_placed = plan.segment.is_some() && plan.node.is_some() && plan.node == claim.selected_node;
     let write = if is_placed && claim.deleting.is_none() && claim.volume_name.is_none() {
         patch::reschedule(claim)

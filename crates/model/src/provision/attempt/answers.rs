@@ -13,11 +13,13 @@ use crate::provision::classify::{CreateErrorClass, create_error, delete_answer};
 use crate::provision::creation::{Creation, Deletion};
 use crate::provision::marker::MarkerState;
 use crate::provision::observed::{ProvisionerSecretState, RolePhase};
+use crate::provision::ownership::is_own_claim;
 use crate::provision::persistent_volume::is_saved;
 use crate::provision::plan::CreatePlan;
 use crate::provision::release_request::ClaimReleaseRefusal;
 use crate::provision::response::{AnsweredVolume, UndoState};
-use crate::provision::settle::{CreateOutcome, SettledCreate, created, undone};
+use crate::provision::seen::Seen;
+use crate::provision::settle::{CreateOutcome, SettledCreate, created, exhausted, undone};
 
 /// The HTTP status of an object that exists already.
 const CONFLICT: u16 = 409;
@@ -216,6 +218,14 @@ impl ClaimAttempt {
         let told = failure.as_ref().unwrap_or(&unknown);
         let SettledCreate { creation, outcome } = created(&before, plan, answer.map_err(|()| told), &claim);
         self.memory.creation = Some(self.with_owner(creation));
+        let outcome = match (outcome, view.claim()) {
+            // By the claim as it is after the call.
+            (CreateOutcome::Rescheduled(_), Seen::Here(now)) if is_own_claim(&now, view.driver()) => {
+                exhausted(plan, &now)
+            }
+            (CreateOutcome::Rescheduled(_), _) => CreateOutcome::Failed,
+            (outcome, _) => outcome,
+        };
         if matches!(outcome, CreateOutcome::Uncertain | CreateOutcome::OtherCallOpen) {
             // The driver may still work on it: whatever changed meanwhile waits for the backoff.
             self.called_with = None;

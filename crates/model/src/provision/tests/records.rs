@@ -116,6 +116,8 @@ fn echoes_of_our_own_writes_do_not_end_a_hold() {
         before.clone().set("/metadata/resourceVersion", "99"),
         before.clone().annotate("attacher.csi.dev/release-refused", "x"),
         before.clone().annotate("attacher.csi.dev/retry-now", "1"),
+        // Users of a namespace can write it, and it lets go only what is being deleted.
+        before.clone().annotate("attacher.csi.dev/release", "1"),
         before.clone().annotate("of/somebody", "1"),
         before
             .clone()

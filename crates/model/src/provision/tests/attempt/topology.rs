@@ -156,6 +156,32 @@ fn a_node_without_room_is_taken_off_together_with_the_marker() {
     assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
 }
 
+/// During the call: it is deleted, bound, or another provisioner's by now, which its node says nothing to.
+#[test]
+fn only_a_claim_that_still_wants_a_volume_from_the_driver_is_scheduled_again() {
+    for (pointer, value) in [
+        ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+        ("/spec/volumeName", json!("of-a-person")),
+        (
+            "/metadata/annotations/volume.kubernetes.io~1storage-provisioner",
+            json!("another.driver"),
+        ),
+    ] {
+        let mut play = delayed();
+        play.attempt(|step, cluster| {
+            let ClaimStep::Create(_) = step else { return None };
+            cluster.set(pointer, value.clone());
+            Some(failed(8))
+        });
+        assert!(
+            !play.notes.contains(&taken_off(RescheduleCause::Exhausted)),
+            "{pointer}"
+        );
+        let node = play.cluster.claim.as_ref().and_then(|claim| claim.pointer(SELECTED));
+        assert!(play.cluster.claim.is_none() || node.is_some(), "{pointer}");
+    }
+}
+
 /// The next leader may have marked it, and called.
 #[test]
 fn who_lost_the_lease_takes_no_node_off() {
