@@ -391,11 +391,18 @@ impl<R: Role> DriverTask<R> {
     }
 
     /// Lets running calls end.
-    async fn drain(&self, held: &mut Leadership<R::Work>) {
+    pub async fn drain(&self, held: &mut Leadership<R::Work>) {
         if held.engine.is_none() {
             return;
         }
-        self.status.phase(DriverPhase::Draining);
+        let is_away = matches!(
+            self.status.borrow().phase,
+            DriverPhase::Unreachable { .. } | DriverPhase::Stalled { .. }
+        );
+        // One that answers nothing goes on doing so: its calls end at their deadlines.
+        if !is_away {
+            self.status.phase(DriverPhase::Draining);
+        }
         let Some(driver) = held.drain(&self.cut_off).await else {
             return;
         };

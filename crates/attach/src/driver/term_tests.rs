@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::context::DriverContext;
 use super::{AttachRole, SharedContext};
+use crate::api::condition::ConditionReason;
 use crate::api::names::lease_name;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, connect};
@@ -304,6 +305,23 @@ async fn an_engine_does_not_go_on_in_another_term() {
     assert!(stage.held.engine.is_none() && stage.held.term != term);
     assert_eq!(stage.resume_or_start(MOMENT).await, None);
     assert_eq!(stage.phase(), DriverPhase::Syncing);
+}
+
+/// A driver that hangs in a call answers nothing: that it is reached is not said while the call is waited for.
+#[tokio::test]
+async fn a_driver_that_is_not_reached_stays_that_while_its_calls_end() {
+    let away = DriverPhase::Unreachable {
+        reason: ConditionReason::Timeout,
+        message: "slow".to_owned(),
+    };
+    for (before, meanwhile) in [(DriverPhase::Running, DriverPhase::Draining), (away.clone(), away)] {
+        let mut stage = Stage::new().await;
+        stage.works().await;
+        stage.task.status.phase(before);
+        stage.task.drain(&mut stage.held).await;
+        assert!(stage.held.engine.is_none());
+        assert_eq!(stage.phase(), meanwhile);
+    }
 }
 
 /// The Lease was held all the while: there is nothing to list anew.
