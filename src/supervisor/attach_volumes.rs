@@ -5,6 +5,7 @@ use std::sync::Arc;
 use csi_attacher_model::provision::Seen;
 use csi_attacher_provision::{TakeVolume, VolumeCache, VolumeListener};
 
+use crate::apiserver::ApiError;
 use crate::cache::Store;
 use crate::decide::patch::WriteTarget;
 use crate::objects::{PersistentVolumeWire, Volume, VolumeAttachmentWire};
@@ -102,15 +103,15 @@ impl VolumeCache for AttachVolumes {
         !is_older
     }
 
-    fn doubt(&self, why: &str) {
-        self.0.lists().doubt(why);
+    fn older_answer(&self) -> ApiError {
+        self.0.lists().older_answer()
     }
 
     fn reading(&self, name: &Arc<str>) -> TakeVolume<'_> {
         let reading = self.0.read::<Volume>(name);
         Box::new(move |volume| {
             let (name, uid, version) = (volume.name.clone(), volume.uid.clone(), volume.resource_version);
-            reading.apply(volume);
+            reading.apply(volume)?;
             // The first read of a copy counts: one that comes after lists would make them older than itself.
             if self.0.confirmed_at(&name).is_none()
                 && let Some((known, _)) = self.0.volume(&name)
@@ -118,6 +119,7 @@ impl VolumeCache for AttachVolumes {
             {
                 self.0.confirm_volume(&known);
             }
+            Ok(())
         })
     }
 

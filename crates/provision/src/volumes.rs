@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::apiserver::ApiError;
 use crate::objects::Volume;
 use crate::provision::Seen;
 
@@ -10,8 +11,8 @@ use crate::provision::Seen;
 pub type VolumeListener = Arc<dyn Fn(&Arc<Volume>) + Send + Sync>;
 
 /// Takes in a PersistentVolume that a request brought, which began when this was made: when the watch has reported meanwhile that it is
-/// gone, it is not taken in.
-pub type TakeVolume<'c> = Box<dyn FnOnce(Volume) + Send + 'c>;
+/// gone, it is not taken in. An error, when it is older than it was known before ([`Reading::apply`](crate::reflect::Reading::apply)).
+pub type TakeVolume<'c> = Box<dyn FnOnce(Volume) -> Result<(), ApiError> + Send + 'c>;
 
 /// What is known of PersistentVolumes, and how answers get there.
 pub trait VolumeCache: Send + Sync + 'static {
@@ -50,8 +51,8 @@ pub trait VolumeCache: Send + Sync + 'static {
     /// Takes in the answer to a write. False when it is older than what is known, and was not taken in.
     fn take_answer(&self, volume: Volume) -> bool;
 
-    /// Something shows that the cache may not be what the API server has.
-    fn doubt(&self, why: &str);
+    /// An answer is older than what was known when its request was sent ([`Lists::older_answer`](crate::reflect::Lists::older_answer)).
+    fn older_answer(&self) -> ApiError;
 
     /// A request about a PersistentVolume begins.
     fn reading(&self, name: &Arc<str>) -> TakeVolume<'_>;

@@ -72,7 +72,7 @@ impl Broken {
 
     fn reads(&self, version: &str) {
         let name = Arc::from("pv");
-        self.volumes.reading(&name)(wire("pv", version).into());
+        self.volumes.reading(&name)(wire("pv", version).into()).unwrap();
     }
 
     /// Whether it is known that no other one has the handle, and that it is attached nowhere.

@@ -8,6 +8,7 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
+use crate::apiserver::ApiError;
 use crate::kinds::WatchedKind;
 use crate::watch_answers::WatchAnswers;
 use crate::window::Window;
@@ -202,6 +203,13 @@ impl Lists {
             why,
             "listing everything again, as the cache may not be what the API server has"
         );
+    }
+
+    /// The API server answered with an older copy of an object than it had shown before, as it does after it was restored from a backup.
+    /// Such an answer proves nothing, and neither does what is known.
+    pub fn older_answer(&self) -> ApiError {
+        self.doubt("the API server answered with an older copy of an object than it had shown before");
+        ApiError::garbled("the API server's answer is older than the object that the request was about")
     }
 
     /// As [`Self::doubt`], for a kind that has to be watched and is not. A list that comes in is enough: its watch follows.

@@ -1,6 +1,5 @@
 //! What watches feed: tables of several kinds, and who is told what a change of them concerns.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -8,6 +7,7 @@ use parking_lot::RwLock;
 use super::lists::Lists;
 use super::reflector::Seen;
 use super::table::{ObjectTable, Origin, TableChange};
+use crate::apiserver::ApiError;
 use crate::kinds::CacheRecord;
 use crate::objects::ResourceVersion;
 
@@ -169,10 +169,12 @@ pub trait Sink: Clone + Send + Sync + 'static {
 
     /// An object is going to be read that the watch may be late with, or that may have changed.
     fn read<R: CachedKind<Self::Tables>>(&self, name: &Arc<str>) -> Reading<'_, Self, R> {
+        let mut tables = self.tables().write();
+        let table = R::table_mut(&mut tables);
         Reading {
-            number: R::table_mut(&mut self.tables().write()).start_read(name),
+            number: table.start_read(name),
+            known: table.get(name).cloned(),
             sink: self,
-            kind: PhantomData,
         }
     }
 
@@ -190,16 +192,29 @@ pub trait Sink: Clone + Send + Sync + 'static {
 pub struct Reading<'s, S: Sink, R: CachedKind<S::Tables>> {
     sink: &'s S,
     number: u64,
-    kind: PhantomData<R>,
+    /// As the object was known before.
+    known: Option<Arc<R>>,
 }
 
 impl<S: Sink, R: CachedKind<S::Tables>> Reading<'_, S, R> {
     /// Takes in the object that was read.
-    pub fn apply(self, record: R) {
+    ///
+    /// # Errors
+    ///
+    /// It is older than it was known before ([`Lists::older_answer`]).
+    pub fn apply(self, record: R) -> Result<(), ApiError> {
+        let is_older = |known: &Arc<R>| {
+            let (uid, version) = (record.uid(), record.version());
+            *known.uid() == *uid && version != ResourceVersion::default() && version < known.version()
+        };
+        if self.known.as_ref().is_some_and(is_older) {
+            return Err(self.sink.lists().older_answer());
+        }
         self.sink.change(|tables| {
             let is_current = R::table_mut(tables).finish_read(self.number);
             is_current.then(|| tables.take_copy(record, Origin::Answer)).flatten()
         });
+        Ok(())
     }
 }
 

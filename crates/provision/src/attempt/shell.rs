@@ -159,11 +159,7 @@ impl Shell<'_> {
                 if store.take_answer(claim) || known.is_some_and(|known| known <= version) {
                     return Ok(());
                 }
-                let why = "the API server answered with an older copy of an object than it had shown before";
-                store.lists().doubt(why);
-                Err(ApiError::garbled(
-                    "the API server's answer is older than the object that the request was about",
-                ))
+                Err(store.lists().older_answer())
             }
             Err(error) => {
                 if error.kind == ApiErrorKind::NotFound {
@@ -184,10 +180,7 @@ impl Shell<'_> {
         let read = store.read::<Claim>(&key.name);
         let answer = requests.get::<PersistentVolumeClaimWire>(name, None, &self.span).await;
         match answer.map(Claim::from) {
-            Ok(claim) => {
-                read.apply(claim);
-                Ok(())
-            }
+            Ok(claim) => read.apply(claim),
             Err(error) => {
                 drop(read);
                 if error.kind == ApiErrorKind::NotFound {
@@ -237,10 +230,7 @@ impl Shell<'_> {
         let known = volumes.volume(&name).here();
         let take = volumes.reading(&name);
         match requests.get::<PersistentVolumeWire>(&*name, None, &self.span).await {
-            Ok(wire) => {
-                take(wire.into());
-                Ok(())
-            }
+            Ok(wire) => take(wire.into()),
             Err(error) => {
                 drop(take);
                 if let Some(known) = known.filter(|_| error.kind == ApiErrorKind::NotFound) {
@@ -389,7 +379,7 @@ impl Shell<'_> {
                 made.name
             )));
         }
-        take(made);
+        take(made)?;
         match self.look.volume(name) {
             Seen::Here(_) => Ok(()),
             // It went before its answer came.

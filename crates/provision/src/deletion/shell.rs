@@ -139,12 +139,9 @@ impl Shell<'_> {
 
     /// The version of the PersistentVolume in the cache.
     fn known_version(&self) -> ResourceVersion {
-        self.version_of(&self.look.key.name, &self.look.key.uid)
-    }
-
-    fn version_of(&self, name: &str, uid: &str) -> ResourceVersion {
-        match self.look.work.context.volumes.volume(name) {
-            Seen::Here(volume) if *volume.uid == *uid => volume.resource_version,
+        let key = self.look.key;
+        match self.look.work.context.volumes.volume(&key.name) {
+            Seen::Here(volume) if *volume.uid == *key.uid => volume.resource_version,
             _ => ResourceVersion::default(),
         }
     }
@@ -179,10 +176,7 @@ impl Shell<'_> {
         if volumes.take_answer(volume) || version >= known {
             return Ok(());
         }
-        volumes.doubt("the API server answered with an older copy of an object than it had shown before");
-        Err(ApiError::garbled(
-            "the API server's answer is older than the object that the request was about",
-        ))
+        Err(volumes.older_answer())
     }
 
     /// Reads the Secret. The right to read it goes with its namespace, and nobody can give it again: what was in that is not there.
@@ -214,7 +208,6 @@ impl Shell<'_> {
     /// Reads a PersistentVolume. An older copy than what is known shows that the API server went back: then it proves nothing.
     async fn read_volume(&self, name: &Arc<str>, uid: &str) -> Result<ResourceVersion, ApiError> {
         let volumes = &self.look.work.context.volumes;
-        let known = self.version_of(name, uid);
         let take = volumes.reading(name);
         let requests = &self.look.work.context.requests;
         let read = requests.get::<PersistentVolumeWire>(&**name, None, &self.span).await;
@@ -229,14 +222,7 @@ impl Shell<'_> {
             }
         };
         let version = volume.resource_version;
-        if *volume.uid == *uid && version < known {
-            drop(take);
-            volumes.doubt("the API server shows an older copy of a PersistentVolume than it had shown before");
-            return Err(ApiError::garbled(
-                "the API server shows an older copy of the PersistentVolume",
-            ));
-        }
-        take(volume);
+        take(volume)?;
         Ok(version)
     }
 

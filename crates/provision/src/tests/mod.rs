@@ -26,7 +26,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::api::AttacherConfigSpec;
 use crate::api::validated::DriverConfig;
-use crate::apiserver::Requests;
+use crate::apiserver::{ApiError, Requests};
 use crate::cache::Store;
 use crate::context::{DriverContext, SharedContext};
 use crate::csi::{CsiClient, DriverConnection};
@@ -205,11 +205,14 @@ impl VolumeCache for Volumes {
         self.take(volume);
         true
     }
-    fn doubt(&self, why: &str) {
-        panic!("{why}");
+    fn older_answer(&self) -> ApiError {
+        panic!("an older answer");
     }
     fn reading(&self, _: &Arc<str>) -> TakeVolume<'_> {
-        Box::new(|volume| self.take(volume))
+        Box::new(|volume| {
+            self.take(volume);
+            Ok(())
+        })
     }
     fn is_gone(&self, name: &Arc<str>, _: &str) {
         let gone = self.known.lock().remove(name);

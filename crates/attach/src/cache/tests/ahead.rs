@@ -10,6 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::backwards::{attached, list, list_in, told, told_in};
 use super::{attachment_wire, served, volume_wire};
+use crate::apiserver::ApiErrorKind;
 use crate::cache::Store;
 use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::reflect::{Sink as _, follow_from_list};
@@ -42,17 +43,40 @@ fn an_answer_that_is_ahead_of_the_watch_is_no_restore() {
     // The same for volumes: an answer to a write, and to a read of one that is not known.
     store.apply_response::<Volume>(volume("1070").into());
     let other = volume_wire(&json!({"name": "pv2", "uid": "q", "resourceVersion": "1090"}));
-    store.read::<Volume>(&"pv2".into()).apply(other.clone().into());
+    store.read::<Volume>(&"pv2".into()).apply(other.clone().into()).unwrap();
     let late = volume_wire(&json!({"name": "pv3", "uid": "r", "resourceVersion": "1065"}));
     list(&store, vec![volume("1070"), other, late]);
     let node = |name: &str, version: &str| -> CsiNodeWire {
         let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
         serde_json::from_value(json!({"metadata": metadata, "spec": {"drivers": []}})).unwrap()
     };
-    store.read::<CsiNode>(&"n1".into()).apply(node("n1", "1100").into());
+    store
+        .read::<CsiNode>(&"n1".into())
+        .apply(node("n1", "1100").into())
+        .unwrap();
     list(&store, vec![node("n1", "1100"), node("n2", "1095")]);
     assert!(store.lists().is_of_one_state());
     assert_eq!(rounds(&store), 0, "nobody has a reason to list anything again");
+}
+
+/// The API server went back, and its answer says nothing of what is known; nor does what is known.
+#[test]
+fn a_read_that_is_older_than_the_copy_from_before_it_proves_nothing() {
+    let store = listed();
+    store.apply_response::<Volume>(volume("1070").into());
+    let name = "pv1".into();
+    let reading = store.read::<Volume>(&name);
+    let error = reading.apply(volume("1069").into()).unwrap_err();
+    assert_eq!(error.kind, ApiErrorKind::Malformed);
+    assert_eq!(rounds(&store), 1, "everything is listed again");
+    // The watch was faster than the answer: that is no sign.
+    let reading = store.read::<Volume>(&name);
+    store.apply_response::<Volume>(volume("1080").into());
+    reading.apply(volume("1075").into()).unwrap();
+    // Another object by the name.
+    let other = volume_wire(&json!({"name": "pv1", "uid": "other", "resourceVersion": "1000"}));
+    store.read::<Volume>(&name).apply(other.into()).unwrap();
+    assert_eq!(rounds(&store), 1);
 }
 
 /// The parts of a list are of one state, and what the next list shows beside the first part may be older than that.

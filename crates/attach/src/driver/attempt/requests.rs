@@ -54,12 +54,7 @@ pub(in crate::driver) fn apply_response(
         Err(_) => None,
     };
     if answered.is_some_and(|answered| answered != ResourceVersion::default() && Some(answered) < version) {
-        store
-            .lists()
-            .doubt("the API server answered with an older copy of an object than it had shown before");
-        return Err(ApiError::garbled(
-            "the API server's answer is older than the object that the request was about",
-        ));
+        return Err(store.lists().older_answer());
     }
     match outcome {
         Ok(Returned::Attachment(record)) => {

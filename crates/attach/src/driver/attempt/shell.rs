@@ -392,7 +392,7 @@ impl<'w> Shell<'w> {
                 let reading = store.read::<CsiNode>(&name);
                 let outcome = requests.get::<CsiNodeWire>(&*name, Some(&name), &self.span).await;
                 match (outcome, known) {
-                    (Ok(node), _) => reading.apply(node.into()),
+                    (Ok(node), _) => reading.apply(node.into())?,
                     (Err(error), Some(uid)) if error.kind == ApiErrorKind::NotFound => {
                         store.remove::<CsiNode>(&name, &uid);
                     }
@@ -424,7 +424,7 @@ impl<'w> Shell<'w> {
         let target = WriteTarget::Volume(name.clone());
         let reading = store.read::<Volume>(name);
         match (requests.read(&target, self.group(), &self.span).await, known) {
-            (Ok(Returned::Volume(record)), _) if !record.is_gone() => reading.apply(*record),
+            (Ok(Returned::Volume(record)), _) if !record.is_gone() => reading.apply(*record)?,
             (Ok(Returned::Volume(_)), Some(uid)) => store.mark_deleted(&target, uid),
             (Err(error), Some(uid)) if error.kind == ApiErrorKind::NotFound => store.mark_deleted(&target, uid),
             (Ok(_), _) => return Err(ApiError::garbled("the answer is about another object")),
