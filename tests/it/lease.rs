@@ -104,6 +104,8 @@ async fn of_two_replicas_one_works_and_hands_over_when_told_to_stop() -> Result<
         "{:?} from the end of the first replica until both volumes were attached",
         ended.elapsed()
     );
+    let connected = scene.mock.calls_of(Method::GetPluginInfo).len();
+    assert_eq!(connected, 2, "no new connection to take over");
     scene.detach("lease-1").await?;
     assert!(!first.log_text().contains("lease-4"), "{}", first.log_text());
     Ok(())

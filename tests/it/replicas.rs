@@ -5,9 +5,7 @@ mod hand_over;
 mod loss;
 mod place;
 mod settings;
-mod shares;
 mod standstill;
-mod traces;
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{ConditionReason, ConditionType};
-use crate::api::status::DriverMode;
+use crate::api::status::{DriverMode, FormerLease};
 use crate::cache::Counts;
 use crate::objects::{Attachment, VolumeAttachmentWire};
 use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin};
@@ -257,6 +257,22 @@ fn what_the_driver_told_and_what_failed_last_stays_known() {
     told.plugin.as_mut().unwrap().publishes = false;
     let trivial = fresh(&facts(Some(&told)));
     assert_eq!(trivial.driver.unwrap().mode, Some(DriverMode::Trivial));
+}
+
+#[test]
+fn the_lease_of_a_former_release_stays_recorded_until_it_is_held() {
+    let running = driver(DriverPhase::Running);
+    let mut known = AttacherConfigStatus::default();
+    known.leader_election = Some(FormerLease {
+        namespace: Some("elsewhere".to_owned()),
+    });
+    for (holds_former_lease, stays) in [(false, true), (true, false)] {
+        let facts = StatusInput {
+            holds_former_lease,
+            ..facts(Some(&running))
+        };
+        assert_eq!(status(&facts, &known, at(100)).leader_election.is_some(), stays);
+    }
 }
 
 #[test]

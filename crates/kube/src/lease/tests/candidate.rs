@@ -49,6 +49,11 @@ impl World {
     }
 
     pub fn election(&self, identity: &str) -> LeaderElectionConfig {
+        self.elections(identity).config_for(NAMESPACE, usual())
+    }
+
+    /// Those of one process.
+    pub fn elections(&self, identity: &str) -> LeaderElections {
         let elections = LeaderElections {
             labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
             reports: identity != "sidecar",
@@ -56,12 +61,11 @@ impl World {
             clock: self.clock.source().into(),
             ..LeaderElections::new(self.server.client(), identity.to_owned())
         };
-        let elections = if elections.reports {
+        if elections.reports {
             elections
         } else {
             elections.in_place_of_a_sidecar()
-        };
-        elections.config_for(NAMESPACE, usual())
+        }
     }
 
     fn master_status(&self) -> Option<String> {
