@@ -262,10 +262,13 @@ fn what_the_driver_told_and_what_failed_last_stays_known() {
 #[test]
 fn the_lease_of_a_former_release_stays_recorded_until_it_is_held() {
     let running = driver(DriverPhase::Running);
-    let mut known = AttacherConfigStatus::default();
-    known.leader_election = Some(FormerLease {
+    let recorded = FormerLease {
         namespace: Some("elsewhere".to_owned()),
-    });
+    };
+    let known = AttacherConfigStatus {
+        leader_election: Some(recorded),
+        ..AttacherConfigStatus::default()
+    };
     for (holds_former_lease, stays) in [(false, true), (true, false)] {
         let facts = StatusInput {
             holds_former_lease,

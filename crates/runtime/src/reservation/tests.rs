@@ -45,6 +45,7 @@ fn told(verdict: &ReservationState) -> String {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn the_oldest_is_granted_once_the_younger_has_finished() {
     let rows: [(&[&str], &str); 16] = [
         (&["old: a.b"], "old granted"),
