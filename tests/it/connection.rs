@@ -6,8 +6,8 @@ use csi_mock_driver::{CallResult, Method, MockDriver, Rule};
 use serde_json::json;
 
 use crate::rig::{World, within};
+use crate::support::Result;
 use crate::support::operator::{apply_config, wait_condition};
-use crate::support::{Error, Result};
 
 #[tokio::test]
 async fn after_each_reconnect_the_driver_is_asked_who_it_is_before_it_works() -> Result<()> {
@@ -45,7 +45,7 @@ async fn another_endpoint_drains_and_moves_that_driver_alone() -> Result<()> {
     let driver = world.driver("move", json!({})).await?;
     let elsewhere = MockDriver::builder(&driver.name).accept_any_volume();
     let elsewhere = elsewhere.start(world.socket("move-to")).await;
-    let elsewhere = elsewhere.map_err(|error| Error::Other(error.to_string()))?;
+    let elsewhere = elsewhere?;
     let slow = Rule::on(Method::ControllerPublishVolume).times(1);
     driver.mock.script(slow.delay(Duration::from_secs(3)));
     driver.claim("move-slow").await?;

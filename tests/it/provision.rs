@@ -67,7 +67,7 @@ impl Driver<'_> {
     /// Makes a claim of that class.
     pub async fn ask_for(&self, name: &str) -> Result<PersistentVolumeClaim> {
         let made = self.claims().create(&PostParams::default(), &self.wanted(name)).await;
-        made.map_err(|error| Error::Other(error.to_string()))
+        made.map_err(Error::from)
     }
 
     /// A claim of that class.
@@ -139,7 +139,7 @@ pub async fn provisioning<'w>(world: &'w World, short: &str, backoff: &Value) ->
 async fn events(world: &World) -> Result<Vec<Event>> {
     let events = Api::<Event>::namespaced(world.client.clone(), NAMESPACE);
     let events = events.list(&ListParams::default()).await;
-    Ok(events.map_err(|error| Error::Other(error.to_string()))?.items)
+    Ok(events?.items)
 }
 
 pub fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
@@ -191,7 +191,7 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
         api_group: None,
     });
     let made = driver.claims().create(&PostParams::default(), &wanted).await;
-    made.map_err(|error| Error::Other(error.to_string()))?;
+    made?;
     let part = "spec.dataSource of kind PersistentVolumeClaim is not supported by this version";
     let told = event(&world, "PersistentVolumeClaim", "copy", "ProvisioningFailed", part).await?;
     let message = told.message.unwrap_or_default();
@@ -215,7 +215,7 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
     assert_eq!(own.count(), 1);
     assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
     let current = driver.claims().get("copy").await;
-    let current = current.map_err(|error| Error::Other(error.to_string()))?;
+    let current = current?;
     assert!(!carries_marker(Some(&current)));
     Ok(())
 }
@@ -256,7 +256,7 @@ async fn a_claim_is_tried_again_when_its_secret_comes_and_when_it_changes() -> R
     for (value, count) in [("better", 2), ("right", 3)] {
         let change = Patch::Merge(json!({ "stringData": { "password": value } }));
         let changed = secrets.patch("provisioner", &PatchParams::default(), &change).await;
-        changed.map_err(|error| Error::Other(error.to_string()))?;
+        changed?;
         driver.creations(count).await?;
     }
     driver.bound("data").await?;
@@ -297,7 +297,7 @@ async fn a_driver_that_was_away_for_long_gets_the_same_call_though_the_class_cha
     let changed = classes
         .patch(&driver.short, &PatchParams::default(), &Patch::Merge(&options))
         .await;
-    changed.map_err(|error| Error::Other(error.to_string()))?;
+    changed?;
     let again = driver.mock.start_again().await;
     again.map_err(|error| Error::Other(error.to_string()))?;
     driver.bound("data").await?;
@@ -361,8 +361,8 @@ async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
     let events = events(&world).await?;
     let configs = Api::<AttacherConfig>::all(world.client.clone());
     let config = configs.get(&driver.short).await;
-    let config = config.map_err(|error| Error::Other(error.to_string()))?;
-    let json = |value: serde_json::Result<String>| value.map_err(|error| Error::Other(error.to_string()));
+    let config = config?;
+    let json = |value: serde_json::Result<String>| value.map_err(Error::from);
     for (what, text) in [
         ("Events", json(serde_json::to_string(&events))?),
         ("claim", json(serde_json::to_string(&bound))?),

@@ -29,7 +29,7 @@ async fn a_connection_that_a_proxy_swallows_is_replaced() -> Result<()> {
     let (short, name) = ("silent-proxy".to_owned(), "silent-proxy.csi.test".to_owned());
     let any = ListenEndpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
     let mock = MockDriver::builder(&name).accept_any_volume();
-    let mock = mock.start_on(any).await.map_err(other)?;
+    let mock = mock.start_on(any).await?;
     let ListenEndpoint::Tcp(address) = mock.endpoint().clone() else {
         return Err(other("no port"));
     };
@@ -65,9 +65,9 @@ async fn a_driver_that_was_replaced_at_its_socket_is_called_there() -> Result<()
     driver.attach("silent-socket-1").await?;
     driver.mock.script(Rule::on(Method::ControllerPublishVolume).hang());
     let socket = world.socket(&driver.short);
-    std::fs::remove_file(&socket).map_err(other)?;
+    std::fs::remove_file(&socket)?;
     let next = MockDriver::builder(&driver.name).accept_any_volume();
-    let next = next.start(&socket).await.map_err(other)?;
+    let next = next.start(&socket).await?;
     driver.claim("silent-socket-2").await?;
     world.fixtures.wait_for_attached("silent-socket-2").await?;
     assert_eq!(next.calls_of(Method::ControllerPublishVolume).len(), 1);

@@ -22,7 +22,7 @@ fn other(error: impl std::fmt::Display) -> Error {
 impl Driver<'_> {
     async fn delete_claim(&self, name: &str) -> Result<()> {
         let deleted = self.claims().delete(name, &DeleteParams::default()).await;
-        deleted.map(drop).map_err(other)
+        deleted.map(drop).map_err(Error::from)
     }
 
     /// Waits for so many volumes that are left of those which the driver made.
@@ -109,7 +109,7 @@ impl Driver<'_> {
     async fn tenant_goes(&self) -> Result<()> {
         let namespaces = Api::<Namespace>::all(self.world.client.clone());
         let deleted = namespaces.delete("tenant", &DeleteParams::default()).await;
-        deleted.map_err(other)?;
+        deleted?;
         let gone = wait_for(namespaces, "tenant", "gone", LIMIT, |tenant| tenant.is_none()).await;
         gone.map(drop)
     }
@@ -122,7 +122,7 @@ async fn volumes_of_a_namespace_that_goes_are_deleted_without_its_secret() -> Re
     let driver = world.unconfigured_driver("o-space", |builder| builder).await?;
     let claims = driver.serves_a_tenant().await?;
     let wanted = driver.wanted("data");
-    let claim = claims.create(&PostParams::default(), &wanted).await.map_err(other)?;
+    let claim = claims.create(&PostParams::default(), &wanted).await?;
     let volume = driver.saved(&claim).await?.name_any();
     driver.tenant_goes().await?;
     wait_for(driver.volumes(), &volume, "gone", LIMIT, |volume| volume.is_none()).await?;
@@ -144,7 +144,7 @@ async fn a_namespace_that_goes_during_a_call_is_not_held() -> Result<()> {
         .mock
         .script(Rule::on(Method::CreateVolume).times(1).late_success());
     let wanted = driver.wanted("data");
-    let claim = claims.create(&PostParams::default(), &wanted).await.map_err(other)?;
+    let claim = claims.create(&PostParams::default(), &wanted).await?;
     let name = format!("pvc-{}", claim.uid().unwrap_or_default());
     driver.call(Method::CreateVolume, &name, |_| true).await?;
     driver.tenant_goes().await?;
@@ -229,7 +229,7 @@ async fn what_people_do_during_a_call_loses_no_volume() -> Result<()> {
             .patch(name, &kube::api::PatchParams::default(), &patch)
             .await
             .map(drop)
-            .map_err(other)
+            .map_err(Error::from)
     };
     merge("named", json!({ "spec": { "volumeName": volume(&named) } })).await?;
     merge(

@@ -63,7 +63,7 @@ async fn the_time_of_a_deletion_is_that_from_released_to_gone() -> Result<()> {
         .fail(Code::FailedPrecondition, "busy");
     driver.mock.script(busy);
     let deleted = driver.claims().delete("data", &DeleteParams::default()).await;
-    deleted.map_err(|error| Error::Other(error.to_string()))?;
+    deleted?;
     wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
     let words = "Successfully deleted volume";
     event(&world, "PersistentVolume", &name, "VolumeDeleted", words).await?;
@@ -97,7 +97,7 @@ async fn the_time_of_a_deletion_is_that_from_released_to_gone() -> Result<()> {
     // With the AttacherConfig every series goes, whichever role ends last.
     let configs = Api::<AttacherConfig>::all(world.client.clone());
     let deleted = configs.delete(&driver.short, &DeleteParams::default()).await;
-    deleted.map_err(|error| Error::Other(error.to_string()))?;
+    deleted?;
     let label = format!("driver_name=\"{}\"", driver.name);
     let is_gone = |status: u16, text: &str| status == 200 && !text.contains(&label);
     operator.wait_for_answer("/metrics", is_gone).await?;
@@ -113,7 +113,7 @@ async fn how_provisioning_is_has_a_field_manager_of_its_own() -> Result<()> {
     driver.wait("Ready", "True", Some("Running")).await?;
     let configs = Api::<AttacherConfig>::all(world.client.clone());
     let config = configs.get(&driver.short).await;
-    let config = config.map_err(|error| Error::Other(error.to_string()))?;
+    let config = config?;
     let conditions = |manager: &str| {
         let entries = config.metadata.managed_fields.iter().flatten();
         let mut owned: Vec<String> = entries
@@ -342,7 +342,7 @@ async fn a_failure_that_lasts_is_told_also_where_it_may_pass() -> Result<()> {
     let webhook: ValidatingWebhookConfiguration = serde_json::from_value(webhook)?;
     let webhooks = Api::<ValidatingWebhookConfiguration>::all(world.client.clone());
     let made = webhooks.create(&PostParams::default(), &webhook).await;
-    made.map_err(|error| Error::Other(error.to_string()))?;
+    made?;
     driver.configure(&settings(&driver, &soon())).await?;
     event(
         &world,
@@ -354,7 +354,7 @@ async fn a_failure_that_lasts_is_told_also_where_it_may_pass() -> Result<()> {
     .await?;
     assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
     let deleted = webhooks.delete("away.test", &DeleteParams::default()).await;
-    deleted.map_err(|error| Error::Other(error.to_string()))?;
+    deleted?;
     driver.bound("data").await?;
     stop(&mut operator).await
 }

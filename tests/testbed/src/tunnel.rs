@@ -34,7 +34,7 @@ pub struct Tunnel {
 impl Tunnel {
     /// A tunnel to where this kubeconfig leads.
     pub async fn start(original: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(original).map_err(other)?;
+        let text = std::fs::read_to_string(original)?;
         let kubeconfig: Value = serde_json::from_str(&text)?;
         let server = &kubeconfig["clusters"][0]["cluster"]["server"];
         let target = server.as_str().and_then(|url| url.strip_prefix("https://"));
@@ -45,8 +45,8 @@ impl Tunnel {
     /// A tunnel to this host and port.
     pub async fn to(target: &str) -> Result<Self> {
         let target = target.to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(other)?;
-        let address = listener.local_addr().map_err(other)?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
         let (swallowed, seen) = watch::channel(0);
         let (opening, opened) = watch::channel(0);
         let (stalled_until, held) = watch::channel(Instant::now());
@@ -73,11 +73,11 @@ impl Tunnel {
 
     /// A kubeconfig that leads through the tunnel, beside the one that leads to the API server.
     pub fn kubeconfig(&self, original: &Path) -> Result<PathBuf> {
-        let text = std::fs::read_to_string(original).map_err(other)?;
+        let text = std::fs::read_to_string(original)?;
         let mut kubeconfig: Value = serde_json::from_str(&text)?;
         kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", self.address));
         let path = original.with_extension("tunnel");
-        std::fs::write(&path, kubeconfig.to_string()).map_err(other)?;
+        std::fs::write(&path, kubeconfig.to_string())?;
         Ok(path)
     }
 
