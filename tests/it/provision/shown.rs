@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_mock_driver::{ControllerCapability, Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{DeleteParams, PostParams};
@@ -14,38 +14,14 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::{FIELD_MANAGER, PROVISIONING_FIELD_MANAGER};
 
 use super::deletion::{serves, unmanaged};
-use super::{IDENTITY, LIMIT, provisioning, serving, settings, soon};
+use super::{LIMIT, provisioning, serving, settings, soon};
 
 use crate::events::event;
 use crate::insight::told;
 use crate::rig::{Driver, World, operator_options};
-use crate::support::operator::release_provisioner_lease;
 use crate::support::stage::stop;
 use crate::support::wait::wait_for;
 use crate::support::{Error, OperatorOptions, Result};
-
-/// Each claim of a driver without CREATE_DELETE_VOLUME has an Event, and nothing is called.
-#[tokio::test]
-async fn a_driver_that_cannot_provision_is_told_on_each_claim() -> Result<()> {
-    let (world, mut operator) = serving(operator_options()).await?;
-    let driver = world
-        .unconfigured_driver("cannot", |builder| {
-            builder.without_capability(ControllerCapability::CreateDeleteVolume)
-        })
-        .await?;
-    release_provisioner_lease(&world.client, IDENTITY, &driver.name).await?;
-    driver.class("Delete").await?;
-    driver.configure(&settings(&driver, &soon())).await?;
-    driver.wait("ProvisioningReady", "False", Some("NotSupported")).await?;
-    driver.wait("Ready", "False", Some("NotSupported")).await?;
-    for name in ["one", "two"] {
-        driver.ask_for(name).await?;
-        let words = "does not announce CREATE_DELETE_VOLUME";
-        event(&world, "PersistentVolumeClaim", name, "ProvisioningFailed", words).await?;
-    }
-    assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
-    stop(&mut operator).await
-}
 
 /// The time of a deletion has all its attempts in it, also where nothing is traced. With mode Disabled the condition says so. What was done
 /// is counted, and has its Event.
