@@ -1,4 +1,4 @@
-//! A tunnel to the API server, or to a driver, that can swallow its connections: nothing more comes through, and nobody is told.
+//! A tunnel to the API server that can swallow its connections: nothing more comes through, and nobody is told.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,12 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::error::{Error, Result};
 
-#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn other(error: impl ToString) -> Error {
-    Error::Other(error.to_string())
-}
-
-/// The tunnel, with TLS from end to end if there is any. It ends when it is dropped.
+/// The tunnel, with TLS from end to end. It ends when it is dropped.
 pub struct Tunnel {
     address: SocketAddr,
     /// How often the connections that there were have been swallowed.
@@ -38,12 +33,7 @@ impl Tunnel {
         let kubeconfig: Value = serde_json::from_str(&text)?;
         let server = &kubeconfig["clusters"][0]["cluster"]["server"];
         let target = server.as_str().and_then(|url| url.strip_prefix("https://"));
-        let target = target.ok_or_else(|| other("no https:// server in the kubeconfig"))?;
-        Self::to(target).await
-    }
-
-    /// A tunnel to this host and port.
-    pub async fn to(target: &str) -> Result<Self> {
+        let target = target.ok_or_else(|| Error::Other("no https:// server in the kubeconfig".to_owned()))?;
         let target = target.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -64,11 +54,6 @@ impl Tunnel {
             stalled_until,
             _server: AbortOnDropHandle::new(server),
         })
-    }
-
-    /// Where it begins.
-    pub fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// A kubeconfig that leads through the tunnel, beside the one that leads to the API server.
