@@ -158,8 +158,7 @@ kubectl-docs: need-rust controlplane ## Write the output in docs/reference/ATTAC
 	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- kubectl_docs::the_document
 
 trace-docs: need-rust controlplane jaeger ## Write the trace in docs/operate/TRACING.md, from a real Jaeger
-	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- jaeger::document::the_document
-	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- documents::picture
+	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- jaeger::document::t2_the_document
 
 doc: need-rust ## Build the documentation of the code; a warning is an error
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --no-deps

@@ -20,8 +20,8 @@ use crate::cluster::{Bench, Counts, DRIVER, NOBODYS_DRIVER, SMALL_BURST, VOLUMES
 use crate::recorder::Stage;
 use crate::requests::{Prepared, send_all};
 use crate::stats::{each_of, median, mib, ms, percentile};
+use crate::support::Result;
 use crate::support::operator::apply_config;
-use crate::support::{Error, Result};
 use crate::table::{Row, Topic};
 use crate::{progress, setting};
 
@@ -105,8 +105,7 @@ pub async fn measure() -> Result<Vec<Row>> {
 impl Scene {
     async fn set(volumes: usize) -> Result<Self> {
         let bench = Bench::start_for(volumes, &[DRIVER, NOBODYS_DRIVER]).await?;
-        let other = |error: String| Error::Other(error);
-        let folder = tempfile::tempdir().map_err(|error| other(error.to_string()))?;
+        let folder = tempfile::tempdir()?;
         let socket = folder.path().join("csi.sock");
         let driver = MockDriver::builder(DRIVER).accept_any_volume().start(&socket).await;
         let spec = json!({"endpoint": format!("unix://{}", socket.display())});
@@ -115,7 +114,7 @@ impl Scene {
             bench,
             volumes,
             socket,
-            _driver: driver.map_err(|error| other(error.to_string()))?,
+            _driver: driver?,
             _folder: folder,
         })
     }

@@ -13,7 +13,7 @@ use super::process::{self, Memory};
 use super::recorder::Stage;
 use super::requests::send_all;
 use super::support::operator::{IDENTITY, apply_config, wait_condition};
-use super::support::{Error, Operator, OperatorOptions, Result};
+use super::support::{Operator, OperatorOptions, Result};
 use super::usage::Usage;
 
 /// How large a fleet is to be.
@@ -75,12 +75,12 @@ impl Fleet {
         let mut drivers: Vec<&str> = names.iter().map(String::as_str).collect();
         drivers.push(NOBODYS_DRIVER);
         let bench = Bench::start_for(plan.volumes, &drivers).await?;
-        let sockets = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
+        let sockets = tempfile::tempdir()?;
         let mut mocks = Vec::new();
         for (number, name) in names.iter().enumerate() {
             let mock = (plan.mock)(MockDriver::builder(name).accept_any_volume());
             let mock = mock.start(sockets.path().join(format!("{number}.sock"))).await;
-            mocks.push(mock.map_err(|error| Error::Other(error.to_string()))?);
+            mocks.push(mock?);
         }
         let before = Usage::read(&bench.client).await?;
         let kubeconfig = bench.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;

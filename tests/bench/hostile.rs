@@ -74,7 +74,7 @@ impl Hostile {
         let kind = KINDS[number];
         let socket = sockets.join(format!("{number}.sock"));
         let mock = builder(number, kind).start(&socket).await;
-        let mock = mock.map_err(|error| Error::Other(error.to_string()))?;
+        let mock = mock?;
         if kind == Kind::Floods {
             for volume in 0..LISTED {
                 mock.create_volume(&format!("listed-{volume}"));

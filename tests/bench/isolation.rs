@@ -148,12 +148,11 @@ impl Scene {
         let mut drivers: Vec<&str> = names.iter().map(String::as_str).collect();
         drivers.extend([TENTH, NOBODYS_DRIVER]);
         let bench = Bench::start_for(sizes.hostile.max(load::count()?), &drivers).await?;
-        let other = |error: std::io::Error| Error::Other(error.to_string());
-        let sockets = tempfile::tempdir().map_err(other)?;
+        let sockets = tempfile::tempdir()?;
         let tenth = MockDriver::builder(TENTH).accept_any_volume();
         let socket = sockets.path().join("tenth.sock");
         let tenth = tenth.start(&socket).await;
-        let tenth = tenth.map_err(|error| Error::Other(error.to_string()))?;
+        let tenth = tenth?;
         let spec = json!({"endpoint": format!("unix://{}", socket.display())});
         apply_config(&bench.client, "tenth", spec).await?;
         progress("making the drivers and attachments that misbehave");
@@ -161,7 +160,7 @@ impl Scene {
             .worker_threads(1)
             .enable_all()
             .build();
-        let threads = Threads(Some(threads.map_err(other)?));
+        let threads = Threads(Some(threads?));
         let mut nine = Vec::new();
         for number in 0..KINDS.len() {
             let _on = threads.0.as_ref().map(tokio::runtime::Runtime::enter);

@@ -15,7 +15,7 @@ use crate::cluster::{Bench, NOBODYS_DRIVER};
 use crate::recorder::Stage;
 use crate::requests::Prepared;
 use crate::stats::{ms, percentile};
-use crate::support::{Error, Result};
+use crate::support::Result;
 use crate::table::{Row, Topic};
 use crate::{ceiling, setting};
 
@@ -79,7 +79,7 @@ impl Load {
             requests.spawn(attach(self.writer.clone(), ours, volume, facts.clone()));
         }
         while let Some(outcome) = requests.join_next().await {
-            outcome.map_err(|error| Error::Other(error.to_string()))??;
+            outcome??;
         }
         for group in [&operators, &own] {
             bench.recorder.wait(group, Stage::Attached, self.count, LIMIT).await?;

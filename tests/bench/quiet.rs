@@ -14,7 +14,7 @@ use crate::cluster::SMALL_BURST;
 use crate::fleet::{Fleet, Plan};
 use crate::process::Memory;
 use crate::stats::{median, mib};
-use crate::support::{Error, Result};
+use crate::support::Result;
 use crate::table::{Row, Topic};
 use crate::usage::Usage;
 use crate::{progress, setting};
@@ -133,7 +133,7 @@ pub async fn absent() -> Result<Vec<Row>> {
     for number in 1..=absent {
         let api: Api<AttacherConfig> = Api::all(fleet.bench.client.clone());
         let deleted = api.delete(&fleet.config(number), &DeleteParams::default()).await;
-        deleted.map_err(|error| Error::Other(error.to_string()))?;
+        deleted?;
     }
     for round in 0..2 {
         alone.push(burst(&fleet, &format!("after{round}")).await?);

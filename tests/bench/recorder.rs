@@ -95,10 +95,7 @@ impl Recorder {
         let noted = Noted::default();
         let (tally, tallies) = watch::channel(Tallies::new());
         let (stop, stopped) = oneshot::channel::<()>();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Other(error.to_string()))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let shared = noted.clone();
         let thread = std::thread::spawn(move || {
             runtime.block_on(async move {

@@ -96,7 +96,7 @@ async fn shares(fleet: &Fleet<()>) -> Result<Shares> {
     let api: Api<Lease> = Api::namespaced(fleet.bench.client.clone(), IDENTITY);
     let all = api.list(&ListParams::default()).await;
     let mut shares = Shares::new();
-    for lease in all.map_err(|error| Error::Other(error.to_string()))? {
+    for lease in all? {
         let of_driver = lease.metadata.name.is_some_and(|name| name.starts_with(LEASES));
         let holder = lease
             .spec

@@ -192,7 +192,7 @@ where
     let mut page = ListParams::default().limit(PAGE_SIZE);
     let mut count = 0;
     loop {
-        let answer = api.list(&page).await.map_err(|error| Error::Other(error.to_string()))?;
+        let answer = api.list(&page).await?;
         count += answer.items.len();
         match answer.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),

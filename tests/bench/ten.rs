@@ -109,7 +109,7 @@ async fn column(setup: Setup, count: usize, volumes: usize) -> Result<Column> {
     let names: Vec<String> = (0..count).map(driver).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let bench = Bench::start_for(volumes, &names).await?;
-    let sockets = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
+    let sockets = tempfile::tempdir()?;
     let mocks = drivers(&names, sockets.path()).await?;
     let before = Usage::read(&bench.client).await?;
     let servers = serve(&bench, setup, count, sockets.path()).await?;
@@ -146,7 +146,7 @@ async fn drivers(names: &[&str], sockets: &Path) -> Result<Vec<MockHandle>> {
     for (number, name) in names.iter().enumerate() {
         let mock = MockDriver::builder(*name).accept_any_volume();
         let mock = mock.start(sockets.join(format!("{number}.sock"))).await;
-        mocks.push(mock.map_err(|error| Error::Other(error.to_string()))?);
+        mocks.push(mock?);
     }
     Ok(mocks)
 }

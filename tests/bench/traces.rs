@@ -102,7 +102,7 @@ pub async fn measure() -> Result<Vec<Row>> {
     progress("traces: spans alone");
     let micro = Helper::spans()?;
     let bench = Bench::start_for(sizes.volumes.max(sizes.count), &[DRIVER]).await?;
-    let folder = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
+    let folder = tempfile::tempdir()?;
     let socket = folder.path().join("csi.sock");
     let _driver = start_driver(&socket).await?;
     let spec = json!({"endpoint": format!("unix://{}", socket.display())});
@@ -128,7 +128,7 @@ pub async fn measure() -> Result<Vec<Row>> {
 async fn start_driver(socket: &std::path::Path) -> Result<MockHandle> {
     let driver = MockDriver::builder(DRIVER).accept_any_volume();
     let driver = driver.start(socket).await;
-    driver.map_err(|error| Error::Other(error.to_string()))
+    driver.map_err(Error::from)
 }
 
 /// A collector, and how the operator is told of it.
@@ -158,7 +158,7 @@ async fn place(collector: Collector, share: f64) -> Result<Place> {
         Collector::Gone => {
             let free = TcpListener::bind("127.0.0.1:0").await;
             let address = free.and_then(|listener| listener.local_addr());
-            let address = address.map_err(|error| Error::Other(error.to_string()))?;
+            let address = address?;
             (to(format!("http://{address}")), None, None)
         }
     };
@@ -228,7 +228,7 @@ async fn pace(bench: &Bench, group: &str, sizes: Sizes) -> Result<()> {
         creations.spawn(async move { attachment.send(&client).await.map(drop) });
     }
     while let Some(created) = creations.join_next().await {
-        created.map_err(|error| Error::Other(error.to_string()))??;
+        created??;
     }
     bench
         .recorder

@@ -77,8 +77,7 @@ async fn ask(bench: &Bench, question: &[String], times: usize) -> Result<Asked> 
             .env("KUBECONFIG", bench.cluster.admin_kubeconfig())
             .stdin(Stdio::null())
             .output()
-            .await
-            .map_err(|error| Error::Other(error.to_string()))?;
+            .await?;
         took.push(began.elapsed());
         // 3: a step blocks, as nobody serves the driver.
         if !matches!(output.status.code(), Some(0 | 3)) {
@@ -101,9 +100,9 @@ where
         .map(|object| {
             let (api, parameters) = (api.clone(), parameters.clone());
             async move {
-                let object: K = serde_json::from_value(object).map_err(|error| Error::Other(error.to_string()))?;
+                let object: K = serde_json::from_value(object)?;
                 let made = api.create(&parameters, &object).await;
-                made.map(drop).map_err(|error| Error::Other(error.to_string()))
+                made.map(drop).map_err(Error::from)
             }
         })
         .buffer_unordered(AT_ONCE)
@@ -131,7 +130,7 @@ async fn fill(client: &Client, pods: usize, volumes: usize) -> Result<()> {
     let bound = Patch::Merge(json!({"status": {"phase": "Bound"}}));
     let last = format!("claim-{}", volumes - 1);
     let patched = api.patch_status(&last, &PatchParams::default(), &bound).await;
-    patched.map_err(|error| Error::Other(error.to_string()))?;
+    patched?;
     let made = (0..volumes).map(|number| {
         json!({
             "metadata": {"name": format!("pv-{number}")},

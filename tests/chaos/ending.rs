@@ -15,7 +15,6 @@ use tokio::time::{Instant, sleep};
 
 use super::checker::Kind;
 use super::claims::{handle, is_bound, volume_name};
-use super::other;
 use super::workers::{Order, SETTLED_WITHIN, Workers};
 use super::world::{Driver, NAMESPACE, World};
 use crate::support::Result;
@@ -27,22 +26,12 @@ const STAYS_FOR: Duration = Duration::from_secs(4);
 /// Everything that matters now.
 async fn ending(world: &World) -> Result<Value> {
     let all = ListParams::default();
-    let attachments = Api::<VolumeAttachment>::all(world.client.clone())
-        .list(&all)
-        .await
-        .map_err(other)?;
-    let volumes = Api::<PersistentVolume>::all(world.client.clone())
-        .list(&all)
-        .await
-        .map_err(other)?;
-    let configs = Api::<AttacherConfig>::all(world.client.clone())
-        .list(&all)
-        .await
-        .map_err(other)?;
+    let attachments = Api::<VolumeAttachment>::all(world.client.clone()).list(&all).await?;
+    let volumes = Api::<PersistentVolume>::all(world.client.clone()).list(&all).await?;
+    let configs = Api::<AttacherConfig>::all(world.client.clone()).list(&all).await?;
     let claims = Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), NAMESPACE)
         .list(&all)
-        .await
-        .map_err(other)?;
+        .await?;
     // Volumes that are made for claims have other names in each run: they are called as the claims.
     let names = claimed(&volumes.items);
     let attached = named(&attachments.items);
@@ -60,7 +49,7 @@ async fn ending(world: &World) -> Result<Value> {
     let mut drivers = Map::new();
     for driver in &world.drivers {
         let leases: Api<Lease> = Api::namespaced(world.client.clone(), IDENTITY);
-        let lease = leases.get_opt(&lease_name(&driver.name)).await.map_err(other)?;
+        let lease = leases.get_opt(&lease_name(&driver.name)).await?;
         let spec = lease.and_then(|lease| lease.spec).unwrap_or_default();
         let is_held = spec.holder_identity.is_some_and(|holder| !holder.is_empty());
         let called = |(volume, node): (String, String)| (names.get(&volume).cloned().unwrap_or(volume), node);
@@ -148,9 +137,9 @@ pub async fn made(world: &World, driver: &Driver) -> Result<Made> {
     let volumes = driver.mock.volumes();
     let all = ListParams::default();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), NAMESPACE);
-    let claims = claims.list(&all).await.map_err(other)?.items;
+    let claims = claims.list(&all).await?.items;
     let objects: Api<PersistentVolume> = Api::all(world.client.clone());
-    let objects = objects.list(&all).await.map_err(other)?.items;
+    let objects = objects.list(&all).await?.items;
     let is_of_driver = |object: &&PersistentVolume| {
         let csi = object.spec.as_ref().and_then(|spec| spec.csi.as_ref());
         csi.is_some_and(|csi| csi.driver == driver.name) && object.name_any().starts_with("pvc-")
@@ -314,12 +303,12 @@ pub fn differ(path: &str, wanted: &Value, found: &Value, differences: &mut Vec<(
 pub async fn leave_nothing(world: &World, workers: &Workers) -> Result<()> {
     workers.settle(Order::Empty).await;
     let api: Api<PersistentVolume> = Api::all(world.client.clone());
-    for object in api.list(&ListParams::default()).await.map_err(other)? {
+    for object in api.list(&ListParams::default()).await? {
         drop(api.delete(&object.name_any(), &DeleteParams::default()).await);
     }
     let deadline = Instant::now() + SETTLED_WITHIN;
     loop {
-        let left = api.list(&ListParams::default()).await.map_err(other)?.items;
+        let left = api.list(&ListParams::default()).await?.items;
         if left.is_empty() {
             break;
         }

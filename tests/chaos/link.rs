@@ -142,8 +142,8 @@ impl Link {
         let mut config = load_config(Some(original)).await.map_err(other)?;
         config.proxy_url = None;
         let authority = Authority::new()?;
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(other)?;
-        let address = listener.local_addr().map_err(other)?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
         let inner = Arc::new(LinkInner {
             client: connect(&config).map_err(other)?,
             tls: acceptor(&authority, http2)?,
@@ -156,7 +156,7 @@ impl Link {
             leases,
             last: Mutex::default(),
         });
-        let text = std::fs::read_to_string(original).map_err(other)?;
+        let text = std::fs::read_to_string(original)?;
         let mut kubeconfig: Value = serde_json::from_str(&text)?;
         kubeconfig["clusters"][0]["cluster"] = json!({
             "server": format!("https://{address}"),

@@ -16,7 +16,6 @@ use tokio::time::{Instant, sleep, timeout};
 use super::checker::Kind;
 use super::ending::made;
 use super::history::{Place, Step, name_of};
-use super::other;
 use super::plan::Planned;
 use super::recorder::call;
 use super::workers::{Order, SETTLED_WITHIN, Workers, attachment_name, brief};
@@ -107,7 +106,7 @@ async fn delete_all(world: &World) -> Result<()> {
     }
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), NAMESPACE);
     let all = claims.list(&ListParams::default()).await;
-    for claim in all.map_err(other)? {
+    for claim in all? {
         drop(claims.delete(&claim.name_any(), &DeleteParams::default()).await);
     }
     Ok(())
@@ -149,7 +148,7 @@ async fn claims_as_demanded(world: &World, empty: bool) -> Result<()> {
 }
 
 async fn delete_retained(volumes: &Api<PersistentVolume>, driver: &Driver) -> Result<()> {
-    for volume in volumes.list(&ListParams::default()).await.map_err(other)? {
+    for volume in volumes.list(&ListParams::default()).await? {
         let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         if class == Some(format!("{}-retain", driver.config)) && phase == Some("Released") {
@@ -243,7 +242,7 @@ async fn list(world: &World) -> Result<Vec<Arc<VolumeAttachment>>> {
     })
     .await?;
     let objects = api.list(&ListParams::default()).await;
-    let objects = objects.map_err(other)?;
+    let objects = objects?;
     Ok(objects.items.into_iter().map(Arc::new).collect())
 }
 

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::ending;
-use super::other;
 use super::recorder::Recorder;
 use super::report::Part;
 use super::secrets;
@@ -30,7 +29,7 @@ pub async fn former() -> Result<Program> {
     let given = std::env::var_os("FORMER_OPERATOR").map(Into::into);
     let path = match given {
         Some(path) => path,
-        None => tokio::task::spawn_blocking(build).await.map_err(other)??,
+        None => tokio::task::spawn_blocking(build).await??,
     };
     Ok(Program {
         version: "former",
@@ -40,10 +39,7 @@ pub async fn former() -> Result<Program> {
 
 fn build() -> Result<std::path::PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chaos/former");
-    let output = Command::new(&script)
-        .stderr(std::process::Stdio::inherit())
-        .output()
-        .map_err(other)?;
+    let output = Command::new(&script).stderr(std::process::Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(Error::Other(format!(
             "{} ended with {}",

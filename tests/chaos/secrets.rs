@@ -90,7 +90,7 @@ where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
 {
     let all = Api::<K>::all(world.client.clone()).list(&ListParams::default()).await;
-    for object in all.map_err(other)? {
+    for object in all? {
         let what = format!("{} {}", K::kind(&()), object.name_any());
         look_in(world, &what, &serde_json::to_value(&object)?.to_string());
     }

@@ -202,7 +202,7 @@ impl Walk {
                 }
             }
         }
-        let back = self.patch(&candidate.patch(&former)).await.map_err(other)?;
+        let back = self.patch(&candidate.patch(&former)).await?;
         let text = format!("{} is back at {former}", candidate.field());
         self.world.recorder.note(&self.world.drivers[0].config, text);
         if self.told(candidate, &back, true).await? {
@@ -250,7 +250,7 @@ impl Walk {
                 Ok(false)
             }
             Ok(None) | Err(_) => {
-                let now = self.configs.get(&name).await.map_err(other)?;
+                let now = self.configs.get(&name).await?;
                 let status = serde_json::to_string(&now.status)?;
                 self.wrong(candidate, &format!("not told within {TOLD_WITHIN:?}: {status}"));
                 Ok(false)
@@ -271,7 +271,7 @@ impl Walk {
             let object = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}))?;
             match self.attachments.create(&PostParams::default(), &object).await {
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-                outcome => drop(outcome.map_err(other)?),
+                outcome => drop(outcome?),
             }
         }
         let all_published = driver.mock.wait_for_published(|published| {
@@ -282,7 +282,7 @@ impl Walk {
             match self.attachments.delete(&canary(number), &DeleteParams::default()).await {
                 // It was that of the look before, and has gone meanwhile.
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                outcome => drop(outcome.map_err(other)?),
+                outcome => drop(outcome?),
             }
         }
         let all_gone = driver
@@ -290,7 +290,7 @@ impl Walk {
             .wait_for_published(|published| !published.iter().any(|(volume, _)| volume.starts_with("canary")));
         let is_detached = timeout(within, all_gone).await.is_ok();
         let leases: Api<Lease> = Api::namespaced(self.world.client.clone(), IDENTITY);
-        let lease = leases.get_opt(&lease_name(&driver.name)).await.map_err(other)?;
+        let lease = leases.get_opt(&lease_name(&driver.name)).await?;
         let seconds = lease.and_then(|lease| lease.spec?.lease_duration_seconds);
         let effect = seen(&driver.mock.calls(), since, seconds);
         for text in wrong(&effect, &spec) {

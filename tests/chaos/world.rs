@@ -159,7 +159,7 @@ impl World {
         operator::install(&cluster).await?;
         operator::grant_provisioning(&cluster).await?;
         cluster.apply_yaml(&lease_rights()).await?;
-        let sockets = tempfile::tempdir().map_err(other)?;
+        let sockets = tempfile::tempdir()?;
         let mut drivers = Vec::new();
         for number in 0..scale.drivers {
             let provisions = scale.claims > 0 && number.is_multiple_of(2);
@@ -177,7 +177,7 @@ impl World {
         let replicas = replicas(&cluster, &recorder, &names, scale.replicas).await?;
         let logs = std::env::var_os("CHAOS_LOGS").map(PathBuf::from);
         if let Some(folder) = &logs {
-            std::fs::create_dir_all(folder).map_err(other)?;
+            std::fs::create_dir_all(folder)?;
         }
         let watched = Watched::start(cluster.admin_client().await?, recorder.clone());
         let world = Self {
@@ -485,7 +485,7 @@ async fn driver(
             settings.volume_secrets = with_secret.map(|of| (volume(number, of), secrets::wanted())).collect();
         });
     let builder = (0..volumes).fold(builder, |builder, of| builder.volume(volume(number, of)));
-    let mock = builder.start(&socket).await.map_err(other)?;
+    let mock = builder.start(&socket).await?;
     fixtures.csi_driver(&name, true).await?;
     for of in 0..volumes {
         let handle = volume(number, of);

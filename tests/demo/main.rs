@@ -20,7 +20,6 @@ mod scenario;
 mod stay;
 mod table;
 mod traces;
-mod tree;
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -44,10 +44,10 @@ pub async fn life(cluster: &Cluster, drivers: &[MockDriver], say: Say) -> Result
 /// The PersistentVolume of the claim, and its handle.
 async fn volume(fixtures: &Fixtures) -> Result<(String, String)> {
     let claims: Api<PersistentVolumeClaim> = fixtures.namespaced(NAMESPACE);
-    let claim = claims.get(CLAIM).await.map_err(|error| other(&error))?;
+    let claim = claims.get(CLAIM).await?;
     let name = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
     let volume = fixtures.cluster::<PersistentVolume>().get(&name).await;
-    let volume = volume.map_err(|error| other(&error))?;
+    let volume = volume?;
     let handle = volume.spec.and_then(|spec| spec.csi).map(|csi| csi.volume_handle);
     Ok((name, handle.unwrap_or_default()))
 }
@@ -72,10 +72,6 @@ async fn use_and_delete(cluster: &Cluster, volume: &str, handle: &str, say: Say)
         "PersistentVolume {volume} is gone, and so is its volume {handle}."
     ));
     Ok(())
-}
-
-fn other(error: &kube::Error) -> Error {
-    Error::Other(error.to_string())
 }
 
 fn manifest() -> String {

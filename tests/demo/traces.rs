@@ -8,10 +8,9 @@ use crate::plan;
 use crate::processes::write_private;
 use crate::say::Say;
 use crate::support::controlplane::watchdog::StateFolder;
-use crate::support::jaeger::{Trace, tree as timeline};
-use crate::support::otlp::OtlpReceiver;
+use crate::support::jaeger::{Trace, tree};
+use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use crate::support::{Error, Jaeger, OperatorOptions, Result};
-use crate::tree;
 
 /// How long a trace may take to arrive.
 const WITHIN: Duration = Duration::from_mins(1);
@@ -85,25 +84,14 @@ impl Traces {
         let Some((volume, node)) = plan::volumes().next() else {
             return Ok(());
         };
-        match self {
-            Self::Here(receiver) => {
-                say.step(format!(
-                    "Trace of attaching {} to {node}, received by OTLP",
-                    volume.name
-                ));
-                say.line(received(receiver, ATTACH.0, volume.name).await?);
-            }
-            Self::Jaeger(served) => {
-                let jaeger = &served.jaeger;
-                say.step(format!(
-                    "Trace of attaching {} to {node}, as Jaeger has it",
-                    volume.name
-                ));
-                let trace = found(jaeger, ATTACH, volume.name).await?;
-                say.line(timeline::render(&trace));
-                say.line(format!("The trace: {}", jaeger.page_of(&trace.id)));
-                say.line(format!("As JSON:   {}/api/traces/{}", jaeger.url(), trace.id));
-            }
+        let source = match self {
+            Self::Here(_) => "received by OTLP",
+            Self::Jaeger(_) => "as Jaeger has it",
+        };
+        say.step(format!("Trace of attaching {} to {node}, {source}", volume.name));
+        let trace = self.show_trace(ATTACH, volume.name, say).await?;
+        if let Self::Jaeger(served) = self {
+            say.line(format!("As JSON:   {}/api/traces/{}", served.jaeger.url(), trace.id));
         }
         Ok(())
     }
@@ -114,16 +102,22 @@ impl Traces {
             "The life of {volume} as traces: made, attached, detached, deleted"
         ));
         for life in LIFE {
-            match self {
-                Self::Here(receiver) => say.line(received(receiver, life.0, volume).await?),
-                Self::Jaeger(served) => {
-                    let trace = found(&served.jaeger, life, volume).await?;
-                    say.line(timeline::render(&trace));
-                    say.line(format!("The trace: {}", served.jaeger.page_of(&trace.id)));
-                }
-            }
+            self.show_trace(life, volume, say).await?;
         }
         Ok(())
+    }
+
+    /// Waits for a trace of a volume, and prints it.
+    async fn show_trace(&self, life: (&str, &str), volume: &str, say: Say) -> Result<Trace> {
+        let trace = match self {
+            Self::Here(receiver) => received(receiver, life, volume).await?,
+            Self::Jaeger(served) => found(&served.jaeger, life, volume).await?,
+        };
+        say.line(tree::render(&trace));
+        if let Self::Jaeger(served) = self {
+            say.line(format!("The trace: {}", served.jaeger.page_of(&trace.id)));
+        }
+        Ok(trace)
     }
 
     /// Tells the user where the traces are.
@@ -143,27 +137,35 @@ impl Traces {
     }
 }
 
-async fn received(receiver: &OtlpReceiver, call: &str, volume: &str) -> Result<String> {
-    let complete = |spans: &[_]| tree::trace_of(spans, call, volume).is_some();
-    let spans = receiver.wait_for_spans(WITHIN, complete).await;
-    let trace = tree::trace_of(&spans, call, volume).ok_or_else(|| Error::TimedOut {
-        what: format!("a trace with {call} for {volume}"),
+/// As [`found`], of what was received.
+async fn received(receiver: &OtlpReceiver, life: (&str, &str), volume: &str) -> Result<Trace> {
+    let complete = |spans: &[ReceivedSpan]| {
+        let name = Some(Attribute::from(volume));
+        let of_volume = spans
+            .iter()
+            .filter(|span| span.attributes.get("k8s.persistentvolume.name") == name.as_ref());
+        let mut traces = of_volume.map(|span| Trace::received(spans, &span.trace_id));
+        traces.find(|trace| is_complete(trace, life))
+    };
+    let spans = receiver.wait_for_spans(WITHIN, |spans| complete(spans).is_some()).await;
+    complete(&spans).ok_or_else(|| Error::TimedOut {
+        what: format!("a trace with {} for {volume}", life.0),
         limit: WITHIN,
         last: format!("{} spans of {}", spans.len(), names::SERVICE_NAME),
-    })?;
-    Ok(tree::render(&trace))
+    })
+}
+
+/// Whether the root is there, which is exported last, and the call.
+fn is_complete(trace: &Trace, (call, root): (&str, &str)) -> bool {
+    trace.roots().iter().any(|span| span.name == root) && !trace.named(call).is_empty()
 }
 
 /// The trace of a volume with a call and a root, once it is complete.
-async fn found(jaeger: &Jaeger, (call, root): (&str, &str), volume: &str) -> Result<Trace> {
+async fn found(jaeger: &Jaeger, life: (&str, &str), volume: &str) -> Result<Trace> {
     let tags = [("k8s.persistentvolume.name", volume)];
-    let is_complete = |trace: &Trace| {
-        let roots = trace.roots();
-        roots.iter().any(|span| span.name == root) && !trace.named(call).is_empty()
-    };
     let search = (names::SERVICE_NAME, &tags[..]);
-    let any = |traces: &[Trace]| traces.iter().any(is_complete);
-    let traces = jaeger.wait_for_search(search, root, WITHIN, any).await?;
-    let complete = traces.into_iter().find(is_complete);
+    let any = |traces: &[Trace]| traces.iter().any(|trace| is_complete(trace, life));
+    let traces = jaeger.wait_for_search(search, life.1, WITHIN, any).await?;
+    let complete = traces.into_iter().find(|trace| is_complete(trace, life));
     complete.ok_or_else(|| Error::Other(format!("no trace for {volume}")))
 }

@@ -75,7 +75,7 @@ impl Load {
     /// Ends it.
     pub async fn stop(self) -> Result<Outcome> {
         self.stop.cancel();
-        self.task.await.map_err(|error| Error::Other(error.to_string()))?
+        self.task.await?
     }
 }
 

@@ -95,9 +95,9 @@ impl Scene {
         let cluster = ControlPlane::start(options).await?;
         let client = cluster.admin_client().await?;
         let fixtures = Fixtures::new(client.clone()).with_limit(LIMIT * 4);
-        let sockets = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
+        let sockets = tempfile::tempdir()?;
         let driver = driver(&plan).start(sockets.path().join("csi.sock")).await;
-        let driver = driver.map_err(|error| Error::Other(error.to_string()))?;
+        let driver = driver?;
         for number in 0..NODES {
             fixtures
                 .csi_node(&node(number), DRIVER, &format!("id-{number}"))

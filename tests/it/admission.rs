@@ -74,7 +74,7 @@ impl InEffect {
             binding["spec"]["validationActions"] = json!(["Deny"]);
         }
         for object in [policy, binding.clone()] {
-            let object = serde_json::from_value(object).map_err(|error| Error::Other(error.to_string()))?;
+            let object = serde_json::from_value(object)?;
             apply_object(&world.client, object).await?;
         }
         let client = world.client.clone();
@@ -90,7 +90,7 @@ impl InEffect {
             .body(serde_json::to_vec(&DeleteParams::default()).unwrap_or_default())
             .map_err(|error| Error::Other(error.to_string()))?;
         let answer = self.client.request::<Value>(request).await;
-        answer.map(drop).map_err(|error| Error::Other(error.to_string()))
+        answer.map(drop).map_err(Error::from)
     }
 }
 

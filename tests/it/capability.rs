@@ -51,14 +51,14 @@ async fn annotate_config(world: &World, name: &str, value: &str) -> Result<()> {
     let patch = json!({ "metadata": { "annotations": { CONFIRM: value } } });
     let api = world.fixtures.cluster::<AttacherConfig>();
     let done = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    done.map(drop).map_err(|error| Error::Other(error.to_string()))
+    done.map(drop).map_err(Error::from)
 }
 
 async fn annotate_attachment(world: &World, name: &str, key: &str, value: &str) -> Result<()> {
     let patch = json!({ "metadata": { "annotations": { key: value } } });
     let api = world.fixtures.cluster::<VolumeAttachment>();
     let done = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    done.map(drop).map_err(|error| Error::Other(error.to_string()))
+    done.map(drop).map_err(Error::from)
 }
 
 fn unpublished(driver: &Driver<'_>, volume: &str) -> usize {

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::rig::{LIMIT, World, operator_options, wait_until, within};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
-use crate::support::{Error, Operator, OperatorOptions, Result};
+use crate::support::{Operator, OperatorOptions, Result};
 
 /// Whether a span is about this attachment.
 fn is_about(span: &ReceivedSpan, attachment: &str) -> bool {
@@ -82,7 +82,6 @@ pub fn sends_to(endpoint: &str, protocol: &str) -> OperatorOptions {
 #[tokio::test]
 async fn an_attacherconfig_that_names_a_collector_is_served_without_it() -> Result<()> {
     let world = World::shared().await?;
-    let other = |error: kube::Error| Error::Other(error.to_string());
     let receiver = OtlpReceiver::http().await;
     let driver = world.unconfigured_driver("former", |builder| builder).await?;
     let tracing =
@@ -94,7 +93,7 @@ async fn an_attacherconfig_that_names_a_collector_is_served_without_it() -> Resu
     let resource = ApiResource::erase::<AttacherConfig>(&());
     let configs = Api::<DynamicObject>::all_with(world.client.clone(), &resource);
     let object = DynamicObject::new(&driver.short, &resource).data(json!({ "spec": spec }));
-    let stored = configs.create(&PostParams::default(), &object).await.map_err(other)?;
+    let stored = configs.create(&PostParams::default(), &object).await?;
     let stored = &stored.data["spec"];
     for gone in ["/tracing/endpoint", "/tracing/protocol", "/logLevel"] {
         assert_eq!(stored.pointer(gone), None, "{gone}");

@@ -1,13 +1,10 @@
-//! The life of a connection: who answers is asked first, and another endpoint is taken up after what runs has ended.
+//! The life of a connection: who answers is asked first. That another endpoint is taken up after what runs has ended, `reload` shows.
 
-use std::time::Duration;
-
-use csi_mock_driver::{CallResult, Method, MockDriver, Rule};
+use csi_mock_driver::{Method, Rule};
 use serde_json::json;
 
-use crate::rig::{World, within};
-use crate::support::operator::{apply_config, wait_condition};
-use crate::support::{Error, Result};
+use crate::rig::World;
+use crate::support::Result;
 
 #[tokio::test]
 async fn after_each_reconnect_the_driver_is_asked_who_it_is_before_it_works() -> Result<()> {
@@ -35,51 +32,5 @@ async fn after_each_reconnect_the_driver_is_asked_who_it_is_before_it_works() ->
     // The first connection makes two calls, of which the second cuts it.
     let wanted = [&hello[..], &publish, &publish, &hello, &publish, &hello, &publish].concat();
     assert_eq!(called, wanted);
-    Ok(())
-}
-
-#[tokio::test]
-async fn another_endpoint_drains_and_moves_that_driver_alone() -> Result<()> {
-    let world = World::shared().await?;
-    let beside = world.driver("move-beside", json!({})).await?;
-    let driver = world.driver("move", json!({})).await?;
-    let elsewhere = MockDriver::builder(&driver.name).accept_any_volume();
-    let elsewhere = elsewhere.start(world.socket("move-to")).await;
-    let elsewhere = elsewhere.map_err(|error| Error::Other(error.to_string()))?;
-    let slow = Rule::on(Method::ControllerPublishVolume).times(1);
-    driver.mock.script(slow.delay(Duration::from_secs(3)));
-    driver.claim("move-slow").await?;
-    driver
-        .call(Method::ControllerPublishVolume, "move-slow", |_| true)
-        .await?;
-
-    apply_config(&world.client, "move", world.spec("move-to", &json!({}))).await?;
-    // The operator has seen it when the status is of this generation; attachments come by another watch and may be faster.
-    driver.wait("Stalled", "False", None).await?;
-    driver.claim("move-next").await?;
-    beside.attach("move-beside-va").await?;
-    let moved = elsewhere.wait_for_call(|call| call.method == Method::ControllerPublishVolume);
-    let moved = within("Publish at the new place", moved).await?;
-    assert_eq!(moved.volume.as_deref(), Some("move-next"));
-    let slow = &driver.calls_for("move-slow")[..];
-    assert_eq!(
-        slow.iter().map(|call| call.outcome).collect::<Vec<_>>(),
-        [CallResult::Answered]
-    );
-    assert!(
-        slow[0].finished.is_some_and(|ended| ended <= moved.started),
-        "it ended first"
-    );
-    for name in ["move-slow", "move-next"] {
-        let stored = world.fixtures.wait_for_attached(name).await?;
-        assert_eq!(stored.status.and_then(|status| status.attach_error), None, "{name}");
-    }
-    wait_condition(&world.client, "move", "Ready", "True", Some("Running")).await?;
-    assert!(driver.calls_for("move-next").is_empty());
-    assert_eq!(
-        beside.mock.calls_of(Method::GetPluginInfo).len(),
-        1,
-        "the neighbour was not touched"
-    );
     Ok(())
 }

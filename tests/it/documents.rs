@@ -4,11 +4,9 @@
 //! `docs/contribute/CONTRIBUTING.md` tells what to do when one of them complains.
 
 mod blocks;
-mod glossary;
 mod links;
 pub mod markdown;
 mod names;
-mod picture;
 mod sources;
 mod tables;
 

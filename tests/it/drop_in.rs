@@ -43,7 +43,7 @@ impl Scene {
         world.cluster.apply_yaml(RBAC).await?;
         let mock = MockDriver::builder(DRIVER).accept_any_volume();
         let mock = mock.start(world.socket("drop-in")).await;
-        let mock = mock.map_err(|error| Error::Other(error.to_string()))?;
+        let mock = mock?;
         world.fixtures.csi_node(NODE, DRIVER, "node-id").await?;
         Ok(Self { world, mock })
     }
@@ -132,7 +132,7 @@ async fn it_attaches_and_detaches_by_flags_alone() -> Result<()> {
     assert!(!log.contains("attacherconfigs"), "{log}");
     let definitions: Api<CustomResourceDefinition> = Api::all(scene.world.client.clone());
     let definitions = definitions.list(&ListParams::default()).await;
-    let definitions = definitions.map_err(|error| Error::Other(error.to_string()))?;
+    let definitions = definitions?;
     assert_eq!(definitions.items.len(), 0);
 
     // A driver that goes away ends nothing.

@@ -30,10 +30,6 @@ const NOT_RESTRICTED: [(&str, &str); 6] = [
     ("unusual", "privileged"),
 ];
 
-fn other(error: impl std::fmt::Display) -> Error {
-    Error::Other(error.to_string())
-}
-
 fn said(output: &Output) -> String {
     [&output.stdout, &output.stderr]
         .map(|text| String::from_utf8_lossy(text).into_owned())
@@ -44,9 +40,8 @@ fn said(output: &Output) -> String {
 async fn run(mut command: Command) -> Result<Output> {
     command.stdin(Stdio::null());
     tokio::task::spawn_blocking(move || command.output())
-        .await
-        .map_err(other)?
-        .map_err(other)
+        .await?
+        .map_err(Error::from)
 }
 
 /// Runs `tests/chart/check`.
@@ -66,7 +61,7 @@ async fn prepare(cluster: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
         "crds/attacher.csi.dev_attacherconfigs.yaml",
         "tests/chart/monitoring-crds.yaml",
     ] {
-        let definitions = fs::read_to_string(of_repository(file)).map_err(other)?;
+        let definitions = fs::read_to_string(of_repository(file))?;
         for definition in cluster.apply_yaml(&definitions).await? {
             found(kubectl, &definition.name_any()).await?;
         }
@@ -105,14 +100,13 @@ async fn found(kubectl: &Kubectl, definition: &str) -> Result<()> {
 
 #[tokio::test]
 async fn an_api_server_takes_what_it_renders() -> Result<()> {
-    let folder = tempfile::tempdir().map_err(other)?;
+    let folder = tempfile::tempdir()?;
     check(&["--render", &folder.path().display().to_string()]).await?;
     let cluster = ControlPlane::start(Options::default()).await?;
     let kubectl = Kubectl::of(&cluster).await?;
     prepare(&cluster, &kubectl).await?;
-    let mut rendered: Vec<PathBuf> = fs::read_dir(folder.path())
-        .map_err(other)?
-        .map(|entry| entry.map(|entry| entry.path()).map_err(other))
+    let mut rendered: Vec<PathBuf> = fs::read_dir(folder.path())?
+        .map(|entry| entry.map(|entry| entry.path()).map_err(Error::from))
         .collect::<Result<_>>()?;
     rendered.sort();
     assert!(rendered.len() >= 8, "{rendered:?}");
@@ -163,7 +157,7 @@ impl Helm {
         Ok(Self {
             program: Path::new(String::from_utf8_lossy(&output.stdout).trim()).to_owned(),
             kubeconfig: cluster.admin_kubeconfig(),
-            home: tempfile::tempdir().map_err(other)?,
+            home: tempfile::tempdir()?,
         })
     }
 

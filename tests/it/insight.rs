@@ -93,7 +93,7 @@ async fn another_attacher(world: &World, operator: &Operator) -> Result<()> {
         for number in 0_u32.. {
             let status = json!({"status": {"attachmentMetadata": {"number": number.to_string()}}});
             let written = api.patch_status("twins-va", &params, &Patch::Merge(&status)).await;
-            written.map_err(|error| Error::Other(error.to_string()))?;
+            written?;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         Ok::<(), Error>(())

@@ -1,12 +1,10 @@
 //! Traces as people see them: sent to a real Jaeger, together with those of the API server and of etcd, and read back by
 //! its HTTP API.
 
-mod check;
 mod config;
 mod document;
 mod driver;
 mod ids;
-mod life;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -3,10 +3,8 @@
 use std::time::{Duration, Instant};
 
 use csi_mock_driver::{CallResult, Method, Rule};
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{ObjectMeta, PostParams};
 
 use crate::drop_in::{ACCOUNT, Scene};
 use crate::rig::{LIMIT, within};
@@ -45,23 +43,6 @@ impl Scene {
             spec.is_some_and(|spec| spec.holder_identity.as_deref() == wanted)
         });
         lease.await?.ok_or_else(|| Error::Other("the Lease is gone".to_owned()))
-    }
-
-    /// Gives the Lease to a sidecar, whoever holds it.
-    async fn take_the_lease_away(&self) -> Result<()> {
-        loop {
-            let mut lease = self
-                .leases()
-                .get(LEASE)
-                .await
-                .map_err(|error| Error::Other(error.to_string()))?;
-            lease.spec = of_a_sidecar().spec;
-            match self.leases().replace(LEASE, &PostParams::default(), &lease).await {
-                // It was renewed in between.
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
-                outcome => return outcome.map(drop).map_err(|error| Error::Other(error.to_string())),
-            }
-        }
     }
 
     /// The calls that publish or unpublish, by volume and method.
@@ -123,6 +104,8 @@ async fn of_two_replicas_one_works_and_hands_over_when_told_to_stop() -> Result<
         "{:?} from the end of the first replica until both volumes were attached",
         ended.elapsed()
     );
+    let connected = scene.mock.calls_of(Method::GetPluginInfo).len();
+    assert_eq!(connected, 2, "no new connection to take over");
     scene.detach("lease-1").await?;
     assert!(!first.log_text().contains("lease-4"), "{}", first.log_text());
     Ok(())
@@ -133,77 +116,4 @@ pub fn times(lease: &Lease) -> Result<(jiff::Timestamp, jiff::Timestamp)> {
     let spec = lease.spec.as_ref();
     let times = spec.and_then(|spec| Some((spec.acquire_time.as_ref()?.0, spec.renew_time.as_ref()?.0)));
     times.ok_or_else(|| Error::Other("nobody holds the Lease".to_owned()))
-}
-
-/// A Lease as a sidecar holds it, for longer than a test takes.
-fn of_a_sidecar() -> Lease {
-    let now = || Some(MicroTime(jiff::Timestamp::now()));
-    Lease {
-        metadata: ObjectMeta {
-            name: Some(LEASE.to_owned()),
-            ..ObjectMeta::default()
-        },
-        spec: Some(LeaseSpec {
-            holder_identity: Some("csi-attacher-0".to_owned()),
-            lease_duration_seconds: Some(600),
-            lease_transitions: Some(7),
-            acquire_time: now(),
-            renew_time: now(),
-            ..LeaseSpec::default()
-        }),
-    }
-}
-
-#[tokio::test]
-async fn a_lease_of_a_sidecar_keeps_us_from_working() -> Result<()> {
-    let scene = Scene::new().await?;
-    let mut held = scene
-        .leases()
-        .create(&PostParams::default(), &of_a_sidecar())
-        .await
-        .map_err(|error| Error::Other(error.to_string()))?;
-    scene.claim("sidecar-1").await?;
-    let operator = scene.replica("operator").await?;
-    operator.wait_for_answer("/readyz", |status, _| status == 200).await?;
-    let has_led = || operator.log_text().contains("leading lease=");
-    assert!(!has_led(), "{}", operator.log_text());
-    assert!(scene.moves().is_empty(), "{:?}", scene.moves());
-    let untouched = scene.world.fixtures.get_attachment("sidecar-1").await?;
-    assert_eq!(untouched.metadata.finalizers, None);
-
-    // The sidecar stops and releases it.
-    if let Some(spec) = &mut held.spec {
-        spec.holder_identity = None;
-        spec.lease_duration_seconds = Some(1);
-    }
-    scene
-        .leases()
-        .replace(LEASE, &PostParams::default(), &held)
-        .await
-        .map_err(|error| Error::Other(error.to_string()))?;
-    let released = Instant::now();
-    scene.world.fixtures.wait_for_attached("sidecar-1").await?;
-    println!(
-        "{:?} from the release until the volume was attached",
-        released.elapsed()
-    );
-    let lease = scene.holder(Some("operator")).await?;
-    assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(8));
-
-    assert!(has_led(), "{}", operator.log_text());
-
-    // Taken from us, as by a person in need: we stop, and go on living.
-    scene.take_the_lease_away().await?;
-    let line = format!("leader_election_master_status{{name=\"{LEASE}\"}} 0");
-    operator
-        .wait_for_answer("/metrics", |_, body| body.contains(&line))
-        .await?;
-    scene
-        .world
-        .fixtures
-        .delete::<k8s_openapi::api::storage::v1::VolumeAttachment>("sidecar-1")
-        .await?;
-    operator.wait_ready().await?;
-    assert_eq!(scene.moves().len(), 1, "{:?}", scene.moves());
-    Ok(())
 }

@@ -55,7 +55,6 @@ mod registry;
 mod reload;
 mod replicas;
 mod rig;
-mod selected;
 mod shutdown;
 mod takeover;
 mod tls;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::otlp::{OtlpReceiver, ReceivedSpan};
 use crate::support::prometheus::{Prometheus, get, of_repository, promtool};
 use crate::support::stage::{Stage, stop};
-use crate::support::{Error, Operator, OperatorOptions, Result};
+use crate::support::{Operator, OperatorOptions, Result};
 use scene::Scene;
 
 const CLASSIC: &str = "text/plain;version=0.0.4";
@@ -86,8 +86,8 @@ async fn counters_begin_at_zero(prometheus: &Prometheus) -> Result<()> {
 /// Every query of the dashboard, as Grafana would send it.
 async fn dashboard_has_data(prometheus: &Prometheus) -> Result<()> {
     let file = of_repository("config/grafana/csi-attacher-operator.json");
-    let text = std::fs::read_to_string(file).map_err(|error| Error::Other(error.to_string()))?;
-    let dashboard: Value = serde_json::from_str(&text).map_err(|error| Error::Other(error.to_string()))?;
+    let text = std::fs::read_to_string(file)?;
+    let dashboard: Value = serde_json::from_str(&text)?;
     let panels = dashboard["panels"].as_array().unwrap();
     let mut count = 0;
     for panel in panels {

@@ -10,8 +10,8 @@ use csi_attacher_model::findings::FindingKind;
 use serde_json::Value;
 
 use crate::documents::METRIC_PREFIXES;
+use crate::support::Result;
 use crate::support::prometheus::{of_repository, promtool};
-use crate::support::{Error, Result};
 
 const ALERTS: &str = "config/prometheus/alerts.yaml";
 const MANIFEST: &str = "config/prometheus/prometheusrule.yaml";
@@ -91,7 +91,6 @@ fn with_bound(expression: &str, number: usize, wrong: &str) -> Option<String> {
 
 /// What promtool says of the cases when the bound of this number of each alert is that one, and the alerts that have such a bound.
 async fn with_bounds(number: usize, wrong: &str) -> Result<(String, Vec<String>)> {
-    let failed = |error: std::io::Error| Error::Other(error.to_string());
     let (mut alerts, mut changed) = (parsed(ALERTS), Vec::new());
     let groups = alerts["groups"].as_array_mut().unwrap().iter_mut();
     for rule in groups.flat_map(|group| group["rules"].as_array_mut().unwrap()) {
@@ -100,12 +99,12 @@ async fn with_bounds(number: usize, wrong: &str) -> Result<(String, Vec<String>)
             changed.push(rule["alert"].as_str().unwrap().to_owned());
         }
     }
-    let folder = tempfile::tempdir().map_err(failed)?;
+    let folder = tempfile::tempdir()?;
     // JSON is YAML.
-    fs::write(folder.path().join("alerts.yaml"), alerts.to_string()).map_err(failed)?;
+    fs::write(folder.path().join("alerts.yaml"), alerts.to_string())?;
     let cases = read(CASES).replace("../../config/prometheus/alerts.yaml", "alerts.yaml");
     let file = folder.path().join("cases.yaml");
-    fs::write(&file, cases).map_err(failed)?;
+    fs::write(&file, cases)?;
     let (_, said) = promtool(&["test", "rules", &file.display().to_string()], "").await?;
     Ok((said, changed))
 }

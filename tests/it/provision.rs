@@ -67,7 +67,7 @@ impl Driver<'_> {
     /// Makes a claim of that class.
     pub async fn ask_for(&self, name: &str) -> Result<PersistentVolumeClaim> {
         let made = self.claims().create(&PostParams::default(), &self.wanted(name)).await;
-        made.map_err(|error| Error::Other(error.to_string()))
+        made.map_err(Error::from)
     }
 
     /// A claim of that class.
@@ -139,7 +139,7 @@ pub async fn provisioning<'w>(world: &'w World, short: &str, backoff: &Value) ->
 async fn events(world: &World) -> Result<Vec<Event>> {
     let events = Api::<Event>::namespaced(world.client.clone(), NAMESPACE);
     let events = events.list(&ListParams::default()).await;
-    Ok(events.map_err(|error| Error::Other(error.to_string()))?.items)
+    Ok(events?.items)
 }
 
 pub fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
@@ -191,7 +191,7 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
         api_group: None,
     });
     let made = driver.claims().create(&PostParams::default(), &wanted).await;
-    made.map_err(|error| Error::Other(error.to_string()))?;
+    made?;
     let part = "spec.dataSource of kind PersistentVolumeClaim is not supported by this version";
     let told = event(&world, "PersistentVolumeClaim", "copy", "ProvisioningFailed", part).await?;
     let message = told.message.unwrap_or_default();
@@ -215,7 +215,7 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
     assert_eq!(own.count(), 1);
     assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
     let current = driver.claims().get("copy").await;
-    let current = current.map_err(|error| Error::Other(error.to_string()))?;
+    let current = current?;
     assert!(!carries_marker(Some(&current)));
     Ok(())
 }
@@ -256,7 +256,7 @@ async fn a_claim_is_tried_again_when_its_secret_comes_and_when_it_changes() -> R
     for (value, count) in [("better", 2), ("right", 3)] {
         let change = Patch::Merge(json!({ "stringData": { "password": value } }));
         let changed = secrets.patch("provisioner", &PatchParams::default(), &change).await;
-        changed.map_err(|error| Error::Other(error.to_string()))?;
+        changed?;
         driver.creations(count).await?;
     }
     driver.bound("data").await?;
@@ -297,7 +297,7 @@ async fn a_driver_that_was_away_for_long_gets_the_same_call_though_the_class_cha
     let changed = classes
         .patch(&driver.short, &PatchParams::default(), &Patch::Merge(&options))
         .await;
-    changed.map_err(|error| Error::Other(error.to_string()))?;
+    changed?;
     let again = driver.mock.start_again().await;
     again.map_err(|error| Error::Other(error.to_string()))?;
     driver.bound("data").await?;
@@ -361,8 +361,8 @@ async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
     let events = events(&world).await?;
     let configs = Api::<AttacherConfig>::all(world.client.clone());
     let config = configs.get(&driver.short).await;
-    let config = config.map_err(|error| Error::Other(error.to_string()))?;
-    let json = |value: serde_json::Result<String>| value.map_err(|error| Error::Other(error.to_string()));
+    let config = config?;
+    let json = |value: serde_json::Result<String>| value.map_err(Error::from);
     for (what, text) in [
         ("Events", json(serde_json::to_string(&events))?),
         ("claim", json(serde_json::to_string(&bound))?),
@@ -373,50 +373,5 @@ async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
     ] {
         assert!(!text.contains(VALUE), "the value is in {what}");
     }
-    Ok(())
-}
-
-#[tokio::test]
-async fn the_role_is_switched_off_and_on() -> Result<()> {
-    let (world, operator) = serving(operator_options()).await?;
-    let driver = provisioning(&world, "p-off", &soon()).await?;
-    driver.class("Delete").await?;
-    driver
-        .mock
-        .script(Rule::on(Method::CreateVolume).fail(Code::FailedPrecondition, "not today"));
-    let claim = driver.ask_for("data").await?;
-    event(
-        &world,
-        "PersistentVolumeClaim",
-        "data",
-        "ProvisioningFailed",
-        "not today",
-    )
-    .await?;
-    wait_for(driver.claims(), "data", "marked", LIMIT, carries_marker).await?;
-    let counted = format!("csi_attacher_persistentvolumeclaims{{driver_name=\"{}\"", driver.name);
-    let shows = |status: u16, text: &str| status == 200 && text.contains(&counted);
-    operator.wait_for_answer("/metrics", shows).await?;
-
-    // Disabled: nobody knows of a volume, so that the marker goes, and nothing is called any more.
-    let mut disabled = settings(&driver, &soon());
-    disabled["provisioning"]["mode"] = json!("Disabled");
-    driver.configure(&disabled).await?;
-    driver.without_marker("data").await?;
-    driver.mock.clear_rules();
-    let calls = driver.mock.calls_of(Method::CreateVolume).len();
-
-    // Removed: attaching goes on, and nothing is shown of the role.
-    driver.configure(&json!({ "driverName": driver.name })).await?;
-    driver.shows_no_provisioning().await?;
-    driver.wait("Ready", "True", Some("Running")).await?;
-    let is_gone = |status: u16, text: &str| status == 200 && !text.contains(&counted);
-    operator.wait_for_answer("/metrics", is_gone).await?;
-    assert_eq!(driver.mock.calls_of(Method::CreateVolume).len(), calls);
-
-    driver.configure(&settings(&driver, &soon())).await?;
-    driver.bound("data").await?;
-    driver.saved(&claim).await?;
-    assert_eq!(driver.mock.volumes().len(), 1);
     Ok(())
 }

@@ -27,11 +27,6 @@ fn never() -> Value {
     json!({ "initial": "1h", "max": "1h" })
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "it is handed to `map_err`")]
-fn failed(error: kube::Error) -> Error {
-    Error::Other(error.to_string())
-}
-
 /// What provisioning for a driver with topology needs beside [`grant`](crate::provision::grant).
 pub async fn grant_nodes(cluster: &ControlPlane) -> Result<()> {
     let account = account();
@@ -93,7 +88,7 @@ async fn label(world: &World, name: &str, zone: &str) -> Result<()> {
     let labels = json!({ "metadata": { "labels": { ZONE: zone } } });
     let nodes = world.fixtures.cluster::<Node>();
     let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(&labels)).await;
-    patched.map(drop).map_err(failed)
+    patched.map(drop).map_err(Error::from)
 }
 
 /// The CSINode of a node on which these drivers are registered with their key.
@@ -127,7 +122,7 @@ impl Driver<'_> {
             wanted.annotations_mut().insert(SELECTED.to_owned(), node.to_owned());
         }
         let made = self.claims().create(&kube::api::PostParams::default(), &wanted).await;
-        made.map_err(failed)
+        made.map_err(Error::from)
     }
 
     /// What the calls for a claim asked for.
@@ -198,7 +193,7 @@ async fn what_is_missing_is_told_and_used_as_soon_as_it_comes() -> Result<()> {
     told("unregistered", &part).await?;
     assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
     for name in ["anywhere", "unlabelled", "unregistered"] {
-        let current = driver.claims().get(name).await.map_err(failed)?;
+        let current = driver.claims().get(name).await?;
         assert!(!carries_marker(Some(&current)), "{name}");
     }
 
@@ -235,7 +230,7 @@ async fn the_next_call_after_a_refusal_asks_for_the_zone_of_now() -> Result<()> 
     let other = json!({ "metadata": { "labels": { "example.com/other": "label" } } });
     let nodes = world.fixtures.cluster::<Node>();
     let patched = nodes.patch("n1", &PatchParams::default(), &Patch::Merge(&other)).await;
-    patched.map_err(failed)?;
+    patched?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(driver.asked_for(&claim).len(), 1);
 
@@ -263,7 +258,7 @@ async fn a_node_that_the_class_excludes_is_told_and_the_next_one_is_used_at_once
         .claims()
         .patch("data", &PatchParams::default(), &Patch::Merge(&chosen))
         .await;
-    patched.map_err(failed)?;
+    patched?;
     driver.bound("data").await?;
     assert_eq!(driver.zones(&claim).await?.0, "b");
     Ok(())

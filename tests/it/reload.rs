@@ -245,8 +245,7 @@ async fn move_endpoint(kubectl: &Kubectl, load: &Load<'_>) -> Result<MockHandle>
         .accept_any_volume()
         .delay(PUBLISH, CALL)
         .start(world.socket("moved"))
-        .await
-        .map_err(|error| Error::Other(error.to_string()))?;
+        .await?;
     // One that is in flight when the change comes.
     driver
         .mock

@@ -5,9 +5,7 @@ mod hand_over;
 mod loss;
 mod place;
 mod settings;
-mod shares;
 mod standstill;
-mod traces;
 
 use std::time::Duration;
 
@@ -73,11 +71,11 @@ impl World {
     async fn change_lease(&self, driver: &str, change: impl Fn(&mut Lease)) -> Result<()> {
         let name = lease_name(driver);
         loop {
-            let mut lease = self.leases().get(&name).await.map_err(other)?;
+            let mut lease = self.leases().get(&name).await?;
             change(&mut lease);
             match self.leases().replace(&name, &PostParams::default(), &lease).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                outcome => return outcome.map(drop).map_err(other),
+                outcome => return outcome.map(drop).map_err(Error::from),
             }
         }
     }

@@ -141,7 +141,7 @@ impl World {
             _refusals: Refusals::of(&cluster)?.and_of_sidecar(drop_in::account(), drop_in::RBAC)?,
             cluster,
             log: None,
-            sockets: tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?,
+            sockets: tempfile::tempdir()?,
             _permit: permit,
         })
     }

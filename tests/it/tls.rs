@@ -59,7 +59,7 @@ async fn driver<'w>(world: &'w World, short: &str, tls: Option<ServerTls>) -> Re
         builder = builder.tls(tls);
     }
     let any = ListenEndpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let mock = builder.start_on(any).await.map_err(other)?;
+    let mock = builder.start_on(any).await?;
     let short = short.to_owned();
     let driver = Driver {
         world,
@@ -105,7 +105,7 @@ async fn put(secrets: &Api<Secret>, name: &str, entries: &[(&str, String)]) -> R
         .patch(name, &params, &Patch::Apply(&body))
         .await
         .map(drop)
-        .map_err(other)
+        .map_err(Error::from)
 }
 
 /// Lets the operator read one Secret.

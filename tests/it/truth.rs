@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::rig::{Driver, World, operator_options};
 use crate::support::operator::{IDENTITY, install};
 use crate::support::proxy::{Fault, Proxy, Seen};
-use crate::support::{Error, Fixtures, Operator, Result};
+use crate::support::{Fixtures, Operator, Result};
 
 const PAGE: Fault = Fault::Page(404, "404 page not found\n");
 
@@ -36,11 +36,6 @@ async fn driver<'w>(world: &'w World, short: &str) -> Result<Driver<'w>> {
 fn count(driver: &Driver<'_>, volume: &str, method: Method) -> usize {
     let calls = driver.calls_for(volume);
     calls.iter().filter(|call| call.method == method).count()
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn failed(error: kube::Error) -> Error {
-    Error::Other(error.to_string())
 }
 
 fn writes_to(path: &'static str) -> impl Fn(&Seen) -> bool + Send + 'static {
@@ -95,8 +90,7 @@ async fn a_volume_whose_attachment_is_removed_by_force_is_taken_back_after_a_liv
     let api = fixtures.cluster::<VolumeAttachment>();
     let none = json!({"metadata": {"finalizers": null}});
     api.patch("forced-va", &PatchParams::default(), &Patch::Merge(&none))
-        .await
-        .map_err(failed)?;
+        .await?;
     fixtures.delete::<VolumeAttachment>("forced-va").await?;
     let reads = |seen: &Seen| !seen.is_write() && seen.path.ends_with("/volumeattachments/forced-va");
     proxy.wait_for("a live read", 1, reads).await?;
@@ -184,9 +178,7 @@ async fn goes_back(way: Way) -> Result<()> {
         for number in 0..400 {
             let mut node = node.clone();
             node["metadata"]["labels"] = json!({"number": number.to_string()});
-            api.patch("back-writes", &apply, &Patch::Apply(&node))
-                .await
-                .map_err(failed)?;
+            api.patch("back-writes", &apply, &Patch::Apply(&node)).await?;
         }
     }
     proxy.heal();
@@ -194,7 +186,7 @@ async fn goes_back(way: Way) -> Result<()> {
     // What the objects demand: all five of the backup are wanted.
     for name in ["back-new-0", "back-new-1", "back-gone", "back-kept", "back-deleted"] {
         fixtures.wait_for_attached(name).await?;
-        let volume = fixtures.cluster::<PersistentVolume>().get(name).await.map_err(failed)?;
+        let volume = fixtures.cluster::<PersistentVolume>().get(name).await?;
         assert_eq!(
             volume.metadata.finalizers.unwrap_or_default(),
             [driver.finalizer()],

@@ -31,11 +31,11 @@ struct Rig {
 impl Rig {
     async fn start() -> Result<Self> {
         let world = World::own().await?;
-        let folder = tempfile::tempdir().map_err(other)?;
+        let folder = tempfile::tempdir()?;
         for open in [folder.path(), world.sockets.path()] {
             mode(open, 0o755)?;
         }
-        let another = fs::metadata(folder.path()).map_err(other)?.uid() == 0;
+        let another = fs::metadata(folder.path())?.uid() == 0;
         if !another {
             left_out(
                 "unprivileged: the user of the chart's pods; sockets of root, of a group and behind a directory",
@@ -48,9 +48,9 @@ impl Rig {
         let Account { namespace, name } = &account;
         let given = world.cluster.kubeconfig_for_service_account(namespace, name).await?;
         Grants::defaults(&account)?.apply(&world.cluster).await?;
-        fs::copy(given, &kubeconfig).map_err(other)?;
+        fs::copy(given, &kubeconfig)?;
         if another {
-            chown(&kubeconfig, Some(USER), Some(USER)).map_err(other)?;
+            chown(&kubeconfig, Some(USER), Some(USER))?;
         }
         let options = OperatorOptions {
             binary: as_user(folder.path(), another)?,
@@ -77,7 +77,7 @@ fn as_user(folder: &Path, another: bool) -> Result<PathBuf> {
     let binary = folder.join("csi-attacher-operator");
     let built = env!("CARGO_BIN_EXE_csi-attacher-operator");
     if fs::hard_link(built, &binary).is_err() {
-        fs::copy(built, &binary).map_err(other)?;
+        fs::copy(built, &binary)?;
     }
     if !another {
         return Ok(binary);
@@ -85,7 +85,7 @@ fn as_user(folder: &Path, another: bool) -> Result<PathBuf> {
     let script = folder.join("operator");
     let user = format!("setpriv --reuid={USER} --regid={USER} --groups={USER}");
     let text = format!("#!/bin/sh\nexec {user} {} \"$@\"\n", binary.display());
-    fs::write(&script, text).map_err(other)?;
+    fs::write(&script, text)?;
     mode(&script, 0o755)?;
     Ok(script)
 }

@@ -2,7 +2,6 @@
 //! from the call log of the driver. What it does when something is out of order is in the conformance suite and in the tables of the
 //! decision core.
 
-mod resync;
 mod secret;
 
 use k8s_openapi::api::core::v1::PersistentVolume;

@@ -5,7 +5,6 @@ mod deletion;
 mod drivers;
 mod fields;
 mod findings;
-mod kstatus;
 mod last_reconcile_sync;
 mod leaving;
 mod plan;

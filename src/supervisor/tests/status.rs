@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{ConditionReason, ConditionType, truncate_to_seconds};
-use crate::api::status::DriverMode;
+use crate::api::status::{DriverMode, FormerLease};
 use crate::cache::Counts;
 use crate::objects::{Attachment, VolumeAttachmentWire};
 use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin};
@@ -97,18 +97,22 @@ fn each_phase_has_its_conditions() {
         (
             DriverPhase::Connecting,
             ["False Connecting", "True Connecting", free, "Unknown Connecting"],
+            "InProgress",
         ),
         (
             DriverPhase::Syncing,
             ["False Syncing", "True Syncing", free, "True Connected"],
+            "InProgress",
         ),
         (
             DriverPhase::Running,
             ["True Running", "False UpToDate", free, "True Connected"],
+            "Current",
         ),
         (
             DriverPhase::Draining,
             ["False Draining", "True Draining", free, "True Connected"],
+            "InProgress",
         ),
         (
             DriverPhase::Standby {
@@ -116,6 +120,7 @@ fn each_phase_has_its_conditions() {
                 namespace: None,
             },
             ["False Standby", "True Standby", free, "True Connected"],
+            "InProgress",
         ),
         (
             DriverPhase::Standby {
@@ -123,10 +128,12 @@ fn each_phase_has_its_conditions() {
                 namespace: Some("sidecars".to_owned()),
             },
             ["True Standby", "False UpToDate", free, "True Connected"],
+            "Current",
         ),
         (
             DriverPhase::Suspended,
             ["True Suspended", "False UpToDate", free, "Unknown Suspended"],
+            "Current",
         ),
         (
             failed(ConditionReason::SocketMissing, false),
@@ -136,6 +143,7 @@ fn each_phase_has_its_conditions() {
                 free,
                 "False SocketMissing",
             ],
+            "InProgress",
         ),
         (
             failed(ConditionReason::DriverNameMismatch, true),
@@ -145,12 +153,14 @@ fn each_phase_has_its_conditions() {
                 "True DriverNameMismatch",
                 "True Connected",
             ],
+            "Failed",
         ),
     ];
-    for (phase, wanted) in rows {
+    for (phase, wanted, settled) in rows {
         let driver = driver(phase.clone());
         let status = fresh(&facts(Some(&driver)));
         assert_eq!(four(&status), wanted.map(str::to_owned), "{phase:?}");
+        assert_eq!(kstatus(&status), settled, "{phase:?}");
         assert_eq!(condition(&status, "AttachmentsHealthy").status, "True");
         let serving = match &phase {
             DriverPhase::Running => Some("pod-1"),
@@ -158,23 +168,27 @@ fn each_phase_has_its_conditions() {
             _ => None,
         };
         assert_eq!(status.holder.as_deref(), serving, "{phase:?}");
-        check_kstatus(&status);
     }
 }
 
-/// kstatus: "in progress" and "failed" exclude each other and "ready"; all speak of the generation that was looked at.
-fn check_kstatus(status: &AttacherConfigStatus) {
-    let holds = |kind| condition(status, kind).status == "True";
-    let true_ones = ["Ready", "Reconciling", "Stalled"]
-        .into_iter()
-        .filter(|kind| holds(kind))
-        .count();
-    assert!(true_ones <= 1, "{:?}", four(status));
+/// What tools that know kstatus, such as helm --wait and Flux, make of a custom resource (sigs.k8s.io/cli-utils, pkg/kstatus/status, by the
+/// order of its rules), when all of it speaks of the generation that was looked at.
+fn kstatus(status: &AttacherConfigStatus) -> &'static str {
+    assert_eq!(status.observed_generation, Some(3));
     for condition in &status.conditions {
         assert_eq!(condition.observed_generation, Some(3));
         assert!(!condition.reason.is_empty());
     }
-    assert_eq!(status.observed_generation, Some(3));
+    let is = |kind, value| condition(status, kind).status == value;
+    if is("Reconciling", "True") {
+        "InProgress"
+    } else if is("Stalled", "True") {
+        "Failed"
+    } else if is("Ready", "True") {
+        "Current"
+    } else {
+        "InProgress"
+    }
 }
 
 #[test]
@@ -208,7 +222,7 @@ fn a_spec_that_cannot_be_used_is_stalled_whatever_runs() {
         four(&status),
         ["False", "False", "True", "Unknown"].map(|status| format!("{status} {invalid}"))
     );
-    check_kstatus(&status);
+    assert_eq!(kstatus(&status), "Failed");
     assert_eq!(status.attachments, None);
 }
 
@@ -250,6 +264,25 @@ fn what_the_driver_told_and_what_failed_last_stays_known() {
     told.plugin.as_mut().unwrap().publishes = false;
     let trivial = fresh(&facts(Some(&told)));
     assert_eq!(trivial.driver.unwrap().mode, Some(DriverMode::Trivial));
+}
+
+#[test]
+fn the_lease_of_a_former_release_stays_recorded_until_it_is_held() {
+    let running = driver(DriverPhase::Running);
+    let recorded = FormerLease {
+        namespace: Some("elsewhere".to_owned()),
+    };
+    let known = AttacherConfigStatus {
+        leader_election: Some(recorded),
+        ..AttacherConfigStatus::default()
+    };
+    for (holds_former_lease, stays) in [(false, true), (true, false)] {
+        let facts = StatusInput {
+            holds_former_lease,
+            ..facts(Some(&running))
+        };
+        assert_eq!(status(&facts, &known, at(100)).leader_election.is_some(), stays);
+    }
 }
 
 #[test]

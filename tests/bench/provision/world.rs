@@ -54,8 +54,7 @@ impl World {
         let bench = Bench::start_for(1, &[DRIVER, NOBODYS_DRIVER]).await?;
         grant_provisioning(&bench.cluster).await?;
         release_provisioner_lease(&bench.client, IDENTITY, DRIVER).await?;
-        let other = |error: String| Error::Other(error);
-        let folder = tempfile::tempdir().map_err(|error| other(error.to_string()))?;
+        let folder = tempfile::tempdir()?;
         let socket = folder.path().join("csi.sock");
         let driver = MockDriver::builder(DRIVER).start(&socket).await;
         let (seen, to_bind) = mpsc::unbounded_channel();
@@ -87,7 +86,7 @@ impl World {
         let world = Self {
             volumes,
             bench,
-            driver: driver.map_err(|error| other(error.to_string()))?,
+            driver: driver?,
             socket,
             saved,
             _folder: folder,

@@ -16,7 +16,7 @@ use crate::role::Role;
 use crate::scenario::{Outcome, Setup, Stop};
 use crate::support::controlplane::ports::free_port;
 use crate::support::proxy::Proxy;
-use crate::support::{ControlPlane, Error, Result};
+use crate::support::{ControlPlane, Result};
 use crate::test::Test;
 
 /// The deadline that the attacher is to give each call. Longer than a busy machine holds up what a scenario does meanwhile.
@@ -57,11 +57,11 @@ impl Env {
         let driver_name = setup
             .driver_name
             .map_or_else(|| format!("{}.{mode}.conformance.test", setup.name), str::to_owned);
-        let folder = tempfile::tempdir_in(lane.cluster.folder()).map_err(|error| Error::Other(error.to_string()))?;
+        let folder = tempfile::tempdir_in(lane.cluster.folder())?;
         let socket = folder.path().join("csi.sock");
         let builder = (setup.driver)(MockDriver::builder(&driver_name).accept_any_volume());
         let driver = builder.start(&socket).await;
-        let driver = driver.map_err(|error| Error::Other(error.to_string()))?;
+        let driver = driver?;
         lane.role.release_lease(&lane.client, &driver_name).await?;
         let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let proxy = if setup.proxied {

@@ -73,7 +73,7 @@ fn whole_suite(arguments: &Arguments) -> Result<ExitCode> {
     if modes.is_empty() {
         return Err(Error::Other("no scenario is selected; --list lists them".to_owned()));
     }
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| Error::Other(error.to_string()))?;
+    let runtime = tokio::runtime::Runtime::new()?;
     let all = modes.iter().flat_map(|(_, modes)| modes);
     let left_out: Vec<Option<&[&str]>> = all.map(|it| it.left_out).collect();
     let columns = runtime.block_on(run(arguments, modes))?;

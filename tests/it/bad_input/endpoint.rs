@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::rig::{World, within};
 use crate::support::operator::{apply_config, wait_condition};
-use crate::support::{Error, Result, Volume};
+use crate::support::{Result, Volume};
 
 /// What something that is no driver does with a connection.
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ enum Answer {
 
 /// Listens as something that is no driver, until the task is aborted.
 fn listen(socket: &Path, answer: Answer) -> Result<JoinHandle<()>> {
-    let listener = UnixListener::bind(socket).map_err(|error| Error::Other(error.to_string()))?;
+    let listener = UnixListener::bind(socket)?;
     Ok(tokio::spawn(async move {
         let mut kept = Vec::new();
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -51,7 +51,7 @@ fn message(config: &AttacherConfig, kind: &str) -> String {
 async fn each_kind_of_wrong_endpoint_is_told_and_the_others_work_meanwhile() -> Result<()> {
     let world = World::shared().await?;
     let good = world.driver("ep-good", json!({})).await?;
-    std::fs::write(world.socket("ep-file"), "no socket").map_err(|error| Error::Other(error.to_string()))?;
+    std::fs::write(world.socket("ep-file"), "no socket")?;
     let listeners = [
         listen(&world.socket("ep-close"), Answer::Close)?,
         listen(&world.socket("ep-garbage"), Answer::Garbage)?,

@@ -10,9 +10,7 @@ async fn run(arguments: &[&str]) -> Result<Output> {
         .args(arguments)
         .kill_on_drop(true)
         .output();
-    within("the process ends", output)
-        .await?
-        .map_err(|error| Error::Other(error.to_string()))
+    within("the process ends", output).await?.map_err(Error::from)
 }
 
 #[tokio::test]

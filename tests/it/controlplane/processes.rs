@@ -52,27 +52,6 @@ async fn sigkill_of_the_test_process_ends_all_components() {
     held.wait_until_gone().await;
 }
 
-#[tokio::test]
-async fn a_panic_ends_all_components() {
-    let _permit = own_control_planes(1).await;
-    let (send, receive) = tokio::sync::oneshot::channel();
-    let panics = tokio::spawn(async move {
-        let control_plane = ControlPlane::start(Options::default()).await.expect("it starts");
-        let held = Held {
-            url: control_plane.url(),
-            folder: control_plane.folder().to_owned(),
-            groups: control_plane.process_groups(),
-        };
-        send.send(held).ok();
-        panic!("on purpose");
-    });
-    let held = receive.await.expect("the control plane was started");
-    assert!(panics.await.expect_err("it panics").is_panic());
-    // The value was dropped by now, and dropping returns when all is gone.
-    assert_eq!(count_running(&held.groups).await, 0);
-    assert!(!held.folder.exists() && !held.accepts_connections());
-}
-
 /// What a control plane has that must go away.
 struct Held {
     url: String,

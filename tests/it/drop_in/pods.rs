@@ -73,7 +73,7 @@ async fn one_worker_thread_is_one_call_at_a_time() -> Result<()> {
 async fn lease(scene: &Scene) -> Result<Lease> {
     let leases: Api<Lease> = Api::namespaced(scene.world.client.clone(), ACCOUNT.0);
     let lease = leases.get(&lease_name(DRIVER)).await;
-    lease.map_err(|error| Error::Other(error.to_string()))
+    lease.map_err(Error::from)
 }
 
 async fn ends(scene: &Scene, operator: &mut Operator, code: i32, within: Duration) -> Result<()> {

@@ -8,9 +8,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::support::Result;
 use crate::support::controlplane::programs;
 use crate::support::prometheus::of_repository;
-use crate::support::{Error, Result};
 
 const IMAGE: &str = "registry.example.com/csi-attacher-operator";
 const VENDORS: &str = "src/sidecar_flags/tests/vendors";
@@ -158,15 +158,14 @@ fn stand_in(object: &str, arguments: &[String]) -> Value {
 
 /// What kubectl makes of an object and one of the files.
 async fn patched(text: &str, object: &Value) -> Result<Value> {
-    let failed = |error: std::io::Error| Error::Other(error.to_string());
     let [kubectl] = programs::locate(["kubectl"]).await?;
     let kustomization: Value = serde_yaml::from_str(text).unwrap();
     let resource = kustomization["resources"][0].as_str().unwrap();
-    let folder = tempfile::tempdir().map_err(failed)?;
-    fs::write(folder.path().join("kustomization.yaml"), text).map_err(failed)?;
-    fs::write(folder.path().join(resource), object.to_string()).map_err(failed)?;
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("kustomization.yaml"), text)?;
+    fs::write(folder.path().join(resource), object.to_string())?;
     let mut command = Command::new(&kubectl);
-    let output = command.arg("kustomize").arg(folder.path()).output().map_err(failed)?;
+    let output = command.arg("kustomize").arg(folder.path()).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}: {said}");
     let mut made: Value = serde_yaml::from_slice(&output.stdout).unwrap();

@@ -11,7 +11,7 @@ const LISTED: &str = include_str!("../../../src/sidecar_flags/tests/sidecar/v4.1
 fn run(program: &Path, arguments: &[&str]) -> Result<Output> {
     let mut command = Command::new(program);
     let output = command.args(arguments).output();
-    output.map_err(|error| Error::Other(error.to_string()))
+    output.map_err(Error::from)
 }
 
 async fn sidecar() -> Result<PathBuf> {

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::index::assert_indexed;
 use crate::rig::{LIMIT, World};
+use crate::support::Result;
 use crate::support::operator::apply_config;
 use crate::support::wait::wait_for;
-use crate::support::{Error, Result};
 
 const SOCKET_MISSING: &str = "<path>: no such socket; is the driver running and its socket directory mounted into this pod?; retrying every \
                               <n> s";
@@ -113,7 +113,7 @@ async fn a_lease_of_somebody_else_is_waited_for() -> Result<()> {
     let held = leases
         .patch(&name, &PatchParams::apply("sidecar").force(), &Patch::Apply(&lease))
         .await;
-    held.map_err(|error| Error::Other(error.to_string()))?;
+    held?;
     apply_config(&world.client, "text-standby", spec).await?;
     let message = condition(&world.client, "text-standby", "Ready", "Standby").await?;
     assert_indexed(STANDBY, &message);

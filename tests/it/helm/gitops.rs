@@ -10,10 +10,6 @@ use crate::support::{Error, Kubectl, Result};
 
 const OPERATOR: &str = "csi-attacher-operator";
 
-fn failed(error: impl std::fmt::Display) -> Error {
-    Error::Other(error.to_string())
-}
-
 fn yaml(path: &str) -> Vec<Value> {
     let text = fs::read_to_string(of_repository(path))
         .map_err(|error| (path, error))
@@ -28,8 +24,8 @@ fn documents(text: &str) -> Vec<Value> {
 
 /// Renders the chart of this folder with values from a manifest.
 async fn rendered(helm: &Helm, folder: &str, namespace: &str, values: &Value, more: &[&str]) -> Result<String> {
-    let file = tempfile::NamedTempFile::new().map_err(failed)?;
-    fs::write(file.path(), values.to_string()).map_err(failed)?;
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(file.path(), values.to_string())?;
     let (chart, values) = (
         of_repository(folder).display().to_string(),
         file.path().display().to_string(),
@@ -83,9 +79,9 @@ fn assert_sockets_are_mounted(text: &str) {
 
 /// Applies one object, which is this text: numbers are as kubectl reads them.
 async fn apply(kubectl: &Kubectl, object: &Value, text: &str) -> Result<()> {
-    let folder = tempfile::tempdir().map_err(failed)?;
+    let folder = tempfile::tempdir()?;
     let file = folder.path().join("object.yaml");
-    fs::write(&file, text).map_err(failed)?;
+    fs::write(&file, text)?;
     let file = file.display().to_string();
     let flags = [
         "apply",
@@ -208,8 +204,8 @@ async fn flux_installs_and_upgrades_the_crd() -> Result<()> {
     let folder = spec["chart"]["spec"]["chart"].as_str().unwrap();
     let namespace = spec["targetNamespace"].as_str().unwrap();
     assert_sockets_are_mounted(&rendered(&helm, folder, namespace, &spec["values"], &[]).await?);
-    let file = tempfile::NamedTempFile::new().map_err(failed)?;
-    fs::write(file.path(), spec["values"].to_string()).map_err(failed)?;
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(file.path(), spec["values"].to_string())?;
     let values = file.path().display().to_string();
     let chart = of_repository(folder).display().to_string();
 
@@ -223,7 +219,7 @@ async fn flux_installs_and_upgrades_the_crd() -> Result<()> {
     for action in ["install", "upgrade"] {
         // helm-controller first makes or replaces what is in crds/, then runs the action without it.
         for crd in walk(&of_repository(folder).join("crds"))? {
-            let text = fs::read_to_string(crd).map_err(failed)?;
+            let text = fs::read_to_string(crd)?;
             for object in documents(&text) {
                 apply(&kubectl, &object, &text).await?;
             }
@@ -244,8 +240,8 @@ async fn flux_installs_and_upgrades_the_crd() -> Result<()> {
 /// All files and links below a folder.
 fn walk(folder: &std::path::Path) -> Result<Vec<std::path::PathBuf>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
         if path.is_dir() && !path.is_symlink() {
             found.extend(walk(&path)?);
         } else {
@@ -290,7 +286,7 @@ async fn the_example_for_kustomize_is_complete() -> Result<()> {
         folder.join("attacherconfig.yaml").display().to_string(),
     );
     let built = kubectl.run(&["kustomize", &example]).await?;
-    let with_config = format!("{built}\n---\n{}", fs::read_to_string(&config).map_err(failed)?);
+    let with_config = format!("{built}\n---\n{}", fs::read_to_string(&config)?);
     assert_sockets_are_mounted(&with_config);
     let chart = rendered(&helm, CHART, OPERATOR, &values_of_the_readme(), &["--no-hooks"]).await?;
     let pods = |text: &str| {
@@ -312,7 +308,7 @@ async fn the_example_for_kustomize_is_complete() -> Result<()> {
     };
     assert_eq!(pods(&built), pods(&chart));
 
-    let readme = fs::read_to_string(of_repository("README.md")).map_err(failed)?;
+    let readme = fs::read_to_string(of_repository("README.md"))?;
     for command in [
         "$ kubectl apply --server-side -k config/examples/kustomize\n",
         "$ kubectl apply --server-side -f config/examples/kustomize/attacherconfig.yaml\n",
@@ -339,8 +335,8 @@ async fn kubectl_applies_what_helm_renders() -> Result<()> {
     let (_cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
     let values = &yaml("config/argocd/application.yaml")[0]["spec"]["source"]["helm"]["valuesObject"];
     let text = rendered(&helm, CHART, OPERATOR, values, &["--include-crds", "--no-hooks"]).await?;
-    let file = tempfile::NamedTempFile::new().map_err(failed)?;
-    fs::write(file.path(), &text).map_err(failed)?;
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(file.path(), &text)?;
     let file = file.path().display().to_string();
     let flags = ["apply", "--server-side", "-f", &file];
     let said = kubectl.refused(&flags, "").await?;

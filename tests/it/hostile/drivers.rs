@@ -319,10 +319,7 @@ async fn a_driver_of_many_names_gets_few_leases_and_series() -> Result<()> {
         "{text}"
     );
     let leases: Api<Lease> = Api::all(world.client.clone());
-    let leases = leases
-        .list(&ListParams::default())
-        .await
-        .map_err(|error| Error::Other(error.to_string()))?;
+    let leases = leases.list(&ListParams::default()).await?;
     let made = leases
         .iter()
         .filter(|lease| lease.name_any().starts_with("external-attacher-leader-names-"))

@@ -24,7 +24,7 @@ use crate::support::{Error, Operator, Result};
 /// The largest size that the operator had, in MiB.
 fn peak(operator: &Operator) -> Result<usize> {
     let path = format!("/proc/{}/status", operator.pid()?);
-    let status = fs::read_to_string(path).map_err(|error| Error::Other(error.to_string()))?;
+    let status = fs::read_to_string(path)?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib: Option<usize> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
     kib.map(|kib| kib >> 10)
@@ -134,8 +134,7 @@ async fn the_publish_contexts_of_others_do_not_fill_the_memory() -> Result<()> {
                 .await?;
             attachments
                 .patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
-                .await
-                .map_err(|error| Error::Other(error.to_string()))?;
+                .await?;
             Ok::<_, Error>(())
         }
     });

@@ -20,7 +20,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::support::{Error, Result};
+use crate::support::Result;
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -58,7 +58,7 @@ impl Server {
         name: &str,
         behave: impl Fn(&str, usize) -> Option<Answer> + Send + Sync + 'static,
     ) -> Result<Self> {
-        let listener = UnixListener::bind(socket).map_err(|error| Error::Other(error.to_string()))?;
+        let listener = UnixListener::bind(socket)?;
         let calls = Arc::new(watch::Sender::new(BTreeMap::new()));
         let (name, behave, seen) = (name.to_owned(), Arc::new(behave) as Behaviour, calls.clone());
         let task = tokio::spawn(async move {
@@ -227,7 +227,7 @@ pub fn by_hand<F>(socket: &Path, play: impl Fn(UnixStream) -> F + Send + 'static
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let listener = UnixListener::bind(socket).map_err(|error| Error::Other(error.to_string()))?;
+    let listener = UnixListener::bind(socket)?;
     let players = Mutex::new(Vec::new());
     Ok(AbortOnDropHandle::new(tokio::spawn(async move {
         while let Ok((io, _)) = listener.accept().await {

@@ -31,7 +31,7 @@ async fn jaeger_takes_the_configuration_of_jaeger_and_of_the_collector() -> Resu
             .arg("--config")
             .arg(&file)
             .output();
-        let output = output.map_err(|error| Error::Other(error.to_string()))?;
+        let output = output?;
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{}: {told}", file.display());
     }
@@ -49,7 +49,7 @@ async fn the_api_server_takes_the_objects_of_the_examples() -> Result<()> {
             .env("KUBECONFIG", scene.stage.cluster.admin_kubeconfig())
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .output();
-        let output = output.map_err(|error| Error::Other(error.to_string()))?;
+        let output = output?;
         let (told, errors) = (
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr),

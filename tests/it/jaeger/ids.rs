@@ -56,18 +56,30 @@ fn check_log(operator: &Operator, attachment: &str, trace: &Trace) {
     assert!(!of_attempts.is_empty(), "{log}");
     for line in &of_attempts {
         assert_eq!(line["trace_id"], trace.id.as_str(), "{line}");
+        assert_eq!(line["trace_flags"], "01", "{line}");
     }
     let failures: Vec<_> = of_attempts.iter().filter(|line| line["level"] == "WARN").collect();
-    assert_eq!(failures.len(), 1, "{failures:?}");
+    let [failure] = failures.as_slice() else {
+        panic!("{failures:?}")
+    };
+    // With all that one has to know.
+    for field in ["driver", "volumeHandle", "node", "nodeID", "code", "error"] {
+        assert!(failure[field].is_string(), "{field} is missing in {failure}");
+    }
+    assert!(
+        failure["attempt"].is_u64() && failure["next_try_seconds"].is_f64(),
+        "{failure}"
+    );
+    assert_eq!(failure["event.name"], "rpc.client.call.exception");
     let failed: Vec<_> = trace.named(ATTEMPT).into_iter().filter(|span| span.failed()).collect();
     assert_eq!(failed.len(), 1);
     let spans = trace.children(failed[0]);
     let ids = spans.iter().chain([&failed[0]]).map(|span| span.id.as_str());
-    let told = failures[0]["span_id"].as_str().unwrap_or_default();
+    let told = failure["span_id"].as_str().unwrap_or_default();
     assert!(
         ids.into_iter().any(|id| id == told),
         "{}: {}",
-        failures[0],
+        failure,
         tree::render(trace)
     );
 }

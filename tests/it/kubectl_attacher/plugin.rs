@@ -69,7 +69,7 @@ impl Plugin {
         let running = self.command(arguments).output();
         let output = tokio::time::timeout(COMMAND_LIMIT, running).await;
         let output = output.map_err(|_| Error::Other(format!("kubectl attacher {arguments:?} does not end")))?;
-        let output = output.map_err(|error| Error::Other(error.to_string()))?;
+        let output = output?;
         Ok(Ran {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),

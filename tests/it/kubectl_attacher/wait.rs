@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::plugin::Plugin;
 use crate::rig::World;
-use crate::support::{Error, Result};
+use crate::support::Result;
 
 /// How long the driver takes for the last detach, longer than for the others.
 const SLOW: Duration = Duration::from_secs(3);
@@ -29,15 +29,12 @@ async fn a_drain_ends_with_the_last_detach() -> Result<()> {
     let waiting = plugin
         .command(&["wait", "--node", &node, "--for=detached", "--timeout", "1m"])
         .spawn();
-    let waiting = waiting.map_err(|error| Error::Other(error.to_string()))?;
+    let waiting = waiting?;
     let began = Instant::now();
     for name in names {
         world.fixtures.delete::<VolumeAttachment>(name).await?;
     }
-    let output = waiting
-        .wait_with_output()
-        .await
-        .map_err(|error| Error::Other(error.to_string()))?;
+    let output = waiting.wait_with_output().await?;
     let (took, text) = (began.elapsed(), String::from_utf8_lossy(&output.stderr).into_owned());
     assert!(output.status.success(), "{output:?}");
     assert!(took >= SLOW, "not before the last one: {took:?}");

@@ -32,13 +32,10 @@ pub struct Scene<'s> {
 impl<'s> Scene<'s> {
     /// Makes the driver known, and waits until it is worked for. Nothing is attached yet.
     pub async fn begin(stage: &'s Stage) -> Result<Self> {
-        let folder = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
+        let folder = tempfile::tempdir()?;
         let socket = folder.path().join("csi.sock");
         let builder = MockDriver::builder(DRIVER).accept_any_volume();
-        let mock = builder
-            .start(&socket)
-            .await
-            .map_err(|error| Error::Other(error.to_string()))?;
+        let mock = builder.start(&socket).await?;
         let spec = json!({
             "endpoint": format!("unix://{}", socket.display()),
             "backoff": { "initial": "50ms", "max": "200ms", "jitterPercent": 0 },
@@ -93,7 +90,6 @@ impl<'s> Scene<'s> {
             "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
         });
         self.stage.cluster.apply_yaml(&class.to_string()).await?;
-        let failed = |error: kube::Error| Error::Other(error.to_string());
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.stage.client.clone(), "default");
         let wanted = serde_json::from_value(json!({
             "metadata": {
@@ -103,20 +99,19 @@ impl<'s> Scene<'s> {
                 "storageClassName": CLASS, "accessModes": ["ReadWriteOnce"],
                 "resources": { "requests": { "storage": "1Gi" } },
             },
-        }))
-        .map_err(|error| Error::Other(error.to_string()))?;
-        let made = claims.create(&PostParams::default(), &wanted).await.map_err(failed)?;
+        }))?;
+        let made = claims.create(&PostParams::default(), &wanted).await?;
         let name = format!("pvc-{}", made.uid().unwrap_or_default());
         let volumes: Api<PersistentVolume> = Api::all(self.stage.client.clone());
         wait_for(volumes.clone(), &name, "saved", LIMIT, |volume| volume.is_some()).await?;
-        claims.delete(CLASS, &DeleteParams::default()).await.map_err(failed)?;
+        claims.delete(CLASS, &DeleteParams::default()).await?;
         let params = PatchParams::default();
         let unused = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
         // With the last finalizer it goes, before or after this.
         let _gone = claims.patch(CLASS, &params, &unused).await;
         wait_for(claims, CLASS, "gone", LIMIT, |claim| claim.is_none()).await?;
         let released = Patch::Merge(json!({ "status": { "phase": "Released" } }));
-        volumes.patch_status(&name, &params, &released).await.map_err(failed)?;
+        volumes.patch_status(&name, &params, &released).await?;
         wait_for(volumes, &name, "gone", LIMIT, |volume| volume.is_none())
             .await
             .map(drop)

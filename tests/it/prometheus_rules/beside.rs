@@ -5,8 +5,8 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::{ALERTS, CASES, names, parsed, read};
+use crate::support::Result;
 use crate::support::prometheus::promtool;
-use crate::support::{Error, Result};
 
 const FOREIGN: &str = "tests/prometheus/foreign_series.yaml";
 const DASHBOARD: &str = "config/grafana/csi-attacher-operator.json";
@@ -17,12 +17,11 @@ fn foreign() -> Vec<Value> {
 
 /// What promtool says of these tests about the alerts in `rules`, which is the text of a rule file.
 async fn told(rules: &str, tests: &[Value]) -> Result<(bool, String)> {
-    let failed = |error: std::io::Error| Error::Other(error.to_string());
-    let folder = tempfile::tempdir().map_err(failed)?;
-    fs::write(folder.path().join("alerts.yaml"), rules).map_err(failed)?;
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("alerts.yaml"), rules)?;
     let file = folder.path().join("cases.yaml");
     let cases = json!({"rule_files": ["alerts.yaml"], "evaluation_interval": "1m", "tests": tests});
-    fs::write(&file, cases.to_string()).map_err(failed)?;
+    fs::write(&file, cases.to_string())?;
     promtool(&["test", "rules", &file.display().to_string()], "").await
 }
 

@@ -31,7 +31,7 @@ fn a_block_after_the_first_heading_is_not_the_first_command() {
 /// A driver with an attachment that fails and a Lease, so that the commands have something to show.
 async fn prepare(cluster: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
     let definition = csi_attacher_model::api::AttacherConfig::crd();
-    let definition = serde_json::to_string(&definition).map_err(|error| Error::Other(error.to_string()))?;
+    let definition = serde_json::to_string(&definition)?;
     cluster.apply_yaml(&definition).await?;
     kubectl.run(&["create", "namespace", NAMESPACE]).await?;
     let config = json!({
@@ -95,7 +95,7 @@ async fn typed(line: &str, kubectl: &Path, kubeconfig: &Path, home: &Path) -> Re
         .env("HOME", home)
         .kill_on_drop(true)
         .output();
-    output.await.map_err(|error| Error::Other(error.to_string()))
+    output.await.map_err(Error::from)
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn each_runbook_begins_with_commands_that_work_as_they_are() -> Result<()>
     let cluster = ControlPlane::start(Options::default()).await?;
     let kubectl = Kubectl::of(&cluster).await?;
     prepare(&cluster, &kubectl).await?;
-    let home = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
+    let home = tempfile::tempdir()?;
     let (program, kubeconfig) = (cluster.kubectl_path().await?, cluster.admin_kubeconfig());
     for name in names() {
         let lines = commands(&read(&format!("docs/runbooks/{name}.md")));

@@ -17,7 +17,7 @@ const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 impl Driver<'_> {
     pub async fn delete_volume(&self, name: &str) -> Result<()> {
         let deleted = self.volumes().delete(name, &DeleteParams::default()).await;
-        deleted.map(drop).map_err(other)
+        deleted.map(drop).map_err(Error::from)
     }
 
     pub async fn change(&self, name: &str, change: Value) -> Result<()> {
@@ -25,7 +25,7 @@ impl Driver<'_> {
             .volumes()
             .patch(name, &PatchParams::default(), &Patch::Merge(&change))
             .await;
-        patched.map(drop).map_err(other)
+        patched.map(drop).map_err(Error::from)
     }
 
     /// A PersistentVolume as it is after its claim is gone.
@@ -52,7 +52,7 @@ impl Driver<'_> {
         json_patch::merge(&mut volume, &change);
         let volume: PersistentVolume = serde_json::from_value(volume).unwrap();
         let made = self.volumes().create(&PostParams::default(), &volume).await;
-        made.map(drop).map_err(other)
+        made.map(drop).map_err(Error::from)
     }
 
     pub async fn phase(&self, name: &str, phase: &str) -> Result<()> {
@@ -61,7 +61,7 @@ impl Driver<'_> {
             .volumes()
             .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
             .await;
-        patched.map(drop).map_err(other)
+        patched.map(drop).map_err(Error::from)
     }
 
     /// That DeleteVolume is called for a handle, and nothing of ours is left on the PersistentVolume; so often it was called.
@@ -83,11 +83,6 @@ impl Driver<'_> {
             .filter(|call| call.volume.as_deref() == Some(handle))
             .count()
     }
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
-fn other(error: kube::Error) -> Error {
-    Error::Other(error.to_string())
 }
 
 /// A cluster in which only the test binds and releases.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_mock_driver::{Method, Rule, ScriptAction, ScriptedAnswer};
+use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -22,7 +22,7 @@ fn other(error: impl std::fmt::Display) -> Error {
 impl Driver<'_> {
     async fn delete_claim(&self, name: &str) -> Result<()> {
         let deleted = self.claims().delete(name, &DeleteParams::default()).await;
-        deleted.map(drop).map_err(other)
+        deleted.map(drop).map_err(Error::from)
     }
 
     /// Waits for so many volumes that are left of those which the driver made.
@@ -34,52 +34,6 @@ impl Driver<'_> {
         let gone = wait_for(self.claims(), name, "gone", LIMIT, |claim| claim.is_none()).await;
         gone.map(drop)
     }
-}
-
-/// The driver answers one ID for two claims, as for a share that is there already.
-#[tokio::test]
-async fn a_volume_of_two_claims_is_deleted_once_when_both_are_gone() -> Result<()> {
-    let (world, _operator) = serving(operator_options()).await?;
-    let driver = provisioning(&world, "o-share", &soon()).await?;
-    driver.class("Delete").await?;
-    let first = driver.ask_for("first").await?;
-    driver.bound("first").await?;
-    let first = driver.saved(&first).await?;
-    let handle = first
-        .spec
-        .clone()
-        .and_then(|spec| spec.csi)
-        .map(|csi| csi.volume_handle);
-    let handle = handle.unwrap_or_default();
-    driver.mock.script(
-        Rule::on(Method::CreateVolume).action(ScriptAction::Answer(ScriptedAnswer {
-            volume_id: Some(handle.clone()),
-            capacity_bytes: None,
-        })),
-    );
-    let mut volumes = vec![first.name_any()];
-    for name in ["second", "third"] {
-        let claim = driver.ask_for(name).await?;
-        driver.bound(name).await?;
-        volumes.push(driver.saved(&claim).await?.name_any());
-    }
-    driver.delete_claim("second").await?;
-    event(
-        &world,
-        "PersistentVolume",
-        &volumes[1],
-        "VolumeDelete",
-        "is that of PersistentVolume",
-    )
-    .await?;
-    assert_eq!(driver.deletions(&handle), 0);
-    driver.delete_claim("first").await?;
-    driver.delete_claim("third").await?;
-    for name in &volumes {
-        wait_for(driver.volumes(), name, "gone", LIMIT, |volume| volume.is_none()).await?;
-    }
-    assert_eq!(driver.deletions(&handle), 1);
-    Ok(())
 }
 
 impl Driver<'_> {
@@ -109,7 +63,7 @@ impl Driver<'_> {
     async fn tenant_goes(&self) -> Result<()> {
         let namespaces = Api::<Namespace>::all(self.world.client.clone());
         let deleted = namespaces.delete("tenant", &DeleteParams::default()).await;
-        deleted.map_err(other)?;
+        deleted?;
         let gone = wait_for(namespaces, "tenant", "gone", LIMIT, |tenant| tenant.is_none()).await;
         gone.map(drop)
     }
@@ -122,7 +76,7 @@ async fn volumes_of_a_namespace_that_goes_are_deleted_without_its_secret() -> Re
     let driver = world.unconfigured_driver("o-space", |builder| builder).await?;
     let claims = driver.serves_a_tenant().await?;
     let wanted = driver.wanted("data");
-    let claim = claims.create(&PostParams::default(), &wanted).await.map_err(other)?;
+    let claim = claims.create(&PostParams::default(), &wanted).await?;
     let volume = driver.saved(&claim).await?.name_any();
     driver.tenant_goes().await?;
     wait_for(driver.volumes(), &volume, "gone", LIMIT, |volume| volume.is_none()).await?;
@@ -144,7 +98,7 @@ async fn a_namespace_that_goes_during_a_call_is_not_held() -> Result<()> {
         .mock
         .script(Rule::on(Method::CreateVolume).times(1).late_success());
     let wanted = driver.wanted("data");
-    let claim = claims.create(&PostParams::default(), &wanted).await.map_err(other)?;
+    let claim = claims.create(&PostParams::default(), &wanted).await?;
     let name = format!("pvc-{}", claim.uid().unwrap_or_default());
     driver.call(Method::CreateVolume, &name, |_| true).await?;
     driver.tenant_goes().await?;
@@ -154,7 +108,7 @@ async fn a_namespace_that_goes_during_a_call_is_not_held() -> Result<()> {
 /// The section goes and comes while a call is open; the claim is deleted meanwhile.
 #[tokio::test]
 async fn a_section_that_comes_back_finishes_what_was_open() -> Result<()> {
-    let (world, _operator) = serving(operator_options()).await?;
+    let (world, operator) = serving(operator_options()).await?;
     let driver = provisioning(&world, "o-section", &soon()).await?;
     driver.class("Delete").await?;
     driver
@@ -163,12 +117,17 @@ async fn a_section_that_comes_back_finishes_what_was_open() -> Result<()> {
     let claim = driver.ask_for("data").await?;
     let name = format!("pvc-{}", claim.uid().unwrap_or_default());
     driver.call(Method::CreateVolume, &name, |_| true).await?;
+    let counted = format!("csi_attacher_persistentvolumeclaims{{driver_name=\"{}\"", driver.name);
+    let counts = |status: u16, text: &str| status == 200 && text.contains(&counted);
+    operator.wait_for_answer("/metrics", counts).await?;
     driver.configure(&json!({ "driverName": driver.name })).await?;
     driver.delete_claim("data").await?;
     driver
         .call(Method::CreateVolume, &name, |call| call.finished.is_some())
         .await?;
     driver.shows_no_provisioning().await?;
+    let is_gone = |status: u16, text: &str| status == 200 && !text.contains(&counted);
+    operator.wait_for_answer("/metrics", is_gone).await?;
     driver.configure(&settings(&driver, &soon())).await?;
     driver.claim_is_gone("data").await?;
     wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
@@ -229,7 +188,7 @@ async fn what_people_do_during_a_call_loses_no_volume() -> Result<()> {
             .patch(name, &kube::api::PatchParams::default(), &patch)
             .await
             .map(drop)
-            .map_err(other)
+            .map_err(Error::from)
     };
     merge("named", json!({ "spec": { "volumeName": volume(&named) } })).await?;
     merge(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_mock_driver::{ControllerCapability, Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{DeleteParams, PostParams};
@@ -14,38 +14,14 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::{FIELD_MANAGER, PROVISIONING_FIELD_MANAGER};
 
 use super::deletion::{serves, unmanaged};
-use super::{IDENTITY, LIMIT, provisioning, serving, settings, soon};
+use super::{LIMIT, provisioning, serving, settings, soon};
 
 use crate::events::event;
 use crate::insight::told;
 use crate::rig::{Driver, World, operator_options};
-use crate::support::operator::release_provisioner_lease;
 use crate::support::stage::stop;
 use crate::support::wait::wait_for;
 use crate::support::{Error, OperatorOptions, Result};
-
-/// Each claim of a driver without CREATE_DELETE_VOLUME has an Event, and nothing is called.
-#[tokio::test]
-async fn a_driver_that_cannot_provision_is_told_on_each_claim() -> Result<()> {
-    let (world, mut operator) = serving(operator_options()).await?;
-    let driver = world
-        .unconfigured_driver("cannot", |builder| {
-            builder.without_capability(ControllerCapability::CreateDeleteVolume)
-        })
-        .await?;
-    release_provisioner_lease(&world.client, IDENTITY, &driver.name).await?;
-    driver.class("Delete").await?;
-    driver.configure(&settings(&driver, &soon())).await?;
-    driver.wait("ProvisioningReady", "False", Some("NotSupported")).await?;
-    driver.wait("Ready", "False", Some("NotSupported")).await?;
-    for name in ["one", "two"] {
-        driver.ask_for(name).await?;
-        let words = "does not announce CREATE_DELETE_VOLUME";
-        event(&world, "PersistentVolumeClaim", name, "ProvisioningFailed", words).await?;
-    }
-    assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
-    stop(&mut operator).await
-}
 
 /// The time of a deletion has all its attempts in it, also where nothing is traced. With mode Disabled the condition says so. What was done
 /// is counted, and has its Event.
@@ -63,7 +39,7 @@ async fn the_time_of_a_deletion_is_that_from_released_to_gone() -> Result<()> {
         .fail(Code::FailedPrecondition, "busy");
     driver.mock.script(busy);
     let deleted = driver.claims().delete("data", &DeleteParams::default()).await;
-    deleted.map_err(|error| Error::Other(error.to_string()))?;
+    deleted?;
     wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
     let words = "Successfully deleted volume";
     event(&world, "PersistentVolume", &name, "VolumeDeleted", words).await?;
@@ -97,7 +73,7 @@ async fn the_time_of_a_deletion_is_that_from_released_to_gone() -> Result<()> {
     // With the AttacherConfig every series goes, whichever role ends last.
     let configs = Api::<AttacherConfig>::all(world.client.clone());
     let deleted = configs.delete(&driver.short, &DeleteParams::default()).await;
-    deleted.map_err(|error| Error::Other(error.to_string()))?;
+    deleted?;
     let label = format!("driver_name=\"{}\"", driver.name);
     let is_gone = |status: u16, text: &str| status == 200 && !text.contains(&label);
     operator.wait_for_answer("/metrics", is_gone).await?;
@@ -113,7 +89,7 @@ async fn how_provisioning_is_has_a_field_manager_of_its_own() -> Result<()> {
     driver.wait("Ready", "True", Some("Running")).await?;
     let configs = Api::<AttacherConfig>::all(world.client.clone());
     let config = configs.get(&driver.short).await;
-    let config = config.map_err(|error| Error::Other(error.to_string()))?;
+    let config = config?;
     let conditions = |manager: &str| {
         let entries = config.metadata.managed_fields.iter().flatten();
         let mut owned: Vec<String> = entries
@@ -342,7 +318,7 @@ async fn a_failure_that_lasts_is_told_also_where_it_may_pass() -> Result<()> {
     let webhook: ValidatingWebhookConfiguration = serde_json::from_value(webhook)?;
     let webhooks = Api::<ValidatingWebhookConfiguration>::all(world.client.clone());
     let made = webhooks.create(&PostParams::default(), &webhook).await;
-    made.map_err(|error| Error::Other(error.to_string()))?;
+    made?;
     driver.configure(&settings(&driver, &soon())).await?;
     event(
         &world,
@@ -354,7 +330,7 @@ async fn a_failure_that_lasts_is_told_also_where_it_may_pass() -> Result<()> {
     .await?;
     assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
     let deleted = webhooks.delete("away.test", &DeleteParams::default()).await;
-    deleted.map_err(|error| Error::Other(error.to_string()))?;
+    deleted?;
     driver.bound("data").await?;
     stop(&mut operator).await
 }

@@ -90,7 +90,7 @@ impl Driver<'_> {
         self.mock
             .script(Rule::on(Method::DeleteVolume).volume(&handle).times(1).late_success());
         let deleted = self.claims().delete(&name("goes"), &DeleteParams::default()).await;
-        deleted.map_err(other)?;
+        deleted?;
         self.call(Method::DeleteVolume, &handle, |_| true).await?;
 
         self.mock.script(Rule::on(Method::CreateVolume).times(1).late_success());
@@ -110,23 +110,20 @@ impl Driver<'_> {
             self.bound(&format!("{turn}-{state}")).await?;
         }
         let rests = format!("{turn}-rests");
-        let claim = self.claims().get(&rests).await.map_err(other)?;
+        let claim = self.claims().get(&rests).await?;
         let calls = self.mock.calls_of(Method::CreateVolume);
         let name = Self::volume_name(&claim);
         assert_eq!(
             calls.iter().filter(|call| call.volume.as_ref() == Some(&name)).count(),
             1
         );
-        self.claims()
-            .delete(&rests, &DeleteParams::default())
-            .await
-            .map_err(other)?;
+        self.claims().delete(&rests, &DeleteParams::default()).await?;
         self.only_volumes_of_claims().await
     }
 
     /// Waits until the driver has one volume for each claim, the one that its PersistentVolume names, and no other.
     async fn only_volumes_of_claims(&self) -> Result<()> {
-        let claims = self.claims().list(&ListParams::default()).await.map_err(other)?;
+        let claims = self.claims().list(&ListParams::default()).await?;
         let deleted = |claim: &&PersistentVolumeClaim| claim.metadata.deletion_timestamp.is_some();
         for claim in claims.iter().filter(deleted) {
             wait_for(self.claims(), &claim.name_any(), "gone", LIMIT, |claim| claim.is_none()).await?;
@@ -141,7 +138,7 @@ impl Driver<'_> {
         };
         let one_each = within("one volume for each claim", self.mock.wait_until(is_one_each)).await;
         one_each.map_err(|error| other(format!("{error}: {:?} for {wanted:?}", self.mock.volumes())))?;
-        let volumes = self.volumes().list(&ListParams::default()).await.map_err(other)?;
+        let volumes = self.volumes().list(&ListParams::default()).await?;
         for name in volumes
             .iter()
             .map(ResourceExt::name_any)
@@ -152,7 +149,7 @@ impl Driver<'_> {
         for name in &wanted {
             wait_for(self.volumes(), name, "saved", LIMIT, |volume| volume.is_some()).await?;
         }
-        let volumes = self.volumes().list(&ListParams::default()).await.map_err(other)?;
+        let volumes = self.volumes().list(&ListParams::default()).await?;
         let handle = |volume: PersistentVolume| volume.spec?.csi.map(|csi| csi.volume_handle);
         let named: BTreeSet<String> = volumes.into_iter().filter_map(handle).collect();
         assert_eq!(self.mock.volumes().into_keys().collect::<BTreeSet<_>>(), named);
@@ -221,13 +218,9 @@ async fn the_operator_and_csi_provisioner_follow_each_other() -> Result<()> {
     // And back once more: everything that is left goes.
     let _operator = waiting_operator(&world, &driver).await?;
     drop(sidecar);
-    for claim in driver.claims().list(&ListParams::default()).await.map_err(other)? {
+    for claim in driver.claims().list(&ListParams::default()).await? {
         let name = claim.name_any();
-        driver
-            .claims()
-            .delete(&name, &DeleteParams::default())
-            .await
-            .map_err(other)?;
+        driver.claims().delete(&name, &DeleteParams::default()).await?;
         wait_for(driver.claims(), &name, "gone", LIMIT, |claim| claim.is_none()).await?;
     }
     driver.only_volumes_of_claims().await?;

@@ -29,7 +29,7 @@ fn table() -> Result<String> {
 #[test]
 fn the_document_has_every_right() -> Result<()> {
     let path = of_repository("docs/reference/RBAC.md");
-    let text = std::fs::read_to_string(&path).map_err(|error| other(error.to_string()))?;
+    let text = std::fs::read_to_string(&path)?;
     let (head, rest) = text
         .split_once(BEGIN)
         .ok_or_else(|| other("the table has no beginning"))?;

@@ -241,7 +241,7 @@ async fn labels_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
         let selected = claims
             .patch(&name, &PatchParams::default(), &Patch::Merge(&selected))
             .await;
-        selected.map_err(|error| other(error.to_string()))?;
+        selected?;
     }
     for name in in_turn(&driver) {
         event(
@@ -258,7 +258,7 @@ async fn labels_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
     for (name, claim) in in_turn(&driver).iter().zip(&made) {
         let labels = json!({ "metadata": { "labels": { ZONE: "a" } } });
         let labelled = nodes.patch(name, &PatchParams::default(), &Patch::Merge(&labels)).await;
-        labelled.map_err(|error| other(error.to_string()))?;
+        labelled?;
         saved(scene, claim).await?;
     }
     Ok(())
@@ -282,7 +282,7 @@ async fn claim(scene: &Scene<'_>, driver: &Driver<'_>, name: &str, class: &str) 
             "resources": { "requests": { "storage": "1Gi" } },
         },
     });
-    let claim = serde_json::from_value(claim).map_err(|error| other(error.to_string()))?;
+    let claim = serde_json::from_value(claim)?;
     let claims = Api::<PersistentVolumeClaim>::namespaced(scene.world.client.clone(), "default");
     let made = claims.create(&PostParams::default(), &claim).await;
     made.map_err(|error| other(error.to_string()))
@@ -316,14 +316,11 @@ async fn a_released_volume_is_deleted(scene: &Scene<'_>) -> Result<()> {
         "metadata": { "annotations": { "pv.kubernetes.io/provisioned-by": driver.name } },
         "spec": { "persistentVolumeReclaimPolicy": "Delete" },
     }));
-    volumes
-        .patch(&name, &write, &policy)
-        .await
-        .map_err(|error| other(error.to_string()))?;
+    volumes.patch(&name, &write, &policy).await?;
     scene.point();
     let released = Patch::Merge(json!({ "status": { "phase": "Released" } }));
     let changed = volumes.patch_status(&name, &write, &released).await;
-    changed.map_err(|error| other(error.to_string()))?;
+    changed?;
     let is_going =
         |volume: Option<&PersistentVolume>| volume.is_none_or(|volume| volume.metadata.deletion_timestamp.is_some());
     wait_for(volumes, &name, "being deleted", LIMIT, is_going)
@@ -378,7 +375,7 @@ async fn a_claim_that_changed_unseen_is_provisioned(scene: &Scene<'_>) -> Result
     let changed = claims
         .patch(&name, &PatchParams::default(), &Patch::Merge(&foreign))
         .await;
-    changed.map_err(|error| other(error.to_string()))?;
+    changed?;
     scene.point();
     class(scene, &driver, &name, json!({})).await?;
     saved(scene, &made).await
@@ -513,7 +510,7 @@ async fn an_attachment_that_changed_unseen_is_attached(scene: &Scene<'_>) -> Res
     let changed = attachments
         .patch(&name, &PatchParams::default(), &Patch::Merge(&foreign))
         .await;
-    changed.map_err(|error| other(error.to_string()))?;
+    changed?;
     scene.point();
     fixtures.persistent_volume(&driver.volume(&name)).await?;
     fixtures.wait_for_attached(&name).await.map(drop)
@@ -580,7 +577,7 @@ async fn a_lease_that_another_wrote_on_is_kept(scene: &Scene<'_>) -> Result<()> 
     let name = lease_name(&driver.name);
     let note = json!({ "metadata": { "annotations": { "example.com/note": "x" } } });
     let noted = leases.patch(&name, &PatchParams::default(), &Patch::Merge(&note)).await;
-    let noted = noted.map_err(|error| other(error.to_string()))?;
+    let noted = noted?;
     scene.point();
     let renewed_at = |lease: &Lease| Some(lease.spec.as_ref()?.renew_time.as_ref()?.0);
     let renewed = wait_for(leases, &name, "a renewal", LIMIT, |lease| {
@@ -626,7 +623,7 @@ pub async fn repeated_events(world: &World) -> Result<()> {
         }
         let events: Api<Event> = Api::namespaced(world.client.clone(), "default");
         let listed = events.list(&kube::api::ListParams::default()).await;
-        let listed = listed.map_err(|error| other(error.to_string()))?;
+        let listed = listed?;
         let about = |event: &&Event| event.involved_object.name.as_deref() == Some(&*without.name);
         let counts: Vec<_> = listed.iter().filter(about).map(|event| event.count).collect();
         if counts.iter().any(|count| *count != Some(1)) || counts.is_empty() {

@@ -157,10 +157,9 @@ impl<'w> Scene<'w> {
 /// Removes all AttacherConfigs.
 pub async fn clean(world: &World) -> Result<()> {
     let configs: Api<AttacherConfig> = Api::all(world.client.clone());
-    let failed = |error: kube::Error| other(error.to_string());
-    for config in configs.list(&ListParams::default()).await.map_err(failed)? {
+    for config in configs.list(&ListParams::default()).await? {
         let name = config.name_any();
-        configs.delete(&name, &DeleteParams::default()).await.map_err(failed)?;
+        configs.delete(&name, &DeleteParams::default()).await?;
         if config.finalizers().is_empty() {
             continue;
         }
@@ -170,7 +169,7 @@ pub async fn clean(world: &World) -> Result<()> {
             .await
         {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            outcome => drop(outcome.map_err(failed)?),
+            outcome => drop(outcome?),
         }
     }
     Ok(())

@@ -1,7 +1,6 @@
 //! Two AttacherConfigs in one replica that claim the same.
 
 use csi_attacher_model::api::AttacherConfig;
-use serde_json::json;
 
 use super::{lasting, moves};
 use crate::rig::World;
@@ -46,28 +45,5 @@ async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_c
     younger.wait("Ready", "True", Some("Running")).await?;
     world.fixtures.wait_for_attached("claims-3").await?;
     twin.wait("Stalled", "True", Some("FinalizerCollision")).await?;
-    Ok(())
-}
-
-#[tokio::test]
-async fn an_older_config_that_is_pointed_at_the_driver_of_a_younger_takes_it_over() -> Result<()> {
-    let world = World::own().await?;
-    let _operator = world.replica("ours").await?;
-    let nothing = |builder| builder;
-    let older = world.named_driver("a-moved", "first.csi.test", nothing).await?;
-    let younger = world.named_driver("b-stays", "second.csi.test", nothing).await?;
-    for driver in [&older, &younger] {
-        driver.configure(&lasting()).await?;
-        driver.wait("Ready", "True", Some("Running")).await?;
-    }
-    let endpoint = format!("unix://{}", world.socket("b-stays").display());
-    let mut spec = lasting();
-    spec["endpoint"] = json!(endpoint);
-    older.configure(&spec).await?;
-    younger.wait("Stalled", "True", Some("EndpointConflict")).await?;
-    older.wait("Ready", "True", Some("Running")).await?;
-    younger.attach("moved-1").await?;
-    assert_eq!(moves(&younger.mock).len(), 1);
-    world.holder("first.csi.test", None).await?;
     Ok(())
 }

@@ -18,7 +18,7 @@ async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
     world.fixtures.csi_node("near-node", NAME, "near-node-id").await?;
     let (here, there) = (world.sockets.path().join("here"), world.sockets.path().join("there"));
     for folder in [&here, &there] {
-        std::fs::create_dir(folder).map_err(other)?;
+        std::fs::create_dir(folder)?;
     }
     // Each replica looks in a folder of its own; only one finds a driver.
     let at = |folder: &std::path::Path| {
@@ -27,7 +27,7 @@ async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
         options
     };
     let mock = MockDriver::builder(NAME).accept_any_volume();
-    let mock = mock.start(there.join("csi.sock")).await.map_err(other)?;
+    let mock = mock.start(there.join("csi.sock")).await?;
     let _first = world.operator(at(&here)).await?;
     release_lease(&world.client, IDENTITY, NAME).await?;
     let mut spec = lasting();
@@ -47,7 +47,7 @@ async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
     // The driver moves to the other node.
     mock.stop().await;
     let moved = MockDriver::builder(NAME).accept_any_volume();
-    let moved = moved.start(here.join("csi.sock")).await.map_err(other)?;
+    let moved = moved.start(here.join("csi.sock")).await?;
     world.holder(NAME, Some("here")).await?;
     world.reported_holder("near", Some("here")).await?;
     wait_condition(&world.client, "near", "Ready", "True", Some("Running")).await?;

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{lasting, moves, other};
+use super::{lasting, moves};
 use crate::rig::{Driver, LIMIT, World};
 use crate::support::Result;
 use crate::support::operator::release_lease;
@@ -117,19 +117,19 @@ async fn the_lease_that_a_former_release_recorded_is_held_as_well_and_forgotten(
     release_lease(&world.client, ELSEWHERE, &driver.name).await?;
     let elsewhere: Api<Lease> = Api::namespaced(world.client.clone(), ELSEWHERE);
     let name = lease_name(&driver.name);
-    let mut former = elsewhere.get(&name).await.map_err(other)?;
+    let mut former = elsewhere.get(&name).await?;
     let spec = former.spec.get_or_insert_default();
     (spec.holder_identity, spec.lease_duration_seconds) = (Some("former".to_owned()), Some(3600));
     let held = elsewhere
         .replace(&name, &kube::api::PostParams::default(), &former)
         .await;
-    let mut former = held.map_err(other)?;
+    let mut former = held?;
 
     let configs: Api<AttacherConfig> = Api::all(world.client.clone());
     let record = json!({"status": {"leaderElection": {"namespace": ELSEWHERE}}});
     let (as_usual, record) = (PatchParams::default(), Patch::Merge(&record));
     let recorded = configs.patch_status("upgraded", &as_usual, &record).await;
-    recorded.map_err(other)?;
+    recorded?;
     driver.wait("Ready", "True", Some("Standby")).await?;
     driver.claim("upgraded-1").await?;
     world.renewals(&driver.name, 5).await?;
@@ -139,7 +139,7 @@ async fn the_lease_that_a_former_release_recorded_is_held_as_well_and_forgotten(
     let released = elsewhere
         .replace(&name, &kube::api::PostParams::default(), &former)
         .await;
-    released.map_err(other)?;
+    released?;
     world.fixtures.wait_for_attached("upgraded-1").await?;
     let forgotten = wait_for(configs, "upgraded", "no record", LIMIT, |config| {
         let status = config.and_then(|config| config.status.as_ref());

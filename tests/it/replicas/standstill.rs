@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use csi_mock_driver::{CallRecord, Method, Rule};
 use futures::future::try_join_all;
-use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -12,7 +11,7 @@ use tonic::Code;
 
 use super::{leads, moves};
 use crate::rig::{Driver, LIMIT, World, within};
-use crate::support::{AuditEvent, Operator, Result};
+use crate::support::{Operator, Result};
 
 /// Drivers, and volumes of each. Whether a wrong operator makes a call is a race for each driver.
 const DRIVERS: usize = 8;
@@ -130,46 +129,5 @@ async fn a_leader_that_stood_still_detaches_nothing_that_was_attached_meanwhile(
     world.holder(&driver.name, Some("first")).await?;
     driver.attach("still-last").await?;
     assert_eq!(driver.calls_of(pid, from).len(), 1);
-    Ok(())
-}
-
-/// The same with nobody there to take the Lease: it is still its own, and yet nothing is begun before the objects are listed
-/// anew.
-#[tokio::test]
-async fn a_single_replica_that_stood_still_lists_the_objects_before_it_calls() -> Result<()> {
-    let world = World::own().await?;
-    let only = world.replica("only").await?;
-    let drivers = drivers(&world, "alone").await?;
-    let pid = only.pid()?;
-
-    only.signal("STOP")?;
-    let stopped = Instant::now();
-    for driver in &drivers {
-        driver.mock.clear_rules();
-    }
-    sleep_until(stopped + STANDSTILL).await;
-    let marks: Vec<u64> = drivers.iter().map(|driver| driver.mock.call_count()).collect();
-    let went_on = Timestamp::now();
-    only.signal("CONT")?;
-
-    let mut listed = went_on;
-    for resource in ["volumeattachments", "persistentvolumes", "csinodes"] {
-        let anew = move |event: &AuditEvent| event.is("list", resource) && event.request_timestamp > went_on;
-        let what = format!("a new list of {resource}");
-        let event = world.cluster.wait_for_audit_event(&what, LIMIT, anew).await?;
-        listed = listed.max(event.request_timestamp);
-    }
-    for (driver, from) in drivers.iter().zip(marks) {
-        let (names, fixtures) = (driver.names(), &world.fixtures);
-        try_join_all(names.iter().map(|name| fixtures.wait_for_attachment_gone(name))).await?;
-        let calls = driver.calls_of(pid, from);
-        let early: Vec<_> = calls.iter().filter(|call| call.started < listed).collect();
-        assert!(early.is_empty(), "{} calls before the lists: {early:#?}", early.len());
-        assert_eq!(calls.len(), VOLUMES, "{calls:#?}");
-        // Where a call was on its way, the connection ended with it, and the Lease was given up until the next one stood.
-        let lease = world.holder(&driver.name, Some("only")).await?;
-        let transitions = lease.spec.and_then(|spec| spec.lease_transitions);
-        assert!(matches!(transitions, Some(1 | 2)), "{transitions:?}");
-    }
     Ok(())
 }

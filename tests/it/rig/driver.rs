@@ -71,8 +71,7 @@ impl World {
         let name = name.to_owned();
         let mock = build(MockDriver::builder(&name).accept_any_volume())
             .start(self.socket(short))
-            .await
-            .map_err(|error| Error::Other(error.to_string()))?;
+            .await?;
         let driver = Driver {
             world: self,
             short: short.to_owned(),

@@ -26,8 +26,7 @@ impl Driver<'_> {
         for patch in [json!({ "spec": { "drivers": [] } }), changed] {
             nodes
                 .patch(&node, &PatchParams::default(), &Patch::Merge(&patch))
-                .await
-                .map_err(|error| Error::Other(error.to_string()))?;
+                .await?;
         }
         for number in 1..TRIES {
             if self.attached_as(&node, number).await? == "after" {

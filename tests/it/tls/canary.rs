@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde_json::json;
 
-use super::{NAMESPACE, SERVER, grant, material, other, put, served};
+use super::{NAMESPACE, SERVER, grant, material, put, served};
 use crate::canary::events;
 use crate::rig::LIMIT;
 use crate::support::controlplane::pki::Authority;
@@ -42,7 +42,7 @@ fn parts_of_key(key: &str) -> Vec<String> {
 async fn attached(stage: &Stage, tls: ServerTls, entries: &[(&str, String)]) -> Result<MockHandle> {
     let any = ListenEndpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
     let builder = MockDriver::builder(DRIVER).accept_any_volume().tls(tls);
-    let mock = builder.start_on(any).await.map_err(other)?;
+    let mock = builder.start_on(any).await?;
     let ListenEndpoint::Tcp(address) = mock.endpoint() else {
         panic!("no port")
     };

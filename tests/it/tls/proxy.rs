@@ -32,7 +32,7 @@ fn of_kind<'d>(documents: &'d [Value], kind: &str) -> &'d Value {
 async fn program() -> Result<std::path::PathBuf> {
     let script = of_repository("tests/haproxy/fetch");
     let run = move || Command::new(script).stderr(Stdio::inherit()).output();
-    let ended = tokio::task::spawn_blocking(run).await.map_err(other)?.map_err(other)?;
+    let ended = tokio::task::spawn_blocking(run).await??;
     if !ended.status.success() {
         return Err(Error::Other(format!("tests/haproxy/fetch: {}", ended.status)));
     }
@@ -59,7 +59,7 @@ fn configuration(documents: &[Value], folder: &Path, socket: &Path, address: Soc
 /// Starts the command of the example's container.
 async fn start(documents: &[Value], folder: &Path, text: &str) -> Result<Watched> {
     let file = folder.join("haproxy.cfg");
-    std::fs::write(&file, text).map_err(other)?;
+    std::fs::write(&file, text)?;
     let containers = &of_kind(documents, "Deployment")["spec"]["template"]["spec"]["containers"];
     let command = containers[1]["command"].as_array().expect("a list").iter();
     let words: Vec<&str> = command.filter_map(Value::as_str).collect();
@@ -101,14 +101,14 @@ async fn only_the_operator_gets_through(
     let driver = world.unconfigured_driver(short, |builder| builder).await?;
     let service = of_kind(&documents, "Service")["metadata"]["name"].as_str();
     let server = format!("{}.storage-drivers.svc", service.expect("a name"));
-    let folder = tempfile::tempdir().map_err(other)?;
+    let folder = tempfile::tempdir()?;
     let Identity { certificate, key } = authority.server(&[&server])?;
     for (file, text) in [
         ("tls.crt", &*certificate),
         ("tls.key", &*key),
         ("ca.crt", authority.certificate()),
     ] {
-        std::fs::write(folder.path().join(file), text).map_err(other)?;
+        std::fs::write(folder.path().join(file), text)?;
     }
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
     let text = configuration(&documents, folder.path(), &world.socket(short), address);

@@ -15,7 +15,7 @@ use crate::registry::{assert_conform, unseen};
 use crate::support::operator::{IDENTITY, apply_config, release_provisioner_lease, wait_condition};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use crate::support::stage::{PUBLISH_SECRET, Stage, stop};
-use crate::support::{Error, Result, Volume};
+use crate::support::{Result, Volume};
 
 /// What is not provoked here: part of the span's name, the attribute or event, and why.
 const NOT_HERE: &[(&str, &str, &str)] = &[
@@ -182,8 +182,7 @@ async fn deleted(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Resul
     let phase = Patch::Merge(json!({ "status": { "phase": "Released" } }));
     volumes
         .patch_status(&names.of("released"), &PatchParams::default(), &phase)
-        .await
-        .map_err(|error| Error::Other(error.to_string()))?;
+        .await?;
     receiver
         .wait_until(LIMIT, |spans| named(spans, "PersistentVolume.delete").next().is_some())
         .await;

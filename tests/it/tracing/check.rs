@@ -35,9 +35,9 @@ const LIFE: [&str; 3] = [
 ];
 
 /// Everything that the spans of a [`super::live`] must show.
-pub fn check(life: &Life, receiver: &OtlpReceiver, content_type: &str) {
+pub fn check(life: &Life, receiver: &OtlpReceiver) {
     for headers in receiver.requests() {
-        assert_eq!(headers["content-type"], content_type);
+        assert_eq!(headers["content-type"], "application/grpc");
     }
     registry::assert_conform(&receiver.spans());
     let spans = tree::without_comparisons(receiver.spans());

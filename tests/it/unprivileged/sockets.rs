@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::{Rig, USER, mode, other};
+use super::{Rig, USER, mode};
 use crate::events::event;
 use crate::rig::Driver;
 use crate::support::Result;
@@ -66,7 +66,7 @@ async fn ours_without_a_right(rig: &Rig) -> Result<()> {
     let driver = rig.world.unconfigured_driver("ours", |mock| mock).await?;
     let socket = rig.world.socket("ours");
     if rig.another {
-        chown(&socket, Some(USER), Some(USER)).map_err(other)?;
+        chown(&socket, Some(USER), Some(USER))?;
     }
     mode(&socket, 0o400)?;
     let parts = [
@@ -93,7 +93,7 @@ async fn roots_alone(rig: &Rig) -> Result<()> {
     ];
     refused(rig, &driver, &parts).await?;
     // What the second mend comes to.
-    chown(&socket, Some(0), Some(USER)).map_err(other)?;
+    chown(&socket, Some(0), Some(USER))?;
     mode(&socket, 0o660)?;
     works(&driver).await
 }
@@ -101,7 +101,7 @@ async fn roots_alone(rig: &Rig) -> Result<()> {
 async fn of_a_group(rig: &Rig) -> Result<()> {
     let driver = rig.world.unconfigured_driver("groups", |mock| mock).await?;
     let socket = rig.world.socket("groups");
-    chown(&socket, Some(0), Some(2000)).map_err(other)?;
+    chown(&socket, Some(0), Some(2000))?;
     mode(&socket, 0o660)?;
     refused(
         rig,
@@ -112,7 +112,7 @@ async fn of_a_group(rig: &Rig) -> Result<()> {
         ],
     )
     .await?;
-    chown(&socket, Some(0), Some(USER)).map_err(other)?;
+    chown(&socket, Some(0), Some(USER))?;
     works(&driver).await
 }
 
@@ -120,9 +120,9 @@ async fn of_a_group(rig: &Rig) -> Result<()> {
 async fn behind_a_directory(rig: &Rig) -> Result<()> {
     let sockets = rig.world.sockets.path();
     let closed = sockets.join("closed");
-    fs::create_dir(&closed).map_err(other)?;
+    fs::create_dir(&closed)?;
     mode(&closed, 0o700)?;
-    std::os::unix::fs::symlink("closed", sockets.join("link")).map_err(other)?;
+    std::os::unix::fs::symlink("closed", sockets.join("link"))?;
     let directory = format!("the directory {} has owner 0:0, mode 0700", closed.display());
     let parts = [
         directory.as_str(),

@@ -99,6 +99,24 @@ impl fmt::Debug for Error {
     }
 }
 
+/// What says enough by itself.
+macro_rules! in_its_own_words {
+    ($($source:ty),*) => {$(
+        impl From<$source> for Error {
+            fn from(error: $source) -> Self {
+                Self::Other(error.to_string())
+            }
+        }
+    )*};
+}
+
+in_its_own_words!(
+    kube::Error,
+    std::io::Error,
+    tokio::task::JoinError,
+    csi_mock_driver::MockStartError
+);
+
 /// Adds to an error what was tried.
 pub trait Context<T> {
     /// Turns the error into an [`Error`] which says that `action` failed.

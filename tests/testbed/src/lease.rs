@@ -116,7 +116,7 @@ impl History {
     /// Every version up to the one that there is now.
     pub async fn versions(&self, limit: Duration) -> Result<Vec<LeaseSpec>> {
         let now = self.api.get(&self.name).await;
-        let now = now.map_err(|error| Error::Other(error.to_string()))?.spec;
+        let now = now?.spec;
         let seen = async {
             loop {
                 let versions = self.seen.versions.lock().clone();

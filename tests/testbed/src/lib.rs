@@ -53,8 +53,6 @@ use std::path::{Path, PathBuf};
 
 use csi_attacher_model::decide;
 
-use tokio::sync::OnceCell;
-
 /// A file of this repository, by its path from the root.
 pub fn of_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -73,23 +71,4 @@ pub fn built_program(name: &str) -> Result<PathBuf> {
         "there is no program {}: cargo build --bins --example demo",
         path.display()
     )))
-}
-
-/// The control plane which all tests of one process share: with kube-controller-manager and with the audit log.
-///
-/// The first caller starts it. It holds nothing of the runtime which started it (components are plain processes, and
-/// each test builds its own client), so it outlives the runtime of that one test. It ends with the process. When it
-/// cannot be started, every caller gets the same error instead of trying again.
-pub async fn shared_control_plane() -> Result<&'static ControlPlane> {
-    static SHARED: OnceCell<std::result::Result<ControlPlane, String>> = OnceCell::const_new();
-    let options = Options {
-        controller_manager: true,
-        audit: true,
-        ..Options::default()
-    };
-    SHARED
-        .get_or_init(|| async { ControlPlane::start(options).await.map_err(|error| error.to_string()) })
-        .await
-        .as_ref()
-        .map_err(|message| Error::SharedControlPlane(message.clone()))
 }

@@ -28,7 +28,7 @@ fn other(error: impl std::fmt::Display) -> Error {
 pub async fn programs() -> Result<PathBuf> {
     let script = of_repository("tests/prometheus/fetch");
     let run = move || Command::new(script).stderr(Stdio::inherit()).output();
-    let ended = tokio::task::spawn_blocking(run).await.map_err(other)?.map_err(other)?;
+    let ended = tokio::task::spawn_blocking(run).await??;
     if !ended.status.success() {
         return Err(Error::Other(format!("tests/prometheus/fetch: {}", ended.status)));
     }
@@ -55,7 +55,7 @@ pub async fn promtool(arguments: &[&str], input: &str) -> Result<(bool, String)>
         }
         child.wait_with_output()
     };
-    let ended = tokio::task::spawn_blocking(run).await.map_err(other)?.map_err(other)?;
+    let ended = tokio::task::spawn_blocking(run).await??;
     let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     Ok((ended.status.success(), said.concat()))
 }
@@ -89,7 +89,7 @@ impl Prometheus {
     /// Starts it, and waits until it answers. The scrape job is named as in the documentation.
     pub async fn start(target: SocketAddr) -> Result<Self> {
         let program = programs().await?.join("prometheus");
-        let folder = tempfile::tempdir().map_err(other)?;
+        let folder = tempfile::tempdir()?;
         let alerts = of_repository("config/prometheus/alerts.yaml");
         let config = format!(
             "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [\"{}\"]\n\
@@ -97,7 +97,7 @@ impl Prometheus {
             alerts.display()
         );
         let file = folder.path().join("prometheus.yaml");
-        fs::write(&file, config).map_err(other)?;
+        fs::write(&file, config)?;
         let address = SocketAddr::from(([127, 0, 0, 1], ports::free_port()?));
         let arguments = [
             format!("--config.file={}", file.display()),
@@ -146,7 +146,7 @@ impl Prometheus {
             .map(|(key, value)| format!("{key}={}", encode(value)))
             .collect();
         let body = get(self.address, &format!("/api/v1/{path}?{}", pairs.join("&")), "*/*").await?;
-        let answer: Value = serde_json::from_str(&body).map_err(other)?;
+        let answer: Value = serde_json::from_str(&body)?;
         Ok(answer["data"].clone())
     }
 

@@ -157,15 +157,15 @@ impl Proxy {
         let mut config = config.map_err(other)?;
         config.proxy_url = None;
         let state = Arc::new(State {
-            client: Client::try_from(config).map_err(other)?,
+            client: Client::try_from(config)?,
             rules: Mutex::default(),
             log: Mutex::default(),
             count: watch::Sender::default(),
             control: watch::Sender::default(),
             writes: Mutex::default(),
         });
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(other)?;
-        let address = format!("http://{}", listener.local_addr().map_err(other)?);
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = format!("http://{}", listener.local_addr()?);
         let server = tokio::spawn(serve(listener, state.clone()));
         Ok(Self {
             address,
@@ -176,11 +176,11 @@ impl Proxy {
 
     /// A kubeconfig that leads to the proxy, beside the one that leads to the API server.
     pub fn kubeconfig(&self, original: &Path) -> Result<PathBuf> {
-        let text = std::fs::read_to_string(original).map_err(other)?;
+        let text = std::fs::read_to_string(original)?;
         let mut kubeconfig: Value = serde_json::from_str(&text)?;
         kubeconfig["clusters"][0]["cluster"] = json!({ "server": self.address });
         let path = original.with_extension("proxied");
-        std::fs::write(&path, kubeconfig.to_string()).map_err(other)?;
+        std::fs::write(&path, kubeconfig.to_string())?;
         Ok(path)
     }
 

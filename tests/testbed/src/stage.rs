@@ -92,7 +92,7 @@ impl Stage {
         let socket = folder.path().join("csi.sock");
         release_lease(&self.client, IDENTITY, builder.driver_name()).await?;
         let handle = builder.start(&socket).await;
-        let handle = handle.map_err(|error| Error::Other(error.to_string()))?;
+        let handle = handle?;
         let socket = socket.display().to_string();
         let backoff = json!({ "initial": "100ms", "max": "1s", "jitterPercent": 0 });
         // Nothing happens but what a test asks for: the passes of the comparison with ListVolumes are traced too.

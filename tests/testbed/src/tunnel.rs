@@ -1,4 +1,4 @@
-//! A tunnel to the API server, or to a driver, that can swallow its connections: nothing more comes through, and nobody is told.
+//! A tunnel to the API server that can swallow its connections: nothing more comes through, and nobody is told.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,12 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::error::{Error, Result};
 
-#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn other(error: impl ToString) -> Error {
-    Error::Other(error.to_string())
-}
-
-/// The tunnel, with TLS from end to end if there is any. It ends when it is dropped.
+/// The tunnel, with TLS from end to end. It ends when it is dropped.
 pub struct Tunnel {
     address: SocketAddr,
     /// How often the connections that there were have been swallowed.
@@ -34,19 +29,14 @@ pub struct Tunnel {
 impl Tunnel {
     /// A tunnel to where this kubeconfig leads.
     pub async fn start(original: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(original).map_err(other)?;
+        let text = std::fs::read_to_string(original)?;
         let kubeconfig: Value = serde_json::from_str(&text)?;
         let server = &kubeconfig["clusters"][0]["cluster"]["server"];
         let target = server.as_str().and_then(|url| url.strip_prefix("https://"));
-        let target = target.ok_or_else(|| other("no https:// server in the kubeconfig"))?;
-        Self::to(target).await
-    }
-
-    /// A tunnel to this host and port.
-    pub async fn to(target: &str) -> Result<Self> {
+        let target = target.ok_or_else(|| Error::Other("no https:// server in the kubeconfig".to_owned()))?;
         let target = target.to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(other)?;
-        let address = listener.local_addr().map_err(other)?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
         let (swallowed, seen) = watch::channel(0);
         let (opening, opened) = watch::channel(0);
         let (stalled_until, held) = watch::channel(Instant::now());
@@ -66,18 +56,13 @@ impl Tunnel {
         })
     }
 
-    /// Where it begins.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// A kubeconfig that leads through the tunnel, beside the one that leads to the API server.
     pub fn kubeconfig(&self, original: &Path) -> Result<PathBuf> {
-        let text = std::fs::read_to_string(original).map_err(other)?;
+        let text = std::fs::read_to_string(original)?;
         let mut kubeconfig: Value = serde_json::from_str(&text)?;
         kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", self.address));
         let path = original.with_extension("tunnel");
-        std::fs::write(&path, kubeconfig.to_string()).map_err(other)?;
+        std::fs::write(&path, kubeconfig.to_string())?;
         Ok(path)
     }
 

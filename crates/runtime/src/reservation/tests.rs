@@ -45,8 +45,9 @@ fn told(verdict: &ReservationState) -> String {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn the_oldest_is_granted_once_the_younger_has_finished() {
-    let rows: [(&[&str], &str); 15] = [
+    let rows: [(&[&str], &str); 16] = [
         (&["old: a.b"], "old granted"),
         (&["old: a.b", "new: c.d"], "new granted, old granted"),
         (&["old: a.b", "new: a.b"], "new EndpointConflict old, old granted"),
@@ -97,6 +98,11 @@ fn the_oldest_is_granted_once_the_younger_has_finished() {
         (
             &["old: a.b", "old take", "new: a.b", "old gone", "old: c.d"],
             "new granted, old granted",
+        ),
+        // And one that gets the name of a younger one takes its place.
+        (
+            &["new: a.b", "new take", "old: c.d", "old take", "old gone", "old: a.b"],
+            "new EndpointConflict old, old after new",
         ),
     ];
     for (steps, wanted) in rows {

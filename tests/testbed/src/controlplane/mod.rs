@@ -322,11 +322,6 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// A client which uses the kubeconfig in this file.
-    pub async fn client_from(&self, kubeconfig: &Path) -> Result<Client> {
-        kubeconfig::client(kubeconfig).await
-    }
-
     /// Applies every document of a manifest as administrator, see [`super::apply_yaml`].
     pub async fn apply_yaml(&self, manifest: &str) -> Result<Vec<DynamicObject>> {
         super::apply_yaml(&self.admin_client().await?, manifest).await

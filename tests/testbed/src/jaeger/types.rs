@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::otlp::{Attribute, ReceivedSpan};
+
 /// An answer with traces.
 #[derive(Deserialize)]
 pub(super) struct Answer {
@@ -151,6 +153,17 @@ impl Trace {
         }
     }
 
+    /// What was received of a trace by OTLP, as Jaeger would tell it.
+    pub fn received(spans: &[ReceivedSpan], id: &str) -> Self {
+        let spans = spans.iter().filter(|span| span.trace_id == id).map(Span::from);
+        Self::of(id.to_owned(), spans.collect())
+    }
+
+    fn of(id: String, mut spans: Vec<Span>) -> Self {
+        spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.duration)));
+        Self { id, spans }
+    }
+
     /// The spans without a parent.
     pub fn roots(&self) -> Vec<&Span> {
         self.spans.iter().filter(|span| span.parent().is_none()).collect()
@@ -191,12 +204,60 @@ impl From<RawTrace> for Trace {
             spans,
             processes,
         } = raw;
-        let mut spans: Vec<Span> = spans
-            .into_iter()
-            .map(|span| span.typed(&trace_id, &processes))
-            .collect();
-        spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.duration)));
-        Self { id: trace_id, spans }
+        let spans = spans.into_iter().map(|span| span.typed(&trace_id, &processes));
+        let spans = spans.collect();
+        Self::of(trace_id, spans)
+    }
+}
+
+impl From<&ReceivedSpan> for Span {
+    fn from(span: &ReceivedSpan) -> Self {
+        let parent = span.parent_span_id.iter().map(|id| ("CHILD_OF", &span.trace_id, id));
+        let links = span.links.iter().map(|(trace, id)| ("FOLLOWS_FROM", trace, id));
+        let references = parent.chain(links).map(|(kind, trace_id, span_id)| Reference {
+            ref_type: kind.to_owned(),
+            trace_id: trace_id.clone(),
+            span_id: span_id.clone(),
+        });
+        let values = |attributes: &BTreeMap<String, Attribute>| -> BTreeMap<String, Value> {
+            let values = attributes
+                .iter()
+                .map(|(key, attribute)| (key.clone(), value(attribute)));
+            values.collect()
+        };
+        let mut tags = values(&span.attributes);
+        if span.failed {
+            tags.insert("otel.status_code".to_owned(), "ERROR".into());
+            tags.insert(
+                "otel.status_description".to_owned(),
+                span.status_message.as_str().into(),
+            );
+        }
+        let resource = values(&span.resource);
+        let service = resource.get("service.name").and_then(Value::as_str);
+        Self {
+            id: span.span_id.clone(),
+            name: span.name.clone(),
+            service: service.unwrap_or_default().to_owned(),
+            references: references.collect(),
+            start: span.start_unix_nano / 1_000,
+            duration: span.end_unix_nano.saturating_sub(span.start_unix_nano) / 1_000,
+            tags,
+            resource,
+            events: span.events.iter().map(|(name, _)| name.as_str().into()).collect(),
+            warnings: Vec::new(),
+            trace_id: span.trace_id.clone(),
+        }
+    }
+}
+
+fn value(attribute: &Attribute) -> Value {
+    match attribute {
+        Attribute::Str(text) => text.as_str().into(),
+        Attribute::I64(number) => (*number).into(),
+        Attribute::F64(number) => (*number).into(),
+        Attribute::Bool(truth) => (*truth).into(),
+        Attribute::StrArray(texts) => texts.clone().into(),
     }
 }
 

@@ -1,7 +1,5 @@
 //! Courses of events that have shown a defect once. A seed means another history whenever the world changes; these stay.
 
-mod leases;
-
 use std::time::Duration;
 
 use super::invariants::{
@@ -33,7 +31,6 @@ pub fn all() -> Vec<Regression> {
     let mut all = of_volumes();
     all.extend(of_twins());
     all.extend(of_processes());
-    all.extend(leases::of_leases());
     all.extend(of_answers());
     all
 }

@@ -3,71 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kube::Client;
 use tokio::time::{sleep, timeout};
 
+use super::candidate::{LEASE, leads, not_leading};
 use super::{seconds, usual};
 use crate::apiserver::tests::network::Network;
 use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseTimings};
 use crate::telemetry::Metrics;
-use csi_attacher_testbed::lease_server::ApiServer;
+use csi_attacher_testbed::lease_server::{ApiServer, NAMESPACE};
 
-/// The default times of an AttacherConfig, and those of the sidecar.
-fn timings() -> [LeaseTimings; 2] {
-    [LeaseTimings::default(), usual()]
-}
-
-async fn leader(client: Client, timing: LeaseTimings) -> LeaderElectionHandle {
-    let mut elections = LeaderElections::new(client, "a".to_owned());
-    elections.reports = true;
-    let election = elections.config_for("default", timing);
-    let candidate = LeaderElectionHandle::start(election, "external-attacher-leader-d".to_owned(), Metrics::default());
-    let leads = async {
-        while !candidate.is_leader() {
-            candidate.differs_from(&candidate.state()).await;
-        }
-    };
-    timeout(seconds(60), leads).await.expect("it leads");
-    candidate
-}
-
-/// Resolves when the Lease is not held any more, or held in another term.
-async fn not_leading(candidate: &LeaderElectionHandle) {
-    let lease_state = candidate.state();
-    assert!(candidate.is_leader(), "{lease_state:?}");
-    candidate.differs_from(&lease_state).await;
-}
-
-/// With the default times, whenever the connection is cut within the time between two renewals.
+/// With the default times of an AttacherConfig and those of the sidecar, whenever the connection is cut within the time between two
+/// renewals. Or something in between answers the pings of the first connection and none of its requests any more.
 #[tokio::test(start_paused = true)]
 async fn a_swallowed_connection_costs_no_lease() {
-    for (timing, tenths) in timings()
-        .into_iter()
-        .flat_map(|timing| (0..55).map(move |tenths| (timing, tenths)))
-    {
-        let server = ApiServer::default();
-        let answers = server.client();
-        let network = Network::new(move |_, request| {
-            let answers = answers.clone();
-            async move { answers.send(request).await.unwrap() }
-        });
-        let candidate = leader(network.watch_client(), timing).await;
-        sleep(seconds(10) + seconds(1) / 10 * tenths).await;
-        network.swallow();
-        assert!(
-            timeout(seconds(60), not_leading(&candidate)).await.is_err(),
-            "{timing:?}: cut after {tenths} tenths of a second"
-        );
-    }
-}
-
-/// Something in between answers the pings of the first connection and none of its requests any more.
-#[tokio::test(start_paused = true)]
-async fn requests_that_are_swallowed_cost_no_lease() {
-    for (timing, tenths) in timings()
-        .into_iter()
-        .flat_map(|timing| (0..55).map(move |tenths| (timing, tenths)))
-    {
+    for round in 0..220 {
+        let (pings, timing) = (round % 2 == 0, [LeaseTimings::default(), usual()][round / 2 % 2]);
+        let tenths = u32::try_from(round / 4).unwrap();
         let server = ApiServer::default();
         let answers = server.client();
         let deaf = Arc::new(AtomicUsize::new(0));
@@ -81,12 +32,20 @@ async fn requests_that_are_swallowed_cost_no_lease() {
                 }
             }
         });
-        let candidate = leader(network.watch_client(), timing).await;
+        let mut elections = LeaderElections::new(network.watch_client(), "a".to_owned());
+        elections.reports = true;
+        let election = elections.config_for(NAMESPACE, timing);
+        let candidate = LeaderElectionHandle::start(election, LEASE.to_owned(), Metrics::default());
+        leads(&candidate).await;
         sleep(seconds(10) + seconds(1) / 10 * tenths).await;
-        deaf.store(network.opened(), Ordering::Relaxed);
+        if pings {
+            deaf.store(network.opened(), Ordering::Relaxed);
+        } else {
+            network.swallow();
+        }
         assert!(
             timeout(seconds(60), not_leading(&candidate)).await.is_err(),
-            "{timing:?}: cut after {tenths} tenths of a second"
+            "{timing:?}, pings are answered: {pings}, cut after {tenths} tenths of a second"
         );
     }
 }

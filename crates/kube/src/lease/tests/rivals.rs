@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::candidate::{LEASE, World, leads, not_leading, pass};
-use super::seconds;
+use super::{seconds, usual};
 use crate::lease::{LeaderElectionHandle, LeaderState, LeaseHolder};
 use csi_attacher_testbed::lease_server::NAMESPACE;
 
@@ -15,8 +15,9 @@ async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_
     let first = world.candidate("a");
     leads(&first).await;
     // It leads another driver, and sees who leads this one.
-    let election = world.election("b");
-    let _another = election.shared.shares.acquire(seconds(5), Instant::now());
+    let elections = world.elections("b");
+    let [election, another] = [usual(), usual()].map(|timing| elections.config_for(NAMESPACE, timing));
+    let _another = another.shared.shares.acquire(seconds(5), Instant::now());
     let second = LeaderElectionHandle::start(election, LEASE.to_owned(), world.metrics.clone());
     pass(seconds(1)).await;
     first.release_and_stop().await;

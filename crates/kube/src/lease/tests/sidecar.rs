@@ -210,17 +210,6 @@ async fn a_namespace_that_is_gone_has_no_sidecar() {
     assert!(took >= seconds(15) && took <= seconds(25), "{took:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_namespace_without_permission_is_said() {
-    let world = world();
-    world.server.0.lock().forbidden.insert(NAMESPACE.to_owned());
-    let replica = replica(&world, "a");
-    pass(seconds(30)).await;
-    assert!(!replica.is_leader());
-    let error = replica.permission_error().unwrap();
-    assert!(error.contains(&format!("Lease {NAMESPACE}/{LEASE}")), "{error}");
-}
-
 /// With a namespace goes the Role that permits to look at its Leases, so that the API server does not say that it is gone.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_is_gone_with_its_role_is_to_be_taken_off_the_list() {
@@ -234,26 +223,9 @@ async fn a_namespace_that_is_gone_with_its_role_is_to_be_taken_off_the_list() {
     pass(seconds(60)).await;
     assert!(!replica.is_leader(), "a sidecar may be there as well");
     let error = replica.permission_error().unwrap();
+    assert!(error.contains(&format!("Lease {NAMESPACE}/{LEASE}")), "{error}");
     let mend = format!("if namespace {NAMESPACE} was deleted, remove it from spec.leaderElection");
     assert!(error.ends_with(&mend), "{error}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_namespace_that_is_being_terminated_lacks_no_permission() {
-    let world = world();
-    world.server.remove();
-    world.server.0.lock().terminating.insert(NAMESPACE.to_owned());
-    let began = Instant::now();
-    let replica = replica(&world, "a");
-    while !replica.is_leader() {
-        assert_eq!(replica.permission_error(), None);
-        pass(Duration::from_millis(100)).await;
-        assert!(began.elapsed() <= seconds(25), "it waits for ever");
-    }
-    assert!(began.elapsed() >= seconds(15));
-    pass(seconds(60)).await;
-    assert!(replica.is_leader());
-    assert_eq!(world.health.check(Instant::now()), Ok(()));
 }
 
 /// A replica of this release, after one that worked under the Lease in [`NAMESPACE`].
@@ -279,37 +251,46 @@ async fn nobody_serves_beside_a_former_release_whose_lease_was_elsewhere() {
     assert_eq!(world.server.holder_in(NAMESPACE).as_deref(), Some("a"));
 }
 
+/// No sidecar and no former release renews such a Lease either. That it can still be read says nothing.
 #[tokio::test(start_paused = true)]
-async fn a_former_release_that_may_not_renew_its_lease_either_is_waited_for_once() {
-    let world = world();
-    let former = world.candidate("former");
-    leads(&former).await;
-    world.server.0.lock().forbidden.insert(NAMESPACE.to_owned());
-    let began = Instant::now();
-    let replica = after_a_former_release(&world, "a");
-    while !replica.is_leader() {
-        pass(Duration::from_millis(100)).await;
-        assert!(began.elapsed() <= seconds(25), "it waits for ever");
+async fn a_lease_that_nobody_can_write_is_waited_for_once_and_no_permission_is_missing() {
+    type Prepare = fn(&World);
+    type Start = fn(&World, &str) -> LeaderElectionHandle;
+    let terminating: Prepare = |world| {
+        world.server.remove();
+        world.server.0.lock().terminating.insert(NAMESPACE.to_owned());
+    };
+    let forbidden: Prepare = |world| world.server.0.lock().forbidden.extend([NAMESPACE.to_owned()]);
+    let read_only: Prepare = |world| world.server.0.lock().read_only.extend([NAMESPACE.to_owned()]);
+    let rows: [(&str, bool, Prepare, Start, u64); 3] = [
+        // what, whether a former release holds it, how, who waits, for so many seconds at most
+        ("terminating", false, terminating, replica, 25),
+        ("forbidden", true, forbidden, after_a_former_release, 25),
+        ("read only", false, read_only, after_a_former_release, 40),
+    ];
+    for (what, is_held, prepare, start, most) in rows {
+        let world = world();
+        let former = is_held.then(|| world.candidate("former"));
+        if let Some(former) = &former {
+            leads(former).await;
+        }
+        prepare(&world);
+        let began = Instant::now();
+        let replica = start(&world, "a");
+        while !replica.is_leader() {
+            assert_eq!(replica.permission_error(), None, "{what}");
+            pass(Duration::from_millis(100)).await;
+            assert!(began.elapsed() <= seconds(most), "{what}: it waits for ever");
+        }
+        assert!(began.elapsed() >= seconds(15), "{what}");
+        assert!(!former.is_some_and(|former| former.is_leader()), "{what}");
+        let term = replica.term();
+        pass(seconds(60)).await;
+        assert!(replica.is_leader(), "{what}");
+        // What can be read and is not ours is looked at anew with each renewal.
+        assert!(what == "read only" || replica.term() == term, "{what}");
+        assert_eq!(world.health.check(Instant::now()), Ok(()), "{what}");
     }
-    assert!(began.elapsed() >= seconds(15) && !former.is_leader());
-    assert_eq!(replica.permission_error(), None, "nothing is missing");
-    let term = replica.term();
-    pass(seconds(60)).await;
-    assert_eq!(replica.term(), term);
-}
-
-/// That it can still be read says nothing: nobody renews it.
-#[tokio::test(start_paused = true)]
-async fn a_former_lease_that_may_only_be_read_is_waited_for_once() {
-    let world = world();
-    world.server.0.lock().read_only.insert(NAMESPACE.to_owned());
-    let began = Instant::now();
-    let replica = after_a_former_release(&world, "a");
-    while !replica.is_leader() {
-        pass(Duration::from_millis(100)).await;
-        assert!(began.elapsed() <= seconds(40), "it waits for ever");
-    }
-    assert!(began.elapsed() >= seconds(15));
 }
 
 /// Whoever leads under the former Lease writes the status, also while this one waits for its own Lease, which it has created.

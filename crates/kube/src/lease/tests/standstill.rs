@@ -6,7 +6,6 @@ use tokio::time::{Instant, timeout};
 
 use super::candidate::{World, leads, pass};
 use super::seconds;
-use crate::lease::{LeaderElectionHandle, Term};
 
 /// The machine was suspended, nobody took the Lease, and the API server renews it: all is as before, but for the time that
 /// has passed. What was known is not to be worked with.
@@ -67,28 +66,6 @@ async fn an_answer_that_is_taken_in_after_a_standstill_renews_nothing() {
     world.server.set_slow(Duration::ZERO);
     leads(&candidate).await;
     assert!(candidate.term() != Some(term));
-}
-
-/// The clocks go on while the process stands still: what is due then is due all at once, the renewal first.
-#[tokio::test(start_paused = true)]
-async fn one_whose_process_stood_still_begins_a_new_term() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
-    let term = candidate.term().unwrap();
-    // No task runs in between.
-    tokio::time::advance(seconds(11)).await;
-    assert!(!term.may_start() && term.may_run());
-    leads_after(&candidate, &term).await;
-    tokio::time::advance(seconds(16)).await;
-    assert!(!candidate.term().is_some_and(|term| term.may_run()));
-}
-
-/// Waits until it leads in another term than this.
-async fn leads_after(candidate: &LeaderElectionHandle, term: &Term) {
-    timeout(seconds(5), candidate.loses(term)).await.expect("it is lost");
-    leads(candidate).await;
-    assert!(candidate.term() != Some(term.clone()));
 }
 
 /// Nothing is begun any more when the Lease is about to be released, whoever still has the term.

@@ -166,10 +166,18 @@ async fn a_start_tells_of_what_is_pending_only() {
     }
     // Without traces nothing of them is written.
     assert_eq!(before.annotation("settled-0", OWN), None);
-    let after = joined(before.kill(), &told, |_| {}).await;
+    let api = before.kill();
+    let written = api.patches.lock().len();
+    let after = joined(api, &told, |_| {}).await;
     after.watch();
     after.attachment("pending", "n1", &json!({}));
     after.attached("pending").await;
+    // Nor by a start.
+    let patches = after.api.patches.lock()[written..].to_vec();
+    assert!(
+        patches.iter().all(|(path, ..)| !path.contains("settled")),
+        "{patches:#?}"
+    );
     let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
     for span in &spans {
         assert!(

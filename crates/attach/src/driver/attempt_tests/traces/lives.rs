@@ -94,7 +94,7 @@ async fn attempts_are_siblings_under_one_root() {
 }
 
 #[tokio::test]
-async fn the_next_process_goes_on_with_the_same_trace() {
+async fn t3_t4_the_next_process_goes_on_with_the_same_trace() {
     let (first, second) = (Told::always().await, Told::always().await);
     let before = stage(&first, |spec| spec.backoff.initial = "2ms".parse().unwrap()).await;
     fail(&before, u32::MAX);
@@ -116,8 +116,9 @@ async fn the_next_process_goes_on_with_the_same_trace() {
             (&attempt.trace_id, attempt.parent_span_id.as_ref()),
             (&root.trace_id, Some(&root.span_id))
         );
-        assert!(root.start_unix_nano <= attempt.start_unix_nano);
+        assert!(root.start_unix_nano <= attempt.start_unix_nano && attempt.end_unix_nano <= root.end_unix_nano);
     }
+    assert_eq!((root.text("attacher.outcome"), root.failed), ("succeeded", false));
     assert_eq!(root.text("attacher.start.source"), "creation");
 }
 
