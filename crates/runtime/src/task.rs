@@ -384,25 +384,26 @@ impl<R: Role> DriverTask<R> {
         matches!(status.phase, DriverPhase::Stalled { .. }) && status.plugin.as_ref() == Some(plugin)
     }
 
-    /// Lets running calls end, and gives up the driver and its Lease.
-    async fn finish(&self, held: &mut Leadership<R::Work>) {
-        self.drain(held).await;
+    /// Lets running calls end, and gives up the driver and its Lease. One that answers nothing goes on doing so: its calls end at their
+    /// deadlines.
+    pub async fn finish(&self, held: &mut Leadership<R::Work>) {
+        if matches!(self.status.borrow().phase, DriverPhase::Unreachable { .. }) {
+            self.end_calls(held).await;
+        } else {
+            self.drain(held).await;
+        }
         held.release_lease().await;
     }
 
     /// Lets running calls end.
-    pub async fn drain(&self, held: &mut Leadership<R::Work>) {
-        if held.engine.is_none() {
-            return;
-        }
-        let is_away = matches!(
-            self.status.borrow().phase,
-            DriverPhase::Unreachable { .. } | DriverPhase::Stalled { .. }
-        );
-        // One that answers nothing goes on doing so: its calls end at their deadlines.
-        if !is_away {
+    async fn drain(&self, held: &mut Leadership<R::Work>) {
+        if held.engine.is_some() {
             self.status.phase(DriverPhase::Draining);
         }
+        self.end_calls(held).await;
+    }
+
+    async fn end_calls(&self, held: &mut Leadership<R::Work>) {
         let Some(driver) = held.drain(&self.cut_off).await else {
             return;
         };
@@ -536,7 +537,8 @@ impl<R: Role> DriverTask<R> {
                     }
                 }
                 ReservationState::Refused(rival) => {
-                    self.finish(held).await;
+                    self.drain(held).await;
+                    held.release_lease().await;
                     let message = rival.message(|name| self.role.lease(name), |name| self.role.finalizer(name));
                     let obstacle = HandshakeError::stalled(rival.reason(), message);
                     self.show(&obstacle);

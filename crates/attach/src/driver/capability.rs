@@ -28,7 +28,7 @@ pub(super) fn is_confirmed_otherwise(
     match facts.release {
         _ if facts.capabilities.publish_unpublish => false,
         ReleaseWithoutCall::Confirmed => !confirmed,
-        // It is about what is claimed. The annotation stays when nothing is any more.
+        // It is about what is claimed. The annotation stays when nothing is any more, and where all is released anyway.
         ReleaseWithoutCall::Unclaimed => confirmed && !marks().is_empty(),
         ReleaseWithoutCall::Nothing => confirmed,
         ReleaseWithoutCall::AttachNotRequired => false,
@@ -180,7 +180,7 @@ mod tests {
 
     /// An engine that ends for it lists everything anew, and the next one must not find the same.
     #[test]
-    fn a_confirmation_ends_an_engine_that_another_one_would_differ_from() {
+    fn a_confirmation_ends_an_engine_that_another_one_would_decide_unlike() {
         use ReleaseWithoutCall::{AttachNotRequired, Confirmed, Nothing, Unclaimed};
         let spec: AttacherConfigSpec =
             serde_json::from_value(serde_json::json!({ "endpoint": "unix:///csi/csi.sock" })).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::report;
-use super::attempt::{LEASE_LOST_REST, apply_response, apply_write_response};
+use super::attempt::{LEASE_LOST_REST, LONGEST_LIST_REST, apply_response, apply_write_response};
 use super::context::DriverContext;
 use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::cache::AttacherKey;
@@ -106,7 +106,8 @@ async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> R
         return confirmed(work, run, &volume).await;
     }
     let rest = work.queue.remember(run.key(), |memory| memory.list_rests.next_rest());
-    RunResult::RequeueAfter(rest.unwrap_or_else(|| ListRests::default().next_rest())).into()
+    let rest = rest.unwrap_or_else(|| ListRests::default().next_rest());
+    RunResult::RequeueAfter(rest.min(LONGEST_LIST_REST)).into()
 }
 
 /// Releases a volume that was read again and that nothing names, unless something has changed while that was found out.

@@ -318,7 +318,7 @@ async fn a_driver_that_is_not_reached_stays_that_while_its_calls_end() {
         let mut stage = Stage::new().await;
         stage.works().await;
         stage.task.status.phase(before);
-        stage.task.drain(&mut stage.held).await;
+        stage.task.finish(&mut stage.held).await;
         assert!(stage.held.engine.is_none());
         assert_eq!(stage.phase(), meanwhile);
     }

@@ -105,7 +105,7 @@ impl KeptAnnotations {
         self.entries.remove(key).map(String::into_boxed_str)
     }
 
-    /// The others.
+    /// Those that were not taken.
     pub fn into_others(self) -> BTreeMap<String, String> {
         self.entries
     }

@@ -198,7 +198,7 @@ pub struct Claim {
     pub release_refused: Option<Box<str>>,
     /// Whether there are annotations at all.
     pub has_annotations: bool,
-    /// Other annotations, which templates of a class may name. None are kept of a claim that is bound.
+    /// The annotations that templates of a class may name: all but ours. None are kept of a claim that is bound.
     pub annotations: StringMap,
     /// How many annotations were left out, since they are too large.
     pub annotations_left_out: usize,

@@ -53,7 +53,7 @@ pub trait VolumeView {
     fn volume(&self) -> Seen<Arc<Volume>>;
     /// Its claim, as far as the cache knows it.
     fn claim(&self, claim: &ClaimReference, volume: &Volume) -> OwningClaim;
-    /// Whether a call for the claim may make a volume at this moment, or may have made one that no PersistentVolume is known to name.
+    /// Whether a call for the claim may make a volume at this moment, or may have made one whose marker is still on.
     fn may_make_volume(&self, claim: &ClaimReference) -> bool;
     /// The claims of other names than the one which it names that are bound to it.
     fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>>;
@@ -415,7 +415,12 @@ impl VolumeAttempt {
             // What it waited for is over.
             self.memory.trouble = None;
         }
-        if reason != VolumeReason::Syncing {
+        // A look before it is known that something is not known ends no row of rests.
+        let is_look = matches!(
+            action,
+            Action::ReadVolume | Action::ReadHeir(_) | Action::ReadClaim(_) | Action::LoadCredentials(_)
+        );
+        if reason != VolumeReason::Syncing && !is_look {
             self.memory.rests.end();
         }
         let (pending, step) = match action {

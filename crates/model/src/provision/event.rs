@@ -6,11 +6,10 @@ use std::time::Duration;
 use super::action::{ClaimReason, VolumeReason};
 use super::attempt::RescheduleCause;
 use super::settle::CreateOutcome;
-use super::volume::was_bound;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::EventType;
 use crate::decide::{check_access_modes, cut, plain};
-use crate::objects::{AccessModes, Claim, SecretReference, Volume};
+use crate::objects::{AccessModes, Claim, SecretReference, Volume, VolumePhase};
 
 /// The API server's limit on the note of an Event, in bytes.
 pub const MAX_NOTE: usize = 1024;
@@ -189,8 +188,10 @@ pub fn volume_waits(reason: VolumeReason, volume: &Volume, of: &str) -> Option<S
         VolumeReason::StillAttached => Some(still_attached(name, of)),
         VolumeReason::Held => Some(held(name)),
         VolumeReason::HandleShared => Some(note(of)),
-        VolumeReason::ReleasedWhileBound if was_bound(volume) => Some(released_while_bound(name, of)),
-        VolumeReason::ReleasedWhileBound => Some(deleted_before_bound(name, of)),
+        VolumeReason::ReleasedWhileBound => Some(match volume.lifecycle.phase {
+            VolumePhase::Available | VolumePhase::Pending => deleted_before_bound(name, of),
+            _ => released_while_bound(name, of),
+        }),
         VolumeReason::NeedsDecision => Some(needs_decision(name, volume.deleting)),
         VolumeReason::NotCsi => Some(no_handle(name)),
         _ => None,

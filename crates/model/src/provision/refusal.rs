@@ -200,8 +200,8 @@ pub enum ProvisionRefusal {
     VolumeGoing { volume: Box<str> },
     #[error(
         "PersistentVolume {volume} was deleted before it was bound: the PersistentVolumeClaim is provisioned again when it is gone; if it \
-         stays, set its persistentVolumeReclaimPolicy to Retain, and the volume is found again by its name; or delete the \
-         PersistentVolumeClaim as well and set the annotation attacher.csi.dev/reclaim of PersistentVolume {volume} to Delete"
+         stays, set the policy of PersistentVolume {volume} to Retain, and the volume is found again by its name; or delete the \
+         PersistentVolumeClaim as well and set the annotation attacher.csi.dev/reclaim of the PersistentVolume to Delete"
     )]
     VolumeUndecided { volume: Box<str> },
     #[error("volume {handle} is that of PersistentVolume {owner} as well, and is not deleted: find out whose it is")]

@@ -210,8 +210,8 @@ fn capabilities(
         .collect()
 }
 
-/// The Secret of the calls and the references for the PersistentVolume. A call that is open is
-/// repeated with the Secret that it was made with: with another one it may be about another storage system, or be refused.
+/// The Secret of the calls and the references for the PersistentVolume. A call that is open is repeated with the Secret that it was made
+/// with: with another one it may be about another storage system, or be refused.
 fn secrets(
     observed: &ObservedClaim<'_>,
     parameters: &ClassParameters<'_>,

@@ -104,15 +104,16 @@ fn answered(plan: &Arc<CreatePlan>, answer: Option<AnsweredVolume>, uncertain: C
     }
 }
 
-/// Only a claim that still wants the volume on the node that the call was made for is scheduled again. For immediate binding no node counts.
-pub(super) fn exhausted(plan: &CreatePlan, claim: &Claim) -> CreateOutcome {
-    let is_placed = plan.segment.is_some() && plan.node.is_some() && plan.node == claim.selected_node;
-    let write = if is_placed && claim.deleting.is_none() && claim.volume_name.is_none() {
-        patch::reschedule(claim)
-    } else {
-        None
-    };
+/// Only a claim that still wants the volume on the node that the call was made for is scheduled again.
+fn exhausted(plan: &CreatePlan, claim: &Claim) -> CreateOutcome {
+    let write = is_wanted_there(plan, claim).then(|| patch::reschedule(claim)).flatten();
     write.map_or(CreateOutcome::Failed, CreateOutcome::Rescheduled)
+}
+
+/// Whether a claim wants the volume on the node that a call was made for. For immediate binding no node counts.
+pub(super) fn is_wanted_there(plan: &CreatePlan, claim: &Claim) -> bool {
+    let is_placed = plan.segment.is_some() && plan.node.is_some() && plan.node == claim.selected_node;
+    is_placed && claim.deleting.is_none() && claim.volume_name.is_none()
 }
 
 /// What an answer to the DeleteVolume of a volume that nobody wants says; `code` is none where there was no status. After OK there is

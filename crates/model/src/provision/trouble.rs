@@ -115,7 +115,7 @@ impl TroubleKind {
             Self::ProvisioningFailing => "PersistentVolumeClaims that failed and will be retried",
             Self::PossiblyLeaked => "volumes that may be left in the storage system",
             Self::ReleasedWhileBound => {
-                "PersistentVolumes that are Released though their PersistentVolumeClaim is there"
+                "PersistentVolumes that are Released or deleted though their PersistentVolumeClaim is there"
             }
             Self::HandleShared => "PersistentVolumes whose volume another one has as well",
             Self::NeedsDecision => "PersistentVolumes whose volume a person has to decide about",

@@ -33,6 +33,8 @@ pub(super) use requests::{apply_response, apply_write_response};
 use shell::Shell;
 use unfinished::PublishGuard;
 
+/// The longest rest of an attach that waits for lists: nothing wakes it when they are complete.
+pub(super) const LONGEST_LIST_REST: Duration = Duration::from_secs(2);
 /// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
 pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 /// How many Publishes that a former engine left are checked in parallel.
@@ -83,7 +85,7 @@ fn take_verdict(
             RunResult::Requeue
         }
         Verdict::AwaitLists => {
-            let rest = list_rests.next_rest();
+            let rest = list_rests.next_rest().min(LONGEST_LIST_REST);
             work.queue.remember(key, |memory| memory.list_rests = list_rests);
             RunResult::RequeueAfter(rest)
         }

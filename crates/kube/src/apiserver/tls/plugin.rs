@@ -1,6 +1,7 @@
 //! A client certificate from a credential plugin (`exec` of a kubeconfig).
 
 use std::io::{self, IsTerminal as _, Read as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::config::{ExecConfig, ExecInteractiveMode};
+use rustix::process::{Pid, Signal};
 use serde::Deserialize;
 use serde_json::json;
 use thiserror::Error;
@@ -68,14 +70,19 @@ pub(super) fn run(exec: &ExecConfig) -> Result<Option<PluginPair>, PluginError> 
     let info = json!({ "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec });
     let variables = exec.env.iter().flatten();
     let variables = variables.filter_map(|variable| Some((variable.get("name")?, variable.get("value")?)));
-    let started = Command::new(name)
+    let mut command_line = Command::new(name);
+    command_line
         .args(exec.args.iter().flatten())
         .envs(variables)
         .env("KUBERNETES_EXEC_INFO", info.to_string())
         .stdin(if interactive { Stdio::inherit() } else { Stdio::null() })
         .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .spawn();
+        .stderr(Stdio::inherit());
+    if !interactive {
+        // So that what it started is stopped with it. Another group would not have the terminal.
+        command_line.process_group(0);
+    }
+    let started = command_line.spawn();
     // A person may have to log in.
     let limit = (!interactive).then_some(LIMIT);
     let ended = started.and_then(|child| output(child, limit));
@@ -104,8 +111,19 @@ pub(super) fn run(exec: &ExecConfig) -> Result<Option<PluginPair>, PluginError> 
     }))
 }
 
-/// How a process ended and what it printed; none when it did not end in time, and was stopped.
+/// How a process ended and what it printed; none when it did not end in time, and was stopped with all that it started.
 fn output(mut child: Child, limit: Option<Duration>) -> io::Result<Option<(ExitStatus, Vec<u8>)>> {
+    let ended = wait(&mut child, limit);
+    if !matches!(ended, Ok(Some(_))) {
+        // It may have ended just now.
+        let group = Pid::from_child(&child);
+        let _killed = (rustix::process::kill_process_group(group, Signal::KILL), child.kill());
+        child.wait()?;
+    }
+    ended
+}
+
+fn wait(child: &mut Child, limit: Option<Duration>) -> io::Result<Option<(ExitStatus, Vec<u8>)>> {
     let until = limit.map(|limit| Instant::now() + limit);
     let (sender, printed) = mpsc::channel();
     if let Some(stdout) = child.stdout.take() {
@@ -127,8 +145,6 @@ fn output(mut child: Child, limit: Option<Duration>) -> io::Result<Option<(ExitS
             return text.transpose().map(|text| text.map(|text| (status, text)));
         }
         if until.is_some_and(|until| Instant::now() >= until) {
-            child.kill()?;
-            child.wait()?;
             return Ok(None);
         }
         thread::sleep(LOOK_INTERVAL);
@@ -140,8 +156,9 @@ mod tests {
     use super::*;
 
     fn run(script: &str, limit: Option<Duration>) -> Option<(ExitStatus, Vec<u8>)> {
-        let started = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn();
-        output(started.unwrap(), limit).unwrap()
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdout(Stdio::piped()).process_group(0);
+        output(command.spawn().unwrap(), limit).unwrap()
     }
 
     #[test]
@@ -149,6 +166,19 @@ mod tests {
         let soon = Some(Duration::from_millis(50));
         assert_eq!(run("exec sleep 1000", soon), None);
         assert_eq!(run("exec sleep 1000 >&-", soon), None);
+    }
+
+    /// As a script does that calls the program of a vendor. The pipe is open while one of them is there.
+    #[test]
+    fn what_a_plugin_started_is_stopped_with_it() {
+        let (mut from, to) = io::pipe().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000; true"]).stdout(Stdio::piped());
+        command.stderr(to).process_group(0);
+        let child = command.spawn().unwrap();
+        drop(command);
+        assert_eq!(output(child, Some(Duration::from_millis(50))).unwrap(), None);
+        assert_eq!(from.read(&mut [0]).unwrap(), 0, "nobody writes any more");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimView, MAX_STALE, Verdict, 
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
-use crate::objects::Volume;
+use crate::objects::{Claim, Volume};
 use crate::provision::classify::{CreateErrorClass, create_error, delete_answer};
 use crate::provision::creation::{Creation, Deletion};
 use crate::provision::marker::MarkerState;
@@ -18,8 +18,7 @@ use crate::provision::persistent_volume::is_saved;
 use crate::provision::plan::CreatePlan;
 use crate::provision::release_request::ClaimReleaseRefusal;
 use crate::provision::response::{AnsweredVolume, UndoState};
-use crate::provision::seen::Seen;
-use crate::provision::settle::{CreateOutcome, SettledCreate, created, exhausted, undone};
+use crate::provision::settle::{CreateOutcome, SettledCreate, created, is_wanted_there, undone};
 
 /// The HTTP status of an object that exists already.
 const CONFLICT: u16 = 409;
@@ -218,13 +217,13 @@ impl ClaimAttempt {
         let told = failure.as_ref().unwrap_or(&unknown);
         let SettledCreate { creation, outcome } = created(&before, plan, answer.map_err(|()| told), &claim);
         self.memory.creation = Some(self.with_owner(creation));
-        let outcome = match (outcome, view.claim()) {
-            // By the claim as it is after the call.
-            (CreateOutcome::Rescheduled(_), Seen::Here(now)) if is_own_claim(&now, view.driver()) => {
-                exhausted(plan, &now)
+        // What it wants now counts. The write has the marker of the call as its condition: one of another driver is not ours to take off.
+        let is_wanted_there = |now: &Claim| is_own_claim(now, view.driver()) && is_wanted_there(plan, now);
+        let outcome = match outcome {
+            CreateOutcome::Rescheduled(_) if !view.claim().here().is_some_and(|now| is_wanted_there(&now)) => {
+                CreateOutcome::Failed
             }
-            (CreateOutcome::Rescheduled(_), _) => CreateOutcome::Failed,
-            (outcome, _) => outcome,
+            outcome => outcome,
         };
         if matches!(outcome, CreateOutcome::Uncertain | CreateOutcome::OtherCallOpen) {
             // The driver may still work on it: whatever changed meanwhile waits for the backoff.

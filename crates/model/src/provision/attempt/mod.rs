@@ -403,7 +403,14 @@ impl ClaimAttempt {
             Seen::Gone => true,
             Seen::Unknown => false,
         };
-        let is_saved = saved.here().is_some_and(|volume| is_of_claim(volume, claim));
+        // One of another driver by that name says nothing of a call.
+        let is_driver = |volume: &Volume| {
+            let source = volume.spec.csi();
+            source.is_some_and(|source| source.driver == view.driver().name)
+        };
+        let is_saved = saved
+            .here()
+            .is_some_and(|volume| is_of_claim(volume, claim) && is_driver(volume));
         // Once it is gone the claim is provisioned again, and that is told again.
         self.memory.is_told &= is_saved || self.memory.saved_since.is_none();
         let since = |since: &mut Option<Timestamp>, holds: bool| {
@@ -441,7 +448,12 @@ impl ClaimAttempt {
     /// From a decision to the step that performs it.
     fn step(&mut self, view: &impl ClaimView, decision: ClaimDecision, name: &str) -> ClaimStep {
         let ClaimDecision { reason, action } = decision;
-        if !matches!(reason, ClaimReason::Syncing | ClaimReason::Unconfirmed) {
+        // A look before it is known that something is not known ends no row of rests.
+        let is_look = matches!(
+            action,
+            ClaimAction::ReadClaim | ClaimAction::ReadVolume(_) | ClaimAction::LoadCredentials(_)
+        );
+        if !is_look && !matches!(reason, ClaimReason::Syncing | ClaimReason::Unconfirmed) {
             self.memory.rests.end();
         }
         let is_on_the_way = matches!(

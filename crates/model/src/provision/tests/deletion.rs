@@ -672,19 +672,25 @@ fn what_may_be_made_at_this_moment_is_not_deleted() {
         play.cluster.cached_claim = cached;
         play.cluster.claim = live.then_some(super::builders::UID);
         let verdict = play.plain();
-        (verdict, play.waits(), play.take_done())
+        (play, verdict)
     };
-    let (verdict, waits, _) = open(OwningClaim::Cached, true);
+    let (play, verdict) = open(OwningClaim::Cached, true);
     assert_eq!(
-        (verdict, waits),
+        (verdict, play.waits()),
         (
             Verdict::Rest(Duration::from_mins(1)),
             vec![VolumeReason::ReleasedWhileBound]
         )
     );
     for cached in [OwningClaim::Cached, OwningClaim::NotCached, OwningClaim::Unknown] {
-        let (verdict, waits, done) = open(cached, false);
-        assert_eq!((verdict, waits), (Verdict::Rest(Duration::from_millis(200)), vec![]));
+        let (mut play, verdict) = open(cached, false);
+        assert_eq!(
+            (verdict, play.waits()),
+            (Verdict::Rest(Duration::from_millis(200)), vec![])
+        );
+        // Each look is a request.
+        assert_eq!(play.plain(), Verdict::Rest(Duration::from_millis(400)));
+        let done = play.take_done();
         assert!(!done.contains(&"delete"), "{done:?}");
     }
 }

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::super::builders::{MARKER, node};
+use super::super::builders::{DRIVER, MARKER, marker_json, node};
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
 use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, RescheduleCause, Verdict, fingerprint};
-use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, ProvisionRefusal};
+use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, LeakProtection, ProvisionRefusal};
 
 const SELECTED: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
 
@@ -180,6 +180,21 @@ fn only_a_claim_that_still_wants_a_volume_from_the_driver_is_scheduled_again() {
         let node = play.cluster.claim.as_ref().and_then(|claim| claim.pointer(SELECTED));
         assert!(play.cluster.claim.is_none() || node.is_some(), "{pointer}");
     }
+}
+
+/// It calls for the claim now, whosever that is by the time of our answer.
+#[test]
+fn a_marker_of_another_driver_is_not_taken_off_with_the_node() {
+    let mut play = delayed();
+    play.cluster.policy.leak_protection = LeakProtection::Never;
+    play.attempt(|step, cluster| {
+        let ClaimStep::Create(_) = step else { return None };
+        let theirs = marker_json().to_string().replace(DRIVER, "another.driver");
+        cluster.set("/metadata/finalizers", json!([MARKER]));
+        cluster.set("/metadata/annotations/attacher.csi.dev~1provisioning", json!(theirs));
+        Some(failed(8))
+    });
+    assert!(play.cluster.carries_marker());
 }
 
 /// The next leader may have marked it, and called.
