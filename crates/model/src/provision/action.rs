@@ -53,6 +53,13 @@ pub enum ClaimAction {
     RefuseRelease(ClaimWrite, ClaimReleaseRefusal),
 }
 
+impl ClaimAction {
+    /// Whether it only looks: after that it may still be that something is not known, and a row of rests goes on.
+    pub(super) fn is_look(&self) -> bool {
+        matches!(self, Self::ReadClaim | Self::ReadVolume(_) | Self::LoadCredentials(_))
+    }
+}
+
 named! {
     /// Which rule decided about a claim.
     pub enum ClaimReason {
@@ -164,6 +171,16 @@ pub enum ProvisionedVolumeAction {
     },
     /// Take our finalizer off, and that of the attacher where it may go.
     Release(Write),
+}
+
+impl ProvisionedVolumeAction {
+    /// As [`ClaimAction::is_look`].
+    pub(super) fn is_look(&self) -> bool {
+        matches!(
+            self,
+            Self::ReadVolume | Self::ReadHeir(_) | Self::ReadClaim(_) | Self::LoadCredentials(_)
+        )
+    }
 }
 
 named! {

@@ -415,12 +415,7 @@ impl VolumeAttempt {
             // What it waited for is over.
             self.memory.trouble = None;
         }
-        // A look before it is known that something is not known ends no row of rests.
-        let is_look = matches!(
-            action,
-            Action::ReadVolume | Action::ReadHeir(_) | Action::ReadClaim(_) | Action::LoadCredentials(_)
-        );
-        if reason != VolumeReason::Syncing && !is_look {
+        if reason != VolumeReason::Syncing && !action.is_look() {
             self.memory.rests.end();
         }
         let (pending, step) = match action {

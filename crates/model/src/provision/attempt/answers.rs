@@ -217,14 +217,7 @@ impl ClaimAttempt {
         let told = failure.as_ref().unwrap_or(&unknown);
         let SettledCreate { creation, outcome } = created(&before, plan, answer.map_err(|()| told), &claim);
         self.memory.creation = Some(self.with_owner(creation));
-        // What it wants now counts. The write has the marker of the call as its condition: one of another driver is not ours to take off.
-        let is_wanted_there = |now: &Claim| is_own_claim(now, view.driver()) && is_wanted_there(plan, now);
-        let outcome = match outcome {
-            CreateOutcome::Rescheduled(_) if !view.claim().here().is_some_and(|now| is_wanted_there(&now)) => {
-                CreateOutcome::Failed
-            }
-            outcome => outcome,
-        };
+        let outcome = unless_wanted_elsewhere(view, plan, outcome);
         if matches!(outcome, CreateOutcome::Uncertain | CreateOutcome::OtherCallOpen) {
             // The driver may still work on it: whatever changed meanwhile waits for the backoff.
             self.called_with = None;
@@ -411,5 +404,17 @@ impl ClaimAttempt {
             self.tell_saved(&name, &handle);
         }
         None
+    }
+}
+
+/// What a claim wants after the call counts: one that wants another volume keeps its node. The write that takes the node off has the marker
+/// of the call as its condition: one of another driver is not ours to take off.
+fn unless_wanted_elsewhere(view: &impl ClaimView, plan: &CreatePlan, outcome: CreateOutcome) -> CreateOutcome {
+    let is_wanted_there = |now: &Claim| is_own_claim(now, view.driver()) && is_wanted_there(plan, now);
+    match outcome {
+        CreateOutcome::Rescheduled(_) if !view.claim().here().is_some_and(|now| is_wanted_there(&now)) => {
+            CreateOutcome::Failed
+        }
+        outcome => outcome,
     }
 }

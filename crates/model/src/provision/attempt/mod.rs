@@ -448,12 +448,7 @@ impl ClaimAttempt {
     /// From a decision to the step that performs it.
     fn step(&mut self, view: &impl ClaimView, decision: ClaimDecision, name: &str) -> ClaimStep {
         let ClaimDecision { reason, action } = decision;
-        // A look before it is known that something is not known ends no row of rests.
-        let is_look = matches!(
-            action,
-            ClaimAction::ReadClaim | ClaimAction::ReadVolume(_) | ClaimAction::LoadCredentials(_)
-        );
-        if !is_look && !matches!(reason, ClaimReason::Syncing | ClaimReason::Unconfirmed) {
+        if !action.is_look() && !matches!(reason, ClaimReason::Syncing | ClaimReason::Unconfirmed) {
             self.memory.rests.end();
         }
         let is_on_the_way = matches!(

@@ -233,6 +233,7 @@ fn keys_and_templates_as_in_the_sidecar() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn other_templates() {
     use SecretFamily::{Default, NodeExpand, NodePublish};
     const DEFAULT: (&str, &str) = ("csi.storage.k8s.io/secret-name", "d");
