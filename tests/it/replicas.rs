@@ -6,6 +6,7 @@ mod loss;
 mod place;
 mod settings;
 mod standstill;
+mod traces;
 
 use std::time::Duration;
 

@@ -453,8 +453,12 @@ impl LeaderElector {
         }
         self.metrics.lease_read_before_renewal(&self.name);
         let now = self.config.shared.clock.now();
+        // One that nobody can hold was never ours, and is still to be held by nobody else.
+        let may_be_ours = self.useless_since.is_none();
         let renewed = match self.read().await {
-            Ok(()) if self.known.is_some() && !self.election.is_ours(self.holds()) => return RenewResult::Taken,
+            Ok(()) if may_be_ours && self.known.is_some() && !self.election.is_ours(self.holds()) => {
+                return RenewResult::Taken;
+            }
             Ok(()) => match self.next() {
                 LeaseAction::Create(record) | LeaseAction::Write(record) if record.holder != NEW_LEASE_HOLDER => {
                     self.write(record).await
