@@ -21,7 +21,7 @@ use super::scenario::KindOfWorld;
 use super::world::State;
 use super::wrong_rules::{
     believe_failure, forget_driver, forget_former, forget_node_id, forget_read_only, forget_success, forget_twin,
-    forget_version, forget_volume_deletion, keep_context, keep_error, lose_context, nameless, protect_once,
+    forget_version, forget_volume_deletion, keep_context, keep_error, lose_context, nameless,
     release_early, release_named, replace_finalizers, replace_when_adding, settle_nameless, skip_claim,
     skip_protection, status_first, take_all_finalizers, trust_not_found, trust_status,
 };
@@ -190,14 +190,6 @@ fn mistaken() -> Vec<Wrong> {
             deciding(skip_protection),
             &[PROTECTED_FIRST],
         ),
-        Wrong {
-            budget: 100_000,
-            ..wrong(
-                "does not protect again the PersistentVolume of what is attached",
-                deciding(protect_once),
-                &[ATTACHED_IS_PROTECTED],
-            )
-        },
         wrong(
             "publishes from a PersistentVolume that is being deleted",
             deciding(forget_volume_deletion),
