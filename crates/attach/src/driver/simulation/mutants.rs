@@ -21,9 +21,9 @@ use super::scenario::KindOfWorld;
 use super::world::State;
 use super::wrong_rules::{
     believe_failure, forget_driver, forget_former, forget_node_id, forget_read_only, forget_success, forget_twin,
-    forget_version, forget_volume_deletion, keep_context, keep_error, lose_context, nameless,
-    release_early, release_named, replace_finalizers, replace_when_adding, settle_nameless, skip_claim,
-    skip_protection, status_first, take_all_finalizers, trust_not_found, trust_status,
+    forget_version, forget_volume_deletion, keep_context, keep_error, lose_context, nameless, release_early,
+    release_named, replace_finalizers, replace_when_adding, settle_nameless, skip_claim, skip_protection, status_first,
+    take_all_finalizers, trust_not_found, trust_status,
 };
 use crate::reflect::TableRules;
 
