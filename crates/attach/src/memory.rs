@@ -18,6 +18,9 @@ use csi_attacher_runtime::secret_waits::{AwaitedSecret, AwaitsSecret};
 /// The longest that an attach is held back, whatever the deadlines are.
 const LONGEST_HOLD: Duration = Duration::from_mins(2);
 
+/// The longest rest of what waits for lists: nothing wakes it when they are complete.
+pub(crate) const LONGEST_LIST_REST: Duration = Duration::from_secs(2);
+
 /// What is remembered of an unsettled key.
 #[derive(Default)]
 pub struct KeyMemory {
@@ -46,6 +49,11 @@ impl KeyMemory {
     /// It is worked on from now on.
     pub(crate) fn force(&mut self, attachment: &Attachment) {
         self.forced = Some(attachment.uid.clone());
+    }
+
+    /// The next rest of a run that waits for lists.
+    pub(crate) fn list_rest(&mut self) -> Duration {
+        self.list_rests.next_rest().min(LONGEST_LIST_REST)
     }
 
     /// Holds the attach back; how long that may last from now on.

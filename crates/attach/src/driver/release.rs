@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::report;
-use super::attempt::{LEASE_LOST_REST, LONGEST_LIST_REST, apply_response, apply_write_response};
+use super::attempt::{LEASE_LOST_REST, apply_response, apply_write_response};
 use super::context::DriverContext;
 use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::cache::AttacherKey;
@@ -13,12 +13,12 @@ use crate::clock;
 use crate::decide::patch::{self, WriteTarget};
 use crate::decide::{self, VolumeAction, Write};
 use crate::events::{EventReason, NewEvent, of_volume};
+use crate::memory::{KeyMemory, LONGEST_LIST_REST};
 use crate::objects::Volume;
 use crate::queue::{Run, RunResult};
 use crate::telemetry::names::{attr, span};
 use crate::telemetry::{Span, SpanKind, SpanOptions, traced};
 use crate::traces::attributes;
-use csi_attacher_model::ListRests;
 
 /// How long an attempt waits for a list of attachments before it makes room for others.
 const LIST_WAIT: Duration = Duration::from_secs(1);
@@ -105,9 +105,8 @@ async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> R
         // Meanwhile the volume may have changed, or the Lease may be lost.
         return confirmed(work, run, &volume).await;
     }
-    let rest = work.queue.remember(run.key(), |memory| memory.list_rests.next_rest());
-    let rest = rest.unwrap_or_else(|| ListRests::default().next_rest());
-    RunResult::RequeueAfter(rest.min(LONGEST_LIST_REST)).into()
+    let rest = work.queue.remember(run.key(), KeyMemory::list_rest);
+    RunResult::RequeueAfter(rest.unwrap_or(LONGEST_LIST_REST)).into()
 }
 
 /// Releases a volume that was read again and that nothing names, unless something has changed while that was found out.

@@ -63,12 +63,7 @@ async fn a_claim_is_let_go_though_the_driver_is_away() {
 /// The answer had come, and the API server did not take it yet.
 #[tokio::test(start_paused = true)]
 async fn what_was_answered_is_saved_though_the_driver_is_away() {
-    let mut world = World::new();
-    world.class("good", &json!({}));
-    world.start();
-    world.claim("a", "good");
-    tokio::time::sleep(CALL / 2).await;
-    assert_eq!(world.driver.calls.lock().len(), 1);
+    let world = World::calling().await;
     world.engine().pause();
     pass(1).await;
     assert_eq!(world.saved(), 1);

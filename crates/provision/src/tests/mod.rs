@@ -336,6 +336,17 @@ impl World {
         world
     }
 
+    /// With a claim "a", for which CreateVolume is under way.
+    async fn calling() -> Self {
+        let mut world = Self::new();
+        world.class("good", &json!({}));
+        world.start();
+        world.claim("a", "good");
+        tokio::time::sleep(CALL / 2).await;
+        assert_eq!(world.driver.calls.lock().len(), 1);
+        world
+    }
+
     /// All lists are complete.
     fn list(&self) {
         let check = csi_attacher_base::health::Health::new().check("lists");

@@ -95,10 +95,7 @@ async fn a_call_without_a_marker_gets_one_as_soon_as_the_role_ends() {
 /// Who deletes a PersistentVolume before it is bound is told what it waits for, also while the claim is marked.
 #[tokio::test(start_paused = true)]
 async fn the_deletion_of_a_volume_that_is_saved_does_not_wait_for_its_call() {
-    let mut world = World::new();
-    world.class("good", &json!({}));
-    world.start();
-    world.claim("a", "good");
+    let world = World::calling().await;
     pass(1).await;
     assert!(world.is_marked("a") && world.saved() == 1);
     let mut volume = world.api.objects.lock()[&format!("{VOLUMES}pvc-uid-a")].clone();

@@ -4,12 +4,7 @@ use super::*;
 
 /// A world in which `deletion: Hold` was set during the CreateVolume of claim "a", which is deleted.
 async fn held_during_the_call(change: impl FnOnce(&mut DriverConfig)) -> World {
-    let mut world = World::new();
-    world.class("good", &json!({}));
-    world.start();
-    world.claim("a", "good");
-    tokio::time::sleep(CALL / 2).await;
-    assert_eq!(world.driver.calls.lock().len(), 1);
+    let world = World::calling().await;
     let mut settings = DriverConfig::clone(&world.settings.borrow());
     change(&mut settings);
     world.settings.send_replace(Arc::new(settings));

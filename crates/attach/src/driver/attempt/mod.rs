@@ -25,6 +25,7 @@ use crate::api::validated::DriverConfig;
 use crate::apiserver::SecretData;
 use crate::cache::{AttacherKey, EnqueueCause, observe};
 use crate::decide::{self, Observed, Policy, SecretState};
+use crate::memory::LONGEST_LIST_REST;
 use crate::queue::{Run, RunResult};
 use crate::schedule;
 use csi_attacher_model::ListRests;
@@ -33,8 +34,6 @@ pub(super) use requests::{apply_response, apply_write_response};
 use shell::Shell;
 use unfinished::PublishGuard;
 
-/// The longest rest of an attach that waits for lists: nothing wakes it when they are complete.
-pub(super) const LONGEST_LIST_REST: Duration = Duration::from_secs(2);
 /// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
 pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 /// How many Publishes that a former engine left are checked in parallel.
@@ -63,7 +62,7 @@ fn take_verdict(
     key: &AttacherKey,
     attempt: &Attempt,
     verdict: Verdict,
-    mut list_rests: ListRests,
+    list_rests: ListRests,
 ) -> RunResult {
     let work = shell.work;
     let timeouts = work.config.borrow().timeouts.clone();
@@ -85,9 +84,11 @@ fn take_verdict(
             RunResult::Requeue
         }
         Verdict::AwaitLists => {
-            let rest = list_rests.next_rest().min(LONGEST_LIST_REST);
-            work.queue.remember(key, |memory| memory.list_rests = list_rests);
-            RunResult::RequeueAfter(rest)
+            let rest = work.queue.remember(key, |memory| {
+                memory.list_rests = list_rests;
+                memory.list_rest()
+            });
+            RunResult::RequeueAfter(rest.unwrap_or(LONGEST_LIST_REST))
         }
         Verdict::AwaitDetach(other) => RunResult::RequeueAfter(hold(&other, "detached from")),
         // It does not wait inside the attempt: that other call may hang and be of the other lane, whose trouble is not to fill this
