@@ -38,6 +38,9 @@ pub const OTHER_NAMESPACE: &str = "chaos-leases";
 pub const RENEW_DEADLINE: SignedDuration = SignedDuration::from_secs(2);
 /// Longer than a process needs to start or to end.
 const PROCESS_LIMIT: Duration = Duration::from_mins(1);
+/// The default of `--shutdown-grace-period`, and a moment: a volume whose VolumeAttachment was removed by force is tried to be detached
+/// for as long, as no other replica knows of it.
+const GRACE_LIMIT: Duration = Duration::from_secs(75 + 2);
 
 /// A program of the operator.
 #[derive(Clone, Debug)]
@@ -267,8 +270,8 @@ impl World {
     /// Ends a process by a signal, and waits until it is gone.
     pub async fn end(&self, mut running: Running, signal: &str) -> Result<()> {
         running.operator.signal(signal)?;
-        if running.operator.wait_ended(PROCESS_LIMIT).await.is_err() {
-            let text = format!("does not end within {PROCESS_LIMIT:?} after SIG{signal}");
+        if running.operator.wait_ended(GRACE_LIMIT).await.is_err() {
+            let text = format!("does not end within {GRACE_LIMIT:?} after SIG{signal}");
             self.recorder
                 .finding(super::checker::Kind::Overdue, &running.identity, text);
             running.operator.signal("KILL")?;

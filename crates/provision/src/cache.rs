@@ -26,8 +26,8 @@ pub(crate) trait ClaimRoute: Send + Sync {
     fn driver(&self) -> &Arc<str>;
     /// A claim changed, or something that it depends on.
     fn changed(&self, claim: &Claim, cause: ClaimCause);
-    /// A class changed. The claims that name it are told besides.
-    fn class_changed(&self);
+    /// A class came, changed or went. The claims that name it are told besides.
+    fn class_changed(&self, class: Option<&StorageClass>);
     /// A claim is gone.
     fn gone(&self, claim: &Claim);
     /// A PersistentVolume changed, came or went, or its VolumeAttachment went.
@@ -157,6 +157,8 @@ pub struct Change {
     /// The claims that may need work.
     claims: Vec<Arc<Claim>>,
     cause: ClaimCause,
+    /// The class as it is now, if it is one and is there.
+    class: Option<Arc<StorageClass>>,
 }
 
 impl Tables for Index {
@@ -190,6 +192,7 @@ impl CachedKind<Index> for Claim {
             gone: previous.filter(|_| same.is_none()).cloned(),
             claims: current.into_iter().cloned().collect(),
             cause,
+            class: None,
         }
     }
 }
@@ -209,6 +212,7 @@ impl CachedKind<Index> for StorageClass {
             gone: None,
             claims: index.records(index.open_of_class.of(name)),
             cause: ClaimCause::Class,
+            class: current.cloned(),
         }
     }
 }
@@ -241,7 +245,7 @@ impl Sink for Store {
                 route.changed(claim, change.cause);
             }
             if change.cause == ClaimCause::Class {
-                route.class_changed();
+                route.class_changed(change.class.as_deref());
             }
         }
     }
@@ -323,6 +327,14 @@ impl Store {
             Some(class) => Seen::Here(class),
             None if self.0.lists.is_synced() => Seen::Gone,
             None => Seen::Unknown,
+        }
+    }
+
+    /// Tells a driver of every class.
+    pub(crate) fn tell_classes(&self, route: &dyn ClaimRoute) {
+        let classes: Vec<_> = self.0.index.read().classes.values().cloned().collect();
+        for class in &classes {
+            route.class_changed(Some(class));
         }
     }
 
@@ -425,6 +437,7 @@ impl Store {
                 gone: None,
                 claims,
                 cause: ClaimCause::Volume,
+                class: None,
             });
         }
         for route in self.routes() {

@@ -13,11 +13,12 @@ use crate::clock;
 use crate::csi::Call;
 use crate::decide::DriverFacts;
 use crate::events::EventRecorder;
+use crate::failures;
 use crate::key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
 use crate::look::Look;
 use crate::nodes::NodeWatch;
-use crate::objects::{Claim, ClaimReference, Volume};
+use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
 use crate::open_calls::OpenCalls;
 use crate::provision::attempt::{ClaimMemory, ClaimView, fingerprint, may_call};
 use crate::provision::{
@@ -286,7 +287,10 @@ impl ClaimRoute for DriverContext {
     }
 
     /// PersistentVolumes that record no Secret of theirs are deleted with that of the class.
-    fn class_changed(&self) {
+    fn class_changed(&self, class: Option<&StorageClass>) {
+        if let Some(class) = class.filter(|class| class.provisioner == self.driver.name) {
+            failures::tell_deprecated_keys(self, class);
+        }
         let mut waiting = Vec::new();
         self.queue.remember_all(|key, memory| {
             if memory.waits() == Some(VolumeReason::SecretForbidden) {

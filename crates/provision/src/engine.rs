@@ -49,6 +49,7 @@ pub(crate) fn start(context: SharedContext, start: Start, open_calls: Arc<OpenCa
     });
     let registration = work.context.store.register(work.clone())?;
     work.open_calls.hand_over(&work);
+    work.context.store.tell_classes(&*work);
     work.enqueue_all(ClaimCause::Resync);
     Some(Engine::start(work, registration))
 }

@@ -75,6 +75,11 @@ pub fn of_claim_named(namespace: &str, name: &str, uid: &str) -> InvolvedObject 
     }
 }
 
+/// A class.
+pub fn of_class(name: &str, uid: &str) -> InvolvedObject {
+    InvolvedObject::cluster_scoped("storage.k8s.io/v1", "StorageClass", name, uid)
+}
+
 /// A volume.
 pub fn of_volume_named(name: &str, uid: &str) -> InvolvedObject {
     InvolvedObject::cluster_scoped("v1", "PersistentVolume", name, uid)

@@ -16,7 +16,9 @@ mod tests;
 use tokio::sync::mpsc;
 
 pub use csi_attacher_model::api::{EventReason, EventType};
-pub use event::{InvolvedObject, NewEvent, involved_objects, of_claim_named, of_config, of_volume, of_volume_named};
+pub use event::{
+    InvolvedObject, NewEvent, involved_objects, of_claim_named, of_class, of_config, of_volume, of_volume_named,
+};
 
 use crate::apiserver::Requests;
 use crate::telemetry::Metrics;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::action::{ClaimReason, VolumeReason};
 use super::attempt::RescheduleCause;
+use super::parameters;
 use super::settle::CreateOutcome;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::EventType;
 use crate::decide::{check_access_modes, cut, plain};
-use crate::objects::{AccessModes, Claim, SecretReference, Volume, VolumePhase};
+use crate::objects::{AccessModes, Claim, SecretReference, StorageClass, Volume, VolumePhase};
 
 /// The API server's limit on the note of an Event, in bytes.
 pub const MAX_NOTE: usize = 1024;
@@ -45,6 +46,8 @@ named! {
         ReleasedWhileBound,
         /// A volume may be left in the storage system.
         VolumePossiblyLeaked,
+        /// A StorageClass has keys that are deprecated.
+        DeprecatedParameters,
     }
 }
 
@@ -335,4 +338,18 @@ pub fn possibly_leaked(volume: &str, cause: &str) -> String {
     note(&format!(
         "volume {volume} may be left in the storage system: {cause}; look for it there and delete it"
     ))
+}
+
+/// That a class has deprecated keys, and what to write in their place; none when it has none.
+pub fn deprecated_keys(class: &StorageClass) -> Option<String> {
+    let pairs: Vec<_> = parameters::deprecated_keys(class)
+        .map(|(old, new)| format!("{old} (now {new})"))
+        .collect();
+    (!pairs.is_empty()).then(|| {
+        note(&format!(
+            "StorageClass {} has deprecated parameters, which are accepted: {}; replace them when you create the StorageClass anew",
+            class.name,
+            pairs.join(", ")
+        ))
+    })
 }

@@ -13,8 +13,9 @@ use crate::objects::{StorageClass, StringMap};
 /// So many parameters of a class are accepted. The API server accepts 512; no driver has so many.
 pub const MAX_PARAMETERS: usize = 256;
 
-/// The key of the file system type, after the prefix and as the deprecated key.
+/// The deprecated key of the file system type, and the one that took its place.
 const FS_TYPE: &str = "fstype";
+const FS_TYPE_KEY: &str = "csi.storage.k8s.io/fstype";
 
 /// What the parameters of a class say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +83,7 @@ fn sent(class: &StorageClass) -> Result<BTreeMap<&str, &str>, ProvisionRefusal> 
             None => {
                 sent.insert(key, value);
             }
-            Some(name) if name == FS_TYPE || SecretFamily::is_key(key) => {}
+            Some(_) if key == FS_TYPE_KEY || SecretFamily::is_key(key) => {}
             Some(_) => {
                 return Err(ProvisionRefusal::UnknownReservedKey {
                     class: class.name.clone(),
@@ -96,8 +97,7 @@ fn sent(class: &StorageClass) -> Result<BTreeMap<&str, &str>, ProvisionRefusal> 
 
 /// The deprecated key counts whatever its case is.
 fn fs_type(class: &StorageClass) -> Result<Option<&str>, ProvisionRefusal> {
-    let is_fs_type =
-        |key: &str| key.eq_ignore_ascii_case(FS_TYPE) || key.strip_prefix(RESERVED_PARAMETER_PREFIX) == Some(FS_TYPE);
+    let is_fs_type = |key: &str| key.eq_ignore_ascii_case(FS_TYPE) || key == FS_TYPE_KEY;
     let mut named = class.parameters.iter().filter(|(key, _)| is_fs_type(key));
     let first = named.next();
     if named.next().is_some() {
@@ -106,4 +106,13 @@ fn fs_type(class: &StorageClass) -> Result<Option<&str>, ProvisionRefusal> {
         });
     }
     Ok(first.map(|(_, value)| value))
+}
+
+/// The deprecated keys of a class, each with the key that took its place.
+pub(super) fn deprecated_keys(class: &StorageClass) -> impl Iterator<Item = (&str, &'static str)> {
+    class.parameters.iter().filter_map(|(key, _)| {
+        let of_secret = SecretFamily::key_in_place_of(key);
+        let of_fs_type = key.eq_ignore_ascii_case(FS_TYPE).then_some(FS_TYPE_KEY);
+        Some((key, of_secret.or(of_fs_type)?))
+    })
 }

@@ -89,6 +89,18 @@ impl SecretFamily {
             _ => None,
         }
     }
+
+    /// The key that took the place of a deprecated one.
+    pub(super) fn key_in_place_of(deprecated: &str) -> Option<&'static str> {
+        Self::ALL.into_iter().find_map(|family| {
+            let (keys, old) = (family.keys(), family.deprecated_keys()?);
+            match deprecated {
+                name if name == old.0 => Some(keys.0),
+                namespace if namespace == old.1 => Some(keys.1),
+                _ => None,
+            }
+        })
+    }
 }
 
 /// Name and namespace of a Secret as a class has them, with the keys that they stand under.

@@ -304,12 +304,15 @@ impl World {
         let nodes = Nodes::new(Arc::new(NoCsiNodes), WatchAnswers::default());
         let watch_nodes = Box::new(|_| AbortOnDropHandle::new(tokio::spawn(std::future::pending())));
         volumes.listen(store.volume_listener());
+        let requests = Requests::new(client, "api", Duration::from_secs(10), metrics.clone());
+        let (events, written) = EventRecorder::new(requests.clone(), metrics.clone(), "test".to_owned());
+        tokio::spawn(written);
         let context = SharedContext {
             store,
             volumes,
             nodes: Arc::new(NodeWatch::new(nodes, watch_nodes)),
-            requests: Requests::new(client, "api", Duration::from_secs(10), metrics.clone()),
-            events: EventRecorder::disabled(),
+            requests,
+            events,
             metrics,
             tracer,
             stuck_after: Duration::from_mins(10),
@@ -454,6 +457,18 @@ impl World {
             .iter()
             .filter(|(name, at)| name.starts_with(&prefix) && *at >= since);
         about.map(|(_, at)| *at - since).collect()
+    }
+
+    /// What was told of the object of this kind and name for this reason.
+    fn told(&self, kind: &str, name: &str, reason: &str) -> Vec<String> {
+        let objects = self.api.objects.lock();
+        let events = objects.values().filter(|object| {
+            let of = &object["involvedObject"];
+            of["kind"] == kind && of["name"] == name && object["reason"] == reason
+        });
+        events
+            .map(|event| event["message"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     /// How many PersistentVolumes there are.

@@ -1,4 +1,4 @@
-//! Settings that change while an attempt is under way.
+//! Settings that change while an attempt is under way, and classes from before a rule.
 
 use super::*;
 
@@ -28,4 +28,34 @@ async fn deletions_are_held_from_the_next_call_on() {
 async fn without_the_section_deletions_are_held() {
     let world = held_during_the_call(|settings| settings.provisioning = None).await;
     assert_eq!(world.driver.deleted.lock().len(), 0);
+}
+
+/// Each class once, whether it is there before the driver or comes later, however many claims name it; those of other keys not.
+#[tokio::test(start_paused = true)]
+async fn deprecated_parameters_are_told_once_for_each_class() {
+    let mut world = World::new();
+    world.class(
+        "before",
+        &json!({"csiNodeStageSecretName": "s", "csiNodeStageSecretNamespace": "storage"}),
+    );
+    world.class("current", &json!({"csi.storage.k8s.io/fstype": "xfs", "pool": "ssd"}));
+    world.start();
+    world.class("later", &json!({"FsType": "xfs"}));
+    for name in ["a", "b"] {
+        world.claim(name, "later");
+    }
+    pass(60).await;
+    assert_eq!(world.saved(), 2);
+    let told = |class: &str| world.told("StorageClass", class, "DeprecatedParameters");
+    assert_eq!(
+        told("before"),
+        [
+            "StorageClass before has deprecated parameters, which are accepted: csiNodeStageSecretName (now \
+          csi.storage.k8s.io/node-stage-secret-name), csiNodeStageSecretNamespace (now \
+          csi.storage.k8s.io/node-stage-secret-namespace); replace them when you create the StorageClass anew"
+        ]
+    );
+    assert_eq!(told("later").len(), 1);
+    assert!(told("later")[0].contains(": FsType (now csi.storage.k8s.io/fstype);"));
+    assert_eq!(told("current").len(), 0);
 }

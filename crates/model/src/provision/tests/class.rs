@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::builders::{ClaimWorld, NAME, UID, class_with, plan_of, world};
 use super::tally;
 use crate::decide::AccessMode;
+use crate::provision::event::deprecated_keys;
 use crate::provision::{
     ClaimAccessType, ClassParameters, VolumeCapability, format_bytes, is_prefix, parse_bytes, volume_name,
 };
@@ -77,6 +78,23 @@ fn keys_that_the_role_writes_are_unknown_in_a_class() {
         let error = ClassParameters::of(&class).unwrap_err();
         assert!(error.to_string().contains("found unknown parameter key"), "{error}");
     }
+}
+
+#[test]
+fn deprecated_keys_are_told_with_those_that_took_their_place() {
+    let told = |parameters| deprecated_keys(&class_with(parameters));
+    assert_eq!(
+        told(&[
+            ("csi.storage.k8s.io/fstype", "xfs"),
+            ("fstypes", "x"),
+            ("csiprovisionersecretname", "s")
+        ]),
+        None
+    );
+    let note = told(&[("FSTYPE", "xfs"), ("csiNodePublishSecretNamespace", "ns")]).unwrap();
+    assert!(note.contains("FSTYPE (now csi.storage.k8s.io/fstype)"), "{note}");
+    let secret = "csiNodePublishSecretNamespace (now csi.storage.k8s.io/node-publish-secret-namespace)";
+    assert!(note.contains(secret), "{note}");
 }
 
 fn fs_type(world: &ClaimWorld) -> String {
