@@ -319,7 +319,8 @@ impl FindingsScanner {
             );
             let Some(name) = &item.object else { continue };
             if let Some(snapshot) = self.store.attachment(name) {
-                events.record(item.kind, item.words.clone(), involved_objects(&snapshot));
+                let about = &*snapshot.attachment.uid;
+                events.record(item.kind, about, item.words.clone(), involved_objects(&snapshot));
             }
         }
         let is_reported_on = |config: &ConfiguredDriver| config.reports && config.driver == **driver;
@@ -366,7 +367,7 @@ impl<'e> FindingEvents<'e> {
                     } else {
                         example.to_owned()
                     };
-                    self.record(kind, note, vec![of_config(&config.name, &config.uid)]);
+                    self.record(kind, "", note, vec![of_config(&config.name, &config.uid)]);
                 }
                 (count, 0) if count > 0 => {
                     info!(
@@ -380,14 +381,14 @@ impl<'e> FindingEvents<'e> {
         }
     }
 
-    /// Records an Event about a finding.
-    pub fn record(&self, kind: FindingKind, note: String, subjects: Vec<InvolvedObject>) {
+    /// Records an Event about a finding, `about` which of what its objects may have several of.
+    pub fn record(&self, kind: FindingKind, about: &str, note: String, subjects: Vec<InvolvedObject>) {
         let reason = kind.event_reason();
         self.events.record(NewEvent {
             driver: self.driver.clone(),
             reason: reason.as_str(),
             level: reason.level(),
-            cause: Box::default(),
+            cause: about.into(),
             note,
             traceparent: None,
             at: self.at,

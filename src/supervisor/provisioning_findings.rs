@@ -74,7 +74,7 @@ impl QueueExamination {
             );
             // Of all others the attempts have told on the object.
             if finding.kind.is_stuck() {
-                events.record(finding.kind, finding.words.clone(), subjects(finding));
+                events.record(finding.kind, "", finding.words.clone(), subjects(finding));
             }
         }
         let config = insights.config(|config| config.name == config_name);

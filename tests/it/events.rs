@@ -81,6 +81,44 @@ async fn each_step_of_an_attach_is_told_on_attachment_volume_and_claim() -> Resu
     Ok(())
 }
 
+/// The words about one node do not wait for, or hide, those about another one.
+#[tokio::test]
+async fn attachments_of_one_volume_have_events_of_their_own() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = driver(&world, "many").await?;
+    world
+        .fixtures
+        .csi_node("many-other", &driver.name, "many-other-id")
+        .await?;
+    let volume = driver.volume("many-pv").access_modes(&["ReadWriteMany"]);
+    world.fixtures.persistent_volume(&volume).await?;
+    for (node, text) in [
+        (driver.node_id(), "first node is full"),
+        ("many-other-id".to_owned(), "second node is full"),
+    ] {
+        let rule = Rule::on(Method::ControllerPublishVolume).volume("many-pv").node(node);
+        driver.mock.script(rule.fail(Code::Internal, text));
+    }
+    driver.attachment("many-one", "many-pv").await?;
+    let other = world
+        .fixtures
+        .volume_attachment("many-two", &driver.name, "many-pv", "many-other");
+    other.await?;
+    for text in ["first node is full", "second node is full"] {
+        event(&world, "PersistentVolume", "many-pv", "AttachFailed", text).await?;
+    }
+    // So that both texts are there at once, and not one after the other.
+    event(
+        &world,
+        "PersistentVolume",
+        "many-pv",
+        "AttachFailed",
+        "first node is full",
+    )
+    .await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_detach_tells_what_holds_it_up() -> Result<()> {
     let world = World::shared().await?;

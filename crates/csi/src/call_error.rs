@@ -44,6 +44,15 @@ impl CallError {
             transport: false,
         }
     }
+
+    /// The operator did not wait for the answer.
+    pub(super) fn cut_off() -> Self {
+        Self {
+            code: Code::Cancelled,
+            message: "context canceled: the operator cut the call off; the driver may carry it out".to_owned(),
+            transport: false,
+        }
+    }
 }
 
 impl From<&CallError> for Failure {

@@ -85,38 +85,35 @@ impl CsiClient {
     /// The deadline goes to the driver as `grpc-timeout` and bounds everything here: waiting for the connection, the call and the whole
     /// answer. tonic's own timer covers less and reports CANCELLED.
     pub async fn call<C: Call>(&self, call: &C, deadline: Duration, parent: &Span) -> Result<C::Answer, CallError> {
-        let mut span = self.start_span(call, deadline, parent);
+        let mut open = OpenCall {
+            client: self,
+            path: C::PATH,
+            span: self.start_span(call, deadline, parent),
+            started: Instant::now(),
+            has_ended: false,
+        };
         let mut request = Request::new(call.request());
         request.set_timeout(deadline);
-        span.inject_metadata(request.metadata_mut());
+        open.span.inject_metadata(request.metadata_mut());
         let status = GrpcStatusCell::default();
         request.extensions_mut().insert(status.clone());
         let mut client = Grpc::new(self.connection.service()).max_decoding_message_size(C::MAX_ANSWER_BYTES);
         let codec = ProstCodec::<C::Request, C::Response>::default();
         let pending = self.connection.answer_counter().begin(C::PATH);
-        let started = Instant::now();
         let exchange = client.unary(request, PathAndQuery::from_static(C::PATH), codec);
         let response = match tokio::time::timeout(deadline, exchange).await {
             Ok(Ok(response)) if status.get() == GrpcStatus::Ok => Ok(response.into_inner()),
             Ok(Ok(_)) => Err(CallError::unreadable("it ended without a status")),
             // tonic's timer may win the race against ours.
-            Ok(Err(error)) if error.code() == Code::Cancelled && started.elapsed() >= deadline => {
+            Ok(Err(error)) if error.code() == Code::Cancelled && open.started.elapsed() >= deadline => {
                 Err(CallError::deadline_exceeded(deadline))
             }
             Ok(Err(error)) => Err(self.error(&error, status.get(), call.secrets())),
             Err(_) => Err(CallError::deadline_exceeded(deadline)),
         };
         pending.end(matches!(status.get(), GrpcStatus::Ok | GrpcStatus::Error(_)));
-        let code = response.as_ref().err().map_or(Code::Ok, |error| error.code);
-        self.count(CallMetric {
-            path: C::PATH,
-            code,
-            elapsed: started.elapsed(),
-            migrated: self.migrated,
-            ids: span.ids(),
-        });
-        self.describe_end(&mut span, code, response.as_ref().err());
-        response.map(|response| call.answer(response, &mut span))
+        open.end(response.as_ref().err());
+        response.map(|response| call.answer(response, &mut open.span))
     }
 
     fn start_span<C: Call>(&self, call: &C, deadline: Duration, parent: &Span) -> Span {
@@ -202,6 +199,38 @@ impl CsiClient {
             },
             message: presentable(&message, secrets, MAX_MESSAGE_BYTES),
             transport,
+        }
+    }
+}
+
+/// A call from its first poll on. Whoever drops it cuts it off, and is told so as the end of its span and in the metrics.
+struct OpenCall<'c> {
+    client: &'c CsiClient,
+    path: &'static str,
+    span: Span,
+    started: Instant,
+    has_ended: bool,
+}
+
+impl OpenCall<'_> {
+    fn end(&mut self, error: Option<&CallError>) {
+        self.has_ended = true;
+        let code = error.map_or(Code::Ok, |error| error.code);
+        self.client.count(CallMetric {
+            path: self.path,
+            code,
+            elapsed: self.started.elapsed(),
+            migrated: self.client.migrated,
+            ids: self.span.ids(),
+        });
+        self.client.describe_end(&mut self.span, code, error);
+    }
+}
+
+impl Drop for OpenCall<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.end(Some(&CallError::cut_off()));
         }
     }
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use tonic::Code;
 
 use super::client_tests::{ClientFixture, LONG, within};
+use super::{CsiClient, DriverConnection};
+use crate::api::validated::Endpoint;
 use crate::trace_pipeline::pipeline;
 use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use csi_mock_driver::{Method, MockDriver, Rule};
 
-use crate::telemetry::{FlushOutcome, SHUTDOWN_CAP, Span, SpanKind, SpanOptions, TelemetryGuard, Tracer};
+use crate::telemetry::{FlushOutcome, Metrics, SHUTDOWN_CAP, Span, SpanKind, SpanOptions, TelemetryGuard, Tracer};
 
 /// A collector, and a process that sends it everything.
 pub(super) struct RecordedSpans {
@@ -72,6 +74,40 @@ async fn two_calls() -> (ReceivedSpan, ReceivedSpan, String) {
 }
 
 const METHOD: &str = "csi.v1.Controller/ControllerPublishVolume";
+
+/// As when the Lease is lost, or the grace period is over: whether the driver carries it out is not known.
+#[tokio::test]
+async fn a_call_that_is_cut_off_is_told_as_cancelled() {
+    let told = RecordedSpans::start().await;
+    let mut stage = ClientFixture::of(MockDriver::builder("client.test")).await;
+    let metrics = Metrics::default();
+    let endpoint = Endpoint::Unix(stage.folder.path().join("csi.sock"));
+    let client = CsiClient::new(DriverConnection::new(&endpoint), metrics.clone());
+    stage.client = client.with_driver_name("client.test".into());
+    let method = Method::ControllerPublishVolume;
+    stage.driver.script(Rule::on(method).hang());
+    within(async {
+        let parent = told.parent();
+        tokio::select! {
+            ended = stage.publish_under(None, LONG, &parent) => panic!("{ended:?}"),
+            () = stage.driver.wait_until(|driver| driver.in_flight_of(method).now == 1) => {}
+        }
+    })
+    .await;
+    let [span] = <[_; 1]>::try_from(told.calls().await).unwrap();
+    let found = conventional(&span);
+    assert_eq!(found["rpc.response.status_code"], "CANCELLED".into());
+    assert_eq!(found["error.type"], "CANCELLED".into());
+    assert!(
+        span.failed && span.status_message.contains("cut the call off"),
+        "{span:#?}"
+    );
+    let text = metrics.encode_prometheus();
+    let counted = text
+        .lines()
+        .any(|line| line.contains("grpc_status_code=\"Canceled\"") && line.ends_with(" 1"));
+    assert!(counted, "{text}");
+}
 
 #[tokio::test]
 async fn a_call_carries_the_names_of_the_conventions_and_its_failure_is_its_status() {

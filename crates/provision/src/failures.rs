@@ -24,7 +24,7 @@ pub(crate) fn record(
     work: &DriverContext,
     span: &Span,
     reason: ProvisionEventReason,
-    cause: &'static str,
+    cause: &str,
     note: String,
     subjects: Vec<InvolvedObject>,
 ) {

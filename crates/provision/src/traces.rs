@@ -211,11 +211,12 @@ impl Lifecycle {
     pub fn attempt(&mut self, tracer: &Tracer, run: &Run<WorkKey>) -> Span {
         self.attempts += 1;
         let parent = self.context();
-        let mut span = tracer.open(SpanOptions {
+        let span = tracer.open(SpanOptions {
             parent: Some(&parent),
             sampled: Some(self.sampled),
             ..SpanOptions::new(self.operation.spans().1, SpanKind::Consumer)
         });
+        let mut span = span.must_end();
         if span.is_recording() {
             set_run_attributes(&mut span, run, crate::lanes::LANE_NAMES, trigger(run));
             // That of the queue counts failures in a row, and there are attempts that rest or wait between them.

@@ -5,6 +5,8 @@
 //! level for this program must not drown it in HTTP/2 frames, nor make the Kubernetes client log response bodies.
 //! This module must not filter anything but logs: traces do not pass through `tracing`.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::PanicHookInfo;
 use thiserror::Error;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -80,7 +82,24 @@ impl Default for LogOptions {
 
 /// Installs the subscriber of this process, writing to standard error.
 pub(super) fn install(options: &LogOptions, sdk_level: Option<&str>) -> Result<(), LogError> {
-    Ok(subscriber(options, sdk_level, std::io::stderr)?.try_init()?)
+    subscriber(options, sdk_level, std::io::stderr)?.try_init()?;
+    std::panic::set_hook(Box::new(log_panic));
+    Ok(())
+}
+
+/// A panic is a record like any other: who reads JSON lines could not read the words of the standard library.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let backtrace = Backtrace::capture();
+    let is_captured = backtrace.status() == BacktraceStatus::Captured;
+    tracing::error!(
+        location = panic.location().map(tracing::field::display),
+        backtrace = is_captured.then(|| tracing::field::display(&backtrace)),
+        "panicked: {}",
+        text.unwrap_or("no text")
+    );
 }
 
 /// Builds a subscriber without installing it.

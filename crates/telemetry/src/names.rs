@@ -60,6 +60,9 @@ pub fn code_camel_case(code: Code) -> &'static str {
     grpc_code::name(code.into()).unwrap_or_default()
 }
 
+/// `event.name` of the log record of a call that failed: the name that the semantic conventions have for what was an exception of a call.
+pub const CALL_EXCEPTION: &str = "rpc.client.call.exception";
+
 /// What makes an attempt fail beside gRPC codes: as spans name it, and as status, log and metrics do.
 pub(crate) const CAUSES: [(&str, &str); 14] = [
     (error_type::PV_NOT_FOUND, "VolumeMissing"),

@@ -18,11 +18,13 @@ use super::attribute::{AttrValue, Attribute, clean, to_key_values};
 use super::exemplar::SpanIds;
 use super::ids::FixedIds;
 use super::lifecycle::TraceIdentity;
-use super::names::attr;
+use super::names::{attr, error_type};
 use super::redact::Redaction;
 use super::share::{PresetDecision, SamplingRatio, is_sampled};
 use super::w3c;
 
+/// The status of what was cut off.
+const CUT_OFF: &str = "cut off: the process ends, or does not serve the driver any more";
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Makes root spans. A clone is one reference count.
@@ -46,7 +48,7 @@ struct TracerInner {
 
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
 ///
-/// The status stays unset unless [`Span::fail`] is called.
+/// The status stays unset unless [`Span::fail`] is called, or what [`Span::must_end`] is dropped.
 #[derive(Debug, Default)]
 #[must_use = "a span that is dropped at once measures nothing"]
 pub struct Span(Option<Box<ActiveSpan>>);
@@ -58,6 +60,7 @@ struct ActiveSpan {
     /// Whether a [`SamplingRatio`] decided about the root of this span: its children follow, whatever the sampler of the process is.
     chosen: bool,
     redaction: Option<Arc<Redaction>>,
+    must_end: bool,
     /// Kept here until the end, because the SDK would record a key that is set twice as two attributes.
     attributes: Vec<KeyValue>,
 }
@@ -200,6 +203,7 @@ impl TracerInner {
             span,
             chosen: chosen.is_some(),
             redaction,
+            must_end: false,
             attributes: Vec::new(),
         })))
     }
@@ -276,6 +280,14 @@ impl Span {
             .set_status(Status::error(clean(&description, limit).into_owned()));
     }
 
+    /// The same span, which says that it was cut off when it is dropped before [`Span::end`]: an attempt does not end in that way by itself.
+    pub fn must_end(mut self) -> Self {
+        if let Some(active) = &mut self.0 {
+            active.must_end = true;
+        }
+        self
+    }
+
     /// Records an event at this instant.
     pub fn event(&mut self, name: impl Into<Cow<'static, str>>, attributes: &[Attribute<'_>]) {
         let Some(active) = self.recording() else { return };
@@ -283,14 +295,9 @@ impl Span {
         active.span.add_event(name, attributes);
     }
 
-    /// The trace id as 32 hexadecimal digits, for logs and messages. `None` when disabled.
+    /// The trace id as 32 hexadecimal digits, for messages. `None` when disabled or not sampled: nobody would find that trace.
     pub fn trace_id(&self) -> Option<String> {
-        self.context().map(|context| format!("{:032x}", context.trace_id()))
-    }
-
-    /// The span id as 16 hexadecimal digits. `None` when disabled.
-    pub fn span_id(&self) -> Option<String> {
-        self.context().map(|context| format!("{:016x}", context.span_id()))
+        self.sampled().map(|context| format!("{:032x}", context.trace_id()))
     }
 
     /// The ids of this span, for a measurement that is made in it. `None` when disabled.
@@ -298,9 +305,9 @@ impl Span {
         self.context().map(SpanIds::from)
     }
 
-    /// The W3C `traceparent` of this span, whether it is sampled or not. `None` when disabled.
+    /// The W3C `traceparent` of this span, for messages. `None` when disabled or not sampled.
     pub fn traceparent(&self) -> Option<String> {
-        self.context().map(w3c::traceparent)
+        self.sampled().map(w3c::traceparent)
     }
 
     /// Writes this span into the headers of an outgoing request, as `OTEL_PROPAGATORS` asks. Nothing when disabled.
@@ -338,6 +345,10 @@ impl Span {
             .filter(|context| context.is_valid())
     }
 
+    fn sampled(&self) -> Option<&SpanContext> {
+        self.context().filter(|context| context.is_sampled())
+    }
+
     fn recording(&mut self) -> Option<&mut ActiveSpan> {
         self.0.as_deref_mut().filter(|active| active.span.is_recording())
     }
@@ -364,6 +375,9 @@ impl ActiveSpan {
 
 impl Drop for Span {
     fn drop(&mut self) {
+        if self.0.as_ref().is_some_and(|active| active.must_end) {
+            self.fail(error_type::SHUTDOWN, CUT_OFF);
+        }
         self.finish(None);
     }
 }

@@ -1,6 +1,7 @@
 //! The attributes of a span that name a VolumeAttachment or a PersistentVolume.
 
 use crate::cache::Snapshot;
+use crate::decide::replaced;
 use crate::objects::{Volume, VolumeSource};
 use crate::telemetry::Span;
 use crate::telemetry::names::attr;
@@ -12,13 +13,18 @@ pub(crate) fn describe(span: &mut Span, driver: &str, snapshot: &Snapshot) {
     span.set(attr::VOLUME_ATTACHMENT_NAME, &*attachment.name);
     span.set(attr::VOLUME_ATTACHMENT_UID, &*attachment.uid);
     span.set(attr::NODE_NAME, &*attachment.node);
-    if let Some(handle) = snapshot.volume_handle() {
-        span.set(attr::CSI_VOLUME_ID, handle);
-    }
-    match (attachment.volume_name(), &snapshot.volume) {
+    // One that was made again under the name, with another handle, is not what is attached.
+    let volume = snapshot.volume.as_ref();
+    match (
+        attachment.volume_name(),
+        volume.filter(|volume| replaced(attachment, volume).is_none()),
+    ) {
         (_, Some(volume)) => set_volume_attributes(span, volume),
         (Some(name), None) => span.set(attr::PERSISTENT_VOLUME_NAME, &**name),
         (None, None) => span.set(attr::VOLUME_INLINE, true),
+    }
+    if let Some(handle) = snapshot.volume_handle() {
+        span.set(attr::CSI_VOLUME_ID, handle);
     }
 }
 

@@ -187,6 +187,7 @@ impl Lifecycle {
             sampled: Some(self.sampled),
             ..SpanOptions::new(attempt_name(self.operation), SpanKind::Consumer)
         });
+        let span = span.must_end();
         self.previous = span.context().cloned().or_else(|| self.previous.take());
         self.attempts = self.attempts.saturating_add(1);
         self.running = true;
@@ -227,11 +228,12 @@ pub(super) fn attempt_name(operation: Operation) -> &'static str {
 pub(super) fn start_repair_span(tracer: &Tracer, run: &Run<AttacherKey>, snapshot: &Snapshot) -> Span {
     let operation = snapshot.operation();
     let lifecycle = root_of(tracer, &snapshot.attachment, operation);
-    tracer.open(SpanOptions {
+    let span = tracer.open(SpanOptions {
         start: Some(SystemTime::from(wall(run.started()))),
         links: &[lifecycle],
         ..SpanOptions::new(attempt_name(operation), SpanKind::Consumer)
-    })
+    });
+    span.must_end()
 }
 
 /// A snapshot without what is about other attachments.

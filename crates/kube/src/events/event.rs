@@ -34,8 +34,8 @@ pub struct NewEvent {
     pub reason: &'static str,
     /// The reason's level, unless this is an exception.
     pub level: EventType,
-    /// Which of the causes that the reason can have, as `error.type` or a condition names it; empty for a reason that has one.
-    /// Another cause is an event of its own, at once.
+    /// What makes another event of the reason on the same object, at once: the cause, as `error.type` or a condition names it, or which
+    /// of several attachments or volumes it is about. It is not shown. Empty where there is one only.
     pub cause: Box<str>,
     /// What happened, for people. Cut to what the API server takes.
     pub note: String,

@@ -12,7 +12,7 @@ use crate::provision::attempt::{ClaimAttempt, ClaimNote};
 use crate::provision::event::{self, MARKER_IGNORED_NOTE, POPULATOR_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, ClaimReleaseRefusal, CreateOutcome, ProvisionRefusal};
 use crate::runtime::report::FailedAttempt;
-use crate::telemetry::names::{attr, error_type};
+use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::traced;
 use crate::traces::{LifecycleOutcome, Operation};
 use csi_attacher_model::attempt::LeaseLost;
@@ -221,6 +221,7 @@ fn tell_failure(
     traced!(
         warn,
         shell.span,
+        event.name = code.map(|_| names::CALL_EXCEPTION),
         driver = &*work.facts.name,
         PersistentVolumeClaim = &*claim.key,
         StorageClass = &*claim.class,
@@ -267,7 +268,7 @@ fn source(claim: &Claim) -> Option<&str> {
 
 /// A volume may be left in the storage system.
 fn leaked(shell: &mut Shell<'_>, claim: &Claim, volume: &str, cause: &str, note: String) {
-    record(shell, claim, ProvisionEventReason::VolumePossiblyLeaked, "", note);
+    record(shell, claim, ProvisionEventReason::VolumePossiblyLeaked, volume, note);
     traced!(
         error,
         shell.span,
@@ -288,13 +289,13 @@ fn lease_lost(shell: &mut Shell<'_>, claim: &Claim, lost: LeaseLost) {
         }
         LeaseLost::Cancelled => {
             traced!(warn, shell.span, driver, PersistentVolumeClaim = name, "{lost}");
-            shell.span.fail(error_type::OTHER, &lost.to_string());
+            shell.span.fail(error_type::SHUTDOWN, &lost.to_string());
         }
     }
 }
 
 /// Records an Event on the claim.
-fn record(shell: &Shell<'_>, claim: &Claim, reason: ProvisionEventReason, cause: &'static str, note: String) {
+fn record(shell: &Shell<'_>, claim: &Claim, reason: ProvisionEventReason, cause: &str, note: String) {
     let subject = of_claim_named(&claim.namespace, &claim.name, &claim.uid);
     failures::record(shell.look.work, &shell.span, reason, cause, note, vec![subject]);
 }

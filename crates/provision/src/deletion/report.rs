@@ -12,9 +12,10 @@ use crate::provision::VolumeReason;
 use crate::provision::deletion::{VolumeAttempt, VolumeNote};
 use crate::provision::event::{self, ProvisionEventReason};
 use crate::runtime::report::FailedAttempt;
-use crate::telemetry::names::error_type;
+use crate::telemetry::names::{self, error_type};
 use crate::telemetry::traced;
 use crate::traces::{LifecycleOutcome, Operation};
+use csi_attacher_model::attempt::LeaseLost;
 
 const DELETE: &str = Operation::Delete.as_str();
 
@@ -66,9 +67,20 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             shell.span.fail(&error.error_type(), &error.message);
             request_failed(shell, volume, &error);
         }
-        VolumeNote::LeaseLost(lost) => {
-            let driver = &*shell.look.work.facts.name;
-            traced!(debug, shell.span, driver, PersistentVolume = &*volume.name, "{lost}");
+        VolumeNote::LeaseLost(lost) => lease_lost(shell, volume, lost),
+    }
+}
+
+/// Nothing failed: others may work for the driver by now.
+fn lease_lost(shell: &mut Shell<'_>, volume: &Volume, lost: LeaseLost) {
+    let (driver, name) = (&*shell.look.work.facts.name, &*volume.name);
+    match lost {
+        LeaseLost::NotStarted => {
+            traced!(debug, shell.span, driver, PersistentVolume = name, "{lost}");
+        }
+        LeaseLost::Cancelled => {
+            traced!(warn, shell.span, driver, PersistentVolume = name, "{lost}");
+            shell.span.fail(error_type::SHUTDOWN, &lost.to_string());
         }
     }
 }
@@ -150,6 +162,7 @@ fn failed(
     traced!(
         warn,
         shell.span,
+        event.name = code.map(|_| names::CALL_EXCEPTION),
         driver = &*work.facts.name,
         PersistentVolume = &*volume.name,
         attempt = shell.attempt(),

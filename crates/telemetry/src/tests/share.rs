@@ -28,14 +28,21 @@ async fn sampled(sampler: &str, share: Option<u32>, count: usize) -> usize {
         };
         let root = open("root", None);
         let context = identity.context(chosen);
-        assert_eq!(root.traceparent(), Some(crate::w3c::traceparent(&context)));
+        assert_eq!(
+            root.context().map(crate::w3c::traceparent),
+            Some(crate::w3c::traceparent(&context))
+        );
         let child = open("child", Some(&context));
         assert_eq!(
             [root.is_recording(), child.is_recording()],
             [chosen; 2],
             "all of a trace or none"
         );
-        assert_eq!(child.trace_id(), root.trace_id());
+        assert_eq!(child.context().unwrap().trace_id(), context.trace_id());
+        assert_eq!(
+            (child.trace_id().is_some(), root.traceparent().is_some()),
+            (chosen, chosen)
+        );
         assert_eq!(tracer.samples(identity.trace_id), chosen);
     }
     assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);

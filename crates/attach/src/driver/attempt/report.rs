@@ -170,7 +170,7 @@ fn lease_lost(shell: &mut Shell<'_>, lost: LeaseLost) {
         }
         LeaseLost::Cancelled => {
             traced!(warn, shell.span, driver, VolumeAttachment = name, "{lost}");
-            shell.span.fail(error_type::OTHER, &lost.to_string());
+            shell.span.fail(error_type::SHUTDOWN, &lost.to_string());
         }
     }
 }
@@ -336,8 +336,7 @@ fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: 
     traced!(
         warn,
         shell.span,
-        // The name that the semantic conventions have for what was an exception of a call.
-        event.name = code.map(|_| "rpc.client.call.exception"),
+        event.name = code.map(|_| names::CALL_EXCEPTION),
         driver = &*shell.work.facts.name,
         VolumeAttachment = name,
         volumeHandle = snapshot.volume_handle(),

@@ -21,7 +21,7 @@ pub struct TracingSpec {
     #[schemars(extend("default" = "Link"))]
     pub annotation_mode: AnnotationMode,
 
-    /// Annotations that may contain a trace context (W3C traceparent); the first existing one is used. Each must end in
+    /// Annotations that may contain a trace context (W3C traceparent); the spans of the attachment are linked to each of them. Each must end in
     /// `traceparent`.
     #[schemars(length(max = rules::MAX_ANNOTATIONS), extend(
         "default" = rules::TRACE_ANNOTATIONS,
