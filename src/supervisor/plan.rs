@@ -23,7 +23,8 @@ pub(super) struct ConfigProblem {
     pub message: String,
 }
 
-/// Reads the objects, the oldest first: of two that claim one driver or one endpoint the older wins.
+/// Reads the objects, the oldest first: of two that claim one driver or one endpoint the older wins. One that is suspended claims nothing;
+/// which of two works when it goes on is then seen by the reservation of the driver's name.
 pub(super) fn desired_drivers<'a>(
     objects: impl IntoIterator<Item = &'a AttacherConfigObject>,
 ) -> BTreeMap<String, DesiredDriver> {
@@ -37,7 +38,9 @@ pub(super) fn desired_drivers<'a>(
     for object in sorted {
         let name = object.metadata.name.clone().unwrap_or_default();
         let wish = desired_driver(object, &taken);
-        if let DesiredDriver::Run(config) = &wish {
+        if let DesiredDriver::Run(config) = &wish
+            && !config.suspend
+        {
             taken.push((name.clone(), config.clone()));
         }
         wishes.insert(name, wish);
@@ -55,7 +58,8 @@ fn desired_driver(object: &AttacherConfigObject, taken: &[(String, Arc<DriverCon
             });
         }
     };
-    for (other, known) in taken {
+    let claimed = if config.suspend { &[] } else { taken };
+    for (other, known) in claimed {
         let what = if known.endpoint == config.endpoint {
             format!("endpoint {}", config.endpoint)
         } else if let (Some(own), Some(theirs)) = (&config.driver_name, &known.driver_name)
@@ -65,7 +69,7 @@ fn desired_driver(object: &AttacherConfigObject, taken: &[(String, Arc<DriverCon
         } else {
             continue;
         };
-        let message = format!("{what} already belongs to the older AttacherConfig {other}; delete one of the two");
+        let message = format!("{what} already belongs to the older AttacherConfig {other}; delete or suspend one of the two");
         return DesiredDriver::Refused(ConfigProblem {
             reason: ConditionReason::EndpointConflict,
             message,

@@ -41,6 +41,7 @@ fn the_older_of_two_that_claim_the_same_wins() {
     );
     let spelled = json!({"endpoint": "unix:////./a.sock"});
     let named = |endpoint: &str| json!({"endpoint": endpoint, "driverName": "x.test"});
+    let suspended = json!({"endpoint": "unix:///a.sock", "suspend": true});
     let conflict = Some(ConditionReason::EndpointConflict);
     // Specs of the objects `one` and `two`, their ages in seconds, and the verdicts on them.
     let rows = [
@@ -59,6 +60,10 @@ fn the_older_of_two_that_claim_the_same_wins() {
             conflict,
         ),
         (&named("unix:///a.sock"), "10", &b, "20", None, None),
+        // What is suspended takes nothing, and needs nothing.
+        (&suspended, "10", &a, "20", None, None),
+        (&a, "10", &suspended, "20", None, None),
+        (&suspended, "10", &suspended, "20", None, None),
         // What is invalid takes nothing.
         (
             &json!({"endpoint": "unix:///a.sock", "driverName": "-"}),

@@ -28,7 +28,8 @@ const LAST_CODE: i32 = 16;
 pub enum CreateErrorClass {
     /// The driver may still work on it, or may have done it.
     Uncertain,
-    /// There is no room: another node may have some, else it is retried.
+    /// There is no room: another node may have some, else it is retried. Some drivers say so of requests that are too many: then it says
+    /// nothing of an earlier call.
     Exhausted,
     /// It cannot succeed with these arguments.
     Infeasible,
@@ -36,7 +37,7 @@ pub enum CreateErrorClass {
     NameInUse,
     /// The call was not let in to what makes volumes: there is none of it. It says nothing of an earlier call whose outcome is not known.
     NotAdmitted,
-    /// There is no volume, unless an earlier call may have made one: some drivers answer so while they work on it.
+    /// There is no volume, unless an earlier call may have made one: some drivers answer so while they work on it, as for a conflict in their storage system.
     Doubtful,
     /// There is no volume.
     Final,
@@ -53,7 +54,7 @@ pub const fn create_error(code: Option<i32>) -> CreateErrorClass {
         Some(INVALID_ARGUMENT) => CreateErrorClass::Infeasible,
         Some(ALREADY_EXISTS) => CreateErrorClass::NameInUse,
         Some(PERMISSION_DENIED | UNIMPLEMENTED | UNAUTHENTICATED) => CreateErrorClass::NotAdmitted,
-        Some(INTERNAL | UNKNOWN) => CreateErrorClass::Doubtful,
+        Some(INTERNAL | UNKNOWN | grpc_code::FAILED_PRECONDITION) => CreateErrorClass::Doubtful,
         // OK is no error, and what is beyond the codes of gRPC says nothing.
         Some(code) if code <= grpc_code::OK || code > LAST_CODE => CreateErrorClass::Uncertain,
         Some(_) => CreateErrorClass::Final,

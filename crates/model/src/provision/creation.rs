@@ -28,7 +28,8 @@ pub enum Creation {
 pub struct UncertainCall {
     /// What it was called with; none when a process that has ended made it. Then the marker says what matters.
     pub plan: Option<Arc<CreatePlan>>,
-    /// Whether the last answer was INTERNAL or UNKNOWN: only the second such answer in a row is final.
+    /// Whether the last answer was one that drivers give as well while they work on it, such as INTERNAL: only the second such answer in a
+    /// row is final.
     pub doubtful: bool,
 }
 

@@ -81,7 +81,9 @@ pub fn created(
         // Nor does this, as when a Secret was changed since. The specification takes it for final; the volume would be lost by that.
         CreateErrorClass::NotAdmitted if was_doubtful.is_some() => (uncertain(false), CreateOutcome::Uncertain),
         CreateErrorClass::NameInUse => (Creation::Refused, CreateOutcome::NameInUse),
-        CreateErrorClass::Doubtful if was_doubtful == Some(false) => (uncertain(true), CreateOutcome::Uncertain),
+        CreateErrorClass::Doubtful | CreateErrorClass::Exhausted if was_doubtful == Some(false) => {
+            (uncertain(true), CreateOutcome::Uncertain)
+        }
         CreateErrorClass::NotAdmitted | CreateErrorClass::Doubtful | CreateErrorClass::Final => {
             (Creation::Refused, CreateOutcome::Failed)
         }

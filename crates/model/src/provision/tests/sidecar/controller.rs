@@ -112,7 +112,7 @@ fn calls_and_what_is_known_then() {
             format!("{} {}", of_claim(&never), is_open(&never)),
             "SecretMissing: tell secret_missing never",
         ),
-        ("a final error after an open call", known(&open, 9), "refused"),
+        ("a final error after an open call", known(&open, 5), "refused"),
         ("an open call stays open", known(&open, 4), "uncertain"),
         (
             "an error before the next call leaves it open",
