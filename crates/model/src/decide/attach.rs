@@ -200,12 +200,9 @@ pub(super) fn leaving<'a>(observed: &Observed<'a>) -> Option<&'a Arc<Attachment>
 }
 
 /// Whether an attachment is about to give up its volume: its detach is under way and has not failed. `finalizer` is that
-/// of its driver.
+/// of its driver. A refusal that is recorded says nothing of a later call, whose outcome was perhaps not written down.
 pub fn is_leaving(attachment: &Attachment, finalizer: &str) -> bool {
-    attachment.deleting.is_some()
-        && attachment.detach_error.is_none()
-        && attachment.finalizers.contains(finalizer)
-        && publication::under(attachment, finalizer).is_possible()
+    attachment.deleting.is_some() && attachment.detach_error.is_none() && attachment.finalizers.contains(finalizer)
 }
 
 /// The PersistentVolume, if it may be attached.

@@ -17,13 +17,6 @@ pub enum Publication {
     Published,
 }
 
-impl Publication {
-    /// Whether the volume may be at the node.
-    pub fn is_possible(self) -> bool {
-        matches!(self, Self::Uncertain | Self::Published)
-    }
-}
-
 /// Whether an attachment carries our finalizer from a publish: a call may have been made for it, so the finalizer goes only
 /// after ControllerUnpublishVolume answered OK.
 ///
@@ -41,15 +34,10 @@ pub fn is_claimed(attachment: &Attachment, driver: &DriverFacts) -> bool {
 /// Reads the state from what is stored on the object. In doubt it is uncertain: an error of ours that came after a call
 /// covers the one of the driver, and an API server before 1.34 does not store its code.
 pub fn publication(attachment: &Attachment, driver: &DriverFacts) -> Publication {
-    under(attachment, &driver.finalizer)
-}
-
-/// As [`publication`], of the driver with this finalizer.
-pub(super) fn under(attachment: &Attachment, finalizer: &str) -> Publication {
     if attachment.attached {
         return Publication::Published;
     }
-    if !attachment.finalizers.contains(finalizer) {
+    if !attachment.finalizers.contains(&driver.finalizer) {
         return Publication::Never;
     }
     let code = attachment.attach_error.as_ref().and_then(|error| error.code);

@@ -106,10 +106,10 @@ fn a_volume_for_one_node_leaves_it_before_it_goes_to_another() {
             "F",
         ),
         row(
-            "the driver refused it there",
+            "the driver refused it there, and a later call may not be on record",
             single().elsewhere(&attachment().claimed().deleting().set("/status/attachError", refused)),
-            publish,
-            "F",
+            "HOLD other",
+            "W",
         ),
         row(
             "a volume for many nodes need not leave",
