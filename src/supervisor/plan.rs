@@ -69,7 +69,8 @@ fn desired_driver(object: &AttacherConfigObject, taken: &[(String, Arc<DriverCon
         } else {
             continue;
         };
-        let message = format!("{what} already belongs to the older AttacherConfig {other}; delete or suspend one of the two");
+        let message =
+            format!("{what} already belongs to the older AttacherConfig {other}; delete or suspend one of the two");
         return DesiredDriver::Refused(ConfigProblem {
             reason: ConditionReason::EndpointConflict,
             message,

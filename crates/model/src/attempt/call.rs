@@ -198,7 +198,8 @@ impl Attempt {
                 self.unpublish_at(view, number + 1)
             }
             Err(failure) if number > 0 => {
-                let failure = of_former(&failure, &self.name, place.borrow());
+                let current = self.places.first().unwrap_or(&place);
+                let failure = of_former(&failure, &self.name, place.borrow(), current.borrow());
                 self.record_failure(view, failure, FailureCause::FormerNode)
             }
             Err(failure) => self.record_failure(view, failure, FailureCause::Other),
@@ -230,12 +231,17 @@ impl Attempt {
     }
 }
 
-/// A failure at a former node ID, which the driver may refuse for ever, with what a person can do about it.
-fn of_former(failure: &Failure, name: &str, place: VolumeOnNode<'_>) -> Failure {
+/// A failure at a former place, which the driver may refuse for ever, with what a person can do about it.
+fn of_former(failure: &Failure, name: &str, place: VolumeOnNode<'_>, current: VolumeOnNode<'_>) -> Failure {
+    let word = decide::former_place(place, current).unwrap_or_default();
+    let (id, handle) = (place.node_id, place.volume_id);
+    let what = if id == current.node_id {
+        format!("volume {handle} is the one that the PersistentVolume named formerly")
+    } else {
+        format!("node ID {id} is a former one of the node")
+    };
     let hint = format!(
-        "; node ID {id} is a former one of the node: if the volume is not attached there, run kubectl annotate volumeattachment \
-         {name} {NOT_ATTACHED_AT_ANNOTATION}={id}",
-        id = place.node_id
+        "; {what}: if the volume is not attached there, run kubectl annotate volumeattachment {name} {NOT_ATTACHED_AT_ANNOTATION}={word}"
     );
     let message = cut(&failure.message, MAX_ERROR_BYTES.saturating_sub(hint.len()));
     Failure {

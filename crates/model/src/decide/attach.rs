@@ -10,7 +10,7 @@ use super::calls::{AccessMode, PublishRequest, VolumeOnNode};
 use super::driver_facts::{DriverFacts, ReleaseWithoutCall};
 use super::observed::{DetachWait, NodeEntry, Observed, SecretState};
 use super::refusal::Refusal;
-use super::{is_claimed, patch, protect, publication, published_volume, volume};
+use super::{is_claimed, patch, protect, published_volume, volume};
 use crate::objects::{
     Attachment, AttachmentSource, CsiSource, SecretReference, Volume, VolumeSource, VolumeSpec, is_blank,
 };

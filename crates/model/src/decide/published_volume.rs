@@ -5,6 +5,7 @@
 //! made for a guess.
 
 use jiff::SignedDuration;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::attach::{csi_source, node_refusal};
@@ -158,20 +159,33 @@ pub(super) fn places<'a>(
             places.push(place);
         }
     }
-    let Some(current) = places.first().map(|place| place.node_id) else {
+    let Some(current) = places.first().copied() else {
         return Err(node_refusal(observed, observed.node));
     };
-    let is_confirmed = |place: &VolumeOnNode<'_>| place.node_id != current && is_not_at(attachment, place.node_id);
+    let is_confirmed =
+        |place: &VolumeOnNode<'_>| former_place(*place, current).is_some_and(|word| is_not_at(attachment, &word));
     Ok(places.into_iter().partition(is_confirmed))
 }
 
-/// Whether a person said by the annotation that the volume is not attached at a node ID.
-fn is_not_at(attachment: &Attachment, node_id: &str) -> bool {
+/// What names a former place in the annotation by which a person says that the volume is not there: its node ID or, where only the handle is
+/// a former one, that and the ID. None for the place that a detach begins with: its driver has to confirm it.
+pub fn former_place<'a>(place: VolumeOnNode<'a>, current: VolumeOnNode<'_>) -> Option<Cow<'a, str>> {
+    if place.node_id != current.node_id {
+        Some(place.node_id.into())
+    } else if place.volume_id != current.volume_id {
+        Some(format!("{}@{}", place.volume_id, place.node_id).into())
+    } else {
+        None
+    }
+}
+
+/// Whether a person said by the annotation that the volume is not attached at a former place.
+fn is_not_at(attachment: &Attachment, place: &str) -> bool {
     let Some(said) = attachment.not_attached_at.as_deref() else {
         return false;
     };
-    // An ID may have a comma in it.
-    said == node_id || said.split(',').any(|id| id.trim() == node_id)
+    // There may be a comma in it.
+    said == place || said.split(',').any(|named| named.trim() == place)
 }
 
 /// Two PersistentVolumes may have one handle, and the attachments of both may be on one node: whoever goes first must not

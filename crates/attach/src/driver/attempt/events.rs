@@ -1,5 +1,6 @@
 //! The Events of an attempt: which reason, and which text.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::context::DriverContext;
@@ -111,13 +112,15 @@ pub(in crate::driver) fn node_gone(shell: &Shell<'_>, snapshot: &Snapshot, place
     let driver = &*shell.work.facts.name;
     let name = &snapshot.attachment.node;
     let registered = snapshot.node.as_ref().and_then(|node| node.node_id(driver));
-    let known = match (registered, places) {
-        (Some(_), [_]) => return,
-        (Some(_), _) => "came back with another node ID",
-        (None, _) if snapshot.node.is_some() => "has no driver registered any more",
-        (None, _) => "has no CSINode any more",
+    let ids: BTreeSet<&str> = places.iter().map(|place| place.borrow().node_id).collect();
+    let known = match registered {
+        // Another volume that the PersistentVolume named is no matter of the node.
+        Some(id) if ids.iter().all(|known| *known == id) => return,
+        Some(_) => "came back with another node ID",
+        None if snapshot.node.is_some() => "has no driver registered any more",
+        None => "has no CSINode any more",
     };
-    let ids: Vec<&str> = places.iter().map(|place| place.borrow().node_id).collect();
+    let ids: Vec<&str> = ids.into_iter().collect();
     let note = format!(
         "{}: node {name} {known}; detaching from {}",
         volume(snapshot),
@@ -157,9 +160,9 @@ pub(in crate::driver) fn released(shell: &Shell<'_>, snapshot: &Snapshot, says: 
 /// A former place was left out of a detach, as a person confirmed.
 pub(in crate::driver) fn confirmed(shell: &Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
     let note = format!(
-        "volume {}: not detached at the former ID {} of node {}: the annotation {NOT_ATTACHED_AT_ANNOTATION} says that it is \
+        "volume {}: not detached from node {} (ID {}), a former place: the annotation {NOT_ATTACHED_AT_ANNOTATION} says that it is \
          not attached there",
-        place.volume_id, place.node_id, snapshot.attachment.node
+        place.volume_id, snapshot.attachment.node, place.node_id
     );
     record_traced(shell, snapshot, AttemptEvent::without_confirmation("confirmed", note));
 }

@@ -173,6 +173,9 @@ fn detaching_with_care() {
             .node()
             .va(detaching().noted_volume(&json!({"handle": "handle1"})))
     };
+    let of_former_handle = || {
+        detaching().noted_volume(&json!({"handle": "handle1", "former": [{"handle": "handle0", "nodeID": "nodeID1"}]}))
+    };
     let rows = vec![
         row(
             "the object goes with our finalizer, and nothing is left to write on",
@@ -253,6 +256,22 @@ fn detaching_with_care() {
                 .noted_volume(&json!({"handle": "handle1", "former": [{"handle": "handle1", "nodeID": "a,b"}]}))
                 .annotation(NOT_ATTACHED_AT_ANNOTATION, "a,b")),
             "unpub handle1 nodeID1 | FIN- | DET",
+            "F",
+        ),
+        row(
+            "a former handle, where the node is now, is confirmed with the ID",
+            ready()
+                .node()
+                .va(of_former_handle().annotation(NOT_ATTACHED_AT_ANNOTATION, "handle0@nodeID1")),
+            "unpub handle1 nodeID1 | FIN- | DET",
+            "F",
+        ),
+        row(
+            "the ID alone means the volume of now as well, which nobody can confirm",
+            ready()
+                .node()
+                .va(of_former_handle().annotation(NOT_ATTACHED_AT_ANNOTATION, "nodeID1, handle0")),
+            "unpub handle1 nodeID1 | unpub handle0 nodeID1 | FIN- | DET",
             "F",
         ),
         row(
