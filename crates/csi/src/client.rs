@@ -174,7 +174,8 @@ impl CsiClient {
             .csi_call(driver, call.path, call.code, call.elapsed, call.migrated, call.ids);
     }
 
-    /// The error of a call: with the reason of a failed dial instead of "transport error", and without secrets. `sent` is what the
+    /// The error of a call: with the reason of a failed dial instead of "transport error", and without secrets or the address, as tenants
+    /// read it on their pods. `sent` is what the
     /// driver itself sent.
     fn error(&self, status: &Status, sent: GrpcStatus, secrets: Option<&SecretData>) -> CallError {
         let source = std::error::Error::source(status);
@@ -185,7 +186,7 @@ impl CsiClient {
             self.connection.goaway_received();
         }
         let message = match (source, self.connection.dial_error()) {
-            (Some(_), Some(error)) => error.to_string(),
+            (Some(_), Some(error)) => error.fault.without_address(),
             (Some(source), None) => chain(source),
             (None, _) => status.message().to_owned(),
         };

@@ -73,6 +73,20 @@ pub enum DialFault {
     Other(String),
 }
 
+impl DialFault {
+    /// What is wrong, without the endpoint and without paths of this machine.
+    pub fn without_address(&self) -> String {
+        match self {
+            Self::SocketMissing(_) => "the driver's socket is missing".to_owned(),
+            Self::NotASocket(_) => "there is no socket where the driver's should be".to_owned(),
+            Self::PermissionDenied(_) => "the driver's socket may not be opened".to_owned(),
+            Self::Refused(_) => Self::Refused(None).to_string(),
+            Self::Other(_) => "the driver cannot be reached".to_owned(),
+            Self::PathTooLong(_) | Self::Busy | Self::Tls(_) | Self::TimedOut(_) => self.to_string(),
+        }
+    }
+}
+
 impl DialError {
     /// Reason for the condition DriverReachable.
     pub fn reason(&self) -> ConditionReason {

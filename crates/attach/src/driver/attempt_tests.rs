@@ -33,7 +33,7 @@ use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
 use crate::csi::{CsiClient, DriverConnection};
 use crate::decide::patch::WriteTarget;
-use crate::decide::{Capabilities, DriverFacts, VolumeOnNode};
+use crate::decide::{Capabilities, DriverFacts, ReleaseWithoutCall, VolumeOnNode};
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
 use csi_attacher_kube::lease::Term;
@@ -47,6 +47,8 @@ const FINALIZER: &str = "external-attacher/a-test";
 /// A driver whose volumes here are in-tree ones.
 const GCE: &str = "pd.csi.storage.gke.io";
 const GCE_FINALIZER: &str = "external-attacher/pd-csi-storage-gke-io";
+/// A driver without ControllerPublishVolume.
+const TRIVIAL: &str = "trivial.test";
 /// A driver that can list where its volumes are.
 const LISTING: &str = "list.test";
 const LIMIT: Duration = Duration::from_secs(20);
@@ -64,12 +66,15 @@ fn engine(
     let client = CsiClient::new(connection, context.metrics.clone()).with_driver_name(name.into());
     let lists = name == LISTING;
     let capabilities = Capabilities {
-        publish_unpublish: true,
+        publish_unpublish: name != TRIVIAL,
         list_volumes: lists,
         list_volumes_published_nodes: lists,
         ..Capabilities::default()
     };
-    let facts = DriverFacts::new(name, capabilities);
+    let mut facts = DriverFacts::new(name, capabilities);
+    if name == TRIVIAL {
+        facts = facts.releasing(ReleaseWithoutCall::AttachNotRequired);
+    }
     let publisher = DriverStateSender::new(watch::Sender::new(DriverState::default()));
     let client = FencedClient::new(client, term);
     let (context, settings) = (context.clone(), settings.subscribe());

@@ -44,6 +44,16 @@ impl SecretData {
         }
     }
 
+    /// The values that are text, without the others, such as a key store beside certificates.
+    pub fn text_of(wire: SecretWire) -> Self {
+        let version = ResourceVersion::of(&wire.metadata);
+        let text = |(key, value): (String, ByteString)| Some((key, String::from_utf8(value.0).ok()?));
+        Self {
+            version,
+            ..Self::new(wire.data.into_iter().filter_map(text).collect())
+        }
+    }
+
     /// The version that was read; zero when the contents come from elsewhere.
     pub fn version(&self) -> ResourceVersion {
         self.version
@@ -55,17 +65,25 @@ impl SecretData {
     }
 }
 
-impl From<SecretWire> for SecretData {
-    fn from(wire: SecretWire) -> Self {
-        // A Secret may hold bytes that are no text; CSI carries text only, so they are carried as near to it as can be.
-        let text = |bytes: Vec<u8>| {
-            String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
-        };
-        let data = wire.data.into_iter().map(|(key, value)| (key, text(value.0)));
-        Self {
-            version: ResourceVersion::of(&wire.metadata),
-            ..Self::new(data.collect())
+impl TryFrom<SecretWire> for SecretData {
+    type Error = ApiError;
+
+    /// CSI carries text only. A value that is none is not sent in another form: it may be what a volume is encrypted with.
+    fn try_from(wire: SecretWire) -> Result<Self, ApiError> {
+        let mut data = BTreeMap::new();
+        for (key, value) in wire.data {
+            let Ok(text) = String::from_utf8(value.0) else {
+                return Err(ApiError::garbled(format!(
+                    "the value of key {key} is not UTF-8 text, and CSI can send nothing else; encode it, as the driver's documentation says, or \
+                     remove the key"
+                )));
+            };
+            data.insert(key, text);
         }
+        Ok(Self {
+            version: ResourceVersion::of(&wire.metadata),
+            ..Self::new(data)
+        })
     }
 }
 
@@ -94,7 +112,7 @@ impl HeldSecret {
         span: &Span,
     ) -> Result<(), ApiError> {
         let secret = requests.get::<SecretWire>(&of, node, span).await?;
-        self.0 = Some((of, secret.into()));
+        self.0 = Some((of, secret.try_into()?));
         Ok(())
     }
 

@@ -397,7 +397,7 @@ impl Attempt {
             Action::MarkAttached(_) => self.record(view, Recorded::Marked),
             // It is wanted, and only a finalizer that comes from no publish is taken off.
             Action::Release(write) if attachment.deleting.is_none() => self.unmark(seen, write),
-            Action::Release(write) => self.record(view, Recorded::Released(write)),
+            Action::Release(_) => self.record(view, Recorded::Released),
         }
     }
 

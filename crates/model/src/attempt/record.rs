@@ -10,7 +10,7 @@ use super::step::{Event, Patch, Read, Step, View};
 use super::{Attempt, End, FailureCause, Note, Phase, Verdict};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::decide::patch::{self, WriteTarget};
-use crate::decide::{self, Failure, MAX_ERROR_BYTES, Observed, Outcome, Snapshot, Write, cut};
+use crate::decide::{self, Action, Failure, MAX_ERROR_BYTES, Observed, Outcome, Snapshot, Write, cut};
 use crate::objects::{Operation, StringMap};
 
 /// How often a result is offered to the API server before the attempt counts as failed.
@@ -28,8 +28,8 @@ pub(super) enum Recorded {
     Unpublished,
     /// The driver has no such call, and the VolumeAttachment is marked as attached.
     Marked,
-    /// The same, and this takes our finalizer off.
-    Released(Write),
+    /// The same, and our finalizer is taken off.
+    Released,
 }
 
 /// A result on its way to the object.
@@ -141,7 +141,10 @@ impl Attempt {
             Recorded::Published(context) => settle(&Outcome::Published(context.clone())),
             Recorded::Unpublished => settle(&Outcome::Unpublished),
             Recorded::Marked => vec![patch::attached(current.attachment, None)],
-            Recorded::Released(write) => vec![write.clone()],
+            Recorded::Released => match (view.rules().attachment)(&current) {
+                Action::Release(write) => vec![write],
+                _ => Vec::new(),
+            },
         };
         self.offer(
             view,
@@ -272,7 +275,7 @@ impl Attempt {
             return self.result_refused(view, record, &error);
         }
         self.note(Note::Succeeded(Box::new(snapshot.clone())));
-        if matches!(record.result, Recorded::Released(_)) && decide::is_claimed(&snapshot.attachment, view.driver()) {
+        if matches!(record.result, Recorded::Released) && decide::is_claimed(&snapshot.attachment, view.driver()) {
             self.note(Note::Released(Box::new(snapshot.clone())));
         }
         self.result_taken(view, End::Over(Verdict::Done))

@@ -120,7 +120,7 @@ impl CertificateReader {
             let quiet = Span::disabled();
             let secret = self.requests.get::<SecretWire>(&self.reference, None, &quiet);
             match secret.await {
-                Ok(secret) => return self.apply(&secret.into()),
+                Ok(secret) => return self.apply(&SecretData::text_of(secret)),
                 Err(error) if error.kind == ApiErrorKind::NotFound => {
                     return self.set_problem(ConditionReason::SecretMissing, missing(&self.reference));
                 }

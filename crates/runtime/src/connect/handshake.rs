@@ -175,22 +175,22 @@ fn check_name(name: &str, config: &DriverConfig) -> Result<(), HandshakeError> {
 }
 
 fn failed(client: &CsiClient, call: &str, error: &CallError) -> HandshakeError {
-    let reason = match (client.connection().dial_error(), error.code) {
-        (Some(dial), _) if error.transport => dial.reason(),
-        (None, _) if error.transport => ConditionReason::NoGrpc,
-        (_, Code::DeadlineExceeded) => ConditionReason::Timeout,
-        _ => ConditionReason::CallFailed,
-    };
-    let message = if error.transport && reason == ConditionReason::NoGrpc {
-        format!(
-            "{}: the listener does not speak gRPC, or closed the connection: {}",
-            client.connection().address(),
-            error.message
-        )
-    } else if error.transport {
-        error.message.clone()
-    } else {
-        format!("{}: {call} failed: {error}", client.connection().address())
+    let address = client.connection().address();
+    let (reason, message) = match client.connection().dial_error() {
+        Some(dial) if error.transport => (dial.reason(), dial.to_string()),
+        None if error.transport => {
+            let what = "the listener does not speak gRPC, or closed the connection";
+            (ConditionReason::NoGrpc, format!("{address}: {what}: {}", error.message))
+        }
+        _ => {
+            let is_late = error.code == Code::DeadlineExceeded;
+            let reason = if is_late {
+                ConditionReason::Timeout
+            } else {
+                ConditionReason::CallFailed
+            };
+            (reason, format!("{address}: {call} failed: {error}"))
+        }
     };
     HandshakeError::unreachable(reason, &message)
 }

@@ -183,6 +183,27 @@ async fn a_detach_whose_finalizer_is_put_back_says_so() {
         .await;
 }
 
+/// Of a driver without calls: what somebody else takes off at that moment is no failure, as the write is made from what is there then.
+#[tokio::test]
+async fn a_finalizer_goes_beside_another_one_that_goes() {
+    const OURS: &str = "external-attacher/trivial-test";
+    let stage = AttemptFixture::named(Api::default(), TRIVIAL).await;
+    let attachment = |finalizers: &[&str]| {
+        json!({
+            "metadata": {"name": "va0", "uid": "va0-uid", "finalizers": finalizers, "deletionTimestamp": DELETED},
+            "spec": {"attacher": TRIVIAL, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+        })
+    };
+    let path = format!("{ATTACHMENTS}va0");
+    let seen = stage.api.put(path.clone(), attachment(&["a/b", OURS]));
+    stage.api.put(path.clone(), attachment(&[OURS]));
+    let seen = serde_json::from_value::<VolumeAttachmentWire>(seen).unwrap();
+    stage.store.apply::<Attachment>(seen.into());
+    stage.api.until(|api| api.get(&path).is_none()).await;
+    let tried = || ("va0".to_owned(), 422);
+    assert_eq!(stage.patches(), [tried(), ("va0".to_owned(), 200)]);
+}
+
 /// The claim of another attachment that a detach renews first.
 #[tokio::test]
 async fn a_renewal_that_is_not_kept_is_told_before_the_driver_is_asked() {

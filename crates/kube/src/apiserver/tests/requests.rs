@@ -108,7 +108,7 @@ impl Server {
         };
         let quiet = Span::disabled();
         let secret = self.requests.get::<SecretWire>(&reference, None, &quiet);
-        secret.await.map(SecretData::from)
+        secret.await?.try_into()
     }
 
     fn lines(&self) -> Vec<String> {
@@ -348,16 +348,30 @@ async fn a_server_that_is_not_there_is_an_unknown_end() {
 #[tokio::test]
 async fn a_secret_is_read_live_and_as_text() {
     let server = Server::new().await;
-    // "user: bob", and bytes that are no text.
     server.answer(ok(
-        &json!({"metadata": {"name": "s"}, "data": {"user": "Ym9i", "key": "/w=="}, "type": "Opaque"}),
+        &json!({"metadata": {"name": "s"}, "data": {"user": "Ym9i"}, "type": "Opaque"}),
     ));
     let secret = server.secret("kube-system", "s").await.unwrap();
     assert_eq!(secret.expose()["user"], "bob");
-    assert_eq!(secret.expose()["key"], "\u{fffd}");
     server.answer(ok(&json!({"metadata": {"name": "s"}})));
     assert!(server.secret("kube-system", "s").await.unwrap().expose().is_empty());
     assert_eq!(server.lines(), ["GET /api/v1/namespaces/kube-system/secrets/s"; 2]);
+}
+
+/// A key that the driver gets in another form is another key.
+#[tokio::test]
+async fn a_secret_that_is_no_text_is_refused() {
+    let server = Server::new().await;
+    // "hunter2", and bytes that are no text.
+    server.answer(ok(
+        &json!({"metadata": {"name": "s"}, "data": {"other": "aHVudGVyMg==", "key": "/w=="}}),
+    ));
+    let error = server.secret("kube-system", "s").await.unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("the value of key key is not UTF-8 text") && !text.contains("hunter2"),
+        "{text}"
+    );
 }
 
 /// A reference is free text of a volume, or of an annotation.
