@@ -269,6 +269,7 @@ impl Drivers {
             problem,
             deletion,
             watch_failure: store.lists().failure(),
+            is_of_one_state: store.lists().is_of_one_state(),
             counts,
             failing,
             oldest: oldest.as_deref(),

@@ -39,6 +39,8 @@ pub(super) struct StatusInput<'a> {
     pub deletion: DeletionState,
     /// Why objects cannot be listed or watched.
     pub watch_failure: Option<String>,
+    /// Whether what is known is of one state of the API server: until then nothing is attached.
+    pub is_of_one_state: bool,
     pub counts: Counts,
     pub failing: usize,
     pub oldest: Option<&'a Attachment>,
@@ -196,6 +198,12 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
     use ConditionStatus::{False, True, Unknown};
     let mut updates = match facts.driver.map(|driver| &driver.phase) {
         None => of_phase(&DriverPhase::Connecting),
+        // A round of lists takes a moment; one that fails lasts.
+        Some(DriverPhase::Running) if !facts.is_of_one_state && facts.watch_failure.is_some() => {
+            let text =
+                "the API server went back to an older state: nothing is attached until everything is listed again";
+            busy(ConditionReason::Syncing, text, CONNECTED)
+        }
         Some(phase) => of_phase(phase),
     };
     let warnings = facts.driver.map(|driver| [&driver.connection_problem, &driver.concern]);
@@ -313,10 +321,14 @@ const UP_TO_DATE: ConditionParts<'_> = (
 );
 const CONNECTED: ConditionParts<'_> = (ConditionStatus::True, ConditionReason::Connected, "the driver answers");
 
+/// Not ready because of something that passes by itself.
+fn busy(reason: ConditionReason, text: &str, reachable: ConditionParts<'_>) -> Vec<ConditionUpdate> {
+    use ConditionStatus::{False, True};
+    four((False, reason, text), (True, reason, text), NOT_STALLED, reachable)
+}
+
 fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True, Unknown};
-    // Not ready because of something that passes by itself.
-    let busy = |reason, text, reachable| four((False, reason, text), (True, reason, text), NOT_STALLED, reachable);
     match phase {
         DriverPhase::Running => four(
             (True, ConditionReason::Running, "attaching and detaching volumes"),

@@ -57,6 +57,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         stuck: None,
         deletion: DeletionState::default(),
         watch_failure: None,
+        is_of_one_state: true,
     }
 }
 
@@ -87,6 +88,31 @@ pub(super) fn failed(reason: ConditionReason, stalled: bool) -> DriverPhase {
     } else {
         DriverPhase::Unreachable { reason, message }
     }
+}
+
+/// A watch that fails makes what is seen late; after the API server went back it holds attaches back.
+#[test]
+fn a_list_that_fails_after_the_api_server_went_back_is_told() {
+    let driver = driver(DriverPhase::Running);
+    let of = |failure: Option<&str>, is_of_one_state| {
+        let status = fresh(&StatusInput {
+            watch_failure: failure.map(ToOwned::to_owned),
+            is_of_one_state,
+            ..facts(Some(&driver))
+        });
+        let ready = condition(&status, "Ready");
+        (ready.reason.clone(), ready.message.clone())
+    };
+    let failure = Some("cannot watch csinodes: forbidden");
+    for (failure, is_of_one_state) in [(None, true), (failure, true), (None, false)] {
+        assert_eq!(of(failure, is_of_one_state).0, "Running");
+    }
+    let (reason, message) = of(failure, false);
+    assert_eq!(reason, "Syncing");
+    assert!(
+        message.contains("nothing is attached") && message.contains("csinodes"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn record_error<K: WatchedKind, S: Sink>(sink: &S, check: &CheckHandle, error: &
     if breaks(error) {
         lists.record_break(K::PLURAL);
     }
-    let consequence = if lists.is_listed(K::PLURAL) {
+    let consequence = if lists.is_listed(K::PLURAL) && lists.is_of_one_state() {
         LATE
     } else {
         S::CONSEQUENCE
