@@ -11,6 +11,7 @@ use crate::api::validated::Tracing;
 use crate::clock;
 use crate::key::{ClaimCause, WorkKey};
 use crate::objects::{Claim, Volume};
+use crate::provision::marked_since;
 use crate::queue::{Run, Trigger};
 use crate::runtime::report::set_run_attributes;
 use crate::telemetry::lifecycle::{CONTINUED, is_full};
@@ -73,12 +74,16 @@ pub(crate) struct Beginning {
 }
 
 impl Beginning {
-    /// That of a volume which a claim wants, and which is seen for the first time; or `again`, after another one was saved or given up.
-    pub fn of_claim(claim: &Claim, again: bool) -> Self {
-        // With delayed binding the wish begins when a node is selected, of which no object has the time.
+    /// That of a volume which a claim wants of a driver, and which is seen for the first time; or `again`, after another one was saved or
+    /// given up.
+    pub fn of_claim(claim: &Claim, driver: &str, again: bool) -> Self {
+        // With delayed binding the wish begins when a node is selected, of which no object has the time. A process that has ended may have
+        // begun with it: its marker says when.
         let created = claim.created.filter(|_| claim.selected_node.is_none() && !again);
+        let marked = || marked_since(claim, driver).filter(|_| !again);
+        let now = clock::now();
         Self {
-            at: created.unwrap_or_else(clock::now),
+            at: created.or_else(marked).map_or(now, |at| at.min(now)),
             from_object: created.is_some(),
         }
     }
@@ -332,7 +337,33 @@ mod tests {
             .unwrap()
             .into();
         let day = Duration::from_hours(24);
-        assert!(Beginning::of_claim(&claim, false).elapsed() > day);
-        assert!(Beginning::of_claim(&claim, true).elapsed() < day);
+        assert!(Beginning::of_claim(&claim, "csi.test", false).elapsed() > day);
+        assert!(Beginning::of_claim(&claim, "csi.test", true).elapsed() < day);
+    }
+
+    /// Or what is stuck would begin anew with each leader.
+    #[test]
+    fn a_wish_with_a_selected_node_began_at_the_marker_of_the_former_process() {
+        let marker = json!({
+            "driver": "csi.test", "uid": "u", "prefix": "pvc", "since": "2020-01-02T00:00:00Z", "writer": "w",
+        });
+        let object = json!({
+            "metadata": {
+                "name": "data", "namespace": "web", "uid": "u", "creationTimestamp": "2020-01-01T00:00:00Z",
+                "finalizers": ["attacher.csi.dev/provisioning"],
+                "annotations": {
+                    "volume.kubernetes.io/selected-node": "n1", "attacher.csi.dev/provisioning": marker.to_string(),
+                },
+            },
+            "spec": {},
+        });
+        let claim: Claim = serde_json::from_value::<PersistentVolumeClaimWire>(object)
+            .unwrap()
+            .into();
+        let since = |driver, again| Beginning::of_claim(&claim, driver, again).at().to_string();
+        assert_eq!(since("csi.test", false), "2020-01-02T00:00:00Z");
+        for now in [since("csi.test", true), since("other.test", false)] {
+            assert!(*now > *"2026", "{now}");
+        }
     }
 }

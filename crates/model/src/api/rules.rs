@@ -247,12 +247,12 @@ pub(super) static NAMESPACE_OR_OWN: TextRule = TextRule {
     has_form: |text| text == "*" || is_label(text),
     problem: SpecProblem::NamespaceOrOwn,
 };
-/// What the names of volumes begin with.
+/// What the names of volumes begin with: DNS labels with points between them, as what follows makes the name of a PersistentVolume of it.
 pub(super) static VOLUME_NAME_PREFIX: TextRule = TextRule {
     min: 1,
     max: 63,
-    form: "[a-z0-9]([a-z0-9.-]*[a-z0-9])?",
-    has_form: |text| is_enclosed(text, is_lower, b".-"),
+    form: concat!(label!(), "([.]", label!(), ")*"),
+    has_form: is_subdomain,
     problem: SpecProblem::VolumeNamePrefix,
 };
 /// The name of a Secret: DNS labels with points between them.
@@ -260,7 +260,7 @@ pub(super) static SECRET_NAME: TextRule = TextRule {
     min: 1,
     max: MAX_HOST,
     form: concat!(label!(), "([.]", label!(), ")*"),
-    has_form: |text| text.split('.').all(is_label),
+    has_form: is_subdomain,
     problem: SpecProblem::SecretName,
 };
 /// What a certificate can be for: a DNS name or an address.
@@ -297,8 +297,14 @@ const fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
 
-fn is_label(text: &str) -> bool {
+/// Whether a text has the form of a DNS label (RFC 1123), whatever its length.
+pub(crate) fn is_label(text: &str) -> bool {
     is_enclosed(text, is_lower, b"-")
+}
+
+/// Whether a text has the form of a DNS subdomain (RFC 1123), whatever its length: labels with points between them.
+pub(crate) fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
 }
 
 fn is_dotted(text: &str) -> bool {

@@ -17,6 +17,9 @@ use super::release_request::{ClaimRelease, ClaimReleaseRefusal, judge};
 use super::seen::Seen;
 use crate::objects::{Claim, ClaimPhase, StorageClass, Volume};
 
+/// What the provisioners of in-tree plug-ins begin with.
+const IN_TREE_PREFIX: &str = "kubernetes.io/";
+
 /// A claim with what several rules ask of it.
 struct Subject<'a, 's> {
     observed: &'s ObservedClaim<'a>,
@@ -354,12 +357,25 @@ impl Subject<'_, '_> {
     fn mismatch(&self) -> Option<ClaimDecision> {
         let driver = self.observed.driver;
         let class = self.observed.class.here()?;
+        let (name, named, driver_name) = (class.name.clone(), class.provisioner.clone(), driver.name.clone());
+        if is_own_class(&named, driver) {
+            return None;
+        }
+        // For a migrated plug-in it writes the name of the driver, and nothing is corrected.
+        if named.starts_with(IN_TREE_PREFIX) {
+            let cause = ProvisionRefusal::ClassInTree {
+                class: name,
+                named,
+                driver: driver_name,
+            };
+            return Some(wait_for(ClaimReason::ClassMismatch, cause));
+        }
         let cause = ProvisionRefusal::ClassMismatch {
-            class: class.name.clone(),
-            named: class.provisioner.clone(),
-            driver: driver.name.clone(),
+            class: name,
+            named,
+            driver: driver_name,
         };
-        (!is_own_class(&class.provisioner, driver)).then(|| self.told(ClaimReason::ClassMismatch, cause))
+        Some(self.told(ClaimReason::ClassMismatch, cause))
     }
 
     /// A wait for the class, which is told when it lasts.

@@ -80,6 +80,11 @@ struct DriverOnly {
     driver: Box<str>,
 }
 
+/// Since when the outcome of a call of a driver may be unknown, as the marker of the claim says.
+pub fn marked_since(claim: &Claim, driver: &str) -> Option<Timestamp> {
+    MarkerState::of(claim, driver).recorded().map(|marker| marker.since)
+}
+
 impl MarkerState {
     /// Reads the marker of a claim for a driver.
     pub fn of(claim: &Claim, driver: &str) -> Self {

@@ -119,4 +119,6 @@ pub struct DeletePlan {
     pub handle: Box<str>,
     /// The Secret whose contents are sent.
     pub secret: Option<SecretReference>,
+    /// Whether the driver took the volume over from an in-tree plug-in, as the metrics say.
+    pub migrated: bool,
 }

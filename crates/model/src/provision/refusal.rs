@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use super::parameters::MAX_PARAMETERS;
 use super::topology::{MAX_SEGMENT_KEYS, Segment};
-use crate::api::names::PROVISIONER_FINALIZER;
+use crate::api::names::{DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, PROVISIONER_FINALIZER};
 use crate::objects::{MAX_ANNOTATION_VALUE, MAX_VOLUME_FIELD, SecretReference};
 
 /// Why a volume cannot be provisioned or deleted as things are. The texts that users of external-provisioner search for are kept as far
@@ -34,6 +34,15 @@ pub enum ProvisionRefusal {
         named: Arc<str>,
         driver: Arc<str>,
     },
+    #[error(
+        "StorageClass {class} is of the in-tree plug-in {named}, for which this version creates no volumes: create a StorageClass with \
+         provisioner {driver}, or use external-provisioner for this driver"
+    )]
+    ClassInTree {
+        class: Arc<str>,
+        named: Arc<str>,
+        driver: Arc<str>,
+    },
     /// What would find out whether there is a volume, needs the class.
     #[error(
         "storageclass.storage.k8s.io {class:?} not found, and it is not known whether CreateVolume for {volume} made a volume: create \
@@ -50,27 +59,29 @@ pub enum ProvisionRefusal {
     )]
     ClassReplaced { class: Arc<str>, volume: Box<str> },
     #[error(
-        "{field} of StorageClass {class} needs {bytes} bytes of memory, and at most {MAX_VOLUME_FIELD} are accepted: make it shorter"
+        "{field} of StorageClass {class} needs {bytes} bytes of memory, and at most {MAX_VOLUME_FIELD} are accepted: create the StorageClass anew with a shorter one"
     )]
     ClassTooLarge {
         class: Arc<str>,
         field: &'static str,
         bytes: usize,
     },
-    #[error("StorageClass {class} has {count} parameters, and at most {MAX_PARAMETERS} are accepted: remove some")]
+    #[error(
+        "StorageClass {class} has {count} parameters, and at most {MAX_PARAMETERS} are accepted: create it anew with fewer"
+    )]
     TooManyParameters { class: Arc<str>, count: usize },
     #[error(
-        "found unknown parameter key {key:?} with reserved namespace csi.storage.k8s.io/: remove it from StorageClass {class}"
+        "found unknown parameter key {key:?} with reserved namespace csi.storage.k8s.io/: create StorageClass {class} anew without it"
     )]
     UnknownReservedKey { class: Arc<str>, key: Box<str> },
     #[error(
-        "fstype specified in parameters with both \"fstype\" and \"csi.storage.k8s.io/fstype\" keys: remove one of them from StorageClass \
-         {class}"
+        "fstype specified in parameters with both \"fstype\" and \"csi.storage.k8s.io/fstype\" keys: create StorageClass {class} anew with one \
+         of them"
     )]
     FsTypeTwice { class: Arc<str> },
     #[error(
-        "Secret reference of {family} in StorageClass {class} is specified with a deprecated key and with csi.storage.k8s.io/: remove one \
-         of them"
+        "Secret reference of {family} in StorageClass {class} is specified with a deprecated key and with csi.storage.k8s.io/: create it \
+         anew with one of them"
     )]
     SecretKeysTwice { class: Arc<str>, family: &'static str },
     #[error(
@@ -78,7 +89,7 @@ pub enum ProvisionRefusal {
     )]
     SecretKeyMissing { class: Arc<str>, key: &'static str },
     #[error(
-        "the value of {key:?} in StorageClass {class} is empty: set it, or remove it together with its name or namespace"
+        "the value of {key:?} in StorageClass {class} is empty: create it anew with a value, or without the name and the namespace"
     )]
     SecretKeyEmpty { class: Arc<str>, key: &'static str },
     #[error("{template:?} of {key:?} in StorageClass {class} has an unknown token {token:?}; the tokens are {allowed}")]
@@ -88,6 +99,25 @@ pub enum ProvisionRefusal {
         template: Box<str>,
         token: Box<str>,
         allowed: &'static str,
+    },
+    #[error(
+        "{template:?} of {key:?} in StorageClass {class} reads the annotation {annotation:?}, which the PersistentVolumeClaim does not have: \
+         set it"
+    )]
+    AnnotationMissing {
+        class: Arc<str>,
+        key: &'static str,
+        template: Box<str>,
+        annotation: Box<str>,
+    },
+    #[error(
+        "{template:?} of {key:?} in StorageClass {class} reads an annotation of the PersistentVolumeClaim, which is gone: name the Secret in the \
+         annotations {DELETION_SECRET_NAME_ANNOTATION} and {DELETION_SECRET_NAMESPACE_ANNOTATION} of the PersistentVolume"
+    )]
+    ClaimNeeded {
+        class: Arc<str>,
+        key: &'static str,
+        template: Box<str>,
     },
     #[error(
         "{template:?} of {key:?} in StorageClass {class} resolved to {resolved:?}, which is not the name of a {what}"
@@ -276,7 +306,9 @@ impl ProvisionRefusal {
             Self::StillAttached { .. } => "still_attached",
             Self::VolumeUnrecorded { .. } => "volume_unrecorded",
             Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",
-            Self::DataSourceNotSupported { .. } | Self::AttributesClassNotSupported(_) => "not_supported",
+            Self::ClassInTree { .. } | Self::DataSourceNotSupported { .. } | Self::AttributesClassNotSupported(_) => {
+                "not_supported"
+            }
             Self::Selector | Self::AccessModes | Self::Size(_) | Self::ShortUid(_) => "invalid_claim",
             Self::ClassTooLarge { .. }
             | Self::TooManyParameters { .. }
@@ -286,6 +318,8 @@ impl ProvisionRefusal {
             | Self::SecretKeyMissing { .. }
             | Self::SecretKeyEmpty { .. }
             | Self::UnknownToken { .. }
+            | Self::AnnotationMissing { .. }
+            | Self::ClaimNeeded { .. }
             | Self::InvalidSecretName { .. }
             | Self::AnnotationsTooLarge { .. }
             | Self::VolumeNameTooLong(_)

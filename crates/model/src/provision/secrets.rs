@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::refusal::ProvisionRefusal;
+use crate::api::{is_label, is_subdomain};
 use crate::objects::{Claim, SecretReference, StorageClass};
 
 /// Which calls a Secret is for.
@@ -220,19 +221,13 @@ impl<'a> SecretTemplates<'a> {
             let Some((token, after)) = tail.strip_prefix("${").and_then(|tail| tail.split_once('}')) else {
                 return Err(unknown(tail));
             };
-            let value = tokens.value(token, context);
-            if value.is_none() && tokens.annotation(token).is_some() {
-                let left_out = context.claim.map_or(0, |claim| claim.annotations_left_out);
-                if left_out > 0 {
-                    return Err(ProvisionRefusal::AnnotationsTooLarge {
-                        class: self.class.clone(),
-                        key,
-                        template: template.into(),
-                        left_out,
-                    });
-                }
-            }
-            resolved.push_str(value.ok_or_else(|| unknown(token))?);
+            let value = tokens
+                .value(token, context)
+                .ok_or_else(|| match tokens.annotation(token) {
+                    Some(annotation) => self.no_annotation(key, template, annotation, context),
+                    None => unknown(token),
+                })?;
+            resolved.push_str(value);
             // Each token adds at most one annotation, and a name has 253 bytes.
             if resolved.len() > MAX_RESOLVED {
                 break;
@@ -251,6 +246,34 @@ impl<'a> SecretTemplates<'a> {
             resolved: resolved.into(),
             what: tokens.what(),
         })
+    }
+}
+
+impl SecretTemplates<'_> {
+    /// Why an annotation that a template reads is not known.
+    fn no_annotation(
+        &self,
+        key: &'static str,
+        template: &str,
+        annotation: &str,
+        context: &TemplateContext<'_>,
+    ) -> ProvisionRefusal {
+        let (class, template) = (self.class.clone(), template.into());
+        match context.claim.map(|claim| claim.annotations_left_out) {
+            None => ProvisionRefusal::ClaimNeeded { class, key, template },
+            Some(0) => ProvisionRefusal::AnnotationMissing {
+                class,
+                key,
+                template,
+                annotation: annotation.into(),
+            },
+            Some(left_out) => ProvisionRefusal::AnnotationsTooLarge {
+                class,
+                key,
+                template,
+                left_out,
+            },
+        }
     }
 }
 
@@ -340,16 +363,10 @@ impl Tokens {
     /// Names are DNS subdomains and namespaces DNS labels (RFC 1123).
     fn is_valid(self, text: &str) -> bool {
         match self {
-            Self::Name => text.len() <= 253 && text.split('.').all(is_label),
+            Self::Name => text.len() <= 253 && is_subdomain(text),
             Self::Namespace => text.len() <= 63 && is_label(text),
         }
     }
-}
-
-fn is_label(text: &str) -> bool {
-    let is_end = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let bytes = text.as_bytes();
-    is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(|byte| is_end(Some(byte)) || *byte == b'-')
 }
 
 /// The template of a family. A deprecated name may stand beside a current namespace, and the other way round.

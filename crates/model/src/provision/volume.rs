@@ -214,6 +214,7 @@ fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
     let mut plan = DeletePlan {
         handle: source.handle.clone(),
         secret: None,
+        migrated: observed.volume.in_tree.is_some(),
     };
     if let Some(secret) = secret {
         let state = if observed.secret_of == Some(&secret) {

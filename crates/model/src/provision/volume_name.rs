@@ -2,6 +2,7 @@
 
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
+use crate::api::is_subdomain;
 
 /// Longest name of a volume in bytes (CSI spec, "Size Limits").
 pub const MAX_VOLUME_NAME: usize = 128;
@@ -32,16 +33,9 @@ pub fn volume_name(prefix: &str, uuid_length: Option<usize>, uid: &str) -> Resul
     Ok(name.into())
 }
 
-/// Whether a prefix that an annotation names may be one: 1 to 63 characters of `[a-z0-9.-]`, beginning and ending with a letter or digit.
+/// Whether a prefix that an annotation names may be one: as `spec.provisioning.volumeNamePrefix`.
 pub fn is_prefix(prefix: &str) -> bool {
-    let is_end = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let bytes = prefix.as_bytes();
-    bytes.len() <= MAX_PREFIX
-        && is_end(bytes.first())
-        && is_end(bytes.last())
-        && bytes
-            .iter()
-            .all(|byte| is_end(Some(byte)) || matches!(byte, b'.' | b'-'))
+    prefix.len() <= MAX_PREFIX && is_subdomain(prefix)
 }
 
 /// How the names of volumes are made: one rule for the prefix and for how much of the UID follows.

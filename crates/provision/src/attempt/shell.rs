@@ -124,18 +124,20 @@ impl Shell<'_> {
 
     /// The volume is wanted from now on, as far as this is not known yet.
     pub fn begin(&mut self, claim: &Claim) -> Beginning {
-        let is_again = self.progress.is_again();
-        *self
-            .progress
-            .begun
-            .get_or_insert_with(|| Beginning::of_claim(claim, is_again))
+        let begun = self.begun(claim);
+        self.progress.begun = Some(begun);
+        begun
     }
 
     /// For how long the volume is wanted.
     pub fn waited(&self, claim: &Claim) -> Duration {
-        let is_again = self.progress.is_again();
+        self.begun(claim).elapsed()
+    }
+
+    fn begun(&self, claim: &Claim) -> Beginning {
+        let (driver, is_again) = (&self.look.work.facts.name, self.progress.is_again());
         let begun = self.progress.begun;
-        begun.unwrap_or_else(|| Beginning::of_claim(claim, is_again)).elapsed()
+        begun.unwrap_or_else(|| Beginning::of_claim(claim, driver, is_again))
     }
 
     /// Patches the claim, and takes the answer into the cache.

@@ -261,6 +261,8 @@ impl Shell<'_> {
             plan,
             secrets: self.secret.of(plan.secret.as_ref()),
         };
-        self.look.work.call(&call, deadline, &self.span).await
+        let client = self.look.work.client();
+        let client = if plan.migrated { client.migrated() } else { client };
+        Ok(client.call(&call, deadline, &self.span).await?)
     }
 }

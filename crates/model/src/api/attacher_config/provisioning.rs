@@ -28,8 +28,8 @@ pub struct ProvisioningSpec {
     /// When a PersistentVolumeClaim gets the finalizer attacher.csi.dev/provisioning. Always: before the first call, so that no
     /// volume leaks even if the operator crashes. WhenUncertain: when a call timed out or broke, which saves two writes for each
     /// PersistentVolumeClaim; a volume leaks if the operator is killed in the first call and the PersistentVolumeClaim is deleted
-    /// before the operator is back. Never: not at all, as with the sidecar; a volume leaks if the operator stops while the outcome
-    /// of any call is unknown and its PersistentVolumeClaim is deleted. A change applies from the next PersistentVolumeClaim on.
+    /// before the operator is back. Never: not at all, as with the sidecar; a volume leaks if the operator stops, or the driver
+    /// is away for more than 5 seconds, while the outcome of any call is unknown and its PersistentVolumeClaim is deleted. A change applies from the next PersistentVolumeClaim on.
     #[serde(default)]
     #[schemars(extend("default" = "Always"))]
     pub leak_protection: LeakProtectionMode,

@@ -4,10 +4,11 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::creation::Creation;
-use super::super::marker::MarkerState;
+use super::super::creation::{Creation, UncertainCall};
+use super::super::marker::{MarkerState, marked_since};
+use super::super::seen::Seen;
 use super::super::trouble::Trouble;
-use super::step::ListMoment;
+use super::step::{ClaimView, ListMoment};
 use crate::ListRests;
 use crate::answer::ApiError;
 use crate::objects::{Claim, SecretReference};
@@ -198,6 +199,18 @@ impl ClaimMemory {
     /// Since when this process does not know what a call did.
     pub fn uncertain_since(&self) -> Option<Timestamp> {
         self.uncertain_since
+    }
+
+    /// Since when that is so, at its beginning: of a call that a process which has ended made, since its marker.
+    pub(super) fn open_since(&self, view: &impl ClaimView) -> Timestamp {
+        let (now, driver) = (view.now(), &*view.driver().name);
+        let marked = match (&self.creation, view.claim()) {
+            (Some(Creation::Uncertain(UncertainCall { plan: None, .. })), Seen::Here(claim)) => {
+                marked_since(&claim, driver)
+            }
+            _ => None,
+        };
+        marked.map_or(now, |since| since.min(now))
     }
 
     /// Whether a call may have created the volume, and nobody knows. What is saved is known, also while its call would be repeated

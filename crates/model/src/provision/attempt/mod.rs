@@ -209,7 +209,8 @@ impl ClaimAttempt {
             Trouble::is_called(&mut memory.trouble);
         }
         let is_uncertain = memory.is_uncertain();
-        memory.uncertain_since = is_uncertain.then(|| memory.uncertain_since.unwrap_or_else(|| view.now()));
+        memory.uncertain_since =
+            is_uncertain.then(|| memory.uncertain_since.unwrap_or_else(|| memory.open_since(view)));
         step
     }
 
@@ -420,8 +421,9 @@ impl ClaimAttempt {
         };
         let for_class = since(&mut self.memory.class_missing_since, is_missing) >= CLASS_PATIENCE;
         let for_binding = since(&mut self.memory.saved_since, is_saved) >= BINDING_PATIENCE;
-        // A marker that cannot be read does not say since when.
+        // A marker that cannot be read does not say since when; one that can may be from before a call that was refused.
         let marked_at = marker.recorded().map(|recorded| recorded.since).or(claim.deleting);
+        let marked_at = marked_at.max(self.memory.uncertain_since.filter(|_| marked_at.is_some()));
         Waited {
             for_class,
             for_binding,

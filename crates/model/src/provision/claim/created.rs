@@ -95,6 +95,7 @@ impl Subject<'_, '_> {
         let plan = DeletePlan {
             handle: volume.handle.clone(),
             secret: volume.plan.secret.clone(),
+            migrated: false,
         };
         decided(ClaimReason::UndoVolume, ClaimAction::Undo(plan))
     }

@@ -763,6 +763,12 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
             world().class("/provisioner", "other").with(told),
             "ClassMismatch: tell class_mismatch",
         ),
+        // kube-controller-manager writes the driver's name for a migrated plug-in, and corrects nothing: told at once.
+        Row(
+            "12 an in-tree plug-in's",
+            world().class("/provisioner", "kubernetes.io/aws-ebs"),
+            "ClassMismatch: tell not_supported",
+        ),
         Row(
             "12 no class, with the plan of the call",
             world().marked().without_class().creation(uncertain(&world())),

@@ -256,6 +256,9 @@ fn names_are_made_from_the_uid() {
         ("a-", false),
         ("A", false),
         ("a/b", false),
+        ("a..b", false),
+        ("a.-b", false),
+        ("a-.b", false),
     ] {
         assert_eq!(is_prefix(prefix), is_one, "{prefix}");
     }

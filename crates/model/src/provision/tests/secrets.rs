@@ -263,7 +263,7 @@ fn other_templates() {
             "annotation that is missing",
             NodePublish,
             &[(NAME, "${pvc.annotations['other']}"), (NAMESPACE, "x")],
-            "!unknown token",
+            "!\"other\", which the PersistentVolumeClaim does not have",
         ),
         (
             "annotation that the operator reads as well",

@@ -596,6 +596,32 @@ fn a_request_to_let_go_is_refused_during_a_call() {
     );
 }
 
+/// The marker may be from before a call that was refused: nothing was unknown meanwhile.
+#[test]
+fn a_request_to_let_go_counts_from_the_call_whose_outcome_is_not_known() {
+    use super::super::builders::{DELETED_AT, UID};
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, _| creates(step).then(|| failed(5)));
+    assert!(play.cluster.carries_marker());
+    play.cluster.wait(Duration::from_mins(11));
+    play.attempt(|step, _| creates(step).then(|| failed(14)));
+    play.cluster.set("/metadata/deletionTimestamp", json!(DELETED_AT));
+    for is_granted in [false, true] {
+        let request = json!({"uid": UID, "deleted": DELETED_AT, "at": play.cluster.now.to_string()});
+        let annotations = &mut play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"];
+        annotations["attacher.csi.dev/release"] = request.to_string().into();
+        play.notes.clear();
+        play.attempt(|step, _| creates(step).then(|| failed(14)));
+        let is_let_go = play.notes.iter().any(|note| matches!(note, ClaimNote::LetGo(..)));
+        let is_refused = play
+            .notes
+            .iter()
+            .any(|note| matches!(note, ClaimNote::ReleaseRefused(..)));
+        assert_eq!((is_let_go, is_refused), (is_granted, !is_granted), "{:?}", play.notes);
+        play.cluster.wait(Duration::from_mins(11));
+    }
+}
+
 /// A marker stands for a volume that its driver may have made: another driver neither writes over it nor takes it off, though the claim was
 /// given to it, and back, while its own call was open.
 #[test]
