@@ -313,7 +313,10 @@ impl Supervisor {
 
     /// Starts, changes and stops drivers so that those run that are desired.
     fn apply(&mut self) {
-        let ages = self.objects.iter().map(|(name, entry)| {
+        // One that is being deleted comes after all others: another one for its driver takes over, whatever it waits for.
+        let stays = |entry: &&TrackedConfig| !deletion::is_waiting(&entry.object);
+        let stay = self.objects.iter().filter(|(_, entry)| stays(entry));
+        let ages = stay.map(|(name, entry)| {
             let made = entry.object.metadata.creation_timestamp.as_ref();
             (Name::from(name.as_str()), made.map(|time| time.0))
         });

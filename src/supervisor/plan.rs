@@ -23,8 +23,8 @@ pub(super) struct ConfigProblem {
     pub message: String,
 }
 
-/// Reads the objects, the oldest first: of two that claim one driver or one endpoint the older wins. One that is suspended claims nothing;
-/// which of two works when it goes on is then seen by the reservation of the driver's name.
+/// Reads the objects, the oldest first: of two that claim one driver or one endpoint the older wins. One that is suspended claims nothing,
+/// and one that is being deleted nothing new: which of two works then is seen by the reservation of the driver's name.
 pub(super) fn desired_drivers<'a>(
     objects: impl IntoIterator<Item = &'a AttacherConfigObject>,
 ) -> BTreeMap<String, DesiredDriver> {
@@ -40,6 +40,7 @@ pub(super) fn desired_drivers<'a>(
         let wish = desired_driver(object, &taken);
         if let DesiredDriver::Run(config) = &wish
             && !config.suspend
+            && !config.leaving
         {
             taken.push((name.clone(), config.clone()));
         }

@@ -20,6 +20,23 @@ fn config(spec: &Value) -> Arc<DriverConfig> {
     Arc::new(object("any", "00", spec).config().unwrap())
 }
 
+/// An AttacherConfig that the chart renames is a new one, and the former one is being deleted.
+#[test]
+fn what_is_being_deleted_does_not_keep_another_one_from_its_driver() {
+    for spec in [
+        json!({"endpoint": "unix:///a.sock", "deletionPolicy": "WaitForDetach"}),
+        json!({"endpoint": "unix:///old.sock", "driverName": "x.test", "deletionPolicy": "WaitForDetach"}),
+    ] {
+        let mut leaving = object("leaving", "10", &spec);
+        leaving.metadata.deletion_timestamp = leaving.metadata.creation_timestamp.clone();
+        leaving.metadata.finalizers = Some(vec!["attacher.csi.dev/wait-for-detach".to_owned()]);
+        let mut next = spec.clone();
+        next["deletionPolicy"] = "Orphan".into();
+        let found = verdicts(&[leaving, object("next", "20", &next)]);
+        assert_eq!(found, [("leaving".to_owned(), None), ("next".to_owned(), None)]);
+    }
+}
+
 /// Who may run, and why who may not: one line for each object.
 fn verdicts(objects: &[AttacherConfigObject]) -> Vec<(String, Option<ConditionReason>)> {
     let wishes = desired_drivers(objects);
