@@ -31,7 +31,7 @@ use crate::driver::SharedContext;
 use crate::events::EventRecorder;
 use crate::findings::{self, FindingsScanner};
 use crate::health::Health;
-use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseTimings};
+use crate::lease::{HolderNote, LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseTimings};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
 use crate::reflect::reflect;
@@ -230,7 +230,7 @@ async fn operate(
     let drivers = match mode {
         Mode::Configs => {
             let mut elections = leader_elections(&config, options, BTreeMap::new(), observed)?;
-            elections.reports = true;
+            elections.note = HolderNote::Reports;
             let supervisor = Supervisor::new(context, writing, elections)
                 .showing(insights)
                 .provisioning(ProvisionSetup {
@@ -294,6 +294,10 @@ fn single_election(
     observed: &Observability,
 ) -> Result<LeaderElectionConfig, StartError> {
     let elections = leader_elections(config, options, election.labels, observed)?.in_place_of_a_sidecar();
+    let elections = LeaderElections {
+        note: HolderNote::DropIn,
+        ..elections
+    };
     Ok(elections.config_for(&election.namespace, election.timing))
 }
 

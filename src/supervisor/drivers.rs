@@ -265,6 +265,10 @@ impl Drivers {
             generation,
             holder,
             holds_former_lease: running.is_some_and(|running| holds_former_lease(running, former)),
+            specified: self
+                .configs()
+                .get(name)
+                .and_then(|config| config.driver_name.as_deref()),
             driver: driver.as_ref(),
             problem,
             deletion,

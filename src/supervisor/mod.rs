@@ -558,11 +558,11 @@ fn config_event(
     }
 }
 
-/// The driver's name, from what it answers, what it answered once, or the spec.
+/// The driver's name, from the spec, what it answers, or what it answered once.
 fn driver_name(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<String> {
+    let specified = entry.specified().map(str::to_owned);
     let answered = || entry.known_as().map(str::to_owned);
-    let specified = || entry.object.spec.as_ref().ok()?.driver_name.clone();
-    drivers.name(name).or_else(answered).or_else(specified)
+    specified.or_else(|| drivers.name(name)).or_else(answered)
 }
 
 #[cfg(test)]

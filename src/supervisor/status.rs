@@ -31,6 +31,8 @@ pub(super) struct StatusInput<'a> {
     pub holder: &'a str,
     /// Whether this replica serves the driver and holds the Lease under which a former release served it.
     pub holds_former_lease: bool,
+    /// The driver that the spec names.
+    pub specified: Option<&'a str>,
     /// State of the driver; none when none runs.
     pub driver: Option<&'a DriverState>,
     /// Why the latest spec is not in use.
@@ -75,7 +77,11 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
     AttacherConfigStatus {
         observed_generation: facts.generation,
         conditions,
-        driver: plugin.map(describe).or_else(|| known.driver.clone()),
+        driver: plugin.map(describe).or_else(|| {
+            // Another one that was served before the spec was changed says nothing of this one.
+            let is_this = |driver: &PluginStatus| facts.specified.is_none_or(|name| *name == *driver.name);
+            known.driver.clone().filter(is_this)
+        }),
         holder: facts.driver.and_then(|driver| driver.phase.worker(facts.holder)),
         leader_election: known.leader_election.clone().filter(|_| !facts.holds_former_lease),
         attachments: plugin.map(|_| attachments(facts)),

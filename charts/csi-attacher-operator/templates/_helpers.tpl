@@ -2,16 +2,14 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The name of all objects. Ten characters are left for what is put behind it. */}}
+{{/* The name of all objects. Ten characters are left for what is put behind it. A release may have points in its name, a Service may not. */}}
 {{- define "csi-attacher-operator.fullname" -}}
 {{- $name := .Values.nameOverride | default .Chart.Name }}
-{{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 53 | trimSuffix "-" }}
-{{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 53 | trimSuffix "-" }}
-{{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 53 | trimSuffix "-" }}
+{{- $full := .Values.fullnameOverride }}
+{{- if not $full }}
+{{- $full = contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) | replace "." "-" }}
 {{- end }}
+{{- $full | trunc 53 | trimSuffix "-" }}
 {{- end }}
 
 {{/* What the Deployment selects its pods by. It cannot be changed later. */}}
@@ -84,7 +82,7 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{/* All AttacherConfigs as YAML: a map from names to specs. */}}
 {{- define "csi-attacher-operator.configs" -}}
 {{- $configs := dict }}
-{{- $defaults := deepCopy .Values.attacherConfigDefaults }}
+{{- $defaults := deepCopy (.Values.attacherConfigDefaults | default dict) }}
 {{- if $defaults.publishSecrets }}
 {{- fail "attacherConfigDefaults.publishSecrets: set it for each driver, in drivers.NAME.config or attacherConfigs.NAME" }}
 {{- end }}

@@ -83,14 +83,14 @@ fn suggestion(names: &[String]) -> String {
 
 impl PluginError {
     /// The exit code.
-    pub const fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Api { .. } | Self::Output(_) => EXIT_ERROR,
             Self::Usage(_) => EXIT_USAGE,
             Self::NotFound { .. } | Self::NothingSeen { .. } => EXIT_NOT_FOUND,
             Self::Timeout { .. } => EXIT_TIMEOUT,
             Self::Refused(_) => EXIT_REFUSED,
-            Self::Unreadable(_) => EXIT_UNKNOWN,
+            Self::Unreadable(gap) => gap.exit_code(),
         }
     }
 }

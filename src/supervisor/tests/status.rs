@@ -45,6 +45,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         generation: Some(3),
         holder: "pod-1",
         holds_former_lease: false,
+        specified: None,
         driver,
         problem: None,
         counts: Counts::default(),

@@ -32,7 +32,7 @@ fn silent_client() -> Client {
 
 pub(super) fn supervisor() -> Supervisor {
     let office = LeaderElections {
-        reports: true,
+        note: crate::lease::HolderNote::Reports,
         ..LeaderElections::new(silent_client(), "me".to_owned())
     };
     let mut supervisor = Supervisor::new(context(Store::default()), silent_client(), office);

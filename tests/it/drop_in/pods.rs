@@ -29,6 +29,11 @@ async fn it_attaches_where_it_may_not_read_the_version_of_the_api_server() -> Re
         .await?;
     scene.attach("no-version").await?;
     operator.wait_ready().await?;
+    // By which kubectl attacher knows that it is no sidecar.
+    let held = lease(&scene).await?;
+    let noted = held.metadata.annotations.unwrap_or_default();
+    let holder = held.spec.and_then(|spec| spec.holder_identity);
+    assert_eq!(noted.get("attacher.csi.dev/drop-in-holder"), holder.as_ref());
     scene.detach("no-version").await?;
     let log = operator.log_text();
     assert!(!log.contains("cannot reach"), "{log}");

@@ -85,7 +85,7 @@ impl Stage {
         let (duration, renewed) = (Duration::from_secs(15), Duration::from_secs(10));
         let timing = LeaseTimings::new(duration, renewed, Duration::from_millis(50)).unwrap();
         let election = LeaderElections {
-            reports: true,
+            note: csi_attacher_kube::lease::HolderNote::Reports,
             clock: clock.source().into(),
             ..LeaderElections::new(leases.client(), "ours".to_owned())
         }

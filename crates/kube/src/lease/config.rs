@@ -10,6 +10,28 @@ use super::health::LeaseHealth;
 use super::settings::{self, LeaseTimings};
 use super::shares::LeaseShares;
 use super::state::Membership;
+use crate::api::names::{LEASE_DROP_IN_ANNOTATION, LEASE_HOLDER_ANNOTATION};
+
+/// What the holder of a Lease writes on it about itself, as an annotation with its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderNote {
+    /// Nothing, as a sidecar.
+    None,
+    /// That it writes the status of the AttacherConfig.
+    Reports,
+    /// That it is the operator in the place of a sidecar.
+    DropIn,
+}
+
+impl HolderNote {
+    pub(super) const fn annotation(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Reports => Some(LEASE_HOLDER_ANNOTATION),
+            Self::DropIn => Some(LEASE_DROP_IN_ANNOTATION),
+        }
+    }
+}
 
 /// What all elections of a process share.
 #[derive(Clone)]
@@ -21,8 +43,8 @@ pub struct LeaderElections {
     pub identity: String,
     /// Labels to put on a Lease when it is written; others on it stay.
     pub labels: BTreeMap<String, String>,
-    /// Whether the holder writes the status of an AttacherConfig, which the Lease then shows to the other replicas.
-    pub reports: bool,
+    /// What the holder writes on the Lease about itself.
+    pub note: HolderNote,
     /// Where held Leases are shown.
     pub health: LeaseHealth,
     /// How free Leases spread over the replicas.
@@ -34,13 +56,13 @@ pub struct LeaderElections {
 }
 
 impl LeaderElections {
-    /// Those of a process of this name, with nothing else said: no labels, no reports, by the clocks of the machine.
+    /// Those of a process of this name, with nothing else said: no labels, no note, by the clocks of the machine.
     pub fn new(client: Client, identity: String) -> Self {
         Self {
             client,
             identity,
             labels: BTreeMap::new(),
-            reports: false,
+            note: HolderNote::None,
             health: LeaseHealth::default(),
             shares: LeaseShares::default(),
             clock: Clock::default(),

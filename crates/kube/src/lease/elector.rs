@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
-use super::config::LeaderElectionConfig;
+use super::config::{HolderNote, LeaderElectionConfig};
 use super::election::{ElectionState, LeaseAction};
 use super::health::LeaseHealthEntry;
 use super::record::LeaderElectionRecord;
@@ -351,7 +351,7 @@ impl LeaderElector {
             LeaseAction::Write(record) => record,
         };
         // The drop-in mode, and one that has its own Lease back, do not pause. Nor does the holder of the own Lease for another one.
-        let spreads = self.seen && self.config.shared.reports && self.member == Membership::Own;
+        let spreads = self.seen && self.config.shared.note == HolderNote::Reports && self.member == Membership::Own;
         if !spreads || self.election.is_ours(self.holds()) {
             return Ok(record);
         }
@@ -533,9 +533,11 @@ impl LeaderElector {
         let LeaderElectionConfig { shared, namespace, .. } = &self.config;
         let mut lease = self.known.clone().unwrap_or_default();
         record.write_to(&mut lease, &shared.labels);
-        if shared.reports && record.holder == shared.identity {
+        if let Some(note) = shared.note.annotation()
+            && record.holder == shared.identity
+        {
             let notes = lease.annotations_mut();
-            notes.insert(LEASE_HOLDER_ANNOTATION.to_owned(), record.holder.clone());
+            notes.insert(note.to_owned(), record.holder.clone());
         }
         let begun = shared.clock.now();
         self.write_unconfirmed = true;

@@ -26,7 +26,7 @@ mod term;
 pub(crate) mod tests;
 
 pub use clock::{Clock, Moment, MomentSource};
-pub use config::{LeaderElectionConfig, LeaderElections};
+pub use config::{HolderNote, LeaderElectionConfig, LeaderElections};
 pub use election::{ElectionState, LeaseAction, LeaseRules, ObservedRecord};
 pub use handle::LeaderElectionHandle;
 pub use health::LeaseHealth;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::{Context, print};
 use crate::cli::{DriversArguments, TableOutput};
-use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, Result};
+use crate::error::{EXIT_BLOCKED, EXIT_OK, Result};
 use crate::explain::{Service, service};
 use crate::gather::{ResourceName, Sources};
 use crate::observed::{ConfigRecord, DriverScene, Gap, Lookup};
@@ -81,11 +81,12 @@ pub(super) async fn run(context: &Context, arguments: &DriversArguments) -> Resu
         form => table(&list, form == Some(TableOutput::Wide), sources.now),
     };
     print(&text)?;
-    Ok(match healthy {
-        // What could not be read may be what is wrong.
-        true if list.items.is_empty() && !list.gaps.is_empty() => EXIT_UNKNOWN,
-        true => EXIT_OK,
-        false => EXIT_BLOCKED,
+    // What could not be read may be what is wrong.
+    let unread = list.gaps.first().filter(|_| list.items.is_empty());
+    Ok(match (healthy, unread) {
+        (false, _) => EXIT_BLOCKED,
+        (true, Some(gap)) => gap.exit_code(),
+        (true, None) => EXIT_OK,
     })
 }
 
@@ -114,6 +115,19 @@ async fn rows(sources: &Sources) -> Vec<DriverRow> {
         .iter()
         .map(|scene| row(scene, attachments.found(), sources.now))
         .collect();
+    // Those that are not used are told beside the one that is: they are refused, suspended or being deleted.
+    for config in known {
+        let of_driver = scenes.iter().find(|scene| config.driver() == Some(&*scene.name));
+        let Some(scene) = of_driver.filter(|scene| scene.config.found().is_none_or(|used| used.name != config.name))
+        else {
+            continue;
+        };
+        let scene = DriverScene {
+            config: Lookup::Found(config.clone()),
+            ..scene.clone()
+        };
+        rows.push(row(&scene, None, sources.now));
+    }
     rows.extend(nameless.into_iter().map(|config| {
         let scene = DriverScene {
             config: Lookup::Found(config.clone()),

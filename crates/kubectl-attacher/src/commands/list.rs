@@ -243,7 +243,10 @@ fn shortened(error: &str) -> String {
     format!("{kept}...")
 }
 
-/// The list, and each change after it.
+/// How often it is looked whether something became stuck.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The list, and each change after it. What is stuck becomes so by time alone: each is looked at again every second.
 async fn watch(context: &Context, arguments: &ListArguments) -> Result<u8> {
     let sources = context.sources();
     let stream = watcher(
@@ -252,35 +255,64 @@ async fn watch(context: &Context, arguments: &ListArguments) -> Result<u8> {
     )
     .default_backoff();
     pin_mut!(stream);
-    let mut shown: BTreeMap<String, (&'static str, Option<String>)> = BTreeMap::new();
-    let mut first = true;
-    while let Some(event) = stream.next().await {
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    let mut shown = Shown::default();
+    loop {
+        let event = tokio::select! {
+            event = stream.next() => event,
+            _ = looks.tick(), if arguments.stuck => {
+                let known: Vec<_> = shown.known.values().cloned().collect();
+                for attachment in &known {
+                    shown.look(arguments, attachment, false)?;
+                }
+                continue;
+            }
+        };
         let (object, gone) = match event {
-            Ok(Event::Apply(object) | Event::InitApply(object)) => (object, false),
-            Ok(Event::Delete(object)) => (object, true),
-            Ok(Event::Init | Event::InitDone) => continue,
-            Err(error) => match fatal(&error) {
+            None => return Ok(EXIT_OK),
+            Some(Ok(Event::Apply(object) | Event::InitApply(object))) => (object, false),
+            Some(Ok(Event::Delete(object))) => (object, true),
+            Some(Ok(Event::Init | Event::InitDone)) => continue,
+            Some(Err(error)) => match fatal(&error) {
                 Some(error) => return Err(error),
                 None => continue,
             },
         };
         let attachment: Arc<Attachment> = Arc::new(object.into());
-        if !concerns(arguments, &attachment) {
-            continue;
+        if concerns(arguments, &attachment) {
+            shown.look(arguments, &attachment, gone)?;
         }
-        let mut row = row(&attachment, &HashMap::new(), arguments, now());
+    }
+}
+
+/// What a watch has seen and printed.
+#[derive(Default)]
+struct Shown {
+    known: BTreeMap<Arc<str>, Arc<Attachment>>,
+    rows: BTreeMap<String, (&'static str, Option<String>)>,
+    has_begun: bool,
+}
+
+impl Shown {
+    /// Prints the row of an attachment if it is news; of those that are stuck also that it is so no more.
+    fn look(&mut self, arguments: &ListArguments, attachment: &Arc<Attachment>, gone: bool) -> Result<()> {
         if gone {
+            self.known.remove(&attachment.name);
+        } else if arguments.stuck {
+            self.known.insert(attachment.name.clone(), attachment.clone());
+        }
+        let mut row = row(attachment, &HashMap::new(), arguments, now());
+        let is_shown = if gone {
             row.state = "Gone";
-            if shown.remove(&row.name).is_none() {
-                continue;
-            }
+            self.rows.remove(&row.name).is_some()
         } else if arguments.stuck && !row.stuck {
-            continue;
+            self.rows.remove(&row.name).is_some()
         } else {
             let is = (row.state, row.error.clone());
-            if shown.insert(row.name.clone(), is.clone()) == Some(is) {
-                continue;
-            }
+            self.rows.insert(row.name.clone(), is.clone()) != Some(is)
+        };
+        if !is_shown {
+            return Ok(());
         }
         let wide = arguments.output == Some(TableOutput::Wide);
         let text = match arguments.output {
@@ -290,10 +322,9 @@ async fn watch(context: &Context, arguments: &ListArguments) -> Result<u8> {
             _ => {
                 let mut table = table(wide);
                 table.row(cells(&row, wide, now()));
-                table.text(std::mem::take(&mut first))
+                table.text(!std::mem::replace(&mut self.has_begun, true))
             }
         };
-        print(&text)?;
+        print(&text)
     }
-    Ok(EXIT_OK)
 }

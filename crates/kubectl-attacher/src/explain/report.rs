@@ -296,13 +296,56 @@ impl Diagnosis {
         self
     }
 
-    /// The same, by a command.
+    /// The same, by a command. One with a name in it that means something to a shell is left out: the API server checks few names that
+    /// objects refer to.
     #[must_use]
     pub fn run(mut self, text: impl Into<String>, command: impl Into<String>) -> Self {
         self.advice.push(Advice {
             text: text.into(),
-            command: Some(command.into()),
+            command: Some(command.into()).filter(|command| is_plain(command)),
         });
         self
+    }
+}
+
+/// Whether a shell takes each word of a command as it is, but for the quoted patch at its end.
+fn is_plain(command: &str) -> bool {
+    let (words, patch) = match command.split_once(" -p '") {
+        Some((words, patch)) => (words, Some(patch)),
+        None => (command, None),
+    };
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b" ._:/=@,-".contains(&byte);
+    let is_json = |byte: u8| byte.is_ascii_alphanumeric() || b"{}[]\":,.- ".contains(&byte);
+    let is_quoted = |patch: &str| patch.strip_suffix('\'').is_some_and(|json| json.bytes().all(is_json));
+    words.bytes().all(is_word) && patch.is_none_or(is_quoted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_plain;
+
+    #[test]
+    fn a_command_with_a_name_that_means_something_to_a_shell_is_not_shown() {
+        for command in [
+            "kubectl describe pvc data-0 --namespace web",
+            "kubectl patch atc ebs --type=merge -p '{\"spec\":{\"suspend\":false}}'",
+        ] {
+            assert!(is_plain(command), "{command}");
+        }
+        for name in [
+            "x;touch /tmp/pwn",
+            "$(id)",
+            "`id`",
+            "a|b",
+            "a\nb",
+            "a' -p '{}",
+            "x -p '$(id)'",
+            "<x",
+            "a&b",
+            "\u{1b}[31m",
+        ] {
+            let command = format!("kubectl describe pvc {name} --namespace default");
+            assert!(!is_plain(&command), "{command}");
+        }
     }
 }

@@ -137,10 +137,10 @@ impl Sources {
     }
 }
 
-/// Of several AttacherConfigs for a driver the oldest is used.
+/// Of several AttacherConfigs for a driver the oldest is used that is neither suspended nor being deleted.
 fn config_of(configs: &[ConfigRecord], driver: &str) -> Lookup<ConfigRecord> {
     let mine = configs.iter().filter(|config| config.driver() == Some(driver));
-    mine.min_by_key(|config| (config.created, config.name.clone()))
+    mine.min_by_key(|config| (config.yields(), config.created, config.name.clone()))
         .map_or(Lookup::Missing, |config| Lookup::Found(config.clone()))
 }
 

@@ -1,7 +1,7 @@
 //! Nodes, drivers, Leases, AttacherConfigs and Events.
 
 use csi_attacher_model::api::condition::ConditionType;
-use csi_attacher_model::api::names::{LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
+use csi_attacher_model::api::names::{LEASE_DROP_IN_ANNOTATION, LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
 use csi_attacher_model::api::{AttacherConfigObject, AttacherConfigStatus, DriverConfig};
 use csi_attacher_model::objects::CsiNode;
 use jiff::Timestamp;
@@ -152,10 +152,11 @@ impl From<Lease> for LeaseRecord {
         let holder = spec.holder_identity;
         let holder = holder.filter(|holder| !holder.is_empty() && holder != NEW_LEASE_HOLDER);
         let annotations = lease.metadata.annotations.unwrap_or_default();
-        let noted = annotations.get(LEASE_HOLDER_ANNOTATION);
+        let noted = [LEASE_HOLDER_ANNOTATION, LEASE_DROP_IN_ANNOTATION];
+        let mut noted = noted.iter().filter_map(|key| annotations.get(*key));
         Self {
             namespace: lease.metadata.namespace.unwrap_or_default(),
-            is_of_operator: holder.is_some() && noted == holder.as_ref(),
+            is_of_operator: noted.any(|noted| Some(noted) == holder.as_ref()),
             renewed: spec.renew_time.map(|time| time.0),
             duration: Duration::from_secs(
                 spec.lease_duration_seconds
@@ -183,10 +184,15 @@ pub struct ConfigRecord {
 }
 
 impl ConfigRecord {
-    /// The driver that it is for: what the driver answered, else what the spec says.
+    /// The driver that it is for: what the spec says, else what the driver answered.
     pub fn driver(&self) -> Option<&str> {
         let spec = self.spec.as_ref().ok().and_then(|spec| spec.driver_name.as_deref());
-        self.status.driver.as_ref().map(|driver| driver.name.as_str()).or(spec)
+        spec.or(self.status.driver.as_ref().map(|driver| driver.name.as_str()))
+    }
+
+    /// Whether another one for its driver is used.
+    pub fn yields(&self) -> bool {
+        self.deleting.is_some() || self.spec.as_ref().is_ok_and(|spec| spec.suspend)
     }
 
     /// One of its conditions.
@@ -243,6 +249,31 @@ impl From<Event> for EventRecord {
             reason: event.reason.unwrap_or_default(),
             message: event.message.unwrap_or_default(),
             is_warning: event.type_.as_deref() == Some("Warning"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_lease_is_of_the_operator_where_a_note_names_its_holder() {
+        let is_of_operator = |annotation: &str, noted: &str| {
+            let lease = json!({
+                "metadata": {"name": "l", "namespace": "n", "annotations": {annotation: noted}},
+                "spec": {"holderIdentity": "pod-1"},
+            });
+            LeaseRecord::from(serde_json::from_value::<Lease>(lease).unwrap()).is_of_operator
+        };
+        for (annotation, noted, expected) in [
+            ("attacher.csi.dev/holder", "pod-1", true),
+            ("attacher.csi.dev/drop-in-holder", "pod-1", true),
+            ("attacher.csi.dev/drop-in-holder", "pod-0", false),
+            ("other", "pod-1", false),
+        ] {
+            assert_eq!(is_of_operator(annotation, noted), expected, "{annotation} {noted}");
         }
     }
 }

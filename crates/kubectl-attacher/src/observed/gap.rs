@@ -3,6 +3,8 @@
 use serde::Serialize;
 use std::fmt;
 
+use crate::error::{EXIT_ERROR, EXIT_UNKNOWN};
+
 /// Why something could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "reason", content = "message")]
@@ -29,6 +31,16 @@ pub struct Gap {
     /// Why.
     #[serde(flatten)]
     pub reason: GapReason,
+}
+
+impl Gap {
+    /// The exit code where nothing can be said for that: without a permission nothing is known, and else nobody answered.
+    pub const fn exit_code(&self) -> u8 {
+        match self.reason {
+            GapReason::Forbidden => EXIT_UNKNOWN,
+            GapReason::Failed(_) => EXIT_ERROR,
+        }
+    }
 }
 
 impl fmt::Display for Gap {

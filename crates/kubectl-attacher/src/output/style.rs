@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 
 use crate::cli::ColourWhen;
 use crate::explain::StepState;
+use csi_attacher_model::decide::plain;
 
 /// Whether output is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,9 @@ impl Style {
         Self { colour }
     }
 
+    /// What comes from the cluster may have escape sequences in it.
     fn paint(self, code: &str, text: &str) -> String {
+        let text = &*plain(text);
         if self.colour {
             format!("\x1b[{code}m{text}\x1b[0m")
         } else {

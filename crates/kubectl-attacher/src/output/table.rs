@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use csi_attacher_model::decide::plain;
+
 /// Rows of a table.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -18,11 +20,12 @@ impl Table {
         }
     }
 
-    /// Adds a row. What has no value is shown as `<none>`, as kubectl does.
+    /// Adds a row. What has no value is shown as `<none>`, as kubectl does, and control characters as blanks: texts of drivers and nodes
+    /// are not to forge lines.
     pub fn row(&mut self, cells: Vec<Option<String>>) {
         let cells = cells
             .into_iter()
-            .map(|cell| cell.unwrap_or_else(|| "<none>".to_owned()));
+            .map(|cell| cell.map_or_else(|| "<none>".to_owned(), |cell| plain(&cell).into_owned()));
         self.rows.push(cells.collect());
     }
 
@@ -52,5 +55,17 @@ impl Table {
             text.push('\n');
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    #[test]
+    fn a_cell_forges_no_line_and_no_colour() {
+        let mut table = Table::new(&["NAME", "ERROR"]);
+        table.row(vec![Some("a".to_owned()), Some("\u{1b}[31mred\r\nFAKE  ok".to_owned())]);
+        assert_eq!(table.text(false), "a       [31mred  FAKE  ok\n");
     }
 }

@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use std::fmt::Write as _;
 
 use super::{Style, ago};
+use csi_attacher_model::decide::plain;
+
 use crate::explain::{Chain, Diagnosis, Explanation, StepState, Verdict};
 
 /// The answer in one line.
@@ -37,11 +39,8 @@ pub fn tree(explanation: &Explanation, now: Timestamp, style: Style, verbose: bo
     let quiet = explanation.verdict == Verdict::Healthy && !verbose;
     if !quiet {
         for step in &explanation.steps {
-            line(
-                &mut text,
-                "",
-                &format!("{} {}: {}", style.mark(step.state), step.object, step.text),
-            );
+            let head = format!("{} ", style.mark(step.state));
+            line(&mut text, &head, &format!("{}: {}", step.object, step.text));
         }
         let worth = |chain: &&Chain| verbose || chain.diagnosis.verdict != Verdict::Healthy;
         let shown: Vec<&Chain> = explanation.chains.iter().filter(worth).collect();
@@ -50,14 +49,14 @@ pub fn tree(explanation: &Explanation, now: Timestamp, style: Style, verbose: bo
         }
     }
     for gap in &explanation.gaps {
-        line(&mut text, "", &style.busy(&format!("not seen: {gap}")));
+        line(&mut text, &style.busy(&format!("not seen: {gap}")), "");
     }
     if quiet {
         let advice = explanation.chains.iter().flat_map(|chain| &chain.diagnosis.advice);
         for advice in advice {
             line(&mut text, "  ", &advice.text);
             if let Some(command) = &advice.command {
-                line(&mut text, "    ", &style.command(command));
+                line(&mut text, &format!("    {}", style.command(command)), "");
             }
         }
     }
@@ -85,8 +84,8 @@ fn chain(text: &mut String, chain: &Chain, last: bool, now: Timestamp, style: St
         let state = style.mark(step.state);
         line(
             text,
-            &format!("{below}{branch}"),
-            &format!("{state} {}: {}", step.object, step.text),
+            &format!("{below}{branch}{state} "),
+            &format!("{}: {}", step.object, step.text),
         );
         if number == at {
             details(
@@ -142,7 +141,7 @@ fn details(text: &mut String, indent: &str, summarised: bool, diagnosis: &Diagno
     for advice in &diagnosis.advice {
         line(text, indent, &format!("fix: {}", advice.text));
         if let Some(command) = &advice.command {
-            line(text, indent, &format!("     {}", style.command(command)));
+            line(text, &format!("{indent}     {}", style.command(command)), "");
         }
     }
 }
@@ -164,7 +163,8 @@ fn attempt(diagnosis: &Diagnosis, now: Timestamp) -> String {
     )
 }
 
-fn line(text: &mut String, indent: &str, content: &str) {
+/// `head` is what was made here; control characters of `content`, which is from the cluster, are shown as blanks.
+fn line(text: &mut String, head: &str, content: &str) {
     // Writing to a String cannot fail.
-    let _written = writeln!(text, "{indent}{content}");
+    let _written = writeln!(text, "{head}{}", plain(content));
 }

@@ -38,6 +38,10 @@ pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 /// unless it is the same as `spec.holderIdentity`: a sidecar that takes the Lease leaves it as it is.
 pub const LEASE_HOLDER_ANNOTATION: &str = "attacher.csi.dev/holder";
 
+/// Annotation on a Lease: the holder, when that is the operator in the place of a sidecar, which reads the annotations of people as well. It
+/// means nothing unless it is the same as `spec.holderIdentity`.
+pub const LEASE_DROP_IN_ANNOTATION: &str = "attacher.csi.dev/drop-in-holder";
+
 /// Who holds a Lease that was just created. Nobody has this name: all candidates wait until the Lease has run out, its creator too.
 pub const NEW_LEASE_HOLDER: &str = "attacher.csi.dev/new-lease";
 

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{seconds, usual};
 use crate::lease::{
-    LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder,
+    HolderNote, LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder,
 };
 use crate::telemetry::Metrics;
 use csi_attacher_testbed::ShiftedClock;
@@ -56,12 +56,16 @@ impl World {
     pub fn elections(&self, identity: &str) -> LeaderElections {
         let elections = LeaderElections {
             labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
-            reports: identity != "sidecar",
+            note: if identity == "sidecar" {
+                HolderNote::None
+            } else {
+                HolderNote::Reports
+            },
             health: self.health.clone(),
             clock: self.clock.source().into(),
             ..LeaderElections::new(self.server.client(), identity.to_owned())
         };
-        if elections.reports {
+        if elections.note == HolderNote::Reports {
             elections
         } else {
             elections.in_place_of_a_sidecar()
