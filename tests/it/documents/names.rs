@@ -24,6 +24,9 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--enable-distributed-tracing",
     "--quota-backend-bytes",
     // external-provisioner
+    "--controller-publish-readonly",
+    "--immediate-topology",
+    "--volume-name-prefix",
     "--extra-create-metadata",
     "--strict-topology",
     "--volume-name-uuid-length",

@@ -179,6 +179,7 @@ fn every_name_on_objects_is_told() {
         names::CONFIRM_CAPABILITY_LOST_ANNOTATION,
         names::EVENT_TRACE_ANNOTATION,
         names::LEASE_HOLDER_ANNOTATION,
+        names::LEASE_DROP_IN_ANNOTATION,
         names::NEW_LEASE_HOLDER,
         names::WAIT_FOR_DETACH_FINALIZER,
         names::PROVISIONING_MARKER,
