@@ -12,8 +12,8 @@ use crate::cache::{ClaimRoute, Store};
 use crate::clock;
 use crate::csi::Call;
 use crate::decide::DriverFacts;
+use crate::deprecated;
 use crate::events::EventRecorder;
-use crate::failures;
 use crate::key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
 use crate::look::Look;
@@ -288,8 +288,8 @@ impl ClaimRoute for DriverContext {
 
     /// PersistentVolumes that record no Secret of theirs are deleted with that of the class.
     fn class_changed(&self, class: Option<&StorageClass>) {
-        if let Some(class) = class.filter(|class| class.provisioner == self.driver.name) {
-            failures::tell_deprecated_keys(self, class);
+        if let Some(told) = class.and_then(|class| deprecated::event(&self.driver.name, class)) {
+            self.context.events.record(told);
         }
         let mut waiting = Vec::new();
         self.queue.remember_all(|key, memory| {

@@ -3,9 +3,8 @@
 use crate::clock;
 use crate::context::DriverContext;
 use crate::decide::Failure;
-use crate::events::{InvolvedObject, NewEvent, of_class};
-use crate::objects::StorageClass;
-use crate::provision::event::{ProvisionEventReason, deprecated_keys};
+use crate::events::{InvolvedObject, NewEvent};
+use crate::provision::event::ProvisionEventReason;
 use crate::telemetry::Span;
 use crate::telemetry::names::{self, error_type};
 
@@ -38,19 +37,4 @@ pub(crate) fn record(
         at: clock::now(),
         subjects,
     });
-}
-
-/// Tells on a class that it has deprecated keys.
-pub(crate) fn tell_deprecated_keys(work: &DriverContext, class: &StorageClass) {
-    if let Some(note) = deprecated_keys(class) {
-        let reason = ProvisionEventReason::DeprecatedParameters;
-        record(
-            work,
-            &Span::disabled(),
-            reason,
-            "",
-            note,
-            vec![of_class(&class.name, &class.uid)],
-        );
-    }
 }
