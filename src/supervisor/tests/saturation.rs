@@ -251,7 +251,7 @@ async fn a_queue_that_moves_changes_the_message_seldom() {
 fn provisioning_limits() -> RoleLimits {
     let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
     spec.driver_name = Some("a.test".to_owned());
-    let mut provisioning = ProvisioningSpec::default();
+    let mut provisioning: ProvisioningSpec = serde_json::from_value(serde_json::json!({})).unwrap();
     let limits = &mut provisioning.concurrency;
     (limits.create, limits.delete, limits.per_class, limits.calls_per_second) = (5, 2, 1, 10);
     spec.provisioning = Some(provisioning);

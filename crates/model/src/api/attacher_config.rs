@@ -22,7 +22,7 @@ mod tracing;
 pub use calls::{BackoffSpec, ConcurrencySpec, KubernetesApiSpec, TimeoutsSpec};
 pub use leader_election::LeaderElectionSpec;
 pub use provisioning::{
-    CreateMetadata, DelayedBindingTopology, ImmediateBindingTopology, LeakProtectionMode, ProvisionerOrphanPolicy,
+    CreateMetadata, DelayedBindingTopology, ImmediateBindingTopology, LeakProtection, OrphanVolumePolicy,
     ProvisionerSecretsSpec, ProvisioningConcurrencySpec, ProvisioningMode, ProvisioningSpec, ProvisioningTimeoutsSpec,
     ProvisioningTopologySpec, ReadOnlyMany, VolumeDeletion,
 };

@@ -23,8 +23,8 @@ pub mod validated;
 mod tests;
 
 pub use attacher_config::{
-    AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, OrphanPolicy, ProvisioningSpec,
-    PublishSecretsSpec, ReconcileSyncMode, RedactionMode,
+    AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, LeakProtection, OrphanPolicy,
+    OrphanVolumePolicy, ProvisioningSpec, PublishSecretsSpec, ReconcileSyncMode, RedactionMode,
 };
 pub use duration::GoDuration;
 pub use event_reason::{EventReason, EventType};

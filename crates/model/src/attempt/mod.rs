@@ -39,7 +39,7 @@ use undo_state::{End, Undo};
 const MAX_OBSERVATIONS: usize = 16;
 
 /// One attempt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and no state")]
 pub struct Attempt {
     /// Name of the VolumeAttachment.
@@ -131,9 +131,10 @@ impl DeniedSecret {
 }
 
 /// What the attempt waits for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 enum Phase {
     /// For its beginning.
+    #[default]
     Begin,
     /// For its span.
     Open,
@@ -173,25 +174,7 @@ impl Attempt {
         Self {
             name,
             policy: Arc::new(policy),
-            seen: None,
-            phase: Phase::Begin,
-            observations: 0,
-            is_open: false,
-            needed_secret: None,
-            has_secret: false,
-            denied_secret: None,
-            lacks_capability: false,
-            has_called: false,
-            asked_for_volume: false,
-            asked_for_node: false,
-            is_confirmed: false,
-            not_kept: None,
-            answered_request: None,
-            is_retracted: false,
-            may_be_on_record: false,
-            places: Vec::new(),
-            publish: None,
-            notes: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeReason};
-use super::attempt::Verdict;
+use super::attempt::{LONG_REST, MAX_STALE, MAX_STEPS, Verdict, not_kept};
 use super::classify::delete_answer;
 use super::creation::Deletion;
 use super::driver::ProvisionerFacts;
@@ -28,14 +28,8 @@ use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, Write, grpc_code};
 use crate::objects::{Claim, ClaimReference, ResourceVersion, SecretReference, StorageClass, Volume};
 
-/// So many steps of one attempt are enough; more are a circle, which is left with a backoff.
-const MAX_STEPS: u32 = 32;
-/// How long a PersistentVolume rests that only a change can wake.
-const LONG_REST: Duration = Duration::from_mins(10);
 /// How long one rests whose claim is there: it is read again after that.
 const CLAIM_REST: Duration = Duration::from_mins(1);
-/// So many writes of one attempt from a stale copy are followed by a live read.
-const MAX_STALE: u32 = 3;
 
 /// What an attempt sees at a moment: the cache, the Lease, the settings. To read it changes nothing.
 pub trait VolumeView {
@@ -182,7 +176,7 @@ enum Pending {
 }
 
 /// One attempt for one PersistentVolume.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct VolumeAttempt {
     memory: VolumeMemory,
     pending: Option<Pending>,
@@ -211,18 +205,7 @@ impl VolumeAttempt {
     pub fn new(memory: VolumeMemory) -> Self {
         Self {
             memory,
-            pending: None,
-            live: None,
-            live_heir: None,
-            claims: Vec::new(),
-            secret: ProvisionerSecretState::NotLoaded,
-            secret_of: None,
-            needed: None,
-            reread: false,
-            steps: 0,
-            stale: 0,
-            notes: Vec::new(),
-            called_with: None,
+            ..Self::default()
         }
     }
 
@@ -267,7 +250,7 @@ impl VolumeAttempt {
         }
         self.steps += 1;
         if self.steps > MAX_STEPS {
-            return VolumeStep::End(self.request_failed(view, not_kept()));
+            return VolumeStep::End(self.request_failed(view, not_kept("PersistentVolume")));
         }
         let volume = match view.volume() {
             Seen::Here(volume) => volume,
@@ -579,7 +562,7 @@ impl VolumeAttempt {
                 .map(|volume| volume.lifecycle.finalizer_at.is_some());
             // The answer shows what was kept of the write.
             if wanted.is_some() && left.is_some() && wanted != left {
-                return Err(not_kept());
+                return Err(not_kept("PersistentVolume"));
             }
             Ok(left)
         });
@@ -657,13 +640,6 @@ fn heir_of(view: &impl VolumeView, volume: &Volume, sharer: &Seen<Arc<str>>) -> 
         return None;
     };
     heir(volume, &view.sharers(&source.handle, &volume.name), view.driver()).cloned()
-}
-
-/// A write was answered with OK, and the object does not show it.
-fn not_kept() -> ApiError {
-    ApiError::not_kept(
-        "the API server accepts writes to the PersistentVolume and does not keep them; check mutating webhooks",
-    )
 }
 
 /// Fingerprint of what decides about a PersistentVolume, as far as others change it: what the queue compares after a failure.

@@ -12,9 +12,10 @@ use super::topology::{SelectedNode, TopologyFacts};
 use crate::objects::{Claim, ClaimReference, SecretReference, StorageClass, Volume};
 
 /// Whether the Secret of the next call is at hand; its contents never enter a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProvisionerSecretState {
     /// Not read in this attempt.
+    #[default]
     NotLoaded,
     /// Read in this attempt.
     Loaded,

@@ -5,29 +5,8 @@ use std::sync::Arc;
 
 use super::refusal::ProvisionRefusal;
 use crate::api::validated::PublishSecrets;
+pub use crate::api::{LeakProtection, OrphanVolumePolicy};
 use crate::objects::SecretReference;
-
-/// When the marker goes on a PersistentVolumeClaim.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LeakProtection {
-    /// Before the first call.
-    #[default]
-    Always,
-    /// After the first call whose outcome is not known; a live read of the claim comes before the first call.
-    WhenUncertain,
-    /// Never, as with the sidecar.
-    Never,
-}
-
-/// What NOT_FOUND in answer to DeleteVolume means (CSI spec: a volume that is not there is answered with OK).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OrphanVolumePolicy {
-    /// A failure, which is retried.
-    #[default]
-    Retry,
-    /// That the volume is deleted.
-    TreatNotFoundAsDeleted,
-}
 
 /// Which Secrets a driver may be given for its volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +26,7 @@ impl ProvisionerSecrets {
 }
 
 /// Settings of `spec.provisioning` that decide what is called and written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one setting with two values")]
 pub struct ProvisionPolicy {
     /// Name of the AttacherConfig, for messages.

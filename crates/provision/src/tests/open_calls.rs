@@ -68,7 +68,7 @@ async fn a_call_without_a_marker_gets_one_as_soon_as_the_role_ends() {
     for (code, is_marked) in [(None, false), (Some(tonic::Code::DeadlineExceeded), true)] {
         let mut world = World::new();
         let mut settings = DriverConfig::clone(&world.settings.borrow());
-        settings.provisioning.as_mut().unwrap().leak_protection = LeakProtection::WhenUncertain;
+        settings.provisioning.as_mut().unwrap().policy.leak_protection = LeakProtection::WhenUncertain;
         world.settings.send_replace(Arc::new(settings));
         world.class("good", &json!({"pool": "a"}));
         world.start();

@@ -18,7 +18,7 @@ async fn held_during_the_call(change: impl FnOnce(&mut DriverConfig)) -> World {
 async fn deletions_are_held_from_the_next_call_on() {
     let world = held_during_the_call(|_| {}).await;
     assert_eq!((world.driver.deleted.lock().len(), world.saved()), (1, 0));
-    let held = |settings: &mut DriverConfig| settings.provisioning.as_mut().unwrap().hold_deletions = true;
+    let held = |settings: &mut DriverConfig| settings.provisioning.as_mut().unwrap().policy.hold_deletions = true;
     let world = held_during_the_call(held).await;
     assert_eq!((world.driver.deleted.lock().len(), world.saved()), (0, 1));
 }

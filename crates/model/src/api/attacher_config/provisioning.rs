@@ -32,13 +32,13 @@ pub struct ProvisioningSpec {
     /// is away for more than 5 seconds, while the outcome of any call is unknown and its PersistentVolumeClaim is deleted. A change applies from the next PersistentVolumeClaim on.
     #[serde(default)]
     #[schemars(extend("default" = "Always"))]
-    pub leak_protection: LeakProtectionMode,
+    pub leak_protection: LeakProtection,
 
     /// What NOT_FOUND in answer to DeleteVolume means. Retry: a failure, as the CSI specification asks for OK when there is no
     /// volume. TreatNotFoundAsDeleted: that the volume is deleted. A change applies from the next answer on.
     #[serde(default)]
     #[schemars(extend("default" = "Retry"))]
-    pub orphan_policy: ProvisionerOrphanPolicy,
+    pub orphan_policy: OrphanVolumePolicy,
 
     /// Deadlines of the calls. A change applies from the next call on.
     #[serde(default)]
@@ -104,27 +104,6 @@ fn default_prefix() -> String {
     "pvc".to_owned()
 }
 
-impl Default for ProvisioningSpec {
-    fn default() -> Self {
-        Self {
-            mode: ProvisioningMode::default(),
-            deletion: VolumeDeletion::default(),
-            leak_protection: LeakProtectionMode::default(),
-            orphan_policy: ProvisionerOrphanPolicy::default(),
-            timeouts: ProvisioningTimeoutsSpec::default(),
-            backoff: BackoffSpec::default(),
-            concurrency: ProvisioningConcurrencySpec::default(),
-            volume_name_prefix: default_prefix(),
-            volume_name_uuid_length: None,
-            default_fs_type: String::new(),
-            create_metadata: CreateMetadata::default(),
-            topology: ProvisioningTopologySpec::default(),
-            read_only_many: ReadOnlyMany::default(),
-            secrets: Vec::new(),
-        }
-    }
-}
-
 /// Whether volumes are provisioned.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
@@ -150,7 +129,7 @@ pub enum VolumeDeletion {
 /// What NOT_FOUND in answer to DeleteVolume means.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
-pub enum ProvisionerOrphanPolicy {
+pub enum OrphanVolumePolicy {
     /// A failure.
     #[default]
     Retry,
@@ -161,7 +140,7 @@ pub enum ProvisionerOrphanPolicy {
 /// When the marker goes on a PersistentVolumeClaim.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
-pub enum LeakProtectionMode {
+pub enum LeakProtection {
     /// Before the first call.
     #[default]
     Always,

@@ -8,28 +8,20 @@ use std::time::Duration;
 use super::check::Checker;
 use super::{BackoffSettings, SpecProblem};
 use crate::api::attacher_config::{
-    AttacherConfigSpec, CreateMetadata, DelayedBindingTopology, ImmediateBindingTopology, LeakProtectionMode,
-    ProvisionerOrphanPolicy, ProvisionerSecretsSpec, ProvisioningMode, PublishSecretsSpec, ReadOnlyMany,
-    VolumeDeletion,
+    AttacherConfigSpec, CreateMetadata, DelayedBindingTopology, ImmediateBindingTopology, ProvisionerSecretsSpec,
+    ProvisioningMode, PublishSecretsSpec, ReadOnlyMany, VolumeDeletion,
 };
 use crate::api::rules;
-use crate::provision::{LeakProtection, OrphanVolumePolicy, ProvisionPolicy, ProvisionerSecrets};
+use crate::provision::{ProvisionPolicy, ProvisionerSecrets};
 
 /// The namespace of each claim itself.
 const OWN_NAMESPACE: &str = "*";
 
 /// The checked settings of provisioning for one driver.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is one setting with two values")]
 pub struct Provisioning {
     /// Whether volumes are provisioned; if not, only what is uncertain is finished.
     pub enabled: bool,
-    /// When the marker goes on.
-    pub leak_protection: LeakProtection,
-    /// Whether volumes of Released PersistentVolumes are kept.
-    pub hold_deletions: bool,
-    /// What NOT_FOUND in answer to DeleteVolume means.
-    pub orphans: OrphanVolumePolicy,
     /// Deadline of CreateVolume, from 1 ms to 24 h.
     pub create_timeout: Duration,
     /// Deadline of DeleteVolume, from 1 ms to 24 h.
@@ -44,22 +36,8 @@ pub struct Provisioning {
     pub per_class: Option<NonZeroUsize>,
     /// Calls started in one second; none is no limit.
     pub calls_per_second: Option<NonZeroU32>,
-    /// What the names of volumes begin with.
-    pub volume_name_prefix: Arc<str>,
-    /// So many characters of the UID; none is the whole UID.
-    pub volume_name_uuid_length: Option<usize>,
-    /// File system type of volumes whose class names none.
-    pub default_fs_type: Arc<str>,
-    /// Whether names are sent as parameters.
-    pub create_metadata: bool,
-    /// Whether the volume of a claim with a selected node must be reachable from exactly there.
-    pub strict_topology: bool,
-    /// Whether the topology of all nodes is sent for immediate binding.
-    pub aggregate_topology: bool,
-    /// Whether a volume with ReadOnlyMany alone is published read-only.
-    pub read_only_many: bool,
-    /// The Secrets that the driver may be given.
-    pub secrets: ProvisionerSecrets,
+    /// What decisions are made by; the names of the AttacherConfig and of the engine are empty here.
+    pub policy: ProvisionPolicy,
 }
 
 impl Provisioning {
@@ -67,18 +45,8 @@ impl Provisioning {
     pub fn policy(&self, config: &Arc<str>, identity: &Arc<str>) -> ProvisionPolicy {
         ProvisionPolicy {
             config: config.clone(),
-            volume_name_prefix: self.volume_name_prefix.clone(),
-            volume_name_uuid_length: self.volume_name_uuid_length,
-            default_fs_type: self.default_fs_type.clone(),
-            create_metadata: self.create_metadata,
-            strict_topology: self.strict_topology,
-            aggregate_topology: self.aggregate_topology,
-            read_only_many: self.read_only_many,
-            leak_protection: self.leak_protection,
-            hold_deletions: self.hold_deletions,
-            orphans: self.orphans,
-            secrets: self.secrets.clone(),
             identity: identity.clone(),
+            ..self.policy.clone()
         }
     }
 }
@@ -103,16 +71,6 @@ impl Checker {
         let limits = &provisioning.concurrency;
         Some(Provisioning {
             enabled: provisioning.mode == ProvisioningMode::Enabled,
-            leak_protection: match provisioning.leak_protection {
-                LeakProtectionMode::Always => LeakProtection::Always,
-                LeakProtectionMode::WhenUncertain => LeakProtection::WhenUncertain,
-                LeakProtectionMode::Never => LeakProtection::Never,
-            },
-            hold_deletions: provisioning.deletion == VolumeDeletion::Hold,
-            orphans: match provisioning.orphan_policy {
-                ProvisionerOrphanPolicy::Retry => OrphanVolumePolicy::Retry,
-                ProvisionerOrphanPolicy::TreatNotFoundAsDeleted => OrphanVolumePolicy::TreatNotFoundAsDeleted,
-            },
             delete_timeout: self.duration("provisioning.timeouts.delete", provisioning.timeouts.delete),
             create_timeout: self.duration("provisioning.timeouts.create", provisioning.timeouts.create),
             backoff: self.backoff("provisioning.backoff", &provisioning.backoff),
@@ -122,14 +80,20 @@ impl Checker {
             calls_per_second: NonZeroU32::new(
                 self.calls("provisioning.concurrency.callsPerSecond", limits.calls_per_second),
             ),
-            volume_name_prefix: provisioning.volume_name_prefix.as_str().into(),
-            volume_name_uuid_length: length,
-            default_fs_type: provisioning.default_fs_type.as_str().into(),
-            create_metadata: provisioning.create_metadata == CreateMetadata::Names,
-            strict_topology: provisioning.topology.delayed_binding == DelayedBindingTopology::Strict,
-            aggregate_topology: provisioning.topology.immediate_binding == ImmediateBindingTopology::Aggregate,
-            read_only_many: provisioning.read_only_many == ReadOnlyMany::ReadOnly,
-            secrets: self.provisioner_secrets(&provisioning.secrets),
+            policy: ProvisionPolicy {
+                leak_protection: provisioning.leak_protection,
+                hold_deletions: provisioning.deletion == VolumeDeletion::Hold,
+                orphans: provisioning.orphan_policy,
+                volume_name_prefix: provisioning.volume_name_prefix.as_str().into(),
+                volume_name_uuid_length: length,
+                default_fs_type: provisioning.default_fs_type.as_str().into(),
+                create_metadata: provisioning.create_metadata == CreateMetadata::Names,
+                strict_topology: provisioning.topology.delayed_binding == DelayedBindingTopology::Strict,
+                aggregate_topology: provisioning.topology.immediate_binding == ImmediateBindingTopology::Aggregate,
+                read_only_many: provisioning.read_only_many == ReadOnlyMany::ReadOnly,
+                secrets: self.provisioner_secrets(&provisioning.secrets),
+                ..ProvisionPolicy::default()
+            },
         })
     }
 

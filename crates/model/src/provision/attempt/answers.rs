@@ -155,14 +155,14 @@ impl ClaimAttempt {
                     claim.marker_at.is_some() && marker.recorded().is_some()
                 });
                 self.memory.mark_is_stripped = !is_kept;
-                return (!is_kept).then(|| self.request_failed(view, not_kept()));
+                return (!is_kept).then(|| self.request_failed(view, not_kept("PersistentVolumeClaim")));
             }
             Pending::Unmark(_)
                 if shown
                     .as_ref()
                     .is_some_and(|claim| MarkerState::of(claim, &view.driver().name).is_own()) =>
             {
-                return Some(self.request_failed(view, not_kept()));
+                return Some(self.request_failed(view, not_kept("PersistentVolumeClaim")));
             }
             // Somebody puts back what a marker said that is not there any more: it says nothing, and nobody waits for it.
             Pending::Unmark(_) if shown.is_some_and(|claim| MarkerState::is_left_over(&claim, &view.driver().name)) => {

@@ -43,17 +43,17 @@ pub const CLASS_PATIENCE: Duration = Duration::from_secs(10);
 pub const BINDING_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a claim rests at least whose time is about to be over.
 const MIN_REST: Duration = Duration::from_millis(1);
-/// How long a claim rests that only a change can wake.
-const LONG_REST: Duration = Duration::from_mins(10);
+/// How long what only a change can wake rests.
+pub(super) const LONG_REST: Duration = Duration::from_mins(10);
 /// How long a call that cannot succeed with its arguments is not made again, unless an input changes; as external-provisioner.
 const INFEASIBLE_REST: Duration = Duration::from_mins(5);
 /// So many steps of one attempt are enough; more are a circle, which is left with a backoff.
-const MAX_STEPS: u32 = 32;
+pub(super) const MAX_STEPS: u32 = 32;
 /// So many writes of one attempt from a stale copy are followed by a live read.
-const MAX_STALE: u32 = 3;
+pub(super) const MAX_STALE: u32 = 3;
 
 /// One attempt for one claim.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each says of one read of this attempt that it was made, or is needed"
@@ -100,26 +100,7 @@ impl ClaimAttempt {
     pub fn new(memory: ClaimMemory) -> Self {
         Self {
             memory,
-            pending: None,
-            first: None,
-            reread: false,
-            first_read: None,
-            epoch: 0,
-            claim_is_live: false,
-            saved_is_live: false,
-            secret: ProvisionerSecretState::NotLoaded,
-            secret_of: None,
-            needed: None,
-            saved: None,
-            answered_request: None,
-            steps: 0,
-            stale: 0,
-            notes: Vec::new(),
-            end_is_told: false,
-            needs_topology: false,
-            called_with: None,
-            ended: None,
-            misses_driver: false,
+            ..Self::default()
         }
     }
 
@@ -230,7 +211,7 @@ impl ClaimAttempt {
         }
         self.steps += 1;
         if self.steps > MAX_STEPS {
-            return ClaimStep::End(self.request_failed(view, not_kept()));
+            return ClaimStep::End(self.request_failed(view, not_kept("PersistentVolumeClaim")));
         }
         if let Some(write) = self.first.take() {
             if !view.may_start() {
@@ -629,10 +610,10 @@ fn attached_to(view: &impl ClaimView, creation: &Creation, is_wanted: bool) -> S
 }
 
 /// A write was answered with OK, and the object does not show it.
-fn not_kept() -> ApiError {
-    ApiError::not_kept(
-        "the API server accepts writes to the PersistentVolumeClaim and does not keep them; check mutating webhooks",
-    )
+pub(super) fn not_kept(kind: &str) -> ApiError {
+    ApiError::not_kept(format!(
+        "the API server accepts writes to the {kind} and does not keep them; check mutating webhooks"
+    ))
 }
 
 /// Whether a volume may be there that only this process knows of, as its own call says.
