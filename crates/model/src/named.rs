@@ -1,6 +1,7 @@
 //! Enums whose variants are words of an interface.
 
 /// Defines such an enum: the word of a variant is its name, unless another one is given, and stands nowhere else.
+#[macro_export]
 macro_rules! named {
     ($(#[$meta:meta])* pub enum $type:ident { $($(#[$doc:meta])* $name:ident $(= $word:literal)?,)+ }) => {
         $(#[$meta])*
@@ -16,7 +17,7 @@ macro_rules! named {
             /// The word that the interface has for it.
             pub const fn as_str(self) -> &'static str {
                 match self {
-                    $(Self::$name => named!(@word $name $($word)?),)+
+                    $(Self::$name => $crate::named!(@word $name $($word)?),)+
                 }
             }
         }

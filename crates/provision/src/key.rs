@@ -148,65 +148,38 @@ impl AwaitsSecret for WorkKey {
     }
 }
 
-/// Why a key was queued or woken; kept in the queue as a code.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClaimCause {
-    /// All work of a driver is enqueued, as when it starts.
-    #[default]
-    Resync,
-    /// The claim is new to the cache.
-    Add,
-    /// The claim changed.
-    Update,
-    /// The claim is to be deleted.
-    Delete,
-    /// Its class changed.
-    Class,
-    /// The PersistentVolume changed, or a VolumeAttachment of it went.
-    Volume,
-    /// The topology of its node changed, or of any node while none is selected.
-    Node,
-    /// The Secret that it waits for changed.
-    Secret,
-    /// The settings of the driver changed.
-    Config,
-    /// What failed before is retried, earlier than its backoff says.
-    Retry,
+csi_attacher_model::named! {
+    /// Why a key was queued or woken; kept in the queue as a code.
+    #[derive(Default)]
+    pub enum ClaimCause {
+        /// All work of a driver is enqueued, as when it starts.
+        #[default]
+        Resync = "resync",
+        /// The claim is new to the cache.
+        Add = "add",
+        /// The claim changed.
+        Update = "update",
+        /// The claim is to be deleted.
+        Delete = "delete",
+        /// Its class changed.
+        Class = "class",
+        /// The PersistentVolume changed, or a VolumeAttachment of it went.
+        Volume = "pv",
+        /// The topology of its node changed, or of any node while none is selected.
+        Node = "node",
+        /// The Secret that it waits for changed.
+        Secret = "secret",
+        /// The settings of the driver changed.
+        Config = "config",
+        /// What failed before is retried, earlier than its backoff says.
+        Retry = "retry",
+    }
 }
 
 impl ClaimCause {
-    const ALL: [Self; 10] = [
-        Self::Resync,
-        Self::Add,
-        Self::Update,
-        Self::Delete,
-        Self::Class,
-        Self::Volume,
-        Self::Node,
-        Self::Secret,
-        Self::Config,
-        Self::Retry,
-    ];
-
     /// The cause that a run has.
     pub fn of(cause: CauseCode) -> Self {
         Self::ALL.get(usize::from(cause.code())).copied().unwrap_or_default()
-    }
-
-    /// The value of the attribute `attacher.trigger`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Resync => "resync",
-            Self::Add => "add",
-            Self::Update => "update",
-            Self::Delete => "delete",
-            Self::Class => "class",
-            Self::Volume => "pv",
-            Self::Node => "node",
-            Self::Secret => "secret",
-            Self::Config => "config",
-            Self::Retry => "retry",
-        }
     }
 }
 

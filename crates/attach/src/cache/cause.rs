@@ -2,40 +2,31 @@
 
 use crate::queue;
 
-/// Why a key was queued or woken; kept in the queue as a code.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EnqueueCause {
-    /// All work of a driver is enqueued, as when it starts.
-    #[default]
-    Resync,
-    /// The object is new to the cache.
-    Add,
-    /// The object changed, or something else that it depends on.
-    Update,
-    /// The object is to be deleted.
-    Delete,
-    /// The driver lists the volume otherwise than the VolumeAttachment says.
-    ForceSync,
-    /// The settings of the driver changed.
-    Config,
-    /// The PersistentVolume of the attachment changed.
-    Volume,
-    /// What failed before is retried, earlier than its backoff says.
-    Retry,
+csi_attacher_model::named! {
+    /// Why a key was queued or woken; kept in the queue as a code.
+    #[derive(Default)]
+    pub enum EnqueueCause {
+        /// All work of a driver is enqueued, as when it starts.
+        #[default]
+        Resync = "resync",
+        /// The object is new to the cache.
+        Add = "add",
+        /// The object changed, or something else that it depends on.
+        Update = "update",
+        /// The object is to be deleted.
+        Delete = "delete",
+        /// The driver lists the volume otherwise than the VolumeAttachment says.
+        ForceSync = "force_sync",
+        /// The settings of the driver changed.
+        Config = "config",
+        /// The PersistentVolume of the attachment changed.
+        Volume = "pv",
+        /// What failed before is retried, earlier than its backoff says.
+        Retry = "retry",
+    }
 }
 
 impl EnqueueCause {
-    const ALL: [Self; 8] = [
-        Self::Resync,
-        Self::Add,
-        Self::Update,
-        Self::Delete,
-        Self::ForceSync,
-        Self::Config,
-        Self::Volume,
-        Self::Retry,
-    ];
-
     /// The cause that a run has.
     pub fn of(cause: queue::CauseCode) -> Self {
         Self::ALL.get(usize::from(cause.code())).copied().unwrap_or_default()
@@ -47,20 +38,6 @@ impl EnqueueCause {
             Some(false) | None if is_deleting => Self::Delete,
             Some(_) => Self::Update,
             None => Self::Add,
-        }
-    }
-
-    /// The value of the attribute `attacher.trigger`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Resync => "resync",
-            Self::Add => "add",
-            Self::Update => "update",
-            Self::Delete => "delete",
-            Self::ForceSync => "force_sync",
-            Self::Config => "config",
-            Self::Volume => "pv",
-            Self::Retry => "retry",
         }
     }
 }
@@ -77,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_cause_survives_the_queue() {
-        for cause in EnqueueCause::ALL {
+        for &cause in EnqueueCause::ALL {
             assert_eq!(EnqueueCause::of(cause.into()), cause);
         }
         assert_eq!(EnqueueCause::of(queue::CauseCode::new(200)), EnqueueCause::Resync);

@@ -1,6 +1,6 @@
 //! One attempt for a PersistentVolume as a value: which step comes after which answer until its volume is deleted and it is gone.
 //!
-//! As [`attempt`](super::attempt) for claims: it observes, decides ([`volume`](super::volume())) and asks for one step; the shell performs
+//! As [`attempt`](super::attempt) for claims: it observes, decides ([`volume`](super::volume)) and asks for one step; the shell performs
 //! it and hands in what came of it. DeleteVolume is asked for only from a copy of the PersistentVolume that was read live in this very
 //! attempt, and that nothing has changed since. What is known of the deletion is forgotten without harm: DeleteVolume of a volume that is
 //! not there is answered with OK (CSI spec, "DeleteVolume").

@@ -136,8 +136,15 @@ fn whole_seconds(time: Duration) -> u64 {
 /// That a call ended without a volume that can be used, with this error of the driver.
 pub fn call_failed(outcome: &CreateOutcome, error: &str) -> String {
     match outcome {
-        CreateOutcome::OtherCallOpen => other_call_open(error),
-        CreateOutcome::NameInUse => name_in_use(error),
+        // The driver refuses other arguments than those of a call whose outcome is not known.
+        CreateOutcome::OtherCallOpen => format!(
+            "it is not known what an earlier call did, which was made with other settings: put them back, or delete the \
+             PersistentVolumeClaim and let it go with the annotation attacher.csi.dev/release: {error}"
+        ),
+        // It has a volume of the name that it does not give.
+        CreateOutcome::NameInUse => {
+            format!("a volume of this name exists with other settings, or the name was used before: {error}")
+        }
         _ => error.to_owned(),
     }
 }
@@ -147,22 +154,9 @@ pub fn save_refused(error: &str) -> String {
     format!("the PersistentVolume cannot be saved, and its volume is kept: {error}")
 }
 
-/// That the driver refuses other arguments than those of a call whose outcome is not known.
-fn other_call_open(error: &str) -> String {
-    format!(
-        "it is not known what an earlier call did, which was made with other settings: put them back, or delete the PersistentVolumeClaim and let \
-         it go with the annotation attacher.csi.dev/release: {error}"
-    )
-}
-
 /// That the marker names a topology that the operator did not write.
 pub const MARKER_IGNORED_NOTE: &str = "the annotation attacher.csi.dev/provisioning names a topology that the driver did not register, or that \
      allowedTopologies of the StorageClass does not have: it is ignored, and the topology is found again";
-
-/// That the driver has a volume of the name that it does not give.
-fn name_in_use(error: &str) -> String {
-    format!("a volume of this name exists with other settings, or the name was used before: {error}")
-}
 
 /// That the driver is asked what became of the volume of a claim that nobody wants; and what to do should it never say.
 pub fn finding_out(volume: &str) -> String {
@@ -187,25 +181,47 @@ pub fn rescheduled(node: &str, cause: RescheduleCause) -> String {
 /// Why the volume of a PersistentVolume is not deleted now, `of` what as the attempt tells; none for what is no news.
 pub fn volume_waits(reason: VolumeReason, volume: &Volume, of: &str) -> Option<String> {
     let name = &*volume.name;
-    match reason {
-        VolumeReason::StillAttached => Some(still_attached(name, of)),
-        VolumeReason::Held => Some(held(name)),
-        VolumeReason::HandleShared => Some(note(of)),
-        VolumeReason::ReleasedWhileBound => Some(match volume.lifecycle.phase {
-            VolumePhase::Available | VolumePhase::Pending => deleted_before_bound(name, of),
-            _ => released_while_bound(name, of),
-        }),
-        VolumeReason::NeedsDecision => Some(needs_decision(name, volume.deleting)),
-        VolumeReason::NotCsi => Some(no_handle(name)),
-        _ => None,
-    }
-}
-
-/// That a PersistentVolume waits for its detach.
-fn still_attached(volume: &str, node: &str) -> String {
-    note(&format!(
-        "persistentvolume {volume} is still attached to node {node}, waiting for detach"
-    ))
+    let text = match reason {
+        VolumeReason::StillAttached => {
+            format!("persistentvolume {name} is still attached to node {of}, waiting for detach")
+        }
+        VolumeReason::Held => format!(
+            "DeleteVolume is not called for persistentvolume {name}, as spec.provisioning.deletion of the AttacherConfig is Hold; set it to \
+             Enabled to delete the volume"
+        ),
+        VolumeReason::HandleShared => of.to_owned(),
+        // A person decided, and the claim that the volume was made for is there.
+        VolumeReason::ReleasedWhileBound
+            if matches!(volume.lifecycle.phase, VolumePhase::Available | VolumePhase::Pending) =>
+        {
+            format!(
+                "persistentvolume {name} was deleted before it was bound, and its PersistentVolumeClaim {of} is there: its volume is not \
+                 deleted; delete the PersistentVolumeClaim as well, or set the policy of the PersistentVolume to Retain, and the \
+                 PersistentVolumeClaim gets the volume again"
+            )
+        }
+        VolumeReason::ReleasedWhileBound => format!(
+            "persistentvolume {name} is Released, and its PersistentVolumeClaim {of} is there: its volume is not deleted; find out what \
+             changed status.phase of the PersistentVolume, and set its policy to Retain until then"
+        ),
+        VolumeReason::NeedsDecision => {
+            let why = if volume.deleting {
+                "is being deleted and was never bound"
+            } else {
+                "is Released, and no provisioner made it or protected it while it was bound"
+            };
+            format!(
+                "persistentvolume {name} {why}: its volume may hold data. To delete it, set the annotation attacher.csi.dev/reclaim to \
+                 Delete; to keep it, set persistentVolumeReclaimPolicy to Retain"
+            )
+        }
+        VolumeReason::NotCsi => format!(
+            "persistentvolume {name} has no volumeHandle of this driver, so that no volume can be deleted: set its policy to Retain, and \
+             delete it"
+        ),
+        _ => return None,
+    };
+    Some(note(&text))
 }
 
 /// That a PersistentVolume goes without a call.
@@ -213,52 +229,6 @@ pub fn left_to(volume: &str, heir: &str) -> String {
     note(&format!(
         "persistentvolume {volume} goes without DeleteVolume: persistentvolume {heir} has the same volumeHandle and is Released as well, and \
          the volume is deleted with that one"
-    ))
-}
-
-/// That a volume stays, as deletions are held.
-fn held(volume: &str) -> String {
-    note(&format!(
-        "DeleteVolume is not called for persistentvolume {volume}, as spec.provisioning.deletion of the AttacherConfig is Hold; set it to \
-         Enabled to delete the volume"
-    ))
-}
-
-/// That a volume stays, as the claim that it is Released from is there.
-fn released_while_bound(volume: &str, claim: &str) -> String {
-    note(&format!(
-        "persistentvolume {volume} is Released, and its PersistentVolumeClaim {claim} is there: its volume is not deleted; find out what \
-         changed status.phase of the PersistentVolume, and set its policy to Retain until then"
-    ))
-}
-
-/// That a volume stays though a person decided, as the claim that it was made for is there.
-fn deleted_before_bound(volume: &str, claim: &str) -> String {
-    note(&format!(
-        "persistentvolume {volume} was deleted before it was bound, and its PersistentVolumeClaim {claim} is there: its volume is not \
-         deleted; delete the PersistentVolumeClaim as well, or set the policy of the PersistentVolume to Retain, and the \
-         PersistentVolumeClaim gets the volume again"
-    ))
-}
-
-/// That a person has to say what becomes of a volume: that of a PersistentVolume which is being deleted, or of one that is Released.
-fn needs_decision(volume: &str, is_deleting: bool) -> String {
-    let why = if is_deleting {
-        "is being deleted and was never bound"
-    } else {
-        "is Released, and no provisioner made it or protected it while it was bound"
-    };
-    note(&format!(
-        "persistentvolume {volume} {why}: its volume may hold data. To delete it, set the annotation \
-         attacher.csi.dev/reclaim to Delete; to keep it, set persistentVolumeReclaimPolicy to Retain"
-    ))
-}
-
-/// That nothing can be deleted, as the PersistentVolume does not say what.
-fn no_handle(volume: &str) -> String {
-    note(&format!(
-        "persistentvolume {volume} has no volumeHandle of this driver, so that no volume can be deleted: set its policy to Retain, and \
-         delete it"
     ))
 }
 

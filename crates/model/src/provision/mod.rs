@@ -83,13 +83,3 @@ pub use volume_name::{MAX_PREFIX, MAX_VOLUME_NAME, VolumeNaming, is_prefix, volu
 
 #[cfg(test)]
 mod tests;
-
-/// The next step for a PersistentVolumeClaim.
-pub fn claim(observed: &ObservedClaim<'_>) -> ClaimDecision {
-    claim::decide(observed)
-}
-
-/// The next step for a PersistentVolume.
-pub fn volume(observed: &ObservedVolume<'_>) -> VolumeDecision {
-    volume::decide(observed)
-}

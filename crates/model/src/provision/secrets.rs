@@ -6,20 +6,21 @@ use super::refusal::ProvisionRefusal;
 use crate::api::{is_label, is_subdomain};
 use crate::objects::{Claim, SecretReference, StorageClass};
 
-/// Which calls a Secret is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the variants are the names of the calls")]
-pub enum SecretFamily {
-    /// For every family that has no keys of its own.
-    Default,
-    /// CreateVolume and DeleteVolume.
-    Provisioner,
-    ControllerPublish,
-    NodeStage,
-    NodePublish,
-    ControllerExpand,
-    NodeExpand,
-    ControllerModify,
+named! {
+    /// Which calls a Secret is for; the words are for messages.
+    #[allow(missing_docs, reason = "the variants are the names of the calls")]
+    pub enum SecretFamily {
+        /// For every family that has no keys of its own.
+        Default = "all calls",
+        /// CreateVolume and DeleteVolume.
+        Provisioner = "provisioner",
+        ControllerPublish = "controller publish",
+        NodeStage = "node stage",
+        NodePublish = "node publish",
+        ControllerExpand = "controller expand",
+        NodeExpand = "node expand",
+        ControllerModify = "controller modify",
+    }
 }
 
 /// The keys of a family: name and namespace.
@@ -35,32 +36,6 @@ macro_rules! keys {
 }
 
 impl SecretFamily {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Default,
-        Self::Provisioner,
-        Self::ControllerPublish,
-        Self::NodeStage,
-        Self::NodePublish,
-        Self::ControllerExpand,
-        Self::NodeExpand,
-        Self::ControllerModify,
-    ];
-
-    /// For messages.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Default => "all calls",
-            Self::Provisioner => "provisioner",
-            Self::ControllerPublish => "controller publish",
-            Self::NodeStage => "node stage",
-            Self::NodePublish => "node publish",
-            Self::ControllerExpand => "controller expand",
-            Self::NodeExpand => "node expand",
-            Self::ControllerModify => "controller modify",
-        }
-    }
-
     /// Whether a parameter of a class is one of the reserved keys of Secrets.
     pub fn is_key(parameter: &str) -> bool {
         let is_one = |family: &Self| [family.keys().0, family.keys().1].contains(&parameter);
@@ -93,7 +68,7 @@ impl SecretFamily {
 
     /// The key that took the place of a deprecated one.
     pub(super) fn key_in_place_of(deprecated: &str) -> Option<&'static str> {
-        Self::ALL.into_iter().find_map(|family| {
+        Self::ALL.iter().find_map(|family| {
             let (keys, old) = (family.keys(), family.deprecated_keys()?);
             match deprecated {
                 name if name == old.0 => Some(keys.0),
@@ -135,7 +110,7 @@ pub struct TemplateContext<'a> {
 impl<'a> SecretTemplates<'a> {
     /// Reads the templates of a class.
     pub fn of(class: &'a StorageClass) -> Result<Self, ProvisionRefusal> {
-        Self::of_families(class, &SecretFamily::ALL)
+        Self::of_families(class, SecretFamily::ALL)
     }
 
     /// Those that DeleteVolume may need: whatever is wrong with the others, the volume can be deleted.
@@ -146,8 +121,8 @@ impl<'a> SecretTemplates<'a> {
     fn of_families(class: &'a StorageClass, wanted: &[SecretFamily]) -> Result<Self, ProvisionRefusal> {
         let mut templates = [None; SecretFamily::ALL.len()];
         for (slot, family) in templates.iter_mut().zip(SecretFamily::ALL) {
-            if wanted.contains(&family) {
-                *slot = template(class, family)?;
+            if wanted.contains(family) {
+                *slot = template(class, *family)?;
             }
         }
         Ok(Self {

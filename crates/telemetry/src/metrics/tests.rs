@@ -129,7 +129,10 @@ fn a_csi_call_has_the_name_labels_and_buckets_of_the_incumbent() {
 #[test]
 fn only_migration_drivers_have_the_migrated_label() {
     let metrics = Metrics::default();
-    let drivers = InTreePlugin::ALL.map(InTreePlugin::driver);
+    let drivers = InTreePlugin::ALL
+        .iter()
+        .map(|plugin| plugin.driver())
+        .collect::<Vec<_>>();
     for driver in drivers.into_iter().chain(["other"]) {
         metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO, false, None);
         metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO, true, None);

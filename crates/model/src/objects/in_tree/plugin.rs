@@ -6,47 +6,29 @@ use thiserror::Error;
 use crate::objects::csi_source::CsiSource;
 use crate::objects::string_map::StringMap;
 
-/// An in-tree volume plug-in that has a CSI successor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the variants are the fields of a PersistentVolume's spec")]
-pub enum InTreePlugin {
-    GcePersistentDisk,
-    AwsElasticBlockStore,
-    Cinder,
-    AzureDisk,
-    AzureFile,
-    VsphereVolume,
-    PortworxVolume,
+named! {
+    /// An in-tree volume plug-in that has a CSI successor.
+    #[allow(missing_docs, reason = "the variants are the fields of a PersistentVolume's spec")]
+    pub enum InTreePlugin {
+        GcePersistentDisk = "pd.csi.storage.gke.io",
+        AwsElasticBlockStore = "ebs.csi.aws.com",
+        Cinder = "cinder.csi.openstack.org",
+        AzureDisk = "disk.csi.azure.com",
+        AzureFile = "file.csi.azure.com",
+        VsphereVolume = "csi.vsphere.vmware.com",
+        PortworxVolume = "pxd.portworx.com",
+    }
 }
 
 impl InTreePlugin {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::GcePersistentDisk,
-        Self::AwsElasticBlockStore,
-        Self::Cinder,
-        Self::AzureDisk,
-        Self::AzureFile,
-        Self::VsphereVolume,
-        Self::PortworxVolume,
-    ];
-
     /// Name of the CSI driver that took over.
     pub const fn driver(self) -> &'static str {
-        match self {
-            Self::GcePersistentDisk => "pd.csi.storage.gke.io",
-            Self::AwsElasticBlockStore => "ebs.csi.aws.com",
-            Self::Cinder => "cinder.csi.openstack.org",
-            Self::AzureDisk => "disk.csi.azure.com",
-            Self::AzureFile => "file.csi.azure.com",
-            Self::VsphereVolume => "csi.vsphere.vmware.com",
-            Self::PortworxVolume => "pxd.portworx.com",
-        }
+        self.as_str()
     }
 
     /// The plug-in that a CSI driver took over, if any.
     pub fn of_driver(driver: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|plugin| plugin.driver() == driver)
+        Self::ALL.iter().copied().find(|plugin| plugin.driver() == driver)
     }
 }
 

@@ -365,7 +365,7 @@ impl ClaimWorld {
     }
 
     pub fn decide(&self) -> ClaimDecision {
-        self.observe(crate::provision::claim)
+        self.observe(crate::provision::claim::decide)
     }
 }
 
@@ -498,7 +498,7 @@ impl VolumeWorld {
     }
 
     pub fn decide(&self) -> VolumeDecision {
-        self.observe(crate::provision::volume)
+        self.observe(crate::provision::volume::decide)
     }
 }
 

@@ -169,7 +169,7 @@ fn repairing_handles() {
     for (given, node, expected) in bad {
         assert_eq!(repaired(&given, node), Err(expected), "{given}");
     }
-    for plugin in InTreePlugin::ALL.into_iter().filter(|plugin| plugin.driver() != GCE) {
+    for plugin in InTreePlugin::ALL.iter().filter(|plugin| plugin.driver() != GCE) {
         assert_eq!(repair_volume_handle(plugin.driver(), "h", "n").as_deref(), Ok("h"));
     }
     let unknown = repair_volume_handle("other.test", "h", "n").unwrap_err();

@@ -275,7 +275,7 @@ fn the_mark_tells_plug_in_and_driver() {
     assert!(unmarked.is_in_tree_without("disk.csi.azure.com"));
     assert!(!decode(json!({}), json!({"nfs": {}})).is_in_tree_without("any.test"));
     for plugin in InTreePlugin::ALL {
-        assert_eq!(InTreePlugin::of_driver(plugin.driver()), Some(plugin));
+        assert_eq!(InTreePlugin::of_driver(plugin.driver()), Some(*plugin));
     }
     assert_eq!(InTreePlugin::of_driver("other.test"), None);
 }
