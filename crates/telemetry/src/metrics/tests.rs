@@ -133,7 +133,7 @@ fn only_migration_drivers_have_the_migrated_label() {
         .iter()
         .map(|plugin| plugin.driver())
         .collect::<Vec<_>>();
-    for driver in drivers.into_iter().chain(["other"]) {
+    for driver in drivers.iter().copied().chain(["other"]) {
         metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO, false, None);
         metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO, true, None);
     }
