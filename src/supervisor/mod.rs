@@ -270,7 +270,7 @@ impl Supervisor {
     fn entry(&mut self, object: AttacherConfigObject) -> (String, TrackedConfig) {
         let name = object.metadata.name.clone().unwrap_or_default();
         let entry = TrackedConfig::new(object, self.objects.get(&name));
-        self.drivers.set_known_as(&name, entry.known_as());
+        self.drivers.set_known_as(&name, known_as(&self.drivers, &name, &entry));
         (name, entry)
     }
 
@@ -302,13 +302,19 @@ impl Supervisor {
             .objects
             .iter()
             .filter(|(_, entry)| deletion::is_served(&entry.object) && entry.problem.is_none());
-        let used = used.filter_map(|(name, entry)| {
-            Some((
-                driver_name(&self.drivers, name, entry)?,
-                entry.object.metadata.generation?,
-            ))
-        });
-        used.collect()
+        let mut used: Vec<_> = used
+            .filter_map(|(name, entry)| {
+                let settings = self.drivers.configs().get(name);
+                let is_active = settings.is_some_and(|settings| !settings.suspend && !settings.leaving);
+                let driver = driver_name(&self.drivers, name, entry)?;
+                Some((is_active, driver, entry.object.metadata.generation?))
+            })
+            .collect();
+        // Of several for one driver that of the one which works counts.
+        used.sort_unstable();
+        used.into_iter()
+            .map(|(_, driver, generation)| (driver, generation))
+            .collect()
     }
 
     /// Starts, changes and stops drivers so that those run that are desired.
@@ -346,7 +352,7 @@ impl Supervisor {
                 Some(DesiredDriver::Refused(problem)) => Some(problem.clone()),
                 _ => None,
             };
-            self.drivers.set_known_as(name, entry.known_as());
+            self.drivers.set_known_as(name, known_as(&self.drivers, name, entry));
             if entry.problem != problem {
                 entry.problem = problem;
                 entry.wake();
@@ -558,11 +564,24 @@ fn config_event(
     }
 }
 
-/// The driver's name, from the spec, what it answers, or what it answered once.
+/// The driver's name: that of the settings in use, which are not those of a spec that is refused; what it answers, or answered once; or
+/// what the spec says.
 fn driver_name(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<String> {
-    let specified = entry.specified().map(str::to_owned);
+    let in_use = drivers.configs().get(name);
+    if let Some(named) = in_use.and_then(|config| config.driver_name.clone()) {
+        return Some(named);
+    }
     let answered = || entry.known_as().map(str::to_owned);
-    specified.or_else(|| drivers.name(name)).or_else(answered)
+    let specified = || entry.object.spec.as_ref().ok()?.driver_name.clone();
+    drivers.name(name).or_else(answered).or_else(specified)
+}
+
+/// The name that the driver answered once, unless the settings in use name another one since.
+fn known_as<'e>(drivers: &Drivers, name: &str, entry: &'e TrackedConfig) -> Option<&'e str> {
+    let in_use = drivers.configs().get(name);
+    let named = in_use.and_then(|config| config.driver_name.as_deref());
+    let known = entry.known_as();
+    known.filter(|known| named.is_none_or(|named| named == *known))
 }
 
 #[cfg(test)]

@@ -107,15 +107,9 @@ impl TrackedConfig {
         self.object.metadata.name.clone().unwrap_or_default()
     }
 
-    /// The name that the driver answered once, unless the spec names another one since.
+    /// The name that the driver answered once.
     pub fn known_as(&self) -> Option<&str> {
-        let answered = self.written.driver.as_ref().map(|driver| driver.name.as_str());
-        answered.filter(|answered| self.specified().is_none_or(|name| name == *answered))
-    }
-
-    /// The name that the spec says.
-    pub fn specified(&self) -> Option<&str> {
-        self.object.spec.as_ref().ok()?.driver_name.as_deref()
+        self.written.driver.as_ref().map(|driver| driver.name.as_str())
     }
 
     /// A list begins: what it shows tells something new of the status, whatever its version. After a restore of the API

@@ -99,7 +99,7 @@ async fn a_config_that_waits_attaches_nothing_new() -> Result<()> {
 
     driver.claim("leaving-new").await?;
     let words = "the AttacherConfig of driver leaving.csi.test is being deleted (spec.deletionPolicy: WaitForDetach) and attaches \
-                 no further volumes; create an AttacherConfig for the driver once it is gone";
+                 no further volumes; create another AttacherConfig for the driver, which takes over";
     fixtures.wait_for_attach_error_saying("leaving-new", words).await?;
     event(&world, "VolumeAttachment", "leaving-new", "AttachFailed", words).await?;
     fixtures.delete::<VolumeAttachment>("leaving-old").await?;

@@ -19,7 +19,8 @@ async fn refused(client: &CsiClient) -> DialError {
     let error = within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap_err();
     assert!(error.transport, "{error}");
     let dial = client.connection().dial_error().expect("the dial failed");
-    assert_eq!(error.message, dial.to_string(), "the call says why");
+    assert_eq!(error.message, dial.fault.without_address(), "the call says why");
+    assert!(!error.message.contains(&dial.address), "and not where: {error}");
     dial
 }
 

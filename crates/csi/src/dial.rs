@@ -82,6 +82,10 @@ impl DialFault {
             Self::PermissionDenied(_) => "the driver's socket may not be opened".to_owned(),
             Self::Refused(_) => Self::Refused(None).to_string(),
             Self::Other(_) => "the driver cannot be reached".to_owned(),
+            Self::Tls(TlsConnectError::WrongName { .. }) => {
+                "TLS failed: the driver's certificate is for another name".to_owned()
+            }
+            Self::Tls(TlsConnectError::Other(_)) => "TLS failed".to_owned(),
             Self::PathTooLong(_) | Self::Busy | Self::Tls(_) | Self::TimedOut(_) => self.to_string(),
         }
     }

@@ -209,7 +209,7 @@ impl<R: Role> DriverTask<R> {
                 TaskEvent::ReservationLost => {
                     self.warn(
                         &facts.name,
-                        "an older AttacherConfig claims the driver; leaving it to that one",
+                        "another AttacherConfig claims the driver, which goes before this one; leaving it to that one",
                     );
                 }
             }

@@ -83,7 +83,15 @@ impl Default for LogOptions {
 /// Installs the subscriber of this process, writing to standard error.
 pub(super) fn install(options: &LogOptions, sdk_level: Option<&str>) -> Result<(), LogError> {
     subscriber(options, sdk_level, std::io::stderr)?.try_init()?;
-    std::panic::set_hook(Box::new(log_panic));
+    let former = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        // A filter may leave it out, and then it would be told nowhere.
+        if tracing::enabled!(tracing::Level::ERROR) {
+            log_panic(panic);
+        } else {
+            former(panic);
+        }
+    }));
     Ok(())
 }
 

@@ -23,6 +23,8 @@ use super::redact::Redaction;
 use super::share::{PresetDecision, SamplingRatio, is_sampled};
 use super::w3c;
 
+/// The status of what a panic ended.
+const PANICKED: &str = "the operator has a bug: see its log for \"panicked\"";
 /// The status of what was cut off.
 const CUT_OFF: &str = "cut off: the process ends, or does not serve the driver any more";
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -376,7 +378,12 @@ impl ActiveSpan {
 impl Drop for Span {
     fn drop(&mut self) {
         if self.0.as_ref().is_some_and(|active| active.must_end) {
-            self.fail(error_type::SHUTDOWN, CUT_OFF);
+            let (kind, text) = if std::thread::panicking() {
+                (error_type::OTHER, PANICKED)
+            } else {
+                (error_type::SHUTDOWN, CUT_OFF)
+            };
+            self.fail(kind, text);
         }
         self.finish(None);
     }

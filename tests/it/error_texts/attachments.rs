@@ -26,7 +26,7 @@ const SECRET_NOT_ALLOWED: &str = "the volume names Secret <namespace>/<secret>, 
                                   list; if driver <driver> may receive this Secret, add {namespace: <namespace>, names: [<secret>]}";
 const OTHER_DRIVER: &str = "the volume belongs to CSI driver <driver> but the VolumeAttachment names <driver>";
 const LEAVING: &str = "the AttacherConfig of driver <driver> is being deleted (spec.deletionPolicy: WaitForDetach) and attaches no further \
-                       volumes; create an AttacherConfig for the driver once it is gone";
+                       volumes; create another AttacherConfig for the driver, which takes over";
 const DRIVER_ERROR: &str = "rpc error: code = <code> desc = <message of the driver>";
 const DEADLINE: &str =
     "rpc error: code = DeadlineExceeded desc = context deadline exceeded: no answer from the driver within <seconds> s";

@@ -112,7 +112,11 @@ impl HeldSecret {
         span: &Span,
     ) -> Result<(), ApiError> {
         let secret = requests.get::<SecretWire>(&of, node, span).await?;
-        self.0 = Some((of, secret.try_into()?));
+        let data = SecretData::try_from(secret).map_err(|error| {
+            let SecretReference { namespace, name } = &of;
+            ApiError::garbled(format!("Secret {namespace}/{name}: {}", error.message))
+        })?;
+        self.0 = Some((of, data));
         Ok(())
     }
 

@@ -533,11 +533,14 @@ impl LeaderElector {
         let LeaderElectionConfig { shared, namespace, .. } = &self.config;
         let mut lease = self.known.clone().unwrap_or_default();
         record.write_to(&mut lease, &shared.labels);
-        if let Some(note) = shared.note.annotation()
-            && record.holder == shared.identity
-        {
+        if let Some(note) = shared.note.annotation() {
             let notes = lease.annotations_mut();
-            notes.insert(note.to_owned(), record.holder.clone());
+            if record.holder == shared.identity {
+                notes.insert(note.to_owned(), record.holder.clone());
+            } else if shared.note == HolderNote::DropIn {
+                // A sidecar may come back under the same name.
+                notes.remove(note);
+            }
         }
         let begun = shared.clock.now();
         self.write_unconfirmed = true;

@@ -122,11 +122,19 @@ async fn rows(sources: &Sources) -> Vec<DriverRow> {
         else {
             continue;
         };
-        let scene = DriverScene {
+        let used = scene.config.found().map(|used| used.name.clone()).unwrap_or_default();
+        let of_config = DriverScene {
             config: Lookup::Found(config.clone()),
             ..scene.clone()
         };
-        rows.push(row(&scene, None, sources.now));
+        let mut row = row(&of_config, None, sources.now);
+        if config.yields() {
+            // Nothing is wrong with that.
+            row.healthy = true;
+            "NotUsed".clone_into(&mut row.health);
+            row.message = Some(format!("AttacherConfig {used} is used for the driver"));
+        }
+        rows.push(row);
     }
     rows.extend(nameless.into_iter().map(|config| {
         let scene = DriverScene {

@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -272,7 +272,16 @@ async fn watch(context: &Context, arguments: &ListArguments) -> Result<u8> {
             None => return Ok(EXIT_OK),
             Some(Ok(Event::Apply(object) | Event::InitApply(object))) => (object, false),
             Some(Ok(Event::Delete(object))) => (object, true),
-            Some(Ok(Event::Init | Event::InitDone)) => continue,
+            Some(Ok(Event::Init)) => {
+                shown.listed.clear();
+                continue;
+            }
+            Some(Ok(Event::InitDone)) => {
+                for attachment in shown.vanished() {
+                    shown.look(arguments, &attachment, true)?;
+                }
+                continue;
+            }
             Some(Err(error)) => match fatal(&error) {
                 Some(error) => return Err(error),
                 None => continue,
@@ -280,6 +289,7 @@ async fn watch(context: &Context, arguments: &ListArguments) -> Result<u8> {
         };
         let attachment: Arc<Attachment> = Arc::new(object.into());
         if concerns(arguments, &attachment) {
+            shown.listed.insert(attachment.name.clone());
             shown.look(arguments, &attachment, gone)?;
         }
     }
@@ -289,16 +299,24 @@ async fn watch(context: &Context, arguments: &ListArguments) -> Result<u8> {
 #[derive(Default)]
 struct Shown {
     known: BTreeMap<Arc<str>, Arc<Attachment>>,
+    /// What was seen since the last list began.
+    listed: BTreeSet<Arc<str>>,
     rows: BTreeMap<String, (&'static str, Option<String>)>,
     has_begun: bool,
 }
 
 impl Shown {
+    /// What a list does not show any more: a watch that broke tells nothing of its end.
+    fn vanished(&self) -> Vec<Arc<Attachment>> {
+        let gone = self.known.iter().filter(|(name, _)| !self.listed.contains(*name));
+        gone.map(|(_, attachment)| attachment.clone()).collect()
+    }
+
     /// Prints the row of an attachment if it is news; of those that are stuck also that it is so no more.
     fn look(&mut self, arguments: &ListArguments, attachment: &Arc<Attachment>, gone: bool) -> Result<()> {
         if gone {
             self.known.remove(&attachment.name);
-        } else if arguments.stuck {
+        } else {
             self.known.insert(attachment.name.clone(), attachment.clone());
         }
         let mut row = row(attachment, &HashMap::new(), arguments, now());

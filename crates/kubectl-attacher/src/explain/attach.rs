@@ -283,7 +283,7 @@ pub(super) fn refused(scene: &Scene, attachment: &Attachment, refusal: &Refusal)
                 .map_or_else(String::new, |config| format!("kubectl edit atc {}", config.name)),
         ),
         Refusal::Leaving(_) => {
-            diagnosis(Case::ConfigDeleting).advise("create an AttacherConfig for the driver once it is gone")
+            diagnosis(Case::ConfigDeleting).advise("create another AttacherConfig for the driver, which takes over")
         }
         Refusal::CapabilityLost(_) => {
             diagnosis(Case::CapabilityLost).advise("check that spec.endpoint is that of the driver's controller plugin")

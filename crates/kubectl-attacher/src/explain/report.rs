@@ -308,6 +308,16 @@ impl Diagnosis {
     }
 }
 
+/// The flags of the commands that are shown.
+const FLAGS: [&str; 6] = [
+    "--namespace",
+    "--type=merge",
+    "--all-namespaces",
+    "--field-selector",
+    "--output",
+    "-o",
+];
+
 /// Whether a shell takes each word of a command as it is, but for the quoted patch at its end.
 fn is_plain(command: &str) -> bool {
     let (words, patch) = match command.split_once(" -p '") {
@@ -315,9 +325,11 @@ fn is_plain(command: &str) -> bool {
         None => (command, None),
     };
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b" ._:/=@,-".contains(&byte);
+    // A name with a blank in it may look like more words.
+    let is_flag = |word: &str| !word.starts_with('-') || FLAGS.contains(&word);
     let is_json = |byte: u8| byte.is_ascii_alphanumeric() || b"{}[]\":,.- ".contains(&byte);
     let is_quoted = |patch: &str| patch.strip_suffix('\'').is_some_and(|json| json.bytes().all(is_json));
-    words.bytes().all(is_word) && patch.is_none_or(is_quoted)
+    words.bytes().all(is_word) && words.split(' ').all(is_flag) && patch.is_none_or(is_quoted)
 }
 
 #[cfg(test)]

@@ -135,7 +135,8 @@ pub enum SpecProblem {
     #[error("must be set where provisioning is: a claim is provisioned by the driver that it names")]
     DriverNameMissing,
     #[error(
-        "must be 1 to 63 lower-case letters, digits, '.' or '-', beginning and ending with a letter or digit, such as pvc"
+        "must be 1 to 63 lower-case letters, digits, '.' or '-', beginning and ending with a letter or digit, as does each part between two points, \
+         such as pvc"
     )]
     VolumeNamePrefix,
     #[error("must be a whole number from 16 to 32; leave it out to use the whole UID")]

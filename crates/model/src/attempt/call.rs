@@ -235,13 +235,15 @@ impl Attempt {
 fn of_former(failure: &Failure, name: &str, place: VolumeOnNode<'_>, current: VolumeOnNode<'_>) -> Failure {
     let word = decide::former_place(place, current).unwrap_or_default();
     let (id, handle) = (place.node_id, place.volume_id);
+    // A handle may have anything in it.
+    let quote = if id == current.node_id { "'" } else { "" };
     let what = if id == current.node_id {
         format!("volume {handle} is the one that the PersistentVolume named formerly")
     } else {
         format!("node ID {id} is a former one of the node")
     };
     let hint = format!(
-        "; {what}: if the volume is not attached there, run kubectl annotate volumeattachment {name} {NOT_ATTACHED_AT_ANNOTATION}={word}"
+        "; {what}: if the volume is not attached there, run kubectl annotate volumeattachment {name} {NOT_ATTACHED_AT_ANNOTATION}={quote}{word}{quote}"
     );
     let message = cut(&failure.message, MAX_ERROR_BYTES.saturating_sub(hint.len()));
     Failure {

@@ -96,7 +96,7 @@ pub enum Refusal {
     /// Nobody would be left to detach it.
     #[error(
         "the AttacherConfig of driver {0} is being deleted (spec.deletionPolicy: WaitForDetach) and attaches no further volumes; create \
-         an AttacherConfig for the driver once it is gone"
+         another AttacherConfig for the driver, which takes over"
     )]
     Leaving(Arc<str>),
     /// The AttacherConfig does not list the publish secret. The Go sidecar has no such list: it reads with the rights of one

@@ -317,7 +317,7 @@ pub fn deprecated_keys(class: &StorageClass) -> Option<String> {
         .collect();
     (!pairs.is_empty()).then(|| {
         note(&format!(
-            "StorageClass {} has deprecated parameters, which are accepted: {}; replace them when you create the StorageClass anew",
+            "StorageClass {} has deprecated parameters: {}; replace them when you create the StorageClass anew",
             class.name,
             pairs.join(", ")
         ))

@@ -50,7 +50,7 @@ async fn deprecated_parameters_are_told_once_for_each_class() {
     assert_eq!(
         told("before"),
         [
-            "StorageClass before has deprecated parameters, which are accepted: csiNodeStageSecretName (now \
+            "StorageClass before has deprecated parameters: csiNodeStageSecretName (now \
           csi.storage.k8s.io/node-stage-secret-name), csiNodeStageSecretNamespace (now \
           csi.storage.k8s.io/node-stage-secret-namespace); replace them when you create the StorageClass anew"
         ]

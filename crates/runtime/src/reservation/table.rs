@@ -47,7 +47,7 @@ impl ReservationConflict {
     pub fn message(&self, lease: impl Fn(&str) -> String, finalizer: impl Fn(&str) -> Option<String>) -> String {
         let Self { driver, other, config } = self;
         if driver == other {
-            format!("driver {driver} already belongs to the older AttacherConfig {config}; delete one of the two")
+            format!("driver {driver} already belongs to AttacherConfig {config}; delete or suspend one of the two")
         } else {
             let shared = finalizer(driver).filter(|name| finalizer(other).as_ref() == Some(name));
             let same = match shared {
@@ -55,7 +55,7 @@ impl ReservationConflict {
                 None => format!("the same Lease {}", lease(driver)),
             };
             format!(
-                "driver {driver} has {same} as driver {other} of the older AttacherConfig {config}; run one of them in an \
+                "driver {driver} has {same} as driver {other} of AttacherConfig {config}; run one of them in an \
                  operator of its own"
             )
         }
@@ -63,7 +63,8 @@ impl ReservationConflict {
 }
 
 /// All claims. Of two for one place (the name of the driver's Lease; where finalizers have the same name, Leases have, too) that of the
-/// older AttacherConfig wins, whichever came first; a younger one that works is to finish first.
+/// older AttacherConfig wins, whichever came first; a younger one that works is to finish first. One that is being deleted counts as younger than
+/// all.
 #[derive(Debug, Default)]
 pub struct ReservationTable {
     ages: BTreeMap<Arc<str>, Option<Timestamp>>,

@@ -21,6 +21,7 @@ use crate::gather::{ResourceName, Sources, attachment_scene, users, volume_scene
 use crate::observed::{NodeRecord, Scene};
 use crate::output;
 use crate::release::{self, ReleaseFacts, ReleaseWay};
+use csi_attacher_model::decide::plain;
 
 /// Shows the evidence and releases, or refuses.
 pub(super) async fn run(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
@@ -110,7 +111,7 @@ async fn volume(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
 fn lines(steps: &[crate::explain::Step]) -> String {
     steps
         .iter()
-        .map(|step| format!("evidence: {}: {}\n", step.object, step.text))
+        .map(|step| format!("evidence: {}\n", plain(&format!("{}: {}", step.object, step.text))))
         .collect::<Vec<_>>()
         .concat()
 }

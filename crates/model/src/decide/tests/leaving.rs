@@ -26,7 +26,7 @@ impl DecideModel {
 fn attaching_while_the_config_is_being_deleted() {
     let ready = || world().pv(volume().protected()).node().leaving();
     let refused = "AERR(the AttacherConfig of driver csi/test is being deleted (spec.deletionPolicy: WaitForDetach) and attaches \
-                   no further volumes; create an AttacherConfig for the driver once it is gone)";
+                   no further volumes; create another AttacherConfig for the driver, which takes over)";
     let rows = vec![
         row("new", ready().va(attachment()), refused, "R"),
         row(

@@ -45,8 +45,11 @@ impl ClaimAttempt {
                     Ok(()) => ProvisionerSecretState::Loaded,
                     Err(error) if error.kind == ApiErrorKind::NotFound => ProvisionerSecretState::Missing,
                     Err(error) if error.is_forbidden() => ProvisionerSecretState::Unreadable,
-                    // The Secret may be there as it should: no change of it ends this.
-                    Err(error) => return Some(self.request_failed(view, error)),
+                    Err(error) => {
+                        // It may be there as it should, unless what came is not what it should be.
+                        self.needed = Some(secret).filter(|_| error.kind == ApiErrorKind::Malformed);
+                        return Some(self.request_failed(view, error));
+                    }
                 };
                 self.needed = (self.secret != ProvisionerSecretState::Loaded).then(|| secret.clone());
                 self.secret_of = Some(secret);
