@@ -18,6 +18,7 @@ use crate::cache::{Index, Store};
 use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::{CachedKind, WatchedKind, follow_from_list};
+use crate::runtime::reservation::ReservationState;
 use crate::supervisor::leaving::waits_for_nothing;
 use crate::supervisor::writer::TrackedConfig;
 
@@ -180,4 +181,32 @@ async fn what_cannot_be_read_claims_nothing_new_either() {
         assert_eq!(drivers.claims_ended("one"), leaving);
     }
     assert!(supervisor.drivers.claims_ended("nobody"));
+}
+
+/// Whichever is older: else the one that leaves would keep the other one from the volumes for which it waits.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_being_deleted_goes_after_another_one_for_its_driver() {
+    let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
+    let object = |name: &str, made: &str, deleted: bool| -> AttacherConfigObject {
+        let mut object = json!({
+            "metadata": {"name": name, "uid": name, "creationTimestamp": made, "finalizers": [WAIT_FOR_DETACH_FINALIZER]},
+            "spec": {"endpoint": format!("unix:///does-not-exist/{name}"), "driverName": "a.test", "deletionPolicy": "WaitForDetach"},
+        });
+        if deleted {
+            object["metadata"]["deletionTimestamp"] = made.into();
+        }
+        serde_json::from_value(object).expect("readable")
+    };
+    let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    for deleted in [false, true] {
+        let events = [("old", old, deleted), ("new", new, false)];
+        let events = events.map(|(name, made, deleted)| Event::Apply(object(name, made, deleted)));
+        follow_events(&mut supervisor, events.into(), &stop, Duration::from_millis(100)).await;
+        let reservations = &supervisor.drivers.tasks.reservations;
+        let driver: Arc<str> = "a.test".into();
+        let [first, second] = ["old", "new"].map(|name| reservations.reserve(&name.into(), &driver));
+        let is_first = matches!(first.state(), ReservationState::Granted);
+        let is_second = matches!(second.state(), ReservationState::Granted);
+        assert_eq!((is_first, is_second), (!deleted, deleted));
+    }
 }

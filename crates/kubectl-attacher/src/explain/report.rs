@@ -309,7 +309,8 @@ impl Diagnosis {
 }
 
 /// The flags of the commands that are shown.
-const FLAGS: [&str; 6] = [
+const FLAGS: [&str; 7] = [
+    "--selector",
     "--namespace",
     "--type=merge",
     "--all-namespaces",
