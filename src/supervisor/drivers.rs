@@ -158,6 +158,11 @@ impl Drivers {
         self.tasks.wanted()
     }
 
+    /// The driver that the settings in use of an AttacherConfig name: not those of a spec that is refused.
+    pub fn specified(&self, name: &str) -> Option<&str> {
+        self.configs().get(name)?.driver_name.as_deref()
+    }
+
     pub fn stop_all(&mut self) {
         self.provisioners.tasks.stop_all();
         self.tasks.stop_all();
@@ -265,10 +270,7 @@ impl Drivers {
             generation,
             holder,
             holds_former_lease: running.is_some_and(|running| holds_former_lease(running, former)),
-            specified: self
-                .configs()
-                .get(name)
-                .and_then(|config| config.driver_name.as_deref()),
+            specified: self.specified(name),
             driver: driver.as_ref(),
             problem,
             deletion,

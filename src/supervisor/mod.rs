@@ -320,9 +320,9 @@ impl Supervisor {
     /// Starts, changes and stops drivers so that those run that are desired.
     fn apply(&mut self) {
         // One that is being deleted comes after all others: another one for its driver takes over, whatever it waits for.
-        let stays = |entry: &&TrackedConfig| !deletion::is_waiting(&entry.object);
-        let stay = self.objects.iter().filter(|(_, entry)| stays(entry));
-        let ages = stay.map(|(name, entry)| {
+        let objects = self.objects.iter();
+        let staying = objects.filter(|(_, entry)| !deletion::is_waiting(&entry.object));
+        let ages = staying.map(|(name, entry)| {
             let made = entry.object.metadata.creation_timestamp.as_ref();
             (Name::from(name.as_str()), made.map(|time| time.0))
         });
@@ -564,24 +564,23 @@ fn config_event(
     }
 }
 
-/// The driver's name: that of the settings in use, which are not those of a spec that is refused; what it answers, or answered once; or
-/// what the spec says.
+/// The driver's name: that of the settings in use, what it answers, or answered once, or what the spec says.
 fn driver_name(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<String> {
-    let in_use = drivers.configs().get(name);
-    if let Some(named) = in_use.and_then(|config| config.driver_name.clone()) {
-        return Some(named);
-    }
+    let in_use = drivers.specified(name).map(str::to_owned);
     let answered = || entry.known_as().map(str::to_owned);
     let specified = || entry.object.spec.as_ref().ok()?.driver_name.clone();
-    drivers.name(name).or_else(answered).or_else(specified)
+    in_use
+        .or_else(|| drivers.name(name))
+        .or_else(answered)
+        .or_else(specified)
 }
 
 /// The name that the driver answered once, unless the settings in use name another one since.
 fn known_as<'e>(drivers: &Drivers, name: &str, entry: &'e TrackedConfig) -> Option<&'e str> {
-    let in_use = drivers.configs().get(name);
-    let named = in_use.and_then(|config| config.driver_name.as_deref());
-    let known = entry.known_as();
-    known.filter(|known| named.is_none_or(|named| named == *known))
+    let in_use = drivers.specified(name);
+    entry
+        .known_as()
+        .filter(|known| in_use.is_none_or(|named| named == *known))
 }
 
 #[cfg(test)]

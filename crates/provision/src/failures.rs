@@ -5,8 +5,9 @@ use crate::context::DriverContext;
 use crate::decide::Failure;
 use crate::events::{InvolvedObject, NewEvent};
 use crate::provision::event::ProvisionEventReason;
-use crate::telemetry::Span;
 use crate::telemetry::names::{self, error_type};
+use crate::telemetry::{Span, traced};
+use csi_attacher_model::attempt::LeaseLost;
 
 /// From this attempt on in a row a request that may succeed a moment later is told: it has not for some time.
 pub(crate) const LASTING: u32 = 3;
@@ -37,4 +38,37 @@ pub(crate) fn record(
         at: clock::now(),
         subjects,
     });
+}
+
+/// Nothing failed: others may work for the driver by now. `claim` or `volume` is what the attempt is about.
+pub(crate) fn lease_lost(
+    work: &DriverContext,
+    span: &mut Span,
+    (claim, volume): (Option<&str>, Option<&str>),
+    lost: LeaseLost,
+) {
+    let driver = &*work.facts.name;
+    match lost {
+        LeaseLost::NotStarted => {
+            traced!(
+                debug,
+                *span,
+                driver,
+                PersistentVolumeClaim = claim,
+                PersistentVolume = volume,
+                "{lost}"
+            );
+        }
+        LeaseLost::Cancelled => {
+            traced!(
+                warn,
+                *span,
+                driver,
+                PersistentVolumeClaim = claim,
+                PersistentVolume = volume,
+                "{lost}"
+            );
+            span.fail(error_type::SHUTDOWN, &lost.to_string());
+        }
+    }
 }

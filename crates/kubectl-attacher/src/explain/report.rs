@@ -356,6 +356,8 @@ mod tests {
             "<x",
             "a&b",
             "\u{1b}[31m",
+            "n --server=https://evil",
+            "-n",
         ] {
             let command = format!("kubectl describe pvc {name} --namespace default");
             assert!(!is_plain(&command), "{command}");

@@ -236,11 +236,11 @@ fn of_former(failure: &Failure, name: &str, place: VolumeOnNode<'_>, current: Vo
     let word = decide::former_place(place, current).unwrap_or_default();
     let (id, handle) = (place.node_id, place.volume_id);
     // A handle may have anything in it.
-    let quote = if id == current.node_id { "'" } else { "" };
-    let what = if id == current.node_id {
-        format!("volume {handle} is the one that the PersistentVolume named formerly")
+    let (what, quote) = if id == current.node_id {
+        let what = format!("volume {handle} is the one that the PersistentVolume named formerly");
+        (what, "'")
     } else {
-        format!("node ID {id} is a former one of the node")
+        (format!("node ID {id} is a former one of the node"), "")
     };
     let hint = format!(
         "; {what}: if the volume is not attached there, run kubectl annotate volumeattachment {name} {NOT_ATTACHED_AT_ANNOTATION}={quote}{word}{quote}"

@@ -222,9 +222,7 @@ impl<'a> SecretTemplates<'a> {
             what: tokens.what(),
         })
     }
-}
 
-impl SecretTemplates<'_> {
     /// Why an annotation that a template reads is not known.
     fn no_annotation(
         &self,

@@ -15,7 +15,6 @@ use crate::runtime::report::FailedAttempt;
 use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::traced;
 use crate::traces::{LifecycleOutcome, Operation};
-use csi_attacher_model::attempt::LeaseLost;
 
 const PROVISION: &str = Operation::Provision.as_str();
 
@@ -69,7 +68,9 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             failed(shell, claim, error_type::OTHER, &message);
         }
         ClaimNote::RequestFailed(error) => request_failed(shell, claim, &error),
-        ClaimNote::LeaseLost(lost) => lease_lost(shell, claim, lost),
+        ClaimNote::LeaseLost(lost) => {
+            failures::lease_lost(shell.look.work, &mut shell.span, (Some(&claim.key), None), lost);
+        }
     }
 }
 
@@ -278,20 +279,6 @@ fn leaked(shell: &mut Shell<'_>, claim: &Claim, volume: &str, cause: &str, note:
         cause,
         "a volume may be left in the storage system"
     );
-}
-
-/// Nothing failed: others may work for the driver by now.
-fn lease_lost(shell: &mut Shell<'_>, claim: &Claim, lost: LeaseLost) {
-    let (driver, name) = (&*shell.look.work.facts.name, &*claim.key);
-    match lost {
-        LeaseLost::NotStarted => {
-            traced!(debug, shell.span, driver, PersistentVolumeClaim = name, "{lost}");
-        }
-        LeaseLost::Cancelled => {
-            traced!(warn, shell.span, driver, PersistentVolumeClaim = name, "{lost}");
-            shell.span.fail(error_type::SHUTDOWN, &lost.to_string());
-        }
-    }
 }
 
 /// Records an Event on the claim.

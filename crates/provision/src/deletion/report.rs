@@ -15,7 +15,6 @@ use crate::runtime::report::FailedAttempt;
 use crate::telemetry::names::{self, error_type};
 use crate::telemetry::traced;
 use crate::traces::{LifecycleOutcome, Operation};
-use csi_attacher_model::attempt::LeaseLost;
 
 const DELETE: &str = Operation::Delete.as_str();
 
@@ -67,20 +66,8 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             shell.span.fail(&error.error_type(), &error.message);
             request_failed(shell, volume, &error);
         }
-        VolumeNote::LeaseLost(lost) => lease_lost(shell, volume, lost),
-    }
-}
-
-/// Nothing failed: others may work for the driver by now.
-fn lease_lost(shell: &mut Shell<'_>, volume: &Volume, lost: LeaseLost) {
-    let (driver, name) = (&*shell.look.work.facts.name, &*volume.name);
-    match lost {
-        LeaseLost::NotStarted => {
-            traced!(debug, shell.span, driver, PersistentVolume = name, "{lost}");
-        }
-        LeaseLost::Cancelled => {
-            traced!(warn, shell.span, driver, PersistentVolume = name, "{lost}");
-            shell.span.fail(error_type::SHUTDOWN, &lost.to_string());
+        VolumeNote::LeaseLost(lost) => {
+            failures::lease_lost(shell.look.work, &mut shell.span, (None, Some(&volume.name)), lost);
         }
     }
 }
