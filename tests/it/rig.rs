@@ -5,8 +5,8 @@
 //! pair of their own, of which only a few run at a time.
 
 mod driver;
-mod nodes;
 mod record;
+mod watches;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -102,6 +102,8 @@ async fn a_volume_that_was_made_again_is_not_detached_in_the_place_of_the_former
     let released = volumes.patch(name, &PatchParams::default(), &bare).await;
     released.expect("an administrator may do this");
     wait_for(volumes.clone(), name, "is gone", LIMIT, |volume| volume.is_none()).await?;
+    // While the operator knows the former one, it notes that again, which would be right.
+    driver.volumes_are_seen().await?;
     let forgotten = json!({ "annotations": { "attacher.csi.dev/volume": null } });
     driver.change_attachment(name, &forgotten).await?;
     // Times of creation are in whole seconds.

@@ -185,12 +185,15 @@ impl<'a> AttachmentView<'a> {
             .iter()
             .flat_map(|place| index.links.nodes_of_id(driver, &place.node_id));
         let nodes: BTreeSet<&Arc<str>> = self.machine().chain(former_nodes).collect();
-        let may_share = !former.is_empty() || self.shares_handle(wanted);
+        let beside = decide::published_beside_note(attachment, self.volume_record());
+        let may_share = !former.is_empty() || self.shares_handle(wanted) || self.shares_handle(beside);
         let of_volume = self.sets_of(None, |it| &it.claimed);
         let names = self.names_on(nodes.into_iter(), &of_volume, may_share);
         // One that is found twice is shown once.
         let names: BTreeSet<&Arc<str>> = names.filter(|name| **name != attachment.name).collect();
-        let is_ours = |handle: &str| wanted == Some(handle) || former.iter().any(|place| *place.handle == *handle);
+        let is_ours = |handle: &str| {
+            wanted == Some(handle) || beside == Some(handle) || former.iter().any(|place| *place.handle == *handle)
+        };
         let is_former = |id: &str| former.iter().any(|place| *place.node_id == *id);
         let finalizer = index.links.finalizer_of(driver);
         let others = names.into_iter().filter_map(|name| index.attachments.get(name));
@@ -201,6 +204,7 @@ impl<'a> AttachmentView<'a> {
                 && decide::holds_its_place(other, finalizer)
                 && (self.is_same_machine(other) || view.node_ids().any(is_former))
                 && (known.or_else(|| view.described_handle()).is_some_and(is_ours)
+                    || decide::published_beside_note(other, view.volume_record()).is_some_and(is_ours)
                     || (known.is_none() && self.is_same_volume(other)))
         });
         let claimants = claimed.map(|other| Claimant {

@@ -167,7 +167,7 @@ async fn send(
     let mut span = open_span(work, run, volume);
     let outcome = work.context.requests.for_releases().write(write, None, &span).await;
     let (store, version) = (&work.context.store, Some(volume.resource_version));
-    match apply_write_response(store, write, &volume.uid, version, outcome) {
+    let result = match apply_write_response(store, write, &volume.uid, version, outcome) {
         Ok(_) => {
             span.set(attr::FINALIZER_ACTION, "removed");
             traced!(
@@ -180,13 +180,13 @@ async fn send(
             RunResult::Done.into()
         }
         Err(error) if error.kind == ApiErrorKind::NotFound => RunResult::Done.into(),
-        Err(error) => {
-            if error.kind == ApiErrorKind::Stale && is_outdated(work, volume, &write.target, &span).await {
-                return ReleaseResult {
-                    verdict: RunResult::Waits { fingerprint },
-                    outdated: true,
-                };
+        Err(error) if error.kind == ApiErrorKind::Stale && is_outdated(work, volume, &write.target, &span).await => {
+            ReleaseResult {
+                verdict: RunResult::Waits { fingerprint },
+                outdated: true,
             }
+        }
+        Err(error) => {
             span.set(attr::RETRY_DELAY, run.wait_delay());
             span.fail(&error.error_type(), &error.message);
             traced!(
@@ -196,7 +196,9 @@ async fn send(
             record_failure(work, volume, &error, span.traceparent());
             RunResult::Waits { fingerprint }.into()
         }
-    }
+    };
+    span.end();
+    result
 }
 
 /// Says on the volume why it does not go.
@@ -229,7 +231,7 @@ fn open_span(work: &DriverContext, run: &Run<AttacherKey>, volume: &Volume) -> S
     attributes::set_volume_attributes(&mut span, volume);
     span.set(attr::FINALIZER_ACTION, "present");
     report::set_run_attributes(&mut span, work, run);
-    span
+    span.must_end()
 }
 
 /// Reads the volume again, and tells whether it is another one now than the copy that a write was made from.

@@ -31,6 +31,7 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
         attachment.node_id.hash(&mut hasher);
         attachment.volume_note.hash(&mut hasher);
         attachment.not_attached_at.hash(&mut hasher);
+        published_volume::published_beside_note(attachment, observed.volume).hash(&mut hasher);
         // The answer to it is our own write.
         attachment.release.as_ref().map(|note| &note.request).hash(&mut hasher);
         published_volume::attachment_still_using(observed)

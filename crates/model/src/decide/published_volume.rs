@@ -94,9 +94,18 @@ pub fn is_same_volume(one: (&Attachment, Option<&Volume>), other: (&Attachment, 
     }
 }
 
+/// The handle that the PersistentVolume of an attachment has now, where the note has another one and a sidecar may have published it
+/// since: it goes by the PersistentVolume, and changes no note. Before a call it puts the finalizer on it, as we do.
+pub fn published_beside_note<'a>(attachment: &Attachment, volume: Option<&'a Volume>) -> Option<&'a str> {
+    let volume = volume?;
+    let (_, now) = replaced(attachment, volume)?;
+    let is_protected = volume.finalizers.contains(&finalizer_name(&attachment.attacher));
+    (is_protected && !is_blank(now)).then_some(now)
+}
+
 /// Whether the PersistentVolume that an attachment names has another handle than the attachment was claimed for: it was made
 /// again under its name. Answers both handles, that of the attachment first.
-pub fn replaced<'a>(attachment: &'a Attachment, volume: &'a Volume) -> Option<(&'a str, &'a str)> {
+pub fn replaced<'n, 'v>(attachment: &'n Attachment, volume: &'v Volume) -> Option<(&'n str, &'v str)> {
     let noted = &*attachment.volume_note.as_ref()?.handle;
     let now = handle(volume)?;
     (attachment.volume_name() == Some(&volume.name) && noted != now).then_some((noted, now))
@@ -129,7 +138,8 @@ fn handle(volume: &Volume) -> Option<&str> {
 /// Every place where the volume may be. First where the CSINode says, as the Go sidecar does. A node that is shut down or
 /// gone has no CSINode, or one without the driver: then what was noted when the attachment was claimed. A node that came
 /// back under its name with another ID leaves the volume with the old one, where the sidecar forgets it; we do not, unless a
-/// person confirmed that it is not there. That is the first list; the second is asked for, and is never empty.
+/// person confirmed that it is not there. After it, what a sidecar may have published ([`published_beside_note`]). What is confirmed is the
+/// first list; the second is asked for, and is never empty.
 pub(super) fn places<'a>(
     observed: &Observed<'a>,
     volume_id: &'a str,
@@ -151,7 +161,8 @@ pub(super) fn places<'a>(
             missing
         });
     }
-    let now = ids.filter_map(|node_id| VolumeOnNode::new(volume_id, node_id));
+    let handles = [volume_id].into_iter().chain(published_beside_note(attachment, observed.volume));
+    let now = handles.flat_map(|handle| ids.clone().filter_map(|node_id| VolumeOnNode::new(handle, node_id)));
     let former = attachment.volume_note.iter().flat_map(|note| &note.former);
     let mut places: Vec<VolumeOnNode<'a>> = Vec::with_capacity(1);
     for place in now.chain(former.filter_map(VolumeOnNode::of_former)) {
@@ -235,7 +246,9 @@ pub fn is_claimed_for(
     beside: &Attachment,
 ) -> bool {
     let same_volume = match known_handle(attachment, volume) {
-        Some(handle) => handle == place.volume_id,
+        Some(handle) => {
+            handle == place.volume_id || published_beside_note(attachment, volume) == Some(place.volume_id)
+        }
         None => {
             volume.and_then(handle) == Some(place.volume_id)
                 || (attachment.volume_name().is_some() && attachment.volume_name() == beside.volume_name())

@@ -78,11 +78,13 @@ fn work(state: &mut State, driver: usize) {
         let Some(disk) = disk_of(state, &attachment).cloned() else {
             continue;
         };
-        if disk.driver != driver || !has_secret(state, &disk) || is_another_volume(&attachment, &disk) {
+        if disk.driver != driver || !has_secret(state, &disk) {
             continue;
         }
         if is_deleting(&attachment) {
-            detach(state, &attachment, &disk);
+            if !is_another_volume(&attachment, &disk) {
+                detach(state, &attachment, &disk);
+            }
         } else if attachment["status"]["attached"] != true {
             attach(state, &attachment, &disk);
         }
@@ -179,8 +181,8 @@ fn detach(state: &mut State, attachment: &Value, disk: &Disk) {
         return;
     }
     let noted = attachment["metadata"]["annotations"][NODE_ID_ANNOTATION].as_str();
-    let noted = noted.filter(|id| !id.is_empty());
-    let Some(id) = noted.or_else(|| node_id(state, disk.driver, text(attachment, "/spec/nodeName"))) else {
+    let registered = node_id(state, disk.driver, text(attachment, "/spec/nodeName"));
+    let Some(id) = registered.or(noted.filter(|id| !id.is_empty())) else {
         return;
     };
     let pair = Pair::of(disk, id);

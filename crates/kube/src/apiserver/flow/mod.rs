@@ -158,7 +158,7 @@ impl Flow {
             return Span::disabled();
         }
         let (method, path) = (request.method(), about.path_template());
-        let mut span = parent.child(format!("{method} {path}"), SpanKind::Client);
+        let mut span = parent.child(format!("{method} {path}"), SpanKind::Client).must_end();
         if !span.is_recording() {
             return span;
         }

@@ -20,7 +20,8 @@ use crate::decide::patch::{PatchType, WriteTarget};
 use crate::objects::{CsiNodeWire, SecretReference};
 use crate::trace_pipeline::pipeline;
 
-use crate::telemetry::{Metrics, Span, SpanKind, SpanOptions};
+use crate::telemetry::{FlushOutcome, Metrics, SHUTDOWN_CAP, Span, SpanKind, SpanOptions};
+use csi_attacher_testbed::otlp::OtlpReceiver;
 
 const CANARY: &str = "canary-51c0";
 const LIMIT: Duration = Duration::from_secs(20);
@@ -417,4 +418,35 @@ async fn a_request_is_traced_and_counted() {
     let text = server.metrics.encode_prometheus();
     let counted = |line: &str| line.starts_with("rest_client_requests_total{") && line.contains("code=\"409\"");
     assert!(text.lines().any(counted), "{text}");
+}
+
+/// As when a replica ends in the middle of it: nobody knows whether the API server carries it out.
+#[tokio::test]
+async fn a_request_that_is_cut_off_is_a_failed_span() {
+    let receiver = OtlpReceiver::http().await;
+    let (tracer, guard) = pipeline(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.endpoint()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        ("OTEL_TRACES_SAMPLER", "always_on"),
+    ]);
+    let server = Server::new().await;
+    let span = tracer.open(SpanOptions::new("attempt", SpanKind::Internal));
+    let target = WriteTarget::Attachment("a".into());
+    let has_arrived = async {
+        while server.arrived.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        ended = server.requests.read(&target, None, &span) => panic!("{ended:?}"),
+        arrived = tokio::time::timeout(LIMIT, has_arrived) => arrived.unwrap(),
+    }
+    drop(span);
+    assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
+    let spans = receiver.spans();
+    let request = spans.iter().find(|span| span.name.starts_with("GET ")).unwrap();
+    assert!(
+        request.failed && request.status_message.contains("cut off"),
+        "{request:#?}"
+    );
 }

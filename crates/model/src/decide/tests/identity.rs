@@ -202,6 +202,12 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
                 "F",
             ),
             row(
+                "a sidecar that led in between may have published the later one",
+                world().pv(remade().protected()).node().va(of_operator().deleting()),
+                "unpub handle1 nodeID1 | unpub handle2 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
                 "it is not known when the volume was made",
                 world().pv(volume().protected()).node().va(of_sidecar().deleting()),
                 "unpub handle1 nodeID1 | FIN- | DET",

@@ -1,11 +1,13 @@
-//! Tests that change a CSINode and then an attachment: the two come by different watches.
+//! Tests that change a CSINode or a PersistentVolume and then an attachment: each comes by a watch of its own.
 
 use csi_mock_driver::Method;
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::Driver;
+use super::{Driver, LIMIT};
+use crate::support::wait::wait_for;
 use crate::support::{Error, Result};
 
 /// How many volumes are tried; each takes a full attach, in which a watch that works has brought the change long since.
@@ -34,6 +36,29 @@ impl Driver<'_> {
             }
         }
         Err(Error::Other("the operator goes on with the old node ID".to_owned()))
+    }
+
+    /// Waits until the operator has seen all that happened to PersistentVolumes before: until it puts its finalizer back onto one
+    /// that is attached, from which it is taken now.
+    pub async fn volumes_are_seen(&self) -> Result<()> {
+        let name = format!("{}-seen-volume", self.short);
+        self.attach(&name).await?;
+        let volumes = self.world.fixtures.cluster::<PersistentVolume>();
+        let bare = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        let bare = volumes.patch(&name, &PatchParams::default(), &bare).await?;
+        wait_for(volumes, &name, "is protected again", LIMIT, |volume| {
+            volume.is_some_and(|volume| {
+                volume.metadata.resource_version != bare.metadata.resource_version
+                    && volume
+                        .metadata
+                        .finalizers
+                        .iter()
+                        .flatten()
+                        .any(|one| one.contains("external-attacher"))
+            })
+        })
+        .await
+        .map(drop)
     }
 
     /// Attaches and detaches a volume; returns the node ID that was used.
