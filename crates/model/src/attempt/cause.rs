@@ -7,7 +7,7 @@ use crate::answer::{ApiError, ApiErrorKind};
 pub enum FailureCause {
     /// Something that the call needs is missing, so that the driver was not even asked: what, as `error.type` has it.
     Missing(&'static str),
-    /// Another writer was first.
+    /// Another writer was first, again and again.
     Conflict,
     /// The driver refuses a detach at a former ID of the node, about which a person can do something.
     FormerNode,

@@ -344,7 +344,7 @@ impl Attempt {
         }
         if self.observations > MAX_OBSERVATIONS {
             let failure = Failure::plain("the objects kept changing during the attempt");
-            return self.fail_before_call(view, seen.snapshot.clone(), failure, FailureCause::Other);
+            return self.fail_before_call(view, seen.snapshot.clone(), failure, FailureCause::Conflict);
         }
         if let Some(step) = self.confirm_copies(view, seen, &action) {
             return step;

@@ -46,6 +46,8 @@ pub enum Note {
         /// Why, beside what the driver answered.
         cause: FailureCause,
     },
+    /// The volume of what is attached could not be protected or noted, which will be tried again.
+    UpkeepFailed(Box<Snapshot>, Failure),
     /// The failure could not be written on the VolumeAttachment.
     FailureNotSaved(ApiError),
     /// Something was met that was published before the driver lost the calls.

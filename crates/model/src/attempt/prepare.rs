@@ -236,7 +236,11 @@ impl Attempt {
                 match &prepared.refused {
                     _ if gone || is_newer(view, &prepared.copy, &prepared.write.target) => self.observe(view),
                     Some(error) => {
-                        let error = error.clone();
+                        // Nothing changed, so it was not a stale copy that the API server refused.
+                        let error = ApiError {
+                            kind: ApiErrorKind::Refused,
+                            ..error.clone()
+                        };
                         self.prepared_failed(view, &prepared, &error)
                     }
                     None => self.end(Verdict::Failed),
@@ -296,11 +300,6 @@ impl Attempt {
             .newest(view)
             .filter(|left| error.kind == ApiErrorKind::NotKept && left.operation() == snapshot.operation());
         let about = left.unwrap_or(snapshot);
-        let cause = if error.kind == ApiErrorKind::Stale {
-            FailureCause::Conflict
-        } else {
-            FailureCause::Other
-        };
         let failure = Failure::plain(format!("{}: {error}", prepared.purpose.failure(&prepared.copy)));
         if let Purpose::RefuseRelease(refusal) = &prepared.purpose {
             let note = prepared.copy.attachment.release.as_ref();
@@ -311,13 +310,12 @@ impl Attempt {
         }
         if error.is_transient() {
             // The API server is out of order: one more write, about an error that is its own, would not help.
-            return self.fail(view, about, failure, cause);
+            return self.fail_quietly(view, about, failure, FailureCause::Other);
         }
-        self.fail_before_call(view, about, failure, cause)
+        self.fail_before_call(view, about, failure, FailureCause::Other)
     }
 
-    /// Ends an attempt that did not get as far as its call. What is attached, whose volume is only to be protected again, shows no
-    /// attachError for it.
+    /// Ends an attempt that did not get as far as its call, with the failure on the VolumeAttachment.
     pub(super) fn fail_before_call(
         &mut self,
         view: &dyn View,
@@ -325,11 +323,26 @@ impl Attempt {
         failure: Failure,
         cause: FailureCause,
     ) -> Step {
-        let is_forced = self.seen.as_ref().is_some_and(|seen| seen.forced);
-        if decide::is_settled(&about.attachment, view.driver()) && !is_forced {
-            return self.fail(view, about, failure, cause);
+        if self.is_upkeep(view, &about) {
+            return self.fail_quietly(view, about, failure, cause);
         }
         self.record_failure_about(view, about, failure, cause)
+    }
+
+    /// The same without a write. What is attached, whose volume is only to be protected or noted again, has not failed to attach: it shows
+    /// no attachError, and no attach is counted as failed.
+    fn fail_quietly(&mut self, view: &dyn View, about: Snapshot, failure: Failure, cause: FailureCause) -> Step {
+        if !self.is_upkeep(view, &about) {
+            return self.fail(view, about, failure, cause);
+        }
+        self.note(Note::UpkeepFailed(Box::new(about), failure));
+        let verdict = self.failed(view);
+        self.end(verdict)
+    }
+
+    fn is_upkeep(&self, view: &dyn View, about: &Snapshot) -> bool {
+        let is_forced = self.seen.as_ref().is_some_and(|seen| seen.forced);
+        decide::is_settled(&about.attachment, view.driver()) && !is_forced
     }
 }
 

@@ -252,9 +252,17 @@ impl Attempt {
         }
     }
 
-    fn result_outdated(&mut self, view: &dyn View, record: Record, error: &ApiError) -> Step {
+    fn result_outdated(&mut self, view: &dyn View, mut record: Record, error: &ApiError) -> Step {
         match self.newest(view) {
             Some(newer) if record.tries < MAX_WRITES => self.record_on(view, record.result, newer, record.tries + 1),
+            // It is gone, or another one has its name: a detach leaves nothing to be recorded.
+            None if self
+                .snapshot()
+                .is_some_and(|about| about.operation() == Operation::Detach) =>
+            {
+                record.writes.clear();
+                self.all_written(view, &record)
+            }
             _ => self.result_refused(view, &record, error),
         }
     }

@@ -60,8 +60,7 @@ pub use protect::{KeepReason, VolumeAction, may_release, volume};
 pub use publication::{Publication, is_claimed, is_final, publication};
 pub use published_volume::{
     former_place, holds_its_place, is_claimed_for, is_in_use, is_same_volume, known_handle, published_beside_note,
-    published_volume, replaced,
-    wanted_handle,
+    published_volume, replaced, wanted_handle,
 };
 pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use, may_note_failure};
 pub use refusal::Refusal;

@@ -161,7 +161,9 @@ pub(super) fn places<'a>(
             missing
         });
     }
-    let handles = [volume_id].into_iter().chain(published_beside_note(attachment, observed.volume));
+    let handles = [volume_id]
+        .into_iter()
+        .chain(published_beside_note(attachment, observed.volume));
     let now = handles.flat_map(|handle| ids.clone().filter_map(|node_id| VolumeOnNode::new(handle, node_id)));
     let former = attachment.volume_note.iter().flat_map(|note| &note.former);
     let mut places: Vec<VolumeOnNode<'a>> = Vec::with_capacity(1);
@@ -246,9 +248,7 @@ pub fn is_claimed_for(
     beside: &Attachment,
 ) -> bool {
     let same_volume = match known_handle(attachment, volume) {
-        Some(handle) => {
-            handle == place.volume_id || published_beside_note(attachment, volume) == Some(place.volume_id)
-        }
+        Some(handle) => handle == place.volume_id || published_beside_note(attachment, volume) == Some(place.volume_id),
         None => {
             volume.and_then(handle) == Some(place.volume_id)
                 || (attachment.volume_name().is_some() && attachment.volume_name() == beside.volume_name())

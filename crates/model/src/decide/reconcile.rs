@@ -75,10 +75,9 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
         (false, false, _) | (true, _, true) => return Ok(None),
     };
     let (handle, _) = published_volume(attachment, observed.volume)?;
-    if wanted == DesiredState::Published
-        && let Some(volume) = observed.volume
-    {
-        // A repair would have to publish the volume that is there now, which is another one.
+    if let (DesiredState::Published, AttachmentSource::PersistentVolume(name)) = (wanted, &attachment.source) {
+        // A repair would have to publish the volume that is there now: none, or another one.
+        let volume = observed.volume.ok_or_else(|| Refusal::VolumeNotFound(name.clone()))?;
         not_replaced(attachment, volume)?;
     }
     // The sidecar's order: what the node says now, else what was noted.
@@ -97,11 +96,11 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
     }))
 }
 
-/// The handle of a volume that was translated from an in-tree source is completed as the driver completes it. In-line
-/// volumes are translated before they come here.
+/// The handle of a volume that was translated from an in-tree source, or may have been, is completed as the driver completes it; a
+/// complete one stays as it is. In-line volumes are translated before they come here.
 fn listed_handle<'a>(observed: &Observed<'_>, handle: &'a str, node_id: &str) -> Result<Cow<'a, str>, RepairError> {
     let inline = matches!(observed.attachment.source, AttachmentSource::Inline(_));
-    let in_tree = observed.volume.is_some_and(|volume| volume.in_tree.is_some());
+    let in_tree = observed.volume.is_none_or(|volume| volume.in_tree.is_some());
     let migrates = InTreePlugin::of_driver(&observed.driver.name).is_some();
     if migrates && (inline || in_tree) {
         return repair_volume_handle(&observed.driver.name, handle, node_id);

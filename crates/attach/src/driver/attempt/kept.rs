@@ -3,7 +3,7 @@
 //! The API server answers a write with the object as it is stored. What a mutating admission webhook, or a policy, takes away on
 //! the way is answered with OK all the same. So OK is no proof that a finalizer or a node ID is there: the answer is.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fmt;
 
 use crate::api::names::{NODE_ID_ANNOTATION, RELEASE_REFUSED_ANNOTATION, VOLUME_ANNOTATION};
@@ -35,12 +35,15 @@ pub(super) fn check(write: &Write, answer: &Returned) -> Result<(), NotKept> {
     };
     match &write.body {
         Value::Array(operations) => {
-            let mut tested = None;
+            let (mut tested, mut of_status) = (None, Map::new());
             for operation in operations {
                 let path = operation["path"].as_str().unwrap_or_default();
                 let value = &operation["value"];
                 match operation["op"].as_str().unwrap_or_default() {
                     "test" => tested = Some(value),
+                    "add" if path.starts_with(STATUS) => {
+                        of_status.insert(path.trim_start_matches(STATUS).to_owned(), value.clone());
+                    }
                     "add" => added(path, value, finalizers, answer, &mut found),
                     // What is removed is tested before.
                     "remove" if path.starts_with(FINALIZERS) => {
@@ -50,16 +53,14 @@ pub(super) fn check(write: &Write, answer: &Returned) -> Result<(), NotKept> {
                     _ => {}
                 }
             }
+            status(&of_status.into(), answer, &mut found);
         }
-        body => {
-            if let Returned::Attachment(record) = answer {
-                status(&body["status"], record, &mut found);
-            }
-        }
+        body => status(&body["status"], answer, &mut found),
     }
     if found.is_empty() { Ok(()) } else { Err(NotKept(found)) }
 }
 
+const STATUS: &str = "/status/";
 const FINALIZERS: &str = "/metadata/finalizers";
 const ANNOTATIONS: &str = "/metadata/annotations";
 
@@ -125,8 +126,11 @@ fn annotation(key: &str, written: &str, record: &Attachment) -> Option<Differenc
     }
 }
 
-/// What a merge patch puts into the status.
-fn status(written: &Value, record: &Attachment, found: &mut Vec<Difference>) {
+/// What a patch puts into the status.
+fn status(written: &Value, answer: &Returned, found: &mut Vec<Difference>) {
+    let Returned::Attachment(record) = answer else {
+        return;
+    };
     let mut missing = |field: &str| found.push(Difference::Missing(format!("status.{field}")));
     if written["attached"]
         .as_bool()
@@ -173,5 +177,44 @@ impl fmt::Display for Difference {
             Self::Changed(what) => write!(formatter, "the value of {what}"),
             Self::PutBack(what) => write!(formatter, "the removal of {what}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::decide::patch::{PatchType, WriteTarget};
+    use crate::objects::VolumeAttachmentWire;
+
+    /// The context of a volume that is published again takes the place of the former one, and the kubelet mounts by it.
+    #[test]
+    fn a_publish_context_that_is_not_kept_is_told() {
+        let answer = |shown: Value| {
+            let write = Write {
+                target: WriteTarget::AttachmentStatus("va0".into()),
+                form: PatchType::Json,
+                body: json!([
+                    {"op": "test", "path": "/metadata/uid", "value": "va0-uid"},
+                    {"op": "add", "path": "/status/attached", "value": true},
+                    {"op": "add", "path": "/status/attachmentMetadata", "value": {"device": "sdb"}},
+                ]),
+            };
+            let object = json!({
+                "metadata": {"name": "va0", "uid": "va0-uid", "resourceVersion": "2"},
+                "spec": {"attacher": "a.test", "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+                "status": shown,
+            });
+            let record = serde_json::from_value::<VolumeAttachmentWire>(object).unwrap();
+            let answer = Returned::Attachment(Box::new(record.into()));
+            check(&write, &answer).map_err(|found| found.to_string())
+        };
+        assert_eq!(
+            answer(json!({"attached": true, "attachmentMetadata": {"device": "sdb"}})),
+            Ok(())
+        );
+        let told = answer(json!({"attached": true})).unwrap_err();
+        assert!(told.contains("status.attachmentMetadata"), "{told}");
     }
 }

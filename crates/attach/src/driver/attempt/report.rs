@@ -70,6 +70,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, about: Option<&Sn
         Note::ReleaseRefused(refusal) => release_refused(shell, snapshot, &refusal),
         Note::AnswerNotSaved(failure) => answer_not_saved(shell, &failure),
         Note::Failed { about, failure, cause } => failed(shell, &about, &failure, cause),
+        Note::UpkeepFailed(about, failure) => upkeep_failed(shell, &about, &failure),
         Note::FailureNotSaved(error) => failure_not_saved(shell, &error),
         Note::CapabilityMissed => shell.work.capability_missed.notify_one(),
         Note::RecordBegins | Note::RecordKnown | Note::Undo(_) | Note::LeaseLost(_) => {}
@@ -348,6 +349,21 @@ fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: 
         next_try_seconds = delay.as_secs_f64(),
         "{} failed",
         operation.as_str()
+    );
+}
+
+/// What is attached stays so. An operator that takes over thousands of attachments may be refused each.
+fn upkeep_failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure) {
+    shell.span.fail(FailureCause::Other.as_str(), &failure.message);
+    traced!(
+        debug,
+        shell.span,
+        driver = &*shell.work.facts.name,
+        VolumeAttachment = &*snapshot.attachment.name,
+        node = &*snapshot.attachment.node,
+        attempt = shell.attempt(),
+        error = failure.message,
+        "the volume of what is attached cannot be protected or noted"
     );
 }
 

@@ -266,3 +266,94 @@ async fn a_volume_whose_finalizer_is_put_back_is_not_told_to_be_released() {
     *stage.api.admission.lock() = None;
     stage.api.until(|api| api.objects.lock().is_empty()).await;
 }
+
+/// The sidecar attached it and left no note. That none can be written is no failed attach, and not told as one.
+#[tokio::test]
+async fn what_is_attached_has_not_failed_for_a_note_that_is_not_kept() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.api.admit(strip_annotations("attacher.csi.dev/"));
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    let attached = json!({
+        "metadata": {"name": "va0", "uid": "va0-uid", "finalizers": [FINALIZER], "annotations": {NODE_ID: "id0"}},
+        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+        "status": {"attached": true},
+    });
+    stage.put_attachment("va0", attached);
+    stage.api.until(|api| api.patches.lock().len() >= 2 * ATTEMPTS).await;
+    assert_eq!(error_of(&stage.api, "attachError"), None);
+    let text = stage.metrics.encode_prometheus();
+    let failed = text
+        .lines()
+        .find(|line| line.contains("_failures_total{") && !line.ends_with(" 0"));
+    assert_eq!(failed, None);
+    // It is tried again, as the webhook may go.
+    *stage.api.admission.lock() = None;
+    let is_noted = |api: &Api| {
+        let object = api.get(&format!("{ATTACHMENTS}va0"));
+        object.is_some_and(|object| object["metadata"]["annotations"][NOTE].is_string())
+    };
+    stage.api.until(is_noted).await;
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+}
+
+/// A policy refuses the claim of an object that nobody else changes.
+#[tokio::test]
+async fn a_claim_that_a_policy_refuses_is_no_conflict() {
+    let stage = AttemptFixture::retrying_fast().await;
+    let refused = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
+        "message": "ValidatingAdmissionPolicy 'p' denied request: no",
+    });
+    let refused = refused.to_string();
+    stage
+        .api
+        .answer_untruly(Method::PATCH, "/va0", usize::MAX, 422, &refused);
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.attachment("va0", "n0", &json!({}));
+    let shown = noted(&stage, "attachError", 1).await;
+    assert!(shown.contains("denied request: no"), "{shown}");
+    let text = stage.metrics.encode_prometheus();
+    let is_conflict = |line: &&str| line.to_lowercase().contains("conflict") && !line.ends_with(" 0");
+    assert_eq!(text.lines().find(is_conflict), None);
+}
+
+/// Another finalizer kept the object, until it went as well: another object has its name when the result is to be recorded.
+#[tokio::test]
+async fn a_detach_whose_object_was_made_again_is_over() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.driver.drift_attach("h", "id0");
+    let conflict = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409,
+        "message": "Precondition failed: UID in precondition: va0-uid, UID in object meta: another",
+    });
+    stage
+        .api
+        .answer_untruly(Method::PATCH, "/va0/status", 2, 409, &conflict.to_string());
+    let again = json!({
+        "kind": "VolumeAttachment", "apiVersion": "storage.k8s.io/v1",
+        "metadata": {"name": "va0", "uid": "another", "resourceVersion": "9"},
+        "spec": {"attacher": "another", "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+    });
+    stage
+        .api
+        .answer_untruly(Method::GET, "/va0", 1, 200, &again.to_string());
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    let held = json!({
+        "metadata": {
+            "name": "va0", "uid": "va0-uid", "finalizers": [FINALIZER, "example.com/held"], "deletionTimestamp": DELETED,
+            "annotations": {NODE_ID: "id0"},
+        },
+        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+        "status": {"attached": true},
+    });
+    stage.put_attachment("va0", held);
+    let is_asked = |api: &Api| api.untrue.lock().iter().all(|untrue| untrue.times == 0);
+    stage.api.until(is_asked).await;
+    stage.attempts_end().await;
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
+    let text = stage.metrics.encode_prometheus();
+    let failed = text
+        .lines()
+        .find(|line| line.contains("_failures_total{") && !line.ends_with(" 0"));
+    assert_eq!(failed, None);
+}

@@ -40,6 +40,8 @@ struct VolumeEntries {
     count: u32,
     /// Whether the last entry says where the volume is.
     has_nodes: bool,
+    /// Whether any entry does not.
+    is_silent_once: bool,
 }
 
 /// What the driver lists for an expectation.
@@ -88,6 +90,7 @@ impl Listing {
                 former: (former_begin, former_end),
                 count: 0,
                 has_nodes: false,
+                is_silent_once: false,
             });
             (begin, former_begin) = (end, former_end);
         }
@@ -119,6 +122,7 @@ impl Listing {
         if let Some(volume) = &mut volume {
             volume.count = volume.count.saturating_add(1);
             volume.has_nodes = nodes.is_some();
+            volume.is_silent_once |= nodes.is_none();
         }
         let looks_for_unclaimed = !self.nodes.is_empty()
             && handle.len() <= LONGEST_HANDLE
@@ -142,19 +146,14 @@ impl Listing {
         }
     }
 
-    /// What was listed about all expectations together, whatever was expected. A volume that is at one of the places is there; to be
-    /// nowhere it has to be listed, with its nodes.
+    /// What was listed about all expectations together, whatever was expected. A volume that any entry has at one of the places is
+    /// there; to be nowhere it has to be listed, in each entry with its nodes: a driver may list a volume once for each node.
     pub fn evidence(&self) -> ListedEvidence {
-        let states = || {
-            self.volumes.iter().flat_map(|volume| {
-                let (begin, end) = volume.expectations;
-                (begin..end).map(|index| (index, volume.state(self.seen_in[index])))
-            })
-        };
-        if let Some((index, _)) = states().find(|(_, state)| *state == ListedState::Published) {
+        if let Some(index) = self.seen_in.iter().position(|seen_in| *seen_in > 0) {
             return ListedEvidence::At(self.expectations[index].node_id.to_string());
         }
-        if !self.expectations.is_empty() && states().all(|(_, state)| state == ListedState::NotPublished) {
+        let says_all = |volume: &VolumeEntries| volume.count > 0 && !volume.is_silent_once;
+        if !self.volumes.is_empty() && self.volumes.iter().all(says_all) {
             ListedEvidence::NotThere
         } else {
             ListedEvidence::Silent

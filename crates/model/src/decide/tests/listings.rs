@@ -1,5 +1,6 @@
 //! What a listing costs, and which entry of it counts.
 
+use crate::decide::ListedEvidence;
 use crate::decide::reconcile::{DesiredState, Expectation, Listing};
 
 fn shared(number: usize, node_id: &str) -> Expectation {
@@ -63,4 +64,33 @@ fn the_last_entry_of_a_volume_counts_for_each_of_its_attachments() {
     assert_eq!(outcome(&[Some(&["n1"]), Some(&["n2"])]), ["va2", "va1 va3 va4"]);
     assert_eq!(outcome(&[Some(&["n1"]), None]), ["", ""], "it does not say where");
     assert_eq!(outcome(&[None, Some(&[])]), ["", "va1 va2 va3 va4"]);
+}
+
+/// What is in doubt proves nothing: that the last entry counts is a rule of the comparison alone.
+#[test]
+fn a_release_rests_on_every_entry_of_a_volume() {
+    let evidence = |entries: &[Option<&[&str]>]| {
+        let mut listing = Listing::about(vec![shared(1, "n1"), shared(1, "n2")]);
+        for nodes in entries {
+            let nodes: Option<Vec<String>> = nodes.map(|nodes| nodes.iter().map(ToString::to_string).collect());
+            listing.add("shared", nodes.as_deref());
+        }
+        listing.evidence()
+    };
+    let at = |id: &str| ListedEvidence::At(id.to_owned());
+    assert_eq!(evidence(&[]), ListedEvidence::Silent);
+    assert_eq!(evidence(&[Some(&["n3"])]), ListedEvidence::NotThere);
+    assert_eq!(evidence(&[Some(&[])]), ListedEvidence::NotThere);
+    assert_eq!(
+        evidence(&[Some(&["n1"]), Some(&["n3"])]),
+        at("n1"),
+        "one entry for each node"
+    );
+    assert_eq!(evidence(&[Some(&["n3"]), Some(&["n2"])]), at("n2"));
+    assert_eq!(evidence(&[Some(&["n2"]), None]), at("n2"));
+    assert_eq!(
+        evidence(&[None, Some(&[])]),
+        ListedEvidence::Silent,
+        "the first does not say where"
+    );
 }

@@ -255,10 +255,11 @@ fn what_is_expected_of_a_volume() {
     let without_node = world().pv(volume()).va(attached());
     assert_eq!(expect(&without_node), says("handle1", NODE_ID, here));
     assert_eq!(expect(&settled(detached())), says("handle1", NODE_ID, gone));
-    // A volume that was removed by force is known from the note.
+    // A volume that was removed by force is known from the note, but could not be published again.
     let note = json!({"handle": "noted"});
-    let removed = world().va(attached().noted_volume(&note)).node();
-    assert_eq!(expect(&removed), says("noted", NODE_ID, here));
+    let removed = |va: Va| world().va(va.noted_volume(&note)).node();
+    assert_eq!(expect(&removed(attached())), None);
+    assert_eq!(expect(&removed(detached())), says("noted", NODE_ID, gone));
     let inline = world().va(attached().inline(&volume())).node();
     assert_eq!(expect(&inline), says("handle1", NODE_ID, here));
 }
@@ -272,6 +273,11 @@ fn handles_of_migrated_volumes_are_completed_as_the_driver_lists_them() {
         .set("/spec/attacher", GCE_DRIVER);
     let world = gce_world().pv(gce_volume()).va(va.clone()).node_of(Some(node_id));
     let handle = expected(&world).map(|found| found.handle);
+    assert_eq!(handle.as_deref(), Some("projects/p/zones/testZone/disks/testpd"));
+    // Nor does the note of one whose PersistentVolume is gone have the project.
+    let note = json!({"handle": "projects/UNSPECIFIED/zones/testZone/disks/testpd"});
+    let left = va.clone().finalizers(&[]).noted_volume(&note).deleting();
+    let handle = expected(&gce_world().va(left).node_of(Some(node_id))).map(|found| found.handle);
     assert_eq!(handle.as_deref(), Some("projects/p/zones/testZone/disks/testpd"));
     // A node ID that says too little makes it incomparable, not wrong.
     assert_eq!(expected(&gce_world().pv(gce_volume()).va(va).node()), None);
