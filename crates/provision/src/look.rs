@@ -190,8 +190,8 @@ impl VolumeView for Look<'_, VolumeKey> {
         self.work.context.volumes.sharers(&self.work.facts.name, handle, except)
     }
 
-    fn is_created(&self, handle: &str) -> bool {
-        self.work.created_for_another(handle, None).is_some()
+    fn created_for_a_claim(&self, handle: &str) -> Option<Arc<str>> {
+        self.work.created_for_another(handle, None)
     }
 
     fn attached_to(&self) -> Seen<Arc<str>> {

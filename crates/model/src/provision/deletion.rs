@@ -57,8 +57,8 @@ pub trait VolumeView {
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
     /// All PersistentVolumes of the driver but `except` that have this handle. Asked for only where there is one.
     fn sharers(&self, handle: &str, except: &str) -> Vec<Arc<Volume>>;
-    /// Whether the driver answered this ID for a claim, and no PersistentVolume is known to name that volume.
-    fn is_created(&self, handle: &str) -> bool;
+    /// The name of the volume of a claim for which the driver answered this ID, and that no PersistentVolume is known to name.
+    fn created_for_a_claim(&self, handle: &str) -> Option<Arc<str>>;
     /// The nodes of the VolumeAttachments of any driver that name the PersistentVolume, in words.
     fn attached_to(&self) -> Seen<Arc<str>>;
     /// Whether nothing will be known of the other two before the PersistentVolume is read live.
@@ -298,7 +298,7 @@ impl VolumeAttempt {
             self.live == Some(volume.resource_version) && volume.resource_version != ResourceVersion::default();
         let sharer = match view.handle_owner(handle, &volume.name) {
             // Asked for only just before the call, as it looks at every claim.
-            Seen::Gone if is_live && view.is_created(handle) => Seen::Unknown,
+            Seen::Gone if is_live => view.created_for_a_claim(handle).map_or(Seen::Gone, Seen::Here),
             known => known,
         };
         let heir = heir_of(view, volume, &sharer);

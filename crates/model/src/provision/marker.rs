@@ -69,8 +69,10 @@ pub struct Marker {
 pub enum MarkerState {
     /// No finalizer of ours. An annotation alone is no marker.
     Absent,
-    /// A marker of this driver; none where its annotation is missing, cannot be read, or is of another claim.
+    /// A marker of this driver; none where its annotation is missing or cannot be read.
     Own(Option<Box<Marker>>),
+    /// A marker of this driver that was written on another claim, as when a manifest is restored: it records nothing of this one.
+    Copied,
     /// A marker of this other driver.
     OfAnotherDriver(Box<str>),
 }
@@ -97,8 +99,10 @@ impl MarkerState {
         {
             return Self::OfAnotherDriver(named);
         }
-        let marker = serde_json::from_str::<Marker>(text).ok();
-        Self::Own(marker.filter(|marker| marker.uid == claim.uid).map(Box::new))
+        match serde_json::from_str::<Marker>(text) {
+            Ok(marker) if marker.uid != claim.uid => Self::Copied,
+            marker => Self::Own(marker.ok().map(Box::new)),
+        }
     }
 
     /// Whether a claim has what the marker of this driver says of it, and no marker: somebody took the finalizer off by force.
@@ -110,19 +114,29 @@ impl MarkerState {
 
     /// Whether it is one of this driver, be it without an annotation that can be read.
     pub const fn is_own(&self) -> bool {
-        matches!(self, Self::Own(_))
+        matches!(self, Self::Own(_) | Self::Copied)
     }
 
     /// Whether its annotation says that it is of this driver.
     pub const fn is_recorded(&self) -> bool {
-        matches!(self, Self::Own(Some(_)))
+        matches!(self, Self::Own(Some(_)) | Self::Copied)
+    }
+
+    /// Whether a call of this driver may be open for the claim.
+    pub const fn may_be_open(&self) -> bool {
+        matches!(self, Self::Own(_))
+    }
+
+    /// Whether this process of the driver wrote it.
+    pub fn is_of_writer(&self, writer: &str) -> bool {
+        self.recorded().is_some_and(|marker| *marker.writer == *writer)
     }
 
     /// What it records.
     pub fn recorded(&self) -> Option<&Marker> {
         match self {
             Self::Own(marker) => marker.as_deref(),
-            Self::Absent | Self::OfAnotherDriver(_) => None,
+            Self::Absent | Self::Copied | Self::OfAnotherDriver(_) => None,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::objects::{MAX_ANNOTATION_VALUE, MAX_VOLUME_FIELD, SecretReference};
 #[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 pub enum ProvisionRefusal {
     #[error(
-        "claim Selector is not supported: remove spec.selector, or bind the PersistentVolumeClaim to a PersistentVolume by hand"
+        "claim Selector is not supported: create the PersistentVolumeClaim anew without spec.selector, or bind it to a PersistentVolume by hand"
     )]
     Selector,
     #[error(
@@ -155,11 +155,11 @@ pub enum ProvisionRefusal {
     #[error("Secret {}/{} cannot be read: let the operator get it", secret.namespace, secret.name)]
     SecretUnreadable { secret: SecretReference },
     #[error(
-        "spec.accessModes of the PersistentVolumeClaim is empty or has a mode that is not known: use ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany"
+        "spec.accessModes of the PersistentVolumeClaim is empty or has a mode that is not known: create it anew with ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany"
     )]
     AccessModes,
     #[error(
-        "spec.resources.requests.storage of the PersistentVolumeClaim is {0:?}, which is not a size from 1 byte to 8Ei: set it to one such as 10Gi"
+        "spec.resources.requests.storage of the PersistentVolumeClaim is {0:?}, which is not a size from 1 byte to 8Ei: create it anew with one such as 10Gi"
     )]
     Size(Box<str>),
     #[error("{0} bytes are too many for the name of a volume (CSI specification: 128): use a shorter volumeNamePrefix")]
@@ -203,7 +203,10 @@ pub enum ProvisionRefusal {
     NodeUnknown { node: Arc<str> },
     #[error("no Node has the topology keys {keys} of driver {driver} as labels: restart the node plugins")]
     TopologyLabelsMissing { keys: Box<str>, driver: Arc<str> },
-    #[error("topology {segment} of selected node {node} is not in allowedTopologies of StorageClass {class}")]
+    #[error(
+        "topology {segment} of selected node {node} is not in allowedTopologies of StorageClass {class}: take the annotation \
+         volume.kubernetes.io/selected-node off the PersistentVolumeClaim, and let its pod run elsewhere"
+    )]
     NodeNotAllowed {
         node: Arc<str>,
         segment: Segment,

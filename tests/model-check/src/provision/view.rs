@@ -457,8 +457,8 @@ impl VolumeView for View<'_> {
     }
 
     /// No other claim is there.
-    fn is_created(&self, _: &str) -> bool {
-        false
+    fn created_for_a_claim(&self, _: &str) -> Option<Arc<str>> {
+        None
     }
 
     fn attached_to(&self) -> Seen<Arc<str>> {

@@ -274,7 +274,7 @@ impl ClaimAttempt {
         };
         let (driver, policy, now) = (view.driver(), view.policy(), view.now());
         let marker = MarkerState::of(&claim, &driver.name);
-        let at_start = || Creation::of_marker(marker.is_own() && !gone);
+        let at_start = || Creation::of_marker(marker.may_be_open() && !gone);
         let creation = self.memory.creation.take().unwrap_or_else(at_start);
         // Where there is no name, nothing is called, and why is decided below.
         let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
@@ -286,10 +286,9 @@ impl ClaimAttempt {
         let class = view.class(&claim.class);
         let known = self.knows_lists(view, &creation);
         let waited = self.waited(view, &claim, &marker, (seen(&class), known), seen(&saved));
-        let written = marker
-            .recorded()
-            .is_some_and(|marker| *marker.writer == *policy.identity);
-        let is_marked_by_other = marker.is_own() && !written && (marker.is_recorded() || !self.memory.mark_is_stripped);
+        let written = marker.is_of_writer(&policy.identity);
+        let is_of_other = marker.may_be_open() && !written;
+        let is_marked_by_other = is_of_other && (marker.is_recorded() || !self.memory.mark_is_stripped);
         if is_marked_by_other && !gone && matches!(creation, Creation::Never | Creation::Refused) {
             // Somebody else has marked it since, and may have called: what is known here says nothing of that.
             creation = Creation::Uncertain(UncertainCall::default());

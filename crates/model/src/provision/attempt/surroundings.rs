@@ -30,7 +30,7 @@ pub fn fingerprint(view: &impl ClaimView, claim: &Claim) -> u64 {
 /// Whether the next attempt for a claim may call the driver, as far as can be said beforehand: what needs no call waits for none.
 pub fn may_call(view: &impl ClaimView, claim: &Claim, known: Option<&Creation>) -> bool {
     let marker = MarkerState::of(claim, &view.driver().name);
-    let at_start = Creation::of_marker(marker.is_own());
+    let at_start = Creation::of_marker(marker.may_be_open());
     let creation = known.unwrap_or(&at_start);
     let name = volume_name(claim, creation, &marker, view.policy()).unwrap_or_default();
     if view

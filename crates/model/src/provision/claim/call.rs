@@ -98,7 +98,7 @@ impl Subject<'_, '_> {
     /// A claim without a marker, where only this process knows that there is or may be a volume: it is marked before anything is waited
     /// for, as the process may end meanwhile. A volume that was created is about to be saved or undone, and counts when that has failed.
     pub(super) fn unmarked(&self) -> Option<ClaimDecision> {
-        if *self.marker != MarkerState::Absent {
+        if !matches!(self.marker, MarkerState::Absent | MarkerState::Copied) {
             return None;
         }
         let plan = match self.observed.creation {

@@ -33,7 +33,7 @@ impl Subject<'_, '_> {
         };
         if self.wanted && volume.is_usable() {
             // Where the volume is known to nobody else it is saved all the same, and also where there is no other time.
-            let may_wait = self.marker.is_own() && self.observed.role != RolePhase::Stopping;
+            let may_wait = self.marker.may_be_open() && self.observed.role != RolePhase::Stopping;
             let mismatch = if may_wait { self.mismatch() } else { None };
             return mismatch.unwrap_or_else(|| save(ClaimReason::SaveVolume));
         }
@@ -63,7 +63,7 @@ impl Subject<'_, '_> {
         let held = self.observed.policy.hold_deletions;
         // Where nothing can be called, and no marker says that there is a volume, this process alone knows of it. The last copy of a claim
         // that is gone says nothing.
-        let is_marked = self.marker.is_own() && !self.observed.gone;
+        let is_marked = self.marker.may_be_open() && !self.observed.gone;
         let is_last = self.no_call().is_some() && !is_marked;
         let is_attached = matches!(self.observed.attached_to, Seen::Here(_));
         if !would_be_bound && (volume.undo == UndoState::Failed || held || is_last || is_attached) && !name_taken {

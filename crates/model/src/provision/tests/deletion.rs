@@ -189,9 +189,9 @@ impl VolumeView for Cluster {
     fn class(&self, _: &str) -> Seen<Arc<StorageClass>> {
         Seen::Here(Arc::new(class_of(&class_json())))
     }
-    fn is_created(&self, handle: &str) -> bool {
+    fn created_for_a_claim(&self, handle: &str) -> Option<Arc<str>> {
         assert_eq!(handle, "vol-1");
-        self.is_created
+        self.is_created.then(|| "pvc-another".into())
     }
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         assert_eq!((handle, except), ("vol-1", super::builders::NAME));
@@ -1117,6 +1117,8 @@ fn a_volume_whose_id_was_answered_for_a_claim_is_not_deleted() {
     play.cluster.is_created = true;
     assert!(matches!(play.plain(), Verdict::Rest(_)));
     assert_eq!(play.take_done(), ["read volume"]);
+    let is_told = |note: &VolumeNote| matches!(note, VolumeNote::Waits(VolumeReason::HandleShared, ..));
+    assert!(play.notes.iter().any(is_told), "{:?}", play.notes);
     play.cluster.is_created = false;
     assert_eq!(play.plain(), Verdict::Done);
     assert_eq!(play.take_done(), ["read volume", "delete", "remove", "patch"]);

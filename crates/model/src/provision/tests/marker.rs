@@ -243,8 +243,8 @@ fn whose_it_is() {
         with("/driver", json!("other")),
         MarkerState::OfAnotherDriver("other".into())
     );
+    assert_eq!(with("/uid", json!("of another claim")), MarkerState::Copied);
     for unread in [
-        with("/uid", json!("of a copy")),
         with("/since", json!("yesterday")),
         with("/segment", json!(["zone"])),
         with("/prefix", json!(null)),

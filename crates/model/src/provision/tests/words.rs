@@ -9,11 +9,24 @@ use super::builders::{NAME, claim_of, put, volume_json, volume_of, world};
 use crate::api::EventType;
 use crate::provision::attempt::RescheduleCause;
 use crate::provision::event::{self, MAX_NOTE, ProvisionEventReason};
-use crate::provision::{ClaimReason, VolumeReason};
+use crate::provision::{ClaimReason, ProvisionRefusal, VolumeReason};
 
 fn succeeded(modes: serde_json::Value) -> String {
     let claim = claim_of(&world().set("/spec/accessModes", modes).claim);
     event::succeeded("pvc-1", &claim, Duration::from_millis(1250), 2)
+}
+
+/// The API server lets nobody change these fields of a PersistentVolumeClaim.
+#[test]
+fn what_is_fixed_in_a_claim_is_to_be_created_anew() {
+    for refusal in [
+        ProvisionRefusal::Selector,
+        ProvisionRefusal::AccessModes,
+        ProvisionRefusal::Size("10E".into()),
+    ] {
+        let text = refusal.to_string();
+        assert!(text.contains(" anew with"), "{text}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::super::builders::{DRIVER, MARKER, marker_json, node};
+use super::super::builders::{DRIVER, MARKER, marker_json, node, world};
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
 use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, RescheduleCause, Verdict, fingerprint};
@@ -112,6 +112,33 @@ fn a_node_that_is_gone_is_taken_off_in_one_patch() {
     // kube-scheduler selects again.
     play.cluster.set(SELECTED, json!("n3"));
     assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=c");
+}
+
+/// A manifest that was restored with its finalizer and annotations, in a cluster without its node: no call under that marker was about
+/// this claim.
+#[test]
+fn the_marker_of_a_copied_manifest_holds_nothing_up() {
+    let copied = || {
+        let mut marker = marker_json();
+        marker["uid"] = json!("of-the-original");
+        let mut play = delayed();
+        play.cluster.claim = Some(world().marked_with(&marker).claim);
+        play.cluster.set(SELECTED, json!("n1"));
+        play.cluster.nodes.remove(0);
+        play
+    };
+    let mut play = copied();
+    assert_eq!(called(&mut play, None).0, Verdict::Done);
+    assert!(play.notes.contains(&taken_off(RescheduleCause::NodeGone)));
+    play.cluster.set(SELECTED, json!("n3"));
+    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=c");
+    assert_eq!(play.saved(), 1);
+    let mut unwanted = copied();
+    unwanted
+        .cluster
+        .set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    assert_eq!(called(&mut unwanted, None), (Verdict::Done, None));
+    assert!(!unwanted.cluster.carries_marker());
 }
 
 /// The volume may be there: the same call, also by a process that knows no more than the claim says.
