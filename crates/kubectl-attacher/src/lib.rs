@@ -3,6 +3,8 @@
 //! [`explain`] and [`output`] are pure. [`gather`] reads with the permissions of the caller, and what it cannot read is a typed gap.
 //! [`commands`] put the two together; only `retry` and `release` write, and what they write is checked again by the operator.
 
+#[cfg(test)]
+mod api_server_fixture;
 pub mod cli;
 pub mod commands;
 pub mod error;

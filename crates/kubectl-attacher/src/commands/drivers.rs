@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::{Context, print};
 use crate::cli::{DriversArguments, TableOutput};
-use crate::error::{EXIT_BLOCKED, EXIT_OK, Result};
+use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, Result};
 use crate::explain::{Service, service};
 use crate::gather::{ResourceName, Sources};
 use crate::observed::{ConfigRecord, DriverScene, Gap, Lookup};
@@ -19,6 +19,8 @@ use crate::output::{self, Table};
 
 /// The version of the serialised form.
 const SCHEMA: &str = "attacher.csi.dev/drivers-v1";
+/// The health of a driver of which it could not be read who serves it.
+const UNKNOWN: &str = "Unknown";
 
 /// One driver.
 #[derive(Clone, Debug, Serialize)]
@@ -62,7 +64,6 @@ struct DriverList {
 pub(super) async fn run(context: &Context, arguments: &DriversArguments) -> Result<u8> {
     let sources = context.sources();
     let rows = Box::pin(rows(&sources)).await;
-    let healthy = rows.iter().all(|row| row.healthy);
     let list = DriverList {
         schema: SCHEMA,
         items: rows,
@@ -81,13 +82,21 @@ pub(super) async fn run(context: &Context, arguments: &DriversArguments) -> Resu
         form => table(&list, form == Some(TableOutput::Wide), sources.now),
     };
     print(&text)?;
+    Ok(exit_code(&list))
+}
+
+/// What is wrong counts for more than what is not known.
+fn exit_code(list: &DriverList) -> u8 {
+    let unhealthy = || list.items.iter().filter(|row| !row.healthy);
+    if unhealthy().any(|row| row.health != UNKNOWN) {
+        return EXIT_BLOCKED;
+    }
+    if unhealthy().next().is_some() {
+        return EXIT_UNKNOWN;
+    }
     // What could not be read may be what is wrong.
     let unread = list.gaps.first().filter(|_| list.items.is_empty());
-    Ok(match (healthy, unread) {
-        (false, _) => EXIT_BLOCKED,
-        (true, Some(gap)) => gap.exit_code(),
-        (true, None) => EXIT_OK,
-    })
+    unread.map_or(EXIT_OK, Gap::exit_code)
 }
 
 /// One row for each driver that has an AttacherConfig or a VolumeAttachment, or that wants to be attached.
@@ -161,7 +170,7 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
             None,
         ),
         Service::Problem(found) => (found.case.as_str().to_owned(), Some(found.summary.clone()), None),
-        Service::Unknown => ("Unknown".to_owned(), None, None),
+        Service::Unknown => (UNKNOWN.to_owned(), None, None),
     };
     let counts = status.and_then(|status| status.attachments.clone());
     let mine = || {
@@ -169,6 +178,13 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
             .into_iter()
             .flatten()
             .filter(|attachment| *attachment.attacher == *scene.name)
+    };
+    let is_unused = config.is_none() && mine().next().is_none();
+    let healthy = match &served {
+        Service::Operator { .. } | Service::Sidecar(_) => true,
+        // Attachments that could not be listed may wait.
+        Service::Unknown => is_unused && attachments.is_some(),
+        Service::Nobody | Service::Problem(_) => is_unused,
     };
     let count = |attached: bool| {
         mine()
@@ -184,8 +200,7 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
     DriverRow {
         config: config.map(|config| config.name.clone()),
         driver: scene.name.clone(),
-        healthy: matches!(served, Service::Operator { .. } | Service::Sidecar(_))
-            || (config.is_none() && mine().next().is_none()),
+        healthy,
         health,
         message,
         holder,
@@ -274,4 +289,47 @@ fn table(list: &DriverList, wide: bool, now: Timestamp) -> String {
     let mut text = table.text(true);
     text.extend(list.gaps.iter().map(|gap| format!("not seen: {gap}\n")));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_server_fixture::{Answer, ApiServerFixture, attachment, list};
+    use serde_json::json;
+
+    /// The drivers as somebody sees them who may list neither AttacherConfigs nor Leases.
+    async fn drivers(attachments: Answer, csi_drivers: Answer) -> DriverList {
+        let server = ApiServerFixture::start(move |path, _| match path {
+            "/apis/storage.k8s.io/v1/volumeattachments" => attachments.clone(),
+            "/apis/storage.k8s.io/v1/csidrivers" => csi_drivers.clone(),
+            path if path.ends_with("/attacherconfigs") || path.ends_with("/leases") => Err(403),
+            _ => Err(404),
+        });
+        let sources = server.sources();
+        DriverList {
+            schema: SCHEMA,
+            items: Box::pin(rows(&sources)).await,
+            gaps: sources.reader.gaps(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_may_be_served_is_not_called_unserved() {
+        let none: Answer = Ok(list(&[]));
+        let mut seen = drivers(Ok(list(&[attachment("csi-1")])), none.clone()).await;
+        assert_eq!(seen.items[0].health, UNKNOWN);
+        assert_eq!(exit_code(&seen), EXIT_UNKNOWN);
+        let unserved = DriverRow {
+            health: "NoAttacher".to_owned(),
+            ..seen.items[0].clone()
+        };
+        seen.items.push(unserved);
+        assert_eq!(exit_code(&seen), EXIT_BLOCKED, "another one is certainly not served");
+        let csi_driver: Answer = Ok(list(&[json!({"metadata": {"name": "ssd.csi.test"}, "spec": {}})]));
+        let unused = drivers(none.clone(), csi_driver.clone()).await;
+        assert_eq!(exit_code(&unused), EXIT_OK, "nothing waits for it");
+        let unseen = drivers(Err(403), csi_driver).await;
+        assert_eq!(exit_code(&unseen), EXIT_UNKNOWN, "something may wait for it");
+        assert_eq!(exit_code(&drivers(Err(403), none).await), EXIT_UNKNOWN);
+    }
 }

@@ -3,10 +3,12 @@
 use csi_attacher_model::objects::{PersistentVolumeWire, VolumeAttachmentWire};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSIDriver;
+use kube::Resource;
+use kube_core::ClusterResourceScope;
 
 use super::wait::Target;
 use crate::error::{PluginError, Result};
-use crate::gather::{ResourceName, Sources, nearest};
+use crate::gather::{Readable, ResourceName, Sources};
 use crate::observed::Lookup;
 
 const VOLUMES: ResourceName = ResourceName::new("", "persistentvolumes");
@@ -14,34 +16,23 @@ const VOLUMES: ResourceName = ResourceName::new("", "persistentvolumes");
 /// The node, the volume or the VolumeAttachment.
 pub(super) async fn require_target(sources: &Sources, target: &Target) -> Result<()> {
     let reader = &sources.reader;
-    let (name, found) = match target {
+    let object = target.to_string();
+    match target {
         Target::Node(name) => {
             let (node, csi_node) = sources.node(name).await;
-            (name, any(&[node.map(drop), csi_node.map(drop)]))
+            let found = any(&[node.map(drop), csi_node.map(drop)]);
+            require::<Node>(sources, object, name, &found).await
         }
         Target::Volume(name) => {
-            let found = reader
-                .exists(reader.cluster::<PersistentVolumeWire>(), VOLUMES, name)
-                .await;
-            (name, found)
+            let api = reader.cluster::<PersistentVolumeWire>();
+            let found = reader.exists(api, VOLUMES, name).await;
+            require::<PersistentVolumeWire>(sources, object, name, &found).await
         }
         // All of them were listed.
-        Target::Attachment(name) => (name, Lookup::Missing),
-    };
-    match found {
-        Lookup::Found(()) => return Ok(()),
-        Lookup::Unknown => return Err(unreadable(sources)),
-        Lookup::Missing => {}
+        Target::Attachment(name) => require::<VolumeAttachmentWire>(sources, object, name, &Lookup::Missing).await,
+        // It was read, so that its name is right.
+        Target::Claim { .. } => Ok(()),
     }
-    let names = match target {
-        Target::Node(_) => reader.names(reader.cluster::<Node>()).await,
-        Target::Volume(_) => reader.names(reader.cluster::<PersistentVolumeWire>()).await,
-        Target::Attachment(_) => reader.names(reader.cluster::<VolumeAttachmentWire>()).await,
-    };
-    Err(PluginError::NothingSeen {
-        object: target.to_string(),
-        nearest: nearest(name, &names),
-    })
 }
 
 /// The driver: its CSIDriver, its AttacherConfig, or its entry in the CSINode of the node.
@@ -53,18 +44,26 @@ pub(super) async fn require_driver(sources: &Sources, target: &Target, driver: &
             Lookup::Unknown => Lookup::Unknown,
             _ => Lookup::Missing,
         },
-        Target::Volume(_) | Target::Attachment(_) => Lookup::Missing,
+        Target::Volume(_) | Target::Claim { .. } | Target::Attachment(_) => Lookup::Missing,
     };
-    match any(&[scene.csi_driver.map(drop), scene.config.map(drop), listed]) {
+    let found = any(&[scene.csi_driver.map(drop), scene.config.map(drop), listed]);
+    require::<CSIDriver>(sources, format!("CSIDriver {driver}"), driver, &found).await
+}
+
+/// The error if an object was not found.
+async fn require<K: Readable + Resource<Scope = ClusterResourceScope>>(
+    sources: &Sources,
+    object: String,
+    name: &str,
+    found: &Lookup<()>,
+) -> Result<()> {
+    match found {
         Lookup::Found(()) => Ok(()),
         Lookup::Unknown => Err(unreadable(sources)),
-        Lookup::Missing => {
-            let names = sources.reader.names(sources.reader.cluster::<CSIDriver>()).await;
-            Err(PluginError::NothingSeen {
-                object: format!("CSIDriver {driver}"),
-                nearest: nearest(driver, &names),
-            })
-        }
+        Lookup::Missing => Err(PluginError::NothingSeen {
+            object,
+            nearest: sources.reader.nearest(sources.reader.cluster::<K>(), name).await,
+        }),
     }
 }
 

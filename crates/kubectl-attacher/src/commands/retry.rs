@@ -29,10 +29,12 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
     match service(&driver, sources.now) {
         Service::Operator { .. } | Service::Unknown => {}
         Service::Sidecar(holder) => {
-            return Err(PluginError::Refused(format!(
-                "a sidecar ({holder}) serves driver {}, and it does not read the annotation",
-                driver.name
-            )));
+            let driver = &driver.name;
+            print(&format!(
+                "VolumeAttachment {name}: not retried: a sidecar ({holder}) serves driver {driver}, and it does not read the \
+                 annotation\n"
+            ))?;
+            return Ok(EXIT_BLOCKED);
         }
         other => {
             let summary = other.diagnosis(&driver).map_or_else(String::new, |found| found.summary);
@@ -92,4 +94,33 @@ fn result(before: &Attachment, now: &Attachment) -> Option<(String, u8)> {
         new.message, now.name
     );
     Some((text, EXIT_BLOCKED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_server_fixture::{ApiServerFixture, attachment, list};
+    use serde_json::json;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn nothing_is_written_for_a_sidecar() {
+        let spec = json!({"holderIdentity": "sidecar-0", "leaseDurationSeconds": 600, "renewTime": now().to_string()});
+        let lease =
+            json!({"metadata": {"name": "external-attacher-leader-ssd-csi-test", "namespace": "shop"}, "spec": spec});
+        let server = ApiServerFixture::start(move |path, _| match path {
+            "/apis/storage.k8s.io/v1/volumeattachments/csi-1" => Ok(attachment("csi-1")),
+            "/apis/coordination.k8s.io/v1/leases" => Ok(list(std::slice::from_ref(&lease))),
+            _ => Err(404),
+        });
+        let (context, name) = (server.context(), "csi-1".to_owned());
+        let timeout = Duration::ZERO;
+        let code = Box::pin(run(&context, &RetryArguments { name, timeout })).await;
+        assert_eq!(code.unwrap(), EXIT_BLOCKED);
+        let requests = server.requests();
+        assert!(
+            !requests.iter().any(|request| request.starts_with("PATCH")),
+            "{requests:?}"
+        );
+    }
 }

@@ -27,14 +27,21 @@ const MOST_NAMED: usize = 10;
 pub(super) enum Target {
     Node(String),
     Volume(String),
+    /// A claim that exists; `name` has its namespace. It has no volume before it is bound.
+    Claim {
+        name: String,
+        volume: Option<String>,
+    },
     Attachment(String),
 }
 
 impl Target {
     fn concerns(&self, attachment: &Attachment) -> bool {
+        let is_of = |volume: &String| attachment.volume_name().is_some_and(|name| **name == **volume);
         match self {
             Self::Node(node) => *attachment.node == **node,
-            Self::Volume(volume) => attachment.volume_name().is_some_and(|name| **name == **volume),
+            Self::Volume(volume) => is_of(volume),
+            Self::Claim { volume, .. } => volume.as_ref().is_some_and(is_of),
             Self::Attachment(name) => *attachment.name == **name,
         }
     }
@@ -45,6 +52,7 @@ impl std::fmt::Display for Target {
         match self {
             Self::Node(node) => write!(f, "Node {node}"),
             Self::Volume(volume) => write!(f, "PersistentVolume {volume}"),
+            Self::Claim { name, .. } => write!(f, "PersistentVolumeClaim {name}"),
             Self::Attachment(name) => write!(f, "VolumeAttachment {name}"),
         }
     }
@@ -84,7 +92,7 @@ pub(super) async fn run(context: &Context, arguments: &WaitArguments) -> Result<
     Ok(EXIT_OK)
 }
 
-/// What is waited for; none for a claim that is not bound.
+/// What is waited for; none for a claim that has to be bound first.
 async fn target(context: &Context, arguments: &WaitArguments) -> Result<Option<Target>> {
     if let Some(node) = &arguments.node {
         return Ok(Some(Target::Node(node.clone())));
@@ -97,7 +105,7 @@ async fn target(context: &Context, arguments: &WaitArguments) -> Result<Option<T
     match kind.as_str() {
         "pv" | "persistentvolume" => Ok(Some(Target::Volume(name.clone()))),
         "va" | "volumeattachment" => Ok(Some(Target::Attachment(name.clone()))),
-        "pvc" | "persistentvolumeclaim" => Ok(claim(context, name).await?.map(Target::Volume)),
+        "pvc" | "persistentvolumeclaim" => claim(context, name, arguments.state).await,
         "node" => Ok(Some(Target::Node(name.clone()))),
         other => Err(PluginError::Usage(format!(
             "cannot wait for {other}; name a pvc, pv, va or node"
@@ -105,24 +113,27 @@ async fn target(context: &Context, arguments: &WaitArguments) -> Result<Option<T
     }
 }
 
-/// The PersistentVolume of a claim, once it is bound.
-async fn claim(context: &Context, name: &str) -> Result<Option<String>> {
+/// A claim with the volume that it names. Nothing is attached for a claim before it is bound; one that lost its volume still names it.
+async fn claim(context: &Context, name: &str, state: WaitFor) -> Result<Option<Target>> {
     let resource = ResourceName::new("", "persistentvolumeclaims");
     let sources = context.sources();
     let reader = &sources.reader;
-    let api = reader.namespaced::<PersistentVolumeClaim>(&context.namespace);
-    let Some(claim) = reader.require(api, resource, name).await? else {
-        let names = reader
-            .names(reader.namespaced::<PersistentVolumeClaim>(&context.namespace))
-            .await;
+    let api = || reader.namespaced::<PersistentVolumeClaim>(&context.namespace);
+    let Some(claim) = reader.require(api(), resource, name).await? else {
         return Err(PluginError::NotFound {
             object: format!("PersistentVolumeClaim {}/{name}", context.namespace),
-            nearest: crate::gather::nearest(name, &names),
+            nearest: reader.nearest(api(), name).await,
         });
     };
     let claim = ClaimRecord::from(claim);
-    let bound = claim.is_bound();
-    Ok(claim.volume.filter(|_| bound))
+    let is_ready = match state {
+        WaitFor::Attached => claim.is_bound(),
+        WaitFor::Detached => true,
+    };
+    Ok(is_ready.then(|| Target::Claim {
+        name: format!("{}/{name}", context.namespace),
+        volume: claim.volume,
+    }))
 }
 
 /// What was seen so far.
@@ -231,7 +242,7 @@ async fn once(context: &Context, arguments: &WaitArguments, state: &mut Waited) 
     Ok(done.then_some(target))
 }
 
-/// Follows the VolumeAttachments until it is as asked for. A claim is waited for until it is bound.
+/// Follows the VolumeAttachments until it is as asked for. A claim that has to be bound first is waited for.
 async fn follow(context: &Context, arguments: &WaitArguments, state: &mut Waited) -> Result<Target> {
     let target = loop {
         if let Some(target) = target(context, arguments).await? {
@@ -312,4 +323,60 @@ fn progress(target: &Target, left: &[String]) {
     };
     // Nobody is left to tell when standard error is closed.
     drop(writeln!(std::io::stderr(), "{at} {target}: {text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_server_fixture::{ApiServerFixture, attachment, list};
+    use crate::error::EXIT_TIMEOUT;
+    use serde_json::{Value, json};
+
+    /// A claim of the namespace shop, and these VolumeAttachments.
+    fn server(phase: &str, volume: Option<&str>, attachments: &[Value]) -> ApiServerFixture {
+        let claim = json!({"metadata": {"name": "data"}, "spec": {"volumeName": volume}, "status": {"phase": phase}});
+        let attachments = list(attachments);
+        ApiServerFixture::start(move |path, _| match path {
+            "/api/v1/namespaces/shop/persistentvolumeclaims/data" => Ok(claim.clone()),
+            "/apis/storage.k8s.io/v1/volumeattachments" => Ok(attachments.clone()),
+            _ => Err(404),
+        })
+    }
+
+    async fn wait(server: &ApiServerFixture, state: WaitFor, timeout: Duration) -> u8 {
+        let context = server.context();
+        let arguments = WaitArguments {
+            object: vec!["pvc".to_owned(), "data".to_owned()],
+            node: None,
+            driver: None,
+            allow_missing: false,
+            state,
+            timeout,
+            quiet: true,
+        };
+        let ended = Box::pin(run(&context, &arguments)).await;
+        ended.unwrap_or_else(|error| error.exit_code())
+    }
+
+    #[tokio::test]
+    async fn a_claim_is_as_its_volume_is() {
+        use WaitFor::{Attached, Detached};
+        let of_volume = [attachment("csi-1")];
+        let rows = [
+            ("Pending", None, 1, Detached, EXIT_OK),
+            ("Pending", None, 0, Attached, EXIT_TIMEOUT),
+            ("Lost", Some("pv1"), 1, Detached, EXIT_TIMEOUT),
+            ("Lost", Some("pv1"), 0, Detached, EXIT_OK),
+            ("Bound", Some("pv1"), 1, Detached, EXIT_TIMEOUT),
+            ("Bound", Some("pv1"), 0, Detached, EXIT_OK),
+        ];
+        for (phase, volume, count, state, expected) in rows {
+            let server = server(phase, volume, &of_volume[..count]);
+            let limit = Duration::from_secs(if expected == EXIT_OK { 20 } else { 1 });
+            for timeout in [Duration::ZERO, limit] {
+                let code = wait(&server, state, timeout).await;
+                assert_eq!(code, expected, "{phase}, {volume:?}, {timeout:?}");
+            }
+        }
+    }
 }

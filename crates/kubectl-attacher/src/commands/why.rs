@@ -2,7 +2,7 @@
 
 use csi_attacher_model::objects::{PersistentVolumeWire, VolumeAttachmentWire};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
-use kube::Resource;
+use kube::{Resource, ResourceExt};
 use kube_core::{ClusterResourceScope, NamespaceResourceScope};
 
 use super::{Context, print};
@@ -112,8 +112,12 @@ async fn claim(sources: &Sources, namespace: &str, name: &str) -> Result<Explana
 
 async fn volume(sources: &Sources, name: &str) -> Result<Explanation> {
     let resource = ResourceName::new("", "persistentvolumes");
-    in_cluster::<PersistentVolumeWire>(sources, resource, name, "PersistentVolume").await?;
-    of_volume(sources, ObjectName::cluster("PersistentVolume", name), None, Some(name)).await
+    // What was typed may be the beginning of the name.
+    let name = in_cluster::<PersistentVolumeWire>(sources, resource, name, "PersistentVolume")
+        .await?
+        .name_any();
+    let subject = ObjectName::cluster("PersistentVolume", name.as_str());
+    of_volume(sources, subject, None, Some(&name)).await
 }
 
 async fn of_volume(
@@ -138,8 +142,8 @@ async fn of_volume(
 async fn attachment(sources: &Sources, name: &str) -> Result<Explanation> {
     let resource = ResourceName::new("storage.k8s.io", "volumeattachments");
     let found = in_cluster::<VolumeAttachmentWire>(sources, resource, name, "VolumeAttachment").await?;
+    let subject = ObjectName::cluster("VolumeAttachment", found.name_any());
     let scene = attachment_scene(sources, found.into()).await;
-    let subject = ObjectName::cluster("VolumeAttachment", name);
     Ok(Explanation::new(
         subject,
         Vec::new(),
@@ -152,10 +156,9 @@ async fn node(sources: &Sources, name: &str) -> Result<Explanation> {
     let found = node_scenes(sources, name).await?;
     let known = found.node.node.is_missing() && found.node.csi_node.is_missing();
     if known && found.node.on_node == Some(0) {
-        let names = sources.reader.names(sources.reader.cluster::<Node>()).await;
         return Err(PluginError::NotFound {
             object: format!("Node {name}"),
-            nearest: nearest(name, &names),
+            nearest: sources.reader.nearest(sources.reader.cluster::<Node>(), name).await,
         });
     }
     let mut steps = node_steps(&found.node);
@@ -174,7 +177,7 @@ async fn node(sources: &Sources, name: &str) -> Result<Explanation> {
     ))
 }
 
-/// An object without a namespace that has to be there.
+/// An object without a namespace that has to be there, by its name or the beginning of it.
 pub(crate) async fn in_cluster<K: Readable + Resource<Scope = ClusterResourceScope>>(
     sources: &Sources,
     resource: ResourceName,
@@ -185,7 +188,7 @@ pub(crate) async fn in_cluster<K: Readable + Resource<Scope = ClusterResourceSco
     if let Some(found) = reader.require(reader.cluster::<K>(), resource, name).await? {
         return Ok(found);
     }
-    let names = reader.names(reader.cluster::<K>()).await;
+    let names = reader.names(reader.cluster::<K>(), resource).await?;
     // A prefix that fits one name only is as good as the name: those of VolumeAttachments are hashes.
     let mut fitting = names.iter().filter(|known| known.starts_with(name));
     if let (Some(only), None) = (fitting.next(), fitting.next())
@@ -214,9 +217,69 @@ async fn in_namespace<K: Readable + Resource<Scope = NamespaceResourceScope>>(
     if let Some(found) = found {
         return Ok(found);
     }
-    let names = reader.names(reader.namespaced::<K>(namespace)).await;
     Err(PluginError::NotFound {
         object: format!("{kind} {namespace}/{name}"),
-        nearest: nearest(name, &names),
+        nearest: reader.nearest(reader.namespaced::<K>(namespace), name).await,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_server_fixture::{Answer, ApiServerFixture, attachment, list, page};
+    use crate::error::{EXIT_ERROR, EXIT_NOT_FOUND};
+    use serde_json::{Value, json};
+
+    fn volume(name: &str) -> Value {
+        json!({
+            "metadata": {"name": name, "uid": name, "resourceVersion": "3"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": "ssd.csi.test", "volumeHandle": name}},
+        })
+    }
+
+    /// PersistentVolume pvc-1a on the first page of the list, and this as the second one.
+    fn server(second: Answer) -> ApiServerFixture {
+        ApiServerFixture::start(move |path, query| match path {
+            "/api/v1/persistentvolumes" if query.contains("continue=") => second.clone(),
+            "/api/v1/persistentvolumes" => Ok(page(&[volume("pvc-1a")], "second")),
+            "/api/v1/persistentvolumes/pvc-1a" => Ok(volume("pvc-1a")),
+            "/apis/storage.k8s.io/v1/volumeattachments" => Ok(list(&[attachment("csi-1a")])),
+            "/apis/storage.k8s.io/v1/volumeattachments/csi-1a" => Ok(attachment("csi-1a")),
+            _ => Err(404),
+        })
+    }
+
+    #[tokio::test]
+    async fn the_beginning_of_one_name_stands_for_it() {
+        let server = server(Ok(list(&[volume("pvc-2")])));
+        let of_volume = explain(&server.sources(), WhyKind::Pv, "pvc-1", "shop").await.unwrap();
+        assert_eq!(of_volume.subject.name, "pvc-1a");
+        assert_eq!(of_volume.chains[0].volume.as_deref(), Some("pvc-1a"));
+        assert_ne!(of_volume.chains[0].diagnosis.case, Case::VolumeMissing);
+        let of_attachment = explain(&server.sources(), WhyKind::Va, "csi-", "shop").await.unwrap();
+        assert_eq!(of_attachment.subject.name, "csi-1a");
+        assert_eq!(of_attachment.chains[0].attachment.as_deref(), Some("csi-1a"));
+    }
+
+    #[tokio::test]
+    async fn the_beginning_of_two_names_stands_for_none() {
+        let server = server(Ok(list(&[volume("pvc-1b")])));
+        let error = explain(&server.sources(), WhyKind::Pv, "pvc-1", "shop")
+            .await
+            .unwrap_err();
+        assert_eq!(error.exit_code(), EXIT_NOT_FOUND, "{error}");
+        assert!(error.to_string().contains("pvc-1a or pvc-1b"), "{error}");
+    }
+
+    /// What was not listed may begin so too.
+    #[tokio::test]
+    async fn without_all_names_a_beginning_stands_for_none() {
+        for (code, exit_code) in [(403, EXIT_UNKNOWN), (500, EXIT_ERROR)] {
+            let server = server(Err(code));
+            let error = explain(&server.sources(), WhyKind::Pv, "pvc-1", "shop")
+                .await
+                .unwrap_err();
+            assert_eq!(error.exit_code(), exit_code, "{error}");
+        }
+    }
 }

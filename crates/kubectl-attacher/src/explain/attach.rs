@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::decision::{NextStep, finding, next_step};
 use super::last::{SecretError, current_error, grpc_code, last_attempt, last_error, secret_error};
 use super::report::{Diagnosis, ObjectName, Step, StepState, Verdict};
-use super::service::Service;
+use super::service::{Service, is_served_by_sidecar};
 use super::steps::not_visible;
 use super::{Case, detach, holders};
 use crate::observed::{Lookup, Scene};
@@ -185,39 +185,48 @@ pub(super) fn with_next(diagnosis: Diagnosis, next: &NextStep) -> Diagnosis {
     }
 }
 
-/// The command that ends a backoff.
-pub(super) fn retry(attachment: &Attachment) -> String {
-    format!("kubectl attacher retry {}", attachment.name)
+/// That it is tried again; and the command that does so at once, which a sidecar does not obey.
+pub(super) fn retries(diagnosis: Diagnosis, scene: &Scene, first: &str, attachment: &Attachment) -> Diagnosis {
+    let text = format!("{first}the attacher retries by itself");
+    if is_served_by_sidecar(&scene.driver, scene.now) {
+        return diagnosis.advise(text);
+    }
+    diagnosis.run(
+        format!("{text}, and immediately with"),
+        format!("kubectl attacher retry {}", attachment.name),
+    )
 }
 
 fn failing(scene: &Scene, attachment: &Attachment) -> Diagnosis {
-    Diagnosis::new(
+    let diagnosis = Diagnosis::new(
         Case::AttachFailing,
         format!(
             "driver {} refuses to attach the volume to node {}",
             scene.driver.name, attachment.node
         ),
-    )
-    .run(
-        "follow the driver's message; the attacher retries by itself, and immediately with",
-        retry(attachment),
-    )
+    );
+    retries(diagnosis, scene, "follow the driver's message; ", attachment)
 }
 
 fn uncertain(scene: &Scene, attachment: &Attachment) -> Diagnosis {
-    let config = scene.driver.config.found().map_or("NAME", |config| &config.name);
-    Diagnosis::new(
+    let diagnosis = Diagnosis::new(
         Case::AttachUncertain,
         format!(
             "the last call to attach the volume to node {} did not end in time or was cut off: the volume may be attached",
             attachment.node
         ),
-    )
-    .run(
-        "if calls take longer than their deadline, raise it",
-        format!("kubectl patch atc {config} --type=merge -p '{{\"spec\":{{\"timeouts\":{{\"publish\":\"5m\"}}}}}}'"),
-    )
-    .run("the attacher retries by itself, and immediately with", retry(attachment))
+    );
+    let slow = "if calls take longer than their deadline, raise it";
+    let diagnosis = if is_served_by_sidecar(&scene.driver, scene.now) {
+        diagnosis.advise(format!("{slow}: --timeout of the sidecar"))
+    } else {
+        let config = scene.driver.config.found().map_or("NAME", |config| &config.name);
+        let raise = format!(
+            "kubectl patch atc {config} --type=merge -p '{{\"spec\":{{\"timeouts\":{{\"publish\":\"5m\"}}}}}}'"
+        );
+        diagnosis.run(slow, raise)
+    };
+    retries(diagnosis, scene, "", attachment)
 }
 
 fn limit(scene: &Scene, attachment: &Attachment) -> Diagnosis {
@@ -231,7 +240,7 @@ fn limit(scene: &Scene, attachment: &Attachment) -> Diagnosis {
         (Some(used), None) => format!(" ({used} VolumeAttachments, its CSINode has no limit)"),
         _ => String::new(),
     };
-    Diagnosis::new(
+    let diagnosis = Diagnosis::new(
         Case::AttachLimit,
         format!(
             "node {node} takes no more volumes of driver {}{count}",
@@ -241,11 +250,8 @@ fn limit(scene: &Scene, attachment: &Attachment) -> Diagnosis {
     .run(
         "move pods to other nodes; see how many volumes the node takes",
         format!("kubectl get csinode {node} -o yaml"),
-    )
-    .run(
-        "the attacher retries by itself, and immediately with",
-        retry(attachment),
-    )
+    );
+    retries(diagnosis, scene, "", attachment)
 }
 
 /// What stops before the driver is asked.
@@ -377,8 +383,8 @@ fn not_failed(scene: &Scene, attachment: &Attachment, service: &Service) -> Diag
         } else {
             "has not begun"
         };
-        Diagnosis::new(Case::AttachStuck, format!("the attach to node {node} {what}"))
-            .run("read the attacher's log, and retry immediately with", retry(attachment))
+        let diagnosis = Diagnosis::new(Case::AttachStuck, format!("the attach to node {node} {what}"));
+        retries(diagnosis, scene, "read the attacher's log; ", attachment)
     };
     diagnosis.since(attachment.created)
 }

@@ -7,10 +7,10 @@ use csi_attacher_model::objects::Attachment;
 use std::sync::Arc;
 
 use super::Case;
-use super::attach::{possible_step, retry, saturated, secret, with_errors, with_next};
+use super::attach::{possible_step, retries, saturated, secret, with_errors, with_next};
 use super::last::{current_error, grpc_code};
 use super::report::Diagnosis;
-use super::service::Service;
+use super::service::{Service, is_served_by_sidecar};
 use crate::observed::Scene;
 
 /// Where the detach stands.
@@ -86,7 +86,8 @@ fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnos
         Case::DetachFailing,
         format!("driver {driver} does not confirm that the volume is detached from node {node}"),
     );
-    let config = scene.driver.config.found();
+    let is_of_sidecar = is_served_by_sidecar(&scene.driver, scene.now);
+    let config = scene.driver.config.found().filter(|_| !is_of_sidecar);
     let diagnosis = match (code, config) {
         (Some(codes::NOT_FOUND), Some(config)) => diagnosis.run(
             "if NotFound means detached for this driver, say so",
@@ -95,10 +96,7 @@ fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnos
                 config.name
             ),
         ),
-        _ => diagnosis.run(
-            "fix the driver or its backend; the attacher retries by itself, and immediately with",
-            retry(attachment),
-        ),
+        _ => retries(diagnosis, scene, "fix the driver or its backend; ", attachment),
     };
     let refused = attachment.release.as_ref().and_then(|note| note.answer.as_deref());
     let refused = refused.and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
@@ -106,6 +104,9 @@ fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnos
         Some(answer) => diagnosis.advise(format!("a release was refused: {}: {}", answer.reason, answer.message)),
         None => diagnosis,
     };
+    if is_of_sidecar {
+        return diagnosis;
+    }
     diagnosis.run(
         "if the detach can never finish, show the evidence and ask for a release",
         format!("kubectl attacher release va {}", attachment.name),
@@ -125,11 +126,11 @@ fn not_failed(scene: &Scene, attachment: &Attachment) -> Diagnosis {
         .since(attachment.deleting);
     }
     saturated(scene, attachment, "detach").unwrap_or_else(|| {
-        Diagnosis::new(
+        let diagnosis = Diagnosis::new(
             Case::DetachStuck,
             format!("the detach from node {} has neither ended nor failed", attachment.node),
         )
-        .since(attachment.deleting)
-        .run("read the attacher's log, and retry immediately with", retry(attachment))
+        .since(attachment.deleting);
+        retries(diagnosis, scene, "read the attacher's log; ", attachment)
     })
 }

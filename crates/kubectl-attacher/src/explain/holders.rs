@@ -224,6 +224,8 @@ fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
     let next = if all_deleted {
         "kube-controller-manager requests the detach without a confirmed unmount 6 minutes after it first wanted it"
             .to_owned()
+    } else if record.is_none() {
+        format!("kube-controller-manager deletes the pods of node {node}, and requests the detach 6 minutes later")
     } else {
         format!(
             "the pods on node {node} are deleted when their toleration of the taint ends (5 minutes by default); 6 minutes later \
@@ -238,20 +240,35 @@ fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
         format!(", where pod {} used it", names.join(", "))
     };
     let since = record.and_then(|node| node.ready.as_ref().and_then(|ready| ready.since));
-    Diagnosis::new(
+    let diagnosis = Diagnosis::new(
         Case::WaitingForUnmount,
         format!("the volume is attached to node {node}{of}, and that node {state}, so nobody confirms the unmount"),
     )
     .since(deleted.or(since))
-    .next(format!("{next}{until}"))
-    .run(
-        "find out whether the machine is off",
-        format!("kubectl describe node {node}"),
-    )
-    .advise(
-        "only if the machine is certainly off (as the cloud or the hypervisor says): the taint \
-         node.kubernetes.io/out-of-service=nodeshutdown:NoExecute on that node lets Kubernetes detach immediately",
-    )
+    .next(format!("{next}{until}"));
+    if record.is_none() {
+        return without_node(diagnosis, holder);
+    }
+    diagnosis
+        .run(
+            "find out whether the machine is off",
+            format!("kubectl describe node {node}"),
+        )
+        .advise(
+            "only if the machine is certainly off (as the cloud or the hypervisor says): the taint \
+             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute on that node lets Kubernetes detach immediately",
+        )
+}
+
+/// A Node that does not exist cannot be described, and takes no taint.
+fn without_node(diagnosis: Diagnosis, holder: &Holder) -> Diagnosis {
+    let Attachment { name, node, .. } = &*holder.attachment;
+    diagnosis
+        .advise(format!(
+            "find out at the cloud or the hypervisor whether machine {node} still runs: while it does, it may write to the \
+             volume"
+        ))
+        .run("follow the other attachment", format!("kubectl attacher why va {name}"))
 }
 
 fn tainted(holder: &Holder, since: Option<Timestamp>) -> Diagnosis {

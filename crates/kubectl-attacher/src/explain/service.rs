@@ -48,6 +48,11 @@ pub fn service(driver: &DriverScene, now: Timestamp) -> Service {
     }
 }
 
+/// Whether a sidecar serves the driver of a scene, to which the operator's commands and settings mean nothing.
+pub(super) fn is_served_by_sidecar(driver: &DriverScene, now: Timestamp) -> bool {
+    matches!(service(driver, now), Service::Sidecar(_))
+}
+
 fn of_config(config: &ConfigRecord, lease: &Lookup<LeaseRecord>, driver: &DriverScene, now: Timestamp) -> Service {
     let name = &config.name;
     if let Lookup::Found(lease) = lease

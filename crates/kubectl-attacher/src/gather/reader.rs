@@ -1,13 +1,15 @@
 //! Single reads, in pages, whose failures are kept as gaps.
 
-use kube::api::ListParams;
-use kube::core::NamespaceResourceScope;
+use kube::api::{ListParams, ObjectList};
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use kube_core::ClusterResourceScope;
 use serde::de::DeserializeOwned;
+use std::convert::identity;
 use std::fmt::Debug;
 use std::sync::Mutex;
 
+use super::nearest::nearest;
 use crate::error::{PluginError, Result};
 use crate::observed::{Gap, GapReason, Lookup};
 
@@ -106,19 +108,11 @@ impl Reader {
     /// The object of the question: without it there is no answer.
     pub async fn require<K: Readable>(&self, api: Api<K>, resource: ResourceName, name: &str) -> Result<Option<K>> {
         let namespace = api.namespace().map(str::to_owned);
-        match api.get_opt(name).await {
-            Ok(found) => Ok(found),
-            Err(error) if is_status(&error) => Err(PluginError::Unreadable(gap(
-                "get",
-                resource,
-                namespace.as_deref(),
-                &error,
-            ))),
-            Err(error) => Err(PluginError::Api {
-                what: format!("cannot get {} {name}", resource.plural),
-                message: words(&error),
-            }),
-        }
+        let found = api.get_opt(name).await;
+        found.map_err(|error| {
+            let what = format!("cannot get {} {name}", resource.plural);
+            unanswered(what, gap("get", resource, namespace.as_deref(), &error), &error)
+        })
     }
 
     /// A list, page by page. Missing when the API server does not know the resource.
@@ -128,7 +122,7 @@ impl Reader {
         resource: ResourceName,
         parameters: ListParams,
     ) -> Lookup<Vec<K>> {
-        match pages(&api, &parameters).await {
+        match pages(&parameters, async |page: &ListParams| api.list(page).await, identity).await {
             Ok(items) => Lookup::Found(items),
             Err(kube::Error::Api(status)) if status.code == 404 => Lookup::Missing,
             Err(error) => {
@@ -138,29 +132,46 @@ impl Reader {
         }
     }
 
-    /// The names of a kind, for those who mistyped one.
-    pub async fn names<K: Readable>(&self, api: Api<K>) -> Vec<String> {
-        let page = api.list_metadata(&ListParams::default().limit(PAGE)).await;
-        let items = page.map(|list| list.items).unwrap_or_default();
-        items.into_iter().filter_map(|item| item.metadata.name).collect()
+    /// All names of a kind. Where they cannot be listed there is no answer: a name that is not seen may begin as the one asked for.
+    pub async fn names<K: Readable>(&self, api: Api<K>, resource: ResourceName) -> Result<Vec<String>> {
+        let listed = all_names(&api).await;
+        listed.map_err(|error| {
+            let what = format!("cannot list {}", resource.plural);
+            unanswered(what, gap("list", resource, api.namespace(), &error), &error)
+        })
+    }
+
+    /// Names like one that does not exist, for those who mistyped it; none where they cannot be listed.
+    pub async fn nearest<K: Readable>(&self, api: Api<K>, name: &str) -> Vec<String> {
+        nearest(name, &all_names(&api).await.unwrap_or_default())
     }
 }
 
-/// All pages of a list. One that takes so long that its continuation expires is read again, whole.
-async fn pages<K: Readable>(api: &Api<K>, parameters: &ListParams) -> Result<Vec<K>, kube::Error> {
+/// Asks for metadata only, and keeps nothing but the names of a page.
+async fn all_names<K: Readable>(api: &Api<K>) -> Result<Vec<String>, kube::Error> {
+    let name = |object: PartialObjectMeta<K>| object.metadata.name.unwrap_or_default();
+    let every = ListParams::default();
+    pages(&every, async |page: &ListParams| api.list_metadata(page).await, name).await
+}
+
+/// What `take` makes of the objects of all pages of a list. One that takes so long that its continuation expires is read again, whole.
+async fn pages<T: Clone, U>(
+    parameters: &ListParams,
+    list: impl AsyncFn(&ListParams) -> Result<ObjectList<T>, kube::Error>,
+    take: impl Fn(T) -> U,
+) -> Result<Vec<U>, kube::Error> {
     let mut items = Vec::new();
     let mut parameters = parameters.clone().limit(PAGE);
     loop {
-        let page = match api.list(&parameters).await {
-            Err(kube::Error::Api(status)) if status.code == 410 => {
-                items.clear();
-                parameters.limit = None;
-                parameters.continue_token = None;
-                api.list(&parameters).await?
-            }
-            page => page?,
-        };
-        items.extend(page.items);
+        let mut page = list(&parameters).await;
+        if matches!(&page, Err(kube::Error::Api(status)) if status.code == 410) {
+            items.clear();
+            parameters.limit = None;
+            parameters.continue_token = None;
+            page = list(&parameters).await;
+        }
+        let page = page?;
+        items.extend(page.items.into_iter().map(&take));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters.continue_token = Some(token),
             None => return Ok(items),
@@ -168,8 +179,14 @@ async fn pages<K: Readable>(api: &Api<K>, parameters: &ListParams) -> Result<Vec
     }
 }
 
-fn is_status(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(_))
+/// Why there is no answer: what the API server says, or that it cannot be asked.
+fn unanswered(what: String, gap: Gap, error: &kube::Error) -> PluginError {
+    if matches!(error, kube::Error::Api(_)) {
+        PluginError::Unreadable(gap)
+    } else {
+        let message = words(error);
+        PluginError::Api { what, message }
+    }
 }
 
 fn gap(verb: &'static str, resource: ResourceName, namespace: Option<&str>, error: &kube::Error) -> Gap {
@@ -201,4 +218,54 @@ pub fn words(error: &kube::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_server_fixture::{Answer, ApiServerFixture, list, page};
+    use crate::error::{EXIT_ERROR, EXIT_UNKNOWN};
+    use csi_attacher_model::objects::PersistentVolumeWire;
+    use serde_json::json;
+
+    const VOLUMES: ResourceName = ResourceName::new("", "persistentvolumes");
+
+    /// The names that are listed when this is what comes after the first page.
+    async fn names(second: Answer) -> Result<Vec<String>> {
+        let first = json!({"metadata": {"name": "pv-1"}});
+        let last = json!({"metadata": {"name": "pv-2"}});
+        let server = ApiServerFixture::start(move |_, query| {
+            if query.contains("continue=") {
+                second.clone()
+            } else if query.contains("limit=") {
+                Ok(page(std::slice::from_ref(&first), "second"))
+            } else {
+                Ok(list(&[first.clone(), last.clone()]))
+            }
+        });
+        let reader = server.sources().reader;
+        let listed = reader.names(reader.cluster::<PersistentVolumeWire>(), VOLUMES).await;
+        let like = reader.nearest(reader.cluster::<PersistentVolumeWire>(), "pv-3").await;
+        assert_eq!(like, listed.as_deref().unwrap_or_default());
+        listed
+    }
+
+    #[tokio::test]
+    async fn names_are_those_of_all_pages() {
+        let second = list(&[json!({"metadata": {"name": "pv-2"}})]);
+        assert_eq!(names(Ok(second)).await.unwrap(), ["pv-1", "pv-2"]);
+        assert_eq!(names(Err(410)).await.unwrap(), ["pv-1", "pv-2"], "read again");
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_missing_is_an_error() {
+        for (code, exit_code) in [(403, EXIT_UNKNOWN), (500, EXIT_ERROR)] {
+            let error = names(Err(code)).await.unwrap_err();
+            assert_eq!(error.exit_code(), exit_code, "{error}");
+            assert!(
+                error.to_string().starts_with("cannot list persistentvolumes"),
+                "{error}"
+            );
+        }
+    }
 }

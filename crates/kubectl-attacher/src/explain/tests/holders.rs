@@ -148,6 +148,31 @@ fn who_has_the_volume() {
     ]);
 }
 
+/// The pods of a node that is gone have no toleration that ends.
+#[test]
+fn nothing_is_asked_of_a_node_that_does_not_exist() {
+    let gone = |deleted| {
+        let mut other = holder(attached(), node("node2"), &[("shop/web-0", deleted)]);
+        other.node = Lookup::Missing;
+        unrequested(|scene| scene.holders = Lookup::Found(vec![other]))
+    };
+    let parts = &[
+        "that node does not exist",
+        "at the cloud or the hypervisor whether machine node2 still runs",
+        "kubectl attacher why va csi-2",
+    ];
+    play(vec![
+        row("its pod is deleted", gone(Some(60)), Case::WaitingForUnmount, parts),
+        row("its pod is still there", gone(None), Case::WaitingForUnmount, parts),
+    ]);
+    for scene in [gone(Some(60)), gone(None)] {
+        let said = serde_json::to_string(&chain(&scene).diagnosis).unwrap();
+        for word in ["describe node", "out-of-service", "toleration"] {
+            assert!(!said.contains(word), "{word}: {said}");
+        }
+    }
+}
+
 /// A volume for many nodes is held by nobody.
 #[test]
 fn shared_volumes_wait_for_nobody() {

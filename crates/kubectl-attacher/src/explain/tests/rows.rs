@@ -1,5 +1,6 @@
 //! Rows of a table, and how they are checked.
 
+use super::builders::lease;
 use crate::explain::{Case, Chain, StepState, Verdict, chain};
 use crate::observed::Scene;
 
@@ -38,7 +39,24 @@ pub fn play(rows: Vec<Row>) {
             assert!(is_there, "{}: {part:?} is not in {words}", row.name);
         }
         check(row.name, &found);
+        let mut scene = row.scene;
+        scene.driver.lease = lease("sidecar-0", false, 3);
+        no_command_is_refused_to_a_sidecar(row.name, &chain(&scene));
     }
+}
+
+/// A sidecar reads no annotation and no AttacherConfig of ours.
+fn no_command_is_refused_to_a_sidecar(name: &str, chain: &Chain) {
+    for command in commands(chain) {
+        for word in ["attacher retry", "attacher release", "patch atc"] {
+            assert!(!command.contains(word), "{name}, served by a sidecar: {command}");
+        }
+    }
+}
+
+fn commands(chain: &Chain) -> impl Iterator<Item = &str> {
+    let advice = chain.diagnosis.advice.iter();
+    advice.filter_map(|advice| advice.command.as_deref())
 }
 
 /// What deletes, detaches or frees something when it is pasted into a shell.
@@ -56,12 +74,7 @@ const DESTROYING: [&str; 9] = [
 
 /// A command that `why` prints is pasted by somebody in a hurry: it looks, or it asks a controller that checks first.
 pub fn no_command_destroys(name: &str, chain: &Chain) {
-    for command in chain
-        .diagnosis
-        .advice
-        .iter()
-        .filter_map(|advice| advice.command.as_deref())
-    {
+    for command in commands(chain) {
         for word in DESTROYING {
             assert!(!command.contains(word), "{name}: {command}");
         }
