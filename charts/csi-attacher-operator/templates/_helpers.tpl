@@ -1,15 +1,16 @@
 {{- define "csi-attacher-operator.name" -}}
-{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimAll "-." }}
 {{- end }}
 
-{{/* The name of all objects. Ten characters are left for what is put behind it. A release may have points in its name, a Service may not. */}}
+{{/* The name of all objects. Ten characters are left for what is put behind it. A release may have points in its name and begin with a digit, a Service may not. */}}
 {{- define "csi-attacher-operator.fullname" -}}
 {{- $name := .Values.nameOverride | default .Chart.Name }}
 {{- $full := .Values.fullnameOverride }}
 {{- if not $full }}
 {{- $full = contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) | replace "." "-" }}
+{{- $full = regexReplaceAll "^([0-9])" $full "csi-${1}" }}
 {{- end }}
-{{- $full | trunc 53 | trimSuffix "-" }}
+{{- $full | trunc 53 | trimAll "-" }}
 {{- end }}
 
 {{/* What the Deployment selects its pods by. It cannot be changed later. */}}
@@ -18,14 +19,14 @@ app.kubernetes.io/name: {{ include "csi-attacher-operator.name" . | toYaml }}
 app.kubernetes.io/instance: {{ .Release.Name | toYaml }}
 {{- end }}
 
-{{/* The port of metrics and probes. Values that are kept from an earlier chart do not have it. */}}
+{{/* The port of metrics and probes. */}}
 {{- define "csi-attacher-operator.port" -}}
-{{- .Values.port | default 8080 | int }}
+{{- .Values.port | int }}
 {{- end }}
 
 {{/* Labels of the pod of `helm test`. */}}
 {{- define "csi-attacher-operator.testSelector" -}}
-app.kubernetes.io/name: {{ include "csi-attacher-operator.name" . | trunc 58 | trimSuffix "-" }}-test
+app.kubernetes.io/name: {{ include "csi-attacher-operator.name" . | trunc 58 | trimAll "-." }}-test
 app.kubernetes.io/instance: {{ .Release.Name | toYaml }}
 {{- end }}
 
@@ -233,56 +234,65 @@ The namespaces with Leases as YAML: a map from their names to `any`, whether dri
 {{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
 {{- end }}
 
-{{/* Variables of the operator for traces. */}}
+{{/* Variables of the operator for traces as YAML: a list as in a container, in which `of` is the value of the chart that sets the variable. */}}
 {{- define "csi-attacher-operator.otel" -}}
-{{- $folder := "/etc/otel" }}
+{{- $variables := list }}
 {{- with .Values.otel }}
-{{- $variables := dict }}
-{{- if .disabled }}
-{{- $_ := set $variables "OTEL_SDK_DISABLED" "true" }}
-{{- end }}
-{{- if .endpoint }}
-{{- $_ := set $variables "OTEL_EXPORTER_OTLP_ENDPOINT" .endpoint }}
-{{- $_ := set $variables "OTEL_EXPORTER_OTLP_PROTOCOL" .protocol }}
-{{- end }}
-{{- $plain := dict "OTEL_EXPORTER_OTLP_COMPRESSION" .compression "OTEL_EXPORTER_OTLP_TIMEOUT" .timeout "OTEL_TRACES_SAMPLER" .sampler
-  "OTEL_TRACES_SAMPLER_ARG" .samplerArg "OTEL_SERVICE_NAME" .serviceName }}
-{{- range $name, $value := $plain }}
-{{- if $value }}
-{{- $_ := set $variables $name (include "csi-attacher-operator.text" $value) }}
-{{- end }}
-{{- end }}
-{{- with .resourceAttributes }}
 {{- $pairs := list }}
-{{- range $key, $value := . }}
+{{- range $key, $value := .resourceAttributes }}
 {{- /* Percent-encoded, where a space is no plus. */}}
 {{- $text := include "csi-attacher-operator.text" $value | urlquery | replace "+" "%20" }}
 {{- $pairs = append $pairs (printf "%s=%s" ($key | urlquery | replace "+" "%20") $text) }}
 {{- end }}
-{{- $_ := set $variables "OTEL_RESOURCE_ATTRIBUTES" (join "," $pairs) }}
-{{- end }}
-{{- if .certificates.secretName }}
-{{- $files := dict "OTEL_EXPORTER_OTLP_CERTIFICATE" .certificates.ca "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE" .certificates.clientCertificate
-  "OTEL_EXPORTER_OTLP_CLIENT_KEY" .certificates.clientKey }}
-{{- range $name, $key := $files }}
-{{- if $key }}
-{{- $_ := set $variables $name (printf "%s/%s" $folder $key) }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- range $name, $value := $variables }}
-- name: {{ $name }}
-  value: {{ $value | quote }}
-{{- end }}
-{{- with .headersSecret }}
-{{- if .name }}
-- name: OTEL_EXPORTER_OTLP_HEADERS
-  valueFrom:
-    secretKeyRef:
-      name: {{ .name | toYaml }}
-      key: {{ .key | toYaml }}
+{{- $plain := dict "OTEL_SDK_DISABLED" (list "disabled" (empty .disabled | ternary "" "true"))
+  "OTEL_EXPORTER_OTLP_ENDPOINT" (list "endpoint" .endpoint)
+  "OTEL_EXPORTER_OTLP_PROTOCOL" (list "protocol" (.protocol | default (empty .endpoint | ternary "" "grpc")))
+  "OTEL_EXPORTER_OTLP_COMPRESSION" (list "compression" .compression) "OTEL_EXPORTER_OTLP_TIMEOUT" (list "timeout" .timeout)
+  "OTEL_TRACES_SAMPLER" (list "sampler" .sampler) "OTEL_TRACES_SAMPLER_ARG" (list "samplerArg" .samplerArg)
+  "OTEL_SERVICE_NAME" (list "serviceName" .serviceName) "OTEL_RESOURCE_ATTRIBUTES" (list "resourceAttributes" (join "," $pairs)) }}
+{{- $files := dict "ca" "CERTIFICATE" "clientCertificate" "CLIENT_CERTIFICATE" "clientKey" "CLIENT_KEY" }}
+{{- range $value, $suffix := empty .certificates.secretName | ternary dict $files }}
+{{- with get $.Values.otel.certificates $value }}
+{{- $_ := set $plain (printf "OTEL_EXPORTER_OTLP_%s" $suffix) (list (printf "certificates.%s" $value) (printf "/etc/otel/%s" .)) }}
 {{- end }}
 {{- end }}
+{{- range $name, $from := $plain }}
+{{- with last $from }}
+{{- $variables = append $variables (dict "of" (first $from | printf "otel.%s") "name" $name "value" (include "csi-attacher-operator.text" .)) }}
+{{- end }}
+{{- end }}
+{{- if .headersSecret.name }}
+{{- $key := dict "name" .headersSecret.name "key" (.headersSecret.key | default "headers") }}
+{{- $variables = append $variables (dict "of" "otel.headersSecret" "name" "OTEL_EXPORTER_OTLP_HEADERS" "valueFrom" (dict "secretKeyRef" $key)) }}
+{{- end }}
+{{- end }}
+{{- toYaml $variables }}
+{{- end }}
+
+{{/* The value that a flag has by extraArgs, or its default. */}}
+{{- define "csi-attacher-operator.flag" -}}
+{{- $value := .default }}
+{{- $flag := printf "^--?%s=" .name }}
+{{- range .root.Values.extraArgs }}
+{{- if regexMatch $flag . }}
+{{- $value = regexReplaceAll $flag . "" }}
+{{- end }}
+{{- end }}
+{{- $value }}
+{{- end }}
+
+{{/* The path of the metrics, for monitors. */}}
+{{- define "csi-attacher-operator.metricsPath" -}}
+{{- include "csi-attacher-operator.flag" (dict "root" . "name" "metrics-path" "default" "/metrics") }}
+{{- end }}
+
+{{/* Refuses a pod whose operator is killed before its calls end. The operator refuses a duration that cannot be read. */}}
+{{- define "csi-attacher-operator.checkGracePeriod" -}}
+{{- $shutdown := include "csi-attacher-operator.flag" (dict "root" . "name" "shutdown-grace-period" "default" "75s") }}
+{{- $seconds := toDate "2006-01-02T15:04:05Z07:00" "1970-01-01T00:00:00Z" | dateModify $shutdown | unixEpoch | int64 }}
+{{- $pod := int64 .Values.terminationGracePeriodSeconds }}
+{{- if le $pod $seconds }}
+{{- fail (printf "terminationGracePeriodSeconds is %d, but the operator may take %s to end (--shutdown-grace-period), and would be killed before: set terminationGracePeriodSeconds to more than %d, or a shorter --shutdown-grace-period in extraArgs" $pod $shutdown $seconds) }}
 {{- end }}
 {{- end }}
 
@@ -326,6 +336,54 @@ true
 {{- toYaml $ports }}
 {{- end }}
 
+{{/* Refuses a list in which a name is there twice. Its items have a `name`, and `of` says where each is from. */}}
+{{- define "csi-attacher-operator.distinct" -}}
+{{- $names := dict }}
+{{- $message := last . }}
+{{- range first . }}
+{{- if hasKey $names .name }}
+{{- fail (printf $message (get $names .name) .of .name) }}
+{{- end }}
+{{- $_ := set $names .name .of }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses two volumes of one name, which the API server refuses. */}}
+{{- define "csi-attacher-operator.checkVolumes" -}}
+{{- $volumes := list }}
+{{- if not .Values.serviceAccount.automountServiceAccountToken }}
+{{- $volumes = append $volumes (dict "of" "the token of the ServiceAccount" "name" "service-account-token") }}
+{{- end }}
+{{- if .Values.otel.certificates.secretName }}
+{{- $volumes = append $volumes (dict "of" "otel.certificates" "name" "otel-certificates") }}
+{{- end }}
+{{- range $name, $driver := .Values.drivers }}
+{{- if not $driver.network }}
+{{- $volumes = append $volumes (dict "of" (printf "drivers.%s" $name) "name" (printf "socket-%s" $name)) }}
+{{- end }}
+{{- range $index, $volume := $driver.volumes }}
+{{- $volumes = append $volumes (dict "of" (printf "drivers.%s.volumes[%d]" $name $index) "name" $volume.name) }}
+{{- end }}
+{{- end }}
+{{- range $index, $volume := .Values.volumes }}
+{{- $volumes = append $volumes (dict "of" (printf "volumes[%d]" $index) "name" $volume.name) }}
+{{- end }}
+{{- include "csi-attacher-operator.distinct" (list $volumes "%s and %s are both a volume of the name %s, and the volumes of all drivers are in one pod: give one of them another name, or list it once") }}
+{{- end }}
+
+{{/* Refuses two variables of one name in the operator's container: server-side apply refuses them. */}}
+{{- define "csi-attacher-operator.checkEnv" -}}
+{{- $variables := list (dict "of" "logLevel" "name" "LOG_LEVEL") (dict "of" "logFormat" "name" "LOG_FORMAT") }}
+{{- range list "POD_NAME" "POD_NAMESPACE" "POD_UID" "NODE_NAME" }}
+{{- $variables = append $variables (dict "of" "the chart" "name" .) }}
+{{- end }}
+{{- $variables = concat $variables (include "csi-attacher-operator.otel" . | fromYamlArray) }}
+{{- range $index, $variable := .Values.extraEnv }}
+{{- $variables = append $variables (dict "of" (printf "extraEnv[%d]" $index) "name" $variable.name) }}
+{{- end }}
+{{- include "csi-attacher-operator.distinct" (list $variables "%s and %s both set the variable %s: remove one of them") }}
+{{- end }}
+
 {{/*
 Refuses a pod that the API server refuses, or in which a container answers for another: two containers with one name or one port.
 Values files are merged by Helm: of a list, such as extraContainers, only that of the last file is left.
@@ -358,18 +416,12 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- range $index, $container := .Values.extraContainers }}
 {{- $containers = append $containers (dict "of" (printf "extraContainers[%d]" $index) "name" $container.name "ports" $container.ports) }}
 {{- end }}
-{{- $names := dict }}
+{{- include "csi-attacher-operator.distinct" (list $containers "%s and %s are both a container of the name %s: give one of them another name") }}
 {{- $ports := dict }}
 {{- $probed := dict }}
 {{- $cure := "give one of them another port; for the liveness probe of a driver use drivers.NAME.livenessProbe, which has a port for each driver" }}
 {{- range $containers }}
 {{- $of := .of }}
-{{- with .name }}
-{{- if hasKey $names . }}
-{{- fail (printf "%s and %s are both a container of the name %s: give one of them another name" (get $names .) $of .) }}
-{{- end }}
-{{- $_ := set $names . $of }}
-{{- end }}
 {{- range .ports }}
 {{- $port := printf "%d/%s" (int .containerPort) (.protocol | default "TCP") }}
 {{- if ne (get $ports $port | default $of) $of }}
