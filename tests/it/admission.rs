@@ -94,8 +94,9 @@ impl InEffect {
     }
 }
 
-/// Patches an object again and again until the answer shows that a policy is in effect.
-async fn wait_effective<K>(
+/// Patches an object again and again, without any effect, until the answer shows that a policy or a webhook is in effect: the API
+/// server learns of them by watches of its own.
+pub async fn wait_effective<K>(
     api: Api<K>,
     name: &str,
     patch: &Value,
@@ -114,7 +115,7 @@ where
         }
     };
     let waited = tokio::time::timeout(LIMIT, tries).await;
-    waited.map_err(|_| Error::Other(format!("no policy for {name} is in effect")))
+    waited.map_err(|_| Error::Other(format!("no policy or webhook for {name} is in effect")))
 }
 
 #[tokio::test]

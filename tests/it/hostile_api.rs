@@ -2,6 +2,7 @@
 //! server is not run over when it is back.
 
 mod ahead;
+mod pauses;
 mod reads;
 mod swallowed;
 mod writes;
@@ -16,7 +17,11 @@ use serde_json::json;
 use crate::rig::{Driver, World, operator_options};
 use crate::support::operator::{IDENTITY, install};
 use crate::support::proxy::{Proxy, Seen};
-use crate::support::{Operator, Result};
+use crate::support::{Fixtures, Operator, Result};
+
+/// The limit of waits for what a watch tells, for tests that break watches: one that breaks for the fifth time within 20 s begins again up to
+/// 20 s later, and each of two rules may ask for that time.
+const LATE: Duration = Duration::from_secs(90);
 
 /// A cluster, and an operator that reaches it through a proxy only.
 struct Front {
@@ -53,6 +58,11 @@ impl Front {
     }
 }
 
+/// Fixtures that wait until [`LATE`].
+fn patient(driver: &Driver<'_>) -> Fixtures {
+    driver.world.fixtures.clone().with_limit(LATE)
+}
+
 /// Makes volumes and attachments of these names, many at a time.
 async fn claim_all(driver: &Driver<'_>, names: &[String]) -> Result<()> {
     let claims = stream::iter(names).map(|name| async move { driver.claim(name).await.map(drop) });
@@ -61,7 +71,7 @@ async fn claim_all(driver: &Driver<'_>, names: &[String]) -> Result<()> {
 
 /// Waits until all of these are attached, in the objects and at the driver.
 async fn all_attached(driver: &Driver<'_>, names: &[String]) -> Result<()> {
-    let fixtures = driver.world.fixtures.clone().with_limit(Duration::from_mins(1));
+    let fixtures = patient(driver);
     let waits = stream::iter(names).map(|name| fixtures.wait_for_attached(name));
     waits.buffer_unordered(20).map_ok(drop).try_collect::<()>().await?;
     let published = driver.mock.published();
@@ -73,7 +83,7 @@ async fn all_attached(driver: &Driver<'_>, names: &[String]) -> Result<()> {
 
 /// Deletes all of these and waits until they are gone, in the objects and at the driver.
 async fn all_detached(driver: &Driver<'_>, names: &[String]) -> Result<()> {
-    let fixtures = driver.world.fixtures.clone().with_limit(Duration::from_mins(1));
+    let fixtures = patient(driver);
     let (fixtures, none) = (&fixtures, driver.node_id());
     let waits = stream::iter(names).map(|name| async move {
         fixtures.delete::<VolumeAttachment>(name).await?;

@@ -21,6 +21,8 @@ use crate::support::{Error, Operator, Result};
 const ZONE: &str = "topology.example.com/zone";
 const SELECTED: &str = "volume.kubernetes.io/selected-node";
 const ZONES: [(&str, &str); 3] = [("n1", "a"), ("n2", "b"), ("n3", "c")];
+/// How many claims are tried until one asks for all zones. Each takes a whole provisioning, in which a watch that works has brought them.
+const TRIES: usize = 50;
 
 /// Nothing but an event can bring about a second try.
 fn never() -> Value {
@@ -125,6 +127,24 @@ impl Driver<'_> {
         made.map_err(Error::from)
     }
 
+    /// Waits until the operator has seen the nodes of [`three_zones`]: Nodes with their labels and CSINodes come by watches of their own, and
+    /// a claim that comes before some of them asks for fewer zones.
+    async fn topology_is_seen(&self) -> Result<()> {
+        let seen = format!("{}-seen", self.short);
+        class(self, &seen, "Immediate", &[]).await?;
+        for number in 0..TRIES {
+            let name = format!("seen-{number}");
+            let claim = self.claim_on(&name, &seen, None).await?;
+            self.bound(&name).await?;
+            if self.zones(&claim).await?.0 == "a b c" {
+                return Ok(());
+            }
+        }
+        Err(Error::Other(
+            "the operator goes on without some of the nodes".to_owned(),
+        ))
+    }
+
     /// What the calls for a claim asked for.
     fn asked_for(&self, claim: &PersistentVolumeClaim) -> Vec<CreationFacts> {
         let name = format!("pvc-{}", claim.uid().unwrap_or_default());
@@ -213,6 +233,7 @@ async fn the_next_call_after_a_refusal_asks_for_the_zone_of_now() -> Result<()> 
     let (world, _operator) = serving_topology().await?;
     let driver = driver(&world, "t-moved", &json!({ "backoff": never() })).await?;
     three_zones(&world, &[&driver.name]).await?;
+    driver.topology_is_seen().await?;
     let refused = Rule::on(Method::CreateVolume).times(1);
     driver
         .mock

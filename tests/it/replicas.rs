@@ -25,8 +25,6 @@ use crate::support::{Error, Operator, OperatorOptions, Result};
 const NAMESPACE: &str = "csi-attacher-operator";
 /// Of a Lease whose end is waited for. It outlives a machine that stands still for some seconds.
 const LEASE_DURATION: Duration = Duration::from_secs(8);
-/// How long after its last renewal such a Lease must be taken, by the times in it: five tries after it is over.
-const TAKEN_WITHIN: Duration = Duration::from_secs(8 + 5);
 
 /// Settings with which a Lease runs out soon: for tests in which a replica is killed.
 fn short() -> Value {

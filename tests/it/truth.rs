@@ -9,7 +9,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::rig::{Driver, World, operator_options};
+use crate::rig::{Driver, LIMIT, World, operator_options};
 use crate::support::operator::{IDENTITY, install};
 use crate::support::proxy::{Fault, Proxy, Seen};
 use crate::support::{Fixtures, Operator, Result};
@@ -83,7 +83,8 @@ async fn a_volume_whose_attachment_is_removed_by_force_is_taken_back_after_a_liv
     let driver = driver(&world, "forced").await?;
     let fixtures = &world.fixtures;
     let slow = csi_mock_driver::Rule::on(Method::ControllerPublishVolume);
-    driver.mock.script(slow.times(1).delay(Duration::from_secs(2)));
+    // Much longer than it takes until the object is gone, and shorter than the deadline of the call, of 60 s.
+    driver.mock.script(slow.times(1).delay(Duration::from_secs(20)));
     driver.claim("forced-va").await?;
     let publish = |call: &csi_mock_driver::CallRecord| call.method == Method::ControllerPublishVolume;
     driver.calls("the call", 1, publish).await?;
@@ -92,6 +93,9 @@ async fn a_volume_whose_attachment_is_removed_by_force_is_taken_back_after_a_liv
     api.patch("forced-va", &PatchParams::default(), &Patch::Merge(&none))
         .await?;
     fixtures.delete::<VolumeAttachment>("forced-va").await?;
+    fixtures.wait_for_attachment_gone("forced-va").await?;
+    let ended = move |call: &csi_mock_driver::CallRecord| publish(call) && call.finished.is_some();
+    driver.calls("the end of the call", 1, ended).await?;
     let reads = |seen: &Seen| !seen.is_write() && seen.path.ends_with("/volumeattachments/forced-va");
     proxy.wait_for("a live read", 1, reads).await?;
     let unpublish = |call: &csi_mock_driver::CallRecord| call.method == Method::ControllerUnpublishVolume;
@@ -183,6 +187,8 @@ async fn goes_back(way: Way) -> Result<()> {
     }
     proxy.heal();
 
+    // Watches are tried again after pauses that grow as long as the outage was.
+    let fixtures = fixtures.with_limit(LIMIT * 4);
     // What the objects demand: all five of the backup are wanted.
     for name in ["back-new-0", "back-new-1", "back-gone", "back-kept", "back-deleted"] {
         fixtures.wait_for_attached(name).await?;

@@ -47,20 +47,26 @@ async fn a_driver_that_refuses_is_quoted_and_a_second_pod_has_to_wait() -> Resul
     let driver = world.managed_driver("text-busy").await?;
     let other = driver.second_node().await?;
     driver.claimed(&driver.volume("text-busy-pv"), "text-busy-pv").await?;
-    let publish = Rule::on(Method::ControllerPublishVolume)
-        .volume("text-busy-pv")
-        .times(3);
+    // The controller reads the attachment now and then only, so the error stays until the controller has told of it.
+    let publish = Rule::on(Method::ControllerPublishVolume).volume("text-busy-pv");
     driver.mock.script(publish.fail(Code::Internal, "the volume is busy"));
-    driver.run_pod("text-busy-1", &driver.node(), "text-busy-pv").await?;
+    let (fixtures, node) = (&world.fixtures, driver.node());
+    fixtures.pod("default", "text-busy-1", &node, &["text-busy-pv"]).await?;
     let message = on_pod(&world, "text-busy-1", "rpc error", LIMIT).await?;
+    driver.mock.clear_rules_of("text-busy-pv");
     assert_indexed(DRIVER_FAILS, &message);
     assert!(
         message.ends_with("code = Internal desc = the volume is busy"),
         "{message}"
     );
+    let made = fixtures.wait_for_attachment_of("text-busy-pv", &node).await?;
+    let name = made.metadata.name.unwrap_or_default();
+    fixtures.wait_for_attached(&name).await?;
+    fixtures
+        .wait_for_volume_attached(&node, &driver.name, "text-busy-pv")
+        .await?;
 
-    world
-        .fixtures
+    fixtures
         .pod("default", "text-busy-2", &other, &["text-busy-pv"])
         .await?;
     let message = on_pod(&world, "text-busy-2", "Multi-Attach", LIMIT).await?;

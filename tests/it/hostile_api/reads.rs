@@ -6,7 +6,7 @@ use csi_attacher_kube::apiserver::SlotLimits;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 
-use super::{Front, about, all_attached, all_detached, claim_all, names, publishes};
+use super::{Front, about, all_attached, all_detached, claim_all, names, patient, publishes};
 use crate::rig::Driver;
 use crate::support::Result;
 use crate::support::proxy::{Cut, Fault, Seen};
@@ -64,7 +64,8 @@ async fn throttled_lists(front: &Front, driver: &Driver<'_>) -> Result<()> {
         .count();
     assert_eq!(early, 0, "csinodes were asked for during the pause");
     assert!(again.at >= refused.at + PAUSE && again.forwarded);
-    driver.attach("seen-throttled").await.map(drop)
+    driver.claim("seen-throttled").await?;
+    patient(driver).wait_for_attached("seen-throttled").await.map(drop)
 }
 
 /// Continue tokens that expire between two pages, and a page that never comes.
@@ -85,7 +86,7 @@ async fn expired_pages(front: &Front, driver: &Driver<'_>) -> Result<()> {
     fixtures
         .volume_attachment("seen-last", &driver.name, "seen-last", "zz-last")
         .await?;
-    fixtures.wait_for_attached("seen-last").await.map(drop)
+    patient(driver).wait_for_attached("seen-last").await.map(drop)
 }
 
 /// Watches that end as soon as they begin are begun again, but not without a pause.
@@ -101,7 +102,7 @@ async fn watches_that_end(front: &Front, driver: &Driver<'_>) -> Result<()> {
     assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", &seen[before..]);
     driver.claim("seen-ended").await?;
     front.proxy.heal();
-    driver.world.fixtures.wait_for_attached("seen-ended").await?;
+    patient(driver).wait_for_attached("seen-ended").await?;
     front.operator.wait_ready().await
 }
 

@@ -1,5 +1,7 @@
 //! PersistentVolumes whose claims are gone, in a cluster where only the test changes them.
 
+use std::time::Duration;
+
 use csi_mock_driver::Method;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;
@@ -66,13 +68,18 @@ impl Driver<'_> {
 
     /// That DeleteVolume is called for a handle, and nothing of ours is left on the PersistentVolume; so often it was called.
     pub async fn is_deleted(&self, name: &str, handle: &str) -> Result<usize> {
+        self.is_deleted_within(name, handle, LIMIT).await
+    }
+
+    /// As [`Driver::is_deleted`], with a limit of its own.
+    pub async fn is_deleted_within(&self, name: &str, handle: &str, limit: Duration) -> Result<usize> {
         let released = |volume: Option<&PersistentVolume>| {
             volume.is_none_or(|volume| {
                 volume.metadata.deletion_timestamp.is_some()
                     && !volume.finalizers().iter().any(|entry| entry == FINALIZER)
             })
         };
-        wait_for(self.volumes(), name, "released by us", LIMIT, released).await?;
+        wait_for(self.volumes(), name, "released by us", limit, released).await?;
         Ok(self.deletions(handle))
     }
 

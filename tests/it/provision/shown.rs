@@ -16,6 +16,7 @@ use csi_attacher_model::api::names::{FIELD_MANAGER, PROVISIONING_FIELD_MANAGER};
 use super::deletion::{serves, unmanaged};
 use super::{LIMIT, provisioning, serving, settings, soon};
 
+use crate::admission::wait_effective;
 use crate::events::event;
 use crate::insight::told;
 use crate::rig::{Driver, World, operator_options};
@@ -132,7 +133,7 @@ fn findings(driver: &Driver<'_>, kind: &str, count: usize) -> String {
 #[tokio::test]
 async fn why_claims_wait_is_told_while_they_do() -> Result<()> {
     const HEALTHY: &str = "ProvisioningHealthy";
-    let (world, mut operator) = serving(impatient()).await?;
+    let (world, mut patient) = serving(operator_options()).await?;
     let driver = provisioning(&world, "why", &soon()).await?;
     driver.class("Delete").await?;
     driver.wait(HEALTHY, "True", Some("NoFailures")).await?;
@@ -142,14 +143,11 @@ async fn why_claims_wait_is_told_while_they_do() -> Result<()> {
     driver.ask_for("data").await?;
     let parts = ["failed and will be retried: 1", "default/data", "the pool is closed"];
     told(&driver, HEALTHY, "False", "ProvisioningFailing", &parts).await?;
-    told(
-        &driver,
-        HEALTHY,
-        "False",
-        "ProvisioningStuck",
-        &["--stuck-after: 1", "default/data", "closed"],
-    )
-    .await?;
+    // An operator with little patience might tell that it is stuck before anybody reads that it fails.
+    stop(&mut patient).await?;
+    let mut operator = world.operator(impatient()).await?;
+    let parts = ["--stuck-after: 1", "default/data", "closed"];
+    told(&driver, HEALTHY, "False", "ProvisioningStuck", &parts).await?;
     event(
         &world,
         "PersistentVolumeClaim",
@@ -319,6 +317,11 @@ async fn a_failure_that_lasts_is_told_also_where_it_may_pass() -> Result<()> {
     let webhooks = Api::<ValidatingWebhookConfiguration>::all(world.client.clone());
     let made = webhooks.create(&PostParams::default(), &webhook).await;
     made?;
+    let probe = json!({ "metadata": { "annotations": { "example.com/probe": "webhook" } } });
+    let is_refused = |answer: kube::Result<PersistentVolumeClaim>| {
+        answer.is_err_and(|error| error.to_string().contains("failed calling webhook"))
+    };
+    wait_effective(driver.claims(), "data", &probe, is_refused).await?;
     driver.configure(&settings(&driver, &soon())).await?;
     event(
         &world,
