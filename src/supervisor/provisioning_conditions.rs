@@ -44,24 +44,6 @@ pub(super) fn is_wanted(state: &ProvisioningState) -> bool {
     state.begins == Begins::Everything && state.task.phase != DriverPhase::Suspended
 }
 
-/// Whether provisioning that is not ready for this reason waits for a person.
-fn is_stalled(reason: ConditionReason) -> bool {
-    matches!(
-        reason,
-        ConditionReason::NotSupported
-            | ConditionReason::Forbidden
-            | ConditionReason::LeaseForbidden
-            | ConditionReason::IdentityConflict
-            | ConditionReason::DriverNameMismatch
-            | ConditionReason::DriverInvalid
-            | ConditionReason::EndpointConflict
-            | ConditionReason::FinalizerCollision
-            | ConditionReason::SecretMissing
-            | ConditionReason::SecretForbidden
-            | ConditionReason::TlsInvalid
-    )
-}
-
 /// The status with what is known of provisioning, and else as it is: of a replica that does nothing else for the driver.
 pub(super) fn status_with(
     state: &ProvisioningState,
@@ -89,7 +71,7 @@ pub(super) fn add(provisioning: &ConditionUpdate, updates: &mut [ConditionUpdate
         provisioning.reason,
         format!("{OF_PROVISIONING}{}", provisioning.message),
     );
-    let is_stalled = is_stalled(reason);
+    let is_stalled = ConditionReason::STALLING.contains(&reason);
     replace(updates, ConditionType::Ready, False, reason, &text);
     replace(updates, ConditionType::Reconciling, !is_stalled, reason, &text);
     if is_stalled {
@@ -165,9 +147,12 @@ fn of_phase(state: &ProvisioningState) -> Parts {
             (True, ConditionReason::Running, text)
         }
         DriverPhase::Standby { holder, namespace } => {
-            let holder = holder.as_deref().unwrap_or("nobody yet");
             let place = namespace.as_ref();
             let place = place.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
+            let Some(holder) = holder else {
+                let text = format!("the Lease of provisioning{place} has no known holder; trying to acquire it");
+                return (False, ConditionReason::Standby, text);
+            };
             let text = format!("{holder} holds the Lease of provisioning{place}; this replica is ready to take over");
             (True, ConditionReason::Standby, text)
         }

@@ -249,11 +249,28 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
     explain_deletion(facts, of_volumes.as_ref(), &mut updates);
     let saturated = [facts.saturation, facts.provisioning_saturation];
     updates.push(Saturation::condition(saturated.into_iter().flatten()));
-    updates.push(healthy(facts));
-    let lasting = facts.driver.and_then(|driver| driver.lasting_mismatches.as_ref());
-    updates.extend(facts.insight.map(|insight| consistent(insight, lasting)));
+    updates.extend(of_attachments(facts));
     updates.extend(provisioning);
     updates
+}
+
+/// How the attachments are. Who does not serve the driver does not know.
+fn of_attachments(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
+    let idle = match facts.driver.map(|driver| &driver.phase) {
+        Some(DriverPhase::Suspended) => Some(ConditionReason::Suspended),
+        Some(DriverPhase::Standby { holder: Some(_), .. }) => Some(ConditionReason::Standby),
+        _ => None,
+    };
+    if let Some(reason) = idle.filter(|_| facts.insight.is_none()) {
+        let text = "nothing is known while this replica does not serve the driver: see Ready";
+        let kinds = [ConditionType::AttachmentsHealthy, ConditionType::AttachmentsConsistent];
+        return kinds
+            .map(|kind| ConditionUpdate::new(kind, ConditionStatus::Unknown, reason, text))
+            .into();
+    }
+    let lasting = facts.driver.and_then(|driver| driver.lasting_mismatches.as_ref());
+    let consistent = facts.insight.map(|insight| consistent(insight, lasting));
+    std::iter::once(healthy(facts)).chain(consistent).collect()
 }
 
 /// Says why the lists do not come in that a driver waits for.

@@ -8,7 +8,7 @@ use crate::decide::reconcile::{DesiredState, Expectation, LastingMismatches};
 use crate::decide::{Capabilities, DriverFacts, NodeEntry};
 use crate::objects::VolumeAttachmentWire;
 use crate::runtime::DriverPhase;
-use crate::supervisor::status::StatusInput;
+use crate::supervisor::status::{StatusInput, status};
 use csi_attacher_model::findings::{
     FindingHistory, FindingInput, FindingThresholds, FindingsPass, FindingsSummary, StuckAttachment,
 };
@@ -44,6 +44,30 @@ fn found(stuck: &[&str], lost: &[&str]) -> FindingsSummary {
         });
     }
     survey.end().0
+}
+
+/// What was found before stays in the status of nobody.
+#[test]
+fn nothing_is_known_of_attachments_while_nobody_here_serves_them() {
+    let running = driver(DriverPhase::Running);
+    let lost = found(&[], &["va1"]);
+    let before = fresh(&StatusInput {
+        insight: Some(&lost),
+        ..facts(Some(&running))
+    });
+    let standby = DriverPhase::Standby {
+        holder: Some("sidecar-0".to_owned()),
+        namespace: None,
+    };
+    for (phase, reason) in [(DriverPhase::Suspended, "Suspended"), (standby, "Standby")] {
+        let idle = driver(phase);
+        let status = status(&facts(Some(&idle)), &before, at(200));
+        for kind in ["AttachmentsHealthy", "AttachmentsConsistent"] {
+            let condition = condition(&status, kind);
+            let shown = (&*condition.status, &*condition.reason);
+            assert_eq!(shown, ("Unknown", reason), "{kind}");
+        }
+    }
 }
 
 #[test]

@@ -104,6 +104,13 @@ fn provisioning_is_ready_only_where_volumes_are_provisioned() {
             assert!(update.message.contains(words), "{name}: {}", update.message);
         }
     }
+    // As for attaching: the Lease was just created, or has expired.
+    let nobody = DriverPhase::Standby {
+        holder: None,
+        namespace: None,
+    };
+    let update = ready(&state(nobody));
+    assert_eq!((update.status.as_str(), update.reason.as_str()), ("False", "Standby"));
     let mut broken = state(DriverPhase::Running);
     for failure in [MISSING, "timed out"] {
         broken.watch_failure = Some(failure.to_owned());

@@ -110,6 +110,15 @@ fn every_condition_and_reason_has_its_row() {
         &types,
         &reasons,
     ));
+    let rows = document(&documents, "docs/reference/CONDITIONS.md").table("Reasons");
+    let stalled = rows
+        .iter()
+        .filter(|row| quoted(&row[1]).iter().any(|name| name == "Stalled"));
+    let told = stalled
+        .flat_map(|row| quoted(&row[0]))
+        .filter(|name| name != "NotStalled");
+    let there = owned(ConditionReason::STALLING.iter().map(|reason| reason.as_str()));
+    none(&compare(&told.collect(), &there, "CONDITIONS.md: reasons of Stalled"));
 }
 
 #[test]

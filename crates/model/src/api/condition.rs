@@ -61,6 +61,23 @@ impl ConditionType {
 }
 
 impl ConditionReason {
+    /// Why an AttacherConfig waits for a person: reasons of the condition Stalled, where that is True.
+    pub const STALLING: [Self; 14] = [
+        Self::InvalidSpec,
+        Self::EndpointConflict,
+        Self::DriverNameMismatch,
+        Self::FinalizerCollision,
+        Self::DriverInvalid,
+        Self::TlsInvalid,
+        Self::SecretMissing,
+        Self::SecretForbidden,
+        Self::LeaseForbidden,
+        Self::IdentityConflict,
+        Self::CapabilityLost,
+        Self::NotSupported,
+        Self::Forbidden,
+        Self::FinalizerNotWritten,
+    ];
     /// Why attaching is saturated.
     pub const ATTACHING_SATURATED: [Self; 3] = [Self::LaneFull, Self::RateLimited, Self::NodeLimit];
     /// Why provisioning is saturated.

@@ -54,15 +54,6 @@ const ATTEMPTS: [f64; 8] = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 50.0];
 const DEFAULT_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 const OPERATIONS: [&str; 2] = ["attach", "detach"];
-/// Why an AttacherConfig cannot be used until a person changes something.
-const REFUSALS: [ConditionReason; 6] = [
-    ConditionReason::InvalidSpec,
-    ConditionReason::EndpointConflict,
-    ConditionReason::DriverNameMismatch,
-    ConditionReason::FinalizerCollision,
-    ConditionReason::DriverInvalid,
-    ConditionReason::TlsInvalid,
-];
 const READY: [ConditionReason; 2] = [ConditionReason::Running, ConditionReason::DriverUnreachable];
 
 pub(super) fn error_codes() -> impl Iterator<Item = &'static str> {
@@ -361,7 +352,7 @@ families! {
     Driver config_observed: integer[]
         "csi_attacher_config_observed_generation", "metadata.generation of the AttacherConfig whose settings are in use for the driver";
     /// An AttacherConfig was found not to be usable, for the reason of its condition Stalled.
-    Process config_refused: counter[reason in REFUSALS.map(ConditionReason::as_str)] start_at_zero
+    Process config_refused: counter[reason in ConditionReason::STALLING.map(ConditionReason::as_str)] start_at_zero
         "csi_attacher_config_errors", "AttacherConfigs that were found not to be usable, by the reason of their condition Stalled";
     /// So many AttacherConfigs have a condition Ready with this reason.
     Process configs: gauge[reason in READY.map(ConditionReason::as_str)] start_at_zero

@@ -392,3 +392,15 @@ fn topology_is_asked_for_as_the_settings_say() {
     assert_eq!(of(serde_json::json!({ "delayedBinding": "Strict" })), (true, true));
     assert_eq!(of(serde_json::json!({ "immediateBinding": "None" })), (false, false));
 }
+
+/// An entry of the claims' own namespaces is told apart first.
+#[test]
+fn the_index_of_a_secret_is_that_in_the_spec() {
+    let spec = serde_json::json!({
+        "endpoint": "unix:///csi/csi.sock", "driverName": "csi.test",
+        "provisioning": { "secrets": [{ "namespace": "*", "names": ["a"] }, { "namespace": "BAD" }] },
+    });
+    let spec: AttacherConfigSpec = serde_json::from_value(spec).unwrap();
+    let errors = DriverConfig::try_from(&spec).unwrap_err().to_string();
+    assert!(errors.contains("provisioning.secrets[1].namespace"), "{errors}");
+}

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::api::GoDuration;
 use crate::api::attacher_config::{
-    AttacherConfigSpec, BackoffSpec, ConcurrencySpec, KubernetesApiSpec, LeaderElectionSpec, PublishSecretsSpec,
-    ReconcileSyncMode, ReconcileSyncSpec, RedactionMode, TimeoutsSpec, TracingSpec,
+    AttacherConfigSpec, BackoffSpec, ConcurrencySpec, KubernetesApiSpec, LeaderElectionSpec, ReconcileSyncMode,
+    ReconcileSyncSpec, RedactionMode, TimeoutsSpec, TracingSpec,
 };
 use crate::api::rules::{self, DurationRule, TextRule};
 
@@ -44,7 +44,13 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
         let concurrency = checker.concurrency(&spec.concurrency);
         let reconcile_sync = checker.reconcile_sync(&spec.reconcile_sync);
         let tls = checker.tls(spec, endpoint.as_ref());
-        let publish_secrets = checker.publish_secrets("publishSecrets", &spec.publish_secrets);
+        let publish_secrets = checker.publish_secrets(
+            "publishSecrets",
+            spec.publish_secrets
+                .iter()
+                .enumerate()
+                .map(|(index, entry)| (index, &*entry.namespace, entry.names.as_ref())),
+        );
         let kubernetes_api = checker.kubernetes_api(&spec.kubernetes_api);
         let leader_election = checker.leader_election(&spec.leader_election);
         let tracing = checker.tracing(&spec.tracing);
@@ -268,19 +274,24 @@ impl Checker {
         }
     }
 
-    pub(super) fn publish_secrets(&mut self, field: &str, spec: &[PublishSecretsSpec]) -> PublishSecrets {
+    /// The entries of a list by their index there, each with its namespace and names.
+    pub(super) fn publish_secrets<'s>(
+        &mut self,
+        field: &str,
+        spec: impl ExactSizeIterator<Item = (usize, &'s str, Option<&'s Vec<String>>)>,
+    ) -> PublishSecrets {
         if spec.len() > rules::MAX_PUBLISH_SECRETS {
             self.report(field, SpecProblem::PublishSecrets);
             return PublishSecrets::default();
         }
         let mut namespaces: BTreeMap<Box<str>, SecretNames> = BTreeMap::new();
-        for (index, entry) in spec.iter().enumerate() {
+        for (index, namespace, names) in spec {
             let path = format!("{field}[{index}]");
-            self.text(&format!("{path}.namespace"), &entry.namespace, &rules::NAMESPACE);
+            self.text(&format!("{path}.namespace"), namespace, &rules::NAMESPACE);
             let known = namespaces
-                .entry(entry.namespace.as_str().into())
+                .entry(namespace.into())
                 .or_insert_with(|| SecretNames::Only(BTreeSet::new()));
-            let Some(names) = &entry.names else {
+            let Some(names) = names else {
                 *known = SecretNames::All;
                 continue;
             };

@@ -9,7 +9,7 @@ use super::check::Checker;
 use super::{BackoffSettings, SpecProblem};
 use crate::api::attacher_config::{
     AttacherConfigSpec, CreateMetadata, DelayedBindingTopology, ImmediateBindingTopology, ProvisionerSecretsSpec,
-    ProvisioningMode, PublishSecretsSpec, ReadOnlyMany, VolumeDeletion,
+    ProvisioningMode, ReadOnlyMany, VolumeDeletion,
 };
 use crate::api::rules;
 use crate::provision::{ProvisionPolicy, ProvisionerSecrets};
@@ -97,18 +97,13 @@ impl Checker {
         })
     }
 
-    fn provisioner_secrets(&mut self, spec: &[ProvisionerSecretsSpec]) -> ProvisionerSecrets {
+    fn provisioner_secrets<'s>(&mut self, spec: &'s [ProvisionerSecretsSpec]) -> ProvisionerSecrets {
         let (own, listed): (Vec<_>, Vec<_>) = spec
             .iter()
             .enumerate()
             .partition(|(_, entry)| entry.namespace == OWN_NAMESPACE);
-        let listed: Vec<PublishSecretsSpec> = listed
-            .into_iter()
-            .map(|(_, entry)| PublishSecretsSpec {
-                namespace: entry.namespace.clone(),
-                names: entry.names.clone(),
-            })
-            .collect();
+        let entry =
+            |(index, entry): (usize, &'s ProvisionerSecretsSpec)| (index, &*entry.namespace, entry.names.as_ref());
         let path = "provisioning.secrets";
         if spec.len() > rules::MAX_PUBLISH_SECRETS {
             self.report(path, SpecProblem::PublishSecrets);
@@ -131,7 +126,7 @@ impl Checker {
             }
         }
         ProvisionerSecrets {
-            listed: self.publish_secrets(path, &listed),
+            listed: self.publish_secrets(path, listed.into_iter().map(entry)),
             in_claim_namespace: Arc::new(names),
         }
     }
