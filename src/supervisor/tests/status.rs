@@ -188,7 +188,12 @@ fn each_phase_has_its_conditions() {
         let status = fresh(&facts(Some(&driver)));
         assert_eq!(four(&status), wanted.map(str::to_owned), "{phase:?}");
         assert_eq!(kstatus(&status), settled, "{phase:?}");
-        assert_eq!(condition(&status, "AttachmentsHealthy").status, "True");
+        let is_idle = matches!(
+            phase,
+            DriverPhase::Suspended | DriverPhase::Standby { holder: Some(_), .. }
+        );
+        let healthy = if is_idle { "Unknown" } else { "True" };
+        assert_eq!(condition(&status, "AttachmentsHealthy").status, healthy, "{phase:?}");
         let serving = match &phase {
             DriverPhase::Running => Some("pod-1"),
             DriverPhase::Standby { holder, .. } => holder.as_deref(),
