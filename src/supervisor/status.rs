@@ -254,11 +254,13 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
     updates
 }
 
-/// How the attachments are. Who does not serve the driver does not know.
+/// How the attachments are. Who does not serve the driver does not know; where that is about to change, nothing is said anew.
 fn of_attachments(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
     let idle = match facts.driver.map(|driver| &driver.phase) {
         Some(DriverPhase::Suspended) => Some(ConditionReason::Suspended),
         Some(DriverPhase::Standby { holder: Some(_), .. }) => Some(ConditionReason::Standby),
+        Some(DriverPhase::Unreachable { .. }) => Some(ConditionReason::DriverUnreachable),
+        Some(DriverPhase::Stalled { reason, .. }) => Some(*reason),
         _ => None,
     };
     if let Some(reason) = idle.filter(|_| facts.insight.is_none()) {

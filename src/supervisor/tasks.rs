@@ -144,6 +144,10 @@ impl<K: TaskKind> Tasks<K> {
     pub fn apply(&mut self, wanted: Configs) {
         self.wanted = wanted;
         for (name, running) in &mut self.running {
+            // One that was deleted and made again is gone on with.
+            running
+                .removed
+                .store(!self.wanted.contains_key(name), Ordering::Relaxed);
             match self.wanted.get(name) {
                 Some(config) if running.config == *config => {}
                 Some(config) if !requires_restart(&running.config, config) => {
@@ -154,10 +158,7 @@ impl<K: TaskKind> Tasks<K> {
                     // There is nothing to finish.
                     (running.restart_at, running.faults) = (Some(Instant::now()), 0);
                 }
-                other => {
-                    if other.is_none() {
-                        running.removed.store(true, Ordering::Relaxed);
-                    }
+                _ => {
                     running.is_ending = true;
                     running.stop.cancel();
                 }

@@ -249,12 +249,20 @@ pub(super) enum StatusPart {
 impl StatusPart {
     /// What is written of a status. The Lease of a former release has another writer.
     pub fn of(self, status: &AttacherConfigStatus) -> AttacherConfigStatus {
+        // Those of other writers are theirs.
+        let is_own = |condition: &&Condition| ConditionType::ALL.iter().any(|kind| kind.as_str() == condition.type_);
         let is_said = |condition: &&Condition| match self {
             Self::All => true,
             Self::AllButProvisioning => !ConditionType::is_of_provisioning(&condition.type_),
             Self::Provisioning => ConditionType::is_of_provisioning(&condition.type_),
         };
-        let conditions = status.conditions.iter().filter(is_said).cloned().collect();
+        let conditions = status
+            .conditions
+            .iter()
+            .filter(is_own)
+            .filter(is_said)
+            .cloned()
+            .collect();
         let rest = match self {
             Self::Provisioning => AttacherConfigStatus {
                 provisioning: status.provisioning.clone(),

@@ -21,11 +21,13 @@ const NAMESPACE: &str = "attacher";
 const RELEASE: &str = "csi-attacher-operator";
 const CRD: &str = "attacherconfigs.attacher.csi.dev";
 /// The sets of values whose pods do not meet the Pod Security standard "restricted", and why.
-const NOT_RESTRICTED: [(&str, &str); 6] = [
+const NOT_RESTRICTED: [(&str, &str); 8] = [
     ("all-layouts", "hostPath"),
     ("configs", "hostPath"),
+    ("everything-on", "hostPath"),
     ("examples-all", "hostPath"),
     ("hostpath", "hostPath"),
+    ("nulls-inside", "unrestricted capabilities"),
     ("placement", "hostNetwork"),
     ("unusual", "privileged"),
 ];

@@ -444,7 +444,7 @@ not set. Kubernetes refuses a container that must not escalate and is privileged
 {{- define "csi-attacher-operator.containerSecurity" -}}
 {{- $own := (last .).securityContext | default dict }}
 {{- $default := (first .).Values.containerSecurityContext | default dict }}
-{{- $added := dig "capabilities" "add" list $own }}
+{{- $added := ($own.capabilities | default dict).add | default list }}
 {{- if $own.privileged }}
 {{- $default = omit $default "allowPrivilegeEscalation" "capabilities" }}
 {{- else if or (has "SYS_ADMIN" $added) (has "CAP_SYS_ADMIN" $added) }}

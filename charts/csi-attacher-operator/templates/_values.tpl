@@ -20,13 +20,13 @@ because Helm executes the files in an order of its own. extraObjects stay as the
 {{- end }}
 {{- end }}
 
-{{/* Removes what is null from a map and from the maps in it. */}}
+{{/* Removes what is null from a map and from the maps in it. In a securityContext null takes a field of containerSecurityContext away. */}}
 {{- define "csi-attacher-operator.dropNulls" -}}
 {{- $map := . }}
 {{- range $key, $value := $map }}
 {{- if kindIs "invalid" $value }}
 {{- $_ := unset $map $key }}
-{{- else }}
+{{- else if ne $key "securityContext" }}
 {{- range kindIs "slice" $value | ternary $value (list $value) }}
 {{- if kindIs "map" . }}
 {{- include "csi-attacher-operator.dropNulls" . }}

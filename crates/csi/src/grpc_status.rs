@@ -5,7 +5,9 @@
 
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
+use hyper::body::Frame;
 use parking_lot::Mutex;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 use std::sync::Arc;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -53,10 +55,25 @@ impl GrpcStatusCell {
     }
 }
 
+/// Puts into a form that the library reads what it would panic about, or lose the text for: `grpc-status-details-bin` that is not Base64,
+/// and of which nothing is used, and a message that is not UTF-8.
+fn make_readable(headers: &mut HeaderMap) {
+    headers.remove("grpc-status-details-bin");
+    let Some(message) = headers.get_mut("grpc-message") else {
+        return;
+    };
+    let bytes: Vec<u8> = percent_decode(message.as_bytes()).collect();
+    let Err(_) = str::from_utf8(&bytes) else { return };
+    let text = utf8_percent_encode(&String::from_utf8_lossy(&bytes), NON_ALPHANUMERIC).to_string();
+    if let Ok(readable) = text.try_into() {
+        *message = readable;
+    }
+}
+
 /// A service for calls, whatever transport is below.
 pub(super) type CallService = BoxCloneSyncService<Request<Body>, Response<Body>, Status>;
 
-/// The same service, which fills the [`GrpcStatusCell`] of each request that carries one.
+/// The same service, which fills the [`GrpcStatusCell`] of each request that carries one, and whose statuses can be read.
 pub(super) fn recording_status<S>(service: S) -> CallService
 where
     S: Service<Request<Body>, Response = Response<Body>, Future: Send> + Clone + Send + Sync + 'static,
@@ -67,12 +84,14 @@ where
         async move {
             let cell = request.extensions_mut().remove::<GrpcStatusCell>();
             let answer = service.oneshot(request).await;
-            let answer = answer.map_err(|error| Status::from_error(error.into()))?;
-            let Some(cell) = cell else { return Ok(answer) };
+            let mut answer = answer.map_err(|error| Status::from_error(error.into()))?;
+            let cell = cell.unwrap_or_default();
             cell.record_headers(answer.headers());
-            let record = move |frame: hyper::body::Frame<_>| {
-                if let Some(trailers) = frame.trailers_ref() {
+            make_readable(answer.headers_mut());
+            let record = move |mut frame: Frame<_>| {
+                if let Some(trailers) = frame.trailers_mut() {
                     cell.record_headers(trailers);
+                    make_readable(trailers);
                 }
                 frame
             };

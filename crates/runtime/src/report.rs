@@ -46,9 +46,15 @@ pub struct FailedAttempt<'a> {
 impl FailedAttempt<'_> {
     /// Tells it in the metrics, on the span and in the state of the driver. Answers what it is called there, for the log.
     pub fn tell<K: Key>(&self, place: &Workplace<K>, metrics: &Metrics, span: &mut Span) -> &'static str {
+        let reason = self.show(place, span);
+        metrics.attempt_failed(&place.facts.name, self.operation, reason);
+        reason
+    }
+
+    /// The same without the metrics.
+    pub fn show<K: Key>(&self, place: &Workplace<K>, span: &mut Span) -> &'static str {
         let reason = self.code.map(tonic::Code::from);
         let reason = reason.map_or(self.cause, names::code_camel_case);
-        metrics.attempt_failed(&place.facts.name, self.operation, reason);
         span.set(attr::RETRY_DELAY, self.delay.as_secs_f64());
         // The driver's words alone: the code stands beside them as `error.type` and is not to be repeated.
         let words = match (self.code, self.message.split_once(" desc = ")) {

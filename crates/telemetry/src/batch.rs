@@ -9,9 +9,11 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use opentelemetry::Context;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
@@ -232,10 +234,14 @@ async fn export(
 ) {
     let batch = queue.take_batch();
     let spans = batch.len();
+    // The libraries below may panic about what a collector answers, of which the operator knows nothing.
+    let export = AssertUnwindSafe(sink.export(batch)).catch_unwind();
     let result = tokio::select! {
-        result = tokio::time::timeout(queue.settings.export_timeout, sink.export(batch)) => {
-            result.unwrap_or_else(|_| Err(ExportError::Failed("the export took too long".to_owned())))
-        }
+        result = tokio::time::timeout(queue.settings.export_timeout, export) => match result {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(ExportError::Failed("the exporter panicked about the collector's answer".to_owned())),
+            Err(_) => Err(ExportError::Failed("the export took too long".to_owned())),
+        },
         () = passed(deadline) => Err(ExportError::Failed("the pipeline is being stopped".to_owned())),
     };
     match result {

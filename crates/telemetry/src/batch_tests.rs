@@ -13,6 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 struct TestSink {
     hang: Arc<AtomicBool>,
     fail: Arc<AtomicBool>,
+    panic: Arc<AtomicBool>,
     batches: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -22,6 +23,7 @@ impl SpanSink for TestSink {
         if self.hang.load(Ordering::SeqCst) {
             pending::<()>().await;
         }
+        assert!(!self.panic.load(Ordering::SeqCst), "as a library may");
         if self.fail.load(Ordering::SeqCst) {
             Err(ExportError::Failed("refused".to_owned()))
         } else {
@@ -36,6 +38,7 @@ struct Fixture {
     provider: SdkTracerProvider,
     hang: Arc<AtomicBool>,
     fail: Arc<AtomicBool>,
+    panic: Arc<AtomicBool>,
     batches: Arc<Mutex<Vec<usize>>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -50,10 +53,11 @@ fn fixture(max_queue_size: usize, max_batch_size: usize) -> Fixture {
     };
     let counters = Arc::<SpanCounters>::default();
     let queue = SpanQueue::new(settings, Arc::clone(&counters));
-    let (hang, fail, batches) = (Arc::default(), Arc::default(), Arc::default());
+    let (hang, fail, panic, batches) = (Arc::default(), Arc::default(), Arc::default(), Arc::default());
     let sink = TestSink {
         hang: Arc::clone(&hang),
         fail: Arc::clone(&fail),
+        panic: Arc::clone(&panic),
         batches: Arc::clone(&batches),
     };
     let task = tokio::spawn(run(Arc::clone(&queue), sink));
@@ -66,6 +70,7 @@ fn fixture(max_queue_size: usize, max_batch_size: usize) -> Fixture {
         provider,
         hang,
         fail,
+        panic,
         batches,
         task,
     }
@@ -209,4 +214,18 @@ async fn failures_are_logged_at_most_once_a_minute() {
         .filter_map(|(index, due)| due.then_some(index))
         .collect();
     assert_eq!(logged, [0, 12, 24]);
+}
+
+/// As tonic does about an answer of a collector: the spans of that batch are lost, and the next ones are exported.
+#[tokio::test(start_paused = true)]
+async fn a_panic_below_is_a_failed_export() {
+    let fixture = fixture(100, 2);
+    fixture.panic.store(true, Ordering::SeqCst);
+    fixture.end_spans(2);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(fixture.counts().export_failed, 2);
+    fixture.panic.store(false, Ordering::SeqCst);
+    fixture.end_spans(2);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(fixture.counts().exported, 2);
 }

@@ -190,7 +190,10 @@ fn each_phase_has_its_conditions() {
         assert_eq!(kstatus(&status), settled, "{phase:?}");
         let is_idle = matches!(
             phase,
-            DriverPhase::Suspended | DriverPhase::Standby { holder: Some(_), .. }
+            DriverPhase::Suspended
+                | DriverPhase::Standby { holder: Some(_), .. }
+                | DriverPhase::Unreachable { .. }
+                | DriverPhase::Stalled { .. }
         );
         let healthy = if is_idle { "Unknown" } else { "True" };
         assert_eq!(condition(&status, "AttachmentsHealthy").status, healthy, "{phase:?}");

@@ -237,6 +237,43 @@ async fn a_status_of_any_size_keeps_its_code() -> Result<()> {
     Ok(())
 }
 
+/// Details that are no Base64, and a message in Latin-1: both are nothing that the library reads.
+#[tokio::test]
+async fn a_status_that_is_not_well_encoded_keeps_its_code_and_words() -> Result<()> {
+    let wrong = || {
+        let mut headers = http::HeaderMap::new();
+        headers.insert("grpc-status", http::HeaderValue::from_static("9"));
+        headers.insert(
+            "grpc-message",
+            http::HeaderValue::from_static("d%E9tach%E9: volume busy"),
+        );
+        headers.insert("grpc-status-details-bin", http::HeaderValue::from_static("!"));
+        headers
+    };
+    for with_headers in [false, true] {
+        let scratch = scratch();
+        let refuse = move |method: &str, _| {
+            let is_refused = method.starts_with("ControllerPublish") || method == "Probe";
+            is_refused.then(|| {
+                let frames = (!with_headers).then(|| Frame::trailers(wrong()));
+                let mut response = grpc(stream::iter(frames));
+                if with_headers {
+                    response.headers_mut().extend(wrong());
+                }
+                Answer::Http(response)
+            })
+        };
+        let _server = Server::start(&scratch.socket, "wrong", refuse)?;
+        let client = client(&scratch.socket);
+        let error = within("Publish", publish(&client, LONG)).await?.unwrap_err();
+        assert_eq!((error.code, error.transport), (Code::FailedPrecondition, false));
+        assert!(error.message.contains("d\u{FFFD}tach\u{FFFD}: volume busy"), "{error}");
+        let probe = within("Probe", client.call(&Probe, LONG, &Span::disabled())).await?;
+        assert_eq!(probe.unwrap_err().code, Code::FailedPrecondition);
+    }
+    Ok(())
+}
+
 /// A driver that says goodbye is left, and what it answers before it goes counts.
 #[tokio::test]
 async fn a_goodbye_is_a_loss() -> Result<()> {

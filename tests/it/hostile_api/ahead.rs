@@ -32,7 +32,7 @@ async fn watches_that_end_under_load_hold_no_attach_back() -> Result<()> {
         claimed?;
         all_attached(&driver, &all).await
     };
-    let ((), looks) = look_during(&front.world, &front.operator, Box::pin(work)).await?;
+    let ((), looks) = look_during(&front.world, Box::pin(work)).await?;
     let log = front.operator.log_text();
     let alarms = log.lines().filter(|line| line.contains(RESTORED)).count();
     assert_eq!(alarms, 0, "nothing was restored");

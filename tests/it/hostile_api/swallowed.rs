@@ -49,7 +49,7 @@ async fn swallowed_connections_are_replaced_and_cost_no_lease() -> Result<()> {
             is_renewed(&world, &driver.name).await?;
             Ok::<_, Error>(took)
         };
-        let (took, looks) = look_during(&world, &operator, Box::pin(work)).await?;
+        let (took, looks) = look_during(&world, Box::pin(work)).await?;
         assert!(tunnel.opened() > before);
         if looks.stood_still() <= SHORT {
             assert!(took < DONE, "{took:?}\n{}", operator.log_text());
@@ -106,7 +106,7 @@ async fn a_short_stall_costs_no_connection_and_no_list() -> Result<()> {
             tunnel.stall(Duration::from_millis(2500));
             driver.attach(&volume).await
         };
-        let (_attached, looks) = look_during(&world, &operator, Box::pin(work)).await?;
+        let (_attached, looks) = look_during(&world, Box::pin(work)).await?;
         if looks.stood_still() == 0 {
             assert_eq!((tunnel.opened(), losses()), before, "{}", operator.log_text());
             calm += 1;

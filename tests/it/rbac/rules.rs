@@ -125,7 +125,7 @@ fn no_values_make_the_chart_grant_more_than_is_needed() -> Result<()> {
     }
     assert!(secrets >= 2, "no set of values has a Secret");
     // Where volumes are deleted, and in no other set.
-    assert_eq!(deletes, BTreeSet::from(["provisioning.yaml"]));
+    assert_eq!(deletes, BTreeSet::from(["everything-on.yaml", "provisioning.yaml"]));
     Ok(())
 }
 

@@ -179,9 +179,11 @@ impl ElectionState {
         known.record.holder == self.identity && self.own_writes.as_ref().is_none_or(by_us)
     }
 
-    /// Whether another process of our name holds the Lease.
+    /// Whether another process of our name holds the Lease. A record from before our own is not another's: the API server went back.
     pub fn is_of_namesake(&self) -> bool {
-        self.holder() == Some(&self.identity) && !self.is_written_by_us()
+        let renewed = self.known.as_ref().and_then(|known| known.record.renewed);
+        let is_older = self.attempted().map(|own| own.renewed).min() > Some(renewed);
+        self.holder() == Some(&self.identity) && !self.is_written_by_us() && !is_older
     }
 
     /// Who holds the Lease, as far as known.
@@ -224,10 +226,10 @@ impl ElectionState {
         (self.is_ours(holds) && valid).then(|| self.renewal(clock, &known.record))
     }
 
-    /// The record that gives the Lease up: nobody's, and over in a second. None while it is not ours.
-    pub fn release_record(&self, clock: Timestamp) -> Option<LeaderElectionRecord> {
+    /// The record that gives the Lease up: nobody's, and over in a second. None while it is not ours; `held` says whether we were in a term.
+    pub fn release_record(&self, clock: Timestamp, held: bool) -> Option<LeaderElectionRecord> {
         let known = self.known.as_ref()?;
-        self.is_ours(false).then(|| LeaderElectionRecord {
+        self.is_ours(held).then(|| LeaderElectionRecord {
             holder: String::new(),
             duration_seconds: 1,
             acquired: Some(clock),

@@ -478,6 +478,7 @@ impl LeaderElector {
 
     /// Leaves the Lease to others, if it is ours. It is read again at once when somebody else has changed it meanwhile.
     async fn release(&mut self) {
+        let held = self.holds();
         if let Some(term) = self.term.take() {
             term.end();
         }
@@ -490,7 +491,7 @@ impl LeaderElector {
                 self.warn(&error, "cannot release the Lease");
                 continue;
             }
-            let Some(record) = self.election.release_record(clock::now()) else {
+            let Some(record) = self.election.release_record(clock::now(), held) else {
                 return;
             };
             match self.write(record).await {

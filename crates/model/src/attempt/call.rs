@@ -237,7 +237,8 @@ fn of_former(failure: &Failure, name: &str, place: VolumeOnNode<'_>, current: Vo
     let (id, handle) = (place.node_id, place.volume_id);
     // A handle may have anything in it.
     let (what, quote) = if id == current.node_id {
-        let what = format!("volume {handle} is the one that the PersistentVolume named formerly");
+        let what =
+            format!("the PersistentVolume was made again with another handle, and volume {handle} may be attached too");
         (what, "'")
     } else {
         (format!("node ID {id} is a former one of the node"), "")

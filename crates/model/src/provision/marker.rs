@@ -71,7 +71,8 @@ pub enum MarkerState {
     Absent,
     /// A marker of this driver; none where its annotation is missing or cannot be read.
     Own(Option<Box<Marker>>),
-    /// A marker of this driver that was written on another claim, as when a manifest is restored: it records nothing of this one.
+    /// A marker of this driver that was written on another claim and before this one was made, as when a manifest is restored: it records
+    /// nothing of this one.
     Copied,
     /// A marker of this other driver.
     OfAnotherDriver(Box<str>),
@@ -100,8 +101,11 @@ impl MarkerState {
             return Self::OfAnotherDriver(named);
         }
         match serde_json::from_str::<Marker>(text) {
-            Ok(marker) if marker.uid != claim.uid => Self::Copied,
-            marker => Self::Own(marker.ok().map(Box::new)),
+            // One that was put over that of an open call says nothing.
+            Ok(marker) if marker.uid != claim.uid && claim.created.is_some_and(|created| marker.since < created) => {
+                Self::Copied
+            }
+            marker => Self::Own(marker.ok().filter(|marker| marker.uid == claim.uid).map(Box::new)),
         }
     }
 

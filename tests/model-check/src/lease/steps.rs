@@ -367,12 +367,13 @@ impl LeaseWorld {
 
     /// The write that releases a Lease, if it is the replica's. It arrives at some moment, or never.
     fn release(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
+        let held = self.holds(state, number, lease);
         let candidate = state.replicas[number].candidates[lease];
         state.late.extend(candidate.request.map(|(write, ..)| write));
         let record = self
             .values
             .election(candidate.election)
-            .release_record(Self::wall(state));
+            .release_record(Self::wall(state), held);
         let known = self.values.election_parts(candidate.election).known;
         let is_known = |stored: &Stored| known.is_some_and(|known| known.record == stored.record);
         let over = if self.setting.slow[lease] {
@@ -452,7 +453,7 @@ impl LeaseWorld {
         let mut election = self.values.election(sidecar.election).clone();
         let over = stored.as_ref().map(|(_, version)| *version);
         election.observe(stored.map(|(record, _)| record), self.instant(state.now));
-        if let Some(record) = election.release_record(wall) {
+        if let Some(record) = election.release_record(wall, false) {
             state.written += 1;
             let record = self.values.of_record(record);
             self.store(

@@ -352,14 +352,26 @@ fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: 
     );
 }
 
-/// What is attached stays so. An operator that takes over thousands of attachments may be refused each.
+/// What is attached stays so. An operator that takes over thousands of attachments may be refused each, so that only the status of the
+/// driver says it.
 fn upkeep_failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure) {
-    shell.span.fail(FailureCause::Other.as_str(), &failure.message);
+    let (name, kind) = (&*snapshot.attachment.name, FailureCause::Other.as_str());
+    let failed = FailedAttempt {
+        operation: snapshot.operation().as_str(),
+        subject: name,
+        kind,
+        code: None,
+        cause: names::cause_camel_case(kind),
+        message: &failure.message,
+        delay: shell.retry_delay(),
+        is_news: true,
+    };
+    failed.show(shell.work, &mut shell.span);
     traced!(
         debug,
         shell.span,
         driver = &*shell.work.facts.name,
-        VolumeAttachment = &*snapshot.attachment.name,
+        VolumeAttachment = name,
         node = &*snapshot.attachment.node,
         attempt = shell.attempt(),
         error = failure.message,

@@ -185,7 +185,7 @@ fn what_follows_from_a_record() {
             "{}",
             row.name
         );
-        let resignation = election.release_record(clock(50));
+        let resignation = election.release_record(clock(50), false);
         assert_eq!(resignation.is_some(), row.resigns, "{}", row.name);
         assert_eq!(election.is_ours(false), row.resigns, "{}", row.name);
         if let Some(resignation) = resignation {
@@ -259,8 +259,13 @@ fn what_another_process_of_our_name_writes_is_not_ours() {
     }
     election.record_written(held_by("we", 5), start);
     election.observe(Some(held_by("we", 4)), start);
+    assert!(
+        !election.is_ours(false) && !election.is_of_namesake(),
+        "the API server went back"
+    );
+    election.observe(Some(held_by("we", 6)), start);
     assert!(election.is_of_namesake(), "written over ours");
-    assert_eq!(election.release_record(clock(50)), None);
+    assert_eq!(election.release_record(clock(50), false), None);
     assert_eq!(election.renewed_record(start, clock(50), false), None);
     // It is waited for as for anybody else.
     assert!(matches!(
@@ -315,7 +320,11 @@ fn who_creates_a_lease_holds_it_in_a_term_alone() {
     election.attempts(&late);
     election.observe(Some(late), start);
     assert!(election.is_ours(true) && !election.is_ours(false) && !election.is_of_namesake());
-    assert_eq!(election.release_record(clock(50)), None);
+    assert_eq!(election.release_record(clock(50), false), None);
+    assert!(
+        election.release_record(clock(50), true).is_some(),
+        "it was created again in a term that ends"
+    );
     assert!(matches!(next(&election, 14, false), LeaseAction::Wait { .. }));
     // In a term, it is renewed, and ours from then on.
     assert!(matches!(next(&election, 14, true), LeaseAction::Write(record) if record.transitions == 1));

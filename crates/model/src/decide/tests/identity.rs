@@ -27,6 +27,13 @@ fn of_sidecar() -> Va {
         .attached()
 }
 
+fn written_by_sidecar(va: Va) -> Va {
+    va.set(
+        "/metadata/managedFields",
+        json!([{"manager": "csi-attacher", "subresource": "status", "time": LATER}]),
+    )
+}
+
 fn of_operator() -> Va {
     of_sidecar().noted_volume(&noted())
 }
@@ -203,8 +210,17 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
             ),
             row(
                 "a sidecar that led in between may have published the later one",
-                world().pv(remade().protected()).node().va(of_operator().deleting()),
+                world()
+                    .pv(remade().protected())
+                    .node()
+                    .va(written_by_sidecar(of_operator()).deleting()),
                 "unpub handle1 nodeID1 | unpub handle2 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "the later one is protected for another attachment",
+                world().pv(remade().protected()).node().va(of_operator().deleting()),
+                "unpub handle1 nodeID1 | FIN- | DET",
                 "F",
             ),
             row(

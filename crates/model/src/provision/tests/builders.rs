@@ -334,7 +334,7 @@ impl ClaimWorld {
             keys: seen(selected.map(|node| &*node.keys), unknown("node")),
         };
         let named = class.as_ref().and_then(|class| named_secret(class, &claim));
-        let has_marker = MarkerState::of(&claim, DRIVER).is_own();
+        let has_marker = MarkerState::of(&claim, DRIVER).may_be_open();
         let creation = self.creation.clone().unwrap_or_else(|| Creation::of_marker(has_marker));
         look(&ObservedClaim {
             claim: &claim,

@@ -243,8 +243,11 @@ fn whose_it_is() {
         with("/driver", json!("other")),
         MarkerState::OfAnotherDriver("other".into())
     );
-    assert_eq!(with("/uid", json!("of another claim")), MarkerState::Copied);
+    let mut copied = marker_json();
+    (copied["uid"], copied["since"]) = (json!("of another claim"), json!("2025-01-01T00:00:00Z"));
+    assert_eq!(state(world().marked_with(&copied)), MarkerState::Copied);
     for unread in [
+        with("/uid", json!("of a claim that was made earlier")),
         with("/since", json!("yesterday")),
         with("/segment", json!(["zone"])),
         with("/prefix", json!(null)),

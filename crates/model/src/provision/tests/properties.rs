@@ -175,7 +175,7 @@ fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
     let creation = world
         .creation
         .clone()
-        .unwrap_or_else(|| Creation::of_marker(marker.is_own()));
+        .unwrap_or_else(|| Creation::of_marker(marker.may_be_open()));
     let action = world.decide().action;
     match &action {
         ClaimAction::Create(plan) => {

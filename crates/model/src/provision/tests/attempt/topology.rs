@@ -120,7 +120,7 @@ fn a_node_that_is_gone_is_taken_off_in_one_patch() {
 fn the_marker_of_a_copied_manifest_holds_nothing_up() {
     let copied = || {
         let mut marker = marker_json();
-        marker["uid"] = json!("of-the-original");
+        (marker["uid"], marker["since"]) = (json!("of-the-original"), json!("2025-01-01T00:00:00Z"));
         let mut play = delayed();
         play.cluster.claim = Some(world().marked_with(&marker).claim);
         play.cluster.set(SELECTED, json!("n1"));
