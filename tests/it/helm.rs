@@ -21,12 +21,14 @@ const NAMESPACE: &str = "attacher";
 const RELEASE: &str = "csi-attacher-operator";
 const CRD: &str = "attacherconfigs.attacher.csi.dev";
 /// The sets of values whose pods do not meet the Pod Security standard "restricted", and why.
-const NOT_RESTRICTED: [(&str, &str); 8] = [
+const NOT_RESTRICTED: [(&str, &str); 10] = [
     ("all-layouts", "hostPath"),
     ("configs", "hostPath"),
     ("everything-on", "hostPath"),
     ("examples-all", "hostPath"),
     ("hostpath", "hostPath"),
+    ("long-name", "hostPath"),
+    ("nulls", "runAsNonRoot"),
     ("nulls-inside", "unrestricted capabilities"),
     ("placement", "hostNetwork"),
     ("unusual", "privileged"),

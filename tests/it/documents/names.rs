@@ -12,6 +12,7 @@ use super::{Problems, none, sources};
 const FLAGS_OF_OTHERS: &[&str] = &[
     // helm
     "--take-ownership",
+    "--reuse-values",
     "--skip-crds",
     "--force-conflicts",
     "--values",
