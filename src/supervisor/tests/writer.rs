@@ -209,6 +209,27 @@ async fn an_answer_that_comes_after_the_watch_takes_back_nothing() {
     assert_eq!(entry.object.metadata.resource_version.as_deref(), Some("21"));
 }
 
+/// Else a write that was made from an older copy would put them back.
+#[test]
+fn conditions_of_other_writers_are_not_written() {
+    let condition = |kind: &str| {
+        json!({
+            "type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        })
+    };
+    let conditions = ["Ready", "example.com/Checked", "ProvisioningReady"].map(condition);
+    let status: AttacherConfigStatus = serde_json::from_value(json!({ "conditions": conditions })).unwrap();
+    for (part, written) in [
+        (StatusPart::All, vec!["Ready", "ProvisioningReady"]),
+        (StatusPart::AllButProvisioning, vec!["Ready"]),
+        (StatusPart::Provisioning, vec!["ProvisioningReady"]),
+    ] {
+        let status = part.of(&status);
+        let kinds: Vec<&str> = status.conditions.iter().map(|condition| &*condition.type_).collect();
+        assert_eq!(kinds, written, "{part:?}");
+    }
+}
+
 /// Two replicas write one status, each its part: what the other one says is as the API server answered, and is no contest.
 #[tokio::test(start_paused = true)]
 async fn what_another_replica_says_of_provisioning_is_taken_from_the_answer() {

@@ -237,7 +237,9 @@ pub enum ProvisionRefusal {
          PersistentVolumeClaim as well and set the annotation attacher.csi.dev/reclaim of the PersistentVolume to Delete"
     )]
     VolumeUndecided { volume: Box<str> },
-    #[error("volume {handle} is that of PersistentVolume {owner} as well, and is not deleted: find out whose it is")]
+    #[error(
+        "volume {handle} is that of PersistentVolume {owner} as well, which is there or about to be saved, and is not deleted: find out whose it is"
+    )]
     HandleShared { handle: Box<str>, owner: Box<str> },
     #[error(
         "volume {handle} cannot be used as it is, and spec.provisioning.deletion of the AttacherConfig is Hold: delete it in the storage \

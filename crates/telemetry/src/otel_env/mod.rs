@@ -434,7 +434,11 @@ impl<'a> EnvironmentReader<'a> {
             }
             OtlpProtocol::HttpProtobuf | OtlpProtocol::HttpJson => {
                 self.first(&[SIGNAL], EXPECTED, collector_url).or_else(|| {
-                    let with_path = |value: &str| collector_url(&format!("{}/v1/traces", value.trim_end_matches('/')));
+                    let with_path = |value: &str| {
+                        let (base, rest) = value.split_at(value.find(['?', '#']).unwrap_or(value.len()));
+                        let query = rest.split('#').next().unwrap_or_default();
+                        collector_url(&format!("{}/v1/traces{query}", base.trim_end_matches('/')))
+                    };
                     self.first(&[GENERAL], EXPECTED, with_path)
                 })
             }

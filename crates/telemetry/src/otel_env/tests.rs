@@ -94,6 +94,7 @@ fn endpoint_and_protocol_table() {
             0,
         ),
         ("S=http://c/x;G=http://d", HttpProtobuf, "http://c/x", 0),
+        ("G=http://c/?a=b#x", HttpProtobuf, "http://c/v1/traces?a=b", 0),
         ("S=;G=http://d", HttpProtobuf, "http://d/v1/traces", 0),
         ("S=not a url;G=http://d", HttpProtobuf, "http://d/v1/traces", 1),
         ("G=http://c:4317;P=GRPC", Grpc, "http://c:4317", 0),
