@@ -245,7 +245,13 @@ fn whose_it_is() {
     );
     let mut copied = marker_json();
     (copied["uid"], copied["since"]) = (json!("of another claim"), json!("2025-01-01T00:00:00Z"));
-    assert_eq!(state(world().marked_with(&copied)), MarkerState::Copied);
+    let restored = world().set("/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));
+    assert_eq!(state(restored.marked_with(&copied)), MarkerState::Copied);
+    assert_eq!(
+        state(world().marked_with(&copied)),
+        MarkerState::Own(None),
+        "nobody knows which is older"
+    );
     for unread in [
         with("/uid", json!("of a claim that was made earlier")),
         with("/since", json!("yesterday")),

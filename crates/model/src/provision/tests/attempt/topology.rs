@@ -123,6 +123,8 @@ fn the_marker_of_a_copied_manifest_holds_nothing_up() {
         (marker["uid"], marker["since"]) = (json!("of-the-original"), json!("2025-01-01T00:00:00Z"));
         let mut play = delayed();
         play.cluster.claim = Some(world().marked_with(&marker).claim);
+        play.cluster
+            .set("/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));
         play.cluster.set(SELECTED, json!("n1"));
         play.cluster.nodes.remove(0);
         play
