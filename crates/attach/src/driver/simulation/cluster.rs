@@ -115,7 +115,7 @@ impl Cluster {
     }
 
     /// What the clock of the API server says, to the second.
-    fn second(&self) -> Timestamp {
+    pub fn second(&self) -> Timestamp {
         let elapsed = self.changes.first().map_or(Duration::ZERO, |first| first.at.elapsed());
         let start: Timestamp = START.parse().unwrap_or(Timestamp::UNIX_EPOCH);
         start + Duration::from_secs(elapsed.as_secs())

@@ -19,8 +19,6 @@ use super::stage::take_finalizer;
 use super::world::{Owner, State, World, finalizer};
 use crate::api::names::NODE_ID_ANNOTATION;
 
-/// When it wrote a status, which counts for nobody.
-const WRITTEN_AT: &str = "2026-01-01T00:00:00Z";
 /// How often it looks at everything.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -145,10 +143,11 @@ fn attach(state: &mut State, attachment: &Value, disk: &Disk) {
             .push(context.clone());
     }
     if end == End::Recorded {
+        let time = state.cluster.second().to_string();
         state.cluster.edit(Kind::Attachment, &name, |object| {
             object["status"] = json!({"attached": true, "attachmentMetadata": context});
             let entry =
-                json!({"manager": "csi-attacher", "operation": "Update", "subresource": "status", "time": WRITTEN_AT});
+                json!({"manager": "csi-attacher", "operation": "Update", "subresource": "status", "time": time});
             object["metadata"]["managedFields"] = json!([entry]);
         });
     }

@@ -27,10 +27,10 @@ fn of_sidecar() -> Va {
         .attached()
 }
 
-fn written_by_sidecar(va: Va) -> Va {
+fn written_by_sidecar(va: Va, time: &str) -> Va {
     va.set(
         "/metadata/managedFields",
-        json!([{"manager": "csi-attacher", "subresource": "status", "time": LATER}]),
+        json!([{"manager": "csi-attacher", "subresource": "status", "time": time}]),
     )
 }
 
@@ -213,8 +213,17 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
                 world()
                     .pv(remade().protected())
                     .node()
-                    .va(written_by_sidecar(of_operator()).deleting()),
+                    .va(written_by_sidecar(of_operator(), "2026-01-02T00:00:01Z").deleting()),
                 "unpub handle1 nodeID1 | unpub handle2 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "a sidecar attached the former one",
+                world()
+                    .pv(remade().protected())
+                    .node()
+                    .va(written_by_sidecar(of_operator(), BEFORE).deleting()),
+                "unpub handle1 nodeID1 | FIN- | DET",
                 "F",
             ),
             row(
