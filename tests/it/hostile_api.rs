@@ -2,7 +2,7 @@
 //! server is not run over when it is back.
 
 mod ahead;
-mod pauses;
+pub mod pauses;
 mod reads;
 mod swallowed;
 mod writes;

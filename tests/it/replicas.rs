@@ -13,6 +13,7 @@ use std::time::Duration;
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::{CallRecord, Method, MockHandle};
+use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::PostParams;
@@ -25,6 +26,8 @@ use crate::support::{Error, Operator, OperatorOptions, Result};
 const NAMESPACE: &str = "csi-attacher-operator";
 /// Of a Lease whose end is waited for. It outlives a machine that stands still for some seconds.
 const LEASE_DURATION: Duration = Duration::from_secs(8);
+/// How long after its last renewal such a Lease must be taken, by the times in it: five tries after it is over.
+const TAKEN_WITHIN: SignedDuration = SignedDuration::from_secs(8 + 5);
 
 /// Settings with which a Lease runs out soon: for tests in which a replica is killed.
 fn short() -> Value {

@@ -8,6 +8,7 @@ use http_body_util::BodyExt;
 use hyper::body::Frame;
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
+use std::borrow::Cow;
 use std::sync::Arc;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -63,9 +64,10 @@ fn make_readable(headers: &mut HeaderMap) {
         return;
     };
     let bytes: Vec<u8> = percent_decode(message.as_bytes()).collect();
-    let Err(_) = str::from_utf8(&bytes) else { return };
-    let text = utf8_percent_encode(&String::from_utf8_lossy(&bytes), NON_ALPHANUMERIC).to_string();
-    if let Ok(readable) = text.try_into() {
+    let Cow::Owned(text) = String::from_utf8_lossy(&bytes) else {
+        return;
+    };
+    if let Ok(readable) = utf8_percent_encode(&text, NON_ALPHANUMERIC).to_string().try_into() {
         *message = readable;
     }
 }

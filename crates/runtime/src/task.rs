@@ -86,11 +86,8 @@ impl<R: Role> DriverTask<R> {
             self.observe_known_lease(&mut held);
             if self.config.borrow_and_update().suspend {
                 self.finish(&mut held).await;
-                if held.candidate.is_none() {
-                    // It could not release the Lease in time, and what it knew last is not so any more.
-                    *self.lease_state.lock() = None;
-                    self.observe_known_lease(&mut held);
-                }
+                // A candidate that could not release the Lease in time is gone, and with it what it knew last.
+                self.observe_known_lease(&mut held);
                 held.reservation = None;
                 self.status.phase(DriverPhase::Suspended);
                 self.wait(None, std::future::pending()).await;

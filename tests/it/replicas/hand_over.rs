@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::{CallRecord, CallResult, Method, Rule};
+use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 
-use super::{LEASE_DURATION, end, lasting, leads, moves, short};
+use super::{LEASE_DURATION, TAKEN_WITHIN, end, lasting, leads, moves, short};
+use crate::hostile_api::pauses::look_during;
 use crate::lease::times;
 use crate::rig::{LIMIT, World, operator_options};
 use crate::support::Result;
@@ -134,15 +136,21 @@ async fn killed_it_is_succeeded_when_its_leases_are_over() -> Result<()> {
     second
         .wait_for_answer("/metrics", |_, text| text.contains(&waits))
         .await?;
-    first.signal("KILL")?;
-    first.wait_ended(LIMIT).await?;
-    let left = world.holder(&driver.name, Some("first")).await?;
-    driver.claim("killed-2").await?;
-    let taken = world.holder(&driver.name, Some("second")).await?;
-    // Not from when it was killed: the last renewal was before that. How soon after it is over is bounded by the wait for the holder.
+    let work = async {
+        first.signal("KILL")?;
+        first.wait_ended(LIMIT).await?;
+        let left = world.holder(&driver.name, Some("first")).await?;
+        driver.claim("killed-2").await?;
+        Ok((left, world.holder(&driver.name, Some("second")).await?))
+    };
+    let ((left, taken), looks) = look_during(&world, Box::pin(work)).await?;
+    // Not from when it was killed: the last renewal was before that.
     let rested = times(&taken)?.0.duration_since(times(&left)?.1);
     println!("{rested:#} from the last renewal until the Lease was taken, of {LEASE_DURATION:?}");
     assert!(rested.as_secs_f64() >= LEASE_DURATION.as_secs_f64(), "{rested:#}");
+    // While another process stands still, the second replica waits for that process.
+    let stood_still = SignedDuration::from_millis(looks.stood_still());
+    assert!(rested <= TAKEN_WITHIN + stood_still, "{rested:#}");
     world.fixtures.wait_for_attached("killed-2").await?;
     world.reported_holder("killed", Some("second")).await?;
 

@@ -308,9 +308,9 @@ impl Attempt {
             self.note(Note::AnswerNotSaved(failure));
             return self.observe(view);
         }
-        if error.is_transient() {
+        if error.is_transient() && !self.is_upkeep(view, &about) {
             // The API server is out of order: one more write, about an error that is its own, would not help.
-            return self.fail_quietly(view, about, failure, FailureCause::Other);
+            return self.fail(view, about, failure, FailureCause::Other);
         }
         self.fail_before_call(view, about, failure, FailureCause::Other)
     }
@@ -324,22 +324,15 @@ impl Attempt {
         cause: FailureCause,
     ) -> Step {
         if self.is_upkeep(view, &about) {
-            return self.fail_quietly(view, about, failure, cause);
+            self.note(Note::UpkeepFailed(Box::new(about), failure));
+            let verdict = self.failed(view);
+            return self.end(verdict);
         }
         self.record_failure_about(view, about, failure, cause)
     }
 
-    /// The same without a write. What is attached, whose volume is only to be protected or noted again, has not failed to attach: it shows
-    /// no attachError, and no attach is counted as failed.
-    fn fail_quietly(&mut self, view: &dyn View, about: Snapshot, failure: Failure, cause: FailureCause) -> Step {
-        if !self.is_upkeep(view, &about) {
-            return self.fail(view, about, failure, cause);
-        }
-        self.note(Note::UpkeepFailed(Box::new(about), failure));
-        let verdict = self.failed(view);
-        self.end(verdict)
-    }
-
+    /// What is attached, whose volume is only to be protected or noted again, has not failed to attach: it shows no attachError, and no
+    /// attach is counted as failed.
     fn is_upkeep(&self, view: &dyn View, about: &Snapshot) -> bool {
         let is_forced = self.seen.as_ref().is_some_and(|seen| seen.forced);
         decide::is_settled(&about.attachment, view.driver()) && !is_forced

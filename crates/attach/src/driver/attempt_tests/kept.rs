@@ -39,6 +39,13 @@ fn error_of(api: &Api, error: &str) -> Option<String> {
     object["status"][error]["message"].as_str().map(str::to_owned)
 }
 
+/// A metric that counts a failed attempt.
+fn counted_failure(stage: &AttemptFixture) -> Option<String> {
+    let text = stage.metrics.encode_prometheus();
+    let is_failure = |line: &&str| line.contains("_failures_total{") && !line.ends_with(" 0");
+    text.lines().find(is_failure).map(str::to_owned)
+}
+
 /// Waits until so many failures are noted; the last one.
 async fn noted(stage: &AttemptFixture, error: &str, count: usize) -> String {
     let notes = |api: &Api| {
@@ -281,11 +288,7 @@ async fn what_is_attached_has_not_failed_for_a_note_that_is_not_kept() {
     stage.put_attachment("va0", attached);
     stage.api.until(|api| api.patches.lock().len() >= 2 * ATTEMPTS).await;
     assert_eq!(error_of(&stage.api, "attachError"), None);
-    let text = stage.metrics.encode_prometheus();
-    let failed = text
-        .lines()
-        .find(|line| line.contains("_failures_total{") && !line.ends_with(" 0"));
-    assert_eq!(failed, None);
+    assert_eq!(counted_failure(&stage), None);
     // It is tried again, as the webhook may go.
     *stage.api.admission.lock() = None;
     let is_noted = |api: &Api| {
@@ -351,9 +354,5 @@ async fn a_detach_whose_object_was_made_again_is_over() {
     stage.api.until(is_asked).await;
     stage.attempts_end().await;
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
-    let text = stage.metrics.encode_prometheus();
-    let failed = text
-        .lines()
-        .find(|line| line.contains("_failures_total{") && !line.ends_with(" 0"));
-    assert_eq!(failed, None);
+    assert_eq!(counted_failure(&stage), None);
 }

@@ -7,11 +7,14 @@ use axum::body::{Bytes, to_bytes};
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, StatusCode, header};
+use http_body_util::Full;
+use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 use crate::apiserver::connect::USER_AGENT;
 use crate::apiserver::{ApiError, ApiErrorKind, CsiDriverWire, Requests, Returned, SecretData, SecretWire, connect};
@@ -429,17 +432,18 @@ async fn a_request_that_is_cut_off_is_a_failed_span() {
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
         ("OTEL_TRACES_SAMPLER", "always_on"),
     ]);
-    let server = Server::new().await;
+    let arrived = Arc::new(Notify::new());
+    let seen = arrived.clone();
+    let silent = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+        seen.notify_one();
+        std::future::pending::<std::io::Result<http::Response<Full<Bytes>>>>()
+    });
+    let requests = Requests::new(Client::new(silent, "default"), "none", LIMIT, Metrics::default());
     let span = tracer.open(SpanOptions::new("attempt", SpanKind::Internal));
     let target = WriteTarget::Attachment("a".into());
-    let has_arrived = async {
-        while server.arrived.lock().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
     tokio::select! {
-        ended = server.requests.read(&target, None, &span) => panic!("{ended:?}"),
-        arrived = tokio::time::timeout(LIMIT, has_arrived) => arrived.unwrap(),
+        ended = requests.read(&target, None, &span) => panic!("{ended:?}"),
+        () = arrived.notified() => {}
     }
     drop(span);
     assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
