@@ -95,14 +95,15 @@ pub fn is_same_volume(one: (&Attachment, Option<&Volume>), other: (&Attachment, 
 }
 
 /// The handle that the PersistentVolume of an attachment has now, where the note has another one and a sidecar may have published it
-/// since: it goes by the PersistentVolume, and changes no note. Before a call it puts the finalizer on it, as we do, and after the call it
-/// writes the status: in a later second than the PersistentVolume was made in.
+/// since: it goes by the PersistentVolume, and changes no note. Before a call it puts the finalizer on it, as we do. After the call it
+/// writes the status, in a later second than the PersistentVolume was made in; where it was ended before that, what is not attached shows
+/// nothing of the call.
 pub fn published_beside_note<'a>(attachment: &Attachment, volume: Option<&'a Volume>) -> Option<&'a str> {
     let volume = volume?;
     let (_, now) = replaced(attachment, volume)?;
     let is_protected = volume.finalizers.contains(&finalizer_name(&attachment.attacher));
     let writer = attachment.other_writer.as_ref();
-    let may_be_of_sidecar = writer.is_some_and(|writer| Some(writer.time) > volume.created);
+    let may_be_of_sidecar = !attachment.attached || writer.is_some_and(|writer| Some(writer.time) > volume.created);
     (is_protected && may_be_of_sidecar && !is_blank(now)).then_some(now)
 }
 

@@ -4,7 +4,8 @@ pub const ONE_AT_A_TIME: &str = "no two calls at once for a volume and a node";
 pub const ONLY_WITH_THE_LEASE: &str = "no call without the Lease";
 pub const ONE_LEADER: &str = "no call by a replica before the time of another one is over";
 pub const NAMED: &str = "no call without a volume and a node ID";
-pub const ONCE_CLAIMED: &str = "no Unpublish of a volume that no attachment was claimed for";
+pub const ONCE_CLAIMED: &str =
+    "no Unpublish of a volume that no attachment was claimed for, and no sidecar may have published";
 pub const CLAIMED_FIRST: &str = "no Publish without finalizer, node ID and volume on the attachment";
 pub const PROTECTED_FIRST: &str = "no Publish without finalizer on the PersistentVolume";
 pub const WANTED: &str = "no Publish for what is known to be deleted or attached";

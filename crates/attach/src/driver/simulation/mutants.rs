@@ -526,7 +526,7 @@ fn blanked(state: &State, call: Call, place: &mut Pair) {
     let mut attachments = state.cluster.all(Kind::Attachment);
     let is_blank = attachments.any(|object| {
         let note = text(object, "/metadata/annotations/attacher.csi.dev~1volume");
-        note.contains(&place.volume) && state.blanked.contains(text(object, "/metadata/uid"))
+        note.contains(&place.volume) && state.unnoted.contains(text(object, "/metadata/uid"))
     });
     if call == Call::Unpublish && is_blank {
         place.node.clear();

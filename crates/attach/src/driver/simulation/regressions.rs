@@ -8,7 +8,7 @@ use super::invariants::{
 };
 use super::mutants::{Flaw, Mutant, deciding, forgets_attachments, with};
 use super::scenario::{Busy, Disk, Event, Lease, Scenario, Secret};
-use super::wrong_rules::forget_twin;
+use super::wrong_rules::{forget_twin, go_by_the_note};
 
 /// In how many ways each is run: with other pauses, latencies, delays of the watches and faults.
 pub const WAYS: u64 = 60;
@@ -41,7 +41,8 @@ fn regression(what: &'static str, scenario: Scenario, defect: Option<Defect>) ->
 
 fn of_volumes() -> Vec<Regression> {
     use Event::{
-        Attach, Crash, DeleteVolume, Detach, DriverLeaves, ForceAttachment, HandOver, NodeReborn, WatchBreaks,
+        Attach, Crash, DeleteVolume, Detach, DriverLeaves, ForceAttachment, HandOver, NodeReborn, RemakeVolume,
+        SidecarComes, WatchBreaks,
     };
     vec![
         regression(
@@ -129,6 +130,25 @@ fn of_volumes() -> Vec<Regression> {
                 )
             },
             None,
+        ),
+        regression(
+            "a sidecar was ended in the call for a PersistentVolume that had been made again, and the detach went by the note (seed 360)",
+            Scenario {
+                faultless: false,
+                call_faults: 50,
+                replicas: 1,
+                lease: None,
+                ..of(
+                    5,
+                    &[
+                        (0, Attach(0, 0)),
+                        (1_000, RemakeVolume(0)),
+                        (1_000, SidecarComes),
+                        (3_000, Detach(0, 0)),
+                    ],
+                )
+            },
+            Some((deciding(go_by_the_note), &[HELD_WHILE_PUBLISHED])),
         ),
     ]
 }

@@ -81,7 +81,7 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
     let Some(driver) = driver_of(attachment) else { return };
     let disk = disk_of(state, attachment).cloned();
     let secret = disk.as_ref().is_none_or(|disk| has_secret(state, disk));
-    if state.blanked.contains(text(attachment, "/metadata/uid")) {
+    if state.unnoted.contains(text(attachment, "/metadata/uid")) {
         return;
     }
     if is_deleting(attachment) {
@@ -160,7 +160,7 @@ fn shared(state: &State, attachment: &Value) -> bool {
         return false;
     };
     state.cluster.all(Kind::Attachment).any(|other| {
-        if state.blanked.contains(text(other, "/metadata/uid")) {
+        if state.unnoted.contains(text(other, "/metadata/uid")) {
             // It may be of the same volume and node.
             return true;
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::backend::{Call, Pair};
 use super::cluster::{Kind, finalizers, is_deleting, text};
 use super::mutants::{Flaw, has_flaw};
-use super::objects::{claim_of, context_of, owner, volume_of};
+use super::objects::{claim_of, context_of, is_former, is_held, owner, volume_of};
 use super::scenario::{DRIVERS, Disk, Event, Secret};
 use super::world::{State, World};
 use super::{leases, secrets};
@@ -241,12 +241,30 @@ fn remake_volume(state: &mut State, number: usize) {
         object["metadata"]["finalizers"] = json!([]);
     });
     let attachments = state.cluster.all(Kind::Attachment);
-    let naming = attachments.filter(|object| volume_of(object) == former.name);
-    let naming: Vec<String> = naming.map(|object| owner(object).uid).collect();
-    state.replaced.extend(naming);
+    let naming: Vec<_> = attachments
+        .filter(|object| volume_of(object) == former.name)
+        .cloned()
+        .collect();
+    let mut is_presumed = false;
+    for attachment in naming {
+        let owner = owner(&attachment);
+        let noted = claim_of(&attachment).is_some_and(|(claimed, _)| claimed.volume == former.handle);
+        let of_sidecar = |place: &Pair| !noted && place.volume == former.handle && !is_former(&attachment, place);
+        let mut places = state.backend.may_be_published();
+        // What a sidecar attached beside the note is named by nothing but the PersistentVolume that is removed here.
+        if places.any(|(place, owners)| of_sidecar(place) && owners.contains(&owner)) {
+            state.forced.insert(owner.uid.clone());
+            state.unnoted.insert(owner.uid.clone());
+        }
+        is_presumed |= !noted && is_held(&attachment);
+        state.replaced.insert(owner.uid);
+    }
     let disk = &mut state.scenario.disks[number];
     disk.handle = format!("{}-again{}", former.handle, state.former_disks.len());
     let disk = disk.clone();
+    if is_presumed {
+        state.presumed.insert((disk.driver, disk.handle.clone()));
+    }
     state.former_disks.push(former);
     create_volume(state, &disk);
 }
@@ -259,7 +277,7 @@ fn blank_node_id(state: &mut State, name: &str) {
     };
     // Where the volume is may be noted nowhere else, and the node may have another ID by now.
     state.forced.insert(uid.clone());
-    state.blanked.insert(uid);
+    state.unnoted.insert(uid);
     state.cluster.edit(Kind::Attachment, name, |object| {
         object["metadata"]["annotations"][NODE_ID_ANNOTATION] = "".into();
     });

@@ -64,6 +64,9 @@ pub struct State {
     stalls: usize,
     /// Every claim that was ever persisted.
     pub claims: BTreeMap<Pair, BTreeSet<Owner>>,
+    /// Volumes, by driver and handle, that may be what a sidecar published: their PersistentVolume has had the finalizer of the driver, or
+    /// took the place of one that alone told what was published.
+    pub presumed: BTreeSet<(usize, String)>,
     /// UIDs of attachments whose finalizers a user took.
     pub forced: BTreeSet<String>,
     /// Publishes whose attachment vanished meanwhile, with its name; while the operator that made them lives.
@@ -74,8 +77,8 @@ pub struct State {
     pub former_disks: Vec<Disk>,
     /// UIDs of attachments whose PersistentVolume is another volume now.
     pub replaced: BTreeSet<String>,
-    /// UIDs of attachments whose node ID somebody blanked.
-    pub blanked: BTreeSet<String>,
+    /// UIDs of attachments that may be where nothing says any more: somebody blanked the node ID, or removed the PersistentVolume.
+    pub unnoted: BTreeSet<String>,
     /// Names of PersistentVolumes whose finalizers a user took.
     pub forced_volumes: BTreeSet<String>,
     /// Who may work for a driver.
@@ -196,12 +199,13 @@ impl World {
             stalled: None,
             stalls: 0,
             claims: BTreeMap::new(),
+            presumed: BTreeSet::new(),
             forced: BTreeSet::new(),
             must_undo: BTreeMap::new(),
             unanswered: BTreeSet::new(),
             former_disks: Vec::new(),
             replaced: BTreeSet::new(),
-            blanked: BTreeSet::new(),
+            unnoted: BTreeSet::new(),
             forced_volumes: BTreeSet::new(),
             terms: Terms::default(),
             secrets: SecretValues::default(),

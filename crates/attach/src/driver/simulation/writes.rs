@@ -3,7 +3,8 @@
 use serde_json::Value;
 use std::time::Duration;
 
-use super::cluster::{Kind, Written, finalizers, text};
+use super::backend::Pair;
+use super::cluster::{Kind, Written, finalizers, is_deleting, text};
 use super::invariants::{
     FOREIGN_PARTS, HELD_WHILE_PUBLISHED, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST,
     QUICK_BESIDE_SLOW, RELEASED_FIRST, RIGHT_CONTEXT,
@@ -19,15 +20,20 @@ pub fn written(state: &mut State, late: bool, written: &Written) {
     foreign_parts_survive(state, before, after);
     if text(after, "/spec/attacher").is_empty() {
         for driver in 0..DRIVERS.len() {
-            if is_held_by(before, driver) && !is_held_by(after, driver) {
-                volume_released(state, driver, after);
+            match (is_held_by(before, driver), is_held_by(after, driver)) {
+                (true, false) => volume_released(state, driver, after),
+                (false, true) => {
+                    let handle = text(after, "/spec/csi/volumeHandle").to_owned();
+                    state.presumed.insert((driver, handle));
+                }
+                _ => {}
             }
         }
         return;
     }
     let (had, has) = (is_held(before), is_held(after));
     if had && !has {
-        attachment_released(state, after);
+        attachment_released(state, before);
     }
     if let Some((pair, owner)) = claim_of(after) {
         state.claims.entry(pair).or_default().insert(owner);
@@ -76,14 +82,23 @@ fn foreign_parts_survive(state: &mut State, before: &Value, after: &Value) {
 
 fn attachment_released(state: &mut State, object: &Value) {
     let owner = owner(object);
-    if state.blanked.contains(&owner.uid) {
-        // Where it was published is said by the node alone, which may have another ID since.
+    if state.unnoted.contains(&owner.uid) {
+        // Where it was published is said by the node or the PersistentVolume alone, which may be another one since.
         return;
     }
+    // A former place where another attachment is attached is that one's: its own detach asks for it.
+    let is_of_another = |pair: &Pair| {
+        let mut attachments = state.cluster.all(Kind::Attachment);
+        let holds = |other: &Value| {
+            let claimed = claim_of(other).is_some_and(|(claimed, by)| claimed == *pair && by.uid != owner.uid);
+            claimed && other["status"]["attached"] == true && !is_deleting(other)
+        };
+        claim_of(object).is_some_and(|(claimed, _)| claimed != *pair) && attachments.any(|other| holds(other))
+    };
     let left = state
         .backend
         .may_be_published()
-        .find(|(_, owners)| owners.contains(&owner));
+        .find(|(pair, owners)| owners.contains(&owner) && !is_of_another(pair));
     if let Some((pair, _)) = left {
         let detail = format!(
             "{} was let go while {pair} is or may become published for it",

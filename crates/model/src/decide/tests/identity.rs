@@ -218,6 +218,24 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
                 "F",
             ),
             row(
+                "a sidecar may have been ended before it wrote the status",
+                world()
+                    .pv(remade().protected())
+                    .node()
+                    .va(of_operator().set("/status/attached", false).deleting()),
+                "unpub handle1 nodeID1 | unpub handle2 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "nobody has protected the later one",
+                world()
+                    .pv(remade())
+                    .node()
+                    .va(of_operator().set("/status/attached", false).deleting()),
+                "unpub handle1 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
                 "a sidecar attached the former one",
                 world()
                     .pv(remade().protected())
