@@ -1,7 +1,9 @@
 //! How a call is made: with a deadline around the whole exchange, a CLIENT span, a metric, and an error that is free of the call's secrets.
 
+use futures::FutureExt as _;
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tonic::client::Grpc;
@@ -101,14 +103,17 @@ impl CsiClient {
         let codec = ProstCodec::<C::Request, C::Response>::default();
         let pending = self.connection.answer_counter().begin(C::PATH);
         let exchange = client.unary(request, PathAndQuery::from_static(C::PATH), codec);
+        // The libraries below may panic about what a driver answers. Its volumes are not to wait for a restart then.
+        let exchange = AssertUnwindSafe(exchange).catch_unwind();
         let response = match tokio::time::timeout(deadline, exchange).await {
-            Ok(Ok(response)) if status.get() == GrpcStatus::Ok => Ok(response.into_inner()),
-            Ok(Ok(_)) => Err(CallError::unreadable("it ended without a status")),
+            Ok(Ok(Ok(response))) if status.get() == GrpcStatus::Ok => Ok(response.into_inner()),
+            Ok(Ok(Ok(_))) => Err(CallError::unreadable("it ended without a status")),
             // tonic's timer may win the race against ours.
-            Ok(Err(error)) if error.code() == Code::Cancelled && open.started.elapsed() >= deadline => {
+            Ok(Ok(Err(error))) if error.code() == Code::Cancelled && open.started.elapsed() >= deadline => {
                 Err(CallError::deadline_exceeded(deadline))
             }
-            Ok(Err(error)) => Err(self.error(&error, status.get(), call.secrets())),
+            Ok(Ok(Err(error))) => Err(self.error(&error, status.get(), call.secrets())),
+            Ok(Err(_)) => Err(CallError::unreadable("the gRPC library panicked about it")),
             Err(_) => Err(CallError::deadline_exceeded(deadline)),
         };
         pending.end(matches!(status.get(), GrpcStatus::Ok | GrpcStatus::Error(_)));

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tonic::Code;
 
+use super::call::Call;
 use super::{
     CallError, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume, CsiClient,
     DriverConnection, GetPluginCapabilities, GetPluginInfo, Probe,
@@ -266,6 +267,54 @@ async fn an_answer_without_measure_is_an_error() {
         .await
         .unwrap();
     assert_eq!((info.name.as_str(), info.vendor_version.as_str()), ("client.test", "1"));
+}
+
+/// A message that its library cannot read.
+#[derive(Debug, Default)]
+struct Unforeseen;
+
+impl prost::Message for Unforeseen {
+    fn encode_raw(&self, _: &mut impl prost::bytes::BufMut) {}
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        _: prost::encoding::WireType,
+        _: &mut impl prost::bytes::Buf,
+        _: prost::encoding::DecodeContext,
+    ) -> Result<(), prost::DecodeError> {
+        panic!("field {tag} is unforeseen")
+    }
+
+    fn encoded_len(&self) -> usize {
+        0
+    }
+
+    fn clear(&mut self) {}
+}
+
+struct AskForTheUnforeseen;
+
+impl Call for AskForTheUnforeseen {
+    const PATH: &'static str = GetPluginInfo::PATH;
+    type Request = <GetPluginInfo as Call>::Request;
+    type Response = Unforeseen;
+    type Answer = ();
+
+    fn answer(&self, _: Unforeseen, _: &mut Span) {}
+}
+
+#[tokio::test]
+async fn a_panic_about_an_answer_is_the_error_of_that_call() {
+    let stage = ClientFixture::new().await;
+    let error = within(stage.client.call(&AskForTheUnforeseen, LONG, &Span::disabled()))
+        .await
+        .unwrap_err();
+    assert_eq!((error.code, error.transport), (Code::Unavailable, false), "{error}");
+    assert!(error.message.contains("the gRPC library panicked"), "{error}");
+    within(stage.client.call(&GetPluginInfo, LONG, &Span::disabled()))
+        .await
+        .expect("the connection is as good as before");
 }
 
 #[tokio::test]
