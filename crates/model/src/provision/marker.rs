@@ -71,8 +71,8 @@ pub enum MarkerState {
     Absent,
     /// A marker of this driver; none where its annotation is missing or cannot be read.
     Own(Option<Box<Marker>>),
-    /// A marker of this driver that was written on another claim and before this one was made, as when a manifest is restored: it records
-    /// nothing of this one.
+    /// A marker that was written on another claim and before this one was made, as when a manifest is restored: it records nothing of this
+    /// one, whichever driver it names.
     Copied,
     /// A marker of this other driver.
     OfAnotherDriver(Box<str>),
@@ -95,17 +95,18 @@ impl MarkerState {
             return Self::Absent;
         }
         let text = claim.marker.as_deref().unwrap_or_default();
-        if let Ok(DriverOnly { driver: named }) = serde_json::from_str(text)
-            && *named != *driver
+        let marker = serde_json::from_str::<Marker>(text);
+        // One that was put over that of an open call says nothing.
+        let is_older = |marker: &Marker| claim.created.is_some_and(|created| marker.since < created);
+        if marker
+            .as_ref()
+            .is_ok_and(|marker| marker.uid != claim.uid && is_older(marker))
         {
-            return Self::OfAnotherDriver(named);
+            return Self::Copied;
         }
-        match serde_json::from_str::<Marker>(text) {
-            // One that was put over that of an open call says nothing.
-            Ok(marker) if marker.uid != claim.uid && claim.created.is_some_and(|created| marker.since < created) => {
-                Self::Copied
-            }
-            marker => Self::Own(marker.ok().filter(|marker| marker.uid == claim.uid).map(Box::new)),
+        match serde_json::from_str(text) {
+            Ok(DriverOnly { driver: named }) if *named != *driver => Self::OfAnotherDriver(named),
+            _ => Self::Own(marker.ok().filter(|marker| marker.uid == claim.uid).map(Box::new)),
         }
     }
 
@@ -148,6 +149,8 @@ impl MarkerState {
 /// What of a marker counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordedArguments<'a> {
+    /// Name of the node that was selected, where its topology counts.
+    pub node: Option<&'a str>,
     /// Topology of the node that was selected.
     pub segment: Option<&'a Segment>,
     /// First preferred term.
@@ -175,6 +178,7 @@ impl Marker {
         let segment = self.segment.as_ref().filter(is_trusted);
         let first = self.first.as_ref().filter(is_trusted);
         RecordedArguments {
+            node: self.node.as_deref().filter(|_| segment.is_some()),
             ignored: segment.is_some() != self.segment.is_some() || first.is_some() != self.first.is_some(),
             segment,
             first,

@@ -1,16 +1,11 @@
 //! Sizes of volumes as Kubernetes writes them (`resource.Quantity`).
 
-/// Most characters of a quantity that are read.
-const MAX_LENGTH: usize = 64;
 /// Most digits after which a number cannot be a size in bytes any more.
 const MAX_DIGITS: u32 = 19;
 
 /// The bytes of a quantity such as `10Gi`, `1.5G` or `1e9`, rounded up to whole bytes; none when it is no quantity, negative, or
 /// more than an `int64` holds.
 pub fn parse_bytes(text: &str) -> Option<i64> {
-    if text.len() > MAX_LENGTH {
-        return None;
-    }
     let text = text.strip_prefix('+').unwrap_or(text);
     let number_end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')

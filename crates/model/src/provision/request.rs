@@ -1,5 +1,7 @@
 //! From a claim and its class to what CreateVolume is called with.
 
+use std::sync::Arc;
+
 use super::marker::RecordedArguments;
 use super::observed::ObservedClaim;
 use super::parameters::ClassParameters;
@@ -128,7 +130,8 @@ pub(super) fn plan(
         has_topology: driver.capabilities.accessibility_constraints || recorded.first.is_some(),
         accessibility,
         segment,
-        node: claim.selected_node.clone(),
+        // A refusal of the call says nothing of a node that was selected since.
+        node: recorded.node.map(Arc::from).or_else(|| claim.selected_node.clone()),
         volume: VolumeTemplate {
             provisioner: class.provisioner.clone(),
             class: claim.class.clone(),

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::plan::CreatePlan;
 use super::topology::{MAX_NODE_TERMS, MAX_SEGMENT_KEYS, Segment};
+use crate::api::names::PROVISIONER_IDENTITY_ATTRIBUTE;
 use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, StringMap, is_blank};
 
 /// Longest volume ID that is accepted, in bytes. The CSI specification allows 128; drivers that put a server and a path into it need more.
@@ -13,6 +14,9 @@ pub const MAX_HANDLE: usize = 4 << 10;
 /// So many topologies an answer may have that were not asked for: each becomes a term of the PersistentVolume's node affinity. A volume that
 /// can be reached from everywhere may be answered with all that were.
 pub const MAX_ANSWERED_TERMS: usize = 512;
+
+/// What the PersistentVolume says besides the context: who created it. The driver's name in it has at most 63 characters.
+const IDENTITY_SIZE: usize = PROVISIONER_IDENTITY_ATTRIBUTE.len() + 128 + ENTRY_SIZE;
 
 /// The volume of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -144,8 +148,9 @@ impl NewVolume {
 /// What of an answer is more than is kept of a volume.
 fn unusable(plan: &CreatePlan, answer: &AnsweredVolume) -> Option<VolumeFault> {
     let entries = answer.context.iter();
-    let bytes = entries.map(|(key, value)| key.len() + value.len() + ENTRY_SIZE).sum();
-    if bytes > MAX_VOLUME_FIELD {
+    let bytes: usize = entries.map(|(key, value)| key.len() + value.len() + ENTRY_SIZE).sum();
+    // What is written must be read again: a PersistentVolume with more is never attached.
+    if bytes + IDENTITY_SIZE > MAX_VOLUME_FIELD {
         return Some(VolumeFault::ContextTooLarge(bytes));
     }
     let count = answer.topology.len();

@@ -184,6 +184,11 @@ fn sizes_are_read_and_rounded_up() {
         assert_eq!(parse_bytes(text), bytes, "{text}");
     }
     assert_eq!(parse_bytes(&"1".repeat(1 << 20)), None);
+    assert_eq!(parse_bytes(&format!("1e{}", "9".repeat(1 << 20))), None);
+    // The API server keeps zeros as they are written.
+    let zeros = "0".repeat(100);
+    assert_eq!(parse_bytes(&format!("{zeros}10Gi")), Some(10 << 30));
+    assert_eq!(parse_bytes(&format!("1.5{zeros}Gi")), Some(3 << 29));
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn a_restart_repeats_the_recorded_arguments() {
         assert_eq!((&again.name, again.required_bytes), (&plan.name, plan.required_bytes));
         let requirement = |plan: &crate::provision::CreatePlan| plan.accessibility.clone().unwrap();
         assert_eq!(requirement(&again).first(), requirement(&plan).first());
-        assert_eq!(again.segment, plan.segment);
+        assert_eq!((&again.segment, &again.node), (&plan.segment, &plan.node));
     }
 }
 
@@ -251,6 +251,17 @@ fn whose_it_is() {
         state(world().marked_with(&copied)),
         MarkerState::Own(None),
         "nobody knows which is older"
+    );
+    copied["driver"] = json!("other");
+    let restored = world().set("/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));
+    assert_eq!(
+        state(restored.marked_with(&copied)),
+        MarkerState::Copied,
+        "of another driver"
+    );
+    assert_eq!(
+        state(world().marked_with(&copied)),
+        MarkerState::OfAnotherDriver("other".into())
     );
     for unread in [
         with("/uid", json!("of a claim that was made earlier")),

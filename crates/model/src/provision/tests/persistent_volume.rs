@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::builders::{
     ClaimWorld, DRIVER, FINALIZER, IDENTITY, NAME, UID, claim_of, driver, plan_of, volume_of, world,
 };
+use crate::objects::MAX_VOLUME_FIELD;
 use crate::provision::topology::Segment;
 use crate::provision::{AnsweredVolume, NewVolume, is_saved, persistent_volume};
 
@@ -16,6 +17,33 @@ fn saved(world: &ClaimWorld, change: impl FnOnce(&mut AnsweredVolume)) -> Value 
     change(&mut answer);
     let volume = NewVolume::of_answer(&plan_of(world), Some(answer)).unwrap();
     persistent_volume(&claim_of(&world.claim), &volume, &driver(), IDENTITY)
+}
+
+/// Whatever context is accepted: one byte more than is read again, and the volume could never be attached.
+#[test]
+fn what_is_saved_can_be_read_again() {
+    let plan = plan_of(&world());
+    // With the longest name of a driver, and the longest identity that one has.
+    let driver = crate::provision::ProvisionerFacts {
+        name: "d".repeat(63).into(),
+        ..driver()
+    };
+    let identity = format!("{}-{}-{}", i64::MAX, u32::MAX, driver.name);
+    let mut usable = 0;
+    for length in MAX_VOLUME_FIELD - 400..=MAX_VOLUME_FIELD {
+        let answer = AnsweredVolume {
+            handle: "vol-1".into(),
+            context: std::collections::BTreeMap::from([("k".to_owned(), "v".repeat(length))]).into(),
+            ..AnsweredVolume::default()
+        };
+        let volume = NewVolume::of_answer(&plan, Some(answer)).unwrap();
+        if volume.is_usable() {
+            usable += 1;
+            let saved = persistent_volume(&claim_of(&world().claim), &volume, &driver, &identity);
+            assert_eq!(volume_of(&saved).spec.too_large, None, "{length} bytes");
+        }
+    }
+    assert!(usable > 0);
 }
 
 #[test]
