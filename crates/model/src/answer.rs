@@ -88,6 +88,12 @@ impl ApiError {
         self.message.starts_with("admission webhook ") && self.message.contains(" denied the request")
     }
 
+    /// Whether the API server could not ask an admission webhook, so that it takes this write from nobody. It is in order itself: what the
+    /// webhook is not asked about is written.
+    pub fn is_of_unreachable_webhook(&self) -> bool {
+        self.message.contains("failed calling webhook ")
+    }
+
     /// The value of the span attribute `error.type`: the HTTP status, if there was one.
     pub fn error_type(&self) -> Cow<'static, str> {
         match self.status {

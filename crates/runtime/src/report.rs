@@ -28,12 +28,10 @@ pub struct FailedAttempt<'a> {
     pub operation: &'static str,
     /// Name of the object.
     pub subject: &'a str,
-    /// `error.type`.
+    /// `error.type`: the gRPC code, or what stood in the way.
     pub kind: &'static str,
     /// gRPC code of the driver's answer.
     pub code: Option<i32>,
-    /// What it is called without a code.
-    pub cause: &'static str,
     /// What went wrong.
     pub message: &'a str,
     /// Until the next attempt.
@@ -54,7 +52,7 @@ impl FailedAttempt<'_> {
     /// The same without the metrics.
     pub fn show<K: Key>(&self, place: &Workplace<K>, span: &mut Span) -> &'static str {
         let reason = self.code.map(tonic::Code::from);
-        let reason = reason.map_or(self.cause, names::code_camel_case);
+        let reason = reason.map_or_else(|| names::cause_camel_case(self.kind), names::code_camel_case);
         span.set(attr::RETRY_DELAY, self.delay.as_secs_f64());
         // The driver's words alone: the code stands beside them as `error.type` and is not to be repeated.
         let words = match (self.code, self.message.split_once(" desc = ")) {

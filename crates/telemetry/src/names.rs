@@ -63,7 +63,7 @@ pub fn code_camel_case(code: Code) -> &'static str {
 /// `event.name` of the log record of a call that failed: the name that the semantic conventions have for what was an exception of a call.
 pub const CALL_EXCEPTION: &str = "rpc.client.call.exception";
 
-/// What makes an attempt fail beside gRPC codes: as spans name it, and as status, log and metrics do.
+/// What makes an attempt to attach or detach fail beside gRPC codes: as spans name it, and as status, log and metrics do.
 pub(crate) const CAUSES: [(&str, &str); 14] = [
     (error_type::PV_NOT_FOUND, "VolumeMissing"),
     (error_type::PV_DELETING, "VolumeDeleting"),
@@ -81,9 +81,39 @@ pub(crate) const CAUSES: [(&str, &str); 14] = [
     (error_type::OTHER, "Other"),
 ];
 
+/// The same of an attempt to provision or delete.
+pub(crate) const PROVISIONING_CAUSES: [(&str, &str); 23] = [
+    (error_type::CAPABILITY_MISSING, "CapabilityMissing"),
+    (error_type::CLASS_MISSING, "ClassMissing"),
+    (error_type::CLASS_MISMATCH, "ClassMismatch"),
+    (error_type::CLASS_REPLACED, "ClassReplaced"),
+    (error_type::INVALID_CLASS, "InvalidClass"),
+    (error_type::INVALID_CLAIM, "InvalidClaim"),
+    (error_type::NOT_SUPPORTED, "NotSupported"),
+    (error_type::TOPOLOGY_MISSING, "TopologyMissing"),
+    (error_type::UNCONFIRMED, "Unconfirmed"),
+    (error_type::SECRET_MISSING, "SecretMissing"),
+    (error_type::SECRET_FORBIDDEN, "SecretForbidden"),
+    (error_type::SECRET_NOT_ALLOWED, "SecretNotAllowed"),
+    (error_type::NAME_TAKEN, "NameTaken"),
+    (error_type::MARKER_OF_ANOTHER_DRIVER, "MarkerOfAnotherDriver"),
+    (error_type::INVALID_ANSWER, "InvalidAnswer"),
+    (error_type::PV_REFUSED, "VolumeRefused"),
+    (error_type::PV_DELETING, "VolumeDeleting"),
+    (error_type::HANDLE_SHARED, "HandleShared"),
+    (error_type::DELETION_HELD, "DeletionHeld"),
+    (error_type::STILL_ATTACHED, "StillAttached"),
+    (error_type::VOLUME_UNRECORDED, "VolumeUnrecorded"),
+    (error_type::DRIVER_UNAVAILABLE, "DriverUnavailable"),
+    (error_type::OTHER, "Other"),
+];
+
 /// The name in status, log and metrics of a cause that spans have as an [`error_type`].
 pub fn cause_camel_case(cause: &str) -> &'static str {
-    let known = CAUSES.iter().find(|(known, _)| *known == cause);
+    let known = CAUSES
+        .iter()
+        .chain(&PROVISIONING_CAUSES)
+        .find(|(known, _)| *known == cause);
     known.map_or("Other", |(_, name)| name)
 }
 

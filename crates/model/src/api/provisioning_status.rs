@@ -145,7 +145,7 @@ pub struct ProvisioningFailure {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_volume: Option<String>,
 
-    /// gRPC status code by name, such as ResourceExhausted, or what is missing for the call, such as secret_missing.
+    /// gRPC status code by name, such as ResourceExhausted, or what is missing for the call, such as SecretMissing.
     pub code: String,
 
     /// Message of the driver, without secrets and shortened.

@@ -29,6 +29,8 @@ pub enum Note {
     Detached,
     /// An attach or detach came to its end.
     Succeeded(Box<Snapshot>),
+    /// What was attached long ago was published once more, as ListVolumes contradicted it: nobody asked for an attach.
+    Repaired,
     /// A VolumeAttachment that may have been published was let go without a call.
     Released(Box<Snapshot>),
     /// It was let go without the driver's confirmation, as a person asked: the request, and what allows it.

@@ -308,8 +308,9 @@ impl Attempt {
             self.note(Note::AnswerNotSaved(failure));
             return self.observe(view);
         }
-        if error.is_transient() && !self.is_upkeep(view, &about) {
-            // The API server is out of order: one more write, about an error that is its own, would not help.
+        let is_out_of_order = error.is_transient() && !error.is_of_unreachable_webhook();
+        if is_out_of_order && !self.is_upkeep(view, &about) {
+            // One more write, about an error that is the API server's own, would not help.
             return self.fail(view, about, failure, FailureCause::Other);
         }
         self.fail_before_call(view, about, failure, FailureCause::Other)

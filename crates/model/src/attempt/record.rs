@@ -282,7 +282,12 @@ impl Attempt {
             let error = ApiError::garbled("the object does not show the result of the call");
             return self.result_refused(view, record, &error);
         }
-        self.note(Note::Succeeded(Box::new(snapshot.clone())));
+        let was_settled = decide::is_settled(&snapshot.attachment, view.driver());
+        self.note(if was_settled {
+            Note::Repaired
+        } else {
+            Note::Succeeded(Box::new(snapshot.clone()))
+        });
         if matches!(record.result, Recorded::Released) && decide::is_claimed(&snapshot.attachment, view.driver()) {
             self.note(Note::Released(Box::new(snapshot.clone())));
         }

@@ -27,9 +27,11 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         ClaimNote::Calls(ClaimReason::FindOut, plan) => finds_out(shell, claim, &plan.name),
         ClaimNote::Calls(..) | ClaimNote::Undone => {}
         ClaimNote::CallFailed(outcome, failure) => call_failed(shell, claim, &outcome, &failure),
-        ClaimNote::InvalidAnswer(invalid) => failed(shell, claim, error_type::INVALID_ANSWER, &invalid.to_string()),
-        ClaimNote::Faulty(fault) => failed(shell, claim, error_type::INVALID_ANSWER, &fault.to_string()),
-        ClaimNote::UndoFailed(failure) => failed(shell, claim, kind_of(&failure), &failure.message),
+        ClaimNote::InvalidAnswer(invalid) => {
+            failed(shell, claim, error_type::INVALID_ANSWER, None, &invalid.to_string());
+        }
+        ClaimNote::Faulty(fault) => failed(shell, claim, error_type::INVALID_ANSWER, None, &fault.to_string()),
+        ClaimNote::UndoFailed(failure) => failed(shell, claim, kind_of(&failure), failure.code, &failure.message),
         ClaimNote::Saved(name, handle) => saved(shell, claim, &name, &handle),
         ClaimNote::SaveFailed(error, refused) => save_failed(shell, claim, &error.message, refused),
         ClaimNote::Waits(reason, cause) => waits(shell, claim, reason, &cause),
@@ -65,7 +67,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         }
         ClaimNote::RequestFailed(error) if !error.is_transient() || shell.run.attempt() >= LASTING => {
             let message = event::request_refused(&error).unwrap_or(error.message);
-            failed(shell, claim, error_type::OTHER, &message);
+            failed(shell, claim, error_type::OTHER, None, &message);
         }
         ClaimNote::RequestFailed(error) => request_failed(shell, claim, &error),
         ClaimNote::LeaseLost(lost) => {
@@ -145,12 +147,12 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
     tell_failure(shell, claim, kind, failure.code, &message, delay, true);
 }
 
-/// An attempt failed for another reason than an error of the driver.
-fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &str) {
+/// An attempt failed for another reason than an error of CreateVolume.
+fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, code: Option<i32>, message: &str) {
     let delay = shell.run.retry_delay();
     let note = event::failed(message, false, shell.attempt(), delay);
     record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
-    tell_failure(shell, claim, kind, None, message, delay, true);
+    tell_failure(shell, claim, kind, code, message, delay, true);
 }
 
 /// Nothing can be done until something changes.
@@ -211,7 +213,6 @@ fn tell_failure(
         subject: &claim.key,
         kind,
         code,
-        cause: kind,
         message,
         delay,
         is_news,

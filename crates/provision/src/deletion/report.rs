@@ -139,7 +139,6 @@ fn failed(
         subject: &volume.name,
         kind,
         code,
-        cause: kind,
         message,
         delay,
         is_news,

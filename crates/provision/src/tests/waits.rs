@@ -98,13 +98,13 @@ async fn a_wait_that_goes_on_is_no_news() {
     pass(20).await;
     let failure = || world.state.borrow().last_failure.clone();
     let first = failure().unwrap();
-    assert_eq!((&*first.attachment, &*first.code), ("web/a", "class_missing"));
+    assert_eq!((&*first.attachment, &*first.code), ("web/a", "ClassMissing"));
     pass(3600).await;
     assert_eq!(failure(), Some(first.clone()));
     world.class("missing", &secret("other"));
     pass(20).await;
     let second = failure().unwrap();
-    assert_eq!(second.code, "secret_not_allowed");
+    assert_eq!(second.code, "SecretNotAllowed");
     pass(3600).await;
     assert_eq!(failure(), Some(second));
 }
@@ -118,8 +118,8 @@ async fn a_wait_for_another_reason_is_shown() {
     world.claim("a", "many");
     let code = || world.state.borrow().last_failure.clone().map(|failure| failure.code);
     pass(600).await;
-    assert_eq!(code().as_deref(), Some("secret_missing"));
+    assert_eq!(code().as_deref(), Some("SecretMissing"));
     world.api.forbids_secrets.store(true, Ordering::Relaxed);
     pass(600).await;
-    assert_eq!(code().as_deref(), Some("secret_forbidden"));
+    assert_eq!(code().as_deref(), Some("SecretForbidden"));
 }

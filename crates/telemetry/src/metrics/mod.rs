@@ -209,7 +209,7 @@ impl Metrics {
     /// Requests to this host begin: what is counted of repeated ones begins at zero.
     pub fn init_requests(&self, host: &str) {
         for code in ["429", "503"] {
-            for verb in ["GET", "PATCH", "POST", "PUT"] {
+            for verb in ["GET", "PATCH", "POST", "PUT", "DELETE"] {
                 let labels = labels([("code", code), ("verb", verb), ("host", host)]);
                 self.0.families.rest_retries.start_at_zero(labels, &[]);
             }

@@ -65,6 +65,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, about: Option<&Sn
             }
         }
         Note::Succeeded(about) => success(shell, &about),
+        Note::Repaired => repaired(shell, snapshot),
         Note::Released(about) => released(shell, &about),
         Note::ReleasedOnRequest(request, basis) => released_on_request(shell, snapshot, &request, basis),
         Note::ReleaseRefused(refusal) => release_refused(shell, snapshot, &refusal),
@@ -314,6 +315,20 @@ fn success(shell: &mut Shell<'_>, snapshot: &Snapshot) {
     );
 }
 
+/// What was attached was published once more. It is counted, and becomes an Event, where ListVolumes is compared.
+fn repaired(shell: &mut Shell<'_>, snapshot: &Snapshot) {
+    shell.ended = AttemptResult::Succeeded;
+    traced!(
+        info,
+        shell.span,
+        driver = &*shell.work.facts.name,
+        VolumeAttachment = &*snapshot.attachment.name,
+        volumeHandle = snapshot.volume_handle(),
+        node = &*snapshot.attachment.node,
+        "attached again"
+    );
+}
+
 /// An attempt failed and will be made again. Logged once, here.
 fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: FailureCause) {
     let (operation, name) = (snapshot.operation(), &*snapshot.attachment.name);
@@ -326,7 +341,6 @@ fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: 
         subject: name,
         kind,
         code: failure.code,
-        cause: names::cause_camel_case(cause.as_str()),
         message: &failure.message,
         delay,
         is_news: true,
@@ -361,7 +375,6 @@ fn upkeep_failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure) 
         subject: name,
         kind,
         code: None,
-        cause: names::cause_camel_case(kind),
         message: &failure.message,
         delay: shell.retry_delay(),
         is_news: true,

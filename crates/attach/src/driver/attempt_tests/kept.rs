@@ -112,6 +112,24 @@ async fn an_attach_whose_volume_cannot_be_protected_says_so() {
     attach_fails(strip_finalizers(VOLUMES), expected).await;
 }
 
+/// It is not the API server that is out of order, and the pod's Events are to say who is.
+#[tokio::test]
+async fn a_webhook_that_cannot_be_called_is_told() {
+    let stage = AttemptFixture::retrying_fast().await;
+    let refusal = "Internal error occurred: failed calling webhook \"policy.example.com\": no endpoints available";
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500, "message": refusal,
+    });
+    stage
+        .api
+        .answer_untruly(Method::PATCH, "/va0", usize::MAX, 500, &body.to_string());
+    stage.volume(&json!({}));
+    stage.attachment("va0", "n0", &json!({}));
+    let expected = format!("could not save VolumeAttachment: {refusal}");
+    assert_eq!(noted(&stage, "attachError", 1).await, expected);
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+}
+
 /// What is added to an object besides, and what only a trace needs, is nobody's failure.
 #[tokio::test]
 async fn what_a_webhook_adds_or_takes_besides_is_no_failure() {

@@ -286,6 +286,34 @@ async fn what_was_attached_before_its_repair_is_not_taken_back() {
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
 }
 
+/// Nobody waits for it, and the time since the attachment was asked for is not how long a repair takes.
+#[tokio::test]
+async fn a_repair_is_no_attach() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.volume(&json!({}));
+    let succeeded = || {
+        let text = stage.metrics.encode_prometheus();
+        let of_attach = |line: &&str| {
+            line.starts_with("csi_attacher_operation_e2e_seconds_count{") && line.contains(r#"operation="attach""#)
+        };
+        let line = text.lines().find(of_attach).unwrap_or_default();
+        line.rsplit(' ').next().unwrap_or_default().to_owned()
+    };
+    stage.attachment("va0", "n0", &json!({}));
+    let attached = async {
+        while succeeded() != "1" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, attached).await.unwrap();
+    let again = Rule::on(Call::ControllerPublishVolume).times(1);
+    stage.driver.script(again.delay(Duration::ZERO));
+    stage.store.enqueue("va0", EnqueueCause::ForceSync);
+    stage.script_ends().await;
+    stage.attempts_end().await;
+    assert_eq!(succeeded(), "1");
+}
+
 /// That a later call is refused says nothing of the write before it that got no answer.
 #[tokio::test]
 async fn a_refusal_does_not_tell_whether_an_attach_is_on_record() {
