@@ -3,7 +3,6 @@
 use clap::Parser;
 use kubectl_attacher::cli::Cli;
 use kubectl_attacher::commands;
-use std::io::Write;
 use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
@@ -11,8 +10,7 @@ async fn main() -> ExitCode {
     match commands::run(Cli::parse()).await {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            // Nobody is left to tell when standard error is closed.
-            drop(writeln!(std::io::stderr(), "error: {error}"));
+            commands::tell(&format!("error: {error}"));
             ExitCode::from(error.exit_code())
         }
     }

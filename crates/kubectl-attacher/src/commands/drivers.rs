@@ -1,20 +1,25 @@
 //! `drivers`: the AttacherConfigs and the drivers that have none, with their health.
 
 use csi_attacher_model::api::condition::ConditionType;
+use csi_attacher_model::api::status::{AttachmentsStatus, OldestPending};
+use csi_attacher_model::objects::Attachment;
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::CSIDriver;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use super::listing::Listing;
 use super::{Context, print};
-use crate::cli::{DriversArguments, TableOutput};
+use crate::cli::DriversArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, Result};
-use crate::explain::{Service, service};
+use crate::explain::{Service, current_error, service};
 use crate::gather::{ResourceName, Sources};
-use crate::observed::{ConfigRecord, DriverScene, Gap, Lookup};
+use crate::observed::{ConfigRecord, DriverScene, Gap, Lookup, is_settled};
 use crate::output::{self, Table};
 
 /// The version of the serialised form.
@@ -51,38 +56,24 @@ struct DriverRow {
     healthy: bool,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct DriverList {
-    schema: &'static str,
-    items: Vec<DriverRow>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    gaps: Vec<Gap>,
-}
+type DriverList = Listing<DriverRow>;
 
 /// Reads and prints.
 pub(super) async fn run(context: &Context, arguments: &DriversArguments) -> Result<u8> {
     let sources = context.sources();
-    let rows = Box::pin(rows(&sources)).await;
-    let list = DriverList {
-        schema: SCHEMA,
-        items: rows,
-        gaps: sources.reader.gaps(),
+    let list = read(&sources).await;
+    let name = |row: &DriverRow| {
+        let config = row.config.as_ref();
+        config.map(|name| format!("attacherconfig.attacher.csi.dev/{name}"))
     };
-    let text = match arguments.output {
-        Some(TableOutput::Json) => output::json(&list)?,
-        Some(TableOutput::Yaml) => output::yaml(&list)?,
-        Some(TableOutput::Name) => {
-            let names = list.items.iter().filter_map(|row| row.config.as_ref());
-            let lines: Vec<String> = names
-                .map(|name| format!("attacherconfig.attacher.csi.dev/{name}\n"))
-                .collect();
-            lines.concat()
-        }
-        form => table(&list, form == Some(TableOutput::Wide), sources.now),
-    };
-    print(&text)?;
+    let table = |rows: &[DriverRow], wide: bool| table(rows, wide, sources.now);
+    print(&list.text(arguments.output, name, table, "no drivers")?)?;
     Ok(exit_code(&list))
+}
+
+async fn read(sources: &Sources) -> DriverList {
+    let rows = Box::pin(rows(sources)).await;
+    Listing::new(SCHEMA, rows, sources.reader.gaps())
 }
 
 /// What is wrong counts for more than what is not known.
@@ -155,7 +146,7 @@ async fn rows(sources: &Sources) -> Vec<DriverRow> {
     rows
 }
 
-type Attachments = Vec<std::sync::Arc<csi_attacher_model::objects::Attachment>>;
+type Attachments = Vec<Arc<Attachment>>;
 
 fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -> DriverRow {
     let config = scene.config.found();
@@ -172,12 +163,9 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
         Service::Problem(found) => (found.case.as_str().to_owned(), Some(found.summary.clone()), None),
         Service::Unknown => (UNKNOWN.to_owned(), None, None),
     };
-    let counts = status.and_then(|status| status.attachments.clone());
     let mine = || {
-        attachments
-            .into_iter()
-            .flatten()
-            .filter(|attachment| *attachment.attacher == *scene.name)
+        let all = attachments.into_iter().flatten().map(|attachment| &**attachment);
+        all.filter(|attachment| *attachment.attacher == *scene.name)
     };
     let is_unused = config.is_none() && mine().next().is_none();
     let healthy = match &served {
@@ -186,16 +174,12 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
         Service::Unknown => is_unused && attachments.is_some(),
         Service::Nobody | Service::Problem(_) => is_unused,
     };
-    let count = |attached: bool| {
-        mine()
-            .filter(|own| (own.attached && own.deleting.is_none()) == attached)
-            .count()
-    };
-    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let counts = status.and_then(|status| status.attachments.clone());
+    let counts = counts.unwrap_or_else(|| counted(mine()));
+    let oldest = counts.oldest_pending;
     let saturated = config
         .and_then(|config| config.condition(ConditionType::Saturated))
         .filter(|condition| condition.status == "True");
-    let oldest = counts.as_ref().and_then(|counts| counts.oldest_pending.clone());
     let sync = status.and_then(|status| status.last_reconcile_sync.as_ref());
     DriverRow {
         config: config.map(|config| config.name.clone()),
@@ -204,13 +188,9 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
         health,
         message,
         holder,
-        attached: counts
-            .as_ref()
-            .map_or_else(|| number(count(true)), |counts| counts.attached),
-        pending: counts
-            .as_ref()
-            .map_or_else(|| number(count(false)), |counts| counts.pending),
-        failing: counts.as_ref().map_or(0, |counts| counts.failing),
+        attached: counts.attached,
+        pending: counts.pending,
+        failing: counts.failing,
         saturated: saturated.map(|condition| condition.reason),
         limits: config.map_or_else(|| "<unknown>".to_owned(), limits),
         oldest_pending: oldest.as_ref().map(|oldest| oldest.name.clone()),
@@ -218,6 +198,21 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
         last_reconcile_sync: sync.map(|sync| sync.completion_time.0),
         reconcile_sync_error: sync.and_then(|sync| sync.error.clone()),
     }
+}
+
+/// What the operator counts, where it does not: for a driver without an AttacherConfig, or with a new one.
+fn counted<'a>(attachments: impl Iterator<Item = &'a Attachment>) -> AttachmentsStatus {
+    let (settled, pending): (Vec<_>, Vec<_>) = attachments.partition(|attachment| is_settled(attachment));
+    let detaching = pending.iter().filter(|own| own.deleting.is_some()).count();
+    let failing = pending.iter().filter(|own| current_error(own).is_some()).count();
+    let since = pending
+        .iter()
+        .filter_map(|own| Some((own.deleting.or(own.created)?, &own.name)));
+    let oldest = since.min().map(|(since, name)| OldestPending {
+        name: name.to_string(),
+        pending_since_time: Time(since),
+    });
+    AttachmentsStatus::new(settled.len(), pending.len() - detaching, detaching, failing, oldest)
 }
 
 /// The limits of `spec.concurrency`, in the order of its fields.
@@ -243,11 +238,7 @@ fn limits(config: &ConfigRecord) -> String {
     }
 }
 
-fn table(list: &DriverList, wide: bool, now: Timestamp) -> String {
-    if list.items.is_empty() {
-        let gaps = list.gaps.iter().map(|gap| format!("not seen: {gap}\n"));
-        return std::iter::once("no drivers\n".to_owned()).chain(gaps).collect();
-    }
+fn table(rows: &[DriverRow], wide: bool, now: Timestamp) -> Table {
     let mut header = vec![
         "CONFIG", "DRIVER", "HEALTH", "HOLDER", "ATTACHED", "PENDING", "FAILING", "LANES", "OLDEST", "SYNC",
     ];
@@ -255,7 +246,7 @@ fn table(list: &DriverList, wide: bool, now: Timestamp) -> String {
         header.extend(["LIMITS", "OLDEST-NAME", "MESSAGE"]);
     }
     let mut table = Table::new(&header);
-    for row in &list.items {
+    for row in rows {
         let mut cells = vec![
             row.config.clone(),
             Some(row.driver.clone()),
@@ -286,9 +277,7 @@ fn table(list: &DriverList, wide: bool, now: Timestamp) -> String {
         }
         table.row(cells);
     }
-    let mut text = table.text(true);
-    text.extend(list.gaps.iter().map(|gap| format!("not seen: {gap}\n")));
-    text
+    table
 }
 
 #[cfg(test)]
@@ -305,12 +294,43 @@ mod tests {
             path if path.ends_with("/attacherconfigs") || path.ends_with("/leases") => Err(403),
             _ => Err(404),
         });
-        let sources = server.sources();
-        DriverList {
-            schema: SCHEMA,
-            items: Box::pin(rows(&sources)).await,
-            gaps: sources.reader.gaps(),
-        }
+        read(&server.sources()).await
+    }
+
+    /// Without an AttacherConfig nobody else counts.
+    #[tokio::test]
+    async fn attachments_of_a_driver_without_a_config_are_counted() {
+        let (attach, detach) = ("2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z");
+        let of = |name: &str, edit: serde_json::Value| {
+            let mut object = attachment(name);
+            object["metadata"]["creationTimestamp"] = attach.into();
+            json_patch::merge(&mut object, &edit);
+            object
+        };
+        let deleted = json!({"metadata": {"creationTimestamp": "2026-01-01T09:00:00Z", "deletionTimestamp": detach}});
+        let error = json!({"time": detach, "message": "busy"});
+        let attachments = [
+            // An error that was not taken off when the attach succeeded is an old one.
+            of("csi-1", json!({"status": {"attached": true, "attachError": error}})),
+            of("csi-2", json!({"metadata": {"creationTimestamp": detach}})),
+            of("csi-3", json!({"status": {"attachError": error}})),
+            of("csi-4", deleted.clone()),
+        ];
+        let seen = drivers(Ok(list(&attachments)), Ok(list(&[]))).await;
+        let row = &seen.items[0];
+        assert_eq!((row.attached, row.pending, row.failing), (1, 3, 1));
+        assert_eq!(row.oldest_pending.as_deref(), Some("csi-3"));
+        assert_eq!(row.oldest_pending_since, Some(attach.parse().unwrap()));
+        let mut failing = of("csi-4", deleted);
+        failing["status"] = json!({"attached": true, "attachError": error, "detachError": error});
+        let seen = drivers(Ok(list(&[failing])), Ok(list(&[]))).await;
+        let row = &seen.items[0];
+        assert_eq!((row.attached, row.pending, row.failing), (0, 1, 1));
+        assert_eq!(
+            row.oldest_pending_since,
+            Some(detach.parse().unwrap()),
+            "since it was deleted"
+        );
     }
 
     #[tokio::test]

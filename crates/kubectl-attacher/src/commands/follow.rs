@@ -1,14 +1,15 @@
-//! One VolumeAttachment that a command asks something of: the annotation, and what becomes of the object.
+//! VolumeAttachments that a command watches, and one that it asks something of: the annotation, and what becomes of the object.
 
 use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
-use futures::{StreamExt, pin_mut};
-use kube::Api;
+use futures::StreamExt;
+use futures::stream::LocalBoxStream;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
 use serde_json::json;
 
-use super::Context;
+use super::{Context, tell};
 use crate::error::{PluginError, Result};
 use crate::gather::words;
 use crate::observed::{Gap, GapReason};
@@ -46,11 +47,10 @@ pub(super) async fn follow<T>(
     mut look: impl FnMut(Option<VolumeAttachmentWire>) -> Option<T>,
 ) -> Result<T> {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let stream = watcher(Api::<VolumeAttachmentWire>::all(context.client.clone()), only).default_backoff();
-    pin_mut!(stream);
+    let mut watch = Watch::new(context.client.clone(), only);
     let mut present = false;
-    while let Some(event) = stream.next().await {
-        let seen = match event {
+    loop {
+        let seen = match watch.next().await? {
             Ok(Event::Init) => {
                 present = false;
                 continue;
@@ -61,27 +61,159 @@ pub(super) async fn follow<T>(
                 present = true;
                 Some(wire)
             }
-            Err(error) => match fatal(&error) {
-                Some(error) => return Err(error),
-                None => continue,
-            },
+            Err(error) => {
+                tell(&error);
+                continue;
+            }
         };
         if let Some(result) = look(seen) {
             return Ok(result);
         }
     }
-    Err(PluginError::Usage("the watch of the VolumeAttachment ended".to_owned()))
 }
 
-/// An error of a watch of VolumeAttachments that asking again does not end.
-pub(super) fn fatal(error: &watcher::Error) -> Option<PluginError> {
-    let text = error.to_string();
-    let forbidden = text.to_ascii_lowercase().contains("forbidden");
-    forbidden.then_some(PluginError::Unreadable(Gap {
-        verb: "list",
-        group: "storage.k8s.io",
-        resource: "volumeattachments",
-        namespace: None,
-        reason: GapReason::Forbidden,
-    }))
+/// An event, or an error that did not end the watch.
+pub(super) type Seen = std::result::Result<Event<VolumeAttachmentWire>, String>;
+
+/// A watch of VolumeAttachments that begins again after an error.
+pub(super) struct Watch {
+    stream: LocalBoxStream<'static, watcher::Result<Event<VolumeAttachmentWire>>>,
+    is_listed: bool,
+    has_failed: bool,
+}
+
+impl Watch {
+    /// Of all, or of those that the configuration selects.
+    pub(super) fn new(client: Client, config: watcher::Config) -> Self {
+        let api = Api::<VolumeAttachmentWire>::all(client);
+        Self {
+            stream: watcher(api, config).default_backoff().boxed_local(),
+            is_listed: false,
+            has_failed: false,
+        }
+    }
+
+    /// What comes next. An error ends the watch if the API server did not answer even once, or a permission is missing. Of others, the
+    /// first is told until the watch works again.
+    pub(super) async fn next(&mut self) -> Result<Seen> {
+        while let Some(event) = self.stream.next().await {
+            let error = match event {
+                Ok(event) => {
+                    self.is_listed |= matches!(event, Event::InitDone);
+                    // It comes before the API server is asked.
+                    self.has_failed &= matches!(event, Event::Init);
+                    return Ok(Ok(event));
+                }
+                // The API server has forgotten what came since the last event; the list that follows has it.
+                Err(watcher::Error::WatchError(status)) if status.code == 410 => continue,
+                Err(error) => failure(&error),
+            };
+            if !self.is_listed || matches!(error, PluginError::Unreadable(_)) {
+                return Err(error);
+            }
+            if !std::mem::replace(&mut self.has_failed, true) {
+                return Ok(Err(error.to_string()));
+            }
+        }
+        Err(PluginError::Api {
+            what: "cannot watch volumeattachments".to_owned(),
+            message: "the watch ended".to_owned(),
+        })
+    }
+}
+
+/// Why a watch failed.
+fn failure(error: &watcher::Error) -> PluginError {
+    let of = |error: &kube::Error| {
+        let is_forbidden = matches!(error, kube::Error::Api(status) if status.is_forbidden());
+        (is_forbidden, words(error))
+    };
+    let (verb, (is_forbidden, message)) = match error {
+        watcher::Error::InitialListFailed(error) => ("list", of(error)),
+        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => ("watch", of(error)),
+        watcher::Error::WatchError(status) => ("watch", (status.is_forbidden(), status.message.clone())),
+        watcher::Error::NoResourceVersion => ("watch", (false, error.to_string())),
+    };
+    if is_forbidden {
+        return PluginError::Unreadable(Gap {
+            verb,
+            group: "storage.k8s.io",
+            resource: "volumeattachments",
+            namespace: None,
+            reason: GapReason::Forbidden,
+        });
+    }
+    PluginError::Api {
+        what: format!("cannot {verb} volumeattachments"),
+        message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_server_fixture::{Answer, ApiServerFixture, attachment, list};
+    use crate::error::{EXIT_ERROR, EXIT_UNKNOWN};
+    use std::time::Duration;
+
+    /// An API server that answers a list and a watch so.
+    fn server(listed: Answer, watched: u16) -> ApiServerFixture {
+        ApiServerFixture::start(move |_, query| {
+            if query.contains("watch=") {
+                Err(watched)
+            } else {
+                listed.clone()
+            }
+        })
+    }
+
+    fn watch(server: &ApiServerFixture) -> Watch {
+        Watch::new(server.context().client, watcher::Config::default())
+    }
+
+    /// The events until something else comes.
+    async fn failed(watch: &mut Watch) -> Result<String> {
+        loop {
+            if let Err(told) = watch.next().await? {
+                return Ok(told);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_cannot_begin_ends() {
+        let listed = || Ok(list(&[attachment("csi-1")]));
+        let rows = [
+            (
+                server(Err(401), 401),
+                EXIT_ERROR,
+                "cannot list volumeattachments: error 401",
+            ),
+            (server(Err(403), 403), EXIT_UNKNOWN, "verbs: [\"list\"]"),
+            (server(listed(), 403), EXIT_UNKNOWN, "verbs: [\"watch\"]"),
+        ];
+        for (server, code, says) in rows {
+            let error = failed(&mut watch(&server)).await.unwrap_err();
+            assert_eq!(error.exit_code(), code, "{error}");
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_is_told_once() {
+        let server = server(Ok(list(&[attachment("csi-1")])), 500);
+        let mut watch = watch(&server);
+        let told = failed(&mut watch).await.unwrap();
+        assert!(told.starts_with("cannot watch volumeattachments: error 500"), "{told}");
+        let asked_again = async {
+            let is_watch = |request: &&String| request.contains("watch=");
+            while server.requests().iter().filter(is_watch).count() < 3 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::select! {
+            told = failed(&mut watch) => panic!("told again: {told:?}"),
+            () = asked_again => {}
+        }
+    }
 }

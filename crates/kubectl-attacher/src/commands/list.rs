@@ -1,25 +1,25 @@
 //! `list`: VolumeAttachments with what is wrong with them.
 
-use csi_attacher_model::decide::{DriverFacts, NodeEntry};
-use csi_attacher_model::findings::{FindingInput, FindingKind, FindingThresholds, findings};
-use csi_attacher_model::objects::{Attachment, Operation, PersistentVolumeWire, Volume, VolumeAttachmentWire};
-use futures::{StreamExt, pin_mut};
+use csi_attacher_model::decide::DriverFacts;
+use csi_attacher_model::findings::{FindingKind, FindingThresholds, findings};
+use csi_attacher_model::objects::{Attachment, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use jiff::Timestamp;
 use kube::api::ListParams;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::follow::fatal;
-use super::{Context, print};
+use super::follow::Watch;
+use super::listing::Listing;
+use super::{Context, print, tell};
 use crate::cli::{ListArguments, TableOutput};
-use crate::error::{EXIT_BLOCKED, EXIT_OK, PluginError, Result};
+use crate::error::{EXIT_BLOCKED, EXIT_OK, Result};
+use crate::explain::{current_error, finding_input};
 use crate::gather::{ResourceName, Sources, now};
-use crate::observed::{Gap, Lookup};
-use crate::output::{self, Table};
+use crate::observed::Lookup;
+use crate::output::{self, Table, Text};
 
 /// The version of the serialised form.
 const SCHEMA: &str = "attacher.csi.dev/list-v1";
@@ -49,27 +49,14 @@ struct AttachmentRow {
     finalizers: Vec<String>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct AttachmentList {
-    schema: &'static str,
-    items: Vec<AttachmentRow>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    gaps: Vec<Gap>,
-}
-
 /// Lists and prints.
 pub(super) async fn run(context: &Context, arguments: &ListArguments) -> Result<u8> {
     if arguments.watch {
-        return watch(context, arguments).await;
+        return watch(context, arguments, print).await;
     }
     let sources = context.sources();
     let Lookup::Found(attachments) = sources.attachments().await else {
-        let gap = sources.reader.gaps().into_iter().next();
-        return Err(gap.map_or_else(
-            || PluginError::Usage("the cluster has no VolumeAttachments API".to_owned()),
-            PluginError::Unreadable,
-        ));
+        return Err(sources.unreadable());
     };
     let wide = !matches!(arguments.output, None | Some(TableOutput::Name));
     let claims = if wide { claims(&sources).await } else { HashMap::new() };
@@ -81,7 +68,15 @@ pub(super) async fn run(context: &Context, arguments: &ListArguments) -> Result<
         .collect();
     rows.sort_by(|one, other| (!one.stuck, one.since, &one.name).cmp(&(!other.stuck, other.since, &other.name)));
     let any = !rows.is_empty();
-    print(&text(rows, sources.reader.gaps(), arguments, sources.now)?)?;
+    let name = |row: &AttachmentRow| Some(name_line(&row.name));
+    let table = |rows: &[AttachmentRow], wide: bool| table(rows, wide, sources.now);
+    let nothing = if arguments.stuck {
+        "nothing is stuck"
+    } else {
+        "no VolumeAttachments"
+    };
+    let listing = Listing::new(SCHEMA, rows, sources.reader.gaps());
+    print(&listing.text(arguments.output, name, table, nothing)?)?;
     Ok(if arguments.stuck && any { EXIT_BLOCKED } else { EXIT_OK })
 }
 
@@ -115,11 +110,7 @@ fn row(
     now: Timestamp,
 ) -> AttachmentRow {
     let volume = attachment.volume_name().map(ToString::to_string);
-    let error = match Operation::of(attachment) {
-        Operation::Attach if attachment.attached => None,
-        Operation::Attach => attachment.attach_error.as_ref(),
-        Operation::Detach => attachment.detach_error.as_ref(),
-    };
+    let error = current_error(attachment);
     let state = match (attachment.deleting.is_some(), attachment.attached, error.is_some()) {
         (false, true, _) => "Attached",
         (false, false, false) => "Attaching",
@@ -148,66 +139,29 @@ fn is_stuck(attachment: &Attachment, arguments: &ListArguments, now: Timestamp) 
         &attachment.attacher,
         csi_attacher_model::decide::Capabilities::default(),
     );
-    let input = FindingInput {
-        attachment,
-        volume: None,
-        node: NodeEntry::Registered(""),
-        attached_at: None,
-        wanted_at: None,
-        driver: &facts,
-        attach_required: None,
-        leads_since: None,
-    };
     let rules = FindingThresholds {
         stuck_after: Duration::from_secs(arguments.stuck_after),
     };
-    findings(&input, now, &rules).iter().any(FindingKind::is_stuck)
-}
-
-fn text(rows: Vec<AttachmentRow>, gaps: Vec<Gap>, arguments: &ListArguments, now: Timestamp) -> Result<String> {
-    let list = AttachmentList {
-        schema: SCHEMA,
-        items: rows,
-        gaps,
-    };
-    match arguments.output {
-        Some(TableOutput::Json) => output::json(&list),
-        Some(TableOutput::Yaml) => output::yaml(&list),
-        Some(TableOutput::Name) => Ok(list.items.iter().map(|row| name_line(&row.name)).collect()),
-        form => {
-            let wide = form == Some(TableOutput::Wide);
-            let mut table = table(wide);
-            for row in &list.items {
-                table.row(cells(row, wide, now));
-            }
-            let mut text = if table.is_empty() {
-                let what = if arguments.stuck {
-                    "nothing is stuck\n"
-                } else {
-                    "no VolumeAttachments\n"
-                };
-                what.to_owned()
-            } else {
-                table.text(true)
-            };
-            text.extend(list.gaps.iter().map(|gap| format!("not seen: {gap}\n")));
-            Ok(text)
-        }
-    }
+    let found = findings(&finding_input(attachment, &facts), now, &rules);
+    found.iter().any(FindingKind::is_stuck)
 }
 
 fn name_line(name: &str) -> String {
-    format!("volumeattachment.storage.k8s.io/{name}\n")
+    format!("volumeattachment.storage.k8s.io/{name}")
 }
 
-fn table(wide: bool) -> Table {
-    if wide {
+fn table(rows: &[AttachmentRow], wide: bool, now: Timestamp) -> Table {
+    let mut table = if wide {
         Table::new(&[
             "NAME", "VOLUME", "CLAIM", "NODE", "NODE-ID", "DRIVER", "STATE", "STUCK", "FOR", "ERROR",
         ])
     } else {
         Table::new(&["NAME", "VOLUME", "NODE", "DRIVER", "STATE", "FOR", "ERROR"])
+    };
+    for row in rows {
+        table.row(cells(row, wide, now));
     }
+    table
 }
 
 fn cells(row: &AttachmentRow, wide: bool, now: Timestamp) -> Vec<Option<String>> {
@@ -246,51 +200,27 @@ fn shortened(error: &str) -> String {
 /// How often it is looked whether something became stuck.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The list, and each change after it. What is stuck becomes so by time alone: each is looked at again every second.
-async fn watch(context: &Context, arguments: &ListArguments) -> Result<u8> {
-    let sources = context.sources();
-    let stream = watcher(
-        sources.reader.cluster::<VolumeAttachmentWire>(),
-        watcher::Config::default(),
-    )
-    .default_backoff();
-    pin_mut!(stream);
+/// The list, and each change after it, until nobody reads any more. What is stuck becomes so by time alone: each is looked at again every
+/// second.
+async fn watch(context: &Context, arguments: &ListArguments, print: impl Fn(&Text) -> Result<bool>) -> Result<u8> {
+    let mut watch = Watch::new(context.client.clone(), watcher::Config::default());
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     let mut shown = Shown::default();
     loop {
-        let event = tokio::select! {
-            event = stream.next() => event,
-            _ = looks.tick(), if arguments.stuck => {
-                let known: Vec<_> = shown.known.values().cloned().collect();
-                for attachment in &known {
-                    shown.look(arguments, attachment, false)?;
-                }
-                continue;
-            }
+        let seen = tokio::select! {
+            seen = watch.next() => Some(seen?),
+            _ = looks.tick(), if arguments.stuck => None,
         };
-        let (object, gone) = match event {
-            None => return Ok(EXIT_OK),
-            Some(Ok(Event::Apply(object) | Event::InitApply(object))) => (object, false),
-            Some(Ok(Event::Delete(object))) => (object, true),
-            Some(Ok(Event::Init)) => {
-                shown.listed.clear();
+        let text = match seen {
+            Some(Ok(event)) => shown.observe(arguments, event)?,
+            Some(Err(error)) => {
+                tell(&error);
                 continue;
             }
-            Some(Ok(Event::InitDone)) => {
-                for attachment in shown.vanished() {
-                    shown.look(arguments, &attachment, true)?;
-                }
-                continue;
-            }
-            Some(Err(error)) => match fatal(&error) {
-                Some(error) => return Err(error),
-                None => continue,
-            },
+            None => shown.look_again(arguments)?,
         };
-        let attachment: Arc<Attachment> = Arc::new(object.into());
-        if concerns(arguments, &attachment) {
-            shown.listed.insert(attachment.name.clone());
-            shown.look(arguments, &attachment, gone)?;
+        if !text.is_empty() && !print(&text)? {
+            return Ok(EXIT_OK);
         }
     }
 }
@@ -306,14 +236,50 @@ struct Shown {
 }
 
 impl Shown {
+    /// The rows that an event makes.
+    fn observe(&mut self, arguments: &ListArguments, event: Event<VolumeAttachmentWire>) -> Result<Text> {
+        let (object, gone) = match event {
+            Event::Apply(object) | Event::InitApply(object) => (object, false),
+            Event::Delete(object) => (object, true),
+            Event::Init => {
+                self.listed.clear();
+                return Ok(Text::default());
+            }
+            Event::InitDone => {
+                let vanished = self.vanished();
+                return self.look_at(arguments, &vanished, true);
+            }
+        };
+        let attachment: Arc<Attachment> = Arc::new(object.into());
+        if !concerns(arguments, &attachment) {
+            return Ok(Text::default());
+        }
+        self.listed.insert(attachment.name.clone());
+        self.look(arguments, &attachment, gone)
+    }
+
     /// What a list does not show any more: a watch that broke tells nothing of its end.
     fn vanished(&self) -> Vec<Arc<Attachment>> {
         let gone = self.known.iter().filter(|(name, _)| !self.listed.contains(*name));
         gone.map(|(_, attachment)| attachment.clone()).collect()
     }
 
-    /// Prints the row of an attachment if it is news; of those that are stuck also that it is so no more.
-    fn look(&mut self, arguments: &ListArguments, attachment: &Arc<Attachment>, gone: bool) -> Result<()> {
+    /// The rows of those that became stuck meanwhile.
+    fn look_again(&mut self, arguments: &ListArguments) -> Result<Text> {
+        let known: Vec<_> = self.known.values().cloned().collect();
+        self.look_at(arguments, &known, false)
+    }
+
+    fn look_at(&mut self, arguments: &ListArguments, attachments: &[Arc<Attachment>], gone: bool) -> Result<Text> {
+        let mut text = Text::default();
+        for attachment in attachments {
+            text.append(&self.look(arguments, attachment, gone)?);
+        }
+        Ok(text)
+    }
+
+    /// The row of an attachment if it is news; of those that are stuck also that it is so no more.
+    fn look(&mut self, arguments: &ListArguments, attachment: &Arc<Attachment>, gone: bool) -> Result<Text> {
         if gone {
             self.known.remove(&attachment.name);
         } else {
@@ -330,19 +296,71 @@ impl Shown {
             self.rows.insert(row.name.clone(), is.clone()) != Some(is)
         };
         if !is_shown {
-            return Ok(());
+            return Ok(Text::default());
         }
-        let wide = arguments.output == Some(TableOutput::Wide);
-        let text = match arguments.output {
-            Some(TableOutput::Json) => output::json(&row)?,
-            Some(TableOutput::Yaml) => format!("---\n{}", output::yaml(&row)?),
-            Some(TableOutput::Name) => name_line(&row.name),
-            _ => {
-                let mut table = table(wide);
-                table.row(cells(&row, wide, now()));
-                table.text(!std::mem::replace(&mut self.has_begun, true))
+        match arguments.output {
+            Some(TableOutput::Json) => output::json(&row),
+            Some(TableOutput::Yaml) => {
+                let mut text = Text::of("---");
+                text.append(&output::yaml(&row)?);
+                Ok(text)
             }
+            Some(TableOutput::Name) => Ok(Text::of(&name_line(&row.name))),
+            form => {
+                let table = table(&[row], form == Some(TableOutput::Wide), now());
+                Ok(table.text(!std::mem::replace(&mut self.has_begun, true)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_server_fixture::{ApiServerFixture, attachment, list};
+    use crate::error::EXIT_ERROR;
+    use std::cell::RefCell;
+
+    /// Longer than any of the watches needs to end.
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn arguments() -> ListArguments {
+        ListArguments {
+            stuck: false,
+            driver: None,
+            node: None,
+            stuck_after: 300,
+            output: Some(TableOutput::Name),
+            watch: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watch_ends_with_its_reader() {
+        let server = ApiServerFixture::start(|_, query| {
+            if query.contains("watch=") {
+                Err(500)
+            } else {
+                Ok(list(&[attachment("csi-1"), attachment("csi-2"), attachment("csi-3")]))
+            }
+        });
+        let (context, arguments) = (server.context(), arguments());
+        let printed = RefCell::new(Vec::new());
+        let print = |text: &Text| {
+            printed.borrow_mut().push(text.as_str().to_owned());
+            Ok(printed.borrow().len() < 2)
         };
-        print(&text)
+        let ended = tokio::time::timeout(LIMIT, watch(&context, &arguments, print)).await;
+        assert_eq!(ended.unwrap().unwrap(), EXIT_OK);
+        let names = ["csi-1", "csi-2"].map(|name| format!("volumeattachment.storage.k8s.io/{name}\n"));
+        assert_eq!(*printed.borrow(), names);
+    }
+
+    #[tokio::test]
+    async fn a_watch_of_a_cluster_that_refuses_it_ends() {
+        let server = ApiServerFixture::start(|_, _| Err(401));
+        let (context, arguments) = (server.context(), arguments());
+        let ended = tokio::time::timeout(LIMIT, watch(&context, &arguments, |_| Ok(true))).await;
+        assert_eq!(ended.unwrap().unwrap_err().exit_code(), EXIT_ERROR);
     }
 }

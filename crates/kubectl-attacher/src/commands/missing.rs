@@ -59,21 +59,12 @@ async fn require<K: Readable + Resource<Scope = ClusterResourceScope>>(
 ) -> Result<()> {
     match found {
         Lookup::Found(()) => Ok(()),
-        Lookup::Unknown => Err(unreadable(sources)),
+        Lookup::Unknown => Err(sources.unreadable()),
         Lookup::Missing => Err(PluginError::NothingSeen {
             object,
             nearest: sources.reader.nearest(sources.reader.cluster::<K>(), name).await,
         }),
     }
-}
-
-/// What could not be read.
-pub(super) fn unreadable(sources: &Sources) -> PluginError {
-    let gap = sources.reader.gaps().into_iter().next();
-    gap.map_or_else(
-        || PluginError::Usage("the API server does not have VolumeAttachments".to_owned()),
-        PluginError::Unreadable,
-    )
 }
 
 /// Whether one of several was found. What could not be read may be there.

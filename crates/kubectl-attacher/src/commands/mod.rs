@@ -4,6 +4,7 @@ mod context;
 mod drivers;
 mod follow;
 mod list;
+mod listing;
 mod missing;
 mod release;
 mod retry;
@@ -18,6 +19,7 @@ use std::pin::Pin;
 
 use crate::cli::{Cli, Command};
 use crate::error::{EXIT_OK, PluginError, Result};
+use crate::output::Text;
 
 /// Runs a command; the number is its exit code.
 pub async fn run(cli: Cli) -> Result<u8> {
@@ -25,7 +27,7 @@ pub async fn run(cli: Cli) -> Result<u8> {
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "kubectl-attacher", &mut script);
-            print_bytes(&script)?;
+            write(&mut std::io::stdout().lock(), &script)?;
             Ok(EXIT_OK)
         }
         command => {
@@ -45,15 +47,52 @@ pub async fn run(cli: Cli) -> Result<u8> {
     }
 }
 
-/// Prints a text. Who closed the pipe wants no more.
-pub(crate) fn print(text: &str) -> Result<()> {
-    print_bytes(text.as_bytes())
+/// Prints lines; whether somebody still reads. Who closed the pipe wants no more, which is no error.
+pub(crate) fn print(text: &Text) -> Result<bool> {
+    write(&mut std::io::stdout().lock(), text.as_str().as_bytes())
 }
 
-fn print_bytes(bytes: &[u8]) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+/// Prints one line.
+pub(crate) fn print_line(line: &str) -> Result<bool> {
+    print(&Text::of(line))
+}
+
+/// Tells a line on standard error, so that the result is alone on standard output.
+pub fn tell(line: &str) {
+    // Nobody is left to tell when standard error is closed.
+    drop(std::io::stderr().write_all(Text::of(line).as_str().as_bytes()));
+}
+
+fn write(out: &mut impl Write, bytes: &[u8]) -> Result<bool> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(PluginError::Output(error.to_string())),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(PluginError::Output(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+
+    /// Standard output that cannot be written.
+    struct Closed(ErrorKind);
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_error() {
+        assert!(write(&mut Vec::<u8>::new(), b"a").unwrap());
+        assert!(!write(&mut Closed(ErrorKind::BrokenPipe), b"a").unwrap());
+        assert!(write(&mut Closed(ErrorKind::StorageFull), b"a").is_err());
     }
 }

@@ -5,11 +5,12 @@ use csi_attacher_model::objects::{Attachment, Operation, VolumeAttachmentWire};
 
 use super::follow::{annotate, follow};
 use super::why::in_cluster;
-use super::{Context, print};
+use super::{Context, print_line};
 use crate::cli::RetryArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, PluginError, Result};
 use crate::explain::{Service, service};
 use crate::gather::{ResourceName, now};
+use crate::observed::is_settled;
 
 /// Retries and reports.
 pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result<u8> {
@@ -19,8 +20,8 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
     let before = Attachment::from(wire);
     let name = before.name.to_string();
     if is_settled(&before) {
-        print(&format!(
-            "VolumeAttachment {name}: nothing to retry, the volume is attached to node {}\n",
+        print_line(&format!(
+            "VolumeAttachment {name}: nothing to retry, the volume is attached to node {}",
             before.node
         ))?;
         return Ok(EXIT_OK);
@@ -30,23 +31,23 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
         Service::Operator { .. } | Service::Unknown => {}
         Service::Sidecar(holder) => {
             let driver = &driver.name;
-            print(&format!(
+            print_line(&format!(
                 "VolumeAttachment {name}: not retried: a sidecar ({holder}) serves driver {driver}, and it does not read the \
-                 annotation\n"
+                 annotation"
             ))?;
             return Ok(EXIT_BLOCKED);
         }
         other => {
             let summary = other.diagnosis(&driver).map_or_else(String::new, |found| found.summary);
-            print(&format!(
-                "VolumeAttachment {name}: a retry cannot succeed now: {summary}\n"
+            print_line(&format!(
+                "VolumeAttachment {name}: a retry cannot succeed now: {summary}"
             ))?;
             return Ok(EXIT_BLOCKED);
         }
     }
     annotate(context, &before, RETRY_NOW_ANNOTATION, &now().to_string(), false).await?;
     if arguments.timeout.is_zero() {
-        print(&format!("VolumeAttachment {name}: retry requested\n"))?;
+        print_line(&format!("VolumeAttachment {name}: retry requested"))?;
         return Ok(EXIT_OK);
     }
     let look = |seen: Option<VolumeAttachmentWire>| match seen {
@@ -57,7 +58,7 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
     match result {
         Ok(result) => {
             let (text, code) = result?;
-            print(&format!("VolumeAttachment {name}: {text}\n"))?;
+            print_line(&format!("VolumeAttachment {name}: {text}"))?;
             Ok(code)
         }
         Err(_) => Err(PluginError::Timeout {
@@ -65,10 +66,6 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
             seconds: arguments.timeout.as_secs(),
         }),
     }
-}
-
-fn is_settled(attachment: &Attachment) -> bool {
-    attachment.attached && attachment.deleting.is_none()
 }
 
 fn gone() -> (String, u8) {

@@ -1,20 +1,17 @@
 //! `wait`: until volumes are attached or detached, for scripts and hooks of a drain.
 
-use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
-use futures::{StreamExt, pin_mut};
+use csi_attacher_model::objects::Attachment;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::time::Duration;
 
-use super::follow::fatal;
-use super::{Context, missing, print};
+use super::follow::Watch;
+use super::{Context, missing, print_line, tell};
 use crate::cli::{WaitArguments, WaitFor};
 use crate::error::{EXIT_OK, PluginError, Result};
 use crate::gather::{ResourceName, now};
-use crate::observed::{ClaimRecord, Lookup};
+use crate::observed::{ClaimRecord, Lookup, is_settled};
 use crate::output;
 
 /// How often an unbound claim is looked at.
@@ -86,9 +83,7 @@ pub(super) async fn run(context: &Context, arguments: &WaitArguments) -> Result<
         count => format!("{count} VolumeAttachments"),
     };
     let span = output::span(began.elapsed());
-    print(&format!(
-        "{target}: all volumes are {done}, after {span}, {seen} seen\n"
-    ))?;
+    print_line(&format!("{target}: all volumes are {done}, after {span}, {seen} seen"))?;
     Ok(EXIT_OK)
 }
 
@@ -147,7 +142,7 @@ struct Waited {
     target_seen: bool,
     /// Whether one was of the driver, at whatever node.
     driver_seen: bool,
-    /// The last error of the API server, until it answers again.
+    /// The error of the API server, until it answers again.
     error: Option<String>,
 }
 
@@ -228,7 +223,7 @@ async fn once(context: &Context, arguments: &WaitArguments, state: &mut Waited) 
     };
     let sources = context.sources();
     let Lookup::Found(all) = sources.attachments().await else {
-        return Err(missing::unreadable(&sources));
+        return Err(sources.unreadable());
     };
     let mut known = BTreeMap::new();
     for attachment in all {
@@ -250,17 +245,11 @@ async fn follow(context: &Context, arguments: &WaitArguments, state: &mut Waited
         }
         tokio::time::sleep(LOOK).await;
     };
-    let sources = context.sources();
-    let stream = watcher(
-        sources.reader.cluster::<VolumeAttachmentWire>(),
-        watcher::Config::default(),
-    )
-    .default_backoff();
-    pin_mut!(stream);
+    let mut watch = Watch::new(context.client.clone(), watcher::Config::default());
     let mut known: BTreeMap<String, Attachment> = BTreeMap::new();
     let mut listed = false;
-    while let Some(event) = stream.next().await {
-        match event {
+    loop {
+        match watch.next().await? {
             Ok(Event::Init) => {
                 listed = false;
                 known.clear();
@@ -276,10 +265,10 @@ async fn follow(context: &Context, arguments: &WaitArguments, state: &mut Waited
                 known.remove(wire.metadata.name.as_deref().unwrap_or_default());
             }
             Err(error) => {
-                if let Some(error) = fatal(&error) {
-                    return Err(error);
+                if !arguments.quiet {
+                    tell(&error);
                 }
-                state.error = Some(error.to_string());
+                state.error = Some(error);
                 continue;
             }
         }
@@ -297,14 +286,13 @@ async fn follow(context: &Context, arguments: &WaitArguments, state: &mut Waited
         state.left = left;
         state.listed = true;
     }
-    Err(PluginError::Usage("the watch of VolumeAttachments ended".to_owned()))
 }
 
 /// Names of what is not as asked for.
 fn left(state: WaitFor, known: &BTreeMap<String, Attachment>) -> Vec<String> {
     let waits = |attachment: &&Attachment| match state {
         WaitFor::Detached => true,
-        WaitFor::Attached => !attachment.attached || attachment.deleting.is_some(),
+        WaitFor::Attached => !is_settled(attachment),
     };
     known
         .values()
@@ -313,7 +301,7 @@ fn left(state: WaitFor, known: &BTreeMap<String, Attachment>) -> Vec<String> {
         .collect()
 }
 
-/// Tells of progress on standard error, so that the result is alone on standard output.
+/// Tells of progress.
 fn progress(target: &Target, left: &[String]) {
     let at = now().strftime("%H:%M:%S");
     let text = match left.len() {
@@ -321,24 +309,22 @@ fn progress(target: &Target, left: &[String]) {
         1 => format!("1 volume left: {}", left.join("")),
         count => format!("{count} volumes left"),
     };
-    // Nobody is left to tell when standard error is closed.
-    drop(writeln!(std::io::stderr(), "{at} {target}: {text}"));
+    tell(&format!("{at} {target}: {text}"));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api_server_fixture::{ApiServerFixture, attachment, list};
-    use crate::error::EXIT_TIMEOUT;
-    use serde_json::{Value, json};
+    use crate::api_server_fixture::{Answer, ApiServerFixture, attachment, list};
+    use crate::error::{EXIT_ERROR, EXIT_TIMEOUT, EXIT_UNKNOWN};
+    use serde_json::json;
 
-    /// A claim of the namespace shop, and these VolumeAttachments.
-    fn server(phase: &str, volume: Option<&str>, attachments: &[Value]) -> ApiServerFixture {
+    /// A claim of the namespace shop, and this answer to a list of VolumeAttachments.
+    fn server(phase: &str, volume: Option<&str>, attachments: Answer) -> ApiServerFixture {
         let claim = json!({"metadata": {"name": "data"}, "spec": {"volumeName": volume}, "status": {"phase": phase}});
-        let attachments = list(attachments);
         ApiServerFixture::start(move |path, _| match path {
             "/api/v1/namespaces/shop/persistentvolumeclaims/data" => Ok(claim.clone()),
-            "/apis/storage.k8s.io/v1/volumeattachments" => Ok(attachments.clone()),
+            "/apis/storage.k8s.io/v1/volumeattachments" => attachments.clone(),
             _ => Err(404),
         })
     }
@@ -371,11 +357,22 @@ mod tests {
             ("Bound", Some("pv1"), 0, Detached, EXIT_OK),
         ];
         for (phase, volume, count, state, expected) in rows {
-            let server = server(phase, volume, &of_volume[..count]);
+            let server = server(phase, volume, Ok(list(&of_volume[..count])));
             let limit = Duration::from_secs(if expected == EXIT_OK { 20 } else { 1 });
             for timeout in [Duration::ZERO, limit] {
                 let code = wait(&server, state, timeout).await;
                 assert_eq!(code, expected, "{phase}, {volume:?}, {timeout:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_cannot_be_asked_is_not_waited_for() {
+        for (code, expected) in [(401, EXIT_ERROR), (500, EXIT_ERROR), (403, EXIT_UNKNOWN)] {
+            let server = server("Bound", Some("pv1"), Err(code));
+            for timeout in [Duration::ZERO, Duration::from_secs(20)] {
+                let ended = wait(&server, WaitFor::Detached, timeout).await;
+                assert_eq!(ended, expected, "{code}, {timeout:?}");
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::gather::{
     Readable, ResourceName, Sources, attachment_scene, nearest, node_scenes, pod_scenes, volume_scenes,
 };
 use crate::observed::{PodRecord, PodVolumeSource, PodWire, Scene};
-use crate::output;
+use crate::output::{self, Text};
 
 /// Answers and prints.
 pub(super) async fn run(context: &Context, arguments: &WhyArguments) -> Result<u8> {
@@ -24,11 +24,11 @@ pub(super) async fn run(context: &Context, arguments: &WhyArguments) -> Result<u
         Some(WhyOutput::Json) => output::json(&explanation)?,
         Some(WhyOutput::Yaml) => output::yaml(&explanation)?,
         Some(WhyOutput::Name) => names(&explanation),
-        None => with_links(
-            output::tree(&explanation, sources.now, context.style, arguments.verbose),
-            &explanation,
-            arguments.traces.as_deref(),
-        ),
+        None => {
+            let mut tree = output::tree(&explanation, sources.now, context.style, arguments.verbose);
+            add_links(&mut tree, &explanation, arguments.traces.as_deref());
+            tree
+        }
     };
     print(&text)?;
     Ok(match explanation.verdict {
@@ -39,21 +39,19 @@ pub(super) async fn run(context: &Context, arguments: &WhyArguments) -> Result<u
 }
 
 /// Adds where to look at the traces.
-fn with_links(text: String, explanation: &Explanation, jaeger: Option<&str>) -> String {
-    let Some(jaeger) = jaeger else { return text };
-    let ids = explanation.chains.iter().filter_map(|chain| chain.trace_id.as_ref());
-    let links: Vec<String> = ids
-        .map(|id| format!("trace: {}/trace/{id}\n", jaeger.trim_end_matches('/')))
-        .collect();
-    text + &links.concat()
+fn add_links(text: &mut Text, explanation: &Explanation, jaeger: Option<&str>) {
+    let Some(jaeger) = jaeger else { return };
+    for id in explanation.chains.iter().filter_map(|chain| chain.trace_id.as_ref()) {
+        text.line(&format!("trace: {}/trace/{id}", jaeger.trim_end_matches('/')));
+    }
 }
 
-fn names(explanation: &Explanation) -> String {
-    let attachments = explanation.chains.iter().filter_map(|chain| chain.attachment.as_ref());
-    let lines: Vec<String> = attachments
-        .map(|name| format!("volumeattachment.storage.k8s.io/{name}\n"))
-        .collect();
-    lines.concat()
+fn names(explanation: &Explanation) -> Text {
+    let mut text = Text::default();
+    for name in explanation.chains.iter().filter_map(|chain| chain.attachment.as_ref()) {
+        text.line(&format!("volumeattachment.storage.k8s.io/{name}"));
+    }
+    text
 }
 
 /// The answer to one question.
@@ -259,6 +257,26 @@ mod tests {
         let of_attachment = explain(&server.sources(), WhyKind::Va, "csi-", "shop").await.unwrap();
         assert_eq!(of_attachment.subject.name, "csi-1a");
         assert_eq!(of_attachment.chains[0].attachment.as_deref(), Some("csi-1a"));
+    }
+
+    /// Of a job that is over the claim may be deleted, and then there is no volume to look at.
+    #[tokio::test]
+    async fn a_pod_that_ended_needs_no_claim() {
+        let pod = json!({
+            "metadata": {"name": "job-1", "namespace": "shop"},
+            "spec": {
+                "nodeName": "node1",
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+            },
+            "status": {"phase": "Succeeded"},
+        });
+        let server = ApiServerFixture::start(move |path, _| match path {
+            "/api/v1/namespaces/shop/pods/job-1" => Ok(pod.clone()),
+            _ => Err(404),
+        });
+        let answer = explain(&server.sources(), WhyKind::Pod, "job-1", "shop").await.unwrap();
+        assert_eq!(answer.verdict, Verdict::Healthy, "{answer:?}");
+        assert_eq!(answer.chains[0].diagnosis.case, Case::NotUsed);
     }
 
     #[tokio::test]

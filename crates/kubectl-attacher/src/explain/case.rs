@@ -24,6 +24,7 @@ macro_rules! cases {
             }
 
             /// What it means, as the documents have it.
+            #[cfg(test)]
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$name => concat!($($doc,)*),)*

@@ -46,6 +46,20 @@ pub(super) fn next_step(scene: &Scene, attachment: &Arc<Attachment>) -> Option<N
     Some(step)
 }
 
+/// What the operator's findings are made of, where nothing but the VolumeAttachment was read.
+pub(crate) fn finding_input<'a>(attachment: &'a Attachment, driver: &'a DriverFacts) -> FindingInput<'a> {
+    FindingInput {
+        attachment,
+        volume: None,
+        node: NodeEntry::Registered(""),
+        attached_at: None,
+        wanted_at: None,
+        driver,
+        attach_required: None,
+        leads_since: None,
+    }
+}
+
 /// What the operator finds wrong with what is attached, and its words for it: that it stands for another volume or another machine.
 /// An object that could not be read is no finding.
 pub(super) fn finding(scene: &Scene, attachment: &Attachment) -> Option<(FindingKind, String)> {
@@ -53,14 +67,9 @@ pub(super) fn finding(scene: &Scene, attachment: &Attachment) -> Option<(Finding
     let csi_node = scene.csi_node.found();
     let node_id = csi_node.and_then(|record| record.drivers.node_id(&scene.driver.name));
     let input = FindingInput {
-        attachment,
         volume: scene.volume.found().map(|volume| &**volume),
         node: node_id.map_or(NodeEntry::Missing, NodeEntry::Registered),
-        attached_at: None,
-        wanted_at: None,
-        driver: &facts,
-        attach_required: None,
-        leads_since: None,
+        ..finding_input(attachment, &facts)
     };
     let rules = FindingThresholds {
         stuck_after: scene.stuck_after,

@@ -57,8 +57,7 @@ fn not_requested(scene: &Scene, node: &str) -> Diagnosis {
             .and_then(|scheduled| scheduled.since)
             .or(pod.created)
     });
-    let over = pod.is_some_and(|pod| pod.is_over() || pod.deleting.is_some());
-    if over {
+    if pod.is_some_and(|pod| pod.deleting.is_some()) {
         return Diagnosis::new(
             Case::NotUsed,
             format!("the pod on node {node} does not need the volume any more"),

@@ -17,9 +17,10 @@ pub fn grpc_code(error: &VolumeError) -> Option<i32> {
     codes::of_name(rest.split(' ').next()?)
 }
 
-/// The error of an attachment that is about what it is asked for now.
-pub(super) fn current_error(attachment: &Attachment) -> Option<&VolumeError> {
+/// The error of an attachment that is about what it is asked for now. One that is settled has none, whatever an attempt left there.
+pub(crate) fn current_error(attachment: &Attachment) -> Option<&VolumeError> {
     match Operation::of(attachment) {
+        Operation::Attach if attachment.attached => None,
         Operation::Attach => attachment.attach_error.as_deref(),
         Operation::Detach => attachment.detach_error.as_deref(),
     }

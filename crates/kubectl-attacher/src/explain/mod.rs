@@ -18,6 +18,8 @@ mod steps;
 pub(crate) mod tests;
 
 pub use case::Case;
+pub(crate) use decision::finding_input;
+pub(crate) use last::current_error;
 pub use last::grpc_code;
 pub use release::volume_release;
 pub use report::{
@@ -56,7 +58,8 @@ fn trace_id(attachment: &Attachment) -> Option<String> {
 
 /// Goes along the way to the first step that does not hold.
 fn walk(scene: &Scene, steps: &mut Vec<Step>) -> Diagnosis {
-    let early = steps::pod(scene, steps)
+    let early = steps::ended_pod(scene, steps)
+        .or_else(|| steps::pod(scene, steps))
         .or_else(|| steps::claim(scene, steps))
         .or_else(|| steps::volume(scene, steps))
         .or_else(|| steps::csi_driver(scene, steps));

@@ -7,6 +7,21 @@ use super::Case;
 use super::report::{Diagnosis, ObjectName, Step, StepState};
 use crate::observed::{ClaimRecord, Lookup, PodRecord, Scene};
 
+/// A pod that ended needs no volume, whoever has it by now. Its own VolumeAttachment may be left over, also where one could not be read.
+pub(super) fn ended_pod(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
+    let pod = scene.pod.as_ref().filter(|pod| pod.is_over())?;
+    let is_unread = scene.claim_name.is_some() && scene.claim.is_unknown()
+        || scene.volume_name.is_some() && scene.volume.is_unknown()
+        || !scene.driver.name.is_empty() && scene.attachment.is_unknown();
+    if is_unread || scene.attachment.found().is_some() {
+        return None;
+    }
+    let object = ObjectName::namespaced("Pod", &pod.namespace, &pod.name);
+    let summary = format!("the pod has ended ({}) and needs no volume any more", pod.phase);
+    steps.push(Step::done(object, summary.clone()));
+    Some(Diagnosis::new(Case::NotUsed, summary))
+}
+
 /// The pod has a node.
 pub(super) fn pod(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
     let pod = scene.pod.as_ref()?;

@@ -48,26 +48,20 @@ pub async fn connect(options: &ClientOptions) -> Result<(Client, String)> {
     // Longer than the pause between two bookmarks: a watch of a quiet cluster is silent for a minute.
     config.read_timeout = Some(Duration::from_mins(2));
     config.connect_timeout = Some(Duration::from_secs(10));
+    let auth = &config.auth_info;
+    let (user, groups) = if options.impersonate.is_none() && options.groups.is_empty() {
+        // The kubeconfig may impersonate too.
+        let groups = auth.impersonate_groups.as_deref();
+        (&auth.impersonate, groups.unwrap_or_default())
+    } else {
+        (&options.impersonate, options.groups.as_slice())
+    };
+    let user = user.iter().map(|user| ("impersonate-user", user));
+    let groups = groups.iter().map(|group| ("impersonate-group", group));
     let mut headers = Vec::new();
-    let user = options.impersonate.iter().map(|user| ("impersonate-user", user));
-    let groups = options.groups.iter().map(|group| ("impersonate-group", group));
     for (name, value) in user.chain(groups) {
         let value = HeaderValue::from_str(value).map_err(|error| bad(&error))?;
         headers.push((HeaderName::from_static(name), value));
-    }
-    if headers.is_empty() {
-        // The kubeconfig may impersonate too.
-        let auth = &config.auth_info;
-        let user = auth.impersonate.iter().map(|user| ("impersonate-user", user));
-        let groups = auth
-            .impersonate_groups
-            .iter()
-            .flatten()
-            .map(|group| ("impersonate-group", group));
-        for (name, value) in user.chain(groups) {
-            let value = HeaderValue::from_str(value).map_err(|error| bad(&error))?;
-            headers.push((HeaderName::from_static(name), value));
-        }
     }
     config.headers.extend(headers);
     let namespace = options

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use super::others::{naming, read_others, users};
 use super::reader::ResourceName;
 use super::sources::{ATTACHMENTS, Sources};
-use crate::error::{PluginError, Result};
-use crate::observed::{ClaimRecord, Lookup, PodRecord, PodVolumeSource, Scene};
+use crate::error::Result;
+use crate::observed::{ClaimRecord, Lookup, PodRecord, PodVolumeSource, Scene, is_settled};
 
 const CLAIMS: ResourceName = ResourceName::new("", "persistentvolumeclaims");
 const VOLUMES: ResourceName = ResourceName::new("", "persistentvolumes");
@@ -96,13 +96,7 @@ pub async fn volume_scenes(sources: &Sources, claim: Option<(&str, &str)>, volum
         },
     };
     read_volume(sources, &mut base).await;
-    if base.claim_name.is_none()
-        && let Some(claim) = base.volume.found().and_then(|volume| volume.claim.clone())
-    {
-        let of_claim = claim_scene(sources, &claim.namespace, &claim.name).await;
-        base.claim_name = of_claim.claim_name;
-        base.claim = of_claim.claim;
-    }
+    read_claim(sources, &mut base).await;
     let naming = naming(sources, base.volume_name.as_deref());
     let (naming, pods) = futures::join!(naming, users(sources, base.claim_name.as_deref(), None));
     let mut nodes: Vec<String> = naming
@@ -143,42 +137,27 @@ pub async fn attachment_scene(sources: &Sources, attachment: Attachment) -> Scen
     scene.volume_name = attachment.volume_name().map(ToString::to_string);
     scene.attachment = Lookup::Found(Arc::new(attachment));
     read_volume(sources, &mut scene).await;
-    if let Some(claim) = scene.volume.found().and_then(|volume| volume.claim.clone()) {
-        let of_claim = claim_scene(sources, &claim.namespace, &claim.name).await;
-        scene.claim_name = of_claim.claim_name;
-        scene.claim = of_claim.claim;
-    }
+    read_claim(sources, &mut scene).await;
     Box::pin(complete(sources, scene)).await
 }
 
 /// The attachments of a node. Only those that are not settled are looked at closely.
 pub async fn node_scenes(sources: &Sources, name: &str) -> Result<NodeScenes> {
-    let mut node = Scene::empty(sources.now);
-    node.node_name = Some(name.to_owned());
-    (node.node, node.csi_node) = sources.node(name).await;
+    // They are read first: without them there is no answer, whatever else could not be read.
     let attachments = match sources.attachments().await {
         Lookup::Found(attachments) => attachments.clone(),
         Lookup::Missing => Vec::new(),
-        Lookup::Unknown => {
-            let gap = sources
-                .reader
-                .gaps()
-                .into_iter()
-                .find(|gap| gap.resource == ATTACHMENTS.plural);
-            return Err(gap.map_or_else(
-                || PluginError::Usage("no VolumeAttachments".to_owned()),
-                PluginError::Unreadable,
-            ));
-        }
+        Lookup::Unknown => return Err(sources.unreadable()),
     };
+    let mut node = Scene::empty(sources.now);
+    node.node_name = Some(name.to_owned());
+    (node.node, node.csi_node) = sources.node(name).await;
     let mine: Vec<Arc<Attachment>> = attachments
         .into_iter()
         .filter(|attachment| &*attachment.node == name)
         .collect();
     node.on_node = Some(mine.len());
-    let pending = mine
-        .iter()
-        .filter(|attachment| attachment.deleting.is_some() || !attachment.attached);
+    let pending = mine.iter().filter(|attachment| !is_settled(attachment));
     let scenes = pending.map(|attachment| attachment_scene(sources, (**attachment).clone()));
     let scenes = join_all(scenes).await;
     Ok(NodeScenes { node, scenes })
@@ -206,6 +185,18 @@ async fn read_volume(sources: &Sources, scene: &mut Scene) {
     scene.volume = found.map(|wire| Arc::new(Volume::from(wire)));
 }
 
+/// Reads the claim that the volume of a scene names, unless the scene is of a claim.
+async fn read_claim(sources: &Sources, scene: &mut Scene) {
+    if scene.claim_name.is_some() {
+        return;
+    }
+    let Some(claim) = scene.volume.found().and_then(|volume| volume.claim.clone()) else {
+        return;
+    };
+    let of_claim = claim_scene(sources, &claim.namespace, &claim.name).await;
+    (scene.claim_name, scene.claim) = (of_claim.claim_name, of_claim.claim);
+}
+
 /// Reads whatever else bears on a volume and a node.
 async fn complete(sources: &Sources, mut scene: Scene) -> Scene {
     read_volume(sources, &mut scene).await;
@@ -222,7 +213,7 @@ async fn complete(sources: &Sources, mut scene: Scene) -> Scene {
     };
     let (driver, (node, csi_node), attachment) = futures::join!(driver, node, own_attachment(sources, &scene));
     (scene.driver, scene.node, scene.csi_node, scene.attachment) = (driver, node, csi_node, attachment);
-    let settled = matches!(&scene.attachment, Lookup::Found(own) if own.attached && own.deleting.is_none());
+    let settled = scene.attachment.found().is_some_and(|own| is_settled(own));
     if !settled || scene.is_for_one_node() {
         read_others(sources, &mut scene).await;
     }

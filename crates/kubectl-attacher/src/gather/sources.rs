@@ -13,6 +13,7 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 use super::reader::{Reader, ResourceName};
+use crate::error::PluginError;
 use crate::observed::{
     ConfigRecord, CsiDriverRecord, CsiNodeRecord, DriverScene, EventRecord, LeaseRecord, Lookup, NodeRecord, PodRecord,
     PodWire,
@@ -47,6 +48,15 @@ impl Sources {
             attachments: OnceCell::new(),
             configs: OnceCell::new(),
         }
+    }
+
+    /// Why there is no answer: the first of what could not be read.
+    pub fn unreadable(&self) -> PluginError {
+        let gap = self.reader.gaps().into_iter().next();
+        gap.map_or_else(
+            || PluginError::Usage("the API server does not have VolumeAttachments".to_owned()),
+            PluginError::Unreadable,
+        )
     }
 
     /// All VolumeAttachments, in one list.

@@ -19,7 +19,7 @@ pub enum GapReason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
-    /// `get` or `list`.
+    /// `get`, `list` or `watch`.
     pub verb: &'static str,
     /// API group; empty for the core group.
     pub group: &'static str,

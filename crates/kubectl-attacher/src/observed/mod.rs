@@ -17,6 +17,11 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Whether the volume is attached and is to stay so.
+pub fn is_settled(attachment: &Attachment) -> bool {
+    attachment.attached && attachment.deleting.is_none()
+}
+
 /// One object that was asked for.
 #[derive(Clone, Debug, Default)]
 pub enum Lookup<T> {

@@ -2,27 +2,45 @@
 
 mod style;
 mod table;
+mod text;
 mod tree;
 
-pub use style::Style;
+pub use style::{Painted, Style};
 pub use table::Table;
-pub use tree::{headline, tree};
+pub use text::Text;
+pub use tree::tree;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::error::{PluginError, Result};
 
-/// A value as JSON, with a newline.
-pub fn json(value: &impl Serialize) -> Result<String> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| PluginError::Output(error.to_string()))?;
-    Ok(format!("{text}\n"))
+/// A value as JSON.
+pub fn json(value: &impl Serialize) -> Result<Text> {
+    let json = serde_json::to_string_pretty(value).map_err(|error| PluginError::Output(error.to_string()))?;
+    Ok(Text::of_lines(&escaped(&json)))
+}
+
+/// JSON in which every control character of a string is escaped. JSON itself asks that of those below U+0020 only.
+fn escaped(json: &str) -> String {
+    json.chars()
+        .fold(String::with_capacity(json.len()), |mut text, character| {
+            if character.is_control() && character != '\n' {
+                // Writing to a String cannot fail.
+                let _written = write!(text, "\\u{:04x}", u32::from(character));
+            } else {
+                text.push(character);
+            }
+            text
+        })
 }
 
 /// A value as YAML.
-pub fn yaml(value: &impl Serialize) -> Result<String> {
-    serde_yaml::to_string(value).map_err(|error| PluginError::Output(error.to_string()))
+pub fn yaml(value: &impl Serialize) -> Result<Text> {
+    let yaml = serde_yaml::to_string(value).map_err(|error| PluginError::Output(error.to_string()))?;
+    Ok(Text::of_lines(&yaml))
 }
 
 /// A time span as kubectl prints it: `45s`, `3m20s`, `2h5m`, `4d3h`.
@@ -48,8 +66,22 @@ pub fn ago(then: Timestamp, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::span;
+    use super::{json, span, yaml};
     use std::time::Duration;
+
+    /// Programs get a text as it is, and a terminal none of its control characters.
+    #[test]
+    fn serialised_texts_are_whole() {
+        let value = serde_json::json!({"message": "busy\n\u{1b}[31mFAKE\u{9b}0m\u{7f}"});
+        let (json, yaml) = (json(&value).unwrap(), yaml(&value).unwrap());
+        for text in [&json, &yaml] {
+            let text = text.as_str();
+            assert!(text.ends_with('\n'), "{text:?}");
+            assert!(text.lines().all(|line| !line.chars().any(char::is_control)), "{text:?}");
+        }
+        assert_eq!(serde_json::from_str::<serde_json::Value>(json.as_str()).unwrap(), value);
+        assert_eq!(serde_yaml::from_str::<serde_json::Value>(yaml.as_str()).unwrap(), value);
+    }
 
     #[test]
     fn spans() {

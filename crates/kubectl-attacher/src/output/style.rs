@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 
 use crate::cli::ColourWhen;
 use crate::explain::StepState;
-use csi_attacher_model::decide::plain;
 
 /// Whether output is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +11,16 @@ pub struct Style {
     colour: bool,
 }
 
+/// A text and its colour; [`Text`](super::Text) puts them together.
+#[derive(Clone, Debug)]
+pub struct Painted {
+    pub(super) code: Option<&'static str>,
+    pub(super) text: String,
+}
+
 impl Style {
     /// Without colour.
+    #[cfg(test)]
     pub const PLAIN: Self = Self { colour: false };
 
     /// As asked for; on a terminal when nothing was asked for.
@@ -26,43 +33,40 @@ impl Style {
         Self { colour }
     }
 
-    /// What comes from the cluster may have escape sequences in it.
-    fn paint(self, code: &str, text: &str) -> String {
-        let text = &*plain(text);
-        if self.colour {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
+    fn paint(self, code: &'static str, text: &str) -> Painted {
+        Painted {
+            code: self.colour.then_some(code),
+            text: text.to_owned(),
         }
     }
 
     /// What blocks.
-    pub fn bad(self, text: &str) -> String {
+    pub fn bad(self, text: &str) -> Painted {
         self.paint("1;31", text)
     }
 
     /// What is as it should be.
-    pub fn good(self, text: &str) -> String {
+    pub fn good(self, text: &str) -> Painted {
         self.paint("32", text)
     }
 
     /// What goes on by itself.
-    pub fn busy(self, text: &str) -> String {
+    pub fn busy(self, text: &str) -> Painted {
         self.paint("33", text)
     }
 
     /// What is beside the point.
-    pub fn dim(self, text: &str) -> String {
+    pub fn dim(self, text: &str) -> Painted {
         self.paint("2", text)
     }
 
     /// A command.
-    pub fn command(self, text: &str) -> String {
+    pub fn command(self, text: &str) -> Painted {
         self.paint("1", text)
     }
 
     /// The mark of a step.
-    pub fn mark(self, state: StepState) -> String {
+    pub fn mark(self, state: StepState) -> Painted {
         match state {
             StepState::Done => self.good("ok    "),
             StepState::Waiting => self.busy("waits "),

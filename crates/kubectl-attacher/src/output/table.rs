@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use csi_attacher_model::decide::plain;
+use super::Text;
 
 /// Rows of a table.
 #[derive(Clone, Debug)]
@@ -20,12 +20,11 @@ impl Table {
         }
     }
 
-    /// Adds a row. What has no value is shown as `<none>`, as kubectl does, and control characters as blanks: texts of drivers and nodes
-    /// are not to forge lines.
+    /// Adds a row. What has no value is shown as `<none>`, as kubectl does.
     pub fn row(&mut self, cells: Vec<Option<String>>) {
         let cells = cells
             .into_iter()
-            .map(|cell| cell.map_or_else(|| "<none>".to_owned(), |cell| plain(&cell).into_owned()));
+            .map(|cell| cell.unwrap_or_else(|| "<none>".to_owned()));
         self.rows.push(cells.collect());
     }
 
@@ -34,8 +33,8 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The text, each line with a newline.
-    pub fn text(&self, with_header: bool) -> String {
+    /// The lines.
+    pub fn text(&self, with_header: bool) -> Text {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             let header = self.header.get(column).map_or(0, |header| header.len());
@@ -44,15 +43,14 @@ impl Table {
         let widths: Vec<usize> = (0..self.header.len()).map(width).collect();
         let header: Vec<String> = self.header.iter().map(|&header| header.to_owned()).collect();
         let header = with_header.then_some(&header);
-        let mut text = String::new();
+        let mut text = Text::default();
         for row in header.into_iter().chain(&self.rows) {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(&widths) {
                 // Writing to a String cannot fail.
                 let _written = write!(line, "{cell:<width$}   ");
             }
-            text.push_str(line.trim_end());
-            text.push('\n');
+            text.line(line.trim_end());
         }
         text
     }
@@ -66,6 +64,6 @@ mod tests {
     fn a_cell_forges_no_line_and_no_colour() {
         let mut table = Table::new(&["NAME", "ERROR"]);
         table.row(vec![Some("a".to_owned()), Some("\u{1b}[31mred\r\nFAKE  ok".to_owned())]);
-        assert_eq!(table.text(false), "a       [31mred  FAKE  ok\n");
+        assert_eq!(table.text(false).as_str(), "a       [31mred  FAKE  ok\n");
     }
 }

@@ -1,15 +1,12 @@
 //! An explanation as a short tree.
 
 use jiff::Timestamp;
-use std::fmt::Write as _;
 
-use super::{Style, ago};
-use csi_attacher_model::decide::plain;
-
+use super::{Painted, Style, Text, ago};
 use crate::explain::{Chain, Diagnosis, Explanation, StepState, Verdict};
 
 /// The answer in one line.
-pub fn headline(explanation: &Explanation, style: Style) -> String {
+fn headline(explanation: &Explanation, style: Style) -> Painted {
     let worst = explanation.chains.iter().max_by_key(|chain| chain.diagnosis.verdict);
     let subject = explanation.subject.to_string();
     let Some(chain) = worst else {
@@ -33,14 +30,13 @@ pub fn headline(explanation: &Explanation, style: Style) -> String {
 }
 
 /// The whole answer. When nothing is wrong it is one line, unless all steps are asked for.
-pub fn tree(explanation: &Explanation, now: Timestamp, style: Style, verbose: bool) -> String {
-    let mut text = headline(explanation, style);
-    text.push('\n');
+pub fn tree(explanation: &Explanation, now: Timestamp, style: Style, verbose: bool) -> Text {
+    let mut text = Text::default();
+    text.painted("", &headline(explanation, style), "");
     let quiet = explanation.verdict == Verdict::Healthy && !verbose;
     if !quiet {
         for step in &explanation.steps {
-            let head = format!("{} ", style.mark(step.state));
-            line(&mut text, &head, &format!("{}: {}", step.object, step.text));
+            text.painted("", &style.mark(step.state), &format!(" {}: {}", step.object, step.text));
         }
         let worth = |chain: &&Chain| verbose || chain.diagnosis.verdict != Verdict::Healthy;
         let shown: Vec<&Chain> = explanation.chains.iter().filter(worth).collect();
@@ -49,21 +45,21 @@ pub fn tree(explanation: &Explanation, now: Timestamp, style: Style, verbose: bo
         }
     }
     for gap in &explanation.gaps {
-        line(&mut text, &style.busy(&format!("not seen: {gap}")), "");
+        text.painted("", &style.busy(&format!("not seen: {gap}")), "");
     }
     if quiet {
         let advice = explanation.chains.iter().flat_map(|chain| &chain.diagnosis.advice);
         for advice in advice {
-            line(&mut text, "  ", &advice.text);
+            text.line(&format!("  {}", advice.text));
             if let Some(command) = &advice.command {
-                line(&mut text, &format!("    {}", style.command(command)), "");
+                text.painted("    ", &style.command(command), "");
             }
         }
     }
     text
 }
 
-fn chain(text: &mut String, chain: &Chain, last: bool, now: Timestamp, style: Style) {
+fn chain(text: &mut Text, chain: &Chain, last: bool, now: Timestamp, style: Style) {
     let (branch, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
     let volume = chain
         .volume
@@ -73,7 +69,7 @@ fn chain(text: &mut String, chain: &Chain, last: bool, now: Timestamp, style: St
         .node
         .as_deref()
         .map_or_else(String::new, |node| format!(" at node {node}"));
-    line(text, branch, &format!("{volume}{node}"));
+    text.line(&format!("{branch}{volume}{node}"));
     let diagnosis = &chain.diagnosis;
     let last_of = |state| chain.steps.iter().rposition(|step| step.state == state);
     let blocks = last_of(StepState::Blocked).or_else(|| last_of(StepState::Waiting));
@@ -81,11 +77,10 @@ fn chain(text: &mut String, chain: &Chain, last: bool, now: Timestamp, style: St
     for (number, step) in chain.steps.iter().enumerate() {
         let end = number + 1 == chain.steps.len();
         let (branch, deeper) = if end { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-        let state = style.mark(step.state);
-        line(
-            text,
-            &format!("{below}{branch}{state} "),
-            &format!("{}: {}", step.object, step.text),
+        text.painted(
+            &format!("{below}{branch}"),
+            &style.mark(step.state),
+            &format!(" {}: {}", step.object, step.text),
         );
         if number == at {
             details(
@@ -99,26 +94,26 @@ fn chain(text: &mut String, chain: &Chain, last: bool, now: Timestamp, style: St
         }
     }
     if let Some(id) = &chain.trace_id {
-        line(text, below, &format!("trace: {id}"));
+        text.line(&format!("{below}trace: {id}"));
     }
     if chain.steps.is_empty() {
         details(text, &format!("{below}   "), false, diagnosis, now, style);
     }
 }
 
-fn details(text: &mut String, indent: &str, summarised: bool, diagnosis: &Diagnosis, now: Timestamp, style: Style) {
+fn details(text: &mut Text, indent: &str, summarised: bool, diagnosis: &Diagnosis, now: Timestamp, style: Style) {
     if !summarised {
-        line(text, indent, &diagnosis.summary);
+        text.line(&format!("{indent}{}", diagnosis.summary));
     }
     if let Some(since) = diagnosis.since {
-        line(text, indent, &format!("since {since}, for {}", ago(since, now)));
+        text.line(&format!("{indent}since {since}, for {}", ago(since, now)));
     }
     if let Some(error) = &diagnosis.last_error {
         let at = error
             .at
             .map_or_else(String::new, |at| format!(" ({} ago)", ago(at, now)));
-        line(text, indent, &format!("last error{at}: {}", error.message));
-        line(text, indent, &attempt(diagnosis, now));
+        text.line(&format!("{indent}last error{at}: {}", error.message));
+        text.line(&format!("{indent}{}", attempt(diagnosis, now)));
     }
     if let Some(holder) = &diagnosis.holder {
         let pods = if holder.pods.is_empty() {
@@ -126,22 +121,18 @@ fn details(text: &mut String, indent: &str, summarised: bool, diagnosis: &Diagno
         } else {
             format!("pod {}", holder.pods.join(", "))
         };
-        line(
-            text,
-            indent,
-            &format!(
-                "held by: node {}, {pods}, VolumeAttachment {}",
-                holder.node, holder.attachment
-            ),
-        );
+        let (node, attachment) = (&holder.node, &holder.attachment);
+        text.line(&format!(
+            "{indent}held by: node {node}, {pods}, VolumeAttachment {attachment}"
+        ));
     }
     if let Some(next) = &diagnosis.next {
-        line(text, indent, &format!("next: {next}"));
+        text.line(&format!("{indent}next: {next}"));
     }
     for advice in &diagnosis.advice {
-        line(text, indent, &format!("fix: {}", advice.text));
+        text.line(&format!("{indent}fix: {}", advice.text));
         if let Some(command) = &advice.command {
-            line(text, &format!("{indent}     {}", style.command(command)), "");
+            text.painted(&format!("{indent}     "), &style.command(command), "");
         }
     }
 }
@@ -161,10 +152,4 @@ fn attempt(diagnosis: &Diagnosis, now: Timestamp) -> String {
         attempt.number,
         ago(attempt.at, now)
     )
-}
-
-/// `head` is what was made here; control characters of `content`, which is from the cluster, are shown as blanks.
-fn line(text: &mut String, head: &str, content: &str) {
-    // Writing to a String cannot fail.
-    let _written = writeln!(text, "{head}{}", plain(content));
 }

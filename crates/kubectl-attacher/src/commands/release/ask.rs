@@ -10,7 +10,7 @@ use super::direct::json_patch;
 use super::whoami;
 use crate::cli::{DryRun, ReleaseArguments};
 use crate::commands::follow::{annotate, follow};
-use crate::commands::{Context, print};
+use crate::commands::{Context, print_line};
 use crate::error::{EXIT_OK, EXIT_REFUSED, PluginError, Result};
 use crate::gather::now;
 
@@ -37,13 +37,13 @@ pub(super) async fn ask(
     annotate(context, record, RELEASE_ANNOTATION, &value, dry).await?;
     let name = &record.name;
     if dry {
-        print(&format!(
-            "VolumeAttachment {name}: the operator would be asked (server dry run)\n"
+        print_line(&format!(
+            "VolumeAttachment {name}: the operator would be asked (server dry run)"
         ))?;
         return Ok(EXIT_OK);
     }
-    print(&format!(
-        "VolumeAttachment {name}: asked the operator, waiting for its answer\n"
+    print_line(&format!(
+        "VolumeAttachment {name}: asked the operator, waiting for its answer"
     ))?;
     let answer = tokio::select! {
         answer = tokio::time::timeout(arguments.timeout, answer(context, record, &request)) => answer.ok(),
@@ -51,14 +51,14 @@ pub(super) async fn ask(
     };
     match answer {
         Some(Ok(Answer::Released)) => {
-            print(&format!(
-                "VolumeAttachment {name}: released; the Event Released on it says who asked and why\n"
+            print_line(&format!(
+                "VolumeAttachment {name}: released; the Event Released on it says who asked and why"
             ))?;
             Ok(EXIT_OK)
         }
         Some(Ok(Answer::Refused(answer))) => {
-            print(&format!(
-                "VolumeAttachment {name}: refused by the operator: {}: {}\n",
+            print_line(&format!(
+                "VolumeAttachment {name}: refused by the operator: {}: {}",
                 answer.reason, answer.message
             ))?;
             Ok(EXIT_REFUSED)

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{audit, whoami};
 use crate::cli::{DryRun, ReleaseArguments};
 use crate::commands::follow::MANAGER;
-use crate::commands::{Context, print};
+use crate::commands::{Context, print_line};
 use crate::error::{EXIT_OK, PluginError, Result};
 use crate::explain::ObjectName;
 use crate::gather::{Sources, words};
@@ -70,7 +70,7 @@ pub(super) async fn patch_directly(
             ))
         })?;
     let dry = if dry { " (server dry run)" } else { "" };
-    print(&format!("{}: released{dry}\n", direct.target))?;
+    print_line(&format!("{}: released{dry}", direct.target))?;
     Ok(EXIT_OK)
 }
 

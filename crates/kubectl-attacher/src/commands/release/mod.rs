@@ -16,12 +16,11 @@ use self::direct::{Direct, patch_directly};
 use super::{Context, print};
 use crate::cli::{ReleaseArguments, ReleaseKind};
 use crate::error::{PluginError, Result};
-use crate::explain::{ObjectName, chain, volume_release};
-use crate::gather::{ResourceName, Sources, attachment_scene, users, volume_scenes};
-use crate::observed::{NodeRecord, Scene};
-use crate::output;
+use crate::explain::{ObjectName, Step, chain, volume_release};
+use crate::gather::{ResourceName, attachment_scene, users, volume_scenes};
+use crate::observed::{Gap, NodeRecord, Scene};
+use crate::output::{self, Text};
 use crate::release::{self, ReleaseFacts, ReleaseWay};
-use csi_attacher_model::decide::plain;
 
 /// Shows the evidence and releases, or refuses.
 pub(super) async fn run(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
@@ -53,7 +52,7 @@ async fn attachment(context: &Context, arguments: &ReleaseArguments) -> Result<u
         confirmed: arguments.i_know_the_volume_is_not_attached_anywhere,
         quiet_for: arguments.quiet_for,
     };
-    print(&evidence(&scene, &facts, &sources))?;
+    print(&evidence(&scene, &facts, &reader.gaps()))?;
     match release::attachment(&scene, &facts).map_err(PluginError::Refused)? {
         ReleaseWay::AskOperator(proof) => ask(context, arguments, &record, proof).await,
         ReleaseWay::PatchDirectly(proof) => {
@@ -87,8 +86,11 @@ async fn volume(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
         .list(reader.cluster::<Node>(), nodes, ListParams::default())
         .await;
     let nodes = nodes.map(|nodes| nodes.into_iter().map(NodeRecord::from).collect());
-    let mut shown = volume_release(scene, &found.naming).map_or_else(String::new, |chain| lines(&chain.steps));
-    shown.extend(reader.gaps().iter().map(|gap| format!("not seen: {gap}\n")));
+    let mut shown = Text::default();
+    if let Some(chain) = volume_release(scene, &found.naming) {
+        add_steps(&mut shown, &chain.steps);
+    }
+    shown.not_seen(&reader.gaps());
     print(&shown)?;
     let confirmed = arguments.i_know_the_volume_is_not_attached_anywhere;
     let way = release::volume(scene, &found.naming, &nodes, confirmed).map_err(PluginError::Refused)?;
@@ -108,17 +110,16 @@ async fn volume(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
     patch_directly(context, arguments, &sources, &scene.driver.name, direct).await
 }
 
-fn lines(steps: &[crate::explain::Step]) -> String {
-    steps
-        .iter()
-        .map(|step| format!("evidence: {}\n", plain(&format!("{}: {}", step.object, step.text))))
-        .collect::<Vec<_>>()
-        .concat()
+fn add_steps(shown: &mut Text, steps: &[Step]) {
+    for step in steps {
+        shown.line(&format!("evidence: {}: {}", step.object, step.text));
+    }
 }
 
 /// What is known, before anything is done.
-fn evidence(scene: &Scene, facts: &ReleaseFacts, sources: &Sources) -> String {
-    let mut found = vec![lines(&chain(scene).steps)];
+fn evidence(scene: &Scene, facts: &ReleaseFacts, gaps: &[Gap]) -> Text {
+    let mut shown = Text::default();
+    add_steps(&mut shown, &chain(scene).steps);
     if let Some(attachment) = scene.attachment.found() {
         let node = &attachment.node;
         let mounted = scene.node.found().zip(scene.handle());
@@ -127,17 +128,17 @@ fn evidence(scene: &Scene, facts: &ReleaseFacts, sources: &Sources) -> String {
             Some(false) => "does not report the volume as mounted (status.volumesInUse)",
             None => "says nothing about the volume",
         };
-        found.push(format!("evidence: Node {node}: {mounted}\n"));
+        shown.line(&format!("evidence: Node {node}: {mounted}"));
         if let Some(error) = &attachment.detach_error {
             let at = error
                 .time
                 .map_or_else(String::new, |at| format!(" {} ago", output::ago(at, scene.now)));
-            found.push(format!("evidence: last error of the detach{at}: {}\n", error.message));
+            shown.line(&format!("evidence: last error of the detach{at}: {}", error.message));
         }
     }
     for pod in facts.users.found().into_iter().flatten() {
-        found.push(format!(
-            "evidence: Pod {}/{} uses the claim on this node\n",
+        shown.line(&format!(
+            "evidence: Pod {}/{} uses the claim on this node",
             pod.namespace, pod.name
         ));
     }
@@ -145,12 +146,12 @@ fn evidence(scene: &Scene, facts: &ReleaseFacts, sources: &Sources) -> String {
         let other = &holder.attachment;
         let state = if other.attached { "attached" } else { "not attached" };
         let (name, node) = (&other.name, &other.node);
-        found.push(format!(
-            "evidence: VolumeAttachment {name} of the same volume: node {node}, {state}\n"
+        shown.line(&format!(
+            "evidence: VolumeAttachment {name} of the same volume: node {node}, {state}"
         ));
     }
-    found.extend(sources.reader.gaps().iter().map(|gap| format!("not seen: {gap}\n")));
-    found.concat()
+    shown.not_seen(gaps);
+    shown
 }
 
 /// Who asks, as the API server knows them.
@@ -161,4 +162,38 @@ pub(super) async fn whoami(client: &Client) -> String {
         .await;
     let user = review.ok().and_then(|review| review.status?.user_info?.username);
     user.unwrap_or_else(|| "an unknown user".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::tests::builders::{attachment, both, detaching, error, holder, node, with};
+    use crate::observed::{GapReason, Lookup};
+    use serde_json::json;
+
+    /// Whoever writes the objects of a driver or the names of nodes writes no evidence of his own.
+    #[test]
+    fn evidence_cannot_be_forged() {
+        let forged = "gone\nevidence: Node node1: FORGED\r\u{1b}[31m";
+        let at_forged = json!({"spec": {"nodeName": forged}});
+        let scene = with(|scene| {
+            let failed = both(detaching(60), &error("detachError", forged));
+            scene.attachment = Lookup::Found(attachment(both(failed, &at_forged)));
+            scene.holders = Lookup::Found(vec![holder(at_forged.clone(), node("node2"), &[])]);
+        });
+        let gap = Gap {
+            verb: "get",
+            group: "",
+            resource: "nodes",
+            namespace: None,
+            reason: GapReason::Failed(forged.to_owned()),
+        };
+        let shown = evidence(&scene, &ReleaseFacts::default(), &[gap]);
+        let told = shown.as_str().matches("FORGED").count();
+        assert!(told >= 4, "the errors, and each node: {}", shown.as_str());
+        for line in shown.as_str().lines() {
+            assert!(!line.starts_with("evidence: Node node1: FORGED"), "{line}");
+            assert!(!line.chars().any(char::is_control), "{line:?}");
+        }
+    }
 }

@@ -148,6 +148,68 @@ fn who_has_the_volume() {
     ]);
 }
 
+/// Whoever has the volume by now: what a pod that ended needs is nothing.
+#[test]
+fn a_pod_that_ended_waits_for_nothing() {
+    type Edit = fn(&mut crate::observed::Scene);
+    let over = |phase: &str, edit: Edit| {
+        unrequested(|scene| {
+            scene.pod.as_mut().unwrap().phase = phase.to_owned();
+            edit(scene);
+        })
+    };
+    let ended = |edit: Edit| over("Succeeded", edit);
+    play(vec![
+        row(
+            "another pod has the volume on another node",
+            ended(|scene| {
+                scene.holders = Lookup::Found(vec![holder(attached(), node("node2"), &[("shop/web-0", None)])])
+            }),
+            Case::NotUsed,
+            &["the pod has ended (Succeeded) and needs no volume any more"],
+        ),
+        row("nobody has it", over("Failed", |_| {}), Case::NotUsed, &["(Failed)"]),
+        row(
+            "it never had a node",
+            over("Failed", |scene| {
+                scene.pod.as_mut().unwrap().node = None;
+                scene.node_name = None;
+            }),
+            Case::NotUsed,
+            &[],
+        ),
+        row(
+            "the claim is deleted",
+            ended(|scene| {
+                scene.claim = Lookup::Missing;
+                (scene.volume_name, scene.volume) = (None, Lookup::Unknown);
+                scene.driver.name.clear();
+                scene.attachment = Lookup::Unknown;
+            }),
+            Case::NotUsed,
+            &[],
+        ),
+        row(
+            "the PersistentVolume is being deleted",
+            ended(|scene| scene.volume = volume(json!({"metadata": {"deletionTimestamp": "2026-01-01T11:59:00Z"}}))),
+            Case::NotUsed,
+            &[],
+        ),
+        row(
+            "its own attachment is left over",
+            ended(|scene| scene.attachment = Lookup::Found(attachment(detaching(5)))),
+            Case::Detaching,
+            &[],
+        ),
+        row(
+            "its own attachment may be left over",
+            ended(|scene| scene.attachment = Lookup::Unknown),
+            Case::NotVisible,
+            &["VolumeAttachments could not be read"],
+        ),
+    ]);
+}
+
 /// The pods of a node that is gone have no toleration that ends.
 #[test]
 fn nothing_is_asked_of_a_node_that_does_not_exist() {
