@@ -28,7 +28,6 @@ use crate::cache::AttacherKey;
 use crate::clock;
 use crate::driver::{AttachRole, SharedContext};
 use crate::findings::FindingsHandle;
-use crate::lease::LeaderState;
 use crate::queue::Queue;
 use crate::runtime::{DriverPhase, DriverState};
 
@@ -42,9 +41,6 @@ pub(super) struct Attaching {
 pub(super) struct AttachTask {
     queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
     saturation: Saturation,
-    known_as: Arc<watch::Sender<Option<Name>>>,
-    elects: bool,
-    lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
 }
 
 impl TaskKind for Attaching {
@@ -56,16 +52,13 @@ impl TaskKind for Attaching {
     fn prepare(
         &mut self,
         config: &DriverConfig,
-        former: Option<AttachTask>,
+        _former: Option<AttachTask>,
     ) -> Option<NewTask<AttachRole, AttachTask>> {
         let election = self.election.config_for(config);
         let election = election.map(|election| election.after(config.former_lease.as_deref().unwrap_or_default()));
         let own = AttachTask {
             queue: Arc::default(),
             saturation: Saturation::default(),
-            known_as: former.map(|former| former.known_as).unwrap_or_default(),
-            elects: election.is_some(),
-            lease_state: Arc::default(),
         };
         Some(NewTask {
             role: AttachRole {
@@ -73,15 +66,12 @@ impl TaskKind for Attaching {
                 queue: own.queue.clone(),
             },
             election,
-            known_as: own.known_as.clone(),
-            lease_state: own.lease_state.clone(),
             own,
         })
     }
 
     fn ended(&self, own: &AttachTask) {
         *own.queue.lock() = None;
-        *own.lease_state.lock() = None;
     }
 }
 
@@ -197,7 +187,7 @@ impl Drivers {
     pub fn set_known_as(&self, name: &str, driver: Option<&str>) {
         if let Some(running) = self.tasks.get(name) {
             let driver = driver.map(Name::from);
-            running.own.known_as.send_if_modified(|known| {
+            running.known_as.send_if_modified(|known| {
                 *known != driver && {
                     *known = driver;
                     true
@@ -208,11 +198,7 @@ impl Drivers {
 
     /// Who leads the driver of an AttacherConfig, as far as known.
     pub fn lead(&self, name: &str) -> DriverLeader {
-        let Some(running) = self.tasks.get(name).map(|running| &running.own) else {
-            return DriverLeader::Nobody;
-        };
-        let is_known = running.known_as.borrow().is_some();
-        DriverLeader::of(running.elects, &running.lease_state, is_known)
+        self.tasks.get(name).map_or(DriverLeader::Nobody, RunningTask::lead)
     }
 
     /// Resolves for each driver that runs when it has stopped.

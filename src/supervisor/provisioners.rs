@@ -3,11 +3,9 @@
 //!
 //! Claims and classes are watched while there is such a task, and not before; Nodes from the first driver with topology on.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use csi_attacher_model::provision::{ProvisionerFacts, is_own_volume};
@@ -23,13 +21,12 @@ use super::provisioning_findings::QueueExamination;
 use super::provisioning_state::{Begins, ProvisioningState};
 use super::saturation::Saturation;
 use super::status_author::DriverLeader;
-use super::tasks::{Configs, NewTask, TaskKind, Tasks};
+use super::tasks::{Configs, NewTask, RunningTask, TaskKind, Tasks};
 use crate::api::DriverConfig;
 use crate::api::names::provisioner_lease_name;
 use crate::driver::SharedContext;
 use crate::findings::FindingsHandle;
 use crate::health::Health;
-use crate::lease::LeaderState;
 use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
 use crate::reflect::reflect;
 
@@ -47,9 +44,6 @@ pub(super) struct ProvisionTask {
     queue: QueueSlot,
     /// What the queue shows.
     seen: QueueExamination,
-    /// The namespace of its Lease; none without an election.
-    lease_namespace: Option<String>,
-    lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     /// Whether it needs the list of Nodes.
     needs_nodes: Arc<AtomicBool>,
     /// What is known of open calls, from one engine and one task to the next.
@@ -85,12 +79,9 @@ impl TaskKind for Provisioning {
         let setup = self.setup.as_ref()?;
         let context = &self.context;
         let watched = self.watched.get_or_insert_with(|| Watched::start(context, setup));
-        let election = self.election.config_for(config);
         let own = ProvisionTask {
             queue: QueueSlot::default(),
             seen: QueueExamination::default(),
-            lease_namespace: election.as_ref().map(|election| election.namespace.clone()),
-            lease_state: Arc::default(),
             needs_nodes: Arc::default(),
             open_calls: former.map(|former| former.open_calls).unwrap_or_default(),
         };
@@ -101,16 +92,13 @@ impl TaskKind for Provisioning {
                 needs_nodes: own.needs_nodes.clone(),
                 open_calls: own.open_calls.clone(),
             },
-            election,
-            known_as: Arc::default(),
-            lease_state: own.lease_state.clone(),
+            election: self.election.config_for(config),
             own,
         })
     }
 
     fn ended(&self, own: &ProvisionTask) {
         clear_queue(&own.queue, &self.context.metrics);
-        *own.lease_state.lock() = None;
     }
 }
 
@@ -177,14 +165,14 @@ impl Provisioners {
             .collect();
         Some(ProvisioningState {
             task: running.status.borrow().clone(),
-            is_elsewhere: running.own.lead() == DriverLeader::Other,
+            is_elsewhere: running.lead() == DriverLeader::Other,
             begins: Begins::of(&running.config),
             reads_nodes,
             watch_failure: (!failures.is_empty()).then(|| failures.join("; ")),
             health: running.own.seen.health.clone(),
             pending: running.own.seen.pending.clone(),
             lease: running.config.driver_name.as_deref().and_then(|driver| {
-                let namespace = running.own.lease_namespace.clone()?;
+                let namespace = running.lease_namespace.clone()?;
                 Some((provisioner_lease_name(driver), namespace))
             }),
         })
@@ -193,7 +181,7 @@ impl Provisioners {
     /// Who provisions for the driver of an AttacherConfig; none when nobody is to. Of a section that was removed nothing is said any more.
     pub fn lead(&self, name: &str) -> Option<DriverLeader> {
         let running = self.tasks.get(name).filter(|running| !running.is_removed());
-        running.map(|running| running.own.lead())
+        running.map(RunningTask::lead)
     }
 
     /// Which limits make the work of an AttacherConfig wait; none where nothing is provisioned.
@@ -254,13 +242,6 @@ impl Provisioners {
             own.seen
                 .examine(&context, queue, &running.config, stuck_after, (insights, name));
         }
-    }
-}
-
-impl ProvisionTask {
-    /// Who provisions for the driver.
-    fn lead(&self) -> DriverLeader {
-        DriverLeader::of(self.lease_namespace.is_some(), &self.lease_state, false)
     }
 }
 

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::plan::requires_restart;
+use super::status_author::DriverLeader;
 use crate::api::DriverConfig;
 use crate::api::condition::ConditionReason;
 use crate::lease::{LeaderElectionConfig, LeaderState};
@@ -51,9 +52,6 @@ pub(super) trait TaskKind {
 pub(super) struct NewTask<R, X> {
     pub role: R,
     pub election: Option<LeaderElectionConfig>,
-    /// The name of the driver before it has answered.
-    pub known_as: Arc<watch::Sender<Option<Name>>>,
-    pub lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     pub own: X,
 }
 
@@ -63,6 +61,11 @@ pub(super) struct RunningTask<X> {
     pub config: Arc<DriverConfig>,
     pub settings: watch::Sender<Arc<DriverConfig>>,
     pub status: watch::Receiver<DriverState>,
+    /// The name of the driver before it has answered. It stays known from one task to the next.
+    pub known_as: Arc<watch::Sender<Option<Name>>>,
+    /// The namespace of its Lease; none without an election.
+    pub lease_namespace: Option<String>,
+    lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     pub own: X,
     stop: CancellationToken,
     removed: Arc<AtomicBool>,
@@ -183,7 +186,8 @@ impl<K: TaskKind> Tasks<K> {
     }
 
     fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, former: Option<RunningTask<K::Own>>) {
-        let (faults, own) = former.map_or((0, None), |former| (former.faults, Some(former.own)));
+        let former = former.map(|former| (former.faults, former.known_as, Some(former.own)));
+        let (faults, known_as, own) = former.unwrap_or_default();
         let Some(new) = self.kind.prepare(&config, own) else {
             return;
         };
@@ -192,14 +196,16 @@ impl<K: TaskKind> Tasks<K> {
         // The status is written anew, as the task is another one.
         status_seen.mark_changed();
         let (stop, removed) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let lease_namespace = new.election.as_ref().map(|election| election.namespace.clone());
+        let lease_state = Arc::default();
         let task = DriverTask {
             role: new.role,
             name: Name::from(name),
             config: settings_seen,
             election: new.election,
             reservations: self.reservations.clone(),
-            known_as: new.known_as,
-            lease_state: new.lease_state,
+            known_as: Arc::clone(&known_as),
+            lease_state: Arc::clone(&lease_state),
             stop: stop.clone(),
             cut_off: self.cut_off.clone(),
             removed: removed.clone(),
@@ -212,6 +218,9 @@ impl<K: TaskKind> Tasks<K> {
             config,
             settings,
             status: status_seen,
+            known_as,
+            lease_namespace,
+            lease_state,
             own: new.own,
             stop,
             removed,
@@ -249,6 +258,7 @@ impl<K: TaskKind> Tasks<K> {
             return;
         }
         if let Some((name, running)) = name.and_then(|name| self.running.remove_entry(&name)) {
+            *running.lease_state.lock() = None;
             self.kind.ended(&running.own);
             if !running.is_ending {
                 self.running.insert(name, running.after_fault());
@@ -282,6 +292,12 @@ impl<X> RunningTask<X> {
     /// Whether it ends because nobody wants it any more.
     pub fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Relaxed)
+    }
+
+    /// Who leads the driver, as far as known.
+    pub fn lead(&self) -> DriverLeader {
+        let is_known = self.known_as.borrow().is_some();
+        DriverLeader::of(self.lease_namespace.is_some(), &self.lease_state, is_known)
     }
 
     /// What it is until it is started again after a pause, which is longer after each fault. What it reported stays known.
