@@ -132,7 +132,8 @@ struct Observability {
     leases: LeaseHealth,
 }
 
-/// Runs the operator until a signal; the exit code is 0 when everything that ran was finished.
+/// Runs the operator until a signal; the exit code is 0 when everything that ran was finished. Why it cannot start is in the log, where
+/// there is one; else it is returned.
 pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartError> {
     // First of all: the kernel drops a SIGTERM that the first process of a container has no handler for.
     let mut signals = Signals::new().map_err(StartError::Signals)?;
@@ -140,12 +141,29 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
         log: options.log.clone(),
         environment: telemetry::otel_env::process_environment(),
     })?;
+    match start(&options, mode, (telemetry, guard), &mut signals).await {
+        // A filter may leave it out, and then it would be told nowhere.
+        Err(error) if tracing::enabled!(tracing::Level::ERROR) => {
+            error!("cannot start: {error}");
+            Ok(ExitCode::FAILURE)
+        }
+        ended => ended,
+    }
+}
+
+/// The same, with the log.
+async fn start(
+    options: &ProcessOptions,
+    mode: Mode,
+    (telemetry, guard): (Telemetry, TelemetryGuard),
+    signals: &mut Signals,
+) -> Result<ExitCode, StartError> {
     open_files::raise_limit();
     let health = Health::new();
     let stopped = CancellationToken::new();
     let leases = LeaseHealth::default();
     let shown = mode.shows_leases().then(|| leases.clone());
-    let servers = serve_http(&options, &telemetry, &health, shown, &stopped).await?;
+    let servers = serve_http(options, &telemetry, &health, shown, &stopped).await?;
     let http_endpoint = options.http_endpoint.as_ref().map(tracing::field::display);
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -162,7 +180,7 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
         guard,
         left: SHUTDOWN_CAP,
     };
-    let code = operate(&options, mode, &observed, &mut running, &mut signals).await?;
+    let code = operate(options, mode, &observed, &mut running, signals).await?;
     stopped.cancel();
     ending::close(running).await;
     Ok(code)

@@ -61,7 +61,7 @@ pub struct Options {
     /// Path of the metrics.
     #[arg(long, value_name = "PATH", default_value = "/metrics")]
     pub metrics_path: String,
-    /// Log level, or a filter such as "info,csi_attacher_operator::driver=debug".
+    /// Log level (off, error, warn, info, debug or trace), or a filter such as "info,csi_attacher_operator::driver=debug".
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "LOG_LEVEL")]
     pub log_level: String,
     /// Format of the log lines.

@@ -76,7 +76,7 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn failed(message: &str) -> ExitCode {
-    // Logging may not be set up yet, so this goes straight to standard error.
+    // There is no log, or it leaves errors out: this goes straight to standard error.
     let _gone = writeln!(std::io::stderr(), "csi-attacher-operator: {message}");
     ExitCode::FAILURE
 }

@@ -10,7 +10,7 @@ use std::panic::PanicHookInfo;
 use thiserror::Error;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::{Directive, EnvFilter};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
@@ -29,6 +29,8 @@ const CEILINGS: [(&str, LevelFilter); 7] = [
 ];
 /// Prefix of the targets of the OpenTelemetry crates.
 const SDK_TARGET: &str = "opentelemetry";
+/// What the targets of our own crates begin with.
+const OWN_TARGETS: &str = "csi_attacher";
 /// A failed decode makes the client log the response body, which may be a Secret, at the levels below ERROR. No
 /// directive may lift this.
 const BODY_LOGGING_TARGET: &str = "kube_client";
@@ -46,7 +48,7 @@ pub enum LogFormat {
 /// Why logging cannot be set up.
 #[derive(Debug, Error)]
 pub enum LogError {
-    /// The level string is not `<level>` or a list of `<target>=<level>` directives.
+    /// The level string is not `<level>` or a list of `<target>=<level>` directives, with commas between.
     #[error("log level {level:?} is not understood: {reason}")]
     Level {
         /// What was asked for.
@@ -135,18 +137,20 @@ where
 
 /// The filter for a level string: ceilings first, then what was asked for, then what may not be lifted.
 pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
-    let level = &options.level;
     let refuse = |reason: String| LogError::Level {
-        level: level.clone(),
+        level: options.level.clone(),
         reason,
     };
-    let asked: Vec<&str> = level
-        .split(',')
-        .map(str::trim)
-        .filter(|directive| !directive.is_empty())
-        .collect();
+    let asked = options.level.split(',').map(str::trim);
+    let asked: Vec<String> = asked.filter(|directive| !directive.is_empty()).map(with_warn).collect();
     if asked.is_empty() {
         return Err(refuse("it is empty".to_owned()));
+    }
+    let is_other = |directive: &&String| !is_directive(directive, options.aliases);
+    if let Some(other) = asked.iter().find(is_other) {
+        return Err(refuse(format!(
+            "{other:?} is neither a level (off, error, warn, info, debug or trace) nor a target with one, TARGET=LEVEL"
+        )));
     }
     // A directive without a target is the level of everything else.
     let base = asked
@@ -154,7 +158,8 @@ pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter
         .rev()
         .find_map(|directive| directive.parse::<LevelFilter>().ok());
     let base = base.unwrap_or(LevelFilter::ERROR);
-    let mut directives = Vec::new();
+    // First, so that what is asked for takes its place. Without it, all that no directive names would be off, errors too.
+    let mut directives = vec![base.to_string()];
     for (target, ceiling) in CEILINGS {
         let ceiling = match sdk_level {
             Some(level) if target == SDK_TARGET => level.parse().unwrap_or(ceiling),
@@ -162,7 +167,7 @@ pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter
         };
         directives.push(format!("{target}={ceiling}"));
     }
-    let names_body_logger = |directive: &&str| directive.contains(BODY_LOGGING_TARGET);
+    let names_body_logger = |directive: &str| directive.contains(BODY_LOGGING_TARGET);
     directives.extend(
         asked
             .iter()
@@ -173,6 +178,33 @@ pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter
     EnvFilter::builder()
         .parse(directives.join(","))
         .map_err(|error| refuse(error.to_string()))
+}
+
+/// The same directive, in which `warning` is `warn`: many programs call that level so.
+fn with_warn(directive: &str) -> String {
+    let level_at = directive.rfind('=').map_or(0, |equals| equals + 1);
+    let (target, level) = directive.split_at(level_at);
+    let is_warning = level.eq_ignore_ascii_case("warning");
+    format!("{target}{}", if is_warning { "warn" } else { level })
+}
+
+/// Whether this is a level, or a directive with a target. The filter takes each word that it does not know for a target, so that a
+/// misspelt level would be one that nothing has.
+fn is_directive(text: &str, aliases: &[(&str, &str)]) -> bool {
+    let is_clear = text.contains(['=', '[']) || text.parse::<LevelFilter>().is_ok();
+    let target = text.split(['=', '[']).next().unwrap_or_default();
+    let is_path = target
+        .chars()
+        .all(|letter| letter.is_ascii_alphanumeric() || "_:.-".contains(letter));
+    is_path && (is_clear || is_known_target(text, aliases)) && text.parse::<Directive>().is_ok()
+}
+
+fn is_known_target(text: &str, aliases: &[(&str, &str)]) -> bool {
+    let begins_with = |known: &str| text.starts_with(known);
+    begins_with(OWN_TARGETS)
+        || begins_with(BODY_LOGGING_TARGET)
+        || CEILINGS.iter().any(|(target, _)| begins_with(target))
+        || aliases.iter().any(|(name, _)| begins_with(name))
 }
 
 /// The directives that one with an alias stands for; of several aliases the longest counts.

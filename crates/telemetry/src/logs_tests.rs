@@ -100,11 +100,67 @@ fn text_is_one_plain_line() {
 
 #[test]
 fn a_level_that_cannot_be_used_is_refused() {
-    for level in ["csi=loud", "  ", ""] {
-        assert!(
-            matches!(filter(&at(level), None), Err(LogError::Level { .. })),
-            "{level:?}"
-        );
+    for (level, named) in [
+        ("  ", "it is empty"),
+        ("", "it is empty"),
+        (" , ", "it is empty"),
+        ("csi=loud", r#""csi=loud""#),
+        ("fatal", r#""fatal""#),
+        ("verbose", r#""verbose""#),
+        ("6", r#""6""#),
+        ("-1", r#""-1""#),
+        ("info,foo", r#""foo""#),
+        ("foo,info", r#""foo""#),
+        ("info debug", r#""info debug""#),
+        ("info;kube=debug", r#""info;kube=debug""#),
+        ("=debug", r#""=debug""#),
+        ("info,kube=verbose", r#""kube=verbose""#),
+        ("kube_client=loud", r#""kube_client=loud""#),
+        ("'info'", r#""'info'""#),
+        ("info,csi[attach=debug", r#""csi[attach=debug""#),
+    ] {
+        let error = filter(&at(level), None).expect_err(level).to_string();
+        assert!(error.contains(named), "{level:?}: {error}");
+        let has_levels = error.contains("off, error, warn, info, debug or trace");
+        assert!(has_levels || named == "it is empty", "{level:?}: {error}");
+    }
+}
+
+/// A filter that names no level for what it does not name must not silence the errors of the process.
+#[test]
+fn a_level_of_another_spelling_is_taken_and_errors_are_off_only_when_asked() {
+    let emit = || {
+        tracing::error!("own-error");
+        tracing::warn!("own-warn");
+        tracing::info!("own-info");
+        tracing::trace!(target: "csi_attacher_kube::lease", "lease-trace");
+        tracing::warn!(target: "kube_runtime", "kube-warn");
+    };
+    let all = ["own-error", "own-warn", "own-info", "lease-trace", "kube-warn"];
+    let warnings: &[&str] = &["own-error", "own-warn", "kube-warn"];
+    let errors: &[&str] = &["own-error"];
+    let cases: [(&str, &[&str]); 16] = [
+        ("warn", warnings),
+        ("warning", warnings),
+        ("WARNING", warnings),
+        (" Warn ,", warnings),
+        (",,warning", warnings),
+        ("2", warnings),
+        ("warning,kube_runtime=error", &["own-error", "own-warn"]),
+        ("error,kube_runtime=warning", &["own-error", "kube-warn"]),
+        ("ERROR", errors),
+        ("info,error", errors),
+        ("h2", errors),
+        ("h2=trace", errors),
+        ("kube_client", errors),
+        ("csi_attacher_kube::lease", &["own-error", "lease-trace"]),
+        ("off", &[]),
+        ("0,csi_attacher_kube=trace", &["lease-trace"]),
+    ];
+    for (level, expected) in cases {
+        let text = logged(LogFormat::Text, level, None, emit);
+        let seen: Vec<&str> = all.into_iter().filter(|message| text.contains(message)).collect();
+        assert_eq!(seen, expected, "{level:?}");
     }
 }
 

@@ -45,3 +45,47 @@ async fn a_kubeconfig_that_cannot_be_used_is_named_and_the_exit_code_is_1() -> R
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn why_it_cannot_start_is_a_line_of_the_log() -> Result<()> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let taken = format!("--http-endpoint={}", listener.local_addr()?);
+    for (arguments, words) in [
+        (["--kubeconfig=/nowhere", "--http-endpoint=127.0.0.1:0"], "/nowhere"),
+        (["--kubeconfig=/nowhere", taken.as_str()], "--http-endpoint"),
+    ] {
+        let json = [&arguments[..], &["--log-format=json"]].concat();
+        let output = run(&json).await?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        let last = text.lines().last().unwrap_or_default();
+        let line: serde_json::Value = serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert_eq!(line["level"], "ERROR", "{text}");
+        let message = line["message"].as_str().unwrap_or_default();
+        assert!(
+            message.starts_with("cannot start: ") && message.contains(words),
+            "{text}"
+        );
+        // Where errors are off, it is told all the same.
+        let output = run(&[&arguments[..], &["--log-level=off"]].concat()).await?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(
+            text.starts_with("csi-attacher-operator: ") && text.contains(words),
+            "{text}"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_log_level_that_is_none_is_named_and_the_exit_code_is_1() -> Result<()> {
+    let output = run(&["--log-level=info,verbose", "--http-endpoint=127.0.0.1:0"]).await?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("--log-level: ") && text.contains(r#""verbose" is neither a level"#),
+        "{text}"
+    );
+    Ok(())
+}

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 
 use http::StatusCode;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::error::{ApiError, ApiErrorKind};
@@ -15,6 +16,9 @@ use super::flow::slots::SlotKind;
 use crate::decide::plain;
 use crate::kinds::Kind;
 use crate::objects::SecretReference;
+
+/// What is written as `%` and digits in a segment of a path: all but the unreserved characters of RFC 3986.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What a request names: an object or, to make objects, all of a kind.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +153,13 @@ impl<'n> About<'n> {
 
     /// The path of the request.
     pub fn path(&self) -> String {
-        (self.path)(self.names)
+        let encoded = |part: &str| utf8_percent_encode(part, ENCODED).to_string();
+        let (namespace, name) = (self.names.namespace.map(encoded), self.names.name.map(encoded));
+        (self.path)(ObjectName {
+            namespace: namespace.as_deref(),
+            name: name.as_deref(),
+            subresource: self.names.subresource,
+        })
     }
 
     /// The same for all objects of the kind, as OpenTelemetry has it.
@@ -267,8 +277,8 @@ pub(super) fn unreadable(status: StatusCode, error: &serde_json::Error) -> ApiEr
     }
 }
 
-/// Whether a text can be a name (RFC 1123 subdomain), hence one segment of a path.
+/// Whether the API server takes a text for one segment of a path: the rule of `ValidatePathSegmentName` in apimachinery. Kinds have
+/// rules of their own for names, with capitals for some.
 fn is_segment(name: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-    !name.is_empty() && name.bytes().all(allowed) && name != "." && name != ".."
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
 }

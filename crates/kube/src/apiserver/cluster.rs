@@ -2,10 +2,14 @@
 //!
 //! kube reads the file. What it reads and does not keep, or reads otherwise than client-go, is settled here: where the CA
 //! data is, so that it is read again; the proxy; which of two tokens counts; and values that are blank or have ends of lines.
+//!
+//! The URL of the cluster is shown in logs, metrics, spans and the answers of `/readyz`: user and password are taken out of it here.
 
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
+use http::Uri;
+use http::uri::Authority;
 use kube::config::{AuthInfo, Cluster, Config, KubeConfigOptions, Kubeconfig};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -16,6 +20,10 @@ use super::token_file;
 
 /// Finds out which cluster to talk to: the file that is given, else `KUBECONFIG` or the pod's service account.
 pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
+    find_config(kubeconfig).await.map(showable)
+}
+
+async fn find_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     if let Some(path) = kubeconfig {
         let parsed = Kubeconfig::read_from(path).map_err(|source| unusable(path, source))?;
         return from_kubeconfig(parsed, path).await;
@@ -36,14 +44,14 @@ pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectErr
 
 /// The cluster of the pod that this process runs in, and nothing else.
 pub fn load_pod_config() -> Result<Config, ConnectError> {
-    with_proxy(Config::incluster().map_err(ConnectError::NotInPod)?, None)
+    with_proxy(Config::incluster().map_err(ConnectError::NotInPod)?, None).map(showable)
 }
 
 fn unusable(path: &Path, source: kube::config::KubeconfigError) -> ConnectError {
     ConnectError::Kubeconfig(path.display().to_string(), source)
 }
 
-pub(super) async fn from_kubeconfig(mut parsed: Kubeconfig, path: &Path) -> Result<Config, ConnectError> {
+async fn from_kubeconfig(mut parsed: Kubeconfig, path: &Path) -> Result<Config, ConnectError> {
     for user in parsed
         .auth_infos
         .iter_mut()
@@ -77,6 +85,22 @@ fn with_proxy(mut config: Config, configured: Option<&str>) -> Result<Config, Co
     let variable = |name: &str| std::env::var(name).ok();
     config.proxy_url = proxy::choose(&config.cluster_url, configured, variable).map_err(ConnectError::Proxy)?;
     Ok(config)
+}
+
+/// The same configuration with a URL that may be shown.
+fn showable(mut config: Config) -> Config {
+    config.cluster_url = without_user(config.cluster_url);
+    config
+}
+
+/// A URL without user and password. kube authenticates with neither: it would name them as a part of the host.
+fn without_user(url: Uri) -> Uri {
+    let authority = url.authority().map(Authority::as_str);
+    let Some((_, host)) = authority.and_then(|authority| authority.rsplit_once('@')) else {
+        return url;
+    };
+    let host = host.to_owned();
+    proxy::with_authority(url, &host)
 }
 
 /// The cluster of the current context.
@@ -146,4 +170,25 @@ fn file(name: Option<String>) -> Option<String> {
 /// Go passes over ends of lines in base64.
 fn in_one_line(data: &str) -> String {
     data.replace(['\r', '\n'], "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_neither_user_nor_password() {
+        for (url, shown) in [
+            ("https://me:s3cret@api:6443", "https://api:6443/"),
+            ("https://me:s3cret@api:6443/clusters/c", "https://api:6443/clusters/c"),
+            ("https://me@api", "https://api/"),
+            ("https://:s3cret@api", "https://api/"),
+            ("https://me:s3%40cret@[fd00::1]:6443", "https://[fd00::1]:6443/"),
+            ("http://me:s3@cret@10.0.0.1:80", "http://10.0.0.1:80/"),
+            ("https://api:6443/@", "https://api:6443/@"),
+            ("https://[fd00::1]", "https://[fd00::1]/"),
+        ] {
+            assert_eq!(without_user(url.parse().unwrap()).to_string(), shown, "{url}");
+        }
+    }
 }

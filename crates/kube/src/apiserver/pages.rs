@@ -6,9 +6,8 @@ use hyper::body::{Body as HttpBody, Bytes};
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::de::IgnoredAny;
 use std::collections::HashMap;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use tower::BoxError;
@@ -125,36 +124,14 @@ fn content(page: &[u8]) -> Option<PageContent> {
     #[derive(Deserialize)]
     struct ListWire {
         kind: Option<String>,
-        items: Option<ItemCount>,
+        // These have no size, so that only their number is kept.
+        items: Option<Vec<IgnoredAny>>,
     }
     let wire: ListWire = serde_json::from_slice(page).ok()?;
     Some(PageContent {
         kind: wire.kind,
-        objects: wire.items.map_or(0, |items| items.0),
+        objects: wire.items.map_or(0, |items| items.len()),
     })
-}
-
-/// The length of a list whose elements are skipped.
-struct ItemCount(usize);
-
-impl<'de> Deserialize<'de> for ItemCount {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ItemCountVisitor;
-        impl<'de> Visitor<'de> for ItemCountVisitor {
-            type Value = ItemCount;
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a list")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ItemCount, A::Error> {
-                let mut count = 0;
-                while items.next_element::<IgnoredAny>()?.is_some() {
-                    count += 1;
-                }
-                Ok(ItemCount(count))
-            }
-        }
-        deserializer.deserialize_seq(ItemCountVisitor)
-    }
 }
 
 #[cfg(test)]

@@ -213,10 +213,13 @@ struct ProxyFailure {
 
 fn with_port(server: Uri) -> Uri {
     let Some(host) = server.host() else { return server };
-    let Ok(authority) = Authority::try_from(format!("{host}:{}", port_of(&server))) else {
-        return server;
-    };
-    let mut parts = server.into_parts();
-    parts.authority = Some(authority);
+    let authority = format!("{host}:{}", port_of(&server));
+    with_authority(server, &authority)
+}
+
+/// The same URL with this host and port, and without user and password.
+pub(super) fn with_authority(url: Uri, host_and_port: &str) -> Uri {
+    let mut parts = url.into_parts();
+    parts.authority = host_and_port.parse::<Authority>().ok();
     Uri::from_parts(parts).unwrap_or_default()
 }

@@ -17,13 +17,16 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::apiserver::connect::USER_AGENT;
-use crate::apiserver::{ApiError, ApiErrorKind, CsiDriverWire, Requests, Returned, SecretData, SecretWire, connect};
+use crate::apiserver::{
+    ApiError, ApiErrorKind, CsiDriver, CsiDriverWire, Requests, Returned, SecretData, SecretWire, connect,
+};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::objects::{CsiNodeWire, SecretReference};
 use crate::trace_pipeline::pipeline;
 
 use crate::telemetry::{FlushOutcome, Metrics, SHUTDOWN_CAP, Span, SpanKind, SpanOptions};
+use csi_attacher_testbed::api_answers::not_found;
 use csi_attacher_testbed::otlp::OtlpReceiver;
 
 const CANARY: &str = "canary-51c0";
@@ -386,18 +389,49 @@ async fn a_reference_leads_to_no_other_object_than_a_secret() {
         ("", "s"),
         ("ns", ""),
         ("ns", "s/../../configmaps/c"),
+        ("ns", "."),
         ("ns", ".."),
+        ("..", "s"),
         ("ns/secrets/s?x=", "y"),
-        ("{:name}", "s"),
-        ("ns", "a b"),
         ("ns", "%2e%2e"),
-        ("ns", "S"),
+        ("ns", "s%2fc"),
     ];
     for (namespace, name) in rows {
         let error = server.secret(namespace, name).await.unwrap_err();
         assert_eq!(error.kind, ApiErrorKind::Refused, "{namespace} {name}");
     }
     assert!(server.lines().is_empty(), "nothing is sent");
+    let rows = [
+        ("{:name}", "s", "%7B%3Aname%7D/secrets/s"),
+        ("ns", "a b", "ns/secrets/a%20b"),
+        ("ns", "s?fieldManager=x", "ns/secrets/s%3FfieldManager%3Dx"),
+        ("ns#", "s#", "ns%23/secrets/s%23"),
+        ("ns", "..\\s;\n", "ns/secrets/..%5Cs%3B%0A"),
+        ("ns", "\u{e9}", "ns/secrets/%C3%A9"),
+        ("ns", "S-1.a_b~", "ns/secrets/S-1.a_b~"),
+    ];
+    for (namespace, name, path) in rows {
+        server.answer(ok(&json!({ "metadata": { "name": name, "namespace": namespace } })));
+        server.secret(namespace, name).await.unwrap();
+        assert_eq!(server.lines().pop(), Some(format!("GET /api/v1/namespaces/{path}")));
+    }
+}
+
+/// CSI and Kubernetes allow capitals in the name of a driver.
+#[tokio::test]
+async fn a_csi_driver_of_any_case_is_read() {
+    let server = Server::new().await;
+    let (name, quiet) = ("Disk.CSI.example.com", Span::disabled());
+    server.answer(ok(
+        &json!({ "metadata": { "name": name, "uid": "u" }, "spec": { "attachRequired": false } }),
+    ));
+    let driver = server.requests.get::<CsiDriverWire>(name, None, &quiet).await;
+    assert!(!CsiDriver::from(driver.unwrap()).attach_required);
+    let path = format!("/apis/storage.k8s.io/v1/csidrivers/{name}");
+    server.answer((StatusCode::NOT_FOUND, axum::Json(not_found(&path))).into_response());
+    let driver = server.requests.get::<CsiDriverWire>(name, None, &quiet).await;
+    assert_eq!(driver.err().unwrap().kind, ApiErrorKind::NotFound);
+    assert_eq!(server.lines(), [format!("GET {path}"), format!("GET {path}")]);
 }
 
 #[tokio::test]

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::objects::PersistentVolumeWire;
-use csi_attacher_testbed::api_answers::not_found;
 
 const STATUS: &str = "/apis/storage.k8s.io/v1/volumeattachments/a/status";
 

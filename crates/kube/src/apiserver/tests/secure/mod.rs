@@ -6,6 +6,8 @@ mod server;
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512, PKCS_ED25519, SignatureAlgorithm};
 use tokio::time::{Duration, timeout};
 
+use crate::apiserver::connect_counted;
+use crate::telemetry::Metrics;
 use server::{Authority, Kubeconfig, Pair, Server, acceptor, ask, base64, self_signed};
 
 const P256: &SignatureAlgorithm = &PKCS_ECDSA_P256_SHA256;
@@ -282,6 +284,24 @@ async fn what_is_wrong_with_a_kubeconfig_is_said_without_its_secrets() {
         assert!(error.contains(words), "{words}: {error}");
         assert!(!error.contains(secret) && !error.contains(&base64(secret)), "{error}");
     }
+}
+
+/// The URL is shown in logs, in the label `host` of metrics, and by `/readyz` without a login.
+#[tokio::test]
+async fn user_and_password_of_the_url_are_neither_kept_nor_sent() {
+    let authority = Authority::new("root", P256);
+    let server = Server::start(acceptor(&authority.issue(&[HOST], P256), None)).await;
+    let url = server.url().replace("https://", "https://me:s3cret-canary@");
+    let kubeconfig = Kubeconfig::new(&url).trusts(&authority.certificate);
+    let config = kubeconfig.load().await.unwrap();
+    assert_eq!(config.cluster_url.to_string(), format!("{}/", server.url()));
+    let metrics = Metrics::default();
+    let client = connect_counted(&config, None, &metrics).unwrap();
+    assert_eq!(ask(&client).await, Ok("@".to_owned()));
+    assert_eq!(*server.authorization.lock(), "");
+    let text = metrics.encode_prometheus();
+    let host = format!("host=\"{}\"", server.address);
+    assert!(text.contains(&host) && !text.contains("canary"), "{text}");
 }
 
 #[tokio::test]
