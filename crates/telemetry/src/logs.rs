@@ -29,8 +29,6 @@ const CEILINGS: [(&str, LevelFilter); 7] = [
 ];
 /// Prefix of the targets of the OpenTelemetry crates.
 const SDK_TARGET: &str = "opentelemetry";
-/// What the targets of our own crates begin with.
-const OWN_TARGETS: &str = "csi_attacher";
 /// A failed decode makes the client log the response body, which may be a Secret, at the levels below ERROR. No
 /// directive may lift this.
 const BODY_LOGGING_TARGET: &str = "kube_client";
@@ -146,8 +144,7 @@ pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter
     if asked.is_empty() {
         return Err(refuse("it is empty".to_owned()));
     }
-    let is_other = |directive: &&String| !is_directive(directive, options.aliases);
-    if let Some(other) = asked.iter().find(is_other) {
+    if let Some(other) = asked.iter().find(|directive| !is_directive(directive)) {
         return Err(refuse(format!(
             "{other:?} is neither a level (off, error, warn, info, debug or trace) nor a target with one, TARGET=LEVEL"
         )));
@@ -189,22 +186,15 @@ fn with_warn(directive: &str) -> String {
 }
 
 /// Whether this is a level, or a directive with a target. The filter takes each word that it does not know for a target, so that a
-/// misspelt level would be one that nothing has.
-fn is_directive(text: &str, aliases: &[(&str, &str)]) -> bool {
-    let is_clear = text.contains(['=', '[']) || text.parse::<LevelFilter>().is_ok();
+/// misspelt level would be one that nothing has: a target alone, without a level, is known by its form or is one with a ceiling.
+fn is_directive(text: &str) -> bool {
     let target = text.split(['=', '[']).next().unwrap_or_default();
     let is_path = target
         .chars()
         .all(|letter| letter.is_ascii_alphanumeric() || "_:.-".contains(letter));
-    is_path && (is_clear || is_known_target(text, aliases)) && text.parse::<Directive>().is_ok()
-}
-
-fn is_known_target(text: &str, aliases: &[(&str, &str)]) -> bool {
-    let begins_with = |known: &str| text.starts_with(known);
-    begins_with(OWN_TARGETS)
-        || begins_with(BODY_LOGGING_TARGET)
-        || CEILINGS.iter().any(|(target, _)| begins_with(target))
-        || aliases.iter().any(|(name, _)| begins_with(name))
+    let is_target = target.contains(['_', ':']) || CEILINGS.iter().any(|(known, _)| *known == target);
+    let is_clear = is_target || text.contains(['=', '[']) || text.parse::<LevelFilter>().is_ok();
+    is_path && is_clear && text.parse::<Directive>().is_ok()
 }
 
 /// The directives that one with an alias stands for; of several aliases the longest counts.

@@ -63,58 +63,74 @@ pub fn code_camel_case(code: Code) -> &'static str {
 /// `event.name` of the log record of a call that failed: the name that the semantic conventions have for what was an exception of a call.
 pub const CALL_EXCEPTION: &str = "rpc.client.call.exception";
 
-/// What makes an attempt to attach or detach fail beside gRPC codes: as spans name it, and as status, log and metrics do.
-pub(crate) const CAUSES: [(&str, &str); 14] = [
-    (error_type::PV_NOT_FOUND, "VolumeMissing"),
-    (error_type::PV_DELETING, "VolumeDeleting"),
-    (error_type::CSINODE_MISSING, "CSINodeMissing"),
-    (error_type::SECRET_MISSING, "SecretMissing"),
-    (error_type::SECRET_FORBIDDEN, "SecretForbidden"),
-    (error_type::SECRET_NOT_ALLOWED, "SecretNotAllowed"),
-    (error_type::VOLUME_SHARED, "VolumeShared"),
-    (error_type::CAPABILITY_LOST, "CapabilityLost"),
-    (error_type::CONFIG_DELETING, "ConfigDeleting"),
-    (error_type::CONFLICT, "Conflict"),
-    (error_type::INVALID_SPEC, "InvalidSpec"),
-    (error_type::DRIVER_UNAVAILABLE, "DriverUnavailable"),
-    (error_type::SHUTDOWN, "Shutdown"),
-    (error_type::OTHER, "Other"),
+/// Whose attempts fail for a cause.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FailsFor {
+    Attaching,
+    Provisioning,
+    Both,
+}
+
+use FailsFor::{Attaching, Both, Provisioning};
+
+/// What makes an attempt fail beside gRPC codes: as spans name it, and as status, log and metrics do.
+const CAUSES: [(&str, &str, FailsFor); 31] = [
+    (error_type::PV_NOT_FOUND, "VolumeMissing", Attaching),
+    (error_type::PV_DELETING, "VolumeDeleting", Both),
+    (error_type::CSINODE_MISSING, "CSINodeMissing", Attaching),
+    (error_type::SECRET_MISSING, "SecretMissing", Both),
+    (error_type::SECRET_FORBIDDEN, "SecretForbidden", Both),
+    (error_type::SECRET_NOT_ALLOWED, "SecretNotAllowed", Both),
+    (error_type::VOLUME_SHARED, "VolumeShared", Attaching),
+    (error_type::CAPABILITY_LOST, "CapabilityLost", Attaching),
+    (error_type::CONFIG_DELETING, "ConfigDeleting", Attaching),
+    (error_type::CONFLICT, "Conflict", Attaching),
+    (error_type::INVALID_SPEC, "InvalidSpec", Attaching),
+    (error_type::SHUTDOWN, "Shutdown", Attaching),
+    (error_type::CAPABILITY_MISSING, "CapabilityMissing", Provisioning),
+    (error_type::CLASS_MISSING, "ClassMissing", Provisioning),
+    (error_type::CLASS_MISMATCH, "ClassMismatch", Provisioning),
+    (error_type::CLASS_REPLACED, "ClassReplaced", Provisioning),
+    (error_type::INVALID_CLASS, "InvalidClass", Provisioning),
+    (error_type::INVALID_CLAIM, "InvalidClaim", Provisioning),
+    (error_type::NOT_SUPPORTED, "NotSupported", Provisioning),
+    (error_type::TOPOLOGY_MISSING, "TopologyMissing", Provisioning),
+    (error_type::UNCONFIRMED, "Unconfirmed", Provisioning),
+    (error_type::NAME_TAKEN, "NameTaken", Provisioning),
+    (
+        error_type::MARKER_OF_ANOTHER_DRIVER,
+        "MarkerOfAnotherDriver",
+        Provisioning,
+    ),
+    (error_type::INVALID_ANSWER, "InvalidAnswer", Provisioning),
+    (error_type::PV_REFUSED, "VolumeRefused", Provisioning),
+    (error_type::HANDLE_SHARED, "HandleShared", Provisioning),
+    (error_type::DELETION_HELD, "DeletionHeld", Provisioning),
+    (error_type::STILL_ATTACHED, "StillAttached", Provisioning),
+    (error_type::VOLUME_UNRECORDED, "VolumeUnrecorded", Provisioning),
+    (error_type::DRIVER_UNAVAILABLE, "DriverUnavailable", Both),
+    (error_type::OTHER, "Other", Both),
 ];
 
-/// The same of an attempt to provision or delete.
-pub(crate) const PROVISIONING_CAUSES: [(&str, &str); 23] = [
-    (error_type::CAPABILITY_MISSING, "CapabilityMissing"),
-    (error_type::CLASS_MISSING, "ClassMissing"),
-    (error_type::CLASS_MISMATCH, "ClassMismatch"),
-    (error_type::CLASS_REPLACED, "ClassReplaced"),
-    (error_type::INVALID_CLASS, "InvalidClass"),
-    (error_type::INVALID_CLAIM, "InvalidClaim"),
-    (error_type::NOT_SUPPORTED, "NotSupported"),
-    (error_type::TOPOLOGY_MISSING, "TopologyMissing"),
-    (error_type::UNCONFIRMED, "Unconfirmed"),
-    (error_type::SECRET_MISSING, "SecretMissing"),
-    (error_type::SECRET_FORBIDDEN, "SecretForbidden"),
-    (error_type::SECRET_NOT_ALLOWED, "SecretNotAllowed"),
-    (error_type::NAME_TAKEN, "NameTaken"),
-    (error_type::MARKER_OF_ANOTHER_DRIVER, "MarkerOfAnotherDriver"),
-    (error_type::INVALID_ANSWER, "InvalidAnswer"),
-    (error_type::PV_REFUSED, "VolumeRefused"),
-    (error_type::PV_DELETING, "VolumeDeleting"),
-    (error_type::HANDLE_SHARED, "HandleShared"),
-    (error_type::DELETION_HELD, "DeletionHeld"),
-    (error_type::STILL_ATTACHED, "StillAttached"),
-    (error_type::VOLUME_UNRECORDED, "VolumeUnrecorded"),
-    (error_type::DRIVER_UNAVAILABLE, "DriverUnavailable"),
-    (error_type::OTHER, "Other"),
-];
+/// The names of the causes that attempts to attach or detach have.
+pub(crate) fn attaching_causes() -> impl Iterator<Item = &'static str> {
+    causes_but(Provisioning)
+}
+
+/// The names of the causes that attempts to provision or delete have.
+pub(crate) fn provisioning_causes() -> impl Iterator<Item = &'static str> {
+    causes_but(Attaching)
+}
+
+fn causes_but(others: FailsFor) -> impl Iterator<Item = &'static str> {
+    let causes = CAUSES.into_iter().filter(move |(.., fails_for)| *fails_for != others);
+    causes.map(|(_, name, _)| name)
+}
 
 /// The name in status, log and metrics of a cause that spans have as an [`error_type`].
-pub fn cause_camel_case(cause: &str) -> &'static str {
-    let known = CAUSES
-        .iter()
-        .chain(&PROVISIONING_CAUSES)
-        .find(|(known, _)| *known == cause);
-    known.map_or("Other", |(_, name)| name)
+pub fn cause_camel_case(cause: &'static str) -> &'static str {
+    let known = CAUSES.iter().find(|(known, ..)| *known == cause);
+    known.map_or(cause, |(_, name, _)| name)
 }
 
 #[cfg(test)]

@@ -17,6 +17,10 @@ use crate::observed::{Gap, GapReason};
 /// Who writes, in `managedFields` and Events.
 pub(super) const MANAGER: &str = "kubectl-attacher";
 
+/// HTTP: the credentials do not count, and they do not allow it.
+const UNAUTHORIZED: u16 = 401;
+const FORBIDDEN: u16 = 403;
+
 /// Sets an annotation. A name comes back with another object; the UID does not.
 pub(super) async fn annotate(
     context: &Context,
@@ -48,6 +52,8 @@ pub(super) async fn follow<T>(
 ) -> Result<T> {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut watch = Watch::new(context.client.clone(), only);
+    // The API server has just answered: what fails now is tried again.
+    watch.is_listed = true;
     let mut present = false;
     loop {
         let seen = match watch.next().await? {
@@ -93,8 +99,8 @@ impl Watch {
         }
     }
 
-    /// What comes next. An error ends the watch if the API server did not answer even once, or a permission is missing. Of others, the
-    /// first is told until the watch works again.
+    /// What comes next. An error ends the watch if the API server did not answer even once, or does not let this user watch. Of others, the
+    /// first is told until something is seen again.
     pub(super) async fn next(&mut self) -> Result<Seen> {
         while let Some(event) = self.stream.next().await {
             let error = match event {
@@ -106,9 +112,10 @@ impl Watch {
                 }
                 // The API server has forgotten what came since the last event; the list that follows has it.
                 Err(watcher::Error::WatchError(status)) if status.code == 410 => continue,
-                Err(error) => failure(&error),
+                Err(error) => error,
             };
-            if !self.is_listed || matches!(error, PluginError::Unreadable(_)) {
+            let (error, is_final) = failure(&error);
+            if !self.is_listed || is_final {
                 return Err(error);
             }
             if !std::mem::replace(&mut self.has_failed, true) {
@@ -122,31 +129,33 @@ impl Watch {
     }
 }
 
-/// Why a watch failed.
-fn failure(error: &watcher::Error) -> PluginError {
-    let of = |error: &kube::Error| {
-        let is_forbidden = matches!(error, kube::Error::Api(status) if status.is_forbidden());
-        (is_forbidden, words(error))
+/// Why a watch failed, and whether that stays so: credentials that do not count any more, or a missing permission.
+fn failure(error: &watcher::Error) -> (PluginError, bool) {
+    let of = |error: &kube::Error| match error {
+        kube::Error::Api(status) => (status.code, words(error)),
+        _ => (0, words(error)),
     };
-    let (verb, (is_forbidden, message)) = match error {
+    let (verb, (code, message)) = match error {
         watcher::Error::InitialListFailed(error) => ("list", of(error)),
         watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => ("watch", of(error)),
-        watcher::Error::WatchError(status) => ("watch", (status.is_forbidden(), status.message.clone())),
-        watcher::Error::NoResourceVersion => ("watch", (false, error.to_string())),
+        watcher::Error::WatchError(status) => ("watch", (status.code, status.message.clone())),
+        watcher::Error::NoResourceVersion => ("watch", (0, error.to_string())),
     };
-    if is_forbidden {
-        return PluginError::Unreadable(Gap {
+    if code == FORBIDDEN {
+        let gap = Gap {
             verb,
             group: "storage.k8s.io",
             resource: "volumeattachments",
             namespace: None,
             reason: GapReason::Forbidden,
-        });
+        };
+        return (PluginError::Unreadable(gap), true);
     }
-    PluginError::Api {
+    let error = PluginError::Api {
         what: format!("cannot {verb} volumeattachments"),
         message,
-    }
+    };
+    (error, code == UNAUTHORIZED)
 }
 
 #[cfg(test)]

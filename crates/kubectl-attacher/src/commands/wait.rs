@@ -142,7 +142,7 @@ struct Waited {
     target_seen: bool,
     /// Whether one was of the driver, at whatever node.
     driver_seen: bool,
-    /// The error of the API server, until it answers again.
+    /// The error of the API server, until something is seen again.
     error: Option<String>,
 }
 

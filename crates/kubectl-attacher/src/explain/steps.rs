@@ -12,7 +12,7 @@ pub(super) fn ended_pod(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosi
     let pod = scene.pod.as_ref().filter(|pod| pod.is_over())?;
     let is_unread = scene.claim_name.is_some() && scene.claim.is_unknown()
         || scene.volume_name.is_some() && scene.volume.is_unknown()
-        || !scene.driver.name.is_empty() && scene.attachment.is_unknown();
+        || scene.volume_name.is_some() && scene.attachment.is_unknown();
     if is_unread || scene.attachment.found().is_some() {
         return None;
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::action::{Action, IgnoreReason};
 use super::calls::{AccessMode, PublishRequest, VolumeOnNode};
 use super::driver_facts::{DriverFacts, ReleaseWithoutCall};
+use super::message::shown_handle;
 use super::observed::{DetachWait, NodeEntry, Observed, SecretState};
 use super::refusal::Refusal;
 use super::{is_claimed, patch, protect, published_volume, volume};
@@ -152,8 +153,8 @@ pub(super) fn not_replaced(attachment: &Attachment, volume: &Volume) -> Result<(
         Some((attached, now)) if attachment.attached => Err(Refusal::VolumeReplaced {
             attachment: attachment.name.clone(),
             volume: volume.name.clone(),
-            attached: attached.into(),
-            now: now.into(),
+            attached: shown_handle(attached),
+            now: shown_handle(now),
         }),
         _ => Ok(()),
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::attach::{csi_source, node_refusal};
 use super::calls::VolumeOnNode;
+use super::message::shown_handle;
 use super::observed::{Claimant, NodeEntry, Observed};
 use super::refusal::Refusal;
 use crate::api::names::finalizer_name;
@@ -42,7 +43,7 @@ pub fn published_volume<'a>(
                     attachment: attachment.name.clone(),
                     node: attachment.node.clone(),
                     volume: name.clone(),
-                    handle: handle(volume).unwrap_or_default().into(),
+                    handle: shown_handle(handle(volume).unwrap_or_default()),
                 });
             }
             (Some(volume), None) => &volume.spec,

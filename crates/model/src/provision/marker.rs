@@ -98,10 +98,13 @@ impl MarkerState {
         let marker = serde_json::from_str::<Marker>(text);
         // One that was put over that of an open call says nothing.
         let is_older = |marker: &Marker| claim.created.is_some_and(|created| marker.since < created);
-        if marker
-            .as_ref()
-            .is_ok_and(|marker| marker.uid != claim.uid && is_older(marker))
-        {
+        // It is for the driver of the claim to see that, and for the one that the marker names: others have nothing to do here.
+        let concerns = |marker: &Marker| {
+            let is_named = claim.provisioner.as_deref() == Some(driver) || claim.migrated_to.as_deref() == Some(driver);
+            is_named || *marker.driver == *driver
+        };
+        let is_copied = |marker: &Marker| marker.uid != claim.uid && is_older(marker) && concerns(marker);
+        if marker.as_ref().is_ok_and(is_copied) {
             return Self::Copied;
         }
         match serde_json::from_str(text) {

@@ -17,6 +17,8 @@ pub const MAX_ANSWERED_TERMS: usize = 512;
 
 /// What the PersistentVolume says besides the context: who created it. The driver's name in it has at most 63 characters.
 const IDENTITY_SIZE: usize = PROVISIONER_IDENTITY_ATTRIBUTE.len() + 128 + ENTRY_SIZE;
+/// The largest context that is kept.
+const MAX_CONTEXT: usize = MAX_VOLUME_FIELD - IDENTITY_SIZE;
 
 /// The volume of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +58,7 @@ pub enum VolumeFault {
     )]
     Undersized { asked: i64, answered: i64 },
     #[error(
-        "the driver answered CreateVolume with a volume context that needs {0} bytes of memory, and at most {MAX_VOLUME_FIELD} are accepted: \
+        "the driver answered CreateVolume with a volume context that needs {0} bytes of memory, and at most {MAX_CONTEXT} are accepted: \
          report it to the vendor of the driver; the volume is deleted and created again"
     )]
     ContextTooLarge(usize),
@@ -150,7 +152,7 @@ fn unusable(plan: &CreatePlan, answer: &AnsweredVolume) -> Option<VolumeFault> {
     let entries = answer.context.iter();
     let bytes: usize = entries.map(|(key, value)| key.len() + value.len() + ENTRY_SIZE).sum();
     // What is written must be read again: a PersistentVolume with more is never attached.
-    if bytes + IDENTITY_SIZE > MAX_VOLUME_FIELD {
+    if bytes > MAX_CONTEXT {
         return Some(VolumeFault::ContextTooLarge(bytes));
     }
     let count = answer.topology.len();

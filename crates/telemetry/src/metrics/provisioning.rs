@@ -10,7 +10,7 @@ use super::Metrics;
 use super::family::{Labels, Owner};
 use super::series_roles::{DELETE, PROVISION, event_reasons, is_of_provisioning};
 use super::table::error_codes;
-use crate::names::PROVISIONING_CAUSES;
+use crate::names::provisioning_causes;
 
 /// So many classes of a driver have series of their own: the names are those of users.
 const MAX_CLASSES: usize = 100;
@@ -29,11 +29,8 @@ impl Metrics {
         let ended = [("operation", operations()), ("outcome", vec!["succeeded"])];
         families.operation_time.start_at_zero(labels(), &ended);
         families.operation_attempts.start_at_zero(labels(), &ended);
-        let causes = PROVISIONING_CAUSES.map(|(_, name)| name);
-        let failed = [
-            ("operation", operations()),
-            ("reason", error_codes().chain(causes).collect()),
-        ];
+        let causes = error_codes().chain(provisioning_causes());
+        let failed = [("operation", operations()), ("reason", causes.collect())];
         families.attempt_failed.start_at_zero(labels(), &failed);
         let reasons = event_reasons();
         let outcomes = vec!["written", "dropped", "failed"];

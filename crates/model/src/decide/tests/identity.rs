@@ -179,8 +179,20 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
         );
         Box::leak(text.into_boxed_str())
     };
+    let long_handle = "h".repeat(1000);
+    let shown = format!("than {}...;", &long_handle[..256]);
+    let told_to_the_end: &'static str = Box::leak(unknown("DERR").replace("than handle2;", &shown).into_boxed_str());
     play(
         vec![
+            row(
+                "the handle is long, and the command behind it is not cut off",
+                world()
+                    .pv(remade().set("/spec/csi/volumeHandle", long_handle))
+                    .node()
+                    .va(of_sidecar().deleting()),
+                told_to_the_end,
+                "R",
+            ),
             row(
                 "it is deleted, and no note tells its volume",
                 world().pv(remade()).node().va(of_sidecar().deleting()),

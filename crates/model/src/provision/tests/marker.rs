@@ -259,6 +259,14 @@ fn whose_it_is() {
         MarkerState::Copied,
         "of another driver"
     );
+    let restored = world()
+        .set("/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"))
+        .marked_with(&copied);
+    assert_eq!(
+        MarkerState::of(&claim_of(&restored.claim), "third"),
+        MarkerState::OfAnotherDriver("other".into()),
+        "a driver that has nothing to do with the claim"
+    );
     assert_eq!(
         state(world().marked_with(&copied)),
         MarkerState::OfAnotherDriver("other".into())
