@@ -372,7 +372,7 @@ pub const MAX_VOLUME_FIELD: usize = 64 << 10;
 pub const ENTRY_SIZE: usize = 48;
 
 /// How much memory a list or map costs, from the length of the text of each entry.
-pub(super) fn kept_size(lengths: impl IntoIterator<Item = usize>) -> usize {
+pub fn kept_size(lengths: impl IntoIterator<Item = usize>) -> usize {
     lengths
         .into_iter()
         .map(|length| length.saturating_add(ENTRY_SIZE))

@@ -95,21 +95,23 @@ impl MarkerState {
             return Self::Absent;
         }
         let text = claim.marker.as_deref().unwrap_or_default();
-        let marker = serde_json::from_str::<Marker>(text);
-        // One that was put over that of an open call says nothing.
-        let is_older = |marker: &Marker| claim.created.is_some_and(|created| marker.since < created);
-        // It is for the driver of the claim to see that, and for the one that the marker names: others have nothing to do here.
-        let concerns = |marker: &Marker| {
-            let is_named = claim.provisioner.as_deref() == Some(driver) || claim.migrated_to.as_deref() == Some(driver);
-            is_named || *marker.driver == *driver
+        let Ok(marker) = serde_json::from_str::<Marker>(text) else {
+            return match serde_json::from_str(text) {
+                Ok(DriverOnly { driver: named }) if *named != *driver => Self::OfAnotherDriver(named),
+                _ => Self::Own(None),
+            };
         };
-        let is_copied = |marker: &Marker| marker.uid != claim.uid && is_older(marker) && concerns(marker);
-        if marker.as_ref().is_ok_and(is_copied) {
+        let (is_own, is_of_this_claim) = (*marker.driver == *driver, marker.uid == claim.uid);
+        // One that was put over that of an open call says nothing.
+        let is_older = claim.created.is_some_and(|created| marker.since < created);
+        // It is for the driver of the claim to see that, and for the one that the marker names: others have nothing to do here.
+        if !is_of_this_claim && is_older && (is_own || claim.provisioner.as_deref() == Some(driver)) {
             return Self::Copied;
         }
-        match serde_json::from_str(text) {
-            Ok(DriverOnly { driver: named }) if *named != *driver => Self::OfAnotherDriver(named),
-            _ => Self::Own(marker.ok().filter(|marker| marker.uid == claim.uid).map(Box::new)),
+        if is_own {
+            Self::Own(is_of_this_claim.then(|| Box::new(marker)))
+        } else {
+            Self::OfAnotherDriver(marker.driver)
         }
     }
 

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::plan::CreatePlan;
 use super::topology::{MAX_NODE_TERMS, MAX_SEGMENT_KEYS, Segment};
 use crate::api::names::PROVISIONER_IDENTITY_ATTRIBUTE;
-use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, StringMap, is_blank};
+use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, StringMap, is_blank, kept_size};
 
 /// Longest volume ID that is accepted, in bytes. The CSI specification allows 128; drivers that put a server and a path into it need more.
 pub const MAX_HANDLE: usize = 4 << 10;
@@ -150,7 +150,7 @@ impl NewVolume {
 /// What of an answer is more than is kept of a volume.
 fn unusable(plan: &CreatePlan, answer: &AnsweredVolume) -> Option<VolumeFault> {
     let entries = answer.context.iter();
-    let bytes: usize = entries.map(|(key, value)| key.len() + value.len() + ENTRY_SIZE).sum();
+    let bytes = kept_size(entries.map(|(key, value)| key.len() + value.len()));
     // What is written must be read again: a PersistentVolume with more is never attached.
     if bytes > MAX_CONTEXT {
         return Some(VolumeFault::ContextTooLarge(bytes));

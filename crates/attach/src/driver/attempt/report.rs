@@ -18,6 +18,21 @@ use crate::traces::{AttemptResult, attributes};
 use csi_attacher_model::attempt::{Attempt, FailureCause, LeaseLost, Note, Publish, Undone, Vanished};
 use csi_attacher_runtime::report::{self, FailedAttempt};
 
+/// A line of the log, with the trace of the attempt, about a VolumeAttachment, its volume and its node.
+macro_rules! about {
+    ($level:ident, $shell:expr, $snapshot:expr, $($rest:tt)+) => {
+        traced!(
+            $level,
+            $shell.span,
+            driver = &*$shell.work.facts.name,
+            VolumeAttachment = &*$snapshot.attachment.name,
+            volumeHandle = $snapshot.volume_handle(),
+            node = &*$snapshot.attachment.node,
+            $($rest)+
+        )
+    };
+}
+
 /// What the span of an attempt has from its start.
 pub(in crate::driver) fn set_attempt_attributes(
     span: &mut Span,
@@ -210,13 +225,10 @@ fn released_on_request(shell: &mut Shell<'_>, snapshot: &Snapshot, request: &str
     events::released_on_request(shell, snapshot, request, basis);
     shell.span.set(attr::FINALIZER_ACTION, "removed");
     shell.ended = AttemptResult::Succeeded;
-    traced!(
+    about!(
         warn,
-        shell.span,
-        driver = &*shell.work.facts.name,
-        VolumeAttachment = &*snapshot.attachment.name,
-        volumeHandle = snapshot.volume_handle(),
-        node = &*snapshot.attachment.node,
+        shell,
+        snapshot,
         request,
         basis,
         "released without the driver's confirmation, as a person asked"
@@ -226,13 +238,10 @@ fn released_on_request(shell: &mut Shell<'_>, snapshot: &Snapshot, request: &str
 /// A release that a person asked for was refused.
 fn release_refused(shell: &Shell<'_>, snapshot: &Snapshot, refusal: &ReleaseRefusal) {
     events::release_refused(shell, snapshot, refusal);
-    traced!(
+    about!(
         warn,
-        shell.span,
-        driver = &*shell.work.facts.name,
-        VolumeAttachment = &*snapshot.attachment.name,
-        volumeHandle = snapshot.volume_handle(),
-        node = &*snapshot.attachment.node,
+        shell,
+        snapshot,
         reason = refusal.reason(),
         %refusal,
         "not released on request"
@@ -302,31 +311,13 @@ fn success(shell: &mut Shell<'_>, snapshot: &Snapshot) {
     );
     events::success_event(shell, snapshot, took);
     shell.ended = AttemptResult::Succeeded;
-    traced!(
-        info,
-        shell.span,
-        driver,
-        VolumeAttachment = &*attachment.name,
-        volumeHandle = snapshot.volume_handle(),
-        node = &*attachment.node,
-        attempt = attempts,
-        "{}ed",
-        operation.as_str()
-    );
+    about!(info, shell, snapshot, attempt = attempts, "{}ed", operation.as_str());
 }
 
 /// What was attached was published once more. It is counted, and becomes an Event, where ListVolumes is compared.
 fn repaired(shell: &mut Shell<'_>, snapshot: &Snapshot) {
     shell.ended = AttemptResult::Succeeded;
-    traced!(
-        info,
-        shell.span,
-        driver = &*shell.work.facts.name,
-        VolumeAttachment = &*snapshot.attachment.name,
-        volumeHandle = snapshot.volume_handle(),
-        node = &*snapshot.attachment.node,
-        "attached again"
-    );
+    about!(info, shell, snapshot, "attached again");
 }
 
 /// An attempt failed and will be made again. Logged once, here.
@@ -419,13 +410,10 @@ fn released(shell: &mut Shell<'_>, snapshot: &Snapshot) {
         _ => "confirmed by the annotation attacher.csi.dev/confirm-capability-lost",
     };
     events::released(shell, snapshot, says);
-    traced!(
+    about!(
         warn,
-        shell.span,
-        driver = &*shell.work.facts.name,
-        VolumeAttachment = &*snapshot.attachment.name,
-        volumeHandle = snapshot.volume_handle(),
-        node = &*snapshot.attachment.node,
+        shell,
+        snapshot,
         says,
         "released without ControllerUnpublishVolume, which the driver does not have any more"
     );
