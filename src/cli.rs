@@ -153,7 +153,8 @@ impl ValueError {
     }
 }
 
-fn parse_duration(text: &str) -> Result<Duration, ValueError> {
+/// As [`ValueError::duration`], but not zero.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     let duration = ValueError::duration(text)?;
     if duration.is_zero() {
         return Err(ValueError::Zero);

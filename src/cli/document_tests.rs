@@ -169,3 +169,20 @@ fn every_flag_has_its_row() {
     assert_eq!(rows.len(), sidecar_flags::usage().matches("\n  -").count());
     assert!(rows.iter().all(|row| !row[2].is_empty()), "{rows:?}");
 }
+
+/// A flag of the sidecar, such as `--v=5`, would turn the whole operator into the drop-in mode: the chart refuses it.
+#[test]
+fn the_chart_takes_the_flags_of_the_operator_alone() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/charts/csi-attacher-operator/values.schema.json"
+    );
+    let schema = std::fs::read_to_string(path).expect("values.schema.json can be read");
+    let schema: serde_json::Value = serde_json::from_str(&schema).expect("values.schema.json is JSON");
+    let command = Cli::command();
+    let names: Vec<_> = command.get_arguments().filter_map(Arg::get_long).collect();
+    assert_eq!(
+        schema["properties"]["extraArgs"]["items"]["pattern"],
+        format!("^--({})=", names.join("|"))
+    );
+}

@@ -213,12 +213,6 @@ impl FindingsScanner {
         self.quiet_at = lasting.then_some(state);
     }
 
-    fn rules(&self) -> FindingThresholds {
-        FindingThresholds {
-            stuck_after: self.settings.stuck_after,
-        }
-    }
-
     /// Reads the CSIDrivers that are due, one after the other, until one is not answered; true when one has changed.
     async fn read_csi_drivers(&mut self) -> bool {
         let mut learned = false;
@@ -256,7 +250,9 @@ impl FindingsScanner {
 
     /// Scans every attachment and reports what is found. True when a later scan of the same objects would find the same.
     async fn pass(&mut self, led: &Led, now: Timestamp) -> bool {
-        let rules = self.rules();
+        let rules = FindingThresholds {
+            stuck_after: self.settings.stuck_after,
+        };
         let configs = self.insights.configs();
         let surveys = self.drivers.iter_mut().map(|(name, driver)| {
             let scan = DriverScan {

@@ -65,8 +65,7 @@ pub fn read(arguments: &[OsString]) -> Result<DropInCommand, ReadError> {
     match flags::parse(arguments)? {
         ParsedFlags::Help => Ok(DropInCommand::Help(usage())),
         ParsedFlags::Flags(flags) => {
-            settings::log_options(&flags)?;
-            settings::feature_gates(&flags)?;
+            settings::check(&flags)?;
             if flags.version {
                 return Ok(DropInCommand::Version);
             }

@@ -78,18 +78,12 @@ fn forbidden(options: &[AlphaLogOption]) -> String {
     }
 }
 
-/// Refuses options of the log that the sidecar refuses, which it checks first.
-pub(super) fn log_options(flags: &Flags) -> Result<(), SettingsError> {
-    if flags.alpha_log_options.is_empty() {
-        return Ok(());
+/// Refuses options of the log and feature gates that the sidecar refuses, in the order in which it checks them.
+pub(super) fn check(flags: &Flags) -> Result<(), SettingsError> {
+    if !flags.alpha_log_options.is_empty() {
+        let options = flags.alpha_log_options.iter().copied().collect();
+        return Err(SettingsError::Logging(options));
     }
-    Err(SettingsError::Logging(
-        flags.alpha_log_options.iter().copied().collect(),
-    ))
-}
-
-/// Refuses feature gates that the sidecar refuses, which it checks after the options of the log.
-pub(super) fn feature_gates(flags: &Flags) -> Result<(), SettingsError> {
     match flags.unknown_gates.first() {
         Some(gate) => Err(SettingsError::Gate(gate.clone())),
         None => Ok(()),

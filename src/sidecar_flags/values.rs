@@ -9,7 +9,7 @@ use super::flags::AlphaLogOption;
 use super::gates;
 use super::table::Flags;
 use crate::api::GoDuration;
-use crate::cli::ValueError;
+use crate::cli::{ValueError, parse_duration};
 use crate::telemetry::logs::LogFormat;
 
 /// A field that holds the value of a flag.
@@ -148,10 +148,7 @@ impl FlagValue for BTreeMap<String, String> {
 }
 
 pub(super) fn positive(target: &mut Duration, text: &str) -> Result<(), ValueError> {
-    target.read(text)?;
-    if target.is_zero() {
-        return Err(ValueError::Zero);
-    }
+    *target = parse_duration(text)?;
     Ok(())
 }
 

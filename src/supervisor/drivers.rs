@@ -14,7 +14,7 @@ use super::deletion::{DeletionState, Remaining};
 use super::election::LeaderElectionMode;
 use super::gauges;
 use super::plan::ConfigProblem;
-use super::provisioners::Provisioners;
+use super::provisioners::Provisioning;
 use super::provisioning_conditions;
 use super::saturation::{RoleLimits, Saturation};
 use super::status::{self, StatusInput};
@@ -82,14 +82,14 @@ pub(super) struct Drivers {
     /// What was found about attachments, which the status shows.
     pub insights: FindingsHandle,
     /// Those that provision.
-    pub provisioners: Provisioners,
+    pub provisioners: Tasks<Provisioning>,
 }
 
 impl Drivers {
     /// `election` says how each driver competes for its Leases.
     pub fn new(context: SharedContext, election: LeaderElectionMode) -> Self {
         Self {
-            provisioners: Provisioners::new(context.clone(), election.clone()),
+            provisioners: Tasks::new(Provisioning::new(context.clone(), election.clone())),
             tasks: Tasks::new(Attaching {
                 context: context.clone(),
                 election,
@@ -102,44 +102,37 @@ impl Drivers {
     /// What cancels the calls that still run when there is no more time for them to finish.
     pub fn set_cut_off(&mut self, cut_off: &CancellationToken) {
         self.tasks.cut_off = cut_off.clone();
-        self.provisioners.tasks.cut_off = cut_off.clone();
+        self.provisioners.cut_off = cut_off.clone();
     }
 
     /// The name that a driver answered.
     pub fn name(&self, name: &str) -> Option<String> {
-        let status = self.tasks.get(name)?.status.borrow();
-        status.plugin.as_ref().map(|plugin| plugin.name.clone())
+        self.tasks.get(name)?.answered_name()
     }
 
     /// Whether no task of either role runs.
     pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty() && self.provisioners.tasks.is_empty()
+        self.tasks.is_empty() && self.provisioners.is_empty()
     }
 
     /// The names of all drivers that a task of either role works for.
     pub fn names_in_use(&self) -> BTreeSet<String> {
-        let answered = |status: &watch::Receiver<DriverState>| {
-            let status = status.borrow();
-            status.plugin.as_ref().map(|plugin| plugin.name.clone())
-        };
-        let attaching = self.tasks.all().filter_map(|running| answered(&running.status));
+        let attaching = self.tasks.all().filter_map(RunningTask::answered_name);
         attaching.chain(self.provisioners.names_in_use()).collect()
     }
 
     /// Starts, changes and stops tasks so that those run that are wanted: those that provision after those that attach.
     pub fn apply(&mut self, wanted: Configs) {
         self.tasks.apply(wanted);
-        self.provisioners.apply(self.tasks.wanted());
+        self.provisioners.apply_sections(self.tasks.wanted());
     }
 
-    /// Waits for a task to end, and does what is meant to happen then.
+    /// Waits for a task to end, and does what is meant to happen then; for ever when there is none.
     pub async fn ended(&mut self) {
-        let provisioners = &mut self.provisioners;
         tokio::select! {
             biased;
-            () = self.tasks.ended(), if !self.tasks.is_empty() => {}
-            () = provisioners.ended(), if !provisioners.tasks.is_empty() => {}
-            else => std::future::pending().await,
+            () = self.tasks.ended() => {}
+            () = self.provisioners.ended() => {}
         }
     }
 
@@ -154,7 +147,7 @@ impl Drivers {
     }
 
     pub fn stop_all(&mut self) {
-        self.provisioners.tasks.stop_all();
+        self.provisioners.stop_all();
         self.tasks.stop_all();
     }
 
@@ -179,8 +172,8 @@ impl Drivers {
 
     /// Sets when each AttacherConfig was created: of two for the same driver the older one is served.
     pub fn set_creation_times(&self, ages: BTreeMap<Name, Option<Timestamp>>) {
-        self.provisioners.tasks.set_creation_times(ages.clone());
-        self.tasks.set_creation_times(ages);
+        self.provisioners.reservations.set_ages(ages.clone());
+        self.tasks.reservations.set_ages(ages);
     }
 
     /// Sets the name of a driver that runs and may not have answered yet.
@@ -213,7 +206,7 @@ impl Drivers {
     /// The AttacherConfigs whose drivers have changed since this was asked last.
     pub fn take_changed(&mut self) -> BTreeSet<String> {
         let mut changed = self.tasks.take_changed();
-        changed.extend(self.provisioners.tasks.take_changed());
+        changed.extend(self.provisioners.take_changed());
         changed
     }
 
@@ -332,7 +325,7 @@ impl Drivers {
                 remaining.attachments = store.claimed(driver, &finalizer);
                 remaining.volumes = store.protected(&finalizer).0;
             }
-            if !self.provisioners.tasks.is_left_to_another(name, driver) {
+            if !self.provisioners.is_left_to_another(name, driver) {
                 remaining.volumes.extend(self.provisioners.volumes_in_deletion(name));
                 remaining.claims = self.provisioners.markers(name);
             }

@@ -1,14 +1,11 @@
 //! The AttacherConfigs as metrics show them.
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::AttacherConfigStatus;
-use crate::api::condition::{self, ConditionReason, ConditionType};
+use crate::api::condition::{self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate};
 use crate::telemetry::Metrics;
 
 /// How long what is shown late of a driver that is gone is removed.
@@ -16,7 +13,8 @@ const FORGET_FOR: Duration = Duration::from_mins(1);
 
 /// Counts what the supervisor does.
 pub(super) struct SupervisorMetrics {
-    metrics: Metrics,
+    /// The metrics of the process.
+    pub metrics: Metrics,
     /// The drivers whose AttacherConfig's generation is shown.
     shown: BTreeSet<String>,
     /// The reasons of the condition Ready that are shown.
@@ -38,11 +36,6 @@ impl SupervisorMetrics {
         }
     }
 
-    /// The metrics of the process.
-    pub fn shared(&self) -> Metrics {
-        self.metrics.clone()
-    }
-
     /// A status was written over this one.
     pub fn wrote(&self, before: &AttacherConfigStatus, wanted: &AttacherConfigStatus) {
         let known = stalled(before).is_some() && before.observed_generation == wanted.observed_generation;
@@ -57,8 +50,8 @@ impl SupervisorMetrics {
     /// the same for all replicas.
     pub fn ready<'a>(&mut self, statuses: impl Iterator<Item = &'a AttacherConfigStatus>) {
         let mut counts: BTreeMap<ConditionReason, usize> = self.reasons.iter().map(|reason| (*reason, 0)).collect();
-        for reason in statuses.filter_map(|status| reason_of(status, ConditionType::Ready)) {
-            *counts.entry(reason).or_default() += 1;
+        for ready in statuses.filter_map(|status| condition_of(status, ConditionType::Ready)) {
+            *counts.entry(ready.reason).or_default() += 1;
         }
         for (reason, count) in &counts {
             self.metrics.configs(reason.as_str(), *count);
@@ -94,16 +87,11 @@ impl SupervisorMetrics {
 
 /// Why a status says that only a person can help, if it does.
 fn stalled(status: &AttacherConfigStatus) -> Option<ConditionReason> {
-    let is_stalled = |found: &Condition| found.type_ == ConditionType::Stalled.as_str() && found.status == "True";
-    let stalled = status.conditions.iter().any(is_stalled);
-    reason_of(status, ConditionType::Stalled).filter(|_| stalled)
+    let stalled = condition_of(status, ConditionType::Stalled)?;
+    (stalled.status == ConditionStatus::True).then_some(stalled.reason)
 }
 
-/// The reason of a condition, if it is there and the reason is one of ours.
-fn reason_of(status: &AttacherConfigStatus, kind: ConditionType) -> Option<ConditionReason> {
-    let mut found = status
-        .conditions
-        .iter()
-        .filter_map(|found| condition::read(found, kind));
-    found.next().map(|found| found.reason)
+/// A condition, if it is there and its reason is one of ours.
+fn condition_of(status: &AttacherConfigStatus, kind: ConditionType) -> Option<ConditionUpdate> {
+    status.conditions.iter().find_map(|found| condition::read(found, kind))
 }

@@ -11,7 +11,6 @@ mod deletion;
 mod drivers;
 mod election;
 mod gauges;
-mod last_failure;
 mod leaving;
 mod metrics;
 mod plan;
@@ -55,7 +54,6 @@ use crate::runtime::DriverPhase;
 use drivers::Drivers;
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;
-use plan::DesiredDriver;
 pub use provisioners::ProvisionSetup;
 use status_author::{DriverLeader, StatusProposal};
 use tasks::Name;
@@ -86,7 +84,6 @@ pub struct Supervisor {
     /// Held by the replica that writes the status of drivers that no replica leads; none before it is competed for, and at the end.
     status_lease: Option<LeaderElectionHandle>,
     elections: LeaderElections,
-    holder: String,
     events: EventRecorder,
     metrics: SupervisorMetrics,
 }
@@ -94,7 +91,7 @@ pub struct Supervisor {
 impl Supervisor {
     /// A supervisor that writes status over `client`, and serves drivers whose Leases it holds by `elections`.
     pub fn new(context: SharedContext, client: Client, elections: LeaderElections) -> Self {
-        let (holder, events) = (elections.identity.clone(), context.events.clone());
+        let events = context.events.clone();
         let metrics = SupervisorMetrics::new(context.metrics.clone());
         let drivers = Drivers::new(context, LeaderElectionMode::Each(elections.clone()));
         Self {
@@ -106,7 +103,6 @@ impl Supervisor {
             writes: RunningWrites::default(),
             status_lease: None,
             elections,
-            holder,
             events,
         }
     }
@@ -121,7 +117,7 @@ impl Supervisor {
     /// The same, which provisions where an AttacherConfig says so.
     #[must_use]
     pub fn provisioning(mut self, setup: ProvisionSetup) -> Self {
-        self.drivers.provisioners.tasks.kind.setup = Some(setup);
+        self.drivers.provisioners.kind.setup = Some(setup);
         self
     }
 
@@ -152,7 +148,7 @@ impl Supervisor {
         }
         .in_place_of_a_sidecar();
         let config = elections.config_for("", LeaseTimings::default());
-        LeaderElectionHandle::start(config, STATUS_LEASE.to_owned(), self.metrics.shared())
+        LeaderElectionHandle::start(config, STATUS_LEASE.to_owned(), self.metrics.metrics.clone())
     }
 
     /// Lets all drivers finish, and writes their last status: for one that led when its last call has ended, while its
@@ -329,29 +325,22 @@ impl Supervisor {
         self.drivers.set_creation_times(ages.collect());
         let wishes = plan::desired_drivers(self.objects.values().map(|entry| &entry.object));
         let wanted = wishes.iter().filter_map(|(name, wish)| {
-            let config = match wish {
-                DesiredDriver::Run(config) => config.clone(),
-                // What cannot be read goes on with the settings that it had; where it is being deleted it claims nothing new either.
-                DesiredDriver::Refused(_) => {
-                    let known = self.drivers.configs().get(name)?;
-                    let leaves = self
-                        .objects
-                        .get(name)
-                        .is_some_and(|entry| deletion::is_waiting(&entry.object));
-                    Arc::new(DriverConfig {
-                        leaving: known.leaving || leaves,
-                        ..(**known).clone()
-                    })
-                }
+            if let Ok(config) = wish {
+                return Some((name.clone(), config.clone()));
+            }
+            // What cannot be read goes on with the settings that it had; where it is being deleted it claims nothing new either.
+            let known = self.drivers.configs().get(name)?;
+            let entry = self.objects.get(name);
+            let leaves = entry.is_some_and(|entry| deletion::is_waiting(&entry.object));
+            let config = DriverConfig {
+                leaving: known.leaving || leaves,
+                ..(**known).clone()
             };
-            Some((name.clone(), config))
+            Some((name.clone(), Arc::new(config)))
         });
         self.drivers.apply(wanted.collect());
         for (name, entry) in &mut self.objects {
-            let problem = match wishes.get(name) {
-                Some(DesiredDriver::Refused(problem)) => Some(problem.clone()),
-                _ => None,
-            };
+            let problem = wishes.get(name).and_then(|wish| wish.as_ref().err()).cloned();
             self.drivers.set_known_as(name, known_as(&self.drivers, name, entry));
             if entry.problem != problem {
                 entry.problem = problem;
@@ -364,7 +353,7 @@ impl Supervisor {
     /// not hold up the others.
     fn start_status_writes(&mut self) {
         let changed = self.drivers.take_changed();
-        let (drivers, writer, holder) = (&self.drivers, &self.writer, &self.holder);
+        let (drivers, writer, holder) = (&self.drivers, &self.writer, &self.elections.identity);
         let running = &mut self.writes;
         let cached = drivers.cache_generation();
         // Without the permission somebody has to say that it is missing.

@@ -7,14 +7,9 @@ use super::deletion::is_served;
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigObject, DriverConfig};
 
-/// What an AttacherConfig asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum DesiredDriver {
-    /// A driver with these settings.
-    Run(Arc<DriverConfig>),
-    /// Nothing that can be done; whatever runs for it goes on with its last good settings.
-    Refused(ConfigProblem),
-}
+/// What an AttacherConfig asks for: a driver with these settings, or nothing that can be done. Whatever runs for it then goes on with its
+/// last good settings.
+pub(super) type DesiredDriver = Result<Arc<DriverConfig>, ConfigProblem>;
 
 /// Why the settings of an object are not taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +33,7 @@ pub(super) fn desired_drivers<'a>(
     for object in sorted {
         let name = object.metadata.name.clone().unwrap_or_default();
         let wish = desired_driver(object, &taken);
-        if let DesiredDriver::Run(config) = &wish
+        if let Ok(config) = &wish
             && !config.suspend
             && !config.leaving
         {
@@ -50,15 +45,10 @@ pub(super) fn desired_drivers<'a>(
 }
 
 fn desired_driver(object: &AttacherConfigObject, taken: &[(String, Arc<DriverConfig>)]) -> DesiredDriver {
-    let config = match object.config() {
-        Ok(config) => config,
-        Err(errors) => {
-            return DesiredDriver::Refused(ConfigProblem {
-                reason: ConditionReason::InvalidSpec,
-                message: errors.to_string(),
-            });
-        }
-    };
+    let config = object.config().map_err(|errors| ConfigProblem {
+        reason: ConditionReason::InvalidSpec,
+        message: errors.to_string(),
+    })?;
     let claimed = if config.suspend { &[] } else { taken };
     for (other, known) in claimed {
         let what = if known.endpoint == config.endpoint {
@@ -72,24 +62,21 @@ fn desired_driver(object: &AttacherConfigObject, taken: &[(String, Arc<DriverCon
         };
         let message =
             format!("{what} already belongs to the older AttacherConfig {other}; delete or suspend one of the two");
-        return DesiredDriver::Refused(ConfigProblem {
+        return Err(ConfigProblem {
             reason: ConditionReason::EndpointConflict,
             message,
         });
     }
-    DesiredDriver::Run(Arc::new(config))
+    Ok(Arc::new(config))
 }
 
 /// Whether a change needs another connection, or another election.
 pub(super) fn requires_restart(known: &DriverConfig, wanted: &DriverConfig) -> bool {
+    // Where none is to be held any more, a running election goes on with the one that it holds as well.
+    let lacks_former_lease = wanted.former_lease.is_some() && known.former_lease != wanted.former_lease;
     known.endpoint != wanted.endpoint
         || known.tls != wanted.tls
         || known.driver_name != wanted.driver_name
         || known.leader_election != wanted.leader_election
-        || differs_in_former_lease(known, wanted)
-}
-
-/// Whether a Lease of a former release is to be held that is not. Without it a running election goes on with the one that it holds as well.
-fn differs_in_former_lease(known: &DriverConfig, wanted: &DriverConfig) -> bool {
-    wanted.former_lease.is_some() && known.former_lease != wanted.former_lease
+        || lacks_former_lease
 }

@@ -24,6 +24,7 @@ use super::status_author::DriverLeader;
 use super::tasks::{Configs, NewTask, RunningTask, TaskKind, Tasks};
 use crate::api::DriverConfig;
 use crate::api::names::provisioner_lease_name;
+use crate::api::provisioning_status::ProvisioningLease;
 use crate::driver::SharedContext;
 use crate::findings::FindingsHandle;
 use crate::health::Health;
@@ -100,59 +101,39 @@ impl TaskKind for Provisioning {
     fn ended(&self, own: &ProvisionTask) {
         clear_queue(&own.queue, &self.context.metrics);
     }
+
+    fn unused(&mut self) {
+        // Nobody reads what is watched.
+        self.watched = None;
+    }
 }
 
-/// All tasks that provision, by the name of their AttacherConfig.
-pub(super) struct Provisioners {
-    pub tasks: Tasks<Provisioning>,
-}
-
-impl Provisioners {
+impl Provisioning {
     pub fn new(context: SharedContext, election: LeaderElectionMode) -> Self {
         Self {
-            tasks: Tasks::new(Provisioning {
-                context,
-                election,
-                setup: None,
-                watched: None,
-            }),
+            context,
+            election,
+            setup: None,
+            watched: None,
         }
     }
+}
 
+impl Tasks<Provisioning> {
     /// Starts, changes and stops tasks so that those run whose settings have the section.
-    pub fn apply(&mut self, configs: &Configs) {
+    pub fn apply_sections(&mut self, configs: &Configs) {
         let wanted = configs.iter().filter(|(_, config)| config.provisioning.is_some());
         let wanted = wanted.map(|(name, config)| (name.clone(), config.clone()));
-        self.tasks.apply(wanted.collect());
-        self.forget_unused();
-    }
-
-    /// Starts the tasks that are wanted and do not run.
-    pub fn start_missing(&mut self) {
-        self.tasks.start_missing();
-        self.forget_unused();
-    }
-
-    /// Waits for a task to end, and does what is meant to happen then.
-    pub async fn ended(&mut self) {
-        self.tasks.ended().await;
-        self.forget_unused();
-    }
-
-    fn forget_unused(&mut self) {
-        if self.tasks.is_unused() {
-            // Nobody reads what is watched.
-            self.tasks.kind.watched = None;
-        }
+        self.apply(wanted.collect());
     }
 
     fn watched(&self) -> Option<&Watched> {
-        self.tasks.kind.watched.as_ref()
+        self.kind.watched.as_ref()
     }
 
     /// What the task of an AttacherConfig is at; none when it has none.
     pub fn state(&self, name: &str) -> Option<ProvisioningState> {
-        let running = self.tasks.get(name)?;
+        let running = self.get(name)?;
         let reads_nodes = running.own.needs_nodes.load(Ordering::Relaxed);
         let failures = self.watched().into_iter().flat_map(|watched| {
             let claims = watched.context.store.lists().failure();
@@ -160,9 +141,7 @@ impl Provisioners {
             [claims, nodes.filter(|_| reads_nodes)].into_iter().flatten()
         });
         // PersistentVolumes and VolumeAttachments are watched for attaching.
-        let failures: Vec<String> = failures
-            .chain(self.tasks.kind.context.store.lists().failure())
-            .collect();
+        let failures: Vec<String> = failures.chain(self.kind.context.store.lists().failure()).collect();
         Some(ProvisioningState {
             task: running.status.borrow().clone(),
             is_elsewhere: running.lead() == DriverLeader::Other,
@@ -172,34 +151,34 @@ impl Provisioners {
             health: running.own.seen.health.clone(),
             pending: running.own.seen.pending.clone(),
             lease: running.config.driver_name.as_deref().and_then(|driver| {
-                let namespace = running.lease_namespace.clone()?;
-                Some((provisioner_lease_name(driver), namespace))
+                Some(ProvisioningLease {
+                    name: provisioner_lease_name(driver),
+                    namespace: running.lease_namespace.clone()?,
+                })
             }),
         })
     }
 
     /// Who provisions for the driver of an AttacherConfig; none when nobody is to. Of a section that was removed nothing is said any more.
     pub fn lead(&self, name: &str) -> Option<DriverLeader> {
-        let running = self.tasks.get(name).filter(|running| !running.is_removed());
+        let running = self.get(name).filter(|running| !running.is_removed());
         running.map(RunningTask::lead)
     }
 
     /// Which limits make the work of an AttacherConfig wait; none where nothing is provisioned.
     pub fn saturation(&self, name: &str) -> Option<&Saturation> {
-        self.tasks.get(name).map(|running| &running.own.seen.saturation)
+        self.get(name).map(|running| &running.own.seen.saturation)
     }
 
     /// The names of the drivers that a task works for, which the settings have.
     pub fn names_in_use(&self) -> impl Iterator<Item = String> {
-        self.tasks
-            .all()
-            .filter_map(|running| running.config.driver_name.clone())
+        self.all().filter_map(|running| running.config.driver_name.clone())
     }
 
     /// How many claims carry a marker of the driver of an AttacherConfig, or have a call open without one: what was created for them is not
     /// known. None before the first complete list.
     pub fn markers(&self, name: &str) -> Option<usize> {
-        let (Some(running), Some(watched)) = (self.tasks.get(name), self.watched()) else {
+        let (Some(running), Some(watched)) = (self.get(name), self.watched()) else {
             return Some(0);
         };
         let driver = running.config.driver_name.as_deref().unwrap_or_default();
@@ -210,7 +189,7 @@ impl Provisioners {
 
     /// The PersistentVolumes of the driver of an AttacherConfig that are being deleted and are held for their volume.
     pub fn volumes_in_deletion(&self, name: &str) -> Vec<Arc<str>> {
-        let (Some(running), Some(watched)) = (self.tasks.get(name), self.watched()) else {
+        let (Some(running), Some(watched)) = (self.get(name), self.watched()) else {
             return Vec::new();
         };
         let driver = ProvisionerFacts {
@@ -228,10 +207,10 @@ impl Provisioners {
 
     /// Looks at each queue, and shows what there is.
     pub fn examine_queues(&mut self, insights: &FindingsHandle) {
-        let setup = self.tasks.kind.setup.as_ref();
+        let setup = self.kind.setup.as_ref();
         let stuck_after = setup.map_or(Duration::MAX, |setup| setup.stuck_after);
-        let context = self.tasks.kind.context.clone();
-        for (name, running) in self.tasks.named_mut() {
+        let context = self.kind.context.clone();
+        for (name, running) in self.named_mut() {
             let own = &mut running.own;
             // Locked to the end: see `clear_queue`.
             let slot = own.queue.lock();

@@ -9,6 +9,7 @@ use csi_attacher_model::provision::{ProvisionHealth, VolumeReason};
 use csi_attacher_provision::WorkKey;
 
 use crate::api::DriverConfig;
+use crate::api::provisioning_status::ProvisioningLease;
 use crate::clock;
 use crate::queue::Queue;
 use crate::runtime::DriverState;
@@ -29,8 +30,8 @@ pub(super) struct ProvisioningState {
     pub health: Option<Arc<ProvisionHealth>>,
     /// What waits; none as well.
     pub pending: Option<PendingWork>,
-    /// Name and namespace of its Lease; none without an election.
-    pub lease: Option<(String, String)>,
+    /// Its Lease; none without an election.
+    pub lease: Option<ProvisioningLease>,
 }
 
 /// Claims that wait for a volume, or PersistentVolumes that wait for their deletion.

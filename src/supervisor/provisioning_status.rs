@@ -2,12 +2,11 @@
 
 use jiff::Timestamp;
 
-use super::last_failure::later;
 use super::provisioning_state::{PendingObjects, PendingWork, ProvisioningState};
+use super::status::later;
 use crate::api::condition::{shorten_message, truncate_to_seconds};
 use crate::api::provisioning_status::{
-    FailedClaim, OldestClaim, OldestVolume, PendingClaims, PendingVolumes, ProvisioningFailure, ProvisioningLease,
-    ProvisioningStatus,
+    FailedClaim, OldestClaim, OldestVolume, PendingClaims, PendingVolumes, ProvisioningFailure, ProvisioningStatus,
 };
 use crate::runtime::FailureRecord;
 
@@ -25,10 +24,7 @@ pub(super) fn of(
     let known_failure = known.and_then(|known| known.last_failure.clone());
     Some(ProvisioningStatus {
         holder: state.task.phase.worker(this_replica),
-        lease: state.lease.as_ref().map(|(name, namespace)| ProvisioningLease {
-            name: name.clone(),
-            namespace: namespace.clone(),
-        }),
+        lease: state.lease.clone(),
         persistent_volume_claims: pending.map(claims),
         persistent_volumes: pending.map(volumes),
         last_failure: later(

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::api::condition::{ConditionReason, ConditionType, ConditionUpdate};
 use crate::api::validated::{DriverConfig, Provisioning};
 use crate::cache::{ATTACH, DETACH};
-use crate::queue::{Lane, LaneStats, Stats};
+use crate::queue::{Lane, Stats};
 use csi_attacher_provision::{CREATE, DELETE};
 
 /// How long a shortage that is over is shown at least, so that the condition does not change with every burst.
@@ -16,30 +16,27 @@ const MIN_CALM: Duration = Duration::from_secs(5);
 /// How long it is shown at most, however long the backoff is.
 const MAX_CALM: Duration = Duration::from_mins(1);
 
-/// The role whose calls a limit is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LimitedRole {
-    Attaching,
-    Provisioning,
-}
-
-impl LimitedRole {
+/// The words of the role whose calls a limit is about.
+#[derive(Debug, PartialEq, Eq)]
+struct LimitedRole {
     /// The section of the spec with its limits.
-    const fn section(self) -> &'static str {
-        match self {
-            Self::Attaching => "spec.concurrency",
-            Self::Provisioning => "spec.provisioning.concurrency",
-        }
-    }
-
+    section: &'static str,
     /// The noun and the field of what groups its calls.
-    const fn group(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Attaching => ("node", "perNode"),
-            Self::Provisioning => ("StorageClass", "perClass"),
-        }
-    }
+    group: (&'static str, &'static str),
+    /// The reasons of a lane, of the rate and of a group, in this order.
+    reasons: [ConditionReason; 3],
 }
+
+static ATTACHING: LimitedRole = LimitedRole {
+    section: "spec.concurrency",
+    group: ("node", "perNode"),
+    reasons: ConditionReason::ATTACHING_SATURATED,
+};
+static PROVISIONING: LimitedRole = LimitedRole {
+    section: "spec.provisioning.concurrency",
+    group: ("StorageClass", "perClass"),
+    reasons: ConditionReason::PROVISIONING_SATURATED,
+};
 
 /// What is at its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +50,7 @@ enum SaturatedLimit {
 
 /// The limits of a queue.
 pub(super) struct RoleLimits {
-    role: LimitedRole,
+    role: &'static LimitedRole,
     /// What waits for longer is late.
     tolerated: Duration,
     lanes: [(Lane, &'static str, Option<NonZeroUsize>); 2],
@@ -66,7 +63,7 @@ impl RoleLimits {
     pub fn attaching(config: &DriverConfig) -> Self {
         let limits = &config.concurrency;
         Self {
-            role: LimitedRole::Attaching,
+            role: &ATTACHING,
             tolerated: config.backoff.initial,
             lanes: [(ATTACH, "attach", limits.attach), (DETACH, "detach", limits.detach)],
             per_group: limits.per_node,
@@ -77,7 +74,7 @@ impl RoleLimits {
     /// Those of provisioning.
     pub fn provisioning(settings: &Provisioning) -> Self {
         Self {
-            role: LimitedRole::Provisioning,
+            role: &PROVISIONING,
             tolerated: settings.backoff.initial,
             lanes: [(CREATE, "create", settings.create), (DELETE, "delete", settings.delete)],
             per_group: settings.per_class,
@@ -89,7 +86,7 @@ impl RoleLimits {
 /// Work that waits because of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DelayedWork {
-    role: LimitedRole,
+    role: &'static LimitedRole,
     bound: SaturatedLimit,
     limit: usize,
     waiting: usize,
@@ -144,19 +141,16 @@ impl Saturation {
 
 impl DelayedWork {
     fn reason(&self) -> ConditionReason {
-        use LimitedRole::{Attaching, Provisioning};
-        match (&self.bound, self.role) {
-            (SaturatedLimit::Lane(_), Attaching) => ConditionReason::LaneFull,
-            (SaturatedLimit::Rate, Attaching) => ConditionReason::RateLimited,
-            (SaturatedLimit::Group(_), Attaching) => ConditionReason::NodeLimit,
-            (SaturatedLimit::Lane(_), Provisioning) => ConditionReason::ProvisioningLaneFull,
-            (SaturatedLimit::Rate, Provisioning) => ConditionReason::ProvisioningRateLimited,
-            (SaturatedLimit::Group(_), Provisioning) => ConditionReason::ClassLimit,
+        let [lane, rate, group] = self.role.reasons;
+        match self.bound {
+            SaturatedLimit::Lane(_) => lane,
+            SaturatedLimit::Rate => rate,
+            SaturatedLimit::Group(_) => group,
         }
     }
 
     fn message(&self) -> String {
-        let (limit, section, (noun, per_group)) = (self.limit, self.role.section(), self.role.group());
+        let (limit, section, (noun, per_group)) = (self.limit, self.role.section, self.role.group);
         let (what, field) = match &self.bound {
             SaturatedLimit::Lane(lane) => (format!("the {lane} lane is full: {limit} in flight"), *lane),
             SaturatedLimit::Rate => (format!("{limit} calls start in a second"), "callsPerSecond"),
@@ -193,7 +187,8 @@ fn shortages<K>(stats: &Stats<K>, limits: &RoleLimits, not_before: Option<Instan
             continue;
         };
         let limit = limit.map_or(0, NonZeroUsize::get);
-        let free = free_waiting(figures);
+        // What its group does not keep from running.
+        let free = figures.ready.saturating_sub(figures.blocked);
         if let Some(since) = figures.oldest_unblocked_since.filter(is_late) {
             // A call that just ended and whose place is about to be taken leaves the lane full.
             let room = limit.saturating_sub(figures.running);
@@ -215,11 +210,6 @@ fn shortages<K>(stats: &Stats<K>, limits: &RoleLimits, not_before: Option<Instan
     found.extend(rate);
     found.extend(group);
     found
-}
-
-/// Ready keys that their group does not keep from running.
-fn free_waiting<K>(lane: &LaneStats<K>) -> usize {
-    lane.ready.saturating_sub(lane.blocked)
 }
 
 /// Adds up what waits for one limit in both lanes; the longest wait names the group.

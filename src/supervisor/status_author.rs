@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::lease::LeaderState;
@@ -27,21 +25,6 @@ pub(super) enum DriverLeader {
     Nobody,
     /// It is not known yet.
     Unknown,
-}
-
-impl DriverLeader {
-    /// Who leads a driver whose task competes or not, and has this state of its Lease, once it has one. `is_known` says whether it is about
-    /// to read the Lease before that.
-    pub fn of(elects: bool, lease: &Mutex<Option<watch::Receiver<LeaderState>>>, is_known: bool) -> Self {
-        if !elects {
-            return Self::Ours;
-        }
-        match &*lease.lock() {
-            Some(state) => Self::from(&*state.borrow()),
-            None if is_known => Self::Unknown,
-            None => Self::Nobody,
-        }
-    }
 }
 
 impl From<&LeaderState> for DriverLeader {

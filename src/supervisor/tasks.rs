@@ -1,6 +1,5 @@
 //! The tasks of one role, by the name of their AttacherConfig: what starts, changes and ends them.
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,6 +45,9 @@ pub(super) trait TaskKind {
 
     /// A task has ended.
     fn ended(&self, own: &Self::Own);
+
+    /// No task is left, and none is about to be started again.
+    fn unused(&mut self) {}
 }
 
 /// What a task is made of.
@@ -108,11 +110,6 @@ impl<K: TaskKind> Tasks<K> {
         self.set.is_empty()
     }
 
-    /// Whether no task runs, and none is about to be started again.
-    pub fn is_unused(&self) -> bool {
-        self.running.is_empty()
-    }
-
     /// The settings of each task that is wanted.
     pub fn wanted(&self) -> &Configs {
         &self.wanted
@@ -128,11 +125,6 @@ impl<K: TaskKind> Tasks<K> {
 
     pub fn named_mut(&mut self) -> impl Iterator<Item = (&String, &mut RunningTask<K::Own>)> {
         self.running.iter_mut()
-    }
-
-    /// When each AttacherConfig was created: of two for the same driver the older one is served.
-    pub fn set_creation_times(&self, ages: BTreeMap<Name, Option<Timestamp>>) {
-        self.reservations.set_ages(ages);
     }
 
     /// Whether another AttacherConfig works for a driver, and goes on with it: none that is being deleted.
@@ -182,6 +174,9 @@ impl<K: TaskKind> Tasks<K> {
         for (name, config) in missing {
             let former = self.running.remove(&name);
             self.spawn(&name, config, former);
+        }
+        if self.running.is_empty() {
+            self.kind.unused();
         }
     }
 
@@ -294,10 +289,24 @@ impl<X> RunningTask<X> {
         self.removed.load(Ordering::Relaxed)
     }
 
+    /// The name that the driver answered.
+    pub fn answered_name(&self) -> Option<String> {
+        let status = self.status.borrow();
+        status.plugin.as_ref().map(|plugin| plugin.name.clone())
+    }
+
     /// Who leads the driver, as far as known.
     pub fn lead(&self) -> DriverLeader {
         let is_known = self.known_as.borrow().is_some();
-        DriverLeader::of(self.lease_namespace.is_some(), &self.lease_state, is_known)
+        if self.lease_namespace.is_none() {
+            return DriverLeader::Ours;
+        }
+        match &*self.lease_state.lock() {
+            Some(state) => DriverLeader::from(&*state.borrow()),
+            // It is about to read the Lease.
+            None if is_known => DriverLeader::Unknown,
+            None => DriverLeader::Nobody,
+        }
     }
 
     /// What it is until it is started again after a pause, which is longer after each fault. What it reported stays known.

@@ -280,9 +280,7 @@ impl StatusPart {
             ..rest
         }
     }
-}
 
-impl StatusPart {
     /// What is there after this part of `wanted` was written: what others say is as the API server answered.
     fn after(self, wanted: AttacherConfigStatus, answered: &AttacherConfigStatus) -> AttacherConfigStatus {
         let (rest, provisioning) = match self {

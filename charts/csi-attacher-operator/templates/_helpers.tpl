@@ -272,10 +272,10 @@ The namespaces with Leases as YAML: a map from their names to `any`, whether dri
 {{/* The value that a flag has by extraArgs, or its default. */}}
 {{- define "csi-attacher-operator.flag" -}}
 {{- $value := .default }}
-{{- $flag := printf "^--?%s=" .name }}
+{{- $flag := printf "--%s=" .name }}
 {{- range .root.Values.extraArgs }}
-{{- if regexMatch $flag . }}
-{{- $value = regexReplaceAll $flag . "" }}
+{{- if hasPrefix $flag . }}
+{{- $value = trimPrefix $flag . }}
 {{- end }}
 {{- end }}
 {{- $value }}

@@ -1,6 +1,5 @@
 //! Named checks of readiness, which components set.
 
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -14,24 +13,9 @@ pub struct CheckReport {
     pub failure: Option<String>,
 }
 
-/// The checks of the process. A clone is one reference count.
-#[derive(Clone, Default)]
-pub struct Health(Arc<HealthInner>);
-
-#[derive(Default)]
-struct HealthInner {
-    /// By name.
-    readiness: RwLock<Vec<CheckReport>>,
-}
-
-impl fmt::Debug for Health {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Health")
-            .field("readiness", &*self.0.readiness.read())
-            .finish_non_exhaustive()
-    }
-}
+/// The checks of the process, by name. A clone is one reference count.
+#[derive(Clone, Debug, Default)]
+pub struct Health(Arc<RwLock<Vec<CheckReport>>>);
 
 /// Sets one readiness check. Dropping the handle leaves the check as it was last set.
 #[derive(Clone, Debug)]
@@ -50,7 +34,7 @@ impl Health {
     /// of the same check and leaves its state.
     pub fn check(&self, name: impl Into<String>) -> CheckHandle {
         let name = name.into();
-        let mut checks = self.0.readiness.write();
+        let mut checks = self.0.write();
         if let Err(place) = checks.binary_search_by(|check| check.name.cmp(&name)) {
             let failure = Some("not ready yet".to_owned());
             let name = name.clone();
@@ -65,7 +49,7 @@ impl Health {
 
     /// State of the readiness checks, by name. Without a check, one failing report says so.
     pub fn readiness(&self) -> Vec<CheckReport> {
-        let checks = self.0.readiness.read();
+        let checks = self.0.read();
         if checks.is_empty() {
             let failure = Some("no component has registered yet".to_owned());
             return vec![CheckReport {
@@ -94,7 +78,7 @@ impl CheckHandle {
     }
 
     fn set(&self, failure: Option<String>) {
-        let mut checks = self.health.0.readiness.write();
+        let mut checks = self.health.0.write();
         if let Some(check) = checks.iter_mut().find(|check| check.name == self.name) {
             check.failure = failure;
         }

@@ -96,12 +96,12 @@ impl CsiClient {
         };
         let mut request = Request::new(call.request());
         request.set_timeout(deadline);
-        open.span.inject_metadata(request.metadata_mut());
+        open.span.inject(request.metadata_mut().as_mut());
         let status = GrpcStatusCell::default();
         request.extensions_mut().insert(status.clone());
-        let mut client = Grpc::new(self.connection.service()).max_decoding_message_size(C::MAX_ANSWER_BYTES);
+        let mut client = Grpc::new(self.connection.service.clone()).max_decoding_message_size(C::MAX_ANSWER_BYTES);
         let codec = ProstCodec::<C::Request, C::Response>::default();
-        let pending = self.connection.answer_counter().begin(C::PATH);
+        let pending = self.connection.answers.begin(C::PATH);
         let exchange = client.unary(request, PathAndQuery::from_static(C::PATH), codec);
         // The libraries below may panic about what a driver answers. Its volumes are not to wait for a restart then.
         let exchange = AssertUnwindSafe(exchange).catch_unwind();

@@ -17,7 +17,7 @@ use tonic::transport::{Endpoint as TonicEndpoint, Uri};
 use tower::{BoxError, Service};
 
 use super::answers::{AnswerCounter, Answers};
-use super::dial::{DialError, DialTarget, DialedStream, NetworkAddress};
+use super::dial::{ByteStream, DialError, DialTarget, NetworkAddress};
 use super::grpc_status::{CallService, recording_status};
 use super::tls::TlsTarget;
 use crate::api::validated::Endpoint;
@@ -63,9 +63,11 @@ impl Link {
 /// The way of calls to one driver, with the state of the connection under it.
 #[derive(Clone)]
 pub struct DriverConnection {
-    service: CallService,
+    /// Carries calls to the driver.
+    pub(super) service: CallService,
     link: Arc<Link>,
-    answers: AnswerCounter,
+    /// Counts what the driver answers over this connection.
+    pub(super) answers: AnswerCounter,
 }
 
 impl fmt::Debug for DriverConnection {
@@ -133,11 +135,6 @@ impl DriverConnection {
         *self.link.permit.lock() = Some(Box::new(permit));
     }
 
-    /// Carries calls to the driver.
-    pub(super) fn service(&self) -> CallService {
-        self.service.clone()
-    }
-
     /// Socket path or host and port.
     pub fn address(&self) -> &str {
         &self.link.address
@@ -166,10 +163,6 @@ impl DriverConnection {
     /// Since when calls are out and the driver answered nothing over this connection; none while nothing is out.
     pub fn silent_since(&self) -> Option<Instant> {
         self.answers.silent_since()
-    }
-
-    pub(super) fn answer_counter(&self) -> &AnswerCounter {
-        &self.answers
     }
 
     /// Whether the connection was made and lost.
@@ -220,12 +213,12 @@ impl Dialer {
                 "the connection to the driver was lost",
             ));
         }
-        let stream = target.dial().await.map_err(|error| {
+        let (stream, peer) = target.dial().await.map_err(|error| {
             *link.dial_error.lock() = Some(error.clone());
             io::Error::other(error)
         })?;
         *link.dial_error.lock() = None;
-        if let Some(peer) = target.peer(&stream) {
+        if let Some(peer) = peer {
             // A connection is made once, so that nothing is there yet.
             let _kept = link.peer.set(peer);
         }
@@ -239,7 +232,7 @@ impl Dialer {
 
 /// The stream of a connection. The connection is lost when this is dropped.
 struct LinkStream {
-    stream: DialedStream,
+    stream: Box<dyn ByteStream>,
     dialer: Dialer,
 }
 
@@ -249,20 +242,10 @@ impl Drop for LinkStream {
     }
 }
 
-macro_rules! forward {
-    ($io:expr, $method:ident $(, $argument:expr)*) => {
-        match &mut $io.stream {
-            DialedStream::Unix(stream) => Pin::new(stream).$method($($argument),*),
-            DialedStream::Tcp(stream) => Pin::new(stream).$method($($argument),*),
-            DialedStream::Tls(stream) => Pin::new(stream).$method($($argument),*),
-        }
-    };
-}
-
 impl AsyncRead for LinkStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let io = self.get_mut();
-        let read = forward!(io, poll_read, cx, buffer);
+        let read = Pin::new(&mut io.stream).poll_read(cx, buffer);
         if let Poll::Ready(Err(error)) = &read
             && let Some(explained) = io.dialer.target.explain(error)
         {
@@ -283,14 +266,14 @@ impl AsyncWrite for LinkStream {
             )));
         }
         drop(permit);
-        forward!(io, poll_write, cx, bytes)
+        Pin::new(&mut io.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        forward!(self.get_mut(), poll_flush, cx)
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        forward!(self.get_mut(), poll_shutdown, cx)
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }

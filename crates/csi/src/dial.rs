@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::client::TlsStream;
 use tower::ServiceExt;
 
 use super::diagnose::{self, AccessBarrier, FilePermissions};
@@ -106,13 +106,13 @@ impl DialError {
     }
 }
 
-/// A connection that stands.
-pub(super) enum DialedStream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-    // As large as all the rest together.
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// What goes over a connection that stands: that of a unix socket, of TCP or of TLS.
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
+
+/// A connection that stands, and where it ends in fact.
+pub(super) type DialedStream = (Box<dyn ByteStream>, Option<NetworkAddress>);
 
 /// One end of a connection: a host or IP address and its port, or the path of a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +128,14 @@ impl NetworkAddress {
             address: path.display().to_string().into(),
             port: None,
         }
+    }
+
+    fn peer_of(stream: &TcpStream) -> Option<Self> {
+        let address = stream.peer_addr().ok()?;
+        Some(Self {
+            address: address.ip().to_string().into(),
+            port: Some(address.port()),
+        })
     }
 }
 
@@ -176,21 +184,6 @@ impl DialTarget {
         }
     }
 
-    /// Where a stream to this target ends in fact.
-    pub fn peer(&self, stream: &DialedStream) -> Option<NetworkAddress> {
-        let stream = match (self, stream) {
-            (Self::Unix(path), _) => return Some(NetworkAddress::socket(path)),
-            (_, DialedStream::Tcp(stream)) => stream,
-            (_, DialedStream::Tls(stream)) => stream.get_ref().0,
-            (_, DialedStream::Unix(_)) => return None,
-        };
-        let address = stream.peer_addr().ok()?;
-        Some(NetworkAddress {
-            address: address.ip().to_string().into(),
-            port: Some(address.port()),
-        })
-    }
-
     pub async fn dial(&self) -> Result<DialedStream, DialError> {
         let dialled = tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await;
         let dialled = dialled.unwrap_or(Err(DialFault::TimedOut(CONNECT_TIMEOUT)));
@@ -199,17 +192,21 @@ impl DialTarget {
 
     async fn connect(&self) -> Result<DialedStream, DialFault> {
         match self {
-            Self::Unix(path) => UnixStream::connect(path)
-                .await
-                .map(DialedStream::Unix)
-                .map_err(|error| of_socket(path, &error)),
-            Self::Tcp(address) => over_tcp(address).await.map(DialedStream::Tcp),
+            Self::Unix(path) => {
+                let stream = UnixStream::connect(path).await;
+                let stream = stream.map_err(|error| of_socket(path, &error))?;
+                Ok((Box::new(stream), Some(NetworkAddress::socket(path))))
+            }
+            Self::Tcp(address) => {
+                let stream = over_tcp(address).await?;
+                let peer = NetworkAddress::peer_of(&stream);
+                Ok((Box::new(stream), peer))
+            }
             Self::Tls(address, tls) => {
                 let stream = over_tcp(address).await?;
-                let secured = tls.connect(stream).await;
-                secured
-                    .map(|stream| DialedStream::Tls(Box::new(stream)))
-                    .map_err(DialFault::Tls)
+                let stream = tls.connect(stream).await.map_err(DialFault::Tls)?;
+                let peer = NetworkAddress::peer_of(stream.get_ref().0);
+                Ok((Box::new(stream), peer))
             }
             Self::Bare(_) => Err(DialFault::Other("https needs certificates; set spec.tls".to_owned())),
         }

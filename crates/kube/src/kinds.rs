@@ -41,7 +41,7 @@ pub trait CacheRecord {
 }
 
 /// The row of a kind: its wire type, its plural name and, if it is watched, the record that is kept of it, which has the fields
-/// `name`, `uid` and `resource_version`.
+/// `name`, `uid` and `resource_version`, or another field with what is unique in the cluster in the place of `name`.
 #[macro_export]
 macro_rules! kind {
     ($wire:ty, $plural:literal) => {
@@ -50,6 +50,9 @@ macro_rules! kind {
         }
     };
     ($wire:ty, $plural:literal, $record:ty) => {
+        $crate::kind!($wire, $plural, $record, name);
+    };
+    ($wire:ty, $plural:literal, $record:ty, $name:ident) => {
         $crate::kind!($wire, $plural);
 
         impl $crate::kinds::WatchedKind for $wire {
@@ -57,8 +60,9 @@ macro_rules! kind {
         }
 
         impl $crate::kinds::CacheRecord for $record {
+            #[allow(clippy::misnamed_getters, reason = "what no other record has")]
             fn name(&self) -> &std::sync::Arc<str> {
-                &self.name
+                &self.$name
             }
 
             fn uid(&self) -> &str {
@@ -76,31 +80,12 @@ kind!(PersistentVolumeWire, "persistentvolumes", Volume);
 kind!(CsiNodeWire, "csinodes", CsiNode);
 kind!(StorageClassWire, "storageclasses", StorageClass);
 kind!(NodeLabelsWire, "nodes", NodeLabels);
-kind!(PersistentVolumeClaimWire, "persistentvolumeclaims");
+// Claims of one name are in several namespaces: a table has them by both.
+kind!(PersistentVolumeClaimWire, "persistentvolumeclaims", Claim, key);
 kind!(AttacherConfigObject, "attacherconfigs");
 kind!(Lease, "leases");
 kind!(EventWire, "events");
 kind!(NamespaceWire, "namespaces");
-
-impl WatchedKind for PersistentVolumeClaimWire {
-    type Record = Claim;
-}
-
-/// Claims of one name are in several namespaces: a table has them by both.
-impl CacheRecord for Claim {
-    #[allow(clippy::misnamed_getters, reason = "the name of a record is what no other one has")]
-    fn name(&self) -> &Arc<str> {
-        &self.key
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn version(&self) -> ResourceVersion {
-        self.resource_version
-    }
-}
 
 /// An Event, of which the answer to a write is not read.
 #[derive(Deserialize, Resource)]

@@ -20,6 +20,11 @@ macro_rules! named {
                     $(Self::$name => $crate::named!(@word $name $($word)?),)+
                 }
             }
+
+            /// The one that the interface has this word for.
+            pub fn of_word(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|known| known.as_str() == word)
+            }
         }
     };
     (@word $name:ident) => {

@@ -338,16 +338,6 @@ impl Store {
         }
     }
 
-    /// Whether the classes are known as they were at this moment, or are newer. Without a moment that is so only while they are watched.
-    pub(crate) fn knows_classes(&self, since: Option<u64>) -> bool {
-        self.0.lists.is_known_since::<StorageClassWire>(since)
-    }
-
-    /// Has classes listed again where they are not watched.
-    pub(crate) fn doubt_unwatched_classes(&self, why: &str) {
-        self.0.lists.doubt_unwatched::<StorageClassWire>(why);
-    }
-
     /// A claim that a patch of ours was answered with. One that is not known any more stays unknown: the watch was faster, and does not
     /// report its end again. Whether the answer is older than what is known of the claim: then it says nothing.
     pub(crate) fn take_answer(&self, claim: Claim) -> bool {

@@ -12,18 +12,19 @@ use crate::cache::{ClaimRoute, Store};
 use crate::clock;
 use crate::csi::Call;
 use crate::decide::DriverFacts;
-use crate::deprecated;
-use crate::events::EventRecorder;
+use crate::events::{EventRecorder, of_class};
+use crate::failures;
 use crate::key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
 use crate::look::Look;
 use crate::nodes::NodeWatch;
-use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
+use crate::objects::{Claim, ClaimReference, StorageClass, StorageClassWire, Volume};
 use crate::open_calls::OpenCalls;
 use crate::provision::attempt::{ClaimMemory, ClaimView, fingerprint, may_call};
+use crate::provision::event::{ProvisionEventReason, deprecated_keys};
 use crate::provision::{
-    Creation, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason, deletion, is_own_claim,
-    is_own_volume, is_released, needs_claim_work, needs_volume_work,
+    Creation, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason, deletion,
+    is_own_claim, is_own_volume, is_released, needs_claim_work, needs_volume_work,
 };
 use crate::queue::Item;
 use crate::runtime::Workplace;
@@ -98,9 +99,11 @@ impl Deref for DriverContext {
 }
 
 impl DriverContext {
-    /// The settings of provisioning; none when the section was removed.
-    pub(crate) fn provisioning(&self) -> Option<Provisioning> {
-        self.config.borrow().provisioning.clone()
+    /// The settings of provisioning, and the policy by them; none when the section was removed.
+    pub(crate) fn provisioning(&self) -> Option<(Provisioning, ProvisionPolicy)> {
+        let provisioning = self.config.borrow().provisioning.clone()?;
+        let policy = provisioning.policy(&self.config_name, &self.identity);
+        Some((provisioning, policy))
     }
 
     /// The tracer with the driver's own settings, as they are now.
@@ -113,12 +116,12 @@ impl DriverContext {
 
     /// What an attempt for a claim or a PersistentVolume sees, by the settings as they are now; none when the section was removed.
     pub(crate) fn look<'c, K>(&'c self, key: &'c K) -> Option<Look<'c, K>> {
-        let provisioning = self.provisioning()?;
+        let (provisioning, policy) = self.provisioning()?;
         Some(Look {
             work: self,
             key,
-            policy: provisioning.policy(&self.config_name, &self.identity),
             provisioning,
+            policy,
             traceparent: None,
         })
     }
@@ -150,7 +153,7 @@ impl DriverContext {
     /// Has what first calls are made from listed again where it is not watched: a watch that gets no answer does not break.
     pub(crate) fn list_inputs_again(&self) {
         const WHY: &str = "a volume is to be created, and what it is created from is not watched";
-        self.context.store.doubt_unwatched_classes(WHY);
+        self.context.store.lists().doubt_unwatched::<StorageClassWire>(WHY);
         if self.driver.capabilities.accessibility_constraints {
             self.topology.nodes.doubt_unwatched(WHY);
         }
@@ -206,9 +209,8 @@ impl DriverContext {
     /// Enqueues the PersistentVolume that was made for a claim which is not, or not any more, bound to it: that may have been what it
     /// waits for.
     fn enqueue_made(&self, claim: &Claim, cause: ClaimCause) {
-        let policy = |provisioning: Provisioning| provisioning.policy(&self.config_name, &self.identity);
-        let policy = self.provisioning().map(policy);
-        let Some(name) = policy.and_then(|policy| policy.naming().volume_name(&claim.uid).ok()) else {
+        let Some((_, policy)) = self.provisioning() else { return };
+        let Ok(name) = policy.naming().volume_name(&claim.uid) else {
             return;
         };
         if claim.volume_name.as_deref() != Some(&*name)
@@ -229,9 +231,7 @@ impl DriverContext {
             self.queue.wake(&key, ClaimCause::Retry.into());
         }
     }
-}
 
-impl DriverContext {
     /// Goes on with what the last engine of this process knew of the open call for a claim, where nobody has called since.
     pub(crate) fn go_on(&self, key: &ClaimKey, known: &ClaimMemory, writer: &str) {
         let Seen::Here(claim) = self.context.store.claim(key) else {
@@ -288,8 +288,12 @@ impl ClaimRoute for DriverContext {
 
     /// PersistentVolumes that record no Secret of theirs are deleted with that of the class.
     fn class_changed(&self, class: Option<&StorageClass>) {
-        if let Some(told) = class.and_then(|class| deprecated::event(&self.driver.name, class)) {
-            self.context.events.record(told);
+        if let Some(class) = class.filter(|class| class.provisioner == self.driver.name)
+            && let Some(note) = deprecated_keys(class)
+        {
+            let reason = ProvisionEventReason::DeprecatedParameters;
+            let subjects = vec![of_class(&class.name, &class.uid)];
+            failures::record(self, &Span::disabled(), reason, "", note, subjects);
         }
         let mut waiting = Vec::new();
         self.queue.remember_all(|key, memory| {

@@ -17,9 +17,8 @@ use crate::nodes::DriverNodes;
 use crate::open_calls::OpenCalls;
 use crate::queue::{Backoff, Queue, QueueLimits, Run, RunResult};
 use crate::runtime::queue_metrics::LaneNames;
-use crate::runtime::queue_settings::backoff;
 use crate::runtime::secret_waits::SecretWaits;
-use crate::runtime::{Engine, Start, Work, Workplace};
+use crate::runtime::{Engine, Start, Work, Workplace, backoff};
 use crate::topology_waits::TopologyWaits;
 
 /// How long the end of a role waits for markers that go.

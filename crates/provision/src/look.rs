@@ -8,7 +8,7 @@ use crate::api::validated::Provisioning;
 use crate::clock;
 use crate::context::DriverContext;
 use crate::key::{ClaimKey, VolumeKey};
-use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
+use crate::objects::{Claim, ClaimReference, StorageClass, StorageClassWire, Volume};
 use crate::provision::attempt::{ClaimView, ListMoment};
 use crate::provision::deletion::VolumeView;
 use crate::provision::topology::{KnownNode, TopologyFacts};
@@ -29,10 +29,7 @@ impl<K> Look<'_, K> {
     /// deleted.
     pub fn take_settings(&mut self) {
         match self.work.provisioning() {
-            Some(provisioning) => {
-                self.policy = provisioning.policy(&self.work.config_name, &self.work.identity);
-                self.provisioning = provisioning;
-            }
+            Some(settings) => (self.provisioning, self.policy) = settings,
             None => self.policy.hold_deletions = true,
         }
     }
@@ -122,7 +119,8 @@ impl ClaimView for Look<'_, ClaimKey> {
     }
 
     fn knows_classes(&self, since: Option<ListMoment>) -> bool {
-        self.work.context.store.knows_classes(since.map(|since| since.classes))
+        let (lists, since) = (self.work.context.store.lists(), since.map(|since| since.classes));
+        lists.is_known_since::<StorageClassWire>(since)
     }
 
     fn knows_nodes(&self, since: Option<ListMoment>) -> bool {

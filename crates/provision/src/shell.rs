@@ -1,13 +1,15 @@
 //! What performs an attempt, for a claim or a PersistentVolume: where it is in the queue, in its life cycle, and what it did.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::apiserver::HeldSecret;
+use crate::apiserver::{ApiError, ApiErrorKind, HeldSecret};
 use crate::key::WorkKey;
 use crate::look::Look;
+use crate::objects::{PersistentVolumeWire, ResourceVersion, Volume};
 use crate::queue::Run;
-use crate::telemetry::Span;
-use crate::traces::{Lifecycle, LifecycleOutcome, Progress};
+use crate::telemetry::{Span, w3c};
+use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, Operation, Progress};
 
 /// The effects of one attempt.
 pub(crate) struct Shell<'w, K> {
@@ -47,8 +49,27 @@ impl<'w, K> Shell<'w, K> {
         self.progress.attempts.saturating_add(1)
     }
 
-    /// Counts the attempt, at its end: the life cycle that ended in it, and how.
-    pub fn count(&mut self) -> Option<(Lifecycle, LifecycleOutcome)> {
+    /// Opens the span of an attempt for the object with this UID, where traces are on, and tells which trace it is a part of; `describe`
+    /// says what it is about.
+    pub fn open_span(&mut self, subject: (Operation, &str), begun: Beginning, describe: impl Fn(&mut Span)) {
+        let work = self.look.work;
+        let tracer = work.tracer();
+        if !tracer.is_enabled() {
+            return;
+        }
+        let config = work.config.borrow();
+        let limits = &config.tracing;
+        let lifecycle = self.progress.lifecycle(&tracer, subject, begun, limits, &describe);
+        self.span = lifecycle.attempt(&tracer, self.run);
+        self.look.traceparent = Some(w3c::traceparent(&lifecycle.context()));
+        if self.span.is_recording() {
+            describe(&mut self.span);
+        }
+    }
+
+    /// Ends the span, and counts the attempt: the life cycle that ended in it, and how.
+    pub fn end_span(&mut self) -> Option<(Lifecycle, LifecycleOutcome)> {
+        std::mem::take(&mut self.span).end();
         let ended = self.progress.lifecycle.zip(self.ended);
         self.progress = self.progress.after(self.has_tried, self.ended.is_some());
         ended
@@ -57,5 +78,26 @@ impl<'w, K> Shell<'w, K> {
     /// How long the attempt has taken so far.
     pub fn took(&self) -> Duration {
         self.run.started().elapsed()
+    }
+
+    /// Reads a PersistentVolume into the cache, where it may have had this UID. An older copy than what is known shows that the API server
+    /// went back: then it proves nothing.
+    pub async fn read_volume(&self, name: &Arc<str>, known: Option<&str>) -> Result<ResourceVersion, ApiError> {
+        let (volumes, requests) = (&self.look.work.context.volumes, &self.look.work.context.requests);
+        let take = volumes.reading(name);
+        let read = requests.get::<PersistentVolumeWire>(&**name, None, &self.span).await;
+        let volume = match read {
+            Ok(wire) => Volume::from(wire),
+            Err(error) => {
+                drop(take);
+                if let Some(uid) = known.filter(|_| error.kind == ApiErrorKind::NotFound) {
+                    volumes.is_gone(name, uid);
+                }
+                return Err(error);
+            }
+        };
+        let version = volume.resource_version;
+        take(volume)?;
+        Ok(version)
     }
 }

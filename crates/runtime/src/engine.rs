@@ -7,19 +7,22 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::api::validated::DriverConfig;
-use crate::apiserver::{Requests, Throttle};
+use crate::api::validated::{BackoffSettings, DriverConfig};
+use crate::apiserver::{RateLimit, Requests, Throttle};
 use crate::decide::DriverFacts;
 use crate::fence::FencedClient;
 use crate::lease::Term;
 use crate::queue::{Backoff, Builder, Key, Queue, QueueLimits, Run, RunResult};
 use crate::queue_metrics::{LaneNames, QueueMetrics};
-use crate::queue_settings::{api_limit, failures_per_second};
 use crate::role::Start;
 use crate::runner;
 use crate::schedule;
 use crate::state::DriverStateSender;
 use crate::telemetry::Metrics;
+
+/// Failed attempts that one queue goes on with in a second, and as many that only wait. A backoff of milliseconds, or thousands of keys
+/// that fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing keys to reach it.
+const FAILURES_PER_SECOND: u32 = 100;
 
 /// What the runs for one driver have in common, whatever the role.
 pub struct Workplace<K: Key> {
@@ -53,7 +56,7 @@ impl<K: Key> Workplace<K> {
         let (limits, backoff) = W::limits(&settings, &facts).unwrap_or_default();
         let queue = Builder::new(backoff)
             .limits(limits)
-            .failures_per_second(failures_per_second())
+            .failures_per_second(FAILURES_PER_SECOND.into())
             .observer(Arc::new(observer))
             .build();
         Self {
@@ -215,6 +218,21 @@ impl<W: Work> Drop for Engine<W> {
         self.runner.abort();
         self.work.finished();
     }
+}
+
+/// The limit of the requests to the API server for a driver; none when the settings have none.
+fn api_limit(config: &DriverConfig) -> Option<RateLimit> {
+    config.kubernetes_api.map(|limit| RateLimit {
+        per_second: f64::from(limit.qps.get()),
+        burst: limit.burst.get(),
+    })
+}
+
+/// The waits after failures. Settings were validated when the AttacherConfig was read, so that the fall-backs here are never taken.
+pub fn backoff(settings: &BackoffSettings) -> Backoff {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let jitter_percent = (settings.jitter * 100.0).round().clamp(0.0, 100.0) as u8;
+    Backoff::new(settings.initial, settings.max, settings.factor, jitter_percent).unwrap_or_default()
 }
 
 /// Works the queue off, until it is closed and what ran has ended.

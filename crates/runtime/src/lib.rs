@@ -9,7 +9,6 @@ mod engine;
 pub mod fence;
 pub mod leadership;
 pub mod queue_metrics;
-pub mod queue_settings;
 pub mod report;
 pub mod reservation;
 mod role;
@@ -23,7 +22,7 @@ mod fence_tests;
 #[cfg(test)]
 mod runner_tests;
 
-pub use engine::{Engine, Work, Workplace};
+pub use engine::{Engine, Work, Workplace, backoff};
 pub use role::{Refusal, Role, Start};
 pub use state::{
     DriverPhase, DriverState, DriverStateSender, FailureRecord, Plugin, ReconcileSyncResult, WithheldSecrets,

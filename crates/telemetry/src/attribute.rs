@@ -5,9 +5,7 @@
 
 use std::borrow::Cow;
 
-use opentelemetry::{Array, KeyValue, StringValue, Value};
-
-use super::redact::Redaction;
+use opentelemetry::{Array, StringValue, Value};
 
 /// Bytes a string value may have when the environment sets no limit.
 pub const DEFAULT_VALUE_LENGTH_LIMIT: usize = 4096;
@@ -72,22 +70,6 @@ impl AttrValue<'_> {
             }
         }
     }
-}
-
-/// SDK form of a list of attributes.
-pub(super) fn to_key_values(
-    attributes: &[Attribute<'_>],
-    limit: usize,
-    redaction: Option<&Redaction>,
-) -> Vec<KeyValue> {
-    let pairs = attributes.iter().cloned().map(|(key, value)| {
-        let value = match redaction {
-            Some(redaction) => redaction.value(key, value),
-            None => value,
-        };
-        KeyValue::new(key, value.into_otel(limit))
-    });
-    pairs.collect()
 }
 
 fn clean_owned(text: Cow<'_, str>, limit: usize) -> String {

@@ -13,9 +13,6 @@ use super::names::attr;
 /// Names shorter than this are replaced in a text only where they stand alone: a node `a` is not every `a`.
 const SHORTEST_ANYWHERE: usize = 4;
 
-/// Attributes that are a volume ID.
-const VOLUME_IDS: [&str; 1] = [attr::CSI_VOLUME_ID];
-
 /// Attributes that are a name. A node ID is one: most drivers use the name of the node.
 const NAMES: [&str; 9] = [
     attr::VOLUME_ATTACHMENT_NAME,
@@ -30,16 +27,10 @@ const NAMES: [&str; 9] = [
     "va",
 ];
 
-/// Attributes that are a text in which such names occur.
-const TEXTS: [&str; 1] = [attr::URL_FULL];
-
 /// What stands for a name: 16 hexadecimal digits.
 pub fn hash(text: &str) -> String {
     let digest = digest(&SHA256, text.as_bytes());
-    let mut half = [0; 8];
-    for (to, from) in half.iter_mut().zip(digest.as_ref()) {
-        *to = *from;
-    }
+    let half = digest.as_ref().first_chunk().copied().unwrap_or_default();
     format!("{:016x}", u64::from_be_bytes(half))
 }
 
@@ -79,11 +70,12 @@ impl Redaction {
     /// What the attribute `key` shows.
     pub(super) fn value<'a>(&self, key: &str, value: AttrValue<'a>) -> AttrValue<'a> {
         let AttrValue::Str(text) = value else { return value };
-        let whole = (self.volume_id && VOLUME_IDS.contains(&key)) || (self.names && NAMES.contains(&key));
+        let whole = (self.volume_id && key == attr::CSI_VOLUME_ID) || (self.names && NAMES.contains(&key));
         if whole {
             return AttrValue::Str(Cow::Owned(hash(&text)));
         }
-        if TEXTS.contains(&key) {
+        // A text in which such names occur.
+        if key == attr::URL_FULL {
             return AttrValue::Str(Cow::Owned(self.text(&text)));
         }
         AttrValue::Str(text)

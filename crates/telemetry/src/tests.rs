@@ -377,7 +377,7 @@ async fn propagation_follows_the_sampler_and_the_propagators() {
         let mut headers = HeaderMap::new();
         child.inject(&mut headers);
         let mut metadata = tonic::metadata::MetadataMap::new();
-        child.inject_metadata(&mut metadata);
+        child.inject(metadata.as_mut());
         let expected = injected.then_some(text);
         assert_eq!(
             headers

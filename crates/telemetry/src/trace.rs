@@ -14,7 +14,7 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, ShouldSample as _, Span as SdkSpan};
 
-use super::attribute::{AttrValue, Attribute, clean, to_key_values};
+use super::attribute::{AttrValue, Attribute, clean};
 use super::exemplar::SpanIds;
 use super::ids::FixedIds;
 use super::lifecycle::TraceIdentity;
@@ -244,12 +244,8 @@ impl Span {
     /// Sets an attribute; the last value of a key counts. Strings are cleaned and cut ([`clean`]).
     pub fn set<'a>(&mut self, key: &'static str, value: impl Into<AttrValue<'a>>) {
         let Some(active) = self.recording() else { return };
-        let value = match &active.redaction {
-            Some(redaction) => redaction.value(key, value.into()),
-            None => value.into(),
-        };
-        let value = value.into_otel(active.shared.value_limit);
-        active.put(KeyValue::new(key, value));
+        let pair = active.shown(key, value.into());
+        active.put(pair);
     }
 
     /// Finds this volume ID and these names in the texts of the span and of later children, where they are not to be shown.
@@ -293,7 +289,8 @@ impl Span {
     /// Records an event at this instant.
     pub fn event(&mut self, name: impl Into<Cow<'static, str>>, attributes: &[Attribute<'_>]) {
         let Some(active) = self.recording() else { return };
-        let attributes = to_key_values(attributes, active.shared.value_limit, active.redaction.as_deref());
+        let attributes = attributes.iter().cloned();
+        let attributes = attributes.map(|(key, value)| active.shown(key, value)).collect();
         active.span.add_event(name, attributes);
     }
 
@@ -312,7 +309,8 @@ impl Span {
         self.sampled().map(w3c::traceparent)
     }
 
-    /// Writes this span into the headers of an outgoing request, as `OTEL_PROPAGATORS` asks. Nothing when disabled.
+    /// Writes this span into the headers of an outgoing request, or the metadata of a gRPC one, as `OTEL_PROPAGATORS` asks. Nothing
+    /// when disabled.
     pub fn inject(&self, headers: &mut HeaderMap) {
         let Some(active) = &self.0 else { return };
         let Some(context) = self.context().filter(|_| active.shared.propagates) else {
@@ -322,11 +320,6 @@ impl Span {
             return;
         };
         headers.insert(TRACEPARENT, parent);
-    }
-
-    /// [`Span::inject`] for the metadata of a gRPC request.
-    pub fn inject_metadata(&self, metadata: &mut tonic::metadata::MetadataMap) {
-        self.inject(metadata.as_mut());
     }
 
     /// Ends the span now.
@@ -367,6 +360,15 @@ impl Span {
 }
 
 impl ActiveSpan {
+    /// An attribute as it may leave the process.
+    fn shown(&self, key: &'static str, value: AttrValue<'_>) -> KeyValue {
+        let value = match &self.redaction {
+            Some(redaction) => redaction.value(key, value),
+            None => value,
+        };
+        KeyValue::new(key, value.into_otel(self.shared.value_limit))
+    }
+
     fn put(&mut self, pair: KeyValue) {
         match self.attributes.iter_mut().find(|known| known.key == pair.key) {
             Some(known) => known.value = pair.value,

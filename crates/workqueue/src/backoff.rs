@@ -97,9 +97,7 @@ impl Backoff {
 
 /// The duration of so many nanoseconds, [`Duration::MAX`] when it cannot hold them.
 pub(super) fn duration_from_nanos(nanos: u128) -> Duration {
-    const NANOS_PER_SECOND: u128 = 1_000_000_000;
-    let rest = u32::try_from(nanos % NANOS_PER_SECOND).unwrap_or_default();
-    u64::try_from(nanos / NANOS_PER_SECOND).map_or(Duration::MAX, |seconds| Duration::new(seconds, rest))
+    Duration::from_nanos_u128(nanos.min(Duration::MAX.as_nanos()))
 }
 
 /// The instant `delay` after `now`; some decades ahead when the sum cannot be represented.

@@ -96,7 +96,7 @@ impl Builder {
             failures,
         } = self;
         let now = Instant::now();
-        let state = QueueState::new(backoff, limits, rng, Arc::clone(&observer), now).paced(failures, now);
+        let state = QueueState::new(backoff, limits, failures, rng, Arc::clone(&observer), now);
         let shared = QueueInner {
             state: Mutex::new(state),
             observer,
@@ -179,7 +179,8 @@ impl<K: Key> Queue<K> {
 
     /// Takes over other limits at once. Runs in flight go on.
     pub fn set_limits(&self, limits: QueueLimits) {
-        self.shared.change(|state, now| state.set_limits(limits, now));
+        self.shared
+            .change(|state, now| state.lanes_mut().set_limits(limits, now));
         self.shared.places.notify_waiters();
     }
 
@@ -187,7 +188,9 @@ impl<K: Key> Queue<K> {
     /// gives it back, one that used more leaves a debt that later starts wait for. To be called once for a run, before its
     /// end, and only for what a start stands for: a run that is not reported used one.
     pub fn settle_rate(&self, run: &Run<K>, used: u32) {
-        let earlier = self.shared.state.lock().settle_rate(run.lane(), used, Instant::now());
+        let mut state = self.shared.state.lock();
+        let earlier = state.lanes_mut().settle_rate(run.lane(), used, Instant::now());
+        drop(state);
         if earlier {
             self.shared.work.notify_one();
         }
@@ -201,7 +204,7 @@ impl<K: Key> Queue<K> {
 
     /// Takes over another backoff for the runs that start from now on.
     pub fn set_backoff(&self, backoff: Backoff) {
-        self.shared.change(|state, _| state.set_backoff(backoff));
+        self.shared.change(|state, _| state.backoff = backoff);
     }
 
     /// Waits for a place among the runs of a lane, for work that belongs to no key and counts like a run in
@@ -229,17 +232,17 @@ impl<K: Key> Queue<K> {
 
     /// Hands out nothing until [`Self::resume`]. All state is kept and adds are taken.
     pub fn pause(&self) {
-        self.shared.change(|state, _| state.set_paused(true));
+        self.shared.change(|state, _| state.paused = true);
     }
 
     /// Ends [`Self::pause`].
     pub fn resume(&self) {
-        self.shared.change(|state, _| state.set_paused(false));
+        self.shared.change(|state, _| state.paused = false);
     }
 
     /// Hands out nothing any more and takes no adds; runs in flight go on and may finish. Cannot be taken back.
     pub fn close(&self) {
-        self.shared.change(|state, _| state.close());
+        self.shared.change(|state, _| state.closed = true);
     }
 
     /// Waits until no run is in flight. Lasting only after [`Self::close`]; before it, new runs may start at once.

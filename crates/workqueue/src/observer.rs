@@ -15,34 +15,22 @@ use super::item::{Group, Lane};
 pub trait Observer: Send + Sync + 'static {
     /// A key became ready in this lane (an add, the end of a hold, a requeue, a move from another lane). Adds of a key that
     /// is ready already do not count.
-    fn added(&self, lane: Lane) {
-        let _ = lane;
-    }
+    fn added(&self, _lane: Lane) {}
 
     /// A run ended with a wish for another one (`RunResult` other than `Done`).
-    fn retried(&self, lane: Lane) {
-        let _ = lane;
-    }
+    fn retried(&self, _lane: Lane) {}
 
-    /// The number of ready keys of this lane is now `depth`.
-    fn depth(&self, lane: Lane, depth: usize) {
-        let _ = (lane, depth);
-    }
+    /// So many keys of this lane are ready now.
+    fn depth(&self, _lane: Lane, _depth: usize) {}
 
     /// A key was handed out so long after it became ready.
-    fn waited(&self, lane: Lane, waited: Duration) {
-        let _ = (lane, waited);
-    }
+    fn waited(&self, _lane: Lane, _waited: Duration) {}
 
     /// A run ended after so long.
-    fn worked(&self, lane: Lane, worked: Duration) {
-        let _ = (lane, worked);
-    }
+    fn worked(&self, _lane: Lane, _worked: Duration) {}
 
     /// A handler panicked; its key is held as after any failure.
-    fn panicked(&self, lane: Lane, key: &dyn Debug, message: &str) {
-        let _ = (lane, key, message);
-    }
+    fn panicked(&self, _lane: Lane, _key: &dyn Debug, _message: &str) {}
 }
 
 /// The observer of a queue that has none.

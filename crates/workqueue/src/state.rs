@@ -19,12 +19,15 @@ use super::run::{HoldDelays, Run, RunResult, Trigger};
 pub(super) struct QueueState<K: Key> {
     entries: HashMap<K, KeyEntry<K::Memory>>,
     places: WaitingKeys<K>,
-    backoff: Backoff,
+    pub(super) backoff: Backoff,
+    /// The pace of the failures, and the same one of the waits.
     failures: HoldRateLimiter,
     waits: HoldRateLimiter,
     rng: Rng,
-    paused: bool,
-    closed: bool,
+    /// Nothing is handed out.
+    pub(super) paused: bool,
+    /// Nothing is handed out any more, and no add is taken.
+    pub(super) closed: bool,
 }
 
 /// The answer to a consumer.
@@ -40,6 +43,7 @@ impl<K: Key> QueueState<K> {
     pub(super) fn new(
         backoff: Backoff,
         limits: QueueLimits,
+        pace: Rate,
         rng: Rng,
         observer: Arc<dyn Observer>,
         now: Instant,
@@ -48,20 +52,11 @@ impl<K: Key> QueueState<K> {
             entries: HashMap::new(),
             places: WaitingKeys::new(Lanes::new(limits, now), observer),
             backoff,
-            failures: HoldRateLimiter::new(Rate::UNLIMITED, now),
-            waits: HoldRateLimiter::new(Rate::UNLIMITED, now),
+            failures: HoldRateLimiter::new(pace, now),
+            waits: HoldRateLimiter::new(pace, now),
             rng,
             paused: false,
             closed: false,
-        }
-    }
-
-    /// With a limit of the failures per second, and the same one of the waits.
-    pub(super) fn paced(self, rate: Rate, now: Instant) -> Self {
-        Self {
-            failures: HoldRateLimiter::new(rate, now),
-            waits: HoldRateLimiter::new(rate, now),
-            ..self
         }
     }
 
@@ -211,30 +206,9 @@ impl<K: Key> QueueState<K> {
         self.entries.iter_mut().map(|(key, entry)| (key, &mut entry.memory))
     }
 
-    pub(super) fn set_limits(&mut self, limits: QueueLimits, now: Instant) {
-        self.places.lanes.set_limits(limits, now);
-    }
-
-    /// The ready keys, for work that is counted beside them.
+    /// The ready keys and their limits, and the work that is counted beside them.
     pub(super) fn lanes_mut(&mut self) -> &mut Lanes<K> {
         &mut self.places.lanes
-    }
-
-    /// Returns whether a key may be able to run earlier than before.
-    pub(super) fn settle_rate(&mut self, lane: Lane, used: u32, now: Instant) -> bool {
-        self.places.lanes.settle_rate(lane, used, now)
-    }
-
-    pub(super) fn set_backoff(&mut self, backoff: Backoff) {
-        self.backoff = backoff;
-    }
-
-    pub(super) fn set_paused(&mut self, paused: bool) {
-        self.paused = paused;
-    }
-
-    pub(super) fn close(&mut self) {
-        self.closed = true;
     }
 
     pub(super) fn running(&self) -> usize {

@@ -41,8 +41,8 @@ fn what_is_being_deleted_does_not_keep_another_one_from_its_driver() {
 fn verdicts(objects: &[AttacherConfigObject]) -> Vec<(String, Option<ConditionReason>)> {
     let wishes = desired_drivers(objects);
     let verdict = |wish: &DesiredDriver| match wish {
-        DesiredDriver::Run(_) => None,
-        DesiredDriver::Refused(problem) => Some(problem.reason),
+        Ok(_) => None,
+        Err(problem) => Some(problem.reason),
     };
     wishes
         .iter()
@@ -126,8 +126,8 @@ fn a_refusal_says_what_to_mend() {
     ];
     let wishes = desired_drivers(&objects);
     let message = |name: &str| match &wishes[name] {
-        DesiredDriver::Refused(problem) => problem.message.clone(),
-        DesiredDriver::Run(_) => String::new(),
+        Err(problem) => problem.message.clone(),
+        Ok(_) => String::new(),
     };
     assert!(message("two").contains("endpoint unix:///a.sock already belongs to the older AttacherConfig one"));
     let both = message("three");

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::status::{able, at, condition, driver, facts, four};
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::truncate_to_seconds;
+use crate::api::provisioning_status::ProvisioningLease;
 use crate::runtime::{DriverPhase, DriverState, FailureRecord};
 use crate::supervisor::metrics::SupervisorMetrics;
 use crate::supervisor::provisioning_conditions::{ready, status_with};
@@ -274,7 +275,8 @@ fn who_provisions_and_what_waits_is_shown() {
     let attached = driver(DriverPhase::Running);
     let mut here = state(DriverPhase::Running);
     here.pending = Some(work());
-    here.lease = Some(("a-test".to_owned(), "csi".to_owned()));
+    let (name, namespace) = ("a-test".to_owned(), "csi".to_owned());
+    here.lease = Some(ProvisioningLease { name, namespace });
     here.task.last_failure = Some(failure("web/data-0", "provision"));
     let first = shown(&attached, &here, &AttacherConfigStatus::default());
     assert_eq!(

@@ -27,7 +27,7 @@ pub fn source(registry: &Registry) -> Result<String, std::fmt::Error> {
     let spans = spans.filter_map(|span| Some((span.constant.as_deref()?, &*span.name)));
     module(
         &mut code,
-        "Span names. API server calls are named `{METHOD} {template}`.",
+        "Span names. API server calls are named `{METHOD} {template}`, calls of a driver as their method.",
         "span",
         spans,
     )?;

@@ -102,7 +102,7 @@ pub enum RequirementLevel {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegistrySpan {
-    /// Name of the Rust constant; a span without one is named after its attributes.
+    /// Name of the Rust constant; a span without one is named after its attributes or its method.
     #[serde(rename = "const")]
     pub constant: Option<String>,
     /// The name, in which `{key}` stands for the value of an attribute.

@@ -76,7 +76,7 @@ impl CachedKind<Index> for Volume {
     }
 
     fn share_names(&mut self, index: &mut Index) {
-        if let Some(kept) = index.links.kept_lifecycle(&self.lifecycle) {
+        if let Some(kept) = index.links.lifecycles.kept(&self.lifecycle) {
             self.lifecycle = kept;
         }
     }
@@ -115,7 +115,7 @@ impl CachedKind<Index> for CsiNode {
     }
 
     fn share_names(&mut self, index: &mut Index) {
-        let kept = self.topology().and_then(|keys| index.links.kept_topology(keys));
+        let kept = self.topology().and_then(|keys| index.links.topologies.kept(keys));
         if let Some(kept) = kept {
             self.share_topology(kept);
         }

@@ -64,7 +64,7 @@ pub(super) struct Links {
     handles: CountedMap<u64, u64>,
     drivers: HashMap<Arc<str>, OfDriver>,
     /// The topology keys that CSINodes have, each once: they are the same on most nodes.
-    topologies: CountedMap<Arc<TopologyKeys>, ()>,
+    pub(super) topologies: CountedMap<Arc<TopologyKeys>, ()>,
     /// What only a provisioner reads of PersistentVolumes, each once: almost all of a driver say the same.
     pub(super) lifecycles: CountedMap<Arc<VolumeLifecycle>, ()>,
 }
@@ -97,11 +97,6 @@ impl Links {
         self.lifecycles.replace(previous.map(lifecycle), current.map(lifecycle));
     }
 
-    /// What only a provisioner reads of a PersistentVolume as it is kept, if some other one says the same.
-    pub fn kept_lifecycle(&self, lifecycle: &Arc<VolumeLifecycle>) -> Option<Arc<VolumeLifecycle>> {
-        self.lifecycles.kept(lifecycle)
-    }
-
     pub fn replace_node(&mut self, previous: Option<&CsiNode>, current: Option<&CsiNode>) {
         let machines = |node: &CsiNode| {
             let name = node.name.clone();
@@ -115,16 +110,6 @@ impl Links {
         let topology = |node: &CsiNode| Some((node.topology()?.clone(), ()));
         self.topologies
             .replace(previous.and_then(topology), current.and_then(topology));
-    }
-
-    /// The topology keys of a CSINode as they are kept, if some node has the same ones.
-    pub fn kept_topology(&self, keys: &Arc<TopologyKeys>) -> Option<Arc<TopologyKeys>> {
-        self.topologies.kept(keys)
-    }
-
-    /// Whether some driver registered a topology key of this name on some node.
-    pub fn is_topology_key(&self, key: &str) -> bool {
-        self.topologies.keys().any(|keys| keys.has_key(key))
     }
 
     fn count(&mut self, previous: Option<&Attachment>, current: Option<&Attachment>) {
@@ -192,12 +177,9 @@ impl Links {
         if let Some((shared, _)) = self.drivers.get_key_value(&record.attacher) {
             record.attacher = shared.clone();
         }
-        let shared = self
-            .by_node
-            .entries(record.node.clone())
-            .next()
-            .map(|(node, _)| node.clone());
-        record.node = shared.unwrap_or_else(|| record.node.clone());
+        if let Some(shared) = self.by_node.kept(&record.node) {
+            record.node = shared;
+        }
     }
 
     /// The attachments of a volume, of any driver.

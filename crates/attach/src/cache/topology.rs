@@ -23,6 +23,7 @@ impl Store {
 
     /// Whether some driver registered a topology key of this name on some node.
     pub fn is_topology_key(&self, key: &str) -> bool {
-        self.inner.index.read().links.is_topology_key(key)
+        let index = self.inner.index.read();
+        index.links.topologies.keys().any(|keys| keys.has_key(key))
     }
 }

@@ -9,7 +9,6 @@ use super::attempt::in_flight::InFlightCalls;
 use super::secret_waiters::SecretWaits;
 use super::shared_context::SharedContext;
 use crate::cache::{AttacherKey, Snapshot};
-use crate::telemetry::Tracer;
 use crate::traces::LifecycleTraces;
 use csi_attacher_runtime::Workplace;
 use csi_attacher_runtime::fence::FencedClient;
@@ -39,11 +38,6 @@ impl Deref for DriverContext {
 }
 
 impl DriverContext {
-    /// The tracer with the driver's own settings, as they are now.
-    pub fn tracer(&self) -> Tracer {
-        self.lifecycles.tracer()
-    }
-
     /// As [`DriverContext::client`], for the volume of an attachment.
     pub fn client_for(&self, snapshot: &Snapshot) -> FencedClient {
         let client = self.client();

@@ -21,8 +21,7 @@ use crate::queue::{Backoff, LaneLimits, QueueLimits, Run, RunResult};
 use crate::schedule;
 use crate::traces::LifecycleTraces;
 use csi_attacher_runtime::queue_metrics::LaneNames;
-use csi_attacher_runtime::queue_settings::backoff;
-use csi_attacher_runtime::{Start, Work, Workplace};
+use csi_attacher_runtime::{Start, Work, Workplace, backoff};
 
 /// How many volumes of one driver are released at once.
 const RELEASES_AT_ONCE: usize = 100;

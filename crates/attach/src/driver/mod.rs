@@ -8,14 +8,12 @@ mod engine;
 mod reconcile_sync;
 mod release;
 mod role;
-mod rules;
 mod secret_waiters;
 mod shared_context;
 
 pub use attempt::unfinished::UnfinishedPublishes;
 pub use role::AttachRole;
-pub use rules::Rules;
-pub use shared_context::SharedContext;
+pub use shared_context::{Rules, SharedContext};
 
 pub(crate) use secret_waiters::WithheldGuard;
 

@@ -110,11 +110,6 @@ impl Withheld {
             message,
         }
     }
-
-    /// The AttacherConfig does not list it; none when the refusal is another one.
-    pub fn not_allowed(refusal: &Refusal) -> Option<Self> {
-        DeniedSecret::by(refusal).map(|denied| Self::of(&denied))
-    }
 }
 
 impl SecretWaits {
@@ -136,7 +131,7 @@ impl SecretWaits {
     pub fn needs(&self, key: &AttacherKey, needed: &Result<Option<&SecretReference>, Refusal>) {
         let still = |known: &Withheld| match needed {
             Ok(secret) => known.reason == ConditionReason::SecretForbidden && *secret == Some(&known.secret),
-            Err(refusal) => Withheld::not_allowed(refusal).as_ref() == Some(known),
+            Err(refusal) => DeniedSecret::by(refusal).is_some_and(|denied| Withheld::of(&denied) == *known),
         };
         self.waits.keep(key, needed.as_ref().ok().copied().flatten());
         let ended = |memory: &mut KeyMemory| memory.withheld.take_if(|known| !still(&known.what));

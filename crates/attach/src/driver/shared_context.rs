@@ -1,10 +1,13 @@
 //! [`SharedContext`]: what all drivers share.
 
+use csi_attacher_model::attempt;
+
 use super::attempt::unfinished::UnfinishedPublishes;
-use super::rules::Rules;
 use crate::apiserver::Requests;
 use crate::cache::Store;
+use crate::decide::{self, DriverFacts, VolumeAction};
 use crate::events::EventRecorder;
+use crate::objects::Volume;
 use crate::telemetry::Tracer;
 use crate::telemetry::metrics::Metrics;
 
@@ -38,6 +41,25 @@ impl SharedContext {
             tracer: Tracer::disabled(),
             unfinished: UnfinishedPublishes::default(),
             rules: Rules::default(),
+        }
+    }
+}
+
+/// The rules that an engine works by, as values: a test of the tests hands in wrong ones. By default [`decide::attachment`],
+/// [`decide::settle`] and [`decide::volume`].
+#[derive(Clone, Copy)]
+pub struct Rules {
+    /// About VolumeAttachments.
+    pub attempt: attempt::Rules,
+    /// The next step for a PersistentVolume.
+    pub volume: fn(&Volume, usize, &DriverFacts) -> VolumeAction,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            attempt: attempt::Rules::default(),
+            volume: decide::volume,
         }
     }
 }

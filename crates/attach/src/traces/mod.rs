@@ -50,22 +50,13 @@ struct LifecycleTracesInner {
     detached: Mutex<RecentContexts>,
 }
 
-/// What an attempt begins with.
+/// What an attempt begins with; by default, that it is not traced.
+#[derive(Default)]
 pub(crate) struct AttemptTrace {
     pub span: Span,
     pub lifecycle: Option<SharedLifecycle>,
     /// That the trace is another one than before, and this is its root; to be noted on the attachment.
     pub rolled: Option<SpanContext>,
-}
-
-impl AttemptTrace {
-    fn untraced() -> Self {
-        Self {
-            span: Span::disabled(),
-            lifecycle: None,
-            rolled: None,
-        }
-    }
 }
 
 impl LifecycleTraces {
@@ -98,27 +89,19 @@ impl LifecycleTraces {
 
     /// The same for spans about one attachment, whose names are not found in texts either where they are not to be shown.
     fn tracer_about(&self, snapshot: &Snapshot) -> Tracer {
-        let tracer = self.tracer();
-        let known = tracer
-            .redaction()
-            .map(|redaction| root_span::redaction_for(redaction, snapshot));
-        match known {
-            Some(redaction) => tracer.redacting(Some(redaction)),
-            None => tracer,
-        }
+        self.tracer_knowing(|redaction| root_span::redaction_for(redaction, snapshot))
     }
 
     /// The same for spans about a PersistentVolume.
     pub fn tracer_of(&self, volume: &Volume) -> Tracer {
+        let handle = volume.spec.csi().map(|source| &*source.handle);
+        self.tracer_knowing(|redaction| redaction.knowing(handle, volume.names()))
+    }
+
+    fn tracer_knowing(&self, known: impl FnOnce(&Redaction) -> Redaction) -> Tracer {
         let tracer = self.tracer();
-        let known = tracer.redaction().map(|redaction| {
-            let handle = volume.spec.csi().map(|source| &*source.handle);
-            redaction.knowing(handle, volume.names())
-        });
-        match known {
-            Some(redaction) => tracer.redacting(Some(redaction)),
-            None => tracer,
-        }
+        let redaction = tracer.redaction().map(known);
+        tracer.redacting(redaction)
     }
 
     /// Opens the span of an attempt, which is a part of a lifecycle unless it repairs what was settled (`repairs`).
@@ -126,13 +109,13 @@ impl LifecycleTraces {
         let tracer = self.tracer_about(snapshot);
         let settings = self.0.config.borrow().clone();
         if !tracer.is_enabled() {
-            return AttemptTrace::untraced();
+            return AttemptTrace::default();
         }
         if repairs {
             let span = lifecycle::start_repair_span(&tracer, run, snapshot);
             return AttemptTrace {
                 span,
-                ..AttemptTrace::untraced()
+                ..AttemptTrace::default()
             };
         }
         let handle = self.get_or_create(&tracer, run, snapshot, &settings);

@@ -92,11 +92,7 @@ impl Call for ControllerPublishVolume<'_> {
             volume_capability: Some(volume_capability(&plan.capability)),
             readonly: plan.read_only,
             secrets: exposed(self.secrets),
-            volume_context: plan
-                .volume_context
-                .iter()
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .collect(),
+            volume_context: owned(plan.volume_context.iter()),
         }
     }
 
@@ -167,6 +163,10 @@ fn describe_place(place: VolumeOnNode<'_>, span: &mut Span) {
 
 pub(super) fn exposed(secrets: Option<&SecretData>) -> BTreeMap<String, String> {
     secrets.map(|secrets| secrets.expose().clone()).unwrap_or_default()
+}
+
+pub(super) fn owned<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 fn volume_capability(capability: &Capability<'_>) -> v1::VolumeCapability {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use csi_attacher_proto::v1;
 
-use super::controller::{MAX_VOLUME_BYTES, capability_of, exposed};
+use super::controller::{MAX_VOLUME_BYTES, capability_of, exposed, owned};
 use crate::apiserver::SecretData;
 use crate::call::Call;
 use crate::objects::StringMap;
@@ -39,11 +39,7 @@ impl Call for CreateVolume<'_> {
                 limit_bytes: 0,
             }),
             volume_capabilities: plan.capabilities.iter().map(capability).collect(),
-            parameters: plan
-                .parameters
-                .iter()
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .collect(),
+            parameters: owned(plan.parameters.iter()),
             secrets: exposed(self.secrets),
             accessibility_requirements: plan.accessibility.as_ref().map(|required| v1::TopologyRequirement {
                 requisite: terms(&required.requisite),
@@ -128,10 +124,7 @@ fn segment(topology: v1::Topology) -> Segment {
 
 fn topology(segment: &Segment) -> v1::Topology {
     v1::Topology {
-        segments: segment
-            .iter()
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect(),
+        segments: owned(segment.iter()),
     }
 }
 

@@ -6,13 +6,14 @@
 //! it carries its name.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use http::StatusCode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use super::error::{ApiError, ApiErrorKind};
 use super::flow::slots::SlotKind;
+use super::{ApiError, ApiErrorKind};
 use crate::decide::plain;
 use crate::kinds::Kind;
 use crate::objects::SecretReference;
@@ -262,6 +263,11 @@ impl std::fmt::Display for About<'_> {
             (_, None) => formatter.write_str(plural),
         }
     }
+}
+
+/// That nothing came within this time.
+pub(super) fn unanswered(limit: Duration) -> String {
+    format!("no answer from the API server within {} s", limit.as_secs_f32())
 }
 
 /// The error of a body that cannot be read never quotes it: it may be a Secret.

@@ -15,8 +15,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::connect::ConnectError;
 use super::proxy;
-use super::tls::{TlsError, TrustError, authorities, pem_of};
+use super::tls::{Source, TlsError, TrustError, authorities, pem_of};
 use super::token_file;
+
+const AUTHORITY: &str = "certificate-authority";
 
 /// Finds out which cluster to talk to: the file that is given, else `KUBECONFIG` or the pod's service account.
 pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
@@ -116,31 +118,24 @@ fn selected(parsed: &mut Kubeconfig) -> Option<&mut Cluster> {
 /// goes before a file.
 fn settle_authorities(cluster: &mut Cluster) -> Result<Option<PathBuf>, TrustError> {
     let data = filled(cluster.certificate_authority_data.take().map(|data| in_one_line(&data)));
-    let file = file(cluster.certificate_authority.take()).filter(|_| data.is_none());
+    let file = file(cluster.certificate_authority.take());
     if cluster.insecure_skip_tls_verify == Some(true) {
         return Ok(None);
     }
-    let (text, from) = match (data, &file) {
-        (Some(data), _) => {
-            let decoded = base64::engine::general_purpose::STANDARD.decode(data);
-            (decoded.map_err(|_| TrustError::Base64)?, "certificate-authority-data")
-        }
-        (None, Some(path)) => {
-            let read = std::fs::read(path).map_err(|source| TrustError::File {
-                path: path.clone(),
-                source,
-            });
-            (read?, "certificate-authority")
-        }
-        (None, None) => return Ok(None),
+    let Some(source) = Source::new(AUTHORITY, data.as_deref(), file.as_deref())? else {
+        return Ok(None);
     };
-    let found = authorities(&text);
+    let found = authorities(&source.read(AUTHORITY)?);
+    let (file, from) = match source {
+        Source::File(path) => (Some(path), AUTHORITY),
+        Source::Data(_) => (None, "certificate-authority-data"),
+    };
     if found.is_empty() {
         return Err(TrustError::Empty { from });
     }
     let text = base64::engine::general_purpose::STANDARD.encode(pem_of(&found));
     cluster.certificate_authority_data = Some(text);
-    Ok(file.map(PathBuf::from))
+    Ok(file)
 }
 
 fn settle_user(user: &mut AuthInfo) {

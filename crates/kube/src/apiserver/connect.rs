@@ -15,9 +15,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 use tower::layer::layer_fn;
-use tower::{BoxError, Service, ServiceBuilder};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
 
-use super::connection::{ApiServerConnection, Bounded, CONNECT_TIMEOUT, Pings};
+use super::connection::{ApiServerConnection, CONNECT_TIMEOUT, Pings, in_time};
 use super::list_watch::{ANSWER, ListWatchService};
 use super::metrics::MetricsService;
 use super::proxy::{self, ProxyError};
@@ -137,6 +137,7 @@ where
     let mut config = config.clone();
     // Kube would send what stands around the token as well.
     let token = config.auth_info.token_file.take().map(|path| TokenFile::new(&path));
+    let connector = connector.map_err(Into::<BoxError>::into).map_future(in_time);
     let service = ServiceBuilder::new()
         .layer(layer_fn(|inner| ListWatchService::new(inner, longest, answers.clone())))
         .layer(config.base_uri_layer())
@@ -152,6 +153,6 @@ where
         })
         .layer(layer_fn(|inner| MetricsService::new(inner, metrics.clone())))
         .map_err(BoxError::from)
-        .service(ApiServerConnection::new(Bounded(connector), identity, pings(watches)));
+        .service(ApiServerConnection::new(connector, identity, pings(watches)));
     Ok(Client::new(service, config.default_namespace.clone()))
 }

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, TryFutureExt};
-use http::{Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::Connect;
 use hyper_util::client::legacy::{Client as HyperClient, Error};
@@ -248,28 +248,11 @@ impl<C: Connect + Clone> Drop for PendingRequest<C> {
     }
 }
 
-/// Connects, but not for ever.
-#[derive(Clone)]
-pub(super) struct Bounded<C>(pub C);
-
-impl<C> Service<Uri> for Bounded<C>
-where
-    C: Service<Uri>,
-    C::Future: Send + 'static,
-    C::Response: Send + 'static,
-    C::Error: Into<BoxError> + 'static,
-{
-    type Response = C::Response;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<C::Response, BoxError>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(context).map_err(Into::into)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let late = |_| BoxError::from(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs_f32()));
-        let connecting = timeout(CONNECT_TIMEOUT, self.0.call(uri).map_err(|error| explain(error.into())));
-        connecting.map(move |outcome| outcome.map_err(late)?).boxed()
-    }
+/// The same connection, but not for ever.
+pub(super) fn in_time<T: 'static>(
+    connecting: impl Future<Output = Result<T, BoxError>> + Send + 'static,
+) -> BoxFuture<'static, Result<T, BoxError>> {
+    let late = |_| BoxError::from(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs_f32()));
+    let connecting = timeout(CONNECT_TIMEOUT, connecting.map_err(explain));
+    connecting.map(move |outcome| outcome.map_err(late)?).boxed()
 }

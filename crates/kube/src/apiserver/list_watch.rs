@@ -18,9 +18,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Service};
 
+use super::answer::unanswered;
 use super::flow::retry_after::{RequestKind, RetryAfterGate, retry_after};
 use super::metrics::RetryOf;
 use super::pages::{PageContent, PageSizes, ReadBody, content_of, limit_of, parameter, read, with_limit};
+use super::requests::METADATA_ONLY;
 use crate::objects::NodeLabelsWire;
 use crate::watch_answers::WatchAnswers;
 use crate::window::Window;
@@ -119,7 +121,7 @@ fn is_metadata_only(path: &str) -> bool {
 fn ask_for_metadata(request: &mut Request<Body>, reads: CollectionRead) {
     let accepted = match reads {
         CollectionRead::List => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-        CollectionRead::Watch => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        CollectionRead::Watch => METADATA_ONLY,
     };
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accepted));
 }
@@ -298,12 +300,7 @@ where
                 let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
                 Ok(response.map(|body| Either::Left(Timely::new(body, ends))))
             };
-            let late = |_| {
-                BoxError::from(format!(
-                    "no answer from the API server within {} s",
-                    longest.as_secs_f32()
-                ))
-            };
+            let late = |_| BoxError::from(unanswered(longest));
             tokio::time::timeout(longest, answer).await.map_err(late)?
         })
     }

@@ -15,12 +15,10 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tower::BoxError;
 
-use super::answer::{About, ObjectName, unreadable};
-use super::error::{ApiError, ApiErrorKind};
+use super::answer::{About, ObjectName, unanswered, unreadable};
 use super::flow::retry_after::{RetryAfterGate, retry_after};
-use super::flow::slots::RequestSlots;
-use super::flow::throttle::Throttle;
 use super::flow::{Flow, Rank};
+use super::{ApiError, ApiErrorKind, RequestSlots, Returned, Throttle};
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
@@ -32,12 +30,11 @@ use crate::telemetry::metrics::Metrics;
 
 /// Answers larger than this are not read: the largest object an API server stores has less than 3 MiB.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
+const JSON: &str = "application/json";
 /// The media type of a server-side apply.
 const APPLY: &str = "application/apply-patch+yaml";
 /// Asks the API server for the metadata alone.
-const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-
-pub use csi_attacher_model::answer::Returned;
+pub(super) const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Sends requests over one client.
 #[derive(Clone)]
@@ -173,19 +170,14 @@ impl Requests {
     }
 
     /// Makes an object, in this namespace if its kind has namespaces.
-    pub async fn create<K: Kind>(&self, namespace: Option<&str>, object: &impl Serialize) -> Result<K, ApiError> {
-        self.create_for(namespace, object, &Span::disabled()).await
-    }
-
-    /// The same, as a part of this work.
-    pub async fn create_for<K: Kind>(
+    pub async fn create<K: Kind>(
         &self,
         namespace: Option<&str>,
         object: &impl Serialize,
         parent: &Span,
     ) -> Result<K, ApiError> {
         let about = About::new::<K>(ObjectName::all_in(namespace))?;
-        let request = write(Method::POST, &about, "application/json", object)?;
+        let request = write(Method::POST, managed(&about), JSON, object)?;
         self.send(request, &about, None, parent).await
     }
 
@@ -198,10 +190,7 @@ impl Requests {
         });
         let asked = async {
             let about = About::new::<NamespaceWire>(ObjectName::events_of(namespace))?;
-            let request = Request::post(format!("{}?fieldManager={FIELD_MANAGER}&dryRun=All", about.path()))
-                .header(header::CONTENT_TYPE, "application/json")
-                .body(Body::from(serde_json::to_vec(&event).map_err(unsendable)?))
-                .map_err(unsendable)?;
+            let request = write(Method::POST, managed(&about) + "&dryRun=All", JSON, &event)?;
             self.send::<Value>(request, &about, None, parent).await
         };
         matches!(asked.await, Err(error) if error.kind == ApiErrorKind::NotFound)
@@ -214,7 +203,7 @@ impl Requests {
         object: &impl Serialize,
     ) -> Result<K, ApiError> {
         let about = About::new::<K>(name)?;
-        let request = write(Method::PUT, &about, "application/json", object)?;
+        let request = write(Method::PUT, managed(&about), JSON, object)?;
         self.send(request, &about, None, &Span::disabled()).await
     }
 
@@ -232,7 +221,7 @@ impl Requests {
             PatchType::Merge => "application/merge-patch+json",
         };
         let about = About::new::<K>(name)?;
-        let request = write(Method::PATCH, &about, media_type, patch)?;
+        let request = write(Method::PATCH, managed(&about), media_type, patch)?;
         self.send(request, &about, node, parent).await
     }
 
@@ -247,7 +236,7 @@ impl Requests {
         let mut about = About::new::<K>(name)?;
         about.may_be_status = true;
         let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
-        let request = write(Method::DELETE, &about, "application/json", &options)?;
+        let request = write(Method::DELETE, managed(&about), JSON, &options)?;
         let answer: Value = self.send(request, &about, None, parent).await?;
         if answer["kind"] == "Status" {
             return Ok(None);
@@ -265,10 +254,8 @@ impl Requests {
         object: &Value,
     ) -> Result<K, ApiError> {
         let about = About::new::<K>(name)?;
-        let request = Request::patch(format!("{}?fieldManager={manager}&force=true", about.path()))
-            .header(header::CONTENT_TYPE, APPLY)
-            .body(Body::from(serde_json::to_vec(object).map_err(unsendable)?))
-            .map_err(unsendable)?;
+        let uri = format!("{}?fieldManager={manager}&force=true", about.path());
+        let request = write(Method::PATCH, uri, APPLY, object)?;
         self.send(request, &about, None, &Span::disabled()).await
     }
 
@@ -299,12 +286,7 @@ impl Requests {
             let response = self.client.send(request).await;
             read_response(response.map_err(|error| broken(chain(&error)))?, about).await
         };
-        let late = |_| {
-            broken(format!(
-                "no answer from the API server within {} s",
-                self.deadline.as_secs_f32()
-            ))
-        };
+        let late = |_| broken(unanswered(self.deadline));
         let (status, body) = timeout(self.deadline, answer).await.map_err(late)??;
         let object = serde_json::from_slice(&body).map_err(|error| unreadable(status, &error))?;
         about.check(status, &body)?;
@@ -320,15 +302,20 @@ fn read(path: String, accept: Option<&'static str>) -> Result<Request<Body>, Api
     request.body(Body::empty()).map_err(unsendable)
 }
 
+/// Where an object is written in the operator's own name.
+fn managed(about: &About<'_>) -> String {
+    format!("{}?fieldManager={FIELD_MANAGER}", about.path())
+}
+
 fn write(
     method: Method,
-    about: &About<'_>,
+    uri: String,
     media_type: &'static str,
     body: &impl Serialize,
 ) -> Result<Request<Body>, ApiError> {
     Request::builder()
         .method(method)
-        .uri(format!("{}?fieldManager={FIELD_MANAGER}", about.path()))
+        .uri(uri)
         .header(header::CONTENT_TYPE, media_type)
         .body(Body::from(serde_json::to_vec(body).map_err(unsendable)?))
         .map_err(unsendable)

@@ -10,8 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_derive::Resource;
 use serde::Deserialize;
 
-use super::error::ApiError;
-use super::requests::Requests;
+use super::{ApiError, Requests};
 use crate::objects::{ResourceVersion, SecretReference, slim};
 use crate::telemetry::Span;
 

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use futures::{Stream, stream};
 
-use super::error::ApiErrorKind;
-use super::requests::Requests;
-use super::secret_data::SecretWire;
+use super::{ApiErrorKind, Requests, SecretWire};
 use crate::objects::{ResourceVersion, SecretReference};
 
 /// The pause after a change; then it doubles with each poll that shows none.

@@ -91,12 +91,12 @@ impl EventWriter {
     pub(super) fn send(&self, write: EventWrite) -> impl Future<Output = SentEvent> + use<> {
         let requests = self.requests.clone();
         async move {
+            // An event is about something that has its own spans, so it has none.
+            let quiet = Span::disabled();
             let outcome: Result<EventWire, ApiError> = match &write.change {
-                None => requests.create(Some(&write.namespace), &write.body).await,
+                None => requests.create(Some(&write.namespace), &write.body, &quiet).await,
                 Some(name) => {
                     let name = (&*write.namespace, &**name);
-                    // An event is about something that has its own spans, so it has none.
-                    let quiet = Span::disabled();
                     requests.patch(name, PatchType::Merge, &write.body, None, &quiet).await
                 }
             };

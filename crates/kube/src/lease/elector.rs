@@ -22,7 +22,7 @@ use crate::api::names::{LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
 use crate::apiserver::{ApiError, Requests};
 use crate::clock;
 use crate::error_chain::chain;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Span};
 
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
@@ -551,7 +551,7 @@ impl LeaderElector {
             requests.replace((&**namespace, &*self.name), &lease).await
         } else {
             lease.metadata.name = Some(self.name.clone());
-            requests.create(Some(namespace), &lease).await
+            requests.create(Some(namespace), &lease, &Span::disabled()).await
         };
         let stored: Lease = stored.map_err(|error| self.with_permission(error))?;
         self.useless_since = None;

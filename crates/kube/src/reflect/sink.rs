@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 
 use super::lists::Lists;
 use super::reflector::Seen;
-use super::table::{ObjectTable, Origin, TableChange};
+use super::table::{ObjectTable, Origin, RecordChange};
 use crate::apiserver::ApiError;
 use crate::kinds::CacheRecord;
 use crate::objects::ResourceVersion;
@@ -33,8 +33,8 @@ pub trait Tables: Sized {
     /// Takes in a copy of an object, unless it is not newer than what is known.
     fn take_copy<R: CachedKind<Self>>(&mut self, mut record: R, origin: Origin) -> Option<Self::Change> {
         record.share_names(self);
-        let TableChange { previous, current } = R::table_mut(self).take_copy(record, origin)?;
-        Some(R::relink(self, previous.as_ref(), Some(&current)))
+        let RecordChange { previous, current } = R::table_mut(self).take_copy(record, origin)?;
+        Some(R::relink(self, previous.as_ref(), current.as_ref()))
     }
 
     /// Takes in that an object is gone, as the watch reports it.
@@ -69,14 +69,6 @@ pub trait CachedKind<T: Tables>: CacheRecord + PartialEq + Sized {
     /// Updates the links after a change of the table: `previous` was known under a name, and `current` is known now. At least one of
     /// the two is there.
     fn relink(tables: &mut T, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> T::Change;
-}
-
-/// A change of the only kind that is kept.
-pub struct RecordChange<R> {
-    /// What was known under a name before.
-    pub previous: Option<Arc<R>>,
-    /// What is known under it now; one of the two is there.
-    pub current: Option<Arc<R>>,
 }
 
 impl<R: CacheRecord + PartialEq> Tables for ObjectTable<R> {
@@ -157,7 +149,7 @@ pub trait Sink: Clone + Send + Sync + 'static {
     /// The watch reports that an object is deleted. The version of this last copy counts as seen.
     fn take_deletion<R: CachedKind<Self::Tables>>(&self, record: &R) {
         self.change(|tables| {
-            R::table_mut(tables).count_deletion(record.version());
+            R::table_mut(tables).count_version(record.version(), Origin::Watch);
             tables.remove::<R>(record.name(), record.uid())
         });
     }

@@ -105,11 +105,11 @@ impl<R> Default for ObjectTable<R> {
 }
 
 /// A change to a table.
-pub struct TableChange<R> {
-    /// What was known under the name before.
+pub struct RecordChange<R> {
+    /// What was known under a name before.
     pub previous: Option<Arc<R>>,
-    /// What is known under it now.
-    pub current: Arc<R>,
+    /// What is known under it now; one of the two is there.
+    pub current: Option<Arc<R>>,
 }
 
 impl<R> ObjectTable<R> {
@@ -181,7 +181,7 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
     }
 
     /// Takes a copy in unless it is not newer than what is known, or the object is known to be deleted.
-    pub fn take_copy(&mut self, record: R, origin: Origin) -> Option<TableChange<R>> {
+    pub fn take_copy(&mut self, record: R, origin: Origin) -> Option<RecordChange<R>> {
         let origin = if self.rules.lists_replace {
             origin
         } else {
@@ -235,10 +235,14 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
             // the name now is gone as well.
             self.tombstones.insert(former.uid().into(), Tombstone { list, since });
         }
-        Some(TableChange { previous, current })
+        Some(RecordChange {
+            previous,
+            current: Some(current),
+        })
     }
 
-    fn count_version(&mut self, version: ResourceVersion, origin: Origin) {
+    /// Counts a version that was seen: of a copy, or with which the watch reports a deletion.
+    pub fn count_version(&mut self, version: ResourceVersion, origin: Origin) {
         self.newest = self.newest.max(version);
         match origin {
             Origin::List => self.coming_in = self.coming_in.max(version),
@@ -283,11 +287,6 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
     pub fn went_back(&mut self) -> bool {
         let list = Some(self.list);
         self.older_list == list && std::mem::replace(&mut self.reported_list, list) != list
-    }
-
-    /// Counts the version with which the watch reports a deletion.
-    pub fn count_deletion(&mut self, version: ResourceVersion) {
-        self.count_version(version, Origin::Watch);
     }
 
     /// The records that a complete list did not show, by name: they were deleted while nobody watched.

@@ -341,14 +341,10 @@ fn updated(old: Option<&Condition>, update: &ConditionUpdate, generation: Option
 
 /// What a condition of this type says, if it is of that type and with a status and a reason of ours.
 pub fn read(condition: &Condition, type_: ConditionType) -> Option<ConditionUpdate> {
-    let statuses = ConditionStatus::ALL.iter().copied();
-    let reasons = ConditionReason::ALL.iter().copied();
     Some(ConditionUpdate {
         type_: (type_.as_str() == condition.type_).then_some(type_)?,
-        status: statuses
-            .into_iter()
-            .find(|status| status.as_str() == condition.status)?,
-        reason: reasons.into_iter().find(|reason| reason.as_str() == condition.reason)?,
+        status: ConditionStatus::of_word(&condition.status)?,
+        reason: ConditionReason::of_word(&condition.reason)?,
         message: condition.message.clone(),
     })
 }

@@ -125,7 +125,11 @@ fn parse_term<'a>(text: &str, rest: &'a str) -> Result<(u64, &'a str), DurationE
         text: shorten(text),
         unit: shorten(unit),
     })?;
-    let nanos = parse_whole(whole)
+    // No digits before the point mean 0.
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let nanos = whole
+        .parse::<u64>()
+        .ok()
         .and_then(|count| count.checked_mul(unit_nanos))
         .and_then(|nanos| nanos.checked_add(fraction_nanos(fraction, unit_nanos)))
         .filter(|nanos| *nanos <= MAGNITUDE_LIMIT)
@@ -149,13 +153,6 @@ fn nanos_per(unit: &str) -> Option<u64> {
         "m" => NANOS_PER_MINUTE,
         "h" => NANOS_PER_HOUR,
         _ => return None,
-    })
-}
-
-/// The value of decimal digits (none means 0), or `None` when no duration can be that long.
-fn parse_whole(digits: &str) -> Option<u64> {
-    digits.bytes().try_fold(0_u64, |value, digit| {
-        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
     })
 }
 

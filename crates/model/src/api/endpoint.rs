@@ -87,10 +87,7 @@ fn parse_unix(rest: &str) -> Result<Endpoint, SpecProblem> {
 /// `authority` is what follows `http://`.
 fn parse_http(authority: &str) -> Option<Endpoint> {
     let (host_text, port_text) = authority.rsplit_once(':')?;
-    let host = LoopbackHost::ALL
-        .iter()
-        .copied()
-        .find(|host| host.as_str() == host_text)?;
+    let host = LoopbackHost::of_word(host_text)?;
     let port = parse_port(port_text)?;
     Some(Endpoint::Http { host, port })
 }

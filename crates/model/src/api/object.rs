@@ -6,11 +6,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::attacher_config::{AttacherConfig, AttacherConfigSpec};
+use super::condition::shorten_message;
 use super::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
 use super::rules;
 use super::status::AttacherConfigStatus;
-pub use super::validated::MalformedSpec;
-use super::validated::{CapabilityLost, ConfigErrors, DriverConfig, FieldError};
+use super::validated::{CapabilityLost, ConfigErrors, DriverConfig, FieldError, SpecProblem};
 use crate::objects::slim;
 
 /// An AttacherConfig whose spec may be malformed.
@@ -22,8 +22,8 @@ use crate::objects::slim;
 pub struct AttacherConfigObject {
     /// Name, UID, generation and so on.
     pub metadata: ObjectMeta,
-    /// The spec, or why it cannot be read.
-    pub spec: Result<AttacherConfigSpec, MalformedSpec>,
+    /// The spec, or the first field that cannot be read.
+    pub spec: Result<AttacherConfigSpec, FieldError>,
     /// The parts of the status that can be read; default when there is none.
     pub status: AttacherConfigStatus,
 }
@@ -36,7 +36,7 @@ impl AttacherConfigObject {
     pub fn config(&self) -> Result<DriverConfig, ConfigErrors> {
         let spec = match &self.spec {
             Ok(spec) => DriverConfig::try_from(spec)?,
-            Err(malformed) => return Err(ConfigErrors::from(FieldError::from(malformed.clone()))),
+            Err(malformed) => return Err(ConfigErrors(vec![malformed.clone()])),
         };
         let former = self.status.leader_election.clone();
         let former = former.and_then(|lease| lease.namespace);
@@ -81,9 +81,9 @@ impl<'de> Deserialize<'de> for AttacherConfigObject {
     }
 }
 
-fn read_spec(spec: Value) -> Result<AttacherConfigSpec, MalformedSpec> {
+fn read_spec(spec: Value) -> Result<AttacherConfigSpec, FieldError> {
     if spec.is_null() {
-        return Err(MalformedSpec::new("spec", "must be set, with at least spec.endpoint"));
+        return Err(malformed("spec", "must be set, with at least spec.endpoint"));
     }
     refuse_lists(&spec)?;
     serde_path_to_error::deserialize(spec).map_err(|error| {
@@ -94,19 +94,27 @@ fn read_spec(spec: Value) -> Result<AttacherConfigSpec, MalformedSpec> {
         } else {
             format!("spec.{path}")
         };
-        MalformedSpec::new(field, &error.into_inner().to_string())
+        malformed(field, &error.into_inner().to_string())
     })
 }
 
 /// Refuses a list where an object belongs: serde would take its items for the fields in their order.
-fn refuse_lists(spec: &Value) -> Result<(), MalformedSpec> {
+fn refuse_lists(spec: &Value) -> Result<(), FieldError> {
     const MESSAGE: &str = "must be an object, not a list";
     if spec.is_array() {
-        return Err(MalformedSpec::new("spec", MESSAGE));
+        return Err(malformed("spec", MESSAGE));
     }
     // Other fields may be lists in a newer version, so only the known groups are checked.
     let list = ["timeouts", "backoff", "concurrency"]
         .into_iter()
         .find(|name| spec[*name].is_array());
-    list.map_or(Ok(()), |name| Err(MalformedSpec::new(format!("spec.{name}"), MESSAGE)))
+    list.map_or(Ok(()), |name| Err(malformed(format!("spec.{name}"), MESSAGE)))
+}
+
+/// The reason is cut, because serde repeats the refused value in it.
+fn malformed(field: impl Into<String>, reason: &str) -> FieldError {
+    FieldError {
+        field: field.into(),
+        problem: SpecProblem::Malformed(shorten_message(reason)),
+    }
 }

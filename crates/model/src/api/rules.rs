@@ -448,24 +448,16 @@ pub(super) fn endpoint() -> [Rule; 5] {
     ]
 }
 
-/// Certificates exactly where they are used.
-fn tls() -> [Rule; 2] {
+/// All rules that are about more than one field of the spec: certificates are exactly where they are used, and who provisions is named.
+pub(super) fn of_spec() -> [Rule; 3] {
     let unused = "!has(self.tls) || !has(self.endpoint) || self.endpoint.startsWith('https://')";
     let missing = "has(self.tls) || !has(self.endpoint) || !self.endpoint.startsWith('https://')";
+    let named = "!has(self.provisioning) || has(self.driverName)";
     [
         cel(unused, &SpecProblem::TlsWithoutHttps).field_path(".tls"),
         cel(missing, &SpecProblem::TlsMissing).field_path(".tls"),
+        cel(named, &SpecProblem::DriverNameMissing).field_path(".driverName"),
     ]
-}
-
-/// All rules that are about more than one field of the spec.
-pub(super) fn of_spec() -> [Rule; 3] {
-    let [unused, missing] = tls();
-    let named = cel(
-        "!has(self.provisioning) || has(self.driverName)",
-        &SpecProblem::DriverNameMissing,
-    );
-    [unused, missing, named.field_path(".driverName")]
 }
 
 /// Secrets in the namespaces of claims are listed by their names.

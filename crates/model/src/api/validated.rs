@@ -11,9 +11,7 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-pub use super::attacher_config::TlsSecretReference;
-use super::attacher_config::{AnnotationMode, DeletionPolicy, OrphanPolicy};
-use super::condition::shorten_message;
+use super::attacher_config::{AnnotationMode, DeletionPolicy, OrphanPolicy, TlsSpec};
 pub use super::endpoint::{Endpoint, LoopbackHost};
 pub use super::rules::SpecProblem;
 pub use check::is_driver_name;
@@ -29,7 +27,7 @@ pub struct DriverConfig {
     /// Address of the driver's controller plugin.
     pub endpoint: Endpoint,
     /// The certificates of the connection; `Some` exactly when the endpoint is https.
-    pub tls: Option<TlsSettings>,
+    pub tls: Option<TlsSpec>,
     /// Whether to do nothing for this driver.
     pub suspend: bool,
     pub timeouts: Timeouts,
@@ -77,15 +75,6 @@ impl Default for CapabilityLost {
     fn default() -> Self {
         Self::Stall { confirmed_for: None }
     }
-}
-
-/// The certificates of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsSettings {
-    /// The Secret with ca.crt, tls.crt and tls.key.
-    pub secret: TlsSecretReference,
-    /// The name that the driver's certificate must be for; `None` is the host of the endpoint.
-    pub server_name: Option<String>,
 }
 
 /// Limit of requests.
@@ -202,57 +191,20 @@ pub struct FieldError {
     pub problem: SpecProblem,
 }
 
-/// A spec that does not have the shape of AttacherConfigSpec.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {reason}")]
-pub struct MalformedSpec {
-    /// Path of the first field that cannot be read, such as `spec.timeouts.publish`.
-    pub field: String,
-    /// What is wrong with it.
-    pub reason: String,
-}
-
-impl MalformedSpec {
-    /// The reason is cut, because serde repeats the refused value in it.
-    pub(super) fn new(field: impl Into<String>, reason: &str) -> Self {
-        Self {
-            field: field.into(),
-            reason: shorten_message(reason),
-        }
-    }
-}
-
-impl From<MalformedSpec> for FieldError {
-    fn from(malformed: MalformedSpec) -> Self {
-        Self {
-            field: malformed.field,
-            problem: SpecProblem::Malformed(malformed.reason),
-        }
-    }
-}
-
 /// All problems of a spec, at least one, in the order of the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigErrors {
-    pub(super) errors: Vec<FieldError>,
-}
+pub struct ConfigErrors(pub(super) Vec<FieldError>);
 
 impl ConfigErrors {
     /// The problems, at least one.
     pub fn errors(&self) -> &[FieldError] {
-        &self.errors
-    }
-}
-
-impl From<FieldError> for ConfigErrors {
-    fn from(error: FieldError) -> Self {
-        Self { errors: vec![error] }
+        &self.0
     }
 }
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.errors.iter().enumerate() {
+        for (index, error) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
             write!(f, "{separator}{error}")?;
         }

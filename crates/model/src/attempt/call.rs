@@ -17,18 +17,18 @@ impl Attempt {
         if let Some(volume) = volume.filter(|volume| volume.is_in_tree_without(&view.driver().name)) {
             // Only one whose in-tree plug-in is not migrated (any more) is released while it lives. From now on the VolumeAttachment,
             // which is in the cache, keeps it from being released.
-            self.phase = Phase::LiveRelease(Some(volume.resource_version));
+            self.phase = Phase::LiveRelease(volume.resource_version);
             return Step::AwaitLiveRelease;
         }
         self.publish_now(view, seen, request)
     }
 
-    pub(super) fn live_release_over(&mut self, view: &dyn View, version: Option<ResourceVersion>) -> Step {
+    pub(super) fn live_release_over(&mut self, view: &dyn View, version: ResourceVersion) -> Step {
         let Some(seen) = self.seen.clone() else {
             return self.end(Verdict::Failed);
         };
         let known = view.attachment(&self.name).and_then(|known| known.volume);
-        if known.map(|volume| volume.resource_version) != version {
+        if known.is_none_or(|volume| volume.resource_version != version) {
             return self.observe(view);
         }
         match seen.action(view) {

@@ -145,7 +145,7 @@ enum Phase {
     /// For the Secret.
     Secret(SecretReference),
     /// For the end of a release of the live volume, which had this version.
-    LiveRelease(Option<ResourceVersion>),
+    LiveRelease(ResourceVersion),
     /// For the answer to a write on the way to a call, or to the read after a stale one.
     Prepare(Box<Prepared>),
     /// For the places of a call.

@@ -139,7 +139,7 @@ fn longest(
     while *steps <= MAX_STEPS {
         *steps += 1;
         let Some(byte) = reader.next() else {
-            let is_part = is_cut && reader.is_at_end() && depth >= SHORTEST_SECRET;
+            let is_part = is_cut && reader.hit_end && depth >= SHORTEST_SECRET;
             return if is_part { Some(text.len()) } else { end };
         };
         range = values.narrow(range, depth, byte);
@@ -165,6 +165,7 @@ struct Reader<'t> {
     /// Bits that were read and not given out, and how many.
     bits: u32,
     bit_count: u32,
+    /// Whether nothing more comes because the text is over, perhaps in the middle of an escape.
     hit_end: bool,
 }
 
@@ -191,11 +192,6 @@ impl<'t> Reader<'t> {
             }
         }
         reader
-    }
-
-    /// Whether nothing more comes because the text is over, perhaps in the middle of an escape.
-    fn is_at_end(&self) -> bool {
-        self.hit_end
     }
 
     /// Where what was read so far ends: with base64 after the padding.
@@ -295,17 +291,13 @@ impl<'t> Reader<'t> {
     fn number(&mut self, digits: usize) -> Option<u32> {
         let mut number: u32 = 0;
         for _ in 0..digits {
-            number = number.checked_mul(16)? + self.hex_digit()?;
+            number = number.checked_mul(16)? + char::from(self.take()?).to_digit(16)?;
         }
         Some(number)
     }
 
     fn byte_of_hex(&mut self) -> Option<u8> {
         u8::try_from(self.number(2)?).ok()
-    }
-
-    fn hex_digit(&mut self) -> Option<u32> {
-        char::from(self.take()?).to_digit(16)
     }
 
     fn byte_of_base64(&mut self) -> Option<u8> {

@@ -60,54 +60,37 @@ named! {
 impl FindingKind {
     /// The reason of the Event about it.
     pub const fn event_reason(self) -> EventReason {
-        match self {
-            Self::AttachedTwice => EventReason::AttachedTwice,
-            Self::VolumeReplaced => EventReason::VolumeReplaced,
-            Self::NodeIdChanged => EventReason::NodeIdChanged,
-            Self::OtherAttacher => EventReason::OtherAttacher,
-            Self::AttachStuck => EventReason::AttachStuck,
-            Self::DetachStuck => EventReason::DetachStuck,
-            Self::VolumeGone => EventReason::VolumeGone,
-            Self::NodeGone => EventReason::NodeGone,
-            Self::DriverNotOnNode => EventReason::DriverNotOnNode,
-            Self::InlineLeftOver => EventReason::InlineLeftOver,
-            Self::LeftOver => EventReason::LeftOver,
-            Self::AttachNotRequired => EventReason::AttachNotRequired,
-            Self::CSIDriverMissing => EventReason::CSIDriverMissing,
-            Self::PossibleLeak => EventReason::VolumePossiblyLeaked,
-            Self::ReleasedWhileBound => EventReason::ReleasedWhileBound,
-            Self::HandleShared => EventReason::HandleShared,
-            Self::NeedsDecision => EventReason::NeedsDecision,
-            Self::ProvisionStuck => EventReason::ProvisionStuck,
-            Self::DeleteStuck => EventReason::DeleteStuck,
-            Self::ClassMissing => EventReason::ClassMissing,
-            Self::MarkerOfAnotherDriver => EventReason::MarkerOfAnotherDriver,
-        }
+        self.reasons().0
     }
 
     /// The reason of the condition that shows it.
     pub const fn condition_reason(self) -> ConditionReason {
+        self.reasons().1
+    }
+
+    const fn reasons(self) -> (EventReason, ConditionReason) {
         match self {
-            Self::AttachedTwice => ConditionReason::AttachedTwice,
-            Self::VolumeReplaced => ConditionReason::VolumeReplaced,
-            Self::NodeIdChanged => ConditionReason::NodeIdChanged,
-            Self::OtherAttacher => ConditionReason::OtherAttacher,
-            Self::AttachStuck | Self::DetachStuck => ConditionReason::AttachmentsStuck,
-            Self::VolumeGone => ConditionReason::VolumeGone,
-            Self::NodeGone => ConditionReason::NodeGone,
-            Self::DriverNotOnNode => ConditionReason::DriverNotOnNode,
-            Self::InlineLeftOver => ConditionReason::InlineLeftOver,
-            Self::LeftOver => ConditionReason::LeftOver,
-            Self::AttachNotRequired => ConditionReason::AttachNotRequired,
-            Self::CSIDriverMissing => ConditionReason::CSIDriverMissing,
-            Self::PossibleLeak => ConditionReason::PossiblyLeaked,
-            Self::ReleasedWhileBound => ConditionReason::ReleasedWhileBound,
-            Self::HandleShared => ConditionReason::HandleShared,
-            Self::NeedsDecision => ConditionReason::NeedsDecision,
-            Self::ProvisionStuck => ConditionReason::ProvisioningStuck,
-            Self::DeleteStuck => ConditionReason::DeletesStuck,
-            Self::ClassMissing => ConditionReason::ClassMissing,
-            Self::MarkerOfAnotherDriver => ConditionReason::ProvisioningFailing,
+            Self::AttachedTwice => (EventReason::AttachedTwice, ConditionReason::AttachedTwice),
+            Self::VolumeReplaced => (EventReason::VolumeReplaced, ConditionReason::VolumeReplaced),
+            Self::NodeIdChanged => (EventReason::NodeIdChanged, ConditionReason::NodeIdChanged),
+            Self::OtherAttacher => (EventReason::OtherAttacher, ConditionReason::OtherAttacher),
+            Self::AttachStuck => (EventReason::AttachStuck, ConditionReason::AttachmentsStuck),
+            Self::DetachStuck => (EventReason::DetachStuck, ConditionReason::AttachmentsStuck),
+            Self::VolumeGone => (EventReason::VolumeGone, ConditionReason::VolumeGone),
+            Self::NodeGone => (EventReason::NodeGone, ConditionReason::NodeGone),
+            Self::DriverNotOnNode => (EventReason::DriverNotOnNode, ConditionReason::DriverNotOnNode),
+            Self::InlineLeftOver => (EventReason::InlineLeftOver, ConditionReason::InlineLeftOver),
+            Self::LeftOver => (EventReason::LeftOver, ConditionReason::LeftOver),
+            Self::AttachNotRequired => (EventReason::AttachNotRequired, ConditionReason::AttachNotRequired),
+            Self::CSIDriverMissing => (EventReason::CSIDriverMissing, ConditionReason::CSIDriverMissing),
+            Self::PossibleLeak => (EventReason::VolumePossiblyLeaked, ConditionReason::PossiblyLeaked),
+            Self::ReleasedWhileBound => (EventReason::ReleasedWhileBound, ConditionReason::ReleasedWhileBound),
+            Self::HandleShared => (EventReason::HandleShared, ConditionReason::HandleShared),
+            Self::NeedsDecision => (EventReason::NeedsDecision, ConditionReason::NeedsDecision),
+            Self::ProvisionStuck => (EventReason::ProvisionStuck, ConditionReason::ProvisioningStuck),
+            Self::DeleteStuck => (EventReason::DeleteStuck, ConditionReason::DeletesStuck),
+            Self::ClassMissing => (EventReason::ClassMissing, ConditionReason::ClassMissing),
+            Self::MarkerOfAnotherDriver => (EventReason::MarkerOfAnotherDriver, ConditionReason::ProvisioningFailing),
         }
     }
 

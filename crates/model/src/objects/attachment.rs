@@ -11,10 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::csi_source::SecretReference;
-use super::meta::{
-    Finalizers, MAX_VOLUME_FIELD, ResourceVersion, boxed, is_blank, kept_size, slim_with_writer, time_if_readable,
-    trace_context,
-};
+use super::meta::{Finalizers, ResourceVersion, boxed, is_blank, slim_with_writer, time_if_readable, trace_context};
 use super::string_map::StringMap;
 use super::volume::{OversizedField, VolumeSpec, VolumeSpecWire};
 use crate::api::names::{
@@ -276,17 +273,14 @@ fn error_of(wire: Option<ErrorWire>) -> Option<Box<VolumeError>> {
 }
 
 impl VolumeAnnotation {
-    /// That the note needs more memory than [`MAX_VOLUME_FIELD`], if it does.
+    /// That the note is too large to be kept, if it is.
     pub fn oversized(&self) -> Option<OversizedField> {
         let secret = self.secret.iter();
         let secret = secret.map(|secret| secret.namespace.len() + secret.name.len());
         let former = self.former.iter();
         let former = former.map(|place| place.handle.len() + place.node_id.len());
-        let bytes = kept_size(std::iter::once(self.handle.len()).chain(secret).chain(former));
-        (bytes > MAX_VOLUME_FIELD).then_some(OversizedField {
-            field: VOLUME_ANNOTATION,
-            bytes,
-        })
+        let lengths = std::iter::once(self.handle.len()).chain(secret).chain(former);
+        OversizedField::of(VOLUME_ANNOTATION, lengths)
     }
 }
 

@@ -44,10 +44,6 @@ const READ: [&str; 9] = [
 ];
 
 impl KeyFilter for BoundedAnnotations {
-    fn is_read(&self, _: &str, _: &BTreeMap<String, String>) -> bool {
-        true
-    }
-
     fn keep<'v>(&mut self, key: &str, value: Cow<'v, str>) -> Option<Cow<'v, str>> {
         let fits = if READ.contains(&key) {
             value.len() <= MAX_ANNOTATION_VALUE

@@ -71,60 +71,30 @@ pub struct ClaimStatusWire {
     phase: Option<String>,
 }
 
-/// `status.phase` of a PersistentVolumeClaim.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ClaimPhase {
-    /// Not bound; also what is absent or not known.
-    #[default]
-    Pending,
-    /// Bound to a PersistentVolume.
-    Bound,
-    /// Its PersistentVolume is gone.
-    Lost,
-}
-
-impl ClaimPhase {
-    fn parse(name: Option<&str>) -> Self {
-        match name {
-            Some("Bound") => Self::Bound,
-            Some("Lost") => Self::Lost,
-            _ => Self::Pending,
-        }
+named! {
+    /// `status.phase` of a PersistentVolumeClaim.
+    #[derive(Default)]
+    pub enum ClaimPhase {
+        /// Not bound; also what is absent or not known.
+        #[default]
+        Pending,
+        /// Bound to a PersistentVolume.
+        Bound,
+        /// Its PersistentVolume is gone.
+        Lost,
     }
 }
 
-/// One of `spec.accessModes` of a PersistentVolumeClaim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the variants are the names of the API")]
-pub enum ClaimAccessMode {
-    ReadWriteOnce,
-    ReadWriteOncePod,
-    ReadOnlyMany,
-    ReadWriteMany,
-    /// One that this version does not know.
-    Other,
-}
-
-impl ClaimAccessMode {
-    fn parse(name: &str) -> Self {
-        match name {
-            "ReadWriteOnce" => Self::ReadWriteOnce,
-            "ReadWriteOncePod" => Self::ReadWriteOncePod,
-            "ReadOnlyMany" => Self::ReadOnlyMany,
-            "ReadWriteMany" => Self::ReadWriteMany,
-            _ => Self::Other,
-        }
-    }
-
-    /// The name of the API; that of [`Self::Other`] is empty.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ReadWriteOnce => "ReadWriteOnce",
-            Self::ReadWriteOncePod => "ReadWriteOncePod",
-            Self::ReadOnlyMany => "ReadOnlyMany",
-            Self::ReadWriteMany => "ReadWriteMany",
-            Self::Other => "",
-        }
+named! {
+    /// One of `spec.accessModes` of a PersistentVolumeClaim.
+    #[allow(missing_docs, reason = "the variants are the names of the API")]
+    pub enum ClaimAccessMode {
+        ReadWriteOnce,
+        ReadWriteOncePod,
+        ReadOnlyMany,
+        ReadWriteMany,
+        /// One that this version does not know.
+        Other = "",
     }
 }
 
@@ -239,7 +209,8 @@ impl From<PersistentVolumeClaimWire> for Claim {
         let spec = wire.spec;
         let class = kept.value(BETA_STORAGE_CLASS_ANNOTATION);
         let class = class.unwrap_or_else(|| boxed(spec.storage_class_name));
-        let phase = ClaimPhase::parse(wire.status.phase.as_deref());
+        let phase = wire.status.phase.as_deref().and_then(ClaimPhase::of_word);
+        let phase = phase.unwrap_or_default();
         let modes = spec.access_modes.unwrap_or_default();
         let requests = spec.resources.and_then(|resources| resources.requests);
         let data_source = spec.data_source.or(spec.data_source_ref);
@@ -265,7 +236,7 @@ impl From<PersistentVolumeClaimWire> for Claim {
             access_modes: modes
                 .iter()
                 .take(MAX_ACCESS_MODES)
-                .map(|mode| ClaimAccessMode::parse(mode))
+                .map(|mode| ClaimAccessMode::of_word(mode).unwrap_or(ClaimAccessMode::Other))
                 .collect(),
             volume_mode: spec.volume_mode.map(|mode| match mode.as_str() {
                 "Block" => VolumeMode::Block,

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::meta::{MAX_VOLUME_FIELD, boxed, kept_size};
+use super::meta::boxed;
 use super::string_map::StringMap;
+use super::volume::OversizedField;
 
 /// Name and namespace of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -45,14 +46,13 @@ pub(super) struct CsiWire {
 }
 
 impl CsiWire {
-    /// Empties the attributes when they are too large; how much memory they would have needed.
-    pub(super) fn take_oversized_attributes(&mut self) -> Option<usize> {
+    /// Empties the attributes when they are too large.
+    pub(super) fn take_oversized_attributes(&mut self) -> Option<OversizedField> {
         let entries = self.volume_attributes.iter().flatten();
-        let bytes = kept_size(entries.map(|(key, value)| key.len() + value.len()));
-        (bytes > MAX_VOLUME_FIELD).then(|| {
-            self.volume_attributes = None;
-            bytes
-        })
+        let lengths = entries.map(|(key, value)| key.len() + value.len());
+        let too_large = OversizedField::of("spec.csi.volumeAttributes", lengths)?;
+        self.volume_attributes = None;
+        Some(too_large)
     }
 }
 

@@ -110,10 +110,9 @@ impl Finalizers {
         }
     }
 
-    /// Position of `name` in the list.
+    /// The first position of `name` in the list.
     pub fn position(&self, name: &str) -> Option<usize> {
-        let ours = || self.ours_beyond().filter(|(_, entry)| *entry == name).map(|(at, _)| at);
-        self.entries.iter().position(|entry| &**entry == name).or_else(ours)
+        self.positions(name).next()
     }
 
     /// All positions of `name`, as far as they are kept: the API server takes a name twice.
@@ -255,10 +254,14 @@ struct SlimMeta<A, M> {
 /// Which entries of a map are kept.
 pub(super) trait KeyFilter: Default {
     /// Whether the value of a key is read, beside what is kept already.
-    fn is_read(&self, key: &str, kept: &BTreeMap<String, String>) -> bool;
+    fn is_read(&self, _key: &str, _kept: &BTreeMap<String, String>) -> bool {
+        true
+    }
 
     /// What is kept of an entry that is read; nothing where it is left out.
-    fn keep<'v>(&mut self, key: &str, value: Cow<'v, str>) -> Option<Cow<'v, str>>;
+    fn keep<'v>(&mut self, _key: &str, value: Cow<'v, str>) -> Option<Cow<'v, str>> {
+        Some(value)
+    }
 
     /// Notes besides what the map does not say any more.
     fn end(self, _kept: &mut BTreeMap<String, String>) {}
@@ -294,10 +297,6 @@ struct LabelFilter;
 impl KeyFilter for LabelFilter {
     fn is_read(&self, key: &str, _: &BTreeMap<String, String>) -> bool {
         is_read_label(key)
-    }
-
-    fn keep<'v>(&mut self, _: &str, value: Cow<'v, str>) -> Option<Cow<'v, str>> {
-        Some(value)
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::meta::{MAX_VOLUME_FIELD, ResourceVersion, boxed, kept_size, slim};
+use super::meta::{ResourceVersion, boxed, slim};
 use super::string_map::StringMap;
 use super::volume::OversizedField;
 
@@ -41,36 +41,22 @@ struct TopologyExpressionWire {
     values: Option<Vec<String>>,
 }
 
-/// What becomes of a volume when its claim is gone (`persistentVolumeReclaimPolicy`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the variants are the names of the API")]
-pub enum ReclaimPolicy {
-    Delete,
-    Retain,
-    Recycle,
-    /// One that this version does not know.
-    Other,
+named! {
+    /// What becomes of a volume when its claim is gone (`persistentVolumeReclaimPolicy`).
+    #[allow(missing_docs, reason = "the variants are the names of the API")]
+    pub enum ReclaimPolicy {
+        Delete,
+        Retain,
+        Recycle,
+        /// One that this version does not know.
+        Other = "",
+    }
 }
 
 impl ReclaimPolicy {
     /// Reads the API's name.
     pub fn parse(name: &str) -> Self {
-        match name {
-            "Delete" => Self::Delete,
-            "Retain" => Self::Retain,
-            "Recycle" => Self::Recycle,
-            _ => Self::Other,
-        }
-    }
-
-    /// The name of the API; that of [`Self::Other`] is empty.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Delete => "Delete",
-            Self::Retain => "Retain",
-            Self::Recycle => "Recycle",
-            Self::Other => "",
-        }
+        Self::of_word(name).unwrap_or(Self::Other)
     }
 }
 
@@ -100,41 +86,32 @@ pub struct StorageClass {
     pub mount_options: Box<[Box<str>]>,
     /// The terms of `allowedTopologies`, of which one must hold; all expressions of a term must.
     pub allowed_topologies: Box<[Box<[TopologyExpression]>]>,
-    /// A field that is larger than [`MAX_VOLUME_FIELD`] and was left out: nothing is provisioned by the class.
+    /// A field that is larger than [`MAX_VOLUME_FIELD`](super::MAX_VOLUME_FIELD) and was left out: nothing is provisioned by the class.
     pub too_large: Option<Box<OversizedField>>,
 }
 
 impl StorageClassWire {
     /// Empties the fields that are too large; the first of them.
     fn take_oversized(&mut self) -> Option<OversizedField> {
-        let parameters = self
-            .parameters
-            .iter()
-            .flatten()
-            .map(|(key, value)| key.len() + value.len());
-        let parameters = kept_size(parameters);
-        let options = kept_size(self.mount_options.iter().flatten().map(String::len));
+        let parameters = self.parameters.iter().flatten();
+        let parameters = parameters.map(|(key, value)| key.len() + value.len());
+        let options = self.mount_options.iter().flatten().map(String::len);
         let expressions = self
             .allowed_topologies
             .iter()
             .flatten()
             .flat_map(|term| term.match_label_expressions.iter().flatten());
-        let texts = expressions.flat_map(|expression| {
+        let topologies = expressions.flat_map(|expression| {
             let values = expression.values.iter().flatten().map(String::len);
             values.chain([expression.key.len()])
         });
-        let topologies = kept_size(texts);
-        let sizes = [
-            ("parameters", parameters),
-            ("mountOptions", options),
-            ("allowedTopologies", topologies),
-        ];
-        let mut too_large = sizes.into_iter().filter(|(_, bytes)| *bytes > MAX_VOLUME_FIELD);
-        let (field, bytes) = too_large.next()?;
+        let too_large = OversizedField::of("parameters", parameters)
+            .or_else(|| OversizedField::of("mountOptions", options))
+            .or_else(|| OversizedField::of("allowedTopologies", topologies))?;
         self.parameters = None;
         self.mount_options = None;
         self.allowed_topologies = None;
-        Some(OversizedField { field, bytes })
+        Some(too_large)
     }
 }
 

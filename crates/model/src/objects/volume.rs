@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::access_modes::AccessModes;
 use super::csi_source::{CsiSource, CsiWire};
 use super::in_tree::{
-    self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, InTreeWire,
-    MIGRATED_TO_ANNOTATION, PersistentDiskWire, PersistentVolumeContext, PortworxWire, TranslationError, VsphereWire,
+    self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, MIGRATED_TO_ANNOTATION,
+    PersistentDiskWire, PersistentVolumeContext, PortworxWire, TranslationError, VsphereWire,
 };
 use super::meta::{Finalizers, MAX_VOLUME_FIELD, ResourceVersion, boxed, kept_size, slim, trace_context};
 use super::string_map::StringMap;
@@ -91,6 +91,14 @@ pub struct OversizedField {
     pub field: &'static str,
     /// How much memory it needs: the bytes of its keys and values, and [`ENTRY_SIZE`](super::ENTRY_SIZE) for each entry.
     pub bytes: usize,
+}
+
+impl OversizedField {
+    /// That a list or map with texts of these lengths is larger than [`MAX_VOLUME_FIELD`], if it is.
+    pub(super) fn of(field: &'static str, lengths: impl IntoIterator<Item = usize>) -> Option<Self> {
+        let bytes = kept_size(lengths);
+        (bytes > MAX_VOLUME_FIELD).then_some(Self { field, bytes })
+    }
 }
 
 /// What has to be known of a volume to attach it.
@@ -172,33 +180,35 @@ impl VolumeSpecWire {
     /// Empties the fields that are too large; the first of them.
     fn take_oversized(&mut self) -> Option<OversizedField> {
         let attributes = self.csi.as_mut().and_then(CsiWire::take_oversized_attributes);
-        let attributes = attributes.map(|bytes| OversizedField {
-            field: "spec.csi.volumeAttributes",
-            bytes,
-        });
-        let bytes = kept_size(self.mount_options.iter().flatten().map(String::len));
-        if bytes <= MAX_VOLUME_FIELD {
-            return attributes;
+        let options = self.mount_options.iter().flatten().map(String::len);
+        let options = OversizedField::of("spec.mountOptions", options);
+        if options.is_some() {
+            self.mount_options = None;
         }
-        self.mount_options = None;
-        attributes.or(Some(OversizedField {
-            field: "spec.mountOptions",
-            bytes,
-        }))
+        attributes.or(options)
     }
 
-    fn take_in_tree(&mut self) -> Option<InTreeWire> {
-        None.or_else(|| self.gce_persistent_disk.take().map(InTreeWire::GcePersistentDisk))
-            .or_else(|| {
-                self.aws_elastic_block_store
-                    .take()
-                    .map(InTreeWire::AwsElasticBlockStore)
-            })
-            .or_else(|| self.cinder.take().map(InTreeWire::Cinder))
-            .or_else(|| self.azure_disk.take().map(InTreeWire::AzureDisk))
-            .or_else(|| self.azure_file.take().map(InTreeWire::AzureFile))
-            .or_else(|| self.vsphere_volume.take().map(InTreeWire::VsphereVolume))
-            .or_else(|| self.portworx_volume.take().map(InTreeWire::PortworxVolume))
+    /// The in-tree source as the CSI driver knows it; none when the volume has none.
+    fn take_in_tree(
+        &mut self,
+        volume: &PersistentVolumeContext<'_>,
+    ) -> Option<(InTreePlugin, Result<CsiSource, TranslationError>)> {
+        Some(if let Some(source) = self.gce_persistent_disk.take() {
+            (InTreePlugin::GcePersistentDisk, source.translate(volume))
+        } else if let Some(source) = self.aws_elastic_block_store.take() {
+            (InTreePlugin::AwsElasticBlockStore, source.translate())
+        } else if let Some(source) = self.cinder.take() {
+            (InTreePlugin::Cinder, Ok(source.translate()))
+        } else if let Some(source) = self.azure_disk.take() {
+            (InTreePlugin::AzureDisk, source.translate())
+        } else if let Some(source) = self.azure_file.take() {
+            (InTreePlugin::AzureFile, source.translate(volume))
+        } else if let Some(source) = self.vsphere_volume.take() {
+            (InTreePlugin::VsphereVolume, Ok(source.translate()))
+        } else {
+            let source = self.portworx_volume.take()?;
+            (InTreePlugin::PortworxVolume, Ok(source.translate(volume)))
+        })
     }
 }
 
@@ -228,18 +238,16 @@ impl From<VolumeSpecWire> for VolumeSpec {
 
 impl PersistentVolumeWire {
     /// Translates an in-tree source; none when the volume has none. An absent list of access modes stays absent.
-    fn translate(&mut self) -> Option<(InTreePlugin, VolumeSource)> {
-        let wire = self.spec.take_in_tree()?;
+    fn translate(&mut self, claim_namespace: &str) -> Option<(InTreePlugin, VolumeSource)> {
         let none = BTreeMap::new();
-        let claim = self.spec.claim_ref.as_ref();
         let surroundings = PersistentVolumeContext {
             name: self.metadata.name.as_deref().unwrap_or_default(),
             labels: self.metadata.labels.as_ref().unwrap_or(&none),
             annotations: self.metadata.annotations.as_ref().unwrap_or(&none),
-            claim_namespace: claim.and_then(|claim| claim.namespace.as_deref()),
+            claim_namespace,
         };
-        let plugin = wire.plugin();
-        let source = match wire.translate(&surroundings) {
+        let (plugin, translated) = self.spec.take_in_tree(&surroundings)?;
+        let source = match translated {
             Ok(source) => VolumeSource::Csi(Box::new(source)),
             Err(error) => VolumeSource::Untranslated(Box::new(error)),
         };
@@ -260,8 +268,6 @@ impl From<PersistentVolumeWire> for Volume {
     fn from(mut wire: PersistentVolumeWire) -> Self {
         let policy = wire.spec.persistent_volume_reclaim_policy.take();
         let lifecycle = VolumeLifecycle::of(&wire.metadata, policy.as_deref(), wire.status.phase.as_deref());
-        let translated = wire.translate();
-        let in_tree = translated.as_ref().map(|(plugin, _)| Box::new(wire.in_tree(*plugin)));
         let claim = wire.spec.claim_ref.take().map(|claim| {
             Box::new(ClaimReference {
                 namespace: boxed(claim.namespace),
@@ -269,6 +275,8 @@ impl From<PersistentVolumeWire> for Volume {
                 uid: boxed(claim.uid),
             })
         });
+        let translated = wire.translate(claim.as_ref().map_or("", |claim| &claim.namespace));
+        let in_tree = translated.as_ref().map(|(plugin, _)| Box::new(wire.in_tree(*plugin)));
         let has_modes = wire.spec.access_modes.is_some();
         // As kube-controller-manager and external-provisioner read it: the annotation first.
         let annotations = wire.metadata.annotations.as_mut();

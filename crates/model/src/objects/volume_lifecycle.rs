@@ -15,17 +15,19 @@ use crate::api::names::{
     PROVISIONER_FINALIZER, RECLAIM_ANNOTATION, RETRY_NOW_ANNOTATION,
 };
 
-/// `status.phase` of a PersistentVolume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the variants are the names of the API")]
-pub enum VolumePhase {
-    /// Also what is absent or not known.
-    #[default]
-    Pending,
-    Available,
-    Bound,
-    Released,
-    Failed,
+named! {
+    /// `status.phase` of a PersistentVolume.
+    #[derive(Default)]
+    #[allow(missing_docs, reason = "the variants are the names of the API")]
+    pub enum VolumePhase {
+        /// Also what is absent or not known.
+        #[default]
+        Pending,
+        Available,
+        Bound,
+        Released,
+        Failed,
+    }
 }
 
 /// What the annotations of a PersistentVolume say of the Secret of DeleteVolume.
@@ -75,13 +77,7 @@ impl VolumeLifecycle {
         };
         let mut finalizers = meta.finalizers.iter().flatten();
         Self {
-            phase: match phase {
-                Some("Available") => VolumePhase::Available,
-                Some("Bound") => VolumePhase::Bound,
-                Some("Released") => VolumePhase::Released,
-                Some("Failed") => VolumePhase::Failed,
-                _ => VolumePhase::Pending,
-            },
+            phase: phase.and_then(VolumePhase::of_word).unwrap_or_default(),
             reclaim_policy: policy.map(ReclaimPolicy::parse),
             provisioned_by: value(PROVISIONED_BY_ANNOTATION).map(Arc::from),
             migrated_to: value(MIGRATED_TO_ANNOTATION).map(Box::from),

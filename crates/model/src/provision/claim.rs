@@ -10,7 +10,7 @@ use super::marker::{self, Marker, MarkerState};
 use super::observed::{ObservedClaim, RolePhase};
 use super::ownership::{is_own_claim, is_own_class};
 use super::patch::{self, ClaimWrite};
-use super::persistent_volume::is_of_claim;
+use super::persistent_volume::is_of_claim_and_driver;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
 use super::release_request::{ClaimRelease, ClaimReleaseRefusal, judge};
@@ -48,7 +48,7 @@ pub(super) fn decide(observed: &ObservedClaim<'_>) -> ClaimDecision {
     let marker = MarkerState::of(claim, &driver.name);
     let is_own = is_own_claim(claim, driver);
     // What this process called for is finished, whoever the claim is given to meanwhile.
-    let was_called = is_created(observed) || observed.creation.uncertain_plan().is_some();
+    let was_called = observed.creation.plan().is_some();
     // A marker that does not say whose it is, is that of the driver whose the claim is.
     if !is_own && !marker.is_recorded() && !was_called {
         return decided(ClaimReason::NotOwn, ClaimAction::Ignore);
@@ -106,10 +106,6 @@ fn would_be_bound(claim: &Claim, gone: bool, name: &str) -> bool {
     !gone && claim.deleting.is_none() && !names_other
 }
 
-fn is_created(observed: &ObservedClaim<'_>) -> bool {
-    matches!(observed.creation, Creation::Created(_))
-}
-
 /// The name of the volume of a claim: that of the plan that was used, else made from the UID.
 pub(super) fn volume_name(
     claim: &Claim,
@@ -117,15 +113,10 @@ pub(super) fn volume_name(
     marker: &MarkerState,
     policy: &ProvisionPolicy,
 ) -> Result<Box<str>, ProvisionRefusal> {
-    match creation {
-        Creation::Created(volume) => return Ok(volume.plan.name.clone()),
-        creation => {
-            if let Some(plan) = creation.uncertain_plan() {
-                return Ok(plan.name.clone());
-            }
-        }
+    match creation.plan() {
+        Some(plan) => Ok(plan.name.clone()),
+        None => marker::naming(marker, policy).volume_name(&claim.uid),
     }
-    marker::naming(marker, policy).volume_name(&claim.uid)
 }
 
 impl Subject<'_, '_> {
@@ -171,16 +162,11 @@ impl Subject<'_, '_> {
         // A claim that was bound to the PersistentVolume had it, whatever became of it since: it is gone, or a volume populator gave it to
         // another claim.
         let was_bound = claim.phase != ClaimPhase::Pending && claim.volume_name.as_deref() == Some(self.name);
-        let had = || (was_bound && !is_created(self.observed)).then(|| self.without_marker(ClaimReason::Saved));
+        let is_had = was_bound && !matches!(self.observed.creation, Creation::Created(_));
+        let had = || is_had.then(|| self.without_marker(ClaimReason::Saved));
         let Some(volume) = saved else { return had() };
-        let is_driver = volume
-            .spec
-            .csi()
-            .is_some_and(|source| source.driver == self.observed.driver.name);
-        if !is_of_claim(volume, claim) || !is_driver {
-            let volume = self.name.into();
-            let taken = || wait_for(ClaimReason::NameTaken, ProvisionRefusal::NameTaken { volume });
-            return had().or_else(|| self.wanted.then(taken));
+        if !is_of_claim_and_driver(volume, claim, self.observed.driver) {
+            return had().or_else(|| self.wanted.then(|| self.name_taken()));
         }
         if let Creation::Created(new) = self.observed.creation
             && volume.spec.csi().is_some_and(|source| source.handle != new.handle)

@@ -43,6 +43,14 @@ impl Creation {
         }
     }
 
+    /// A call with this plan may have created it; for `doubtful` see [`UncertainCall`].
+    pub(super) fn uncertain(plan: Arc<CreatePlan>, doubtful: bool) -> Self {
+        Self::Uncertain(UncertainCall {
+            plan: Some(plan),
+            doubtful,
+        })
+    }
+
     /// What is known after a look at the PersistentVolumes, to be asked before each decision.
     ///
     /// A PersistentVolume of the claim that names the volume takes it over: from then on its deletion is that of the PersistentVolume.
@@ -63,10 +71,7 @@ impl Creation {
         match self {
             Self::Uncertain(call) if !is_marked && (saved.is_some() || call.plan.is_none()) => Self::Never,
             Self::Created(volume) if has_handle(&volume) && !is_marked => Self::Never,
-            Self::Created(volume) if has_handle(&volume) => Self::Uncertain(UncertainCall {
-                plan: Some(volume.plan),
-                doubtful: false,
-            }),
+            Self::Created(volume) if has_handle(&volume) => Self::uncertain(volume.plan, false),
             Self::Created(mut volume) => {
                 volume.owner = volume.owner.or_else(|| owner.map(Box::from));
                 Self::Created(volume)
@@ -78,6 +83,14 @@ impl Creation {
     /// Whether a call may have created a volume, and nobody knows.
     pub const fn is_uncertain(&self) -> bool {
         matches!(self, Self::Uncertain(_))
+    }
+
+    /// The plan of the call of this process that made the volume, or may have.
+    pub(super) fn plan(&self) -> Option<&Arc<CreatePlan>> {
+        match self {
+            Self::Created(volume) => Some(&volume.plan),
+            known => known.uncertain_plan(),
+        }
     }
 
     /// The plan of an uncertain call of this process.

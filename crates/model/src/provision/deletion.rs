@@ -289,10 +289,8 @@ impl VolumeAttempt {
     ) -> T {
         let handle = volume.spec.csi().map_or("", |source| &source.handle);
         let attached_to = view.attached_to();
-        let class = match &volume.storage_class {
-            Some(name) => view.class(name),
-            None => Seen::Gone,
-        };
+        let class = volume.storage_class.as_ref();
+        let class = class.map_or(Seen::Gone, |name| view.class(name));
         let claim = volume.claim.as_deref();
         let is_live =
             self.live == Some(volume.resource_version) && volume.resource_version != ResourceVersion::default();
@@ -531,10 +529,8 @@ impl VolumeAttempt {
                 None
             }
             (Some(Pending::Secret(secret)), VolumeEvent::SecretRead(read)) => {
-                self.secret = match read {
-                    Ok(()) => ProvisionerSecretState::Loaded,
-                    Err(error) if error.kind == ApiErrorKind::NotFound => ProvisionerSecretState::Missing,
-                    Err(error) if error.is_forbidden() => ProvisionerSecretState::Unreadable,
+                self.secret = match ProvisionerSecretState::of_read(read) {
+                    Ok(state) => state,
                     Err(error) => return Some(self.request_failed(view, error)),
                 };
                 self.secret_of = Some(secret);

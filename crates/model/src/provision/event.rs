@@ -259,37 +259,30 @@ pub fn perhaps_deleted(handle: &str) -> String {
     ))
 }
 
-/// That the API server refuses what is needed to delete a volume, and what to do.
-pub fn volume_request_refused(error: &ApiError) -> String {
-    let help = match error.kind {
-        ApiErrorKind::Forbidden => {
-            "grant the operator the verbs get, patch and delete on PersistentVolumes, and get on PersistentVolumeClaims"
-        }
-        _ => {
-            "check admission webhooks and policies, and whether something else changes the PersistentVolume all the time"
-        }
-    };
-    let error = error.to_string();
-    format!(
-        "the API server refuses a request about the PersistentVolume: {}; {help}",
-        cut(&error, MAX_NOTE / 2)
-    )
+/// As [`request_refused`], of what is needed to delete a volume.
+pub fn volume_request_refused(error: &ApiError) -> Option<String> {
+    let verbs = "get, patch and delete on PersistentVolumes, and get on PersistentVolumeClaims";
+    refused(error, "PersistentVolume", verbs)
 }
 
 /// That the API server refuses what is needed, and what to do; none for what may succeed a moment later.
 pub fn request_refused(error: &ApiError) -> Option<String> {
+    let verbs = "get and patch on PersistentVolumeClaims, and get and create on PersistentVolumes";
+    refused(error, "PersistentVolumeClaim", verbs)
+}
+
+/// `verbs` are those that the requests about an object of this kind need.
+fn refused(error: &ApiError, kind: &str, verbs: &str) -> Option<String> {
     let help = match error.kind {
         _ if error.is_transient() => return None,
-        ApiErrorKind::Forbidden => {
-            "grant the operator the verbs get and patch on PersistentVolumeClaims, and get and create on PersistentVolumes"
-        }
+        ApiErrorKind::Forbidden => format!("grant the operator the verbs {verbs}"),
         _ => {
-            "check admission webhooks and policies, and whether something else changes the PersistentVolumeClaim all the time"
+            format!("check admission webhooks and policies, and whether something else changes the {kind} all the time")
         }
     };
     let error = error.to_string();
     Some(format!(
-        "the API server refuses a request about the PersistentVolumeClaim: {}; {help}",
+        "the API server refuses a request about the {kind}: {}; {help}",
         cut(&error, MAX_NOTE / 2)
     ))
 }

@@ -47,7 +47,6 @@ mod response;
 mod secrets;
 mod seen;
 mod settle;
-mod stable_hash;
 mod told_trouble;
 pub mod topology;
 mod trouble;
@@ -79,7 +78,7 @@ pub use seen::Seen;
 pub use settle::{CreateOutcome, SettledCreate, created, undone};
 pub use trouble::{PendingObject, PendingOperation, ProvisionHealth, Trouble, TroubleKind};
 pub use volume::{heir, named_claim};
-pub use volume_name::{MAX_PREFIX, MAX_VOLUME_NAME, VolumeNaming, is_prefix, volume_name};
+pub use volume_name::{VolumeNaming, is_prefix};
 
 #[cfg(test)]
 mod tests;

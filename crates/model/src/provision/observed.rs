@@ -9,6 +9,7 @@ use super::driver::ProvisionerFacts;
 use super::policy::ProvisionPolicy;
 use super::seen::Seen;
 use super::topology::{SelectedNode, TopologyFacts};
+use crate::answer::{ApiError, ApiErrorKind};
 use crate::objects::{Claim, ClaimReference, SecretReference, StorageClass, Volume};
 
 /// Whether the Secret of the next call is at hand; its contents never enter a decision.
@@ -23,6 +24,23 @@ pub enum ProvisionerSecretState {
     Missing,
     /// The API server refuses to let it be read, or did not answer.
     Unreadable,
+}
+
+impl ProvisionerSecretState {
+    /// What a read of it says; the error of one that says nothing.
+    pub(super) fn of_read(read: Result<(), ApiError>) -> Result<Self, ApiError> {
+        match read {
+            Ok(()) => Ok(Self::Loaded),
+            Err(error) if error.kind == ApiErrorKind::NotFound => Ok(Self::Missing),
+            Err(error) if error.is_forbidden() => Ok(Self::Unreadable),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// That of the wanted Secret, where this is the state of the one that was read last.
+    pub(super) fn of_wanted(self, read: Option<&SecretReference>, wanted: &SecretReference) -> Self {
+        if read == Some(wanted) { self } else { Self::NotLoaded }
+    }
 }
 
 /// What the role of a driver is about to do.

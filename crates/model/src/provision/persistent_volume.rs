@@ -133,6 +133,12 @@ pub fn is_saved(there: &Volume, claim: &Claim, driver: &str, handle: &str) -> bo
         && !there.deleting
 }
 
+/// Whether a PersistentVolume of a driver was made for a claim.
+pub(super) fn is_of_claim_and_driver(volume: &Volume, claim: &Claim, driver: &ProvisionerFacts) -> bool {
+    let csi = volume.spec.csi();
+    csi.is_some_and(|csi| csi.driver == driver.name) && is_of_claim(volume, claim)
+}
+
 /// Whether a PersistentVolume was made for a claim.
 pub(super) fn is_of_claim(volume: &Volume, claim: &Claim) -> bool {
     volume

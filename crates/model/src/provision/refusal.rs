@@ -6,6 +6,7 @@ use thiserror::Error;
 use super::parameters::MAX_PARAMETERS;
 use super::topology::{MAX_SEGMENT_KEYS, Segment};
 use crate::api::names::{DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, PROVISIONER_FINALIZER};
+use crate::decide::cut;
 use crate::objects::{MAX_ANNOTATION_VALUE, MAX_VOLUME_FIELD, SecretReference};
 
 /// Why a volume cannot be provisioned or deleted as things are. The texts that users of external-provisioner search for are kept as far
@@ -269,6 +270,14 @@ pub enum ProvisionRefusal {
 }
 
 impl ProvisionRefusal {
+    /// That the volume with this handle is that of this other PersistentVolume as well.
+    pub(super) fn handle_shared(handle: &str, owner: &str) -> Self {
+        Self::HandleShared {
+            handle: cut(handle, 256).into(),
+            owner: owner.into(),
+        }
+    }
+
     /// Whether topology is missing that may still come.
     pub const fn is_missing_topology(&self) -> bool {
         matches!(

@@ -142,10 +142,7 @@ impl<'a> SecretTemplates<'a> {
 
     /// The template of a family: its own keys, else the default keys, else none.
     fn template(&self, family: SecretFamily) -> Option<SecretTemplate<'a>> {
-        let of = |wanted: SecretFamily| {
-            let at = SecretFamily::ALL.iter().position(|family| *family == wanted);
-            at.and_then(|at| self.templates.get(at).copied().flatten())
-        };
+        let of = |family: SecretFamily| self.templates.get(family as usize).copied().flatten();
         of(family).or_else(|| of(SecretFamily::Default))
     }
 

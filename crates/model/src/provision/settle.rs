@@ -52,12 +52,7 @@ pub fn created(
     answer: Result<Option<AnsweredVolume>, &Failure>,
     claim: &Claim,
 ) -> SettledCreate {
-    let uncertain = |doubtful| {
-        Creation::Uncertain(UncertainCall {
-            plan: Some(plan.clone()),
-            doubtful,
-        })
-    };
+    let uncertain = |doubtful| Creation::uncertain(plan.clone(), doubtful);
     let was_doubtful = match before {
         Creation::Uncertain(call) => Some(call.doubtful),
         Creation::Never | Creation::Refused | Creation::Created(_) => None,
@@ -67,15 +62,14 @@ pub fn created(
         Err(failure) => failure,
     };
     let is_of_another_call = was_doubtful.is_some() && !is_open_call(claim, plan);
-    // What other arguments brought is not what the open call is repeated with: it is planned anew, from settings that may be put back.
-    let other_open = || {
-        let open = Creation::Uncertain(UncertainCall::default());
-        (open, CreateOutcome::OtherCallOpen)
-    };
     let (creation, outcome) = match create_error(failure.code) {
         CreateErrorClass::Uncertain => (uncertain(false), CreateOutcome::Uncertain),
-        // A refusal of other arguments says nothing of the call that is open, as when the settings were changed before a restart.
-        _ if is_of_another_call => other_open(),
+        // A refusal of other arguments says nothing of the call that is open, as when the settings were changed before a restart. What they
+        // brought is not what that is repeated with: it is planned anew, from settings that may be put back.
+        _ if is_of_another_call => (
+            Creation::Uncertain(UncertainCall::default()),
+            CreateOutcome::OtherCallOpen,
+        ),
         // Nor does this: the volume that exists may be the one which that call created.
         CreateErrorClass::NameInUse if was_doubtful.is_some() => (uncertain(false), CreateOutcome::NameInUse),
         // Nor does this, as when a Secret was changed since. The specification takes it for final; the volume would be lost by that.

@@ -54,9 +54,7 @@ impl Trouble {
         Some(match note {
             VolumeNote::CallFailed(failure) => Self::new(Kind::DeletesFailing, &failure.message),
             VolumeNote::Refused(_, cause) => Self::new(Kind::DeletesFailing, &cause.to_string()),
-            VolumeNote::RequestFailed(error) if !error.is_transient() => {
-                Self::new(Kind::DeletesFailing, &event::volume_request_refused(error))
-            }
+            VolumeNote::RequestFailed(error) => Self::new(Kind::DeletesFailing, &event::volume_request_refused(error)?),
             VolumeNote::Waits(reason, of) => {
                 let kind = match reason {
                     VolumeReason::Held => Kind::VolumesHeld,

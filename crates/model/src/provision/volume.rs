@@ -118,10 +118,7 @@ fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
         Seen::Unknown => return not_known(),
         Seen::Here(owner) if observed.heir.is_none() => {
             let handle = observed.volume.spec.csi().map_or("", |source| &source.handle);
-            let cause = ProvisionRefusal::HandleShared {
-                handle: crate::decide::cut(handle, 256).into(),
-                owner: owner.into(),
-            };
+            let cause = ProvisionRefusal::handle_shared(handle, owner);
             return Some(decided(VolumeReason::HandleShared, Action::Wait(Some(Box::new(cause)))));
         }
         Seen::Here(_) | Seen::Gone => {}
@@ -217,12 +214,7 @@ fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
         migrated: observed.volume.in_tree.is_some(),
     };
     if let Some(secret) = secret {
-        let state = if observed.secret_of == Some(&secret) {
-            observed.secret
-        } else {
-            ProvisionerSecretState::NotLoaded
-        };
-        match state {
+        match observed.secret.of_wanted(observed.secret_of, &secret) {
             ProvisionerSecretState::NotLoaded => {
                 return decided(VolumeReason::LoadSecret, Action::LoadCredentials(secret));
             }

@@ -5,33 +5,11 @@ use super::refusal::ProvisionRefusal;
 use crate::api::is_subdomain;
 
 /// Longest name of a volume in bytes (CSI spec, "Size Limits").
-pub const MAX_VOLUME_NAME: usize = 128;
+const MAX_VOLUME_NAME: usize = 128;
 /// Longest prefix that a marker may name.
-pub const MAX_PREFIX: usize = 63;
+const MAX_PREFIX: usize = 63;
 /// How long a shortened UID may be: what `volumeNameUUIDLength` accepts.
 const UUID_LENGTHS: std::ops::RangeInclusive<usize> = 16..=32;
-
-/// The name of the volume of a claim, which is that of its PersistentVolume as well: prefix, dash and UID; with `uuid_length`, the first
-/// so many characters of the UID without its dashes.
-pub fn volume_name(prefix: &str, uuid_length: Option<usize>, uid: &str) -> Result<Box<str>, ProvisionRefusal> {
-    let short = || ProvisionRefusal::ShortUid(uid.into());
-    let suffix = match uuid_length {
-        None if uid.is_empty() => return Err(short()),
-        None => uid.to_owned(),
-        Some(length) => {
-            let plain: String = uid.chars().filter(|character| *character != '-').take(length).collect();
-            if length == 0 || plain.len() < length {
-                return Err(short());
-            }
-            plain
-        }
-    };
-    let name = format!("{prefix}-{suffix}");
-    if name.len() > MAX_VOLUME_NAME {
-        return Err(ProvisionRefusal::VolumeNameTooLong(name.len()));
-    }
-    Ok(name.into())
-}
 
 /// Whether a prefix that an annotation names may be one: as `spec.provisioning.volumeNamePrefix`.
 pub fn is_prefix(prefix: &str) -> bool {
@@ -74,9 +52,26 @@ impl<'a> VolumeNaming<'a> {
         is_prefix(self.prefix) && self.uuid_length.is_none_or(|length| UUID_LENGTHS.contains(&length))
     }
 
-    /// The name of the volume of the claim with this UID.
+    /// The name of the volume of the claim with this UID, which is that of its PersistentVolume as well: prefix, dash and UID; with
+    /// `uuid_length`, the first so many characters of the UID without its dashes.
     pub fn volume_name(&self, uid: &str) -> Result<Box<str>, ProvisionRefusal> {
-        volume_name(self.prefix, self.uuid_length, uid)
+        let short = || ProvisionRefusal::ShortUid(uid.into());
+        let suffix = match self.uuid_length {
+            None if uid.is_empty() => return Err(short()),
+            None => uid.to_owned(),
+            Some(length) => {
+                let plain: String = uid.chars().filter(|character| *character != '-').take(length).collect();
+                if length == 0 || plain.len() < length {
+                    return Err(short());
+                }
+                plain
+            }
+        };
+        let name = format!("{}-{suffix}", self.prefix);
+        if name.len() > MAX_VOLUME_NAME {
+            return Err(ProvisionRefusal::VolumeNameTooLong(name.len()));
+        }
+        Ok(name.into())
     }
 }
 

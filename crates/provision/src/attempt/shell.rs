@@ -16,7 +16,7 @@ use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView a
 use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen};
 use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
-use crate::telemetry::{traced, w3c};
+use crate::telemetry::traced;
 use crate::traces::{Beginning, LifecycleOutcome, Operation, describe};
 use csi_attacher_model::attempt::CallEnd;
 
@@ -51,7 +51,7 @@ impl Shell<'_> {
                 ClaimStep::End(verdict) => return verdict,
                 ClaimStep::Patch(write) => ClaimEvent::Patched(self.patch(&write).await),
                 ClaimStep::ReadClaim => ClaimEvent::Read(self.read_claim().await),
-                ClaimStep::ReadVolume(name) => ClaimEvent::Read(self.read_volume(&name).await),
+                ClaimStep::ReadVolume(name) => ClaimEvent::Read(self.read_named(&name).await),
                 ClaimStep::Secret(secret) => ClaimEvent::Read(self.read_secret(secret).await),
                 ClaimStep::Create(plan) => ClaimEvent::Created(self.create(attempt, &plan).await),
                 ClaimStep::Delete(plan) => ClaimEvent::Deleted(self.delete(attempt, &plan).await),
@@ -77,21 +77,11 @@ impl Shell<'_> {
         if !attempt.memory().is_saved() {
             self.progress.begin_again();
         }
-        let begun = self.begin(claim);
-        let tracer = self.look.work.tracer();
-        if !tracer.is_enabled() {
-            return;
-        }
-        let (config, driver) = (self.look.work.config.borrow(), &self.look.work.facts.name);
-        let subject = (Operation::Provision, &*claim.uid);
-        let limits = &config.tracing;
-        let lifecycle = self.progress.lifecycle(&tracer, subject, begun, limits, |root| {
-            describe(root, driver, claim);
+        let (begun, driver) = (self.begin(claim), &self.look.work.facts.name);
+        self.open_span((Operation::Provision, &*claim.uid), begun, |span| {
+            describe(span, driver, claim);
         });
-        self.span = lifecycle.attempt(&tracer, self.run);
-        self.look.traceparent = Some(w3c::traceparent(&lifecycle.context()));
         if self.span.is_recording() {
-            describe(&mut self.span, driver, claim);
             let names = [&*claim.namespace, &claim.name, &claim.class];
             let volume = claim.volume_name.as_deref();
             self.span.knows(
@@ -103,12 +93,10 @@ impl Shell<'_> {
 
     /// Ends the span, and the life cycle, if it ended.
     pub fn end(&mut self, attempt: &ClaimAttempt) {
-        let mut span = std::mem::take(&mut self.span);
-        if let Some(creation) = attempt.creation().filter(|_| span.is_recording()) {
-            span.set(attr::CREATION, creation.as_str());
+        if let Some(creation) = attempt.creation().filter(|_| self.span.is_recording()) {
+            self.span.set(attr::CREATION, creation.as_str());
         }
-        span.end();
-        let (Some((lifecycle, outcome)), Some(claim)) = (self.count(), attempt.claim()) else {
+        let (Some((lifecycle, outcome)), Some(claim)) = (self.end_span(), attempt.claim()) else {
             return;
         };
         let (work, tracer) = (self.look.work, self.look.work.tracer());
@@ -225,22 +213,12 @@ impl Shell<'_> {
         }
     }
 
-    async fn read_volume(&mut self, name: &str) -> Result<(), ApiError> {
+    /// Reads the PersistentVolume that has the name of the claim's.
+    async fn read_named(&mut self, name: &str) -> Result<(), ApiError> {
         self.span.knows(None, [name]);
-        let (volumes, requests) = (&self.look.work.context.volumes, &self.look.work.context.requests);
-        let name: Arc<str> = name.into();
-        let known = volumes.volume(&name).here();
-        let take = volumes.reading(&name);
-        match requests.get::<PersistentVolumeWire>(&*name, None, &self.span).await {
-            Ok(wire) => take(wire.into()),
-            Err(error) => {
-                drop(take);
-                if let Some(known) = known.filter(|_| error.kind == ApiErrorKind::NotFound) {
-                    volumes.is_gone(&name, &known.uid);
-                }
-                Err(error)
-            }
-        }
+        let known = self.look.work.context.volumes.volume(name).here();
+        let uid = known.as_ref().map(|volume| &*volume.uid);
+        self.read_volume(&name.into(), uid).await.map(|_| ())
     }
 
     async fn create(&mut self, attempt: &ClaimAttempt, plan: &CreatePlan) -> Result<Option<AnsweredVolume>, CallEnd> {
@@ -369,9 +347,7 @@ impl Shell<'_> {
         let name = text("/metadata/name");
         self.span.knows(Some(text("/spec/csi/volumeHandle")), [name]);
         let take = volumes.reading(&Arc::from(name));
-        let made = requests
-            .create_for::<PersistentVolumeWire>(None, body, &self.span)
-            .await?;
+        let made = requests.create::<PersistentVolumeWire>(None, body, &self.span).await?;
         let made = Volume::from(made);
         let uid = made.claim.as_ref().map(|claim| &*claim.uid);
         let handle = made.spec.csi().map(|source| &*source.handle);

@@ -37,10 +37,6 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKe
         shell.ended.get_or_insert(LifecycleOutcome::Aborted);
     }
     shell.end(&attempt);
-    let (progress, volume) = (shell.progress, attempt.memory().clone());
-    work.queue.remember(run.key(), |memory| {
-        memory.volume = volume;
-        memory.progress = progress;
-    });
+    shell.keep(&attempt);
     result_of(verdict)
 }

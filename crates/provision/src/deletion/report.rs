@@ -54,11 +54,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
         VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error)
             if !error.is_transient() || shell.run.attempt() >= LASTING =>
         {
-            let message = if error.is_transient() {
-                error.message.clone()
-            } else {
-                event::volume_request_refused(&error)
-            };
+            let message = event::volume_request_refused(&error).unwrap_or(error.message);
             let retry = (shell.run.retry_delay(), true);
             failed(shell, volume, error_type::OTHER, None, &message, retry);
         }

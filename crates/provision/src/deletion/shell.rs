@@ -62,7 +62,7 @@ impl Shell<'_> {
                 VolumeStep::Remove(uid) => VolumeEvent::Written(self.remove(&uid).await),
                 VolumeStep::ReadVolume => {
                     let key = self.look.key;
-                    VolumeEvent::VolumeRead(self.read_volume(&key.name, &key.uid).await)
+                    VolumeEvent::VolumeRead(self.read_volume(&key.name, Some(&key.uid)).await)
                 }
                 VolumeStep::ReadHeir(name) => VolumeEvent::VolumeRead(self.read_other(&name).await),
                 VolumeStep::ReadClaim(claim) => VolumeEvent::ClaimRead(self.read_claim(&claim).await),
@@ -72,8 +72,8 @@ impl Shell<'_> {
         }
     }
 
-    /// Keeps what is known before a step, should the run end in it.
-    fn keep(&self, attempt: &VolumeAttempt) {
+    /// Keeps what is known: before each step, should the run end in it, and at the end.
+    pub fn keep(&self, attempt: &VolumeAttempt) {
         let (known, progress) = (attempt.memory().clone(), self.progress);
         self.look.work.queue.remember(self.run.key(), |memory| {
             memory.volume = known;
@@ -88,20 +88,12 @@ impl Shell<'_> {
         let Some(volume) = attempt.volume().filter(|_| is_deletion && self.span.is_disabled()) else {
             return;
         };
-        let tracer = self.look.work.tracer();
-        if !tracer.is_enabled() {
-            return;
-        }
         let begun = self.progress.begun.unwrap_or_else(Beginning::seen_now);
-        let (config, driver) = (self.look.work.config.borrow(), &self.look.work.facts.name);
-        let subject = (Operation::Delete, &*volume.uid);
-        let limits = &config.tracing;
-        let lifecycle = self.progress.lifecycle(&tracer, subject, begun, limits, |root| {
-            describe_volume(root, driver, volume);
+        let driver = &self.look.work.facts.name;
+        self.open_span((Operation::Delete, &*volume.uid), begun, |span| {
+            describe_volume(span, driver, volume);
         });
-        self.span = lifecycle.attempt(&tracer, self.run);
         if self.span.is_recording() {
-            describe_volume(&mut self.span, driver, volume);
             let handle = volume.spec.csi().map(|source| &*source.handle);
             self.span.knows(handle, volume.names());
         }
@@ -109,8 +101,7 @@ impl Shell<'_> {
 
     /// Ends the span, and the life cycle, if it ended.
     pub fn end(&mut self, attempt: &VolumeAttempt) {
-        std::mem::take(&mut self.span).end();
-        let (Some((lifecycle, outcome)), Some(volume)) = (self.count(), attempt.volume()) else {
+        let (Some((lifecycle, outcome)), Some(volume)) = (self.end_span(), attempt.volume()) else {
             return;
         };
         let (work, tracer) = (self.look.work, self.look.work.tracer());
@@ -155,7 +146,14 @@ impl Shell<'_> {
             Ok(Some(volume)) if *volume.uid != *key.uid => {
                 Err(ApiError::garbled("the answer is about another PersistentVolume"))
             }
-            Ok(Some(volume)) => self.take(volume, known),
+            Ok(Some(volume)) => {
+                let version = volume.resource_version;
+                // The watch may have been faster, and shows what came after our write.
+                if volumes.take_answer(volume) || version >= known {
+                    return Ok(());
+                }
+                Err(volumes.older_answer())
+            }
             Ok(None) => {
                 volumes.is_gone(&key.name, &key.uid);
                 Ok(())
@@ -167,16 +165,6 @@ impl Shell<'_> {
                 Err(error)
             }
         }
-    }
-
-    fn take(&self, volume: Volume, known: ResourceVersion) -> Result<(), ApiError> {
-        let volumes = &self.look.work.context.volumes;
-        let version = volume.resource_version;
-        // The watch may have been faster, and shows what came after our write.
-        if volumes.take_answer(volume) || version >= known {
-            return Ok(());
-        }
-        Err(volumes.older_answer())
     }
 
     /// Reads the Secret. The right to read it goes with its namespace, and nobody can give it again: what was in that is not there.
@@ -197,33 +185,12 @@ impl Shell<'_> {
     async fn read_other(&mut self, name: &Arc<str>) -> Result<ResourceVersion, ApiError> {
         self.span.knows(None, [&**name]);
         match self.look.work.context.volumes.volume(name) {
-            Seen::Here(known) => self.read_volume(name, &known.uid).await,
+            Seen::Here(known) => self.read_volume(name, Some(&known.uid)).await,
             Seen::Gone | Seen::Unknown => Err(ApiError::without_answer(
                 ApiErrorKind::NotFound,
                 "it is not known any more",
             )),
         }
-    }
-
-    /// Reads a PersistentVolume. An older copy than what is known shows that the API server went back: then it proves nothing.
-    async fn read_volume(&self, name: &Arc<str>, uid: &str) -> Result<ResourceVersion, ApiError> {
-        let volumes = &self.look.work.context.volumes;
-        let take = volumes.reading(name);
-        let requests = &self.look.work.context.requests;
-        let read = requests.get::<PersistentVolumeWire>(&**name, None, &self.span).await;
-        let volume = match read {
-            Ok(wire) => Volume::from(wire),
-            Err(error) => {
-                drop(take);
-                if error.kind == ApiErrorKind::NotFound {
-                    volumes.is_gone(name, uid);
-                }
-                return Err(error);
-            }
-        };
-        let version = volume.resource_version;
-        take(volume)?;
-        Ok(version)
     }
 
     /// The claim that is there under the name.

@@ -8,7 +8,7 @@
 /// Schema the RPC, HTTP and container attribute names belong to.
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
 
-/// Span names. API server calls are named `{METHOD} {template}`.
+/// Span names. API server calls are named `{METHOD} {template}`, calls of a driver as their method.
 pub mod span {
     pub const ATTACH: &str = "VolumeAttachment.attach";
     pub const ATTACH_ATTEMPT: &str = "VolumeAttachment.attach.attempt";
@@ -16,14 +16,10 @@ pub mod span {
     pub const DETACH_ATTEMPT: &str = "VolumeAttachment.detach.attempt";
     pub const VOLUME_RELEASE: &str = "PersistentVolume.release";
     pub const RECONCILE_SYNC: &str = "VolumeAttachment.reconcile_sync";
-    pub const CONTROLLER_PUBLISH_VOLUME: &str = "csi.v1.Controller/ControllerPublishVolume";
-    pub const CONTROLLER_UNPUBLISH_VOLUME: &str = "csi.v1.Controller/ControllerUnpublishVolume";
     pub const PROVISION: &str = "PersistentVolumeClaim.provision";
     pub const PROVISION_ATTEMPT: &str = "PersistentVolumeClaim.provision.attempt";
-    pub const CREATE_VOLUME: &str = "csi.v1.Controller/CreateVolume";
     pub const DELETE: &str = "PersistentVolume.delete";
     pub const DELETE_ATTEMPT: &str = "PersistentVolume.delete.attempt";
-    pub const DELETE_VOLUME: &str = "csi.v1.Controller/DeleteVolume";
 }
 
 /// Names of events on spans.

@@ -151,7 +151,14 @@ fn a_rate_with_an_odd_interval_is_rounded_to_the_slower_side() {
     let now = Instant::now();
     let limits = limits([0; 3], 0, 3);
     let rng = fastrand::Rng::with_seed(1);
-    let mut state = QueueState::<u8>::new(super::plain_backoff(), limits, rng, Arc::new(NoObserver), now);
+    let mut state = QueueState::<u8>::new(
+        super::plain_backoff(),
+        limits,
+        Rate::UNLIMITED,
+        rng,
+        Arc::new(NoObserver),
+        now,
+    );
     for key in 0..5 {
         state.add(Item::new(key, ATTACH, 0), |_| (), now);
     }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::super::lanes::shrink;
 use super::super::observer::NoObserver;
 use super::super::state::{NextRun, QueueState};
-use super::super::{CauseCode, Item, QueueLimits, RunResult};
+use super::super::{CauseCode, Item, QueueLimits, Rate, RunResult};
 use super::{ATTACH, SECOND, plain_backoff};
 
 fn state() -> (QueueState<u32>, Instant) {
@@ -15,6 +15,7 @@ fn state() -> (QueueState<u32>, Instant) {
         QueueState::new(
             plain_backoff(),
             QueueLimits::default(),
+            Rate::UNLIMITED,
             Rng::with_seed(1),
             Arc::new(NoObserver),
             now,

@@ -50,7 +50,10 @@ fn what_was_before_comes_with_what_is_now() {
             .is_none()
     );
     let applied = table.take_copy(of("a", "2", 2), Origin::Watch).unwrap();
-    assert_eq!((&*applied.previous.unwrap().uid, &*applied.current.uid), ("1", "2"));
+    assert_eq!(
+        (&*applied.previous.unwrap().uid, &*applied.current.unwrap().uid),
+        ("1", "2")
+    );
     // A late copy of the object that had the name before.
     assert!(table.take_copy(of("a", "1", 1), Origin::Watch).is_none());
 }

@@ -1,6 +1,5 @@
 //! One attempt at a VolumeAttachment: the effects of [`Attempt`], which decides what is done next.
 
-pub(super) mod attachment_map;
 pub(super) mod events;
 pub(super) mod evidence;
 pub(super) mod failure_writes;

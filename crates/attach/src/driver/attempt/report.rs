@@ -52,8 +52,6 @@ pub(in crate::driver) fn set_attempt_attributes(
 
 /// Reports what happened in an attempt, by the objects that it was decided from.
 pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, about: Option<&Snapshot>, note: Note) {
-    let driver = shell.work.facts.name.clone();
-    let name = shell.name.clone();
     let note = match note {
         Note::Undo(undone) => return undo(shell, attempt, undone),
         Note::LeaseLost(lost) => return lease_lost(shell, lost),
@@ -64,8 +62,8 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, about: Option<&Sn
         Note::NothingToDo(reason) => traced!(
             debug,
             shell.work.lifecycles.context_of(snapshot),
-            driver = &*driver,
-            VolumeAttachment = &*name,
+            driver = &*shell.work.facts.name,
+            VolumeAttachment = &*shell.name,
             ?reason,
             "nothing to do"
         ),

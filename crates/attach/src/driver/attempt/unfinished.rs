@@ -6,12 +6,11 @@
 //! and have attached the volume there again. That the VolumeAttachment is gone proves nothing then, as the API server may have gone
 //! back to a state before that other attach. So it is left alone, and an error says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::attachment_map::AttachmentMap;
 use super::in_flight::InFlightGuard;
 use crate::apiserver::SecretData;
 use crate::cache::Store;
@@ -79,7 +78,7 @@ impl UnfinishedPublishes {
         {
             return true;
         }
-        *unanswered.get_or_insert(&attachment.name, Box::default, exists) = attachment.uid.clone();
+        unanswered.insert(&attachment.name, attachment.uid.clone(), exists);
         false
     }
 
@@ -170,5 +169,89 @@ impl Drop for PublishGuard {
                  volume, detach it by hand"
             );
         }
+    }
+}
+
+/// Values by the name of a VolumeAttachment.
+///
+/// An attachment may end without a notification to those that keep something about it. Entries of attachments that are gone are
+/// removed when the map has doubled since the last time: so each entry costs two look-ups in the cache, however many there are.
+struct AttachmentMap<V> {
+    entries: HashMap<Arc<str>, V>,
+    least: usize,
+    /// The size at which entries of attachments that are gone are removed.
+    look_at: usize,
+}
+
+impl<V> AttachmentMap<V> {
+    /// An empty map, which removes nothing below `least` entries.
+    fn new(least: usize) -> Self {
+        Self {
+            entries: HashMap::new(),
+            least,
+            look_at: least,
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&V> {
+        self.entries.get(name)
+    }
+
+    /// Puts a value under a name. `exists` says whether an attachment is known.
+    fn insert(&mut self, name: &Arc<str>, value: V, exists: impl Fn(&str) -> bool) {
+        if self.entries.len() >= self.look_at && !self.entries.contains_key(name) {
+            self.entries.retain(|name, _| exists(name));
+            self.look_at = self.least.max(self.entries.len() * 2);
+        }
+        self.entries.insert(name.clone(), value);
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.entries.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const LEAST: usize = 64;
+
+    /// All start to wait, and again at each retry, while all exist.
+    #[test]
+    fn an_entry_costs_two_looks_however_many_there_are() {
+        for many in [500_u32, 2000, 8192] {
+            let look_ups = Cell::new(0);
+            let mut map = AttachmentMap::new(LEAST);
+            for _retry in 0..3 {
+                for number in 0..many {
+                    let name: Arc<str> = number.to_string().into();
+                    map.insert(&name, (), |_| {
+                        look_ups.set(look_ups.get() + 1);
+                        true
+                    });
+                }
+            }
+            assert!(look_ups.get() <= 2 * many, "{many}: {} look-ups", look_ups.get());
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_not_kept() {
+        let mut map = AttachmentMap::new(LEAST);
+        for number in 0..1000 {
+            let name: Arc<str> = number.to_string().into();
+            map.insert(&name, number, |known| known == "0");
+        }
+        assert!(map.entries.len() <= LEAST + 1, "{}", map.entries.len());
+        assert_eq!(map.get("0"), Some(&0));
+        // Once there were many; when they are gone, there are few again.
+        let mut map = AttachmentMap::new(LEAST);
+        for number in 0..10_000 {
+            let name: Arc<str> = number.to_string().into();
+            map.insert(&name, number, |known| known.len() == 5 || number < 5_000);
+        }
+        assert!(map.entries.len() <= 8_192, "{}", map.entries.len());
     }
 }

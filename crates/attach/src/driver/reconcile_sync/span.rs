@@ -66,7 +66,7 @@ impl<'w> ReconcileSyncSpan<'w> {
     }
 
     fn open(&self, mismatches: usize) -> Span {
-        let mut span = self.work.tracer().open(SpanOptions {
+        let mut span = self.work.lifecycles.tracer().open(SpanOptions {
             start: Some(SystemTime::from(self.began)),
             ..SpanOptions::new(span::RECONCILE_SYNC, SpanKind::Internal)
         });

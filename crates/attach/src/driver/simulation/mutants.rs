@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use std::cell::Cell;
 
-use super::super::rules::Rules;
+use super::super::Rules;
 use super::backend::{Call, Pair};
 use super::cluster::{Kind, text};
 use super::invariants::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::node_lines::NodeLines;
-use super::slots::{SlotKind, SlotRequest};
+use super::slots::SlotKind;
 
 /// A line that was passed over so often by others of its driver is next.
 const PASSED_OVER: u64 = 15;
@@ -14,15 +14,6 @@ const PASSED_OVER: u64 = 15;
 pub(super) struct Line {
     pub kind: SlotKind,
     pub can_wait: bool,
-}
-
-impl Line {
-    pub fn of(request: &SlotRequest<'_>) -> Self {
-        Self {
-            kind: request.kind,
-            can_wait: request.can_wait,
-        }
-    }
 }
 
 /// Whose turn it is: the least is next. First those without anything in flight, then by driver, then by line.

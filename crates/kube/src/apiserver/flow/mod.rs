@@ -18,8 +18,8 @@ use http::{Method, Request, StatusCode};
 use kube::client::Body;
 use tokio::time::Instant;
 
+use super::ApiError;
 use super::answer::About;
-use super::error::ApiError;
 use super::metrics::CountedByCaller;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::attr;

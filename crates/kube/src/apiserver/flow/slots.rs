@@ -125,7 +125,8 @@ impl RequestSlots {
     /// A slot, if there is one for this request; otherwise its turn in line.
     fn take_or_wait(&self, request: SlotRequest<'_>) -> Result<RequestSlot, oneshot::Receiver<RequestSlot>> {
         let mut state = self.0.lock();
-        let line = Line::of(&request);
+        let SlotRequest { kind, can_wait, .. } = request;
+        let line = Line { kind, can_wait };
         let lines = state.drivers.entry(request.driver.clone()).or_default();
         let is_first = lines.waiting(line) == 0;
         if is_first && state.may_take(request.driver, line) {

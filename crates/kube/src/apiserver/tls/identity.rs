@@ -5,14 +5,11 @@
 //! pair, and at the latest after an answer 401. A credential plugin is run again a minute before its pair ends, and after a 401,
 //! in a thread of its own.
 
-use std::io;
-use std::path::PathBuf;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, fs};
 
 use aws_lc_rs::digest::{Context, SHA256};
-use base64::Engine as _;
 use jiff::{SignedDuration, Timestamp};
 use kube::config::{AuthInfo, ExecConfig};
 use parking_lot::Mutex;
@@ -26,6 +23,7 @@ use tracing::{info, warn};
 
 use super::Provider;
 use super::plugin::{self, PluginError};
+use super::source::{Source, SourceError};
 use crate::pem::{self, PemError};
 
 /// The client certificate of a connection, if there is one.
@@ -42,14 +40,8 @@ const PLUGIN_REST: Duration = Duration::from_secs(5);
 /// Why the client certificate cannot be used. Never quotes a key.
 #[derive(Debug, Error)]
 pub enum IdentityError {
-    #[error("{field} {path}: {source}")]
-    File {
-        field: &'static str,
-        path: String,
-        source: io::Error,
-    },
-    #[error("{field}-data of the kubeconfig is not base64")]
-    Base64 { field: &'static str },
+    #[error(transparent)]
+    Source(#[from] SourceError),
     #[error("the kubeconfig has {there} but no {missing}: a client certificate needs both")]
     Half { there: &'static str, missing: &'static str },
     #[error("{field} of the kubeconfig {problem}")]
@@ -62,39 +54,6 @@ pub enum IdentityError {
 
 const CERTIFICATE: &str = "client-certificate";
 const KEY: &str = "client-key";
-
-/// Where one half of the pair is.
-enum Source {
-    File(PathBuf),
-    Data(Vec<u8>),
-}
-
-impl Source {
-    /// As in client-go, what stands in the kubeconfig itself goes before a file.
-    fn new(field: &'static str, data: Option<&str>, file: Option<&str>) -> Result<Option<Self>, IdentityError> {
-        match (data.unwrap_or_default(), file.unwrap_or_default()) {
-            ("", "") => Ok(None),
-            ("", file) => Ok(Some(Self::File(PathBuf::from(file)))),
-            (data, _) => {
-                let decoded = base64::engine::general_purpose::STANDARD.decode(data);
-                decoded
-                    .map(|text| Some(Self::Data(text)))
-                    .map_err(|_| IdentityError::Base64 { field })
-            }
-        }
-    }
-
-    fn read(&self, field: &'static str) -> Result<Vec<u8>, IdentityError> {
-        match self {
-            Self::Data(text) => Ok(text.clone()),
-            Self::File(path) => fs::read(path).map_err(|source| IdentityError::File {
-                field,
-                path: path.display().to_string(),
-                source,
-            }),
-        }
-    }
-}
 
 /// Where the pair comes from.
 enum Origin {
@@ -253,7 +212,14 @@ impl ClientIdentity {
 
     /// Takes over what was read.
     fn take(&self, pair: &mut Pair, texts: Result<(Vec<u8>, Vec<u8>), IdentityError>, expires: Option<Timestamp>) {
-        match texts.and_then(|texts| self.loaded(&texts, &pair.hash)) {
+        let loaded = texts.and_then(|texts| {
+            let hash = hash(&texts);
+            if hash == pair.hash {
+                return Ok(None);
+            }
+            Ok(Some((hash, load(&texts, &self.provider)?)))
+        });
+        match loaded {
             Ok(None) => (pair.expires, pair.is_broken) = (expires, false),
             Ok(Some((hash, current))) => {
                 *pair = Pair {
@@ -273,18 +239,6 @@ impl ClientIdentity {
             }
             Err(_) => {}
         }
-    }
-
-    fn loaded(
-        &self,
-        texts: &(Vec<u8>, Vec<u8>),
-        known: &[u8],
-    ) -> Result<Option<(Vec<u8>, CertifiedKey)>, IdentityError> {
-        let hash = hash(texts);
-        if hash == known {
-            return Ok(None);
-        }
-        Ok(Some((hash, load(texts, &self.provider)?)))
     }
 }
 

@@ -7,6 +7,7 @@ mod error;
 mod identity;
 mod plugin;
 mod rules;
+mod source;
 mod trust;
 
 #[cfg(test)]
@@ -23,6 +24,7 @@ use rustls::crypto::aws_lc_rs::default_provider;
 pub(super) use error::explain;
 use identity::IdentityError;
 pub(super) use identity::{ClientIdentity, Identity};
+pub(super) use source::Source;
 use trust::ServerVerifier;
 pub(super) use trust::{TrustError, authorities, pem_of};
 

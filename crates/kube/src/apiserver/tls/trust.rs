@@ -1,6 +1,5 @@
 //! Whom we trust: the CA data, which is read again at each handshake when it is a file.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use rustls::{CertificateError, DigitallySignedStruct, OtherError, SignatureSchem
 use thiserror::Error;
 use tracing::{info, warn};
 
+use super::source::SourceError;
 use super::{Provider, rules};
 
 /// How a certificate begins in PEM form.
@@ -23,10 +23,8 @@ const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 /// Why the CA data cannot be used.
 #[derive(Debug, Error)]
 pub enum TrustError {
-    #[error("certificate-authority {path}: {source}")]
-    File { path: String, source: io::Error },
-    #[error("certificate-authority-data of the kubeconfig is not base64")]
-    Base64,
+    #[error(transparent)]
+    Source(#[from] SourceError),
     #[error("{from} of the kubeconfig holds no certificate in PEM form")]
     Empty { from: &'static str },
     #[error(

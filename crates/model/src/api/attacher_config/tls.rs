@@ -12,7 +12,8 @@ pub struct TlsSpec {
     /// Secret with ca.crt, the CAs that may have signed the driver's certificate (no others are trusted), and, if the driver
     /// requires a client certificate, tls.crt and tls.key. It is read again when it changes; the operator needs the
     /// permission to get it.
-    pub secret_ref: TlsSecretReference,
+    #[serde(rename = "secretRef")]
+    pub secret: TlsSecretReference,
 
     /// Name in the driver's certificate, such as csi.example.com. Omitted: the host of the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]

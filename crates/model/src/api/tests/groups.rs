@@ -4,12 +4,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::api::attacher_config::{LeaderElectionSpec, TlsSecretReference, TlsSpec, TracingSpec};
-use crate::api::validated::{Endpoint, KubernetesApi, SpecProblem, TlsSettings};
+use crate::api::validated::{Endpoint, KubernetesApi, SpecProblem};
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 
 fn tls() -> TlsSpec {
     TlsSpec {
-        secret_ref: TlsSecretReference {
+        secret: TlsSecretReference {
             namespace: "csi".into(),
             name: "driver-tls".into(),
         },
@@ -46,11 +46,11 @@ fn https_endpoints() {
         (longest.as_str(), &"x".repeat(253), 65535),
     ] {
         let config = DriverConfig::try_from(&spec(text, Some(tls()))).expect("valid");
-        let (host, secret) = (host.to_owned(), tls().secret_ref);
+        let (host, secret) = (host.to_owned(), tls().secret);
         assert_eq!(config.endpoint, Endpoint::Https { host, port });
         assert_eq!(config.endpoint.to_string(), text);
         let server_name = None;
-        assert_eq!(config.tls, Some(TlsSettings { secret, server_name }));
+        assert_eq!(config.tls, Some(TlsSpec { secret, server_name }));
     }
     let too_long = format!("https://{}:1", "x".repeat(254));
     for text in [
@@ -99,7 +99,7 @@ fn names_in_tls() {
         problems(&spec("https://csi:1", Some(tls)))
     };
     for bad in ["", "Csi", "-a", "a-", "a.b", "a/b", &"x".repeat(64)] {
-        let found = with(|tls, value| tls.secret_ref.namespace = value.into(), bad);
+        let found = with(|tls, value| tls.secret.namespace = value.into(), bad);
         assert_eq!(
             found,
             problem("tls.secretRef.namespace", SpecProblem::Namespace),
@@ -107,10 +107,10 @@ fn names_in_tls() {
         );
     }
     for bad in ["", "A", "a..b", ".a", "a.", "a_b", &"x".repeat(254)] {
-        let found = with(|tls, value| tls.secret_ref.name = value.into(), bad);
+        let found = with(|tls, value| tls.secret.name = value.into(), bad);
         assert_eq!(found, problem("tls.secretRef.name", SpecProblem::SecretName), "{bad}");
     }
-    assert_eq!(with(|tls, value| tls.secret_ref.name = value.into(), "a.b-c.d"), []);
+    assert_eq!(with(|tls, value| tls.secret.name = value.into(), "a.b-c.d"), []);
     for good in ["csi.example.com", "10.0.0.1", "::1", "fe80::1"] {
         let found = with(|tls, value| tls.server_name = Some(value.into()), good);
         assert_eq!(found, [], "{good}");

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use super::{
     BackoffSettings, CapabilityLost, Concurrency, ConfigErrors, DriverConfig, Endpoint, FieldError, KubernetesApi,
-    LeaderElection, PublishSecrets, ReconcileSync, Redact, SecretNames, SpecProblem, Timeouts, TlsSettings, Tracing,
+    LeaderElection, PublishSecrets, ReconcileSync, Redact, SecretNames, SpecProblem, Timeouts, Tracing,
 };
 use crate::api::GoDuration;
 use crate::api::attacher_config::{
     AttacherConfigSpec, BackoffSpec, ConcurrencySpec, KubernetesApiSpec, LeaderElectionSpec, ReconcileSyncMode,
-    ReconcileSyncSpec, RedactionMode, TimeoutsSpec, TracingSpec,
+    ReconcileSyncSpec, RedactionMode, TimeoutsSpec, TlsSpec, TracingSpec,
 };
 use crate::api::rules::{self, DurationRule, TextRule};
 
@@ -78,7 +78,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
                 capability_lost: CapabilityLost::default(),
                 leaving: false,
             }),
-            _ => Err(ConfigErrors { errors: checker.errors }),
+            _ => Err(ConfigErrors(checker.errors)),
         }
     }
 }
@@ -113,16 +113,13 @@ impl Checker {
         })
     }
 
-    pub(super) fn number<N>(
+    pub(super) fn number<N: TryFrom<i64> + Default>(
         &mut self,
         path_in_spec: &str,
         value: i64,
         range: RangeInclusive<i64>,
         problem: SpecProblem,
-    ) -> N
-    where
-        N: TryFrom<i64> + Default,
-    {
+    ) -> N {
         let number = N::try_from(value).ok().filter(|_| range.contains(&value));
         number.unwrap_or_else(|| {
             self.report(path_in_spec, problem);
@@ -130,7 +127,7 @@ impl Checker {
         })
     }
 
-    pub(super) fn calls(&mut self, path_in_spec: &str, value: i64) -> u32 {
+    pub(super) fn calls<N: TryFrom<i64> + Default>(&mut self, path_in_spec: &str, value: i64) -> N {
         self.number(path_in_spec, value, 0..=rules::MAX_CALLS, SpecProblem::Calls)
     }
 
@@ -175,12 +172,11 @@ impl Checker {
     }
 
     fn concurrency(&mut self, spec: &ConcurrencySpec) -> Concurrency {
-        let in_flight = |calls: u32| usize::try_from(calls).ok().and_then(NonZeroUsize::new);
         Concurrency {
-            attach: in_flight(self.calls("concurrency.attach", spec.attach)),
-            detach: in_flight(self.calls("concurrency.detach", spec.detach)),
+            attach: NonZeroUsize::new(self.calls("concurrency.attach", spec.attach)),
+            detach: NonZeroUsize::new(self.calls("concurrency.detach", spec.detach)),
             total: None,
-            per_node: in_flight(self.calls("concurrency.perNode", spec.per_node)),
+            per_node: NonZeroUsize::new(self.calls("concurrency.perNode", spec.per_node)),
             calls_per_second: NonZeroU32::new(self.calls("concurrency.callsPerSecond", spec.calls_per_second)),
         }
     }
@@ -195,7 +191,7 @@ impl Checker {
     }
 
     /// Both rules are about an endpoint that can be read; one that cannot has its own problem.
-    fn tls(&mut self, spec: &AttacherConfigSpec, endpoint: Option<&Endpoint>) -> Option<TlsSettings> {
+    fn tls(&mut self, spec: &AttacherConfigSpec, endpoint: Option<&Endpoint>) -> Option<TlsSpec> {
         let https = matches!(endpoint?, Endpoint::Https { .. });
         let Some(tls) = &spec.tls else {
             if https {
@@ -206,15 +202,12 @@ impl Checker {
         if !https {
             self.report("tls", SpecProblem::TlsWithoutHttps);
         }
-        self.text("tls.secretRef.namespace", &tls.secret_ref.namespace, &rules::NAMESPACE);
-        self.text("tls.secretRef.name", &tls.secret_ref.name, &rules::SECRET_NAME);
+        self.text("tls.secretRef.namespace", &tls.secret.namespace, &rules::NAMESPACE);
+        self.text("tls.secretRef.name", &tls.secret.name, &rules::SECRET_NAME);
         if let Some(name) = &tls.server_name {
             self.text("tls.serverName", name, &rules::SERVER_NAME);
         }
-        Some(TlsSettings {
-            secret: tls.secret_ref.clone(),
-            server_name: tls.server_name.clone(),
-        })
+        Some(tls.clone())
     }
 
     fn kubernetes_api(&mut self, spec: &KubernetesApiSpec) -> Option<KubernetesApi> {

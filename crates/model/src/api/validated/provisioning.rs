@@ -64,19 +64,17 @@ impl Checker {
         self.text(path, &provisioning.default_fs_type, &rules::FS_TYPE);
         let length = provisioning.volume_name_uuid_length.map(|length| {
             let path = "provisioning.volumeNameUUIDLength";
-            let length: u32 = self.number(path, length, 16..=32, SpecProblem::VolumeNameUuidLength);
-            length as usize
+            self.number(path, length, 16..=32, SpecProblem::VolumeNameUuidLength)
         });
-        let in_flight = |calls: u32| usize::try_from(calls).ok().and_then(NonZeroUsize::new);
         let limits = &provisioning.concurrency;
         Some(Provisioning {
             enabled: provisioning.mode == ProvisioningMode::Enabled,
             delete_timeout: self.duration("provisioning.timeouts.delete", provisioning.timeouts.delete),
             create_timeout: self.duration("provisioning.timeouts.create", provisioning.timeouts.create),
             backoff: self.backoff("provisioning.backoff", &provisioning.backoff),
-            create: in_flight(self.calls("provisioning.concurrency.create", limits.create)),
-            delete: in_flight(self.calls("provisioning.concurrency.delete", limits.delete)),
-            per_class: in_flight(self.calls("provisioning.concurrency.perClass", limits.per_class)),
+            create: NonZeroUsize::new(self.calls("provisioning.concurrency.create", limits.create)),
+            delete: NonZeroUsize::new(self.calls("provisioning.concurrency.delete", limits.delete)),
+            per_class: NonZeroUsize::new(self.calls("provisioning.concurrency.perClass", limits.per_class)),
             calls_per_second: NonZeroU32::new(
                 self.calls("provisioning.concurrency.callsPerSecond", limits.calls_per_second),
             ),

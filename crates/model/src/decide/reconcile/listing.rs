@@ -44,27 +44,13 @@ struct VolumeEntries {
     is_silent_once: bool,
 }
 
-/// What the driver lists for an expectation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ListedState {
-    /// Its volume was not listed, so it is at no node.
-    NotListed,
-    /// The driver listed its volume without saying where it is.
-    NodesUnknown,
-    /// Its volume is at the node.
-    Published,
-    /// Its volume is not at the node.
-    NotPublished,
-}
-
 impl VolumeEntries {
-    /// What is listed for one of its expectations.
-    fn state(&self, seen_in: u32) -> ListedState {
+    /// Whether the driver lists the volume at the node of one of its expectations; none when it does not say where the volume is.
+    fn is_at_node(&self, seen_in: u32) -> Option<bool> {
         match self.count {
-            0 => ListedState::NotListed,
-            _ if !self.has_nodes => ListedState::NodesUnknown,
-            last if last == seen_in => ListedState::Published,
-            _ => ListedState::NotPublished,
+            // What is not listed is at no node.
+            0 => Some(false),
+            last => self.has_nodes.then_some(last == seen_in),
         }
     }
 }
@@ -171,15 +157,12 @@ impl Listing {
         for volume in self.volumes {
             let (begin, end) = volume.expectations;
             for (expected, seen_in) in expectations.by_ref().take(end - begin) {
-                let here = match volume.state(seen_in) {
-                    ListedState::NodesUnknown => continue,
-                    ListedState::Published => true,
-                    ListedState::NotListed | ListedState::NotPublished => false,
-                };
-                if here == (expected.wanted == DesiredState::Published) {
-                    compared.agreed.push(expected);
-                } else {
-                    compared.contradicted.push(expected);
+                match volume.is_at_node(seen_in) {
+                    Some(here) if here == (expected.wanted == DesiredState::Published) => {
+                        compared.agreed.push(expected);
+                    }
+                    Some(_) => compared.contradicted.push(expected),
+                    None => {}
                 }
             }
         }

@@ -18,7 +18,7 @@ pub struct ElasticBlockStoreWire {
 }
 
 impl ElasticBlockStoreWire {
-    pub(super) fn translate(self) -> Result<CsiSource, TranslationError> {
+    pub fn translate(self) -> Result<CsiSource, TranslationError> {
         let handle = ebs_volume_id(&self.volume_id)?;
         let partition = self.partition.to_string();
         Ok(CsiSource {

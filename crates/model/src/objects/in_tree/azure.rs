@@ -22,7 +22,7 @@ pub struct DiskWire {
 }
 
 impl DiskWire {
-    pub(super) fn translate(self) -> Result<CsiSource, TranslationError> {
+    pub fn translate(self) -> Result<CsiSource, TranslationError> {
         if let Some(kind) = self.kind
             && !kind.eq_ignore_ascii_case(MANAGED)
         {
@@ -55,11 +55,11 @@ pub struct FileWire {
 }
 
 impl FileWire {
-    pub(super) fn translate(self, volume: &PersistentVolumeContext<'_>) -> Result<CsiSource, TranslationError> {
+    pub fn translate(self, volume: &PersistentVolumeContext<'_>) -> Result<CsiSource, TranslationError> {
         // A namespace in the source counts even when it is empty.
         let namespace = match &self.secret_namespace {
             Some(namespace) => namespace,
-            None => volume.claim_namespace.unwrap_or_default(),
+            None => volume.claim_namespace,
         };
         if namespace.is_empty() {
             return Err(TranslationError::SecretNamespace);

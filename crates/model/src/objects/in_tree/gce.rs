@@ -24,7 +24,7 @@ pub struct PersistentDiskWire {
 }
 
 impl PersistentDiskWire {
-    pub(super) fn translate(self, volume: &PersistentVolumeContext<'_>) -> Result<CsiSource, TranslationError> {
+    pub fn translate(self, volume: &PersistentVolumeContext<'_>) -> Result<CsiSource, TranslationError> {
         let place = place(volume.labels)?;
         // For the driver the empty value is "no partition".
         let partition = match self.partition {

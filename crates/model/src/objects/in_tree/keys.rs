@@ -13,12 +13,9 @@ pub(super) const RESOURCE_GROUP_ANNOTATION: &str = "kubernetes.io/azure-file-res
 pub(super) const PORTWORX_SECRET_NAME_ANNOTATION: &str = "openstorage.io/auth-secret-name";
 pub(super) const PORTWORX_SECRET_NAMESPACE_ANNOTATION: &str = "openstorage.io/auth-secret-namespace";
 
-/// Zone labels of a PersistentVolume: those that a translation reads.
-const ZONE_LABELS: [&str; 2] = [BETA_ZONE_LABEL, ZONE_LABEL];
-
 /// Whether a label is read by a translation.
 pub fn is_read_label(key: &str) -> bool {
-    ZONE_LABELS.contains(&key)
+    [BETA_ZONE_LABEL, ZONE_LABEL].contains(&key)
 }
 
 /// Whether an annotation is read by a translation.

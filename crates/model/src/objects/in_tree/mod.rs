@@ -28,46 +28,5 @@ pub(super) use keys::{is_read_annotation, is_read_label};
 pub(super) use plain::{CinderWire, PortworxWire, VsphereWire};
 pub(super) use plugin::PersistentVolumeContext;
 
-use super::csi_source::CsiSource;
-
-/// The in-tree source of a PersistentVolume.
-#[derive(Clone, Debug)]
-pub(super) enum InTreeWire {
-    GcePersistentDisk(PersistentDiskWire),
-    AwsElasticBlockStore(ElasticBlockStoreWire),
-    Cinder(CinderWire),
-    AzureDisk(DiskWire),
-    AzureFile(FileWire),
-    VsphereVolume(VsphereWire),
-    PortworxVolume(PortworxWire),
-}
-
-impl InTreeWire {
-    pub fn plugin(&self) -> InTreePlugin {
-        match self {
-            Self::GcePersistentDisk(_) => InTreePlugin::GcePersistentDisk,
-            Self::AwsElasticBlockStore(_) => InTreePlugin::AwsElasticBlockStore,
-            Self::Cinder(_) => InTreePlugin::Cinder,
-            Self::AzureDisk(_) => InTreePlugin::AzureDisk,
-            Self::AzureFile(_) => InTreePlugin::AzureFile,
-            Self::VsphereVolume(_) => InTreePlugin::VsphereVolume,
-            Self::PortworxVolume(_) => InTreePlugin::PortworxVolume,
-        }
-    }
-
-    /// The source as the CSI driver knows it.
-    pub fn translate(self, volume: &PersistentVolumeContext<'_>) -> Result<CsiSource, TranslationError> {
-        match self {
-            Self::GcePersistentDisk(source) => source.translate(volume),
-            Self::AwsElasticBlockStore(source) => source.translate(),
-            Self::Cinder(source) => Ok(source.translate()),
-            Self::AzureDisk(source) => source.translate(),
-            Self::AzureFile(source) => source.translate(volume),
-            Self::VsphereVolume(source) => Ok(source.translate()),
-            Self::PortworxVolume(source) => Ok(source.translate(volume)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests;

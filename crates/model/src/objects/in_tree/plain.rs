@@ -20,7 +20,7 @@ pub struct CinderWire {
 }
 
 impl CinderWire {
-    pub(super) fn translate(self) -> CsiSource {
+    pub fn translate(self) -> CsiSource {
         CsiSource {
             read_only: self.read_only,
             fs_type: self.fs_type.into(),
@@ -39,7 +39,7 @@ pub struct VsphereWire {
 }
 
 impl VsphereWire {
-    pub(super) fn translate(self) -> CsiSource {
+    pub fn translate(self) -> CsiSource {
         let mut attributes = BTreeMap::new();
         if !self.storage_policy_name.is_empty() {
             attributes.insert("storagepolicyname".to_owned(), self.storage_policy_name);
@@ -62,7 +62,7 @@ pub struct PortworxWire {
 }
 
 impl PortworxWire {
-    pub(super) fn translate(self, volume: &PersistentVolumeContext<'_>) -> CsiSource {
+    pub fn translate(self, volume: &PersistentVolumeContext<'_>) -> CsiSource {
         let annotation = |key: &str| volume.annotations.get(key).map(|value| value.as_str().into());
         let name = annotation(PORTWORX_SECRET_NAME_ANNOTATION);
         let namespace = annotation(PORTWORX_SECRET_NAMESPACE_ANNOTATION);

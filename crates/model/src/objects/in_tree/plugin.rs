@@ -28,7 +28,7 @@ impl InTreePlugin {
 
     /// The plug-in that a CSI driver took over, if any.
     pub fn of_driver(driver: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|plugin| plugin.driver() == driver)
+        Self::of_word(driver)
     }
 }
 
@@ -82,8 +82,8 @@ pub struct PersistentVolumeContext<'a> {
     pub name: &'a str,
     pub labels: &'a BTreeMap<String, String>,
     pub annotations: &'a BTreeMap<String, String>,
-    /// `spec.claimRef.namespace`.
-    pub claim_namespace: Option<&'a str>,
+    /// `spec.claimRef.namespace`; empty when there is none.
+    pub claim_namespace: &'a str,
 }
 
 /// A source of `plugin`'s driver with this handle, and nothing else yet.

@@ -41,10 +41,8 @@ impl ClaimAttempt {
             },
             (Some(Pending::ReadVolume(unsaved)), ClaimEvent::Read(read)) => self.volume_was_read(view, unsaved, read),
             (Some(Pending::Secret(secret)), ClaimEvent::Read(read)) => {
-                self.secret = match read {
-                    Ok(()) => ProvisionerSecretState::Loaded,
-                    Err(error) if error.kind == ApiErrorKind::NotFound => ProvisionerSecretState::Missing,
-                    Err(error) if error.is_forbidden() => ProvisionerSecretState::Unreadable,
+                self.secret = match ProvisionerSecretState::of_read(read) {
+                    Ok(state) => state,
                     Err(error) => {
                         // It may be there as it should, unless what came is not what it should be.
                         self.needed = Some(secret).filter(|_| error.kind == ApiErrorKind::Malformed);
@@ -184,13 +182,6 @@ impl ClaimAttempt {
         self.memory.unmark_lost = false;
         self.memory.creation = Some(Creation::Never);
         None
-    }
-
-    fn plan_name(&self) -> Box<str> {
-        match &self.memory.creation {
-            Some(Creation::Created(volume)) => volume.plan.name.clone(),
-            _ => Box::default(),
-        }
     }
 
     fn was_called(
@@ -374,7 +365,8 @@ impl ClaimAttempt {
         self.notes.push(ClaimNote::SaveFailed(error, is_told.then_some(pause)));
         let is_leak = view.claim().here().is_none() && is_refused;
         if is_leak && !std::mem::replace(&mut self.memory.leak_is_told, true) {
-            let name = self.plan_name();
+            let plan = self.memory.creation.as_ref().and_then(Creation::plan);
+            let name = plan.map(|plan| plan.name.clone()).unwrap_or_default();
             let cause = "its PersistentVolumeClaim is gone, and its PersistentVolume cannot be saved";
             self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
         }

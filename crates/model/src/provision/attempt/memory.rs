@@ -226,6 +226,6 @@ impl ClaimMemory {
 
     /// Whether a volume may be there of which no object tells: the claim has to be worked on though it is gone.
     pub fn holds_volume(&self) -> bool {
-        super::holds_volume(self.creation.as_ref())
+        self.creation.as_ref().and_then(Creation::plan).is_some()
     }
 }

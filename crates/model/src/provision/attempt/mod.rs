@@ -25,7 +25,7 @@ use super::marker::MarkerState;
 use super::observed::{ObservedClaim, ProvisionerSecretState, RolePhase, Waited};
 use super::ownership::is_own_class;
 use super::patch::{ClaimWrite, refuse_release};
-use super::persistent_volume::{is_of_claim, is_saved};
+use super::persistent_volume::{is_of_claim_and_driver, is_saved};
 use super::plan::CreatePlan;
 use super::refusal::ProvisionRefusal;
 use super::release_request::{ClaimRelease, ClaimReleaseRefusal, judge};
@@ -35,7 +35,7 @@ use crate::answer::ApiError;
 use crate::api::names::TRACEPARENT_ANNOTATION;
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 use step::Pending;
-use surroundings::{Surroundings, neutral, seen};
+use surroundings::{Surroundings, neutral};
 
 /// How long a class may be missing, or that of another provisioner, before it is told: kube-controller-manager may be about to correct it.
 pub const CLASS_PATIENCE: Duration = Duration::from_secs(10);
@@ -280,12 +280,12 @@ impl ClaimAttempt {
         let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
         let saved = view.volume(&name);
         let is_wanted = is_wanted(&claim, driver, gone, &name);
-        self.tell_found(&creation, seen(&saved).here(), &claim, &driver.name);
+        self.tell_found(&creation, saved.as_deref().here(), &claim, &driver.name);
         let owner = self.handle_owner(view, &creation, is_wanted);
-        let mut creation = creation.revised(&claim, gone, seen(&saved).here(), seen(&owner).here());
+        let mut creation = creation.revised(&claim, gone, saved.as_deref().here(), owner.as_deref().here());
         let class = view.class(&claim.class);
         let known = self.knows_lists(view, &creation);
-        let waited = self.waited(view, &claim, &marker, (seen(&class), known), seen(&saved));
+        let waited = self.waited(view, &claim, &marker, (class.as_deref(), known), saved.as_deref());
         let written = marker.is_of_writer(&policy.identity);
         let is_of_other = marker.may_be_open() && !written;
         let is_marked_by_other = is_of_other && (marker.is_recorded() || !self.memory.mark_is_stripped);
@@ -299,13 +299,13 @@ impl ClaimAttempt {
             claim_is_live: self.claim_is_live,
             // One that was perhaps taken off is written anew: the write that takes it off may arrive late.
             marker_is_own: written && !self.memory.unmark_lost,
-            class: seen(&class),
+            class: class.as_deref(),
             classes_are_known: known.0,
             nodes_are_known: known.1,
-            saved: seen(&saved),
+            saved: saved.as_deref(),
             saved_is_live: self.saved_is_live,
-            handle_owner: seen(&owner),
-            attached_to: seen(&attached_to(view, &creation, is_wanted)),
+            handle_owner: owner.as_deref(),
+            attached_to: attached_to(view, &creation, is_wanted).as_deref(),
             secret: self.secret,
             secret_of: self.secret_of.as_ref(),
             creation: &creation,
@@ -323,11 +323,11 @@ impl ClaimAttempt {
             self.notes.push(ClaimNote::PossiblyLeaked(name.clone(), cause));
         }
         let is_unplanned = creation.is_uncertain() && creation.uncertain_plan().is_none();
-        if !gone && is_unplanned && surroundings.ignores(&marker, seen(&class).here()) {
+        if !gone && is_unplanned && surroundings.ignores(&marker, class.as_deref().here()) {
             self.tell_ignored();
         }
         if decision.reason == ClaimReason::TwoVolumes {
-            self.tell_two_volumes(&creation, seen(&saved).here());
+            self.tell_two_volumes(&creation, saved.as_deref().here());
         }
         self.memory.creation = Some(creation);
         self.step(view, decision, &name)
@@ -385,13 +385,9 @@ impl ClaimAttempt {
             Seen::Unknown => false,
         };
         // One of another driver by that name says nothing of a call.
-        let is_driver = |volume: &Volume| {
-            let source = volume.spec.csi();
-            source.is_some_and(|source| source.driver == view.driver().name)
-        };
         let is_saved = saved
             .here()
-            .is_some_and(|volume| is_of_claim(volume, claim) && is_driver(volume));
+            .is_some_and(|volume| is_of_claim_and_driver(volume, claim, view.driver()));
         // Once it is gone the claim is provisioned again, and that is told again.
         self.memory.is_told &= is_saved || self.memory.saved_since.is_none();
         let since = |since: &mut Option<Timestamp>, holds: bool| {
@@ -499,10 +495,7 @@ impl ClaimAttempt {
     fn create(&mut self, plan: &Arc<CreatePlan>, reason: ClaimReason) -> ClaimStep {
         let before = self.memory.creation.take().unwrap_or(Creation::Never);
         let doubtful = matches!(&before, Creation::Uncertain(call) if call.doubtful);
-        self.memory.creation = Some(Creation::Uncertain(UncertainCall {
-            plan: Some(plan.clone()),
-            doubtful,
-        }));
+        self.memory.creation = Some(Creation::uncertain(plan.clone(), doubtful));
         self.saved_is_live = false;
         self.memory.refused_with = None;
         self.notes.push(ClaimNote::Calls(reason, plan.clone()));
@@ -517,10 +510,7 @@ impl ClaimAttempt {
             && let Some(owner) = &volume.owner
         {
             self.memory.shared = Some((volume.handle.clone(), owner.clone()));
-            self.memory.creation = Some(Creation::Uncertain(UncertainCall {
-                plan: Some(volume.plan.clone()),
-                doubtful: false,
-            }));
+            self.memory.creation = Some(Creation::uncertain(volume.plan.clone(), false));
         }
     }
 
@@ -537,10 +527,7 @@ impl ClaimAttempt {
         let Some(Creation::Created(volume)) = &self.memory.creation else {
             return None;
         };
-        let cause = ProvisionRefusal::HandleShared {
-            handle: crate::decide::cut(&volume.handle, 256).into(),
-            owner: volume.owner.clone()?,
-        };
+        let cause = ProvisionRefusal::handle_shared(&volume.handle, volume.owner.as_deref()?);
         Some(ClaimNote::LeftAlone(Box::new(cause)))
     }
 
@@ -613,15 +600,6 @@ pub(super) fn not_kept(kind: &str) -> ApiError {
     ApiError::not_kept(format!(
         "the API server accepts writes to the {kind} and does not keep them; check mutating webhooks"
     ))
-}
-
-/// Whether a volume may be there that only this process knows of, as its own call says.
-fn holds_volume(creation: Option<&Creation>) -> bool {
-    match creation {
-        Some(Creation::Created(_)) => true,
-        Some(creation) => creation.uncertain_plan().is_some(),
-        None => false,
-    }
 }
 
 /// The end of a wait of at most this time: a clock that was set back makes none longer.

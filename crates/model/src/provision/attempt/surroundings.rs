@@ -21,8 +21,8 @@ pub fn fingerprint(view: &impl ClaimView, claim: &Claim) -> u64 {
     let name = volume_name(claim, &creation, &marker, view.policy()).unwrap_or_default();
     let saved = view.volume(&name);
     claim_fingerprint(&ObservedClaim {
-        class: seen(&class),
-        saved: seen(&saved),
+        class: class.as_deref(),
+        saved: saved.as_deref(),
         ..neutral(view, claim, &surroundings, &creation)
     })
 }
@@ -75,9 +75,7 @@ impl Surroundings {
             node: selected.map_or(KnownNode::GONE, |name| view.node(name)),
         }
     }
-}
 
-impl Surroundings {
     /// Whether a marker says something of topology that does not count. Before all nodes are known nothing can be said of that.
     pub fn ignores(&self, marker: &MarkerState, class: Option<&StorageClass>) -> bool {
         let (Some(marker), Some(class)) = (marker.recorded(), class) else {
@@ -120,8 +118,4 @@ pub(super) fn neutral<'a>(
         waited: Waited::default(),
         now: view.now(),
     }
-}
-
-pub(super) fn seen<T: ?Sized>(object: &Seen<Arc<T>>) -> Seen<&T> {
-    object.as_deref()
 }

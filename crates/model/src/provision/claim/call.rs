@@ -76,10 +76,7 @@ impl Subject<'_, '_> {
         if let Err(refusal) = policy.check_secret(&secret, &self.observed.claim.namespace, driver) {
             return Some(wait_for(ClaimReason::SecretForbidden, refusal));
         }
-        match self.observed.secret {
-            _ if self.observed.secret_of != Some(&secret) => {
-                Some(decided(ClaimReason::LoadSecret, ClaimAction::LoadCredentials(secret)))
-            }
+        match self.observed.secret.of_wanted(self.observed.secret_of, &secret) {
             ProvisionerSecretState::Loaded => None,
             ProvisionerSecretState::NotLoaded => {
                 Some(decided(ClaimReason::LoadSecret, ClaimAction::LoadCredentials(secret)))

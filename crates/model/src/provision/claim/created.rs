@@ -109,7 +109,7 @@ impl Subject<'_, '_> {
         wait_for(ClaimReason::KeepVolume, cause)
     }
 
-    fn name_taken(&self) -> ClaimDecision {
+    pub(super) fn name_taken(&self) -> ClaimDecision {
         let volume = self.name.into();
         wait_for(ClaimReason::NameTaken, ProvisionRefusal::NameTaken { volume })
     }
@@ -119,10 +119,7 @@ impl Subject<'_, '_> {
         if !self.wanted {
             return self.without_marker(ClaimReason::HandleShared);
         }
-        let cause = ProvisionRefusal::HandleShared {
-            handle: crate::decide::cut(&volume.handle, 256).into(),
-            owner: owner.into(),
-        };
+        let cause = ProvisionRefusal::handle_shared(&volume.handle, owner);
         wait_for(ClaimReason::HandleShared, cause)
     }
 }

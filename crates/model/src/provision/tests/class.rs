@@ -8,7 +8,7 @@ use super::tally;
 use crate::decide::AccessMode;
 use crate::provision::event::deprecated_keys;
 use crate::provision::{
-    ClaimAccessType, ClassParameters, VolumeCapability, format_bytes, is_prefix, parse_bytes, volume_name,
+    ClaimAccessType, ClassParameters, VolumeCapability, VolumeNaming, format_bytes, is_prefix, parse_bytes,
 };
 
 type Parameters<'a> = &'a [(&'a str, &'a str)];
@@ -247,6 +247,7 @@ fn metadata_is_sent_when_it_is_asked_for() {
 /// The names that external-provisioner makes, so that each finds the volumes of the other.
 #[test]
 fn names_are_made_from_the_uid() {
+    let volume_name = |prefix: &str, uuid_length, uid: &str| VolumeNaming { prefix, uuid_length }.volume_name(uid);
     assert_eq!(&*volume_name("pvc", None, UID).unwrap(), NAME);
     assert_eq!(&*volume_name("pvc", Some(16), UID).unwrap(), "pvc-aaaaaaaa11112222");
     assert_eq!(&*volume_name("test", Some(5), "testid").unwrap(), "test-testi");

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use requirement::{TopologyQuery, TopologyRequirement, requirement};
 pub use segment::{MAX_SEGMENT_KEYS, Segment};
-pub use spread::{SpreadPosition, fnv1, spread_position};
+pub use spread::{SpreadPosition, spread_position};
 pub use terms::{MAX_ALLOWED_TERMS, MAX_NODE_TERMS, allowed_terms};
 
 use super::seen::Seen;

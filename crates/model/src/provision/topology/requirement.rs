@@ -71,10 +71,7 @@ pub fn requirement(
         (Ok((Some(requirement), segment)), Some(first)) => Ok((Some(beginning_with(requirement, first)), segment)),
         // The call was made with this term, and it is made again whatever is missing now.
         (Err(_) | Ok((None, _)), Some(first)) => {
-            let requirement = TopologyRequirement {
-                requisite: vec![first.clone()],
-                preferred: vec![first.clone()],
-            };
+            let requirement = rotated(vec![first.clone()], 0);
             Ok((Some(requirement), query.recorded_segment.cloned()))
         }
         (built, None) => built,
@@ -97,12 +94,7 @@ fn delayed(query: &TopologyQuery<'_>) -> Result<(Option<TopologyRequirement>, Se
         if is_restricted && first_allowed.is_none() {
             return Err(not_allowed());
         }
-        let only = vec![segment.clone()];
-        let requirement = TopologyRequirement {
-            requisite: only.clone(),
-            preferred: only,
-        };
-        return Ok((Some(requirement), segment));
+        return Ok((Some(rotated(vec![segment.clone()], 0)), segment));
     }
     if is_restricted && allowed.is_empty() {
         return Ok((None, segment));

@@ -44,7 +44,7 @@ pub fn spread_position(claim: &str) -> SpreadPosition {
 }
 
 /// FNV-1 of 32 bits.
-pub fn fnv1(text: &str) -> u32 {
+fn fnv1(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash: u32, byte| {
         hash.wrapping_mul(0x0100_0193) ^ u32::from(byte)
     })

@@ -107,7 +107,8 @@ impl World {
         let now = Instant::now();
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(3), 2.0, 20).unwrap();
         let start = limits([2, 2, 0], 2, rate);
-        let state = QueueState::new(backoff, start.clone(), Rng::with_seed(seed), Arc::new(NoObserver), now);
+        let (pace, rng) = (Rate::UNLIMITED, Rng::with_seed(seed));
+        let state = QueueState::new(backoff, start.clone(), pace, rng, Arc::new(NoObserver), now);
         Self {
             state,
             model: Model::new(start, rate, now),
@@ -145,7 +146,7 @@ impl World {
                     let run = self.runs.swap_remove(which % self.runs.len());
                     if let Some(used) = used {
                         self.model.settle_rate(run.lane(), used, self.now);
-                        self.state.settle_rate(run.lane(), used, self.now);
+                        self.state.lanes_mut().settle_rate(run.lane(), used, self.now);
                     }
                     self.finish(&run, verdict);
                 }
@@ -162,11 +163,11 @@ impl World {
             Op::Advance(millis) => self.now += Duration::from_millis(millis),
             Op::Limit { running, per_group } => {
                 self.model.limits = limits(running, per_group, self.rate);
-                self.state.set_limits(self.model.limits.clone(), self.now);
+                self.state.lanes_mut().set_limits(self.model.limits.clone(), self.now);
             }
             Op::Pause(paused) => {
                 self.model.paused = paused;
-                self.state.set_paused(paused);
+                self.state.paused = paused;
             }
         }
         self.compare();

@@ -1,1 +1,0 @@
-pub use csi_attacher_model::answer::{ApiError, ApiErrorKind};
