@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::api::names::STATUS_LEASE;
-use crate::api::{AttacherConfigObject, AttacherConfigStatus, DriverConfig};
+use crate::api::{AttacherConfigObject, DriverConfig};
 use crate::clock;
 use crate::driver::SharedContext;
 use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
@@ -463,7 +463,10 @@ impl Supervisor {
                 answer: Ok(answer),
             } => {
                 self.metrics.wrote(&change.before, &change.wanted);
-                record_status_event(&self.events, &name, uid.as_deref(), &change.before, &change.wanted);
+                let entry = self.objects.get(&name);
+                let driver = entry.and_then(|entry| driver_name(&self.drivers, &name, entry));
+                let driver = driver.unwrap_or_default();
+                record_status_event(&self.events, (&name, uid.as_deref()), &driver, &change);
                 for entry in self.tracked(&name, uid.as_deref()) {
                     entry.wrote(change.wanted.clone(), change.part, &answer);
                 }
@@ -511,24 +514,17 @@ impl Supervisor {
     }
 }
 
-/// Records Events about a change of the status. The replica that writes the status does so, hence once for all replicas.
-fn record_status_event(
-    events: &EventRecorder,
-    name: &str,
-    uid: Option<&str>,
-    before: &AttacherConfigStatus,
-    wanted: &AttacherConfigStatus,
-) {
+/// Records Events about a change of the status. The replica that writes the status does so, hence once for all replicas. As long as the name of
+/// the `driver` is not known it is empty: the name of the AttacherConfig would be a label of metrics that nothing takes away.
+fn record_status_event(events: &EventRecorder, (name, uid): (&str, Option<&str>), driver: &str, change: &StatusChange) {
+    let (before, wanted) = (&change.before, &change.wanted);
+    let driver = wanted.driver.as_ref().map_or(driver, |driver| &driver.name);
     let changes = [
         status_events::event_for_change(before, wanted),
         status_events::without_attachment(before, wanted),
     ];
-    let driver = wanted
-        .driver
-        .as_ref()
-        .map_or_else(|| name.to_owned(), |driver| driver.name.clone());
     for (reason, cause, note) in changes.into_iter().flatten() {
-        events.record(config_event(name, uid, &driver, reason, cause, note));
+        events.record(config_event(name, uid, driver, reason, cause, note));
     }
 }
 

@@ -412,9 +412,9 @@ impl StatusWriter {
     }
 }
 
-/// Names the rule that is missing, if one is. An admission webhook that denies the request answers 403 as well.
+/// Names the rule that is missing, if one is.
 pub(super) fn with_missing_rule(error: ApiError) -> ApiError {
-    if !error.is_forbidden() || !error.message.contains("cannot patch resource") {
+    if !error.is_of_authorizer() {
         return error;
     }
     let message = format!(

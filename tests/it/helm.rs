@@ -252,6 +252,11 @@ async fn attacherconfigs_live_with_the_release() -> Result<()> {
     let (installed, said) = helm.put("install", "ebs.yaml", &[]).await?;
     assert!(installed, "{said}");
     assert_eq!(names(&configs(&kubectl).await?), ["ebs"]);
+
+    // Helm applies on the server's side: nothing of a rolling update is left in the way.
+    let recreate = "--set=strategy.type=Recreate";
+    let (upgraded, said) = helm.put("upgrade", "ebs.yaml", &[recreate]).await?;
+    assert!(upgraded, "{said}");
     uninstall(&helm, &kubectl).await
 }
 

@@ -12,6 +12,7 @@ use tonic::Code;
 
 use crate::events::event;
 use crate::rig::{Driver, LIMIT, World, operator_options};
+use crate::support::operator::apply_config;
 use crate::support::wait::wait_for;
 use crate::support::{Error, Operator, OperatorOptions, Result, Volume};
 
@@ -76,7 +77,19 @@ async fn what_is_wrong_is_told_while_it_is() -> Result<()> {
     surroundings(&world, &operator).await?;
     csi_drivers(&world, &operator).await?;
     another_attacher(&world, &operator).await?;
+    nameless(&world, &operator).await?;
     unserved(&world, &operator).await
+}
+
+/// The name of an AttacherConfig is no name of a driver: its series would stay when it is gone.
+async fn nameless(world: &World, operator: &Operator) -> Result<()> {
+    apply_config(&world.client, "nameless", world.spec("nameless", &json!({}))).await?;
+    event(world, "AttacherConfig", "nameless", "DriverUnreachable", "").await?;
+    let about = "csi_attacher_events_total{driver_name=\"\",reason=\"DriverUnreachable\",outcome=\"written\"} 1";
+    let counted = |status, body: &str| status == 200 && body.contains(about);
+    let metrics = operator.wait_for_answer("/metrics", counted).await?;
+    assert!(!metrics.contains("driver_name=\"nameless\""), "{metrics}");
+    Ok(())
 }
 
 /// A sidecar without a Lease writes beside the operator: it is reported, and serving goes on.

@@ -1,7 +1,8 @@
 //! Which attachments of one driver are traced changes while it works, for it alone and without a restart.
 
-use csi_mock_driver::Method;
+use csi_mock_driver::{Method, Rule};
 use serde_json::json;
+use tonic::Code;
 
 use crate::rig::{Driver, World, operator_options, wait_until};
 use crate::support::Result;
@@ -61,6 +62,18 @@ async fn samples_change_for_one_driver_while_it_works() -> Result<()> {
         one.wait("Ready", "True", Some("Running")).await?;
         attach_both(round, [(&one, traced), (&other, true)], &receiver).await?;
     }
+    // Who looks for why one fails need not wait for another attachment.
+    let tracing =
+        |share: u32| json!({"tracing": {"samplingRatePerMillion": share}, "backoff": {"initial": "1s", "max": "1s"}});
+    one.configure(&tracing(0)).await?;
+    one.wait("Ready", "True", Some("Running")).await?;
+    let failing = Rule::on(Method::ControllerPublishVolume).volume("told-fails");
+    one.mock.script(failing.fail(Code::Internal, "no"));
+    one.claim("told-fails").await?;
+    wait_until("two attempts", || one.calls_for("told-fails").len() > 1).await?;
+    assert_eq!(roots(&receiver, "told-fails"), 0);
+    one.configure(&tracing(1_000_000)).await?;
+    wait_until("the trace of what fails", || roots(&receiver, "told-fails") > 0).await?;
     assert_eq!(operator.pid()?, pid, "without a restart");
     for driver in [&one, &other] {
         assert_eq!(

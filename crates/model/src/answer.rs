@@ -82,6 +82,12 @@ impl ApiError {
         self.status == Some(403)
     }
 
+    /// Whether the API server's authorizer refused it, so that a rule of RBAC is missing. Admission webhooks and quotas answer 403 as well.
+    pub fn is_of_authorizer(&self) -> bool {
+        let of_authorizer = || self.message.contains(" cannot ") && self.message.contains(" resource \"");
+        self.is_forbidden() && !self.is_of_webhook() && of_authorizer()
+    }
+
     /// Whether an admission webhook refused the write. It speaks of this object, whatever the status, and not of what the API server has to
     /// do.
     pub fn is_of_webhook(&self) -> bool {

@@ -172,8 +172,11 @@ impl Progress {
             full.end(tracer, LifecycleOutcome::Continued, &[next.context()], describe);
             self.lifecycle = Some(next);
         }
-        self.lifecycle
-            .get_or_insert_with(|| Lifecycle::new(tracer, operation, uid, begun, self.epoch))
+        let new = || Lifecycle::new(tracer, operation, uid, begun, self.epoch);
+        let lifecycle = self.lifecycle.get_or_insert_with(new);
+        // As for attachments: a share that is raised counts at once, a lower one for the next life cycle.
+        lifecycle.sampled |= tracer.samples(lifecycle.own.trace_id);
+        lifecycle
     }
 }
 

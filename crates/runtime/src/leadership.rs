@@ -64,6 +64,14 @@ impl<W: Work> Leadership<W> {
         }
     }
 
+    /// No new connection reaches the driver. While an old one stands this is as when it is lost: who cannot work for the driver gives up what it
+    /// holds.
+    pub async fn unreached(&mut self) {
+        if self.away_since.is_none() && self.reservation.is_some() {
+            self.connection_lost().await;
+        }
+    }
+
     /// The driver answers; true when it does so again.
     pub fn connection_restored(&mut self) -> bool {
         self.away_since.take().is_some()

@@ -107,6 +107,7 @@ impl<R: Role> DriverTask<R> {
             };
             match reached {
                 Err(unreached) => {
+                    held.unreached().await;
                     let (given_up, mended) = (held.engine_must_stop(), access.changed(&unreached));
                     self.wait_for_driver(&unreached, given_up, mended).await;
                 }

@@ -1,6 +1,11 @@
 //! Two AttacherConfigs in one replica that claim the same.
 
 use csi_attacher_model::api::AttacherConfig;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use serde_json::json;
 
 use super::{lasting, moves};
 use crate::rig::World;
@@ -46,4 +51,34 @@ async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_c
     world.fixtures.wait_for_attached("claims-3").await?;
     twin.wait("Stalled", "True", Some("FinalizerCollision")).await?;
     Ok(())
+}
+
+/// The younger one is connected and waits for the Lease when the older one comes back, and no new connection reaches its driver.
+#[tokio::test]
+async fn who_cannot_connect_again_leaves_the_driver_to_the_older_config() -> Result<()> {
+    let world = World::own().await?;
+    let _operator = world.replica("ours").await?;
+    let nothing = |builder| builder;
+    let older = world.named_driver("a-older", "waits.csi.test", nothing).await?;
+    older.configure(&lasting()).await?;
+    older.wait("Ready", "True", Some("Running")).await?;
+    older.configure(&json!({"suspend": true})).await?;
+    older.wait("Ready", "True", Some("Suspended")).await?;
+    let held = |lease: &mut Lease| {
+        lease.spec = Some(LeaseSpec {
+            holder_identity: Some("theirs".to_owned()),
+            lease_duration_seconds: Some(3600),
+            renew_time: Some(MicroTime(Timestamp::now())),
+            ..LeaseSpec::default()
+        });
+    };
+    world.change_lease(&older.name, held).await?;
+    let younger = world.named_driver("b-younger", &older.name, nothing).await?;
+    younger.configure(&lasting()).await?;
+    younger.wait("Ready", "True", Some("Standby")).await?;
+
+    std::fs::remove_file(world.socket(&younger.short))?;
+    older.configure(&lasting()).await?;
+    younger.wait("DriverReachable", "False", None).await?;
+    older.wait("Ready", "True", Some("Standby")).await
 }

@@ -38,6 +38,8 @@ pub struct State {
     pub forbidden: BTreeSet<String>,
     /// Namespaces in which nothing may be written.
     pub read_only: BTreeSet<String>,
+    /// What an admission webhook says to each write.
+    pub denied: Option<&'static str>,
     /// Namespaces that there are not.
     pub gone: BTreeSet<String>,
     /// Namespaces that are being deleted.
@@ -178,7 +180,10 @@ impl State {
     fn answer_lease(&mut self, method: &Method, namespace: &str, rest: &[&str], body: &[u8]) -> Response<Body> {
         let may_not_write = self.read_only.contains(namespace) && *method != Method::GET;
         if may_not_write || self.forbidden.contains(namespace) {
-            return refused(StatusCode::FORBIDDEN, "");
+            return refused_as(StatusCode::FORBIDDEN, "", WITHOUT_RULE);
+        }
+        if let Some(message) = self.denied.filter(|_| *method != Method::GET) {
+            return refused_as(StatusCode::FORBIDDEN, "", message);
         }
         if self.terminating.contains(namespace) && *method == Method::POST {
             return refused_as(StatusCode::FORBIDDEN, "", TERMINATING);
@@ -248,6 +253,10 @@ fn without_namespace(namespace: &str) -> Response<Body> {
     *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }
+
+/// As Kubernetes says it of a right that is missing.
+const WITHOUT_RULE: &str = "leases.coordination.k8s.io \"d\" is forbidden: User \"system:serviceaccount:csi:operator\" cannot \
+                            update resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"default\"";
 
 /// As Kubernetes says it of a namespace.
 const TERMINATING: &str = "leases.coordination.k8s.io \"d\" is forbidden: unable to create new content in namespace default \

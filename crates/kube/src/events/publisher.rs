@@ -126,7 +126,7 @@ impl EventWriter {
         }
         match error.kind {
             // A namespace that is being deleted refuses events as well, as an admission webhook may.
-            ApiErrorKind::Forbidden if !self.logged && lacks_permission(&error) => {
+            ApiErrorKind::Forbidden if !self.logged && error.is_of_authorizer() => {
                 self.logged = true;
                 warn!(
                     namespace = &*write.namespace, %error,
@@ -181,10 +181,4 @@ impl NamespaceLines {
         }
         next
     }
-}
-
-/// Whether the API server's authorizer refused the request.
-fn lacks_permission(error: &ApiError) -> bool {
-    let refused = ["cannot create resource", "cannot patch resource"];
-    refused.iter().any(|words| error.message.contains(words))
 }

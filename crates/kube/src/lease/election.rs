@@ -40,8 +40,11 @@ pub struct ElectionState {
     identity: String,
     duration: Duration,
     known: Option<ObservedRecord>,
-    /// What this candidate wrote, or may have written, since the record that it took over; none while it does not compete.
-    own_writes: Option<VecDeque<LeaderElectionRecord>>,
+    /// What this candidate wrote, or may have written, since the record that it took over.
+    own_writes: VecDeque<LeaderElectionRecord>,
+    competes: bool,
+    /// Whether it has looked at the Lease.
+    seen: bool,
     rules: LeaseRules,
 }
 
@@ -92,36 +95,33 @@ impl ElectionState {
             identity,
             duration,
             known: None,
-            own_writes: None,
+            own_writes: VecDeque::new(),
+            competes: false,
+            seen: false,
             rules,
         }
     }
 
-    /// The candidate competes from now on. A Lease that names it was its own before this process started again.
+    /// The candidate competes from now on.
     pub fn stand(&mut self) {
-        self.own_writes = Some(VecDeque::new());
-        self.take_over();
+        self.competes = true;
     }
 
     /// The candidate does not compete any more. A Lease that names it may be held by another candidate of this process.
     pub fn withdraw(&mut self) {
-        self.own_writes = None;
-    }
-
-    /// Counts the first record with our name as ours: that of a process that starts again.
-    fn take_over(&mut self) {
-        if let (Some(own_writes), Some(known)) = (&mut self.own_writes, &self.known)
-            && own_writes.is_empty()
-            && known.record.holder == self.identity
-        {
-            own_writes.push_back(known.record.clone());
-        }
+        self.competes = false;
     }
 
     /// Takes in what was read. The time counts from when a record was first seen as it is: a holder is alive when it
-    /// changes its record, whatever the times in it say.
+    /// changes its record, whatever the times in it say. A Lease that names this candidate when it first looks was its own before this process
+    /// started again.
     pub fn observe(&mut self, seen: Option<LeaderElectionRecord>, now: Instant) {
         let ours = self.is_written_by_us();
+        if !std::mem::replace(&mut self.seen, true)
+            && let Some(record) = seen.as_ref().filter(|record| record.holder == self.identity)
+        {
+            self.own_writes.push_back(record.clone());
+        }
         match (seen, &mut self.known) {
             (None, Some(known)) if !ours && !known.record.holder.is_empty() => {
                 if std::mem::replace(&mut known.exists, false) {
@@ -132,24 +132,23 @@ impl ElectionState {
             (Some(record), Some(known)) if known.record == record => known.exists = true,
             (Some(record), known) => *known = Some(ObservedRecord::new(record, now)),
         }
-        self.take_over();
     }
 
     /// A record is about to be written; whether it was is not known before the answer.
     pub fn attempts(&mut self, record: &LeaderElectionRecord) {
-        if let Some(own_writes) = &mut self.own_writes {
-            if own_writes.len() >= MAX_OWN_WRITES {
-                own_writes.pop_front();
+        if self.competes {
+            if self.own_writes.len() >= MAX_OWN_WRITES {
+                self.own_writes.pop_front();
             }
-            own_writes.push_back(record.as_stored());
+            self.own_writes.push_back(record.as_stored());
         }
     }
 
     /// Takes in what the API server made of our own write.
     pub fn record_written(&mut self, record: LeaderElectionRecord, now: Instant) {
-        if let Some(own_writes) = &mut self.own_writes {
-            own_writes.clear();
-            own_writes.push_back(record.clone());
+        if self.competes {
+            self.own_writes.clear();
+            self.own_writes.push_back(record.clone());
         }
         self.known = Some(ObservedRecord::new(record, now));
     }
@@ -161,7 +160,7 @@ impl ElectionState {
 
     /// What this candidate wrote, or may have written, since the record that it took over.
     pub fn attempted(&self) -> impl Iterator<Item = &LeaderElectionRecord> {
-        self.own_writes.iter().flatten()
+        self.own_writes.iter()
     }
 
     /// Whether the Lease is ours, `holds` says whether we are in a term. Outside of a term a record that created the Lease is not: the
@@ -171,12 +170,12 @@ impl ElectionState {
         self.is_written_by_us() && (holds || !self.known.as_ref().is_some_and(is_created))
     }
 
-    /// Whether the known record names us, and was not written by somebody else of our name.
+    /// Whether the known record names us, and was not written by somebody else of our name. Each write of a holder has a time of its own: one
+    /// with the time of ours is ours, whatever else somebody has edited in it.
     fn is_written_by_us(&self) -> bool {
         let Some(known) = &self.known else { return false };
-        let by_us =
-            |own_writes: &VecDeque<LeaderElectionRecord>| own_writes.is_empty() || own_writes.contains(&known.record);
-        known.record.holder == self.identity && self.own_writes.as_ref().is_none_or(by_us)
+        let by_us = || self.attempted().any(|own| own.renewed == known.record.renewed);
+        known.record.holder == self.identity && (!self.competes || by_us())
     }
 
     /// Whether another process of our name holds the Lease. A record from before our own is not another's: the API server went back.

@@ -606,12 +606,20 @@ impl LeaderElector {
         Requests::immediate(self.config.shared.client.clone(), deadline)
     }
 
-    /// An error about a permission says which one is missing, and shows it.
+    /// An error about a permission says which one is missing, and shows it. So does what an admission webhook or a quota refuses, for which no
+    /// right is missing.
     fn with_permission(&self, error: ApiError) -> ApiError {
-        if !error.is_forbidden() || self.member == Membership::Former || error.message.contains(IS_TERMINATED) {
+        let is_refused = error.is_forbidden() || error.is_of_webhook() || error.is_of_unreachable_webhook();
+        if !is_refused || self.member == Membership::Former || error.message.contains(IS_TERMINATED) {
             return error;
         }
         let (namespace, name) = (&self.config.namespace, &self.name);
+        if !error.is_of_authorizer() {
+            let message =
+                format!("the API server does not let the operator work with Lease {namespace}/{name}: {error}");
+            self.permissions.set(&message);
+            return ApiError { message, ..error };
+        }
         let mut message = format!(
             "the operator may not work with Lease {namespace}/{name}: {error}; its ServiceAccount needs, by a Role in \
              namespace {namespace}, apiGroups [coordination.k8s.io], resources [leases], verbs [get, list, watch, create, \

@@ -278,6 +278,44 @@ fn what_another_process_of_our_name_writes_is_not_ours() {
     // One that does not compete believes the name: another candidate of this process may lead.
     election.withdraw();
     assert!(election.is_ours(false));
+    // One that competes again knows that this is a stranger's, and so is what comes after it.
+    election.stand();
+    assert!(!election.is_ours(false) && election.is_of_namesake());
+    election.observe(Some(held_by("we", 7)), start);
+    assert!(!election.is_ours(false) && election.is_of_namesake());
+}
+
+#[test]
+fn a_namesake_that_takes_a_lease_of_others_first_is_a_stranger() {
+    let start = Instant::now();
+    let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
+    election.observe(Some(held_by("they", 1)), start);
+    election.stand();
+    election.observe(Some(held_by("we", 2)), start);
+    assert!(!election.is_ours(false) && election.is_of_namesake());
+}
+
+#[test]
+fn a_record_of_ours_that_somebody_edits_stays_ours_and_is_written_over() {
+    let start = Instant::now();
+    let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
+    election.stand();
+    election.record_written(held_by("we", 1), start);
+    let edited = LeaderElectionRecord {
+        duration_seconds: i32::MAX,
+        transitions: 9,
+        acquired: None,
+        ..held_by("we", 1)
+    };
+    election.observe(Some(edited), start);
+    assert!(election.is_ours(true) && !election.is_of_namesake());
+    let LeaseAction::Write(renewal) = election.next(start, clock(50), true) else {
+        panic!("it is renewed")
+    };
+    assert_eq!((renewal.duration_seconds, renewal.holder.as_str()), (15, "we"));
+    // Who wrote a time of its own is another process.
+    election.observe(Some(held_by("we", 2)), start);
+    assert!(election.is_of_namesake());
 }
 
 #[test]

@@ -189,6 +189,21 @@ async fn the_lease_of_a_sidecar_is_released_when_no_call_can_run_any_more() {
     assert!(error.contains(&format!("Lease {OWN}/{LEASE}")), "{error}");
 }
 
+/// No right is missing for what an admission webhook or a quota refuses, and none is asked for.
+#[tokio::test(start_paused = true)]
+async fn what_a_webhook_says_of_the_lease_is_told() {
+    let world = world();
+    let said = "admission webhook \"leases.example.com\" denied the request: no Leases here";
+    world.server.0.lock().denied = Some(said);
+    let replica = replica(&world, "a");
+    pass(seconds(60)).await;
+    let error = replica.permission_error().unwrap();
+    assert!(error.contains(said) && !error.contains("ServiceAccount"), "{error}");
+    world.server.0.lock().denied = None;
+    leads(&replica).await;
+    assert_eq!(replica.permission_error(), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_is_gone_has_no_sidecar() {
     let world = world();
