@@ -28,7 +28,7 @@ export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation model-check bench bench-docs \
 	failover why chaos \
-	numbers circles attach-map generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
+	numbers circles attach-map generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny tools chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -167,6 +167,9 @@ deny: need-rust ## Check licences, bans and sources of the dependencies
 	@# cargo deny reads the dependencies of all platforms, of which a build fetches its own only.
 	$(CARGO) fetch --quiet --locked
 	PATH="$$(.ci/cargo-tool cargo-deny):$$PATH" $(CARGO) deny --offline --workspace check --hide-inclusion-graph bans licenses sources
+
+tools: need-rust ## Build the tools of cargo that make deny and make sbom use
+	@for tool in cargo-deny cargo-cyclonedx; do .ci/cargo-tool "$$tool"; done
 
 image: need-rust ## Make the image of the operator without Docker: target/image/csi-attacher-operator.tar
 	@image/build

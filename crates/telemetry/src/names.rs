@@ -74,9 +74,10 @@ enum FailsFor {
 use FailsFor::{Attaching, Both, Provisioning};
 
 /// What makes an attempt fail beside gRPC codes: as spans name it, and as status, log and metrics do.
-const CAUSES: [(&str, &str, FailsFor); 31] = [
+const CAUSES: [(&str, &str, FailsFor); 32] = [
     (error_type::PV_NOT_FOUND, "VolumeMissing", Attaching),
     (error_type::PV_DELETING, "VolumeDeleting", Both),
+    (error_type::VOLUME_UNKNOWN, "VolumeUnknown", Attaching),
     (error_type::CSINODE_MISSING, "CSINodeMissing", Attaching),
     (error_type::SECRET_MISSING, "SecretMissing", Both),
     (error_type::SECRET_FORBIDDEN, "SecretForbidden", Both),
@@ -136,6 +137,22 @@ pub fn cause_camel_case(cause: &'static str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_cause_of_the_registry_has_a_name() {
+        let registry = include_str!("names/registry.rs");
+        let causes = registry
+            .lines()
+            .skip_while(|line| *line != "pub mod error_type {")
+            .take_while(|line| *line != "}")
+            .filter(|line| line.trim_start().starts_with("pub const "))
+            .filter_map(|line| line.split('"').nth(1));
+        let causes: Vec<_> = causes.collect();
+        assert_eq!(causes.len(), CAUSES.len());
+        for cause in causes {
+            assert!(CAUSES.iter().any(|(known, ..)| *known == cause), "{cause}");
+        }
+    }
 
     #[test]
     fn both_spellings_of_every_code_name_the_same_code() {
