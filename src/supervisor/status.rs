@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::attachment_conditions::{consistent, healthy};
 use super::deletion::DeletionState;
+use super::last_failure::later;
 use super::plan::ConfigProblem;
 use super::provisioning_conditions;
 use super::provisioning_state::ProvisioningState;
@@ -186,15 +187,6 @@ fn listed_volume(listed: &Unclaimed) -> ListedVolume {
         node_id: cut(&listed.node_id, MAX_SHOWN).to_owned(),
     }
 }
-
-/// The later one of what failed last here and what is known: another replica may have led since. Its clock may have been ahead, and what
-/// is of a time to come must not hide what fails from now on.
-pub(super) fn later<F>(own: Option<F>, known: Option<F>, time: impl Fn(&F) -> Timestamp, now: Timestamp) -> Option<F> {
-    let Some(own) = own else { return known };
-    let is_later = |known: &F| time(known) > time(&own) && time(known) <= now;
-    known.filter(is_later).or(Some(own))
-}
-
 fn last_failure(driver: &DriverState) -> Option<LastFailure> {
     let failure = driver.last_failure.as_ref()?;
     Some(LastFailure {

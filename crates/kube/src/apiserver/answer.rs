@@ -13,10 +13,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::flow::slots::SlotKind;
-use super::{ApiError, ApiErrorKind};
 use crate::decide::plain;
 use crate::kinds::Kind;
 use crate::objects::SecretReference;
+use csi_attacher_model::answer::{ApiError, ApiErrorKind};
 
 /// What is written as `%` and digits in a segment of a path: all but the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

@@ -17,8 +17,9 @@ use tower::BoxError;
 
 use super::answer::{About, ObjectName, unanswered, unreadable};
 use super::flow::retry_after::{RetryAfterGate, retry_after};
+use super::flow::slots::RequestSlots;
+use super::flow::throttle::Throttle;
 use super::flow::{Flow, Rank};
-use super::{ApiError, ApiErrorKind, RequestSlots, Returned, Throttle};
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
@@ -27,6 +28,7 @@ use crate::kinds::{Kind, NamespaceWire};
 use crate::objects::{PersistentVolumeWire, ResourceVersion, VolumeAttachmentWire, slim};
 use crate::telemetry::Span;
 use crate::telemetry::metrics::Metrics;
+use csi_attacher_model::answer::{ApiError, ApiErrorKind, Returned};
 
 /// Answers larger than this are not read: the largest object an API server stores has less than 3 MiB.
 const MAX_ANSWER_BYTES: usize = 8 << 20;

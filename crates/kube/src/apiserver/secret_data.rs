@@ -10,9 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_derive::Resource;
 use serde::Deserialize;
 
-use super::{ApiError, Requests};
+use super::requests::Requests;
 use crate::objects::{ResourceVersion, SecretReference, slim};
 use crate::telemetry::Span;
+use csi_attacher_model::answer::ApiError;
 
 /// A Secret as it comes over the wire. It cannot be printed.
 #[derive(Deserialize, Resource)]

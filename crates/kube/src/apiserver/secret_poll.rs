@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use futures::{Stream, stream};
 
-use super::{ApiErrorKind, Requests, SecretWire};
+use super::requests::Requests;
+use super::secret_data::SecretWire;
 use crate::objects::{ResourceVersion, SecretReference};
+use csi_attacher_model::answer::ApiErrorKind;
 
 /// The pause after a change; then it doubles with each poll that shows none.
 const INITIAL_PAUSE: Duration = Duration::from_millis(500);

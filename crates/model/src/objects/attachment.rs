@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use super::csi_source::SecretReference;
 use super::meta::{Finalizers, ResourceVersion, boxed, is_blank, slim_with_writer, time_if_readable, trace_context};
+use super::oversized_field::OversizedField;
 use super::string_map::StringMap;
-use super::volume::{OversizedField, VolumeSpec, VolumeSpecWire};
+use super::volume::{VolumeSpec, VolumeSpecWire};
 use crate::api::names::{
     NODE_ID_ANNOTATION, NOT_ATTACHED_AT_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION,
     RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION,

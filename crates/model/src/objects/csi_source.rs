@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::meta::boxed;
+use super::oversized_field::OversizedField;
 use super::string_map::StringMap;
-use super::volume::OversizedField;
 
 /// Name and namespace of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ mod meta;
 mod node;
 mod node_topology;
 mod operation;
+mod oversized_field;
 mod storage_class;
 mod string_map;
 mod volume;
@@ -35,11 +36,10 @@ pub use meta::{ENTRY_SIZE, Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_bla
 pub use node::{CsiNode, CsiNodeWire};
 pub use node_topology::{MAX_TOPOLOGY_KEYS, NodeLabels, NodeLabelsWire, TopologyKeys};
 pub use operation::Operation;
+pub use oversized_field::OversizedField;
 pub use storage_class::{ReclaimPolicy, StorageClass, StorageClassWire, TopologyExpression};
 pub use string_map::StringMap;
-pub use volume::{
-    ClaimReference, OversizedField, PersistentVolumeWire, Volume, VolumeSource, VolumeSpec, VolumeSpecWire,
-};
+pub use volume::{ClaimReference, PersistentVolumeWire, Volume, VolumeSource, VolumeSpec, VolumeSpecWire};
 pub use volume_lifecycle::{DeletionSecret, VolumeLifecycle, VolumePhase};
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::meta::{ResourceVersion, boxed, slim};
+use super::oversized_field::OversizedField;
 use super::string_map::StringMap;
-use super::volume::OversizedField;
 
 /// A StorageClass as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]

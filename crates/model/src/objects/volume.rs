@@ -14,7 +14,8 @@ use super::in_tree::{
     self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, MIGRATED_TO_ANNOTATION,
     PersistentDiskWire, PersistentVolumeContext, PortworxWire, TranslationError, VsphereWire,
 };
-use super::meta::{Finalizers, MAX_VOLUME_FIELD, ResourceVersion, boxed, kept_size, slim, trace_context};
+use super::meta::{Finalizers, ResourceVersion, boxed, slim, trace_context};
+use super::oversized_field::OversizedField;
 use super::string_map::StringMap;
 use super::volume_lifecycle::VolumeLifecycle;
 use crate::api::names::BETA_STORAGE_CLASS_ANNOTATION;
@@ -82,23 +83,6 @@ pub enum VolumeSource {
     Untranslated(Box<TranslationError>),
     /// Any other plug-in; no attacher serves it.
     Other,
-}
-
-/// A field that is too large to be kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OversizedField {
-    /// Its path.
-    pub field: &'static str,
-    /// How much memory it needs: the bytes of its keys and values, and [`ENTRY_SIZE`](super::ENTRY_SIZE) for each entry.
-    pub bytes: usize,
-}
-
-impl OversizedField {
-    /// That a list or map with texts of these lengths is larger than [`MAX_VOLUME_FIELD`], if it is.
-    pub(super) fn of(field: &'static str, lengths: impl IntoIterator<Item = usize>) -> Option<Self> {
-        let bytes = kept_size(lengths);
-        (bytes > MAX_VOLUME_FIELD).then_some(Self { field, bytes })
-    }
 }
 
 /// What has to be known of a volume to attach it.

@@ -18,12 +18,12 @@ use http::{Method, Request, StatusCode};
 use kube::client::Body;
 use tokio::time::Instant;
 
-use super::ApiError;
 use super::answer::About;
 use super::metrics::CountedByCaller;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::attr;
 use crate::telemetry::{Span, SpanKind};
+use csi_attacher_model::answer::ApiError;
 use retry_after::{RequestKind, RetryAfterGate};
 use slots::{RequestSlot, RequestSlots, SlotAnswer, SlotRequest};
 use throttle::RequestThrottles;
