@@ -177,7 +177,7 @@ impl Supervisor {
                 biased;
                 () = over => return,
                 Some(()) = stopped.next() => self.start_status_writes(),
-                () = self.drivers.ended(), if !self.drivers.is_empty() => {}
+                () = self.drivers.ended() => {}
                 finished = self.writes.finished() => {
                     self.apply_write(finished);
                     // The last status may have waited for this write.
@@ -209,7 +209,7 @@ impl Supervisor {
                     Some(Err(error)) => watched.error(&error),
                     None => return,
                 },
-                () = self.drivers.ended(), if !self.drivers.is_empty() => {}
+                () = self.drivers.ended() => {}
                 finished = self.writes.finished() => {
                     let of_metadata = matches!(finished.what, WriteKind::Metadata { .. });
                     self.apply_write(finished);
@@ -357,7 +357,7 @@ impl Supervisor {
         let (drivers, writer, holder) = (&self.drivers, &self.writer, &self.elections.identity);
         let running = &mut self.writes;
         let cached = drivers.cache_generation();
-        // Without the permission somebody has to say that it is missing.
+        // Where the Lease is refused somebody has to say so.
         let status_lease = self.status_lease.as_ref();
         let for_nobody = status_lease.is_some_and(|lease| lease.is_leader() || lease.permission_error().is_some());
         for (name, entry) in &mut self.objects {

@@ -187,6 +187,7 @@ fn listed_volume(listed: &Unclaimed) -> ListedVolume {
         node_id: cut(&listed.node_id, MAX_SHOWN).to_owned(),
     }
 }
+
 fn last_failure(driver: &DriverState) -> Option<LastFailure> {
     let failure = driver.last_failure.as_ref()?;
     Some(LastFailure {

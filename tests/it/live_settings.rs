@@ -74,6 +74,12 @@ async fn samples_change_for_one_driver_while_it_works() -> Result<()> {
     assert_eq!(roots(&receiver, "told-fails"), 0);
     one.configure(&tracing(1_000_000)).await?;
     wait_until("the trace of what fails", || roots(&receiver, "told-fails") > 0).await?;
+    // Half a trace is of no use.
+    one.configure(&tracing(0)).await?;
+    one.wait("Ready", "True", Some("Running")).await?;
+    let (traced, called) = (roots(&receiver, "told-fails"), one.calls_for("told-fails").len());
+    wait_until("two more attempts", || one.calls_for("told-fails").len() > called + 1).await?;
+    wait_until("their traces", || roots(&receiver, "told-fails") > traced + 1).await?;
     assert_eq!(operator.pid()?, pid, "without a restart");
     for driver in [&one, &other] {
         assert_eq!(

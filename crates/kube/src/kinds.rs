@@ -60,7 +60,10 @@ macro_rules! kind {
         }
 
         impl $crate::kinds::CacheRecord for $record {
-            #[allow(clippy::misnamed_getters, reason = "what no other record has")]
+            #[allow(
+                clippy::misnamed_getters,
+                reason = "the name of a record is what no other one has"
+            )]
             fn name(&self) -> &std::sync::Arc<str> {
                 &self.$name
             }

@@ -77,15 +77,15 @@ impl ApiError {
         (self.is_transient() && self.status != Some(429)) || self.kind == ApiErrorKind::NotKept
     }
 
-    /// Whether the API server knows who asks and refuses it: a right is missing.
+    /// Whether the API server knows who asks and refuses it.
     pub fn is_forbidden(&self) -> bool {
         self.status == Some(403)
     }
 
     /// Whether the API server's authorizer refused it, so that a rule of RBAC is missing. Admission webhooks and quotas answer 403 as well.
     pub fn is_of_authorizer(&self) -> bool {
-        let of_authorizer = || self.message.contains(" cannot ") && self.message.contains(" resource \"");
-        self.is_forbidden() && !self.is_of_webhook() && of_authorizer()
+        let words = ["forbidden: User \"", " cannot ", " resource \""];
+        self.is_forbidden() && words.iter().all(|word| self.message.contains(word))
     }
 
     /// Whether an admission webhook refused the write. It speaks of this object, whatever the status, and not of what the API server has to
@@ -125,6 +125,34 @@ impl ApiError {
             message: message.into(),
             status: None,
             retry_after: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_missing_where_the_authorizer_says_so() {
+        let of_authorizer = |message: &str| {
+            let error = ApiError {
+                status: Some(403),
+                ..ApiError::without_answer(ApiErrorKind::Forbidden, message)
+            };
+            error.is_of_authorizer()
+        };
+        assert!(of_authorizer(
+            "leases.coordination.k8s.io \"d\" is forbidden: User \"system:serviceaccount:csi:operator\" cannot update resource \
+             \"leases\" in API group \"coordination.k8s.io\" in the namespace \"csi\""
+        ));
+        for message in [
+            "admission webhook \"a.test\" denied the request: User \"u\" cannot update resource \"leases\"",
+            "leases.coordination.k8s.io \"d\" is forbidden: exceeded quota: few, requested: count/leases=1, used: 3, limited: 3",
+            "leases.coordination.k8s.io \"d\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: you cannot edit resource \"d\"",
+            "403 Forbidden",
+        ] {
+            assert!(!of_authorizer(message), "{message}");
         }
     }
 }

@@ -25,6 +25,10 @@ use crate::reservation::{Reservation, ReservationState, Reservations};
 use crate::role::{Refusal, Role, Start};
 use crate::state::{DriverPhase, DriverStateSender, Plugin};
 
+/// What the log says when the reservation of an AttacherConfig is refused while it works.
+const LEFT_TO_RIVAL: &str =
+    "another AttacherConfig claims the driver, which goes before this one; leaving it to that one";
+
 /// A driver to run, with its settings, the ways to stop it, and where its state goes.
 pub struct DriverTask<R> {
     /// What is done for the driver.
@@ -186,6 +190,10 @@ impl<R: Role> DriverTask<R> {
             };
             self.init_driver_metrics(&reached.handshake);
             if !self.acquire_lease(&reached, held).await || !self.resume_or_start(held, &served, &reached).await {
+                // Told, and left to the rival, before anything is asked over another connection.
+                if held.has_lost_reservation() {
+                    continue;
+                }
                 break;
             }
             self.status.phase(DriverPhase::Running);
@@ -209,12 +217,7 @@ impl<R: Role> DriverTask<R> {
                     self.drain(held).await;
                 }
                 TaskEvent::AdmissionDoubted => {}
-                TaskEvent::ReservationLost => {
-                    self.warn(
-                        &facts.name,
-                        "another AttacherConfig claims the driver, which goes before this one; leaving it to that one",
-                    );
-                }
+                TaskEvent::ReservationLost => self.warn(&facts.name, LEFT_TO_RIVAL),
             }
         }
         if unanswered.is_some() || reached.client.connection().is_lost() {

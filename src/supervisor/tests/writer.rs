@@ -150,7 +150,7 @@ fn refused(message: &str, code: u16) -> ApiError {
 #[tokio::test(start_paused = true)]
 async fn metadata_that_cannot_be_written_is_tried_with_pauses_and_told_once() {
     let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
-    let error = || refused("User \"u\" cannot patch resource \"attacherconfigs\"", 403);
+    let error = || refused("forbidden: User \"u\" cannot patch resource \"attacherconfigs\"", 403);
     assert!(entry.may_write_metadata());
     assert!(entry.metadata_failed(&error()).is_some(), "the first one is told");
     assert_eq!(entry.metadata_error(), None, "once is no news");

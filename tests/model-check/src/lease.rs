@@ -229,6 +229,17 @@ pub struct LeaseWorld {
     labels: Option<Vec<String>>,
 }
 
+/// A sidecar that starts, and knows nothing.
+fn sidecar_election() -> ElectionState {
+    let rules = LeaseRules {
+        creators_wait: false,
+        ..LeaseRules::default()
+    };
+    let mut election = ElectionState::new(SIDECAR_NAME.to_owned(), timings().lease_duration, rules);
+    election.stand();
+    election
+}
+
 /// The times of the election.
 fn timings() -> LeaseTimings {
     LeaseTimings {
@@ -387,18 +398,10 @@ impl World for LeaseWorld {
     fn first(&mut self) -> LeaseState {
         let listed = self.setting.listed;
         let replicas = [self.started(0, listed, 0), self.started(1, listed, 0)];
-        let sidecar = self.setting.sidecar.then(|| {
-            let rules = LeaseRules {
-                creators_wait: false,
-                ..LeaseRules::default()
-            };
-            let mut election = ElectionState::new(SIDECAR_NAME.to_owned(), timings().lease_duration, rules);
-            election.stand();
-            Sidecar {
-                election: self.values.of_election(election),
-                term: None,
-                excused: false,
-            }
+        let sidecar = self.setting.sidecar.then(|| Sidecar {
+            election: self.values.of_election(sidecar_election()),
+            term: None,
+            excused: false,
         });
         LeaseState {
             now: 0,

@@ -126,6 +126,8 @@ impl LifecycleTraces {
                 let links = self.attach_links(&lifecycle);
                 lifecycle.roll_over(&tracer, &self.0.facts, &links, now)
             });
+            // Who raises the share wants to see what fails now. Half a trace is of no use, so that a lower one counts for the next.
+            lifecycle.sampled |= tracer.samples(lifecycle.own.trace_id);
             (lifecycle.attempt(&tracer, run), rolled)
         };
         if snapshot.operation() == Operation::Detach {
@@ -151,8 +153,6 @@ impl LifecycleTraces {
             let mut lifecycle = known.lock();
             if lifecycle.is_for(snapshot) {
                 lifecycle.subject = lifecycle::without_neighbours(snapshot);
-                // Who raises the share wants to see what fails now. Half a trace is of no use, so that a lower one counts for the next.
-                lifecycle.sampled |= tracer.samples(lifecycle.own.trace_id);
                 drop(lifecycle);
                 return known;
             }

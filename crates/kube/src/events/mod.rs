@@ -2,8 +2,8 @@
 //! where people look first.
 //!
 //! Events never hold up work: occurrences go into a bounded channel, and one task writes them, repeated ones as a count
-//! on the event that is there, within a budget for each driver. What does not fit is dropped and counted. Reasons are
-//! part of the interface: people filter and alert by them.
+//! on the event that is there, within a budget for each driver, and one for AttacherConfigs whose driver has no known name. What does
+//! not fit is dropped and counted. Reasons are part of the interface: people filter and alert by them.
 //!
 //! It must not decide anything, and carries no text that was not scrubbed of secrets before.
 

@@ -43,8 +43,7 @@ pub struct ElectionState {
     /// What this candidate wrote, or may have written, since the record that it took over.
     own_writes: VecDeque<LeaderElectionRecord>,
     competes: bool,
-    /// Whether it has looked at the Lease.
-    seen: bool,
+    has_looked: bool,
     rules: LeaseRules,
 }
 
@@ -97,7 +96,7 @@ impl ElectionState {
             known: None,
             own_writes: VecDeque::new(),
             competes: false,
-            seen: false,
+            has_looked: false,
             rules,
         }
     }
@@ -113,11 +112,11 @@ impl ElectionState {
     }
 
     /// Takes in what was read. The time counts from when a record was first seen as it is: a holder is alive when it
-    /// changes its record, whatever the times in it say. A Lease that names this candidate when it first looks was its own before this process
-    /// started again.
+    /// changes its record, whatever the times in it say. A Lease that names this candidate when it first looks is its own, of before this process
+    /// started again. What another candidate of this process wrote later, and could not release, is waited for.
     pub fn observe(&mut self, seen: Option<LeaderElectionRecord>, now: Instant) {
         let ours = self.is_written_by_us();
-        if !std::mem::replace(&mut self.seen, true)
+        if !std::mem::replace(&mut self.has_looked, true)
             && let Some(record) = seen.as_ref().filter(|record| record.holder == self.identity)
         {
             self.own_writes.push_back(record.clone());
@@ -151,6 +150,11 @@ impl ElectionState {
             self.own_writes.push_back(record.clone());
         }
         self.known = Some(ObservedRecord::new(record, now));
+    }
+
+    /// Whether the Lease was seen at all, or seen not to be there.
+    pub fn has_looked(&self) -> bool {
+        self.has_looked
     }
 
     /// What was seen of the Lease last.

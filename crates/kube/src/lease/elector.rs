@@ -51,8 +51,6 @@ pub(super) struct LeaderElector {
     election: ElectionState,
     /// The Lease as it was last read or written; its resource version makes a write fail that comes too late.
     known: Option<Lease>,
-    /// Whether the Lease was seen at all, or seen not to be there.
-    seen: bool,
     /// Whether a write was begun whose end is not known.
     write_unconfirmed: bool,
     /// Since when nobody can hold the Lease.
@@ -87,7 +85,6 @@ impl LeaderElector {
             name,
             metrics,
             known: None,
-            seen: false,
             write_unconfirmed: false,
             useless_since: None,
             member,
@@ -182,7 +179,7 @@ impl LeaderElector {
                 }
             };
             if creates
-                && self.seen
+                && self.election.has_looked()
                 && let LeaseAction::Create(record) = self.next()
                 && record.holder == NEW_LEASE_HOLDER
             {
@@ -193,7 +190,7 @@ impl LeaderElector {
                 debug!(lease = self.name, namespace, %error, "cannot read or create the Lease; retrying");
             }
             next_check = self.next_check();
-            if self.seen {
+            if self.election.has_looked() {
                 self.show_holder();
             }
         }
@@ -276,7 +273,7 @@ impl LeaderElector {
         let usual = Instant::now() + timing.lease_duration;
         let wanted = match self.next() {
             LeaseAction::Wait { until, .. } => until.min(usual),
-            _ if self.seen => usual,
+            _ if self.election.has_looked() => usual,
             _ => Instant::now() + timing.retry_period,
         };
         wanted + self.spread()
@@ -351,7 +348,9 @@ impl LeaderElector {
             LeaseAction::Write(record) => record,
         };
         // The drop-in mode, and one that has its own Lease back, do not pause. Nor does the holder of the own Lease for another one.
-        let spreads = self.seen && self.config.shared.note == HolderNote::Reports && self.member == Membership::Own;
+        let spreads = self.election.has_looked()
+            && self.config.shared.note == HolderNote::Reports
+            && self.member == Membership::Own;
         if !spreads || self.election.is_ours(self.holds()) {
             return Ok(record);
         }
@@ -514,7 +513,6 @@ impl LeaderElector {
     }
 
     fn observe_lease(&mut self, lease: Option<Lease>) {
-        self.seen = true;
         let record = lease.as_ref().map(LeaderElectionRecord::of);
         let known = self.election.known().map(|known| &known.record);
         if record.is_some() && record.as_ref() != known {
@@ -556,7 +554,6 @@ impl LeaderElector {
         let stored: Lease = stored.map_err(|error| self.with_permission(error))?;
         self.useless_since = None;
         self.write_unconfirmed = false;
-        self.seen = true;
         self.permissions.clear();
         let record = LeaderElectionRecord::of(&stored);
         self.known = Some(stored);
@@ -606,10 +603,9 @@ impl LeaderElector {
         Requests::immediate(self.config.shared.client.clone(), deadline)
     }
 
-    /// An error about a permission says which one is missing, and shows it. So does what an admission webhook or a quota refuses, for which no
-    /// right is missing.
+    /// A refusal is shown. That of the authorizer says which right is missing; for what an admission webhook or a quota refuses none is.
     fn with_permission(&self, error: ApiError) -> ApiError {
-        let is_refused = error.is_forbidden() || error.is_of_webhook() || error.is_of_unreachable_webhook();
+        let is_refused = error.is_forbidden() || error.is_of_webhook();
         if !is_refused || self.member == Membership::Former || error.message.contains(IS_TERMINATED) {
             return error;
         }

@@ -222,7 +222,7 @@ pub struct AttacherConfigSpec {
     #[schemars(extend("default" = "Orphan"))]
     pub deletion_policy: DeletionPolicy,
 
-    /// Traces of this driver's attachments. A higher share applies from the next attempt on, all else from the next attachment on.
+    /// Traces of this driver's attachments. A change applies from the next attempt on, a lower share from the next attach or detach on.
     #[serde(default)]
     #[schemars(extend("default" = json!({})))]
     pub tracing: TracingSpec,

@@ -78,9 +78,9 @@ impl ConditionReason {
         Self::Forbidden,
         Self::FinalizerNotWritten,
     ];
-    /// Why attaching is saturated.
+    /// Why attaching is saturated: lane, rate, group.
     pub const ATTACHING_SATURATED: [Self; 3] = [Self::LaneFull, Self::RateLimited, Self::NodeLimit];
-    /// Why provisioning is saturated.
+    /// Why provisioning is saturated: lane, rate, group.
     pub const PROVISIONING_SATURATED: [Self; 3] = [
         Self::ProvisioningLaneFull,
         Self::ProvisioningRateLimited,

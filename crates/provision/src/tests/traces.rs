@@ -122,3 +122,27 @@ async fn what_fails_again_and_again_is_continued_in_another_trace() {
     let saved = world.api.objects.lock()["/api/v1/persistentvolumes/pvc-uid-data"].clone();
     assert!(saved.to_string().contains(&second.trace_id), "{saved}");
 }
+
+/// Who raises the share wants to see what fails now, and not what is claimed next.
+#[tokio::test]
+async fn a_share_that_is_raised_counts_for_what_fails_now() {
+    let (receiver, mut world, guard) = traced(|spec| spec.tracing.sampling_rate_per_million = Some(0)).await;
+    world.class("gold", &json!({}));
+    world.start();
+    world.driver.failures.lock().extend([tonic::Code::Internal; 2]);
+    world.claim("data", "gold");
+    let failing = async {
+        while world.driver.failures.lock().len() > 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, failing).await.unwrap();
+    let mut settings = DriverConfig::clone(&world.settings.borrow());
+    settings.tracing.sampling_rate_per_million = Some(1_000_000);
+    world.settings.send_replace(Arc::new(settings));
+    receiver.wait_until(LIMIT, |spans| roots(spans).count() == 1).await;
+    drop(guard);
+    let spans = receiver.spans();
+    let first = attempts(&spans).next().unwrap();
+    assert_eq!(first.attributes["attacher.attempt"], Attribute::I64(2));
+}

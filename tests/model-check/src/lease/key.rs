@@ -159,7 +159,7 @@ impl Encoder<'_> {
     fn election(&mut self, election: u32, now: Tick) {
         let world = self.world;
         let parts = world.values.election_parts(election);
-        self.flag(parts.attempted.is_empty());
+        self.flag(parts.has_looked);
         let Some(known) = parts.known else {
             return self.bytes.push(u8::MAX);
         };

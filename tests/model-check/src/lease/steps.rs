@@ -3,7 +3,10 @@
 use csi_attacher_kube::lease::{ElectionState, LeaderElectionRecord, LeaseAction};
 use csi_attacher_model::api::names::NEW_LEASE_HOLDER;
 
-use super::{LEASES, LeaseFault, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, OWN, SIDECAR, Stored, Tick, timings};
+use super::{
+    LEASES, LeaseFault, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, OWN, SIDECAR, Stored, Tick, sidecar_election,
+    timings,
+};
 use crate::explorer::Next;
 
 type Found = Vec<Next<LeaseState>>;
@@ -400,10 +403,6 @@ impl LeaseWorld {
         candidate.request = None;
         // What it has of its calls still runs when it is early.
         candidate.term.take_if(|_| !is_early);
-        self.change(state, number, lease, |election| {
-            election.withdraw();
-            election.stand();
-        });
     }
 
     /// The work under the old list ends, its Leases are released, and the replica competes by the new one.
@@ -422,8 +421,7 @@ impl LeaseWorld {
         let mut election = self.values.election(sidecar.election).clone();
         if sidecar.term.is_some() && !works {
             // It has exited, and starts again.
-            election.withdraw();
-            election.stand();
+            election = sidecar_election();
             sidecar.term = None;
         }
         let over = stored.as_ref().map(|(_, version)| *version);

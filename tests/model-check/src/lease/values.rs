@@ -60,6 +60,7 @@ pub(super) struct KnownParts {
 /// What a candidate knows.
 #[derive(Debug)]
 pub(super) struct ElectionParts {
+    pub has_looked: bool,
     pub known: Option<KnownParts>,
     pub attempted: Vec<u32>,
 }
@@ -121,6 +122,7 @@ impl Values {
     pub fn of_election(&mut self, election: ElectionState) -> u32 {
         let (base, records) = (self.base, &mut self.records);
         self.elections.of(election, |election| ElectionParts {
+            has_looked: election.has_looked(),
             known: election.known().map(|known| Self::known_of(records, base, known)),
             attempted: election
                 .attempted()
