@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use csi_mock_driver::{Method, Rule};
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
-use kube::api::{DeleteParams, PostParams};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
@@ -75,10 +75,21 @@ async fn volumes_of_a_namespace_that_goes_are_deleted_without_its_secret() -> Re
     let (world, _operator) = serving(operator_options()).await?;
     let driver = world.unconfigured_driver("o-space", |builder| builder).await?;
     let claims = driver.serves_a_tenant().await?;
-    let wanted = driver.wanted("data");
+    let mut wanted = driver.wanted("data");
+    // Otherwise the volume may be released before its Secret is gone.
+    wanted.metadata.finalizers = Some(vec!["attacher.csi.test/secret-first".to_owned()]);
     let claim = claims.create(&PostParams::default(), &wanted).await?;
     let volume = driver.saved(&claim).await?.name_any();
-    driver.tenant_goes().await?;
+    let release = async {
+        let secrets = Api::<Secret>::namespaced(world.client.clone(), "tenant");
+        wait_for(secrets, "login", "gone", LIMIT, |secret| secret.is_none()).await?;
+        let free = json!({ "metadata": { "finalizers": null } });
+        claims
+            .patch("data", &PatchParams::default(), &Patch::Merge(&free))
+            .await?;
+        Ok(())
+    };
+    tokio::try_join!(driver.tenant_goes(), release)?;
     wait_for(driver.volumes(), &volume, "gone", LIMIT, |volume| volume.is_none()).await?;
     driver.volumes_left(0).await?;
     let part = "Secret tenant/login is not there";
