@@ -188,9 +188,8 @@ impl<K: Key> Queue<K> {
     /// gives it back, one that used more leaves a debt that later starts wait for. To be called once for a run, before its
     /// end, and only for what a start stands for: a run that is not reported used one.
     pub fn settle_rate(&self, run: &Run<K>, used: u32) {
-        let mut state = self.shared.state.lock();
-        let earlier = state.lanes_mut().settle_rate(run.lane(), used, Instant::now());
-        drop(state);
+        let now = Instant::now();
+        let earlier = self.shared.state.lock().lanes_mut().settle_rate(run.lane(), used, now);
         if earlier {
             self.shared.work.notify_one();
         }

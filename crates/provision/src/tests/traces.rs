@@ -131,12 +131,9 @@ async fn a_share_that_is_raised_counts_for_what_fails_now() {
     world.start();
     world.driver.failures.lock().extend([tonic::Code::Internal; 2]);
     world.claim("data", "gold");
-    let failing = async {
-        while world.driver.failures.lock().len() > 1 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, failing).await.unwrap();
+    let mut state = world.state.subscribe();
+    let failing = state.wait_for(|state| state.last_failure.is_some());
+    tokio::time::timeout(LIMIT, failing).await.unwrap().unwrap();
     let mut settings = DriverConfig::clone(&world.settings.borrow());
     settings.tracing.sampling_rate_per_million = Some(1_000_000);
     world.settings.send_replace(Arc::new(settings));

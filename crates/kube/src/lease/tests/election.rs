@@ -20,6 +20,11 @@ fn rules() -> LeaseRules {
     }
 }
 
+/// One named "we", which knows nothing yet.
+fn candidate(rules: LeaseRules) -> ElectionState {
+    ElectionState::new("we".to_owned(), seconds(15), rules)
+}
+
 fn held_by(holder: &str, renewed: i64) -> LeaderElectionRecord {
     LeaderElectionRecord {
         holder: holder.to_owned(),
@@ -167,7 +172,7 @@ fn rows_of_ours() -> Vec<Row> {
 fn what_follows_from_a_record() {
     let rows = [rows_of_what_is_held(), rows_of_what_is_free(), rows_of_ours()];
     for row in rows.into_iter().flatten() {
-        let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
+        let mut election = candidate(rules());
         let seen = Instant::now();
         election.observe(row.seen, seen);
         let now = seen + seconds(row.for_seconds);
@@ -203,7 +208,7 @@ fn what_follows_from_a_record() {
 
 #[test]
 fn only_a_change_of_the_record_shows_life() {
-    let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
+    let mut election = candidate(rules());
     let start = Instant::now();
     let at = |second| start + seconds(second);
     let is_free =
@@ -243,7 +248,7 @@ fn only_a_change_of_the_record_shows_life() {
 #[test]
 fn what_another_process_of_our_name_writes_is_not_ours() {
     let start = Instant::now();
-    let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
+    let mut election = candidate(rules());
     // That of an earlier life is taken back.
     election.stand();
     election.observe(Some(held_by("we", 1)), start);
@@ -288,7 +293,7 @@ fn what_another_process_of_our_name_writes_is_not_ours() {
 #[test]
 fn a_namesake_that_takes_a_lease_of_others_first_is_a_stranger() {
     let start = Instant::now();
-    let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
+    let mut election = candidate(rules());
     election.observe(Some(held_by("they", 1)), start);
     election.stand();
     election.observe(Some(held_by("we", 2)), start);
@@ -298,7 +303,7 @@ fn a_namesake_that_takes_a_lease_of_others_first_is_a_stranger() {
 #[test]
 fn a_record_of_ours_that_somebody_edits_stays_ours_and_is_written_over() {
     let start = Instant::now();
-    let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
+    let mut election = candidate(rules());
     election.stand();
     election.record_written(held_by("we", 1), start);
     let edited = LeaderElectionRecord {
@@ -320,7 +325,7 @@ fn a_record_of_ours_that_somebody_edits_stays_ours_and_is_written_over() {
 
 #[test]
 fn our_own_write_counts_from_its_answer_even_when_nothing_in_it_changed() {
-    let mut election = ElectionState::new("we".to_owned(), seconds(15), rules());
+    let mut election = candidate(rules());
     let start = Instant::now();
     election.record_written(held_by("we", 1), start);
     election.record_written(held_by("we", 1), start + seconds(10));
@@ -332,7 +337,7 @@ fn our_own_write_counts_from_its_answer_even_when_nothing_in_it_changed() {
 #[test]
 fn who_creates_a_lease_holds_it_in_a_term_alone() {
     let start = Instant::now();
-    let mut election = ElectionState::new("we".to_owned(), seconds(15), LeaseRules::default());
+    let mut election = candidate(LeaseRules::default());
     election.stand();
     election.observe(None, start);
     let created = |election: &ElectionState, holds| match election.next(start, clock(50), holds) {
