@@ -201,7 +201,8 @@ async fn peers_that_say_nothing_neither_keep_a_probe_waiting_nor_stay() {
     }
     let asked = Instant::now();
     assert_eq!(server.get("/livez").await.0, 200);
-    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    // Less than the time in which a peer has to have asked.
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
     // Most are hung up on to make room, and the rest when they had time enough to ask.
     let all = async {
         for stream in &mut silent {
@@ -281,15 +282,15 @@ async fn scrapes_wait_in_a_short_queue_and_hold_up_nothing_else() {
         stream
     };
     let mut scrapes = vec![scrape().await];
-    let asked = Instant::now();
     let wait = async {
         while begun.try_recv().is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(LIMIT, wait).await.unwrap();
-    assert_eq!(server.get("/livez").await.0, 200);
-    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    // The scrape is held without end.
+    let asked = tokio::time::timeout(LIMIT, server.get("/livez")).await;
+    assert_eq!(asked.unwrap().0, 200);
     for _ in 0..30 {
         scrapes.push(scrape().await);
     }

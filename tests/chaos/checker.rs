@@ -13,8 +13,8 @@ const NOTICED_LATE: SignedDuration = SignedDuration::from_millis(500);
 /// A process that goes on after a standstill gives up what it may no longer do at its first poll; for the machine to get there.
 const AWAKE: SignedDuration = SignedDuration::from_secs(3);
 
-/// How long a call that was left to a driver, and what it did, may be seen.
-const LEFT_LASTS: SignedDuration = SignedDuration::from_secs(60);
+/// How long a call that was left to a driver, and what it did, may be seen: a round, until all is at rest, and what is looked at then.
+const LEFT_LASTS: SignedDuration = SignedDuration::from_mins(5);
 
 /// What a violation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -22,10 +22,11 @@ use super::history::{Place, Step, name_of};
 use super::world::{World, claim_name, is_shared, node, volume};
 use crate::support::Result;
 
-/// What was wanted has come about so long after the last fault, at the latest.
-pub const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+/// What was wanted has come about so long after the last fault, at the latest. What the operator itself may wait for comes first: 30 s before
+/// a PersistentVolume that was refused is saved again, and up to a minute before a watch that failed begins again.
+pub const SETTLED_WITHIN: Duration = Duration::from_secs(75);
 /// All of them together may take longer on a slow machine, as long as one more comes about within that time; but not for ever.
-const ALL_SETTLED_WITHIN: Duration = Duration::from_secs(90);
+const ALL_SETTLED_WITHIN: Duration = Duration::from_mins(3);
 /// A volume whose VolumeAttachment is gone is free so long after it at the latest: before it is looked whether all is at rest.
 pub const FREE_WITHIN: Duration = Duration::from_secs(20);
 /// How long is waited before something is looked at again that tells nobody of news, or was refused.

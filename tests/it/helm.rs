@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use serde_json::json;
+use tokio::sync::SemaphorePermit;
 
-use crate::rig::within;
+use crate::rig::{own_control_planes, within};
 use crate::support::prometheus::of_repository;
 use crate::support::{ControlPlane, Error, Kubectl, Options, Result};
 
@@ -106,6 +107,7 @@ async fn found(kubectl: &Kubectl, definition: &str) -> Result<()> {
 async fn an_api_server_takes_what_it_renders() -> Result<()> {
     let folder = tempfile::tempdir()?;
     check(&["--render", &folder.path().display().to_string()]).await?;
+    let _permit = own_control_planes(1).await;
     let cluster = ControlPlane::start(Options::default()).await?;
     let kubectl = Kubectl::of(&cluster).await?;
     prepare(&cluster, &kubectl).await?;
@@ -208,7 +210,7 @@ fn names(configs: &[String]) -> Vec<&str> {
 /// The CRD comes before the AttacherConfigs of the first revision; later ones keep them, and no way back loses one.
 #[tokio::test]
 async fn attacherconfigs_live_with_the_release() -> Result<()> {
-    let (cluster, kubectl, helm) = cluster(&["storage-drivers"]).await?;
+    let (_permit, cluster, kubectl, helm) = cluster(&["storage-drivers"]).await?;
     let foreign = json!({
         "apiVersion": "attacher.csi.dev/v1alpha1",
         "kind": "AttacherConfig",
@@ -261,14 +263,15 @@ async fn attacherconfigs_live_with_the_release() -> Result<()> {
 }
 
 /// A cluster with the namespace of the release and these, and the programs for it.
-async fn cluster(namespaces: &[&str]) -> Result<(ControlPlane, Kubectl, Helm)> {
+async fn cluster(namespaces: &[&str]) -> Result<(SemaphorePermit<'static>, ControlPlane, Kubectl, Helm)> {
+    let permit = own_control_planes(1).await;
     let cluster = ControlPlane::start(Options::default()).await?;
     let kubectl = Kubectl::of(&cluster).await?;
     for namespace in [&[NAMESPACE], namespaces].concat() {
         kubectl.run(&["create", "namespace", namespace]).await?;
     }
     let helm = Helm::of(&cluster).await?;
-    Ok((cluster, kubectl, helm))
+    Ok((permit, cluster, kubectl, helm))
 }
 
 async fn uninstall(helm: &Helm, kubectl: &Kubectl) -> Result<()> {

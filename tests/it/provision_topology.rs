@@ -16,6 +16,7 @@ use crate::provision::{carries_marker, serving, soon};
 use crate::rig::{Driver, World, operator_options};
 use crate::support::controlplane::ControlPlane;
 use crate::support::operator::{IDENTITY, account, release_provisioner_lease};
+use crate::support::rbac::Grants;
 use crate::support::{Error, Operator, Result};
 
 const ZONE: &str = "topology.example.com/zone";
@@ -41,8 +42,7 @@ pub async fn grant_nodes(cluster: &ControlPlane) -> Result<()> {
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "sees-nodes" },
         "subjects": [{ "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name }],
     });
-    cluster.apply_yaml(&role.to_string()).await?;
-    cluster.apply_yaml(&binding.to_string()).await.map(drop)
+    Grants::of_documents(vec![role, binding]).apply(cluster).await
 }
 
 /// An operator that may provision, and may watch Nodes.

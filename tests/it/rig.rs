@@ -8,7 +8,6 @@ mod driver;
 mod record;
 mod watches;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,8 +69,8 @@ pub struct World {
     pub fixtures: Fixtures,
     /// Where the sockets of the drivers are.
     pub sockets: tempfile::TempDir,
-    /// The log of the operator in a shared cluster.
-    log: Option<PathBuf>,
+    /// The operator of a shared cluster.
+    running: Option<&'static Operator>,
     _refusals: Refusals,
     _permit: Option<SemaphorePermit<'static>>,
 }
@@ -94,7 +93,7 @@ impl World {
         Self::of(&SHARED, options).await
     }
 
-    async fn of(shared: &Pair, options: Options) -> Result<Self> {
+    async fn of(shared: &'static Pair, options: Options) -> Result<Self> {
         // On the heap, as it is large.
         let start = Box::pin(async {
             let cluster = Arc::new(ControlPlane::start(options).await?);
@@ -108,8 +107,8 @@ impl World {
         match shared {
             Ok((cluster, operator)) => {
                 let world = Self::around(Arc::clone(cluster), None).await?;
-                let log = Some(operator.log().to_owned());
-                Ok(Self { log, ..world })
+                let running = Some(operator);
+                Ok(Self { running, ..world })
             }
             Err(message) => Err(Error::SharedControlPlane(message.clone())),
         }
@@ -140,7 +139,7 @@ impl World {
             client,
             _refusals: Refusals::of(&cluster)?.and_of_sidecar(drop_in::account(), drop_in::RBAC)?,
             cluster,
-            log: None,
+            running: None,
             sockets: tempfile::tempdir()?,
             _permit: permit,
         })
@@ -148,8 +147,15 @@ impl World {
 
     /// Everything that the operator of a shared cluster has logged so far.
     pub fn log_text(&self) -> String {
-        let text = self.log.as_ref().map(std::fs::read_to_string);
-        text.and_then(std::result::Result::ok).unwrap_or_default()
+        self.running.map(Operator::log_text).unwrap_or_default()
+    }
+
+    /// The metrics of the operator of a shared cluster.
+    pub async fn metrics(&self) -> Result<String> {
+        match self.running {
+            Some(operator) => operator.metrics().await,
+            None => Ok(String::new()),
+        }
     }
 
     /// Starts an operator in a cluster of one's own and waits until it is ready.

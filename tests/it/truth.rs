@@ -132,7 +132,8 @@ async fn goes_back(way: Way) -> Result<()> {
     let world = World::own().await?;
     let (proxy, operator) = behind_proxy(&world).await?;
     let driver = driver(&world, "back").await?;
-    let fixtures: Fixtures = world.fixtures.clone().with_limit(Duration::from_secs(30));
+    // Watches are tried again after pauses that grow as long as the outage was, and the API server takes long to start beside others.
+    let fixtures: Fixtures = world.fixtures.clone().with_limit(LIMIT * 4);
     let cluster = &world.cluster;
     let before = ["back-kept", "back-deleted"];
     for name in before {
@@ -187,8 +188,6 @@ async fn goes_back(way: Way) -> Result<()> {
     }
     proxy.heal();
 
-    // Watches are tried again after pauses that grow as long as the outage was.
-    let fixtures = fixtures.with_limit(LIMIT * 4);
     // What the objects demand: all five of the backup are wanted.
     for name in ["back-new-0", "back-new-1", "back-gone", "back-kept", "back-deleted"] {
         fixtures.wait_for_attached(name).await?;

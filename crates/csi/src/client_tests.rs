@@ -154,7 +154,7 @@ async fn a_deadline_is_ours_and_the_driver_is_told() {
     let stage = ClientFixture::new().await;
     stage.driver.script(Rule::on(Method::ControllerPublishVolume).hang());
     // Long enough for the call to be under way in time on a busy machine.
-    let deadline = Duration::from_secs(1);
+    let deadline = Duration::from_secs(5);
     let started = Instant::now();
     let error = stage.publish(None, deadline).await.unwrap_err();
     assert!(started.elapsed() >= deadline);
@@ -166,7 +166,7 @@ async fn a_deadline_is_ours_and_the_driver_is_told() {
     // The driver saw the limit, and the end of the call.
     let ended = stage.driver.wait_for_call(|call| call.outcome == CallResult::Cancelled);
     let told = within(ended).await.deadline_ms.unwrap();
-    assert!((1..=1000).contains(&told), "{told} ms");
+    assert!((1..=5000).contains(&told), "{told} ms");
 }
 
 #[tokio::test]

@@ -225,15 +225,19 @@ async fn grpc_over_tls_uses_the_configured_trust_and_identity() {
 #[tokio::test]
 async fn a_batch_is_sent_again_until_the_collector_is_back() {
     const AWAY: Duration = Duration::from_secs(3);
-    let (limit, reserve) = (Duration::from_secs(20), || {
-        std::net::TcpListener::bind("127.0.0.1:0").unwrap()
-    });
-    let http = reserve().local_addr().unwrap();
-    let grpc = reserve().local_addr().unwrap();
+    let limit = Duration::from_secs(20);
+    // Bound and not listening: connections are refused, and nobody else gets the port.
+    let reserve = || {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
+        (socket, address)
+    };
+    let ((http_socket, http), (grpc_socket, grpc)) = (reserve(), reserve());
+    let (listening, http_back) = std::sync::mpsc::channel::<std::net::TcpListener>();
     let server = std::thread::spawn(move || {
         use std::io::Read as _;
-        std::thread::sleep(AWAY);
-        let (mut stream, _) = std::net::TcpListener::bind(http).unwrap().accept().unwrap();
+        let (mut stream, _) = http_back.recv().unwrap().accept().unwrap();
         let mut head = [0; 4096];
         let read = stream.read(&mut head).unwrap();
         stream
@@ -245,7 +249,11 @@ async fn a_batch_is_sent_again_until_the_collector_is_back() {
     let router = tonic::transport::Server::builder().add_routes(tonic::service::Routes::default());
     let back = tokio::spawn(async move {
         tokio::time::sleep(AWAY).await;
-        router.serve(grpc).await
+        let listener = http_socket.listen(16).unwrap().into_std().unwrap();
+        listener.set_nonblocking(false).unwrap();
+        listening.send(listener).unwrap();
+        let incoming = tokio_stream::wrappers::TcpListenerStream::new(grpc_socket.listen(16).unwrap());
+        router.serve_with_incoming(incoming).await
     });
     let mut over_http = lasting_collector(
         OtlpProtocol::HttpProtobuf,

@@ -4,6 +4,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use kube::Client;
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ pub const CONFIG: &str = "conformance";
 /// Its sibling with shortened names of volumes, as these cannot be changed.
 const SHORT: &str = "conformance-short";
 /// A claim may be let go when it is held for longer than that.
-const STUCK_AFTER: &str = "--stuck-after=3s";
+pub const STUCK_AFTER: Duration = Duration::from_secs(3);
 /// Shortens the names of volumes.
 const UUID_LENGTH: &str = "volume-name-uuid-length";
 
@@ -76,7 +77,11 @@ pub fn run(words: &[String]) -> Result<()> {
         .arg(format!("--kubeconfig={}", flags.need("kubeconfig")?))
         .arg(format!("--http-endpoint={}", flags.need("http-endpoint")?))
         .arg("--log-level=info,csi_attacher_operator=debug")
-        .args(flags.is_provisioner().then_some(STUCK_AFTER))
+        .args(
+            flags
+                .is_provisioner()
+                .then(|| format!("--stuck-after={}s", STUCK_AFTER.as_secs())),
+        )
         .args(flags.get("identity").map(|name| format!("--identity={name}")))
         .exec();
     Err(Error::Other(format!("cannot start the operator: {error}")))

@@ -102,7 +102,10 @@ async fn a_call_that_outlasts_the_grace_period_does_not_keep_the_lease() -> Resu
         "--leader-election",
         "--leader-election-namespace=csi-driver",
         "--timeout=6m",
-        "--shutdown-grace-period=5s",
+        "--shutdown-grace-period=15s",
+        // A Lease that is kept would be waited for longer than the test waits.
+        "--leader-election-lease-duration=60s",
+        "--leader-election-renew-deadline=40s",
     ];
     let mut operator = scene.start(&arguments).await?;
     operator.wait_ready().await?;
@@ -110,11 +113,9 @@ async fn a_call_that_outlasts_the_grace_period_does_not_keep_the_lease() -> Resu
     scene.claim("outlasts").await?;
     let asked = || scene.mock.calls().iter().any(|call| call.method == PUBLISH);
     wait_until("the call", asked).await?;
-    ends(&scene, &mut operator, 1, Duration::from_secs(10)).await?;
+    ends(&scene, &mut operator, 1, Duration::from_secs(25)).await?;
 
-    let began = Instant::now();
     let mut operator = scene.start(&arguments).await?;
     scene.world.fixtures.wait_for_attached("outlasts").await?;
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    ends(&scene, &mut operator, 0, Duration::from_secs(10)).await
+    ends(&scene, &mut operator, 0, Duration::from_secs(15)).await
 }

@@ -152,7 +152,7 @@ fn argo_order(text: &str) -> Vec<(Value, String)> {
 
 #[tokio::test]
 async fn argo_cd_applies_the_crd_before_the_attacherconfigs() -> Result<()> {
-    let (_cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
     let application = yaml("config/argocd/application.yaml").remove(0);
     let source = &application["spec"]["source"];
     let folder = source["path"].as_str().unwrap();
@@ -195,7 +195,7 @@ async fn argo_cd_applies_the_crd_before_the_attacherconfigs() -> Result<()> {
 
 #[tokio::test]
 async fn flux_installs_and_upgrades_the_crd() -> Result<()> {
-    let (_cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
     let release = yaml("config/flux/helmrelease.yaml").remove(1);
     let spec = &release["spec"];
     for action in ["install", "upgrade"] {
@@ -253,7 +253,7 @@ fn walk(folder: &std::path::Path) -> Result<Vec<std::path::PathBuf>> {
 
 #[tokio::test]
 async fn kustomize_needs_no_helm() -> Result<()> {
-    let (_cluster, kubectl, _helm) = cluster(&[]).await?;
+    let (_permit, _cluster, kubectl, _helm) = cluster(&[]).await?;
     let base = of_repository("config/default").display().to_string();
     let flags = ["apply", "--server-side", "--validate=strict", "-k", &base];
     let said = kubectl.run(&flags).await?;
@@ -279,7 +279,7 @@ fn values_of_the_readme() -> Value {
 /// The example for kustomize makes the pods that the chart makes for the same driver, and its commands work as the README has them.
 #[tokio::test]
 async fn the_example_for_kustomize_is_complete() -> Result<()> {
-    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
     let folder = of_repository("config/examples/kustomize");
     let (example, config) = (
         folder.display().to_string(),
@@ -332,7 +332,7 @@ async fn the_example_for_kustomize_is_complete() -> Result<()> {
 /// The first run installs the CRD and cannot know its kind yet; the second has everything. Both are one command.
 #[tokio::test]
 async fn kubectl_applies_what_helm_renders() -> Result<()> {
-    let (_cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
     let values = &yaml("config/argocd/application.yaml")[0]["spec"]["source"]["helm"]["valuesObject"];
     let text = rendered(&helm, CHART, OPERATOR, values, &["--include-crds", "--no-hooks"]).await?;
     let file = tempfile::NamedTempFile::new()?;

@@ -54,7 +54,7 @@ async fn upgrade_as_advised(helm: &Helm, settings: &[&str]) -> Result<String> {
 
 #[tokio::test]
 async fn an_upgrade_from_hooks_loses_no_attacherconfig() -> Result<()> {
-    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
     helm.must("install", EARLIER, &[BULK, FAST]).await?;
     let before = configs(&kubectl).await?;
     assert_eq!(names(&before), ["bulk", "fast"]);
@@ -118,7 +118,7 @@ async fn an_upgrade_with_volumes_attached_stops_no_driver() -> Result<()> {
 
 #[tokio::test]
 async fn an_upgrade_from_objects_of_the_release_loses_none_either() -> Result<()> {
-    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
     helm.must("install", EARLIER, &[BULK]).await?;
     helm.must("upgrade", EARLIER, &[BULK, FAST]).await?;
     let before = configs(&kubectl).await?;
@@ -134,7 +134,7 @@ async fn an_upgrade_from_objects_of_the_release_loses_none_either() -> Result<()
 /// objects, they are made anew.
 #[tokio::test]
 async fn a_rollback_to_the_earlier_chart_has_its_attacherconfigs() -> Result<()> {
-    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
     helm.must("install", EARLIER, &[BULK]).await?;
     helm.must("upgrade", EARLIER, &[BULK, FAST]).await?;
     let before = configs(&kubectl).await?;
@@ -152,7 +152,7 @@ async fn a_rollback_to_the_earlier_chart_has_its_attacherconfigs() -> Result<()>
 /// A hook's object that the values do not have any more is of no revision: it stays, and the notes say so.
 #[tokio::test]
 async fn an_attacherconfig_that_is_left_over_is_named() -> Result<()> {
-    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
     helm.must("install", EARLIER, &[BULK, FAST]).await?;
     let said = upgrade_as_advised(&helm, &[FAST]).await?;
     assert_eq!(names(&configs(&kubectl).await?), ["bulk", "fast"]);
@@ -164,7 +164,7 @@ async fn an_attacherconfig_that_is_left_over_is_named() -> Result<()> {
 /// With crds.keep=false Helm would delete the CRD, which is not in the chart any more, and every AttacherConfig with it.
 #[tokio::test]
 async fn a_crd_that_was_not_to_be_kept_is_not_deleted() -> Result<()> {
-    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
     helm.must("install", EARLIER, &[BULK, "--set=crds.keep=false"]).await?;
     let before = configs(&kubectl).await?;
     let crds = of_repository("crds").display().to_string();
@@ -184,7 +184,7 @@ async fn a_crd_that_was_not_to_be_kept_is_not_deleted() -> Result<()> {
 /// Only what the chart needs and the cluster does not have makes a CRD too old; a newer one is fine.
 #[tokio::test]
 async fn a_crd_that_is_too_old_is_refused_and_a_newer_one_is_not() -> Result<()> {
-    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
     helm.must("install", CHART, &[BULK]).await?;
     let before = configs(&kubectl).await?;
     let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
@@ -223,7 +223,7 @@ async fn patch(kubectl: &Kubectl, patch: &str) -> Result<()> {
 /// Without the CRD an upgrade fails before it changes anything, and says what to do.
 #[tokio::test]
 async fn a_missing_crd_is_named() -> Result<()> {
-    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
     helm.must("install", CHART, &["--skip-crds"]).await?;
     let (upgraded, said) = helm.with("upgrade", CHART, &[BULK]).await?;
     assert!(

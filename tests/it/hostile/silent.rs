@@ -27,7 +27,8 @@ async fn a_driver_that_was_replaced_at_its_socket_is_called_there() -> Result<()
     let next = next.start(&socket).await?;
     driver.claim("silent-socket-2").await?;
     world.fixtures.wait_for_attached("silent-socket-2").await?;
-    assert_eq!(next.calls_of(Method::ControllerPublishVolume).len(), 1);
+    // Where the answer is read late, the call is repeated.
+    assert!(!next.calls_of(Method::ControllerPublishVolume).is_empty());
     driver.wait("Ready", "True", Some("Running")).await?;
     within("the old connection to be closed", driver.mock.wait_for_connections(0)).await
 }

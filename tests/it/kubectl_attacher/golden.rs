@@ -23,13 +23,19 @@ pub fn normalised(text: &str) -> String {
 }
 
 fn words(line: &str) -> String {
+    // What a command is given is the same in each run.
+    if line.contains(" kubectl patch ") {
+        return line.to_owned();
+    }
     let mut out = String::new();
     for word in line.split_inclusive([' ', '(', ')', ',', '"']) {
         let end = word.trim_end_matches([' ', '(', ')', ',', '"', ';', ':', '.']);
         out.push_str(&replaced(end));
         out.push_str(&word[end.len()..]);
     }
-    numbers_after(&numbers_after(&out, "attempt: "), "attempt ")
+    let out = numbers_after(&numbers_after(&out, "attempt: "), "attempt ");
+    // How long something has waited by then is up to the machine; the words are tested where they are made.
+    out.replace("the longest for at least <age>", "the longest for less than <age>")
 }
 
 fn replaced(word: &str) -> String {
@@ -97,6 +103,10 @@ fn what_differs_is_replaced() {
     assert_eq!(
         normalised(&text),
         "csi-<hash> since <time>, for <age> (<age> ago) attempt: <n> (<age> ago), in <folder>/x.sock\n"
+    );
+    assert_eq!(
+        normalised("waiting: 1, the longest for at least 2s; raise"),
+        "waiting: 1, the longest for less than <age>; raise\n"
     );
 }
 

@@ -448,6 +448,7 @@ async fn another_node_has_the_volume() -> Result<()> {
         .fixtures()
         .mark_volume_in_use(&first, &driver.name, "why-move")
         .await?;
+    node_is_seen(asked.fixtures(), &first).await?;
     asked.fixtures().delete_pod(NAMESPACE, "why-move-1").await?;
     asked
         .why("waiting-for-unmount", "pod", "why-move-2", 3, &["WaitingForUnmount"])

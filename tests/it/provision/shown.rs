@@ -153,7 +153,7 @@ async fn why_claims_wait_is_told_while_they_do() -> Result<()> {
         "PersistentVolumeClaim",
         "data",
         "ProvisionStuck",
-        "the pool is closed",
+        "default/data",
     )
     .await?;
     event(

@@ -451,8 +451,7 @@ async fn volumes_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
     let (names, fixtures) = (in_turn(&driver), &scene.world.fixtures);
     for name in &names {
         driver.attachment(name, name).await?;
-    }
-    for name in &names {
+        // One after the other: of many errors at a time some are written at the next try.
         fixtures.wait_for_attach_error(name).await?;
     }
     scene.point();
@@ -469,8 +468,6 @@ async fn nodes_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
     for name in &names {
         fixtures.persistent_volume(&driver.volume(name)).await?;
         fixtures.volume_attachment(name, &driver.name, name, name).await?;
-    }
-    for name in &names {
         fixtures.wait_for_attach_error(name).await?;
     }
     scene.point();

@@ -280,8 +280,7 @@ pub async fn grant_provisioning(cluster: &ControlPlane) -> Result<()> {
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "provisions" },
         "subjects": [{ "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name }],
     });
-    cluster.apply_yaml(&role.to_string()).await?;
-    cluster.apply_yaml(&binding.to_string()).await.map(drop)
+    Grants::of_documents(vec![role, binding]).apply(cluster).await
 }
 
 async fn release_named(client: &Client, namespace: &str, lease: &str) -> Result<()> {

@@ -248,7 +248,8 @@ impl Proxy {
                 }
             }
         };
-        let limit = Duration::from_mins(1);
+        // The longest pauses of several watches in a row.
+        let limit = Duration::from_secs(90);
         let found = tokio::time::timeout(limit, wait).await;
         found.map_err(|_| Error::Other(format!("{count} times {what}: not within {limit:?}")))
     }

@@ -163,6 +163,11 @@ impl Grants {
         documents(text).map(Self)
     }
 
+    /// These roles and bindings.
+    pub fn of_documents(documents: Vec<Value>) -> Self {
+        Self(documents)
+    }
+
     /// What helm renders for the set of values in this file.
     pub fn of_values(file: &str) -> Result<Self> {
         let read = |name: &str| {

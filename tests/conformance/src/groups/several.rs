@@ -99,12 +99,16 @@ pub fn scenarios() -> Vec<Scenario> {
             "hanging-volume",
             "a volume that hangs does not hold up the others",
             |t| async move {
+                let other = t.other("b");
+                other.given_node().await?;
+                other.given_volume(|_| {}).await?;
                 t.script(t.on_publish().hang());
                 t.given_all(|_| {}).await?;
                 let call = t.publish_begins().await?;
-                let other = t.other("b");
-                other.given_attached().await?;
+                other.create_attachment(|_| {}).await?;
+                other.publish_begins().await?;
                 t.still_runs(&call)?;
+                other.attached().await?;
                 other.detach().await
             },
         )

@@ -11,7 +11,9 @@ use csi_mock_driver::{CallResult, Method, Rule};
 
 use super::teardown::stays;
 use super::volumes::{handle_of, is_protected};
+use crate::expect::LIMIT;
 use crate::scenario::{Group, Outcome, Scenario, demand, offered, same};
+use crate::support::controlplane::audit::AuditEvent;
 use crate::test::{Test, delete};
 
 const CLAIMS: usize = 100;
@@ -197,7 +199,15 @@ async fn once(t: Test) -> Outcome {
     })?;
     // The claim made now is served after them, and so is what the API server writes down of it.
     t.served_after("b").await?;
-    let all = t.env.cluster.audit_events()?;
+    let cluster = &t.env.cluster;
+    for name in &names {
+        // It is written down after its answer, and read by another thread.
+        let is_delete = |event: &AuditEvent| {
+            event.username == WRITER && event.is("delete", "persistentvolumes") && event.name == *name
+        };
+        cluster.wait_for_audit_event("a DELETE", LIMIT, is_delete).await?;
+    }
+    let all = cluster.audit_events()?;
     let writes = all
         .iter()
         .filter(|event| event.username == WRITER && event.verb == "delete" && event.resource == "persistentvolumes");

@@ -116,6 +116,7 @@ async fn one_volume_each(t: &Test) -> Outcome {
     let held = wait_for(leases, &name, "held", LIMIT, is_held);
     optional(held.await.map(drop).map_err(Into::into), "no replica takes the Lease")?;
 
+    let begun = t.env.driver.call_count();
     t.given_class(|_| {}).await?;
     for method in [Method::CreateVolume, Method::DeleteVolume] {
         t.script(Rule::on(method).delay(CALL));
@@ -123,15 +124,16 @@ async fn one_volume_each(t: &Test) -> Outcome {
     let claims: Vec<Claim> = (0..2 * HALF).map(|number| t.claim(&number.to_string())).collect();
     let (first, second) = claims.split_at(HALF);
     try_join_all(first.iter().map(|claim| claim.create(|_| {}))).await?;
-    let killed = t.busy(Method::CreateVolume, None).await?;
+    let killed = t.busy(Method::CreateVolume, begun, None).await?;
     signal(&killed.to_string(), "KILL");
     try_join_all(second.iter().map(|claim| claim.create(|_| {}))).await?;
-    let still = t.busy(Method::CreateVolume, Some(killed)).await?;
+    let still = t.busy(Method::CreateVolume, begun, Some(killed)).await?;
     let (bound, ()) = tokio::join!(t.all_bound(&claims), stand_still(still));
     let volumes = bound?;
 
+    let deleting = t.env.driver.call_count();
     try_join_all(claims.iter().map(Claim::delete)).await?;
-    let still = t.busy(Method::DeleteVolume, None).await?;
+    let still = t.busy(Method::DeleteVolume, deleting, None).await?;
     let gone = volumes
         .iter()
         .map(|name| t.persistent_volume_gone_within(name, AFTER_OUTAGE));
@@ -142,7 +144,8 @@ async fn one_volume_each(t: &Test) -> Outcome {
     for claim in &claims {
         same("volumes after the deletion", &claim.handles().len(), &0)?;
     }
-    let calls = t.env.driver.calls().into_iter().filter(|call| call.overlap);
+    let calls = t.env.driver.calls().into_iter();
+    let calls = calls.filter(|call| call.id >= begun && call.overlap);
     let overlaps: Vec<_> = calls.map(|call| (call.method, call.volume)).collect();
     demand(overlaps.is_empty(), || {
         format!("calls for one volume ran at a time: {overlaps:?}")
@@ -157,11 +160,11 @@ async fn stand_still(process: u32) {
 }
 
 impl Test {
-    /// Waits until a process that is not `but` has ended some calls, and says which one it is.
-    async fn busy(&self, method: Method, but: Option<u32>) -> Outcome<u32> {
+    /// Waits until a process that is not `but` has ended some calls from this one on, and says which one it is.
+    async fn busy(&self, method: Method, since: u64, but: Option<u32>) -> Outcome<u32> {
         let others = || {
             let calls = self.env.driver.calls_of(method).into_iter();
-            let ended = calls.filter(|call| call.finished.is_some() && call.caller_pid != but);
+            let ended = calls.filter(|call| call.id >= since && call.finished.is_some() && call.caller_pid != but);
             ended.filter_map(|call| call.caller_pid).collect::<Vec<u32>>()
         };
         self.until_within(AFTER_OUTAGE, "another process works", || {
