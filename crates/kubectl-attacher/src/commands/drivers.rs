@@ -17,7 +17,7 @@ use super::listing::Listing;
 use super::{Context, print};
 use crate::cli::DriversArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, Result};
-use crate::explain::{Service, current_error, service};
+use crate::explain::{Service, current_error, service, stalled};
 use crate::gather::{ResourceName, Sources};
 use crate::observed::{ConfigRecord, DriverScene, Gap, Lookup, is_settled};
 use crate::output::{self, Table};
@@ -152,8 +152,16 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
     let config = scene.config.found();
     let status = config.map(|config| &config.status);
     let served = service(scene, now);
+    // Of one that is served, with the settings that were valid last, a person has to know as well.
+    let is_served = matches!(served, Service::Operator { .. });
+    let unfixed = config.filter(|_| is_served).and_then(stalled);
     let (health, message, holder) = match &served {
-        Service::Operator { holder, .. } => ("Ready".to_owned(), None, holder.clone()),
+        Service::Operator { holder, .. } => {
+            let (health, message) = unfixed.as_ref().map_or(("Ready", None), |found| {
+                (found.case.as_str(), Some(found.summary.clone()))
+            });
+            (health.to_owned(), message, holder.clone())
+        }
         Service::Sidecar(holder) => ("Sidecar".to_owned(), None, Some(holder.clone())),
         Service::Nobody => (
             "NoAttacher".to_owned(),
@@ -169,7 +177,8 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
     };
     let is_unused = config.is_none() && mine().next().is_none();
     let healthy = match &served {
-        Service::Operator { .. } | Service::Sidecar(_) => true,
+        Service::Operator { .. } => unfixed.is_none(),
+        Service::Sidecar(_) => true,
         // Attachments that could not be listed may wait.
         Service::Unknown => is_unused && attachments.is_some(),
         Service::Nobody | Service::Problem(_) => is_unused,

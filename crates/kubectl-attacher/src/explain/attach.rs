@@ -6,6 +6,7 @@ use csi_attacher_model::findings::{FindingKind, age};
 use csi_attacher_model::objects::{Attachment, Operation, SecretReference};
 use jiff::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::decision::{NextStep, finding, next_step};
 use super::last::{SecretError, current_error, grpc_code, last_attempt, last_error, secret_error};
@@ -13,7 +14,7 @@ use super::report::{Diagnosis, ObjectName, Step, StepState, Verdict};
 use super::service::{Service, is_served_by_sidecar};
 use super::steps::not_visible;
 use super::{Case, detach, holders};
-use crate::observed::{Lookup, Scene};
+use crate::observed::{ConfigRecord, Lookup, Scene};
 
 /// The step of the VolumeAttachment, and the diagnosis that it leads to.
 pub(super) fn attachment(scene: &Scene, service: &Service) -> (Step, Diagnosis) {
@@ -217,16 +218,26 @@ fn uncertain(scene: &Scene, attachment: &Attachment) -> Diagnosis {
         ),
     );
     let slow = "if calls take longer than their deadline, raise it";
-    let diagnosis = if is_served_by_sidecar(&scene.driver, scene.now) {
-        diagnosis.advise(format!("{slow}: --timeout of the sidecar"))
-    } else {
-        let config = scene.driver.config.found().map_or("NAME", |config| &config.name);
-        let raise = format!(
-            "kubectl patch atc {config} --type=merge -p '{{\"spec\":{{\"timeouts\":{{\"publish\":\"5m\"}}}}}}'"
-        );
-        diagnosis.run(slow, raise)
+    let diagnosis = match &scene.driver.config {
+        _ if is_served_by_sidecar(&scene.driver, scene.now) => {
+            diagnosis.advise(format!("{slow}: --timeout of the sidecar"))
+        }
+        Lookup::Missing => diagnosis.advise(format!("{slow}: --timeout of the operator in place of the sidecar")),
+        Lookup::Found(ConfigRecord {
+            name, spec: Ok(spec), ..
+        }) => diagnosis.run(slow, raise_publish(name, spec.timeouts.publish)),
+        Lookup::Found(_) | Lookup::Unknown => {
+            diagnosis.advise(format!("{slow}: spec.timeouts.publish of the AttacherConfig"))
+        }
     };
     retries(diagnosis, scene, "", attachment)
+}
+
+/// The command that doubles the deadline, in whole seconds.
+fn raise_publish(config: &str, timeout: Duration) -> String {
+    let seconds = timeout.saturating_mul(2).as_secs().max(1);
+    let patch = format!("{{\"spec\":{{\"timeouts\":{{\"publish\":\"{seconds}s\"}}}}}}");
+    format!("kubectl patch atc {config} --type=merge -p '{patch}'")
 }
 
 fn limit(scene: &Scene, attachment: &Attachment) -> Diagnosis {

@@ -26,7 +26,7 @@ pub use report::{
     Advice, Chain, Diagnosis, Explanation, HolderReport, LastAttempt, LastError, ObjectName, SCHEMA, Step, StepState,
     Verdict,
 };
-pub use service::{Service, service};
+pub use service::{Service, service, stalled};
 pub use steps::node_steps;
 
 use crate::observed::Scene;

@@ -1,6 +1,6 @@
 //! A PersistentVolume that is being deleted: what keeps it.
 
-use csi_attacher_model::api::names::{FINALIZER_PREFIX, finalizer_name};
+use csi_attacher_model::api::names::{FINALIZER_PREFIX, PROVISIONER_FINALIZER, finalizer_name};
 use csi_attacher_model::decide::{self, KeepReason, VolumeAction};
 use csi_attacher_model::objects::Attachment;
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use super::Case;
 use super::report::{Chain, Diagnosis, ObjectName, Step, StepState, Verdict};
 use super::service::{Service, service};
 use super::steps::not_visible;
-use crate::observed::{Lookup, Scene};
+use crate::observed::{ConfigRecord, Lookup, Scene};
 
 /// The finalizer that keeps a PersistentVolume while a claim is bound to it.
 const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
@@ -144,14 +144,22 @@ fn by_others(scene: &Scene, name: &str) -> Diagnosis {
             format!("kubectl describe pvc {} --namespace {}", claim.name, claim.namespace),
         );
     }
-    Diagnosis::new(
+    let diagnosis = Diagnosis::new(
         Case::ForeignFinalizer,
         format!(
             "finalizer {} keeps PersistentVolume {name}, and no attacher set it",
             volume.finalizers
         ),
-    )
-    .advise("check the controller that set it; external-provisioner sets its own until the disk is deleted")
+    );
+    let provisions = |config: &ConfigRecord| config.spec.as_ref().is_ok_and(|spec| spec.provisioning.is_some());
+    if volume.finalizers.contains(PROVISIONER_FINALIZER) && scene.driver.config.found().is_some_and(provisions) {
+        return diagnosis.run(
+            "the operator provisions for the driver, and keeps the PersistentVolume until the disk is deleted; the Events say why \
+             it is not",
+            format!("kubectl describe pv {name}"),
+        );
+    }
+    diagnosis.advise("check the controller that set it; external-provisioner sets its own until the disk is deleted")
 }
 
 /// What becomes of the data when the claim is deleted. `why` names no command that deletes: this decision is a person's.

@@ -62,14 +62,7 @@ fn of_config(config: &ConfigRecord, lease: &Lookup<LeaseRecord>, driver: &Driver
     {
         return Service::Sidecar(holder.clone());
     }
-    let settings = match &config.spec {
-        Ok(settings) => settings,
-        Err(errors) => {
-            let summary = format!("AttacherConfig {name} has an invalid spec: {errors}");
-            return problem(Diagnosis::new(Case::ConfigStalled, summary).run("fix the spec", edit(name)));
-        }
-    };
-    if settings.suspend {
+    if config.spec.as_ref().is_ok_and(|settings| settings.suspend) {
         let summary = format!("AttacherConfig {name} is suspended: no volume is attached or detached");
         let resume = format!("kubectl patch atc {name} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'");
         return problem(
@@ -77,32 +70,51 @@ fn of_config(config: &ConfigRecord, lease: &Lookup<LeaseRecord>, driver: &Driver
         );
     }
     let of = |kind| config.condition(kind);
-    // Provisioning says nothing about attaching.
-    let is_of_provisioning = |condition: &ConditionRecord| condition.message.starts_with(OF_PROVISIONING);
-    let stalled = of(ConditionType::Stalled).filter(|stalled| stalled.status == "True");
-    if let Some(stalled) = stalled.filter(|stalled| !is_of_provisioning(stalled)) {
-        return problem(stalled_problem(config, &stalled));
-    }
-    if let Some(reach) = of(ConditionType::DriverReachable).filter(|reach| reach.status == "False") {
-        return problem(unreachable(config, driver, &reach));
-    }
+    let reach = of(ConditionType::DriverReachable).filter(|reach| reach.status == "False");
     let ready = of(ConditionType::Ready);
     let lapsed = match lease {
         Lookup::Found(lease) => !lease.is_held(now),
         Lookup::Missing => true,
         Lookup::Unknown => false,
     };
-    match &ready {
-        Some(ready) if (ready.status == "True" || is_of_provisioning(ready)) && !lapsed => Service::Operator {
+    let is_ready = |ready: &ConditionRecord| ready.status == "True" || is_of_provisioning(ready);
+    // With a spec that cannot be used, or a write that fails, the driver is served all the same.
+    if ready.as_ref().is_some_and(is_ready) && reach.is_none() && !lapsed {
+        return Service::Operator {
             config: Some(name.clone()),
             holder: config.status.holder.clone(),
-        },
+        };
+    }
+    if let Some(stalled) = stalled(config) {
+        return problem(stalled);
+    }
+    if let Some(reach) = reach {
+        return problem(unreachable(config, driver, &reach));
+    }
+    match &ready {
         Some(ready) if is_starting(&ready.reason) && !lapsed => {
             let summary = format!("AttacherConfig {name} is not ready yet: {}", words(ready));
             problem(Diagnosis::new(Case::AttacherStarting, summary).since(ready.since))
         }
         ready => problem(no_leader(config, lease, driver, ready.as_ref())),
     }
+}
+
+/// What a person has to fix in an AttacherConfig, whether its driver is served or not.
+pub fn stalled(config: &ConfigRecord) -> Option<Diagnosis> {
+    let name = &config.name;
+    if let Err(errors) = &config.spec {
+        let summary = format!("AttacherConfig {name} has an invalid spec: {errors}");
+        return Some(Diagnosis::new(Case::ConfigStalled, summary).run("fix the spec", edit(name)));
+    }
+    let stalled = config.condition(ConditionType::Stalled)?;
+    let is_meant = stalled.status == "True" && !is_of_provisioning(&stalled);
+    is_meant.then(|| stalled_problem(config, &stalled))
+}
+
+/// Provisioning says nothing about attaching.
+fn is_of_provisioning(condition: &ConditionRecord) -> bool {
+    condition.message.starts_with(OF_PROVISIONING)
 }
 
 fn problem(diagnosis: Diagnosis) -> Service {

@@ -129,7 +129,17 @@ fn answers_of_the_driver() {
             "uncertain",
             with(|scene| scene.attachment = failed("rpc error: code = DeadlineExceeded desc = late")),
             Case::AttachUncertain,
-            &["the volume may be attached", "timeouts"],
+            // Twice the minute that holds where the AttacherConfig says nothing.
+            &["the volume may be attached", "{\"timeouts\":{\"publish\":\"120s\"}}"],
+        ),
+        row(
+            "uncertain, in place of the sidecar",
+            with(|scene| {
+                scene.attachment = failed("rpc error: code = DeadlineExceeded desc = late");
+                scene.driver.config = Lookup::Missing;
+            }),
+            Case::AttachUncertain,
+            &["--timeout of the operator"],
         ),
         row(
             "healthy",

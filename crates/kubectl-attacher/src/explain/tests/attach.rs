@@ -213,15 +213,48 @@ fn nobody_serves_the_driver() {
         row(
             "stalled",
             with_config(
-                &[("Stalled", "True", "DriverNameMismatch", "the driver is x")],
+                &[
+                    ("Ready", "False", "DriverNameMismatch", "the driver is x"),
+                    ("Stalled", "True", "DriverNameMismatch", "the driver is x"),
+                ],
                 &json!({}),
             ),
             Case::ConfigStalled,
             &["DriverNameMismatch: the driver is x"],
         ),
         row(
+            "stalled, and served all the same",
+            with_config(
+                &[
+                    ("Ready", "True", "Running", "m"),
+                    ("Stalled", "True", "FinalizerNotWritten", "m"),
+                ],
+                &json!({"deletionPolicy": "WaitForDetach"}),
+            ),
+            Case::Attaching,
+            &["serves driver"],
+        ),
+        row(
+            "an invalid spec, and served with what was valid last",
+            with_config(
+                &[
+                    ("Ready", "True", "Running", "m"),
+                    ("Stalled", "True", "InvalidSpec", "m"),
+                ],
+                &json!({"timeouts": {"publish": "0s"}}),
+            ),
+            Case::Attaching,
+            &["serves driver"],
+        ),
+        row(
             "capability lost",
-            with_config(&[("Stalled", "True", "CapabilityLost", "m")], &json!({})),
+            with_config(
+                &[
+                    ("Ready", "False", "CapabilityLost", "m"),
+                    ("Stalled", "True", "CapabilityLost", "m"),
+                ],
+                &json!({}),
+            ),
             Case::CapabilityLost,
             &["CapabilityLost: m"],
         ),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::builders::{FINALIZER, attachment, before, claimed, volume, with};
+use super::builders::{FINALIZER, attachment, before, claimed, config, volume, with};
 use super::rows::{all_words, no_command_destroys};
 use crate::explain::{Case, volume_release};
 use crate::observed::{Lookup, Scene};
@@ -59,6 +59,15 @@ fn what_keeps_a_volume() {
             0,
             Case::ForeignFinalizer,
             "finalizer x/y keeps",
+        ),
+        (
+            "our provisioning",
+            deleting(&["external-provisioner.volume.kubernetes.io/finalizer"], |scene| {
+                scene.driver.config = config(&[], &json!({"driverName": "ssd.csi.test", "provisioning": {}}));
+            }),
+            0,
+            Case::ForeignFinalizer,
+            "kubectl describe pv pv1",
         ),
         (
             "claim",
