@@ -52,6 +52,7 @@ use crate::health::CheckHandle;
 use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseShares, LeaseTimings};
 use crate::reflect::{from_lists, with_backoff};
 use crate::runtime::DriverPhase;
+use crate::watch_answers::WatchAnswers;
 use drivers::Drivers;
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;
@@ -87,12 +88,15 @@ pub struct Supervisor {
     elections: LeaderElections,
     events: EventRecorder,
     metrics: SupervisorMetrics,
+    /// Where the connection of the watches records which of them the API server has accepted.
+    answers: WatchAnswers,
 }
 
 impl Supervisor {
     /// A supervisor that writes status over `client`, and serves drivers whose Leases it holds by `elections`.
     pub fn new(context: SharedContext, client: Client, elections: LeaderElections) -> Self {
         let events = context.events.clone();
+        let answers = context.store.lists().answers();
         let metrics = SupervisorMetrics::new(context.metrics.clone());
         let drivers = Drivers::new(context, LeaderElectionMode::Each(elections.clone()));
         Self {
@@ -105,6 +109,7 @@ impl Supervisor {
             status_lease: None,
             elections,
             events,
+            answers,
         }
     }
 
@@ -197,7 +202,7 @@ impl Supervisor {
         let mut events = pin!(events);
         let mut ticks = interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut watched = Watched::new(check);
+        let mut watched = Watched::new(check, self.answers.clone());
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -281,6 +286,7 @@ impl Supervisor {
                 reports: ours(name),
                 name: name.clone(),
                 uid: entry.object.metadata.uid.clone().unwrap_or_default(),
+                provisions: entry.object.spec.as_ref().is_ok_and(|spec| spec.provisioning.is_some()),
             })
         });
         named.collect()

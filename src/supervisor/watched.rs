@@ -1,28 +1,34 @@
 //! Whether the AttacherConfigs are watched, as readiness shows it.
 
 use kube::runtime::watcher::{self, Event};
-use tokio::time::Instant;
 use tracing::warn;
 
 use crate::api::AttacherConfigObject;
 use crate::health::CheckHandle;
-use crate::reflect::{RECOVERED, explain};
+use crate::reflect::{FailedWatch, explain};
+use crate::watch_answers::WatchAnswers;
 
 /// What the events and errors of the watch say for readiness.
 pub(super) struct Watched {
     check: CheckHandle,
+    /// Where the connection of the watch records whether the API server has accepted it.
+    answers: WatchAnswers,
     /// Whether there was a complete list.
     listed: bool,
-    /// When the watch failed last, unless it stands since.
-    broken: Option<Instant>,
+    /// Whether another one is asked for and not complete.
+    listing: bool,
+    /// How the watch failed last, unless it stands since.
+    failed: Option<FailedWatch>,
 }
 
 impl Watched {
-    pub(super) fn new(check: CheckHandle) -> Self {
+    pub(super) fn new(check: CheckHandle, answers: WatchAnswers) -> Self {
         Self {
             check,
+            answers,
             listed: false,
-            broken: None,
+            listing: false,
+            failed: None,
         }
     }
 
@@ -30,15 +36,19 @@ impl Watched {
     /// (`store::from_lists`).
     pub(super) fn event<K>(&mut self, event: &Event<K>) {
         match event {
-            Event::Init | Event::InitApply(_) => return,
-            Event::InitDone => self.listed = true,
-            Event::Apply(_) | Event::Delete(_) => self.broken = None,
+            Event::Init => {
+                self.listing = true;
+                return;
+            }
+            Event::InitApply(_) => return,
+            Event::InitDone => (self.listed, self.listing) = (true, false),
+            Event::Apply(_) | Event::Delete(_) => self.failed = None,
         }
         self.check.set_ready(true);
     }
 
     pub(super) fn error(&mut self, error: &watcher::Error) {
-        let again = self.broken.replace(Instant::now()).is_some();
+        let again = self.failed.replace(FailedWatch::new(error)).is_some();
         let meanwhile = if self.listed {
             "until then changes of AttacherConfigs are seen late or not at all"
         } else {
@@ -56,10 +66,12 @@ impl Watched {
         }
     }
 
-    /// Counts a watch as recovered that has not failed again for some time.
+    /// Counts a watch as recovered that the API server has accepted, or that has not failed again for some time. A list that does not come
+    /// is no good sign.
     pub(super) fn check_recovery(&mut self) {
-        if self.listed && self.broken.is_some_and(|at| at.elapsed() >= RECOVERED) {
-            self.broken = None;
+        let has_recovered = |failed: FailedWatch| failed.has_recovered::<AttacherConfigObject>(&self.answers);
+        if self.listed && !self.listing && self.failed.is_some_and(has_recovered) {
+            self.failed = None;
             self.check.set_ready(true);
         }
     }

@@ -82,7 +82,7 @@ impl ApiError {
         self.status == Some(403)
     }
 
-    /// Whether the API server's authorizer refused it, so that a rule of RBAC is missing. Admission webhooks and quotas answer 403 as well.
+    /// Whether the API server's authorizer refused it, so that a rule of RBAC is missing. Webhooks, policies and quotas answer 403 as well.
     pub fn is_of_authorizer(&self) -> bool {
         let words = ["forbidden: User \"", " cannot ", " resource \""];
         self.is_forbidden() && words.iter().all(|word| self.message.contains(word))
@@ -92,6 +92,24 @@ impl ApiError {
     /// do.
     pub fn is_of_webhook(&self) -> bool {
         self.message.starts_with("admission webhook ") && self.message.contains(" denied the request")
+    }
+
+    /// Whether an admission policy refused the write. Without a reason of its own it answers 422, as the API server does to a write from a
+    /// stale copy. A MutatingAdmissionPolicy is called `policy`.
+    fn is_of_policy(&self) -> bool {
+        let names = ["ValidatingAdmissionPolicy '", "policy '"];
+        names.iter().any(|name| self.message.contains(name)) && self.message.contains(" denied request: ")
+    }
+
+    /// Whether admission refused the write: a webhook, a policy, a quota or another plugin of the API server. No right is missing for it.
+    pub fn is_of_admission(&self) -> bool {
+        self.is_of_webhook() || self.is_of_policy() || (self.is_forbidden() && !self.is_of_authorizer())
+    }
+
+    /// Whether the API server means its refusal, by its authorizer or by admission: the same write is refused until a person changes
+    /// something.
+    pub fn is_denied(&self) -> bool {
+        self.is_of_authorizer() || self.is_of_admission()
     }
 
     /// Whether the API server could not ask an admission webhook, so that it takes this write from nobody. It is in order itself: what the
@@ -133,26 +151,59 @@ impl ApiError {
 mod tests {
     use super::*;
 
+    /// An answer with this status.
+    fn answer(status: u16, message: &str) -> ApiError {
+        ApiError {
+            status: Some(status),
+            ..ApiError::without_answer(ApiErrorKind::of_status(status), message)
+        }
+    }
+
     #[test]
     fn a_rule_is_missing_where_the_authorizer_says_so() {
-        let of_authorizer = |message: &str| {
-            let error = ApiError {
-                status: Some(403),
-                ..ApiError::without_answer(ApiErrorKind::Forbidden, message)
-            };
-            error.is_of_authorizer()
-        };
-        assert!(of_authorizer(
+        let error = answer(
+            403,
             "leases.coordination.k8s.io \"d\" is forbidden: User \"system:serviceaccount:csi:operator\" cannot update resource \
-             \"leases\" in API group \"coordination.k8s.io\" in the namespace \"csi\""
-        ));
-        for message in [
-            "admission webhook \"a.test\" denied the request: User \"u\" cannot update resource \"leases\"",
-            "leases.coordination.k8s.io \"d\" is forbidden: exceeded quota: few, requested: count/leases=1, used: 3, limited: 3",
-            "leases.coordination.k8s.io \"d\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: you cannot edit resource \"d\"",
-            "403 Forbidden",
+             \"leases\" in API group \"coordination.k8s.io\" in the namespace \"csi\"",
+        );
+        assert!(error.is_of_authorizer() && error.is_denied() && !error.is_of_admission());
+        for (status, message) in [
+            (
+                403,
+                "admission webhook \"a.test\" denied the request: User \"u\" cannot update resource \"leases\"",
+            ),
+            (400, "admission webhook \"a.test\" denied the request: no"),
+            (
+                403,
+                "leases.coordination.k8s.io \"d\" is forbidden: exceeded quota: few, requested: count/leases=1, used: 3, limited: 3",
+            ),
+            (
+                403,
+                "leases.coordination.k8s.io \"d\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: you cannot edit resource \"d\"",
+            ),
+            (
+                422,
+                "leases.coordination.k8s.io \"d\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: failed \
+                 expression: false",
+            ),
+            (422, "policy 'p' with binding 'b' denied request: no such key: spec"),
+            (403, "403 Forbidden"),
         ] {
-            assert!(!of_authorizer(message), "{message}");
+            let error = answer(status, message);
+            assert!(!error.is_of_authorizer(), "{message}");
+            assert!(error.is_of_admission() && error.is_denied(), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_stale_or_invalid_or_cannot_be_written_now_is_not_denied() {
+        for (status, message) in [
+            (409, "the object has been modified"),
+            (422, "Lease.coordination.k8s.io \"d\" is invalid: spec"),
+            (401, "Unauthorized"),
+            (500, "Internal error occurred: failed calling webhook \"a.test\": EOF"),
+        ] {
+            assert!(!answer(status, message).is_denied(), "{message}");
         }
     }
 }

@@ -1,15 +1,19 @@
 //! What readiness says of the watch of AttacherConfigs.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource as _;
 use kube::runtime::watcher::{self, Event};
+use std::time::Duration;
 use tokio::time::advance;
 
 use super::status::{driver, facts, fresh};
+use crate::api::AttacherConfigObject;
 use crate::health::Health;
 use crate::reflect::RECOVERED;
 use crate::runtime::DriverPhase;
 use crate::supervisor::status::StatusInput;
 use crate::supervisor::watched::Watched;
+use crate::watch_answers::WatchAnswers;
 
 fn refused(code: u16) -> watcher::Error {
     let status = kube::core::Status::failure("refused", "Refused").with_code(code);
@@ -17,8 +21,12 @@ fn refused(code: u16) -> watcher::Error {
 }
 
 fn watched() -> (Watched, Health) {
+    recorded_by(WatchAnswers::default())
+}
+
+fn recorded_by(answers: WatchAnswers) -> (Watched, Health) {
     let health = Health::new();
-    (Watched::new(health.check("watch/attacherconfigs")), health)
+    (Watched::new(health.check("watch/attacherconfigs"), answers), health)
 }
 
 fn list(watched: &mut Watched) {
@@ -89,6 +97,44 @@ async fn it_is_ready_with_a_list_after_an_outage_with_news_and_with_time() {
     assert!(health.is_ready());
     watched.error(&refused(429));
     assert!(health.is_ready(), "the first one since");
+}
+
+/// After a pause, and while the next watch waits as the API server asked.
+#[tokio::test(start_paused = true)]
+async fn it_is_ready_when_the_watch_is_accepted_and_not_while_that_waits() {
+    let (answers, path) = (WatchAnswers::default(), AttacherConfigObject::url_path(&(), None));
+    let (mut watched, health) = recorded_by(answers.clone());
+    list(&mut watched);
+    for seconds in [1, 300] {
+        answers.asked(&path);
+        watched.error(&refused(429));
+        watched.error(&refused(429));
+        advance(Duration::from_secs(seconds)).await;
+        watched.check_recovery();
+        assert!(!health.is_ready(), "it waits for {seconds} s");
+        answers.accepted(&path);
+        watched.check_recovery();
+        assert!(health.is_ready(), "it is accepted after {seconds} s");
+    }
+}
+
+/// That a watch was accepted before it broke says nothing of the next one, and neither does a list that does not come.
+#[tokio::test(start_paused = true)]
+async fn an_answer_to_the_watch_before_does_not_count() {
+    let (answers, path) = (WatchAnswers::default(), AttacherConfigObject::url_path(&(), None));
+    let (mut watched, health) = recorded_by(answers.clone());
+    list(&mut watched);
+    answers.accepted(&path);
+    watched.error(&refused(503));
+    watched.error(&refused(503));
+    watched.check_recovery();
+    assert!(!health.is_ready());
+    watched.event(&Event::<()>::Init);
+    advance(RECOVERED * 10).await;
+    watched.check_recovery();
+    assert!(!health.is_ready());
+    list(&mut watched);
+    assert!(health.is_ready());
 }
 
 #[test]

@@ -38,8 +38,8 @@ pub struct State {
     pub forbidden: BTreeSet<String>,
     /// Namespaces in which nothing may be written.
     pub read_only: BTreeSet<String>,
-    /// What an admission webhook says to each write.
-    pub denied: Option<&'static str>,
+    /// What admission says to each write, by namespace.
+    pub denied: BTreeMap<String, (StatusCode, &'static str)>,
     /// Namespaces that there are not.
     pub gone: BTreeSet<String>,
     /// Namespaces that are being deleted.
@@ -182,8 +182,8 @@ impl State {
         if may_not_write || self.forbidden.contains(namespace) {
             return refused_as(StatusCode::FORBIDDEN, "", WITHOUT_RULE);
         }
-        if let Some(message) = self.denied.filter(|_| *method != Method::GET) {
-            return refused_as(StatusCode::FORBIDDEN, "", message);
+        if let Some((code, message)) = self.denied.get(namespace).filter(|_| *method != Method::GET) {
+            return refused_as(*code, "", message);
         }
         if self.terminating.contains(namespace) && *method == Method::POST {
             return refused_as(StatusCode::FORBIDDEN, "", TERMINATING);

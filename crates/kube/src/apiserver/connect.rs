@@ -22,7 +22,6 @@ use super::list_watch::{ANSWER, ListWatchService};
 use super::metrics::MetricsService;
 use super::proxy::{self, ProxyError};
 use super::tls::{self, Identity, TlsError};
-use super::token_file::TokenFile;
 use crate::telemetry::Metrics;
 use crate::watch_answers::WatchAnswers;
 
@@ -135,8 +134,8 @@ where
     let url = config.cluster_url.to_string();
     let failed = |source| ConnectError::Setup(url.clone(), Box::new(source));
     let mut config = config.clone();
-    // Kube would send what stands around the token as well.
-    let token = config.auth_info.token_file.take().map(|path| TokenFile::new(&path));
+    // The connection sends it: kube would send what stands around the token as well.
+    config.auth_info.token_file = None;
     let connector = connector.map_err(Into::<BoxError>::into).map_future(in_time);
     let service = ServiceBuilder::new()
         .layer(layer_fn(|inner| ListWatchService::new(inner, longest, answers.clone())))
@@ -146,9 +145,6 @@ where
         .map_request(move |mut request: Request<Body>| {
             let headers = request.headers_mut();
             headers.insert(http::header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
-            if let Some(header) = token.as_ref().and_then(TokenFile::header) {
-                headers.insert(http::header::AUTHORIZATION, header);
-            }
             request
         })
         .layer(layer_fn(|inner| MetricsService::new(inner, metrics.clone())))

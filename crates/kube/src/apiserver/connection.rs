@@ -4,8 +4,10 @@
 //! things detect that: HTTP/2 pings, also on an idle connection, so that a watch ends with an error; a request that was
 //! cancelled without an answer, after which the next request uses a new connection, because a proxy may answer pings and
 //! nothing else; and a timeout for connecting. One more thing makes a new connection: a new client certificate, as an API server looks at
-//! that of a connection with each request. This module must not send a request twice that the API server may have begun to
-//! process: only the caller knows whether that is safe. What was refused unprocessed is sent again unseen.
+//! that of a connection with each request. Certificate and token are read again after an answer 401.
+//!
+//! This module must not send a request twice that the API server may have begun to process: only the caller knows whether that is safe.
+//! What was refused unprocessed is sent again unseen.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, TryFutureExt};
+use http::header::AUTHORIZATION;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::Connect;
@@ -24,7 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, Service};
 use tracing::info;
 
-use super::tls::{ClientIdentity, Identity, explain};
+use super::tls::{Identity, explain};
 
 /// A silence after which a ping is sent, and how long its answer may take. The answer comes from the HTTP/2 layer of the API
 /// server, which waits for no handler and sends it before all data. Whatever is received puts the next ping off. No object depends
@@ -98,7 +101,7 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
         let current = Current {
             http: http(connector.clone(), pings),
             number: 0,
-            identity: number(&identity),
+            identity: identity.number(),
         };
         Self {
             connector,
@@ -110,7 +113,7 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
 
     /// What the next request is sent over, and its number: a new connection if the client certificate is another one since.
     fn current(&self) -> (HyperClient<C, Body>, u64) {
-        let identity = number(&self.identity);
+        let identity = self.identity.number();
         let mut current = self.current.lock();
         if current.identity != identity {
             self.renew(&mut current, identity);
@@ -139,11 +142,6 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
     }
 }
 
-/// Which client certificate there is.
-fn number(identity: &Identity) -> u64 {
-    identity.as_ref().map(ClientIdentity::number).unwrap_or_default()
-}
-
 fn http<C: Connect + Clone>(connector: C, pings: Pings) -> HyperClient<C, Body> {
     HyperClient::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -157,8 +155,11 @@ fn http<C: Connect + Clone>(connector: C, pings: Pings) -> HyperClient<C, Body> 
 }
 
 impl<C: Connect + Clone + Send + Sync + 'static> ApiServerConnection<C> {
-    async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
+    async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, Error> {
         let (http, number) = self.current();
+        if let Some(token) = self.identity.token() {
+            request.headers_mut().insert(AUTHORIZATION, token);
+        }
         let answer = http.request(request);
         let mut pending = PendingRequest {
             connection: self.clone(),
@@ -168,10 +169,9 @@ impl<C: Connect + Clone + Send + Sync + 'static> ApiServerConnection<C> {
         };
         let answer = answer.await;
         pending.answered = true;
-        if let (Some(identity), Ok(answer)) = (&self.identity, &answer)
-            && answer.status() == StatusCode::UNAUTHORIZED
-        {
-            identity.refused();
+        let status = answer.as_ref().map(Response::status);
+        if status.is_ok_and(|status| status == StatusCode::UNAUTHORIZED) {
+            self.identity.refused();
         }
         answer
     }

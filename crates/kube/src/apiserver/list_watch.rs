@@ -3,7 +3,7 @@
 
 use futures::future::BoxFuture;
 use http::header::ACCEPT;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use kube::Resource as _;
@@ -15,20 +15,27 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use thiserror::Error;
+use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Service};
+use tracing::info;
 
 use super::answer::unanswered;
-use super::flow::retry_after::{RequestKind, RetryAfterGate, retry_after};
+use super::connection::copy;
+use super::flow::retry_after::{RequestKind, RetryAfterGate, page_retry_after, retry_after};
 use super::metrics::RetryOf;
 use super::pages::{PageContent, PageSizes, ReadBody, content_of, limit_of, parameter, read, with_limit};
 use super::requests::METADATA_ONLY;
+use crate::error_chain;
 use crate::objects::NodeLabelsWire;
 use crate::watch_answers::WatchAnswers;
 use crate::window::Window;
 
 /// How long a list may take, page by page, and a watch until it begins. The API server itself gives up after a minute.
 pub(super) const ANSWER: Duration = Duration::from_secs(65);
+
+/// How often a further page of a list is asked for while the API server refuses it for now: as often as client-go asks again.
+const PAGE_TRIES: usize = 10;
 
 /// At most 4 watches of a kind begin within 4 s: one whose stream ends is begun again at once, and an API server that ends every one of
 /// them would be asked without a pause.
@@ -146,6 +153,57 @@ fn check_list(path: &str, content: &PageContent) -> Result<(), BoxError> {
     }
 }
 
+/// What an answer asks to wait, by its status and headers.
+type RetryAfterRule = fn(u16, &HeaderMap) -> Option<Duration>;
+
+/// The answer, if it comes within this time.
+async fn in_time<T>(longest: Duration, answer: impl Future<Output = Result<T, BoxError>>) -> Result<T, BoxError> {
+    let late = |_| BoxError::from(unanswered(longest));
+    timeout(longest, answer).await.map_err(late)?
+}
+
+/// Waits for the turn of a request.
+async fn wait_for_turn(gate: &RetryAfterGate, kind: &RequestKind, request: &mut Request<Body>) {
+    if let Some(status) = gate.wait(kind).await {
+        request.extensions_mut().insert(RetryOf(status));
+    }
+}
+
+/// Asks for one page of a list, which is to be answered within this time. A further page that is refused for now is asked for again: kube's
+/// watcher would begin with the first page again, and of a list of many pages hardly one would come in as a whole. A first page is not,
+/// so that readiness and the log tell that lists are refused.
+async fn list_page<S, B>(
+    inner: &mut S,
+    mut request: Request<Body>,
+    kind: &RequestKind,
+    gate: &RetryAfterGate,
+    sizes: &PageSizes,
+    longest: Duration,
+) -> Result<Response<Full<Bytes>>, BoxError>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let is_further = parameter(request.uri(), "continue").is_some();
+    let rule: RetryAfterRule = if is_further { page_retry_after } else { retry_after };
+    let mut tries_left = if is_further { PAGE_TRIES } else { 1 };
+    loop {
+        tries_left -= 1;
+        let again = copy(&request).filter(|_| tries_left > 0);
+        // The wait is no part of the time for the answer.
+        wait_for_turn(gate, kind, &mut request).await;
+        let page = in_time(longest, list(inner, request, kind, gate, sizes, rule)).await?;
+        let status = page.status().as_u16();
+        match again {
+            Some(same) if rule(status, page.headers()).is_some() => request = same,
+            _ => return Ok(page),
+        }
+        info!(path = &**kind, status, "asking again for a page of a list");
+    }
+}
+
 /// Asks for one page of a list, with fewer objects when it is too large.
 async fn list<S, B>(
     inner: &mut S,
@@ -153,6 +211,7 @@ async fn list<S, B>(
     kind: &RequestKind,
     gate: &RetryAfterGate,
     sizes: &PageSizes,
+    rule: RetryAfterRule,
 ) -> Result<Response<Full<Bytes>>, BoxError>
 where
     S: Service<Request<Body>, Response = Response<B>>,
@@ -163,13 +222,14 @@ where
     let wanted = limit_of(request.uri());
     let mut limit = wanted.map(|wanted| sizes.limit(kind, wanted));
     loop {
+        poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
         if let Some(limit) = limit {
             request = with_limit(&request, limit)?;
         }
         let again = limit.map(|limit| with_limit(&request, limit)).transpose()?;
         let response = inner.call(request).await.map_err(Into::into)?;
         let status = response.status().as_u16();
-        gate.record_response(kind, Some(status), retry_after(status, response.headers()));
+        gate.record_response(kind, Some(status), rule(status, response.headers()));
         // A page is read as a whole anyway.
         let (head, body) = response.into_parts();
         let body = match (read(body, limit.unwrap_or(1)).await?, again, limit) {
@@ -178,7 +238,6 @@ where
                 sizes.learn(kind, most, objects);
                 limit = Some(sizes.limit(kind, objects / 4));
                 request = again;
-                poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
                 continue;
             }
             (ReadBody::TooLarge(most), ..) => {
@@ -194,6 +253,24 @@ where
             }
         }
         return Ok(Response::from_parts(head, Full::new(body)));
+    }
+}
+
+/// Why the body of a watch did not come to its end in time.
+#[derive(Debug, Error)]
+pub(super) enum WatchBodyError {
+    /// It ended as if it were complete.
+    #[error("the watch ended early")]
+    Early,
+    /// It broke off, for this reason. The error itself is no source of this one: where kube finds an end of file among the causes, or the
+    /// words of hyper for it, it takes that for an end in time.
+    #[error("the watch was cut off: {0}")]
+    CutOff(String),
+}
+
+impl WatchBodyError {
+    fn cut_off(error: &BoxError) -> Self {
+        Self::CutOff(error_chain::chain(&**error).replace("unexpected EOF", "end of file"))
     }
 }
 
@@ -219,14 +296,17 @@ where
     B::Error: Into<BoxError>,
 {
     type Data = Bytes;
-    type Error = BoxError;
+    type Error = WatchBodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, WatchBodyError>>> {
         let frame = ready!(self.inner.as_mut().poll_frame(context));
         if frame.is_none() && self.ends.take().is_some_and(|ends| Instant::now() < ends) {
-            return Poll::Ready(Some(Err("the watch ended early".into())));
+            return Poll::Ready(Some(Err(WatchBodyError::Early)));
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| WatchBodyError::cut_off(&error.into()))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -238,6 +318,9 @@ where
     }
 }
 
+/// The body of a watch, of what is no list, and of a list.
+type AnswerBody<B> = Either<Timely<B>, Either<B, Full<Bytes>>>;
+
 impl<S, B> Service<Request<Body>> for ListWatchService<S>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
@@ -246,7 +329,7 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<Either<Timely<B>, Full<Bytes>>>;
+    type Response = Response<AnswerBody<B>>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -259,7 +342,7 @@ where
             let answer = self.inner.call(request);
             return Box::pin(async {
                 let answer = answer.await.map_err(Into::into)?;
-                Ok(answer.map(|body| Either::Left(Timely::new(body, None))))
+                Ok(answer.map(|body| Either::Right(Either::Left(body))))
             });
         };
         // The one that is ready is used, and a clone takes its place.
@@ -280,28 +363,29 @@ where
             answers.asked(&kind);
         }
         Box::pin(async move {
-            if reads == CollectionRead::Watch {
-                sleep_until(begun.turn(&selected)).await;
+            if reads == CollectionRead::List {
+                let page = list_page(&mut inner, request, &kind, &gate, &sizes, longest).await?;
+                return Ok(page.map(|body| Either::Right(Either::Right(body))));
             }
-            if let Some(status) = gate.wait(&kind).await {
-                request.extensions_mut().insert(RetryOf(status));
+            sleep_until(begun.turn(&selected)).await;
+            wait_for_turn(&gate, &kind, &mut request).await;
+            let answer = async { inner.call(request).await.map_err(Into::<BoxError>::into) };
+            let response = in_time(longest, answer).await?;
+            let status = response.status();
+            gate.record_response(
+                &kind,
+                Some(status.as_u16()),
+                retry_after(status.as_u16(), response.headers()),
+            );
+            if !status.is_success() {
+                // Why it is refused ends at once.
+                return Ok(response.map(|body| Either::Right(Either::Left(body))));
             }
-            let answer = async {
-                if reads == CollectionRead::List {
-                    let page = list(&mut inner, request, &kind, &gate, &sizes).await?;
-                    return Ok(page.map(Either::Right));
-                }
-                let response = inner.call(request).await.map_err(Into::into)?;
-                let status = response.status().as_u16();
-                gate.record_response(&kind, Some(status), retry_after(status, response.headers()));
-                if let Some(answers) = answers.filter(|_| response.status().is_success()) {
-                    answers.accepted(&kind);
-                }
-                let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
-                Ok(response.map(|body| Either::Left(Timely::new(body, ends))))
-            };
-            let late = |_| BoxError::from(unanswered(longest));
-            tokio::time::timeout(longest, answer).await.map_err(late)?
+            if let Some(answers) = answers {
+                answers.accepted(&kind);
+            }
+            let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
+            Ok(response.map(|body| Either::Left(Timely::new(body, ends))))
         })
     }
 }

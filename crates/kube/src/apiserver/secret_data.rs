@@ -70,16 +70,15 @@ impl TryFrom<SecretWire> for SecretData {
 
     /// CSI carries text only. A value that is none is not sent in another form: it may be what a volume is encrypted with.
     fn try_from(wire: SecretWire) -> Result<Self, ApiError> {
-        let mut data = BTreeMap::new();
-        for (key, value) in wire.data {
-            let Ok(text) = String::from_utf8(value.0) else {
-                return Err(ApiError::garbled(format!(
-                    "the value of key {key} is not UTF-8 text, and CSI can send nothing else; encode it, as the driver's documentation says, or \
-                     remove the key"
-                )));
-            };
-            data.insert(key, text);
-        }
+        let entries = wire.data.into_iter();
+        let texts = entries.map(|(key, value)| String::from_utf8(value.0).map(|text| (key, text)));
+        // Which key it is does not leave the process, as keys of Secrets do not.
+        let data = texts.collect::<Result<_, _>>().map_err(|_| {
+            ApiError::garbled(
+                "the value of one of its keys is not UTF-8 text, and CSI can send nothing else; encode it, as the driver's documentation \
+                 says, or remove the key",
+            )
+        })?;
         Ok(Self {
             version: ResourceVersion::of(&wire.metadata),
             ..Self::new(data)

@@ -10,6 +10,8 @@ use tracing::warn;
 
 /// After so long the file is read again. client-go and kube wait as long: a token is renewed well before it ends.
 const READ_AGAIN: Duration = Duration::from_secs(50);
+/// A token that was refused, and a file that could not be read, are looked at again with the next request, but not sooner than this.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The token of a file. What stands around it, such as the end of its line, is no part of it: client-go takes it off, and kube does not.
 #[derive(Clone, Debug)]
@@ -22,6 +24,18 @@ pub(super) struct TokenFile {
 struct LastRead {
     header: Option<HeaderValue>,
     at: Option<Instant>,
+    /// Whether the API server refused it.
+    is_refused: bool,
+    /// Whether the file could not be read, which the log has.
+    is_broken: bool,
+}
+
+impl LastRead {
+    fn is_due(&self) -> bool {
+        let is_doubtful = self.is_refused || self.is_broken;
+        let pause = if is_doubtful { LEAST_PAUSE } else { READ_AGAIN };
+        self.at.is_none_or(|at| at.elapsed() >= pause)
+    }
 }
 
 impl TokenFile {
@@ -36,14 +50,22 @@ impl TokenFile {
     /// The value of `Authorization`. What was read last stays while the file cannot be read.
     pub fn header(&self) -> Option<HeaderValue> {
         let mut last = self.last.lock();
-        if last.at.is_none_or(|at| at.elapsed() >= READ_AGAIN) {
+        if last.is_due() {
+            (last.at, last.is_refused) = (Some(Instant::now()), false);
             match header_of(&self.path) {
-                Ok(header) => last.header = Some(header),
-                Err(error) => warn!(path = %self.path.display(), %error, "cannot read the token for the API server"),
+                Ok(header) => (last.header, last.is_broken) = (Some(header), false),
+                Err(error) if !std::mem::replace(&mut last.is_broken, true) => {
+                    warn!(path = %self.path.display(), %error, "cannot read the token for the API server; retrying");
+                }
+                Err(_) => {}
             }
-            last.at = Some(Instant::now());
         }
         last.header.clone()
+    }
+
+    /// The API server refused the token: the file may hold another one already.
+    pub fn refused(&self) {
+        self.last.lock().is_refused = true;
     }
 }
 
@@ -86,5 +108,34 @@ mod tests {
         write("three");
         assert_eq!(sent().as_deref(), Some("Bearer two"), "it is not read for each request");
         assert!(token.header().unwrap().is_sensitive());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_is_refused_is_read_again_with_the_next_request_at_most_once_a_second() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let write = |text: &str| std::fs::write(file.path(), text).unwrap();
+        let token = TokenFile::new(&file.path().display().to_string());
+        let sent = || token.header().unwrap().to_str().unwrap().to_owned();
+        write("one");
+        assert_eq!(sent(), "Bearer one");
+        write("two");
+        tokio::time::advance(LEAST_PAUSE).await;
+        assert_eq!(sent(), "Bearer one", "nobody has refused it");
+        token.clone().refused();
+        assert_eq!(sent(), "Bearer two");
+        write("three");
+        token.refused();
+        assert_eq!(sent(), "Bearer two", "the file was read within this second");
+        tokio::time::advance(LEAST_PAUSE).await;
+        assert_eq!(sent(), "Bearer three");
+        // Whoever replaces the file is not done yet.
+        write("");
+        token.refused();
+        tokio::time::advance(LEAST_PAUSE).await;
+        assert_eq!(sent(), "Bearer three");
+        write("four");
+        assert_eq!(sent(), "Bearer three", "the file was looked at within this second");
+        tokio::time::advance(LEAST_PAUSE).await;
+        assert_eq!(sent(), "Bearer four");
     }
 }

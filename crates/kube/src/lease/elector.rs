@@ -566,7 +566,7 @@ impl LeaderElector {
     }
 
     /// Takes back the error about a Lease that nobody can hold: its namespace is gone, and who held it went with it; or a former
-    /// release, which has this process's permissions, may not renew it either. That is so at once for who holds the Lease, and after
+    /// release, which has this process's permissions, is refused as well. That is so at once for who holds the Lease, and after
     /// one duration for who does not: the longest one that is known.
     fn unless_needless<T: Default>(&mut self, asked: Result<T, ApiError>) -> Result<T, ApiError> {
         let Err(error) = &asked else { return asked };
@@ -575,7 +575,7 @@ impl LeaderElector {
         let is_needless = match self.member {
             Membership::Own => false,
             Membership::Extra => is_gone,
-            Membership::Former => is_gone || error.is_forbidden(),
+            Membership::Former => is_gone || error.is_denied(),
         };
         if !is_needless {
             self.useless_since = None;
@@ -603,14 +603,13 @@ impl LeaderElector {
         Requests::immediate(self.config.shared.client.clone(), deadline)
     }
 
-    /// A refusal is shown. That of the authorizer says which right is missing; for what an admission webhook or a quota refuses none is.
+    /// A refusal is shown. That of the authorizer says which right is missing; for what a webhook, a policy or a quota refuses none is.
     fn with_permission(&self, error: ApiError) -> ApiError {
-        let is_refused = error.is_forbidden() || error.is_of_webhook();
-        if !is_refused || self.member == Membership::Former || error.message.contains(IS_TERMINATED) {
+        if !error.is_denied() || self.member == Membership::Former || error.message.contains(IS_TERMINATED) {
             return error;
         }
         let (namespace, name) = (&self.config.namespace, &self.name);
-        if !error.is_of_authorizer() {
+        if error.is_of_admission() {
             let message =
                 format!("the API server does not let the operator work with Lease {namespace}/{name}: {error}");
             self.permissions.set(&message);

@@ -6,6 +6,7 @@
 //! Must not know what the objects are about.
 
 mod lists;
+mod recovery;
 mod reflector;
 mod sink;
 mod table;
@@ -14,7 +15,8 @@ mod watch_error;
 
 pub use crate::kinds::{CacheRecord, Kind, ResourceVersion, WatchedKind};
 pub use lists::Lists;
-pub use reflector::{COMPARE_INTERVAL, RECOVERED, Seen, apply, compare, follow, follow_from_list, from_lists, reflect};
+pub use recovery::{FailedWatch, RECOVERED};
+pub use reflector::{COMPARE_INTERVAL, Seen, apply, compare, follow, follow_from_list, from_lists, reflect};
 pub use sink::{CachedKind, Reading, Sink, Tables};
 pub use table::{ObjectTable, Origin, RecordChange, TableContent, TableRules};
 pub use watch_backoff::with_backoff;

@@ -6,13 +6,15 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
+use super::recovery::FailedWatch;
 use super::sink::{CachedKind, Sink, Tables as _};
 use super::table::Origin;
 use super::watch_backoff::{Restarts, breaks, with_backoff};
@@ -23,10 +25,6 @@ use crate::objects::ResourceVersion;
 
 /// Objects asked for at a time while listing; bounds the memory of a start.
 const PAGE_SIZE: u32 = 500;
-
-/// A watch that is resumed reports nothing until an object changes, which may take days. A watch that fails again reports that
-/// within its longest backoff, of 30 s, and the time of a request.
-pub const RECOVERED: Duration = Duration::from_mins(1);
 
 /// How often the version that the API server is at is compared with what is known.
 pub const COMPARE_INTERVAL: Duration = Duration::from_secs(20);
@@ -41,7 +39,7 @@ const LATE: &str = "until then its changes are seen late or not at all";
 ///
 /// A watch that broke is not resumed from where it was: the API server may have been restored from a backup meanwhile, and
 /// never reports what is older than the watch. Nothing that is cheaper than a list proves the contrary. A watch counts as
-/// broken too when its stream ends before its time (`apiserver::list_watch`). One that ends in time is resumed, and so is one
+/// broken too when its stream breaks off or ends before its time (`apiserver::list_watch`). One that ends in time is resumed, and so is one
 /// that the API server asks to begin later (429).
 pub fn from_lists<K, S>(watch: impl FnMut() -> S) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
 where
@@ -180,23 +178,32 @@ pub async fn follow<K, S: Sink>(
     K: WatchedKind<Record: CachedKind<S::Tables>>,
 {
     let mut events = pin!(events);
-    let lists = sink.lists();
+    let (lists, answers) = (sink.lists(), sink.lists().answers());
     let mut seen = Seen::new();
-    let (mut broken, mut listing, mut answered) = (false, false, false);
+    let (mut failed, mut listing, mut answered) = (None::<FailedWatch>, false, false);
     loop {
         sink.work_off_backlog().await;
-        let limit = if broken { RECOVERED } else { Duration::MAX };
-        let event = match timeout(limit, events.next()).await {
-            Ok(None) => return,
-            Ok(Some(Err(error))) => {
-                coming_in.send_replace(false);
-                record_error::<K, S>(&sink, &check, &error, std::mem::replace(&mut broken, true));
-                continue;
+        let recovered = async {
+            match &failed {
+                // Silence is a good sign only from a watch that is resumed, not from a list that does not come.
+                Some(failed) if !listing && lists.is_listed(K::PLURAL) => failed.recovered::<K>(&answers).await,
+                _ => pending().await,
             }
-            Ok(Some(Ok(event))) => Some(event),
-            // Silence is a good sign only from a watch that is resumed, not from a list that does not come.
-            Err(_) if listing || !lists.is_listed(K::PLURAL) => continue,
-            Err(_) => None,
+        };
+        let event = tokio::select! {
+            biased;
+            // Its requests are sent only while it is waited for.
+            event = events.next() => match event {
+                None => return,
+                Some(Err(error)) => {
+                    coming_in.send_replace(false);
+                    let was_broken = failed.replace(FailedWatch::new(&error)).is_some();
+                    record_error::<K, S>(&sink, &check, &error, was_broken);
+                    continue;
+                }
+                Some(Ok(event)) => Some(event),
+            },
+            () = recovered => None,
         };
         match event {
             Some(watcher::Event::Init) => listing = true,
@@ -208,7 +215,7 @@ pub async fn follow<K, S: Sink>(
             lists.record_answer(K::PLURAL);
         }
         // The watcher announces a list before it asks for it: nothing works again before the list is complete.
-        if !listing && std::mem::take(&mut broken) {
+        if !listing && failed.take().is_some() {
             info!(resource = K::PLURAL, "watching again");
             lists.set_failure(K::PLURAL, None);
             check.set_ready(lists.is_listed(K::PLURAL));
@@ -216,7 +223,7 @@ pub async fn follow<K, S: Sink>(
         if let Some(event) = event {
             apply(event, &sink, &mut seen, &check, round);
         }
-        coming_in.send_replace(listing && !broken);
+        coming_in.send_replace(listing && failed.is_none());
     }
 }
 

@@ -1,6 +1,7 @@
 //! From the events of a watch to the cache and to readiness.
 
 use futures::stream::{self, StreamExt as _};
+use kube::Resource as _;
 use kube::runtime::watcher::{self, Event};
 use serde_json::json;
 use std::sync::Arc;
@@ -165,6 +166,32 @@ async fn a_watch_that_stays_quiet_after_an_error_counts_as_mended() {
     tokio::time::sleep(RECOVERED).await;
     assert!(health.is_ready());
     task.abort();
+}
+
+/// Nothing else tells of a watch that is resumed. It is asked for after a pause, and may have to wait for as long as the API server said.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_was_refused_has_recovered_when_the_next_one_is_accepted() {
+    for seconds in [1, 300] {
+        let ((store, _queue, _registration), health) = (served(), Health::new());
+        let (answers, path) = (store.lists().answers(), VolumeAttachmentWire::url_path(&(), None));
+        answers.asked(&path);
+        let accepted = async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            answers.accepted(&path);
+        };
+        let resumed = stream::once(accepted).flat_map(|()| stream::pending());
+        let mut events = listed(&["a"], 1);
+        events.push(Err(refused(429)));
+        let events = stream::iter(events).chain(resumed);
+        let (seen, check) = (store.clone(), health.check("watch"));
+        let task = tokio::spawn(async move { follow(events, seen, check, 0, &watch::Sender::new(false)).await });
+        tokio::time::sleep(Duration::from_millis(seconds * 1_000 - 100)).await;
+        assert!(!health.is_ready(), "it waits for {seconds} s");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(health.is_ready(), "it is accepted after {seconds} s");
+        assert_eq!(store.lists().failure(), None);
+        task.abort();
+    }
 }
 
 /// A watch that cannot be resumed is listed anew, and each try begins with the same event whether it is answered or not.

@@ -93,6 +93,18 @@ pub(in crate::apiserver) fn retry_after(status: u16, headers: &HeaderMap) -> Opt
     if status != 429 && status != 503 {
         return None;
     }
+    header_time(headers)
+}
+
+/// As [`retry_after`], for further pages of a list: client-go asks for these again after any error of the server that says when.
+pub(in crate::apiserver) fn page_retry_after(status: u16, headers: &HeaderMap) -> Option<Duration> {
+    if status != 429 && status < 500 {
+        return None;
+    }
+    header_time(headers)
+}
+
+fn header_time(headers: &HeaderMap) -> Option<Duration> {
     let asked = wait_time(headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim(), clock::now())?;
     Some(asked.min(MAX_WAIT))
 }

@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::network::Wire;
 use crate::apiserver::over;
+use crate::apiserver::tls::Identity;
 use crate::telemetry::Metrics;
 
 const PREFACE: usize = 24;
@@ -85,7 +86,8 @@ impl Server {
             .boxed()
         });
         let config = kube::Config::new(Uri::from_static("http://api"));
-        over(connector, None, &config, None, &Metrics::default()).unwrap()
+        let client = over(connector, Identity::default(), &config, None, &Metrics::default());
+        client.unwrap()
     }
 
     async fn serve(self, number: usize, mut end: DuplexStream) -> io::Result<()> {

@@ -9,6 +9,7 @@ mod requests;
 mod secure;
 mod slots;
 mod throttle;
+mod watches;
 
 use std::collections::BTreeMap;
 

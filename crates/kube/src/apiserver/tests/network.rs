@@ -27,6 +27,7 @@ use tower::BoxError;
 
 use crate::apiserver::connect::WatchConnection;
 use crate::apiserver::over;
+use crate::apiserver::tls::Identity;
 use crate::telemetry::Metrics;
 use crate::watch_answers::WatchAnswers;
 
@@ -88,7 +89,8 @@ impl Network {
         let network = self.clone();
         let connector = tower::service_fn(move |_: Uri| network.clone().connect().boxed());
         let config = kube::Config::new(Uri::from_static("http://api"));
-        over(connector, None, &config, watches, &Metrics::default()).unwrap()
+        let client = over(connector, Identity::default(), &config, watches, &Metrics::default());
+        client.unwrap()
     }
 
     /// How many connections were begun.

@@ -97,6 +97,33 @@ async fn lists_and_watches_of_a_kind_wait_as_long_as_they_are_asked_to() {
     assert!((20..=21).contains(&seen[3].0), "{seen:?}");
 }
 
+/// Of a list of many pages hardly one would come in as a whole, if one refused page ended it. The waits are no part of the time for the
+/// answer.
+#[tokio::test(start_paused = true)]
+async fn a_further_page_that_is_refused_for_now_is_asked_for_again() {
+    let (first, further) = ("/apis/a/b?limit=500", "/apis/a/b?limit=500&continue=x");
+    for (path, refusal, times, answer, requests) in [
+        (further, (429, Some("20")), 9, 200, 10),
+        (further, (429, Some("20")), 20, 429, 10),
+        (further, (503, Some("20")), 1, 200, 2),
+        (further, (500, Some("20")), 1, 200, 2),
+        (further, (429, None), 1, 429, 1),
+        (further, (503, None), 1, 503, 1),
+        (further, (410, Some("20")), 1, 410, 1),
+        (first, (429, Some("20")), 1, 429, 1),
+        (first, (500, Some("20")), 1, 500, 1),
+    ] {
+        let log = Log::default();
+        let server = server(vec![Some(refusal); times], log.clone());
+        let mut service = ListWatchService::new(server, ANSWER, WatchAnswers::default());
+        assert_eq!(status(&mut service, path).await, answer, "{path} {refusal:?}");
+        let seen = log.lock().clone();
+        assert_eq!(seen.len(), requests, "{path} {refusal:?}");
+        let waited = seen.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 20);
+        assert!(waited, "{path} {refusal:?} {seen:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_never_comes_is_waited_for_so_long() {
     let mut service = ListWatchService::new(

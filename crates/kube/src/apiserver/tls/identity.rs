@@ -1,4 +1,4 @@
-//! As whom we come: the client certificate and its key, which are read again when they are files.
+//! As whom we come: the client certificate and its key, which are read again when they are files, and the file with a token.
 //!
 //! An API server looks at the certificate of a connection with each request, so that one which ends makes every request of
 //! the connection fail. Whoever renews the files does so before: the connection is replaced as soon as they hold another
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
+use http::HeaderValue;
 use jiff::{SignedDuration, Timestamp};
 use kube::config::{AuthInfo, ExecConfig};
 use parking_lot::Mutex;
@@ -24,10 +25,15 @@ use tracing::{info, warn};
 use super::Provider;
 use super::plugin::{self, PluginError};
 use super::source::{Source, SourceError};
+use crate::apiserver::token_file::TokenFile;
 use crate::pem::{self, PemError};
 
-/// The client certificate of a connection, if there is one.
-pub(crate) type Identity = Option<Arc<ClientIdentity>>;
+/// As whom the requests of a connection come: its client certificate, and the file with their token, if there are any.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    certificate: Option<Arc<ClientIdentity>>,
+    token: Option<TokenFile>,
+}
 
 /// How often the files are looked at while requests are sent.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
@@ -62,7 +68,7 @@ enum Origin {
 }
 
 /// The client certificate of a kubeconfig. Its `Debug` shows no key.
-pub(crate) struct ClientIdentity {
+pub(super) struct ClientIdentity {
     origin: Origin,
     provider: Provider,
     pair: Mutex<Pair>,
@@ -91,9 +97,44 @@ impl fmt::Debug for ClientIdentity {
     }
 }
 
+impl Identity {
+    pub(super) fn new(auth: &AuthInfo, provider: &Provider) -> Result<Self, IdentityError> {
+        Ok(Self {
+            certificate: ClientIdentity::new(auth, provider)?.map(Arc::new),
+            token: auth.token_file.as_deref().map(TokenFile::new),
+        })
+    }
+
+    /// The client certificate, for handshakes.
+    pub(super) fn certificate(&self) -> Option<Arc<ClientIdentity>> {
+        self.certificate.clone()
+    }
+
+    /// Which client certificate there is.
+    pub(in crate::apiserver) fn number(&self) -> u64 {
+        let certificate = self.certificate.as_ref();
+        certificate.map(ClientIdentity::number).unwrap_or_default()
+    }
+
+    /// The value of `Authorization`, if a file has it.
+    pub(in crate::apiserver) fn token(&self) -> Option<HeaderValue> {
+        self.token.as_ref().and_then(TokenFile::header)
+    }
+
+    /// The API server does not accept whom we come as: all of it is read again.
+    pub(in crate::apiserver) fn refused(&self) {
+        if let Some(certificate) = &self.certificate {
+            certificate.refused();
+        }
+        if let Some(token) = &self.token {
+            token.refused();
+        }
+    }
+}
+
 impl ClientIdentity {
     /// Nothing if the kubeconfig has no client certificate.
-    pub(super) fn new(auth: &AuthInfo, provider: &Provider) -> Result<Option<Self>, IdentityError> {
+    fn new(auth: &AuthInfo, provider: &Provider) -> Result<Option<Self>, IdentityError> {
         let certificate = Source::new(
             CERTIFICATE,
             auth.client_certificate_data.as_deref(),
@@ -151,7 +192,7 @@ impl ClientIdentity {
     }
 
     /// Which pair there is. Looks at the files, but not at each call, and runs a plugin whose pair ends soon.
-    pub(in crate::apiserver) fn number(self: &Arc<Self>) -> u64 {
+    fn number(self: &Arc<Self>) -> u64 {
         let mut pair = self.pair.lock();
         match &self.origin {
             Origin::Kubeconfig { certificate, key } if pair.looked_at.elapsed() >= LOOK_INTERVAL => {
@@ -164,7 +205,7 @@ impl ClientIdentity {
     }
 
     /// The API server refused the pair: looks at the files now, or runs the plugin.
-    pub(in crate::apiserver) fn refused(self: &Arc<Self>) {
+    fn refused(self: &Arc<Self>) {
         let mut pair = self.pair.lock();
         match &self.origin {
             Origin::Kubeconfig { certificate, key } => self.look(certificate, key, &mut pair),

@@ -22,8 +22,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
 
 pub(super) use error::explain;
+pub(super) use identity::Identity;
 use identity::IdentityError;
-pub(super) use identity::{ClientIdentity, Identity};
 pub(super) use source::Source;
 use trust::ServerVerifier;
 pub(super) use trust::{TrustError, authorities, pem_of};
@@ -39,19 +39,18 @@ pub enum TlsError {
     Protocol(rustls::Error),
 }
 
-/// How TLS is spoken to this API server, and the client certificate, if there is one.
+/// How TLS is spoken to this API server, and as whom we come.
 pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity), TlsError> {
     let provider = Arc::new(default_provider());
     let verifier = Arc::new(ServerVerifier::new(config, &provider).map_err(TlsError::Trust)?);
-    let identity = ClientIdentity::new(&config.auth_info, &provider).map_err(TlsError::Identity)?;
-    let identity = identity.map(Arc::new);
+    let identity = Identity::new(&config.auth_info, &provider).map_err(TlsError::Identity)?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Protocol)?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
-    let mut tls = match &identity {
-        Some(identity) => builder.with_client_cert_resolver(identity.clone()),
+    let mut tls = match identity.certificate() {
+        Some(certificate) => builder.with_client_cert_resolver(certificate),
         None => builder.with_no_client_auth(),
     };
     // A resumed session is that of the certificates at its start, ours as well as the server's: Go's client resumes none.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::time::Instant;
 
 use super::candidate::{LEASE, World, leads, not_leading, pass};
@@ -189,19 +190,40 @@ async fn the_lease_of_a_sidecar_is_released_when_no_call_can_run_any_more() {
     assert!(error.contains(&format!("Lease {OWN}/{LEASE}")), "{error}");
 }
 
-/// No right is missing for what an admission webhook or a quota refuses, and none is asked for.
+const OF_WEBHOOK: &str = "admission webhook \"leases.example.com\" denied the request: no Leases here";
+/// As a ValidatingAdmissionPolicy says it that has no reason of its own: with the status 422.
+const OF_POLICY: &str = "leases.coordination.k8s.io \"d\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: \
+                         failed expression: false";
+const OF_QUOTA: &str = "leases.coordination.k8s.io \"d\" is forbidden: exceeded quota: few, requested: count/leases.coordination.k8s.io=1, \
+                        used: 3, limited: 3";
+
+/// Admission refuses each write of a Lease in a namespace.
+fn deny(world: &World, namespace: &str, code: StatusCode, said: &'static str) {
+    let denial = (code, said);
+    world.server.0.lock().denied.insert(namespace.to_owned(), denial);
+}
+
+/// No right is missing for what a webhook, a policy or a quota refuses, and none is asked for.
 #[tokio::test(start_paused = true)]
-async fn what_a_webhook_says_of_the_lease_is_told() {
-    let world = world();
-    let said = "admission webhook \"leases.example.com\" denied the request: no Leases here";
-    world.server.0.lock().denied = Some(said);
-    let replica = replica(&world, "a");
-    pass(seconds(60)).await;
-    let error = replica.permission_error().unwrap();
-    assert!(error.contains(said) && !error.contains("ServiceAccount"), "{error}");
-    world.server.0.lock().denied = None;
-    leads(&replica).await;
-    assert_eq!(replica.permission_error(), None);
+async fn what_admission_says_of_the_lease_is_told() {
+    for (code, said) in [
+        (StatusCode::FORBIDDEN, OF_WEBHOOK),
+        (StatusCode::BAD_REQUEST, OF_WEBHOOK),
+        (StatusCode::FORBIDDEN, OF_POLICY),
+        (StatusCode::UNPROCESSABLE_ENTITY, OF_POLICY),
+        (StatusCode::FORBIDDEN, OF_QUOTA),
+    ] {
+        let world = world();
+        deny(&world, OWN, code, said);
+        let replica = replica(&world, "a");
+        pass(seconds(60)).await;
+        let error = replica.permission_error().unwrap_or_default();
+        assert!(error.contains(said), "{code} {said}: {error}");
+        assert!(!error.contains("ServiceAccount"), "{error}");
+        world.server.0.lock().denied.clear();
+        leads(&replica).await;
+        assert_eq!(replica.permission_error(), None, "{code} {said}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,11 +299,15 @@ async fn a_lease_that_nobody_can_write_is_waited_for_once_and_no_permission_is_m
     };
     let forbidden: Prepare = |world| world.server.0.lock().forbidden.extend([NAMESPACE.to_owned()]);
     let read_only: Prepare = |world| world.server.0.lock().read_only.extend([NAMESPACE.to_owned()]);
-    let rows: [(&str, bool, Prepare, Start, u64); 3] = [
+    let of_policy: Prepare = |world| deny(world, NAMESPACE, StatusCode::UNPROCESSABLE_ENTITY, OF_POLICY);
+    let of_webhook: Prepare = |world| deny(world, NAMESPACE, StatusCode::BAD_REQUEST, OF_WEBHOOK);
+    let rows: [(&str, bool, Prepare, Start, u64); 5] = [
         // what, whether a former release holds it, how, who waits, for so many seconds at most
         ("terminating", false, terminating, replica, 25),
         ("forbidden", true, forbidden, after_a_former_release, 25),
         ("read only", false, read_only, after_a_former_release, 40),
+        ("of a policy", false, of_policy, after_a_former_release, 40),
+        ("of a webhook", false, of_webhook, after_a_former_release, 40),
     ];
     for (what, is_held, prepare, start, most) in rows {
         let world = world();

@@ -222,6 +222,30 @@ async fn a_token_in_a_file_goes_before_one_in_the_kubeconfig() {
     assert_eq!(*server.authorization.lock(), "Bearer of-the-day");
 }
 
+/// A token is replaced, and the old one is revoked.
+#[tokio::test]
+async fn after_a_401_the_token_is_read_again() {
+    let authority = Authority::new("root", P256);
+    let server = Server::start(acceptor(&authority.issue(&[HOST], P256), None)).await;
+    let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
+    let kubeconfig = kubeconfig.user("tokenFile", "token");
+    kubeconfig.write("token", "one");
+    let client = kubeconfig.connect().await.unwrap();
+    assert_eq!(ask(&client).await, Ok("@".to_owned()));
+    assert_eq!(*server.authorization.lock(), "Bearer one");
+    kubeconfig.write("token", "two");
+    server.refuse("Bearer one");
+    let accepted = async {
+        while ask(&client).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    // Less than the renew deadline of a Lease.
+    let accepted = timeout(Duration::from_secs(9), accepted).await;
+    accepted.expect("the token is read after a 401");
+    assert_eq!(*server.authorization.lock(), "Bearer two");
+}
+
 #[tokio::test]
 async fn what_is_wrong_with_a_kubeconfig_is_said_without_its_secrets() {
     let authority = Authority::new("root", P256);

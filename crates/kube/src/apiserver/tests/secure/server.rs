@@ -112,7 +112,7 @@ pub(super) fn acceptor(pair: &Pair, clients: Option<&Authority>) -> TlsAcceptor 
 pub(super) struct Server {
     pub address: SocketAddr,
     acceptor: Arc<Mutex<TlsAcceptor>>,
-    /// Clients that get 401.
+    /// Clients, and values of `Authorization`, that get 401.
     refused: Arc<Mutex<Vec<String>>>,
     /// What the last request had in its header `Authorization`.
     pub authorization: Arc<Mutex<String>>,
@@ -150,13 +150,14 @@ impl Server {
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let sent = request.headers().get(hyper::header::AUTHORIZATION);
             let sent = sent.map(|sent| sent.to_str().unwrap().to_owned());
-            *self.authorization.lock() = sent.unwrap_or_default();
-            let refused = self.refused.lock().contains(&client);
-            let status = if refused {
+            let sent = sent.unwrap_or_default();
+            let is_refused = |who: &String| self.refused.lock().contains(who);
+            let status = if is_refused(&client) || is_refused(&sent) {
                 StatusCode::UNAUTHORIZED
             } else {
                 StatusCode::OK
             };
+            *self.authorization.lock() = sent;
             let mut answer = Response::new(Full::new(Bytes::from(format!("{client}@{server}"))));
             *answer.status_mut() = status;
             async move { Ok::<_, hyper::Error>(answer) }
@@ -170,8 +171,8 @@ impl Server {
         *self.acceptor.lock() = acceptor;
     }
 
-    pub fn refuse(&self, client: &str) {
-        self.refused.lock().push(client.to_owned());
+    pub fn refuse(&self, who: &str) {
+        self.refused.lock().push(who.to_owned());
     }
 
     pub fn url(&self) -> String {
