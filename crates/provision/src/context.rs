@@ -14,13 +14,13 @@ use crate::csi::Call;
 use crate::decide::DriverFacts;
 use crate::deprecated;
 use crate::events::EventRecorder;
-use crate::key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
+use crate::key::{ClaimCause, ClaimKey, ClaimState, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
 use crate::look::Look;
 use crate::nodes::NodeWatch;
 use crate::objects::{Claim, ClaimReference, StorageClass, StorageClassWire, Volume};
 use crate::open_calls::OpenCalls;
-use crate::provision::attempt::{ClaimMemory, ClaimView, fingerprint, may_call};
+use crate::provision::attempt::{ClaimView, fingerprint, may_call};
 use crate::provision::{
     Creation, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason, deletion,
     is_own_claim, is_own_volume, is_released, needs_claim_work, needs_volume_work,
@@ -161,7 +161,7 @@ impl DriverContext {
     /// Whether a claim has work under way that may have made a volume.
     pub(crate) fn may_make_volume(&self, claim: &ClaimReference) -> bool {
         let key = WorkKey::Claim(ClaimKey::named_by(claim));
-        let may = self.queue.remember(&key, |memory| memory.claim.holds_volume());
+        let may = self.queue.remember(&key, |memory| memory.claim.known.holds_volume());
         may == Some(true)
     }
 
@@ -171,7 +171,7 @@ impl DriverContext {
         self.queue.remember_all(|key, memory| {
             if let WorkKey::Claim(other) = key
                 && Some(other) != except
-                && let Some(Creation::Created(volume)) = memory.claim.creation()
+                && let Some(Creation::Created(volume)) = memory.claim.known.creation()
                 && *volume.handle == *handle
             {
                 found = Some(Arc::from(&*volume.plan.name));
@@ -232,16 +232,16 @@ impl DriverContext {
     }
 
     /// Goes on with what the last engine of this process knew of the open call for a claim, where nobody has called since.
-    pub(crate) fn go_on(&self, key: &ClaimKey, known: &ClaimMemory, writer: &str) {
+    pub(crate) fn go_on(&self, key: &ClaimKey, state: ClaimState, writer: &str) {
         let Seen::Here(claim) = self.context.store.claim(key) else {
             return;
         };
-        let known = known.continued(&claim, &self.facts.name, writer);
-        let (Some(known), Some(look)) = (known, self.look(key)) else {
+        let state = state.continued(&claim, &self.facts.name, writer);
+        let (Some(state), Some(look)) = (state, self.look(key)) else {
             return;
         };
-        let item = item_of(&look, &claim, known.creation(), ClaimCause::Resync);
-        self.queue.add_and_remember(item, |memory| memory.claim = known);
+        let item = item_of(&look, &claim, state.known.creation(), ClaimCause::Resync);
+        self.queue.add_and_remember(item, |memory| memory.claim = state);
     }
 }
 
@@ -274,7 +274,7 @@ impl ClaimRoute for DriverContext {
         let now = look.now();
         let remembered = self.queue.remember(&key, |memory| {
             let is_asked = memory.retries.is_asked(claim.retry_now.as_deref(), now);
-            (is_asked, memory.claim.creation().cloned())
+            (is_asked, memory.claim.known.creation().cloned())
         });
         let (is_asked, known) = remembered.unwrap_or_default();
         let cause = if is_asked { ClaimCause::Retry } else { cause };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::apiserver::HeldSecret;
-use crate::objects::{Claim, ClaimReference, Volume};
+use crate::objects::{Claim, ClaimReference, SecretReference, Volume};
 use crate::provision::attempt::{ClaimMemory, RetryRequests};
 use crate::provision::deletion::VolumeMemory;
 use crate::provision::{PendingObject, PendingOperation, VolumeReason};
@@ -67,11 +67,44 @@ pub enum WorkKey {
     Volume(VolumeKey),
 }
 
+/// What is remembered of a claim, with all that belongs to its open call: the next engine of the driver goes on with it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClaimState {
+    /// What the next attempt has to know.
+    pub known: ClaimMemory,
+    /// The Secret of the last call, while its volume may be there.
+    secret_of_call: HeldSecret,
+}
+
+impl ClaimState {
+    /// Takes in what an attempt knows, and the Secret that it has read, if it has.
+    pub fn take(&mut self, known: ClaimMemory, read: &HeldSecret) {
+        if !known.holds_volume() {
+            self.secret_of_call = HeldSecret::default();
+        } else if !read.is_empty() {
+            self.secret_of_call = read.clone();
+        }
+        self.known = known;
+    }
+
+    /// The Secret of the last call, if it is this one.
+    pub fn secret_of_call(&self, wanted: &SecretReference) -> Option<HeldSecret> {
+        let is_wanted = self.secret_of_call.of(Some(wanted)).is_some();
+        is_wanted.then(|| self.secret_of_call.clone())
+    }
+
+    /// As [`ClaimMemory::continued`].
+    pub fn continued(self, claim: &Claim, driver: &str, writer: &str) -> Option<Self> {
+        let known = self.known.continued(claim, driver, writer)?;
+        Some(Self { known, ..self })
+    }
+}
+
 /// What is remembered of a key while it is in the queue.
 #[derive(Debug, Default)]
 pub struct KeyMemory {
     /// Of a claim: what the next attempt has to know.
-    pub(crate) claim: ClaimMemory,
+    pub(crate) claim: ClaimState,
     /// Of a PersistentVolume: the same.
     pub(crate) volume: VolumeMemory,
     /// What people asked for.
@@ -83,8 +116,6 @@ pub struct KeyMemory {
     pub(crate) progress: Progress,
     /// The Secret that it waits for.
     pub(crate) secret: Option<AwaitedSecret>,
-    /// Of a claim: the Secret of the last call, while its outcome is not known.
-    pub(crate) secret_of_call: HeldSecret,
     /// Whether it was told that its first attempt takes long.
     pub(crate) is_announced: bool,
 }
@@ -97,7 +128,7 @@ impl KeyMemory {
 
     /// Whether a call for a claim may have made a volume, and nobody knows.
     pub fn is_uncertain(&self) -> bool {
-        self.claim.is_uncertain()
+        self.claim.known.is_uncertain()
     }
 }
 
@@ -123,8 +154,8 @@ impl WorkKey {
         let (operation, uncertain_since, trouble) = match self {
             Self::Claim(_) => (
                 PendingOperation::Provision,
-                memory.claim.uncertain_since(),
-                memory.claim.trouble(),
+                memory.claim.known.uncertain_since(),
+                memory.claim.known.trouble(),
             ),
             Self::Volume(_) => (PendingOperation::Delete, None, memory.volume.trouble()),
         };

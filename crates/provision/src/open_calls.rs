@@ -1,16 +1,16 @@
 //! What is known of open calls, from an engine that has ended to the next one of the same driver and process.
 //!
 //! A driver that is away for longer than a restart takes ends its engine, and the Lease goes. What its calls were made with is known to
-//! this process alone: a class may have been changed or replaced since. The marker of a claim says whether that still counts. Whoever calls
-//! for the claim writes a marker of its own before: so where the engine's marker is there, nobody has called since.
+//! this process alone: a class may have been changed or replaced since, and a Secret be gone with its namespace. The marker of a claim says
+//! whether that still counts. Whoever calls for the claim writes a marker of its own before: so where the engine's marker is there, nobody
+//! has called since.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::context::DriverContext;
-use crate::key::{ClaimKey, WorkKey};
-use crate::provision::attempt::ClaimMemory;
+use crate::key::{ClaimKey, ClaimState, WorkKey};
 
 /// Where it is kept; of one driver at most.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ struct Kept {
     driver: Arc<str>,
     /// Which engine wrote the markers.
     writer: Arc<str>,
-    claims: HashMap<ClaimKey, ClaimMemory>,
+    claims: HashMap<ClaimKey, ClaimState>,
 }
 
 impl OpenCalls {
@@ -30,7 +30,7 @@ impl OpenCalls {
         let mut claims = HashMap::new();
         work.queue.remember_all(|key, memory| {
             if let WorkKey::Claim(key) = key
-                && memory.claim.holds_volume()
+                && memory.claim.known.holds_volume()
             {
                 claims.insert(key.clone(), memory.claim.clone());
             }
@@ -48,8 +48,8 @@ impl OpenCalls {
         let Some(kept) = kept.filter(|kept| kept.driver == work.facts.name) else {
             return;
         };
-        for (key, memory) in kept.claims {
-            work.go_on(&key, &memory, &kept.writer);
+        for (key, state) in kept.claims {
+            work.go_on(&key, state, &kept.writer);
         }
     }
 }

@@ -25,7 +25,7 @@ pub type QueueSlot = Arc<Mutex<Option<(Arc<str>, Queue<WorkKey>)>>>;
 /// For how many claims a volume may be there that no PersistentVolume is known to name, as this process knows; most of them carry a marker.
 pub fn open_claims(queue: &Queue<WorkKey>) -> usize {
     let mut open = 0;
-    queue.remember_all(|_, memory| open += usize::from(memory.claim.holds_volume()));
+    queue.remember_all(|_, memory| open += usize::from(memory.claim.known.holds_volume()));
     open
 }
 

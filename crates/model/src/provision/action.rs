@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::sync::Arc;
 
+use super::observed::CallSecret;
 use super::patch::ClaimWrite;
 use super::plan::{CreatePlan, DeletePlan};
 use super::refusal::ProvisionRefusal;
@@ -34,7 +35,7 @@ pub enum ClaimAction {
     ReadVolume(Box<str>),
     /// Read the Secret of the call. It comes before the marker: a marked claim cannot be deleted without an answer of the driver, and
     /// the call would need the very Secret that is missing.
-    LoadCredentials(SecretReference),
+    LoadCredentials(CallSecret),
     /// Put the marker on, or write it anew, as one patch.
     Mark(ClaimWrite),
     /// Call CreateVolume.

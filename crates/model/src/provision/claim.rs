@@ -19,6 +19,8 @@ use crate::objects::{Claim, ClaimPhase, StorageClass, Volume};
 
 /// What the provisioners of in-tree plug-ins begin with.
 const IN_TREE_PREFIX: &str = "kubernetes.io/";
+/// The provisioner of classes whose volumes are made by hand, which is no plug-in.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// A claim with what several rules ask of it.
 struct Subject<'a, 's> {
@@ -348,7 +350,7 @@ impl Subject<'_, '_> {
             return None;
         }
         // For a migrated plug-in it writes the name of the driver, and nothing is corrected.
-        if named.starts_with(IN_TREE_PREFIX) {
+        if named.starts_with(IN_TREE_PREFIX) && *named != *NO_PROVISIONER {
             let cause = ProvisionRefusal::ClassInTree {
                 class: name,
                 named,

@@ -28,7 +28,8 @@ named! {
         ProvisioningUncertain,
         /// The selected node was taken off.
         ProvisioningRescheduled,
-        /// The claim is being deleted while it is not known whether there is a volume.
+        /// The claim is not wanted any more: it is not known whether there is a volume, or the volume that there is has a PersistentVolume
+        /// with which it is deleted or kept.
         ProvisioningCancelled,
         /// A PersistentVolume of the name is another claim's.
         ProvisioningNameTaken,
@@ -42,6 +43,8 @@ named! {
         VolumeDelete,
         /// The volume is deleted.
         VolumeDeleted,
+        /// The driver answered the ID of a volume that another PersistentVolume has as well.
+        HandleShared,
         /// A PersistentVolume is Released, and its claim is there.
         ReleasedWhileBound,
         /// A volume may be left in the storage system.
@@ -70,6 +73,7 @@ impl ProvisionEventReason {
         match reason {
             ClaimReason::NameTaken => Self::ProvisioningNameTaken,
             ClaimReason::TwoVolumes => Self::VolumePossiblyLeaked,
+            ClaimReason::HandleShared => Self::HandleShared,
             ClaimReason::NodeGone => Self::ProvisioningRescheduled,
             ClaimReason::FindOut => Self::ProvisioningCancelled,
             ClaimReason::Populator => Self::Provisioning,
@@ -104,14 +108,28 @@ pub fn succeeded(volume: &str, claim: &Claim, elapsed: Duration, attempts: u32) 
     }
 }
 
-/// That an attempt failed.
-pub fn failed(error: &str, is_infeasible: bool, attempt: u32, retry_after: Duration) -> String {
-    let lead = if is_infeasible {
+/// That the PersistentVolume of a volume that nobody wants is saved, by this rule.
+pub fn recorded(reason: ClaimReason, volume: &str) -> String {
+    let becomes = match reason {
+        ClaimReason::KeepVolume => "kept, as its reclaim policy says",
+        _ => "deleted with it",
+    };
+    note(&format!(
+        "the PersistentVolumeClaim is not wanted any more: saved PersistentVolume {volume}, so that its volume is {becomes}"
+    ))
+}
+
+/// That an attempt failed; and when the next one is, if there is one.
+pub fn failed(error: &str, is_infeasible: bool, attempt: u32, retry_after: Option<Duration>) -> String {
+    let lead = if is_infeasible && retry_after.is_some() {
         "Volume provisioning failed with infeasible error. Retries will be delayed. "
     } else {
         ""
     };
-    let next = format!(" (attempt {attempt}, next retry in {} s)", whole_seconds(retry_after));
+    let next = match retry_after.map(whole_seconds) {
+        Some(seconds) => format!(" (attempt {attempt}, next retry in {seconds} s)"),
+        None => format!(" (attempt {attempt})"),
+    };
     before(lead, error, &next)
 }
 
@@ -275,7 +293,7 @@ pub fn request_refused(error: &ApiError) -> Option<String> {
 fn refused(error: &ApiError, kind: &str, verbs: &str) -> Option<String> {
     let help = match error.kind {
         _ if error.is_transient() => return None,
-        ApiErrorKind::Forbidden => format!("grant the operator the verbs {verbs}"),
+        ApiErrorKind::Forbidden if !error.is_of_admission() => format!("grant the operator the verbs {verbs}"),
         _ => {
             format!("check admission webhooks and policies, and whether something else changes the {kind} all the time")
         }

@@ -59,7 +59,7 @@ pub use creation::{Creation, Deletion, UncertainCall};
 pub use driver::{ProvisionerCapabilities, ProvisionerFacts};
 pub use fingerprint::{claim_fingerprint, volume_fingerprint};
 pub use marker::{Marker, MarkerState, RecordedArguments, marked_since};
-pub use observed::{ObservedClaim, ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase, Waited};
+pub use observed::{CallSecret, ObservedClaim, ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase, Waited};
 pub use ownership::{
     is_of_volume, is_own_claim, is_own_class, is_own_volume, is_released, needs_claim_work, needs_volume_work,
 };

@@ -43,6 +43,31 @@ impl ProvisionerSecretState {
     }
 }
 
+/// The Secret of a call for a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallSecret {
+    /// Which one it is.
+    pub reference: SecretReference,
+    /// Whether somebody wants the volume. Where nobody does, a Secret that is gone does not hold the claim: a call that is open is repeated
+    /// with what it was made with, as far as this process has it.
+    pub is_wanted: bool,
+}
+
+impl CallSecret {
+    /// The state of this one, where `state` is that of the one that was read last. What could not be had while somebody wanted the volume
+    /// is asked for again once nobody does.
+    pub(super) fn state(&self, read: Option<&Self>, state: ProvisionerSecretState) -> ProvisionerSecretState {
+        let known = state.of_wanted(read.map(|read| &read.reference), &self.reference);
+        let was_wanted = read.is_some_and(|read| read.is_wanted);
+        match known {
+            ProvisionerSecretState::Missing | ProvisionerSecretState::Unreadable if was_wanted && !self.is_wanted => {
+                ProvisionerSecretState::NotLoaded
+            }
+            known => known,
+        }
+    }
+}
+
 /// What the role of a driver is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RolePhase {
@@ -103,7 +128,7 @@ pub struct ObservedClaim<'a> {
     /// The Secret that was read last.
     pub secret: ProvisionerSecretState,
     /// Which one that is: a class or an annotation may name another one since.
-    pub secret_of: Option<&'a SecretReference>,
+    pub secret_of: Option<&'a CallSecret>,
     /// What is known of the volume.
     pub creation: &'a Creation,
     /// Whether the driver said that a call with these inputs cannot succeed, so that it is not made again for a while.

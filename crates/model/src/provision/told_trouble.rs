@@ -13,8 +13,8 @@ impl Trouble {
     fn of_claim(note: &ClaimNote) -> Option<Self> {
         use TroubleKind as Kind;
         Some(match note {
-            ClaimNote::CallFailed(outcome, _) if matches!(**outcome, CreateOutcome::Rescheduled(_)) => return None,
-            ClaimNote::CallFailed(outcome, failure) => Self::new(
+            ClaimNote::CallFailed(outcome, ..) if matches!(**outcome, CreateOutcome::Rescheduled(_)) => return None,
+            ClaimNote::CallFailed(outcome, failure, _) => Self::new(
                 Kind::ProvisioningFailing,
                 &event::call_failed(outcome, &failure.message),
             ),
@@ -30,6 +30,7 @@ impl Trouble {
                     ClaimReason::SecretForbidden => Kind::SecretForbidden,
                     ClaimReason::ClassMissing => Kind::ClassMissing,
                     ClaimReason::MarkerOfAnotherDriver => Kind::MarkerOfAnotherDriver,
+                    ClaimReason::HandleShared => Kind::HandleShared,
                     _ => Kind::ProvisioningFailing,
                 };
                 Self {
@@ -37,6 +38,9 @@ impl Trouble {
                     keeps_call: *reason != ClaimReason::HandleShared,
                     ..Self::new(kind, &cause.to_string())
                 }
+            }
+            ClaimNote::HandleShared(_, cause) | ClaimNote::LeftAlone(cause) => {
+                Self::new(Kind::HandleShared, &cause.to_string())
             }
             ClaimNote::PossiblyLeaked(volume, cause) => {
                 Self::new(Kind::PossiblyLeaked, &event::possibly_leaked(volume, cause))
@@ -73,9 +77,13 @@ impl Trouble {
     /// What is wrong with a claim after notes about it. A volume that may be lost stays that.
     pub(super) fn after_claim_notes(known: &mut Option<Self>, notes: &[ClaimNote]) {
         for note in notes {
-            if matches!(note, ClaimNote::Saved(..) | ClaimNote::Populator) {
-                *known = None;
-            }
+            let is_over = |known: &mut Self| match note {
+                ClaimNote::Saved(..) | ClaimNote::Populator => true,
+                // The volume is lost no more, and what the driver answered is as wrong as before.
+                ClaimNote::Recorded(..) => known.kind != TroubleKind::DriverInvalid,
+                _ => false,
+            };
+            known.take_if(is_over);
             let is_lost = |known: &Self| known.kind == TroubleKind::PossiblyLeaked;
             if let Some(told) = Self::of_claim(note)
                 && (is_lost(&told) || !known.as_ref().is_some_and(is_lost))

@@ -34,7 +34,7 @@ named! {
         PossiblyLeaked,
         /// A PersistentVolume is Released, and its claim is there.
         ReleasedWhileBound,
-        /// The volume of a PersistentVolume is that of another one as well.
+        /// The volume of a PersistentVolume, or that which a claim was answered, is that of another one as well.
         HandleShared,
         /// A person has to say what becomes of a volume.
         NeedsDecision,
@@ -117,7 +117,7 @@ impl TroubleKind {
             Self::ReleasedWhileBound => {
                 "PersistentVolumes that are Released or deleted though their PersistentVolumeClaim is there"
             }
-            Self::HandleShared => "PersistentVolumes whose volume another one has as well",
+            Self::HandleShared => "volumes that another PersistentVolume has as well",
             Self::NeedsDecision => "PersistentVolumes whose volume a person has to decide about",
             Self::DeletesStuck => "PersistentVolumes whose deletion has lasted longer than --stuck-after",
             Self::DeletesFailing => "PersistentVolumes whose deletion failed and will be retried",

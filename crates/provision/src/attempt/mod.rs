@@ -5,7 +5,7 @@ mod shell;
 
 use std::time::Duration;
 
-use crate::apiserver::{HeldSecret, SecretData};
+use crate::apiserver::SecretData;
 use crate::context::DriverContext;
 use crate::key::{ClaimCause, ClaimKey, WorkKey};
 use crate::lanes::place_of;
@@ -24,7 +24,7 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
     let known = work.queue.remember(run.key(), |memory| {
-        (memory.claim.clone(), memory.progress, memory.retries.take_due())
+        (memory.claim.known.clone(), memory.progress, memory.retries.take_due())
     });
     let (mut known, progress, is_asked) = known.unwrap_or_default();
     // A Secret that was changed may be the cure of a call that could not succeed.
@@ -46,16 +46,7 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         work.queue.wait_next_in(run, lane, group);
     }
     shell.end(&attempt);
-    let (progress, secret, claim) = (shell.progress, shell.secret, attempt.into_memory());
-    work.queue.remember(run.key(), |memory| {
-        if !claim.holds_volume() {
-            memory.secret_of_call = HeldSecret::default();
-        } else if !secret.is_empty() {
-            memory.secret_of_call = secret;
-        }
-        memory.claim = claim;
-        memory.progress = progress;
-    });
+    shell.keep(&attempt);
     result_of(verdict)
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::shell::Shell;
 use crate::apiserver::ApiError;
 use crate::decide::Failure;
-use crate::events::of_claim_named;
+use crate::events::{of_claim_named, of_volume_named};
 use crate::failures::{self, LASTING, kind_of};
-use crate::objects::Claim;
-use crate::provision::attempt::{ClaimAttempt, ClaimNote};
+use crate::objects::{Claim, SecretReference};
+use crate::provision::attempt::{ClaimAttempt, ClaimNote, ClaimView as _};
 use crate::provision::event::{self, MARKER_IGNORED_NOTE, POPULATOR_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, ClaimReleaseRefusal, CreateOutcome, ProvisionRefusal};
 use crate::runtime::report::FailedAttempt;
@@ -25,19 +25,24 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
     count(shell, &note);
     match note {
         ClaimNote::Calls(ClaimReason::FindOut, plan) => finds_out(shell, claim, &plan.name),
-        ClaimNote::Calls(..) | ClaimNote::Undone => {}
-        ClaimNote::CallFailed(outcome, failure) => call_failed(shell, claim, &outcome, &failure),
+        ClaimNote::Calls(..) => {}
+        ClaimNote::CallFailed(outcome, failure, is_retried) => {
+            call_failed(shell, claim, &outcome, &failure, is_retried);
+        }
         ClaimNote::InvalidAnswer(invalid) => {
             failed(shell, claim, error_type::INVALID_ANSWER, None, &invalid.to_string());
         }
         ClaimNote::Faulty(fault) => failed(shell, claim, error_type::INVALID_ANSWER, None, &fault.to_string()),
+        ClaimNote::WithoutSecret(secret) => without_secret(shell, claim, &secret),
+        ClaimNote::Undone(handle, failure) => undone(shell, claim, &handle, failure.as_ref()),
         ClaimNote::UndoFailed(failure) => failed(shell, claim, kind_of(&failure), failure.code, &failure.message),
         ClaimNote::Saved(name, handle) => saved(shell, claim, &name, &handle),
+        ClaimNote::Recorded(reason, name, handle) => recorded(shell, claim, reason, &name, &handle),
+        ClaimNote::HandleShared(name, cause) => handle_shared(shell, claim, Some(&name), &cause),
         ClaimNote::SaveFailed(error, refused) => save_failed(shell, claim, &error.message, refused),
         ClaimNote::Waits(reason, cause) => waits(shell, claim, reason, &cause),
         ClaimNote::LeftAlone(cause) => {
-            let reason = ProvisionEventReason::of_claim(ClaimReason::HandleShared);
-            record(shell, claim, reason, cause.reason(), event::note(&cause.to_string()));
+            handle_shared(shell, claim, None, &cause);
             shell.ended = Some(LifecycleOutcome::Aborted);
         }
         ClaimNote::Cancelled => shell.ended = Some(LifecycleOutcome::Aborted),
@@ -51,13 +56,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         }
         ClaimNote::LetGo(words, volume) => let_go(shell, claim, &words, &volume),
         ClaimNote::ReleaseRefused(refusal) => release_refused(shell, claim, &refusal),
-        ClaimNote::MarkerIgnored => {
-            let (reason, note) = (
-                ProvisionEventReason::ProvisioningUncertain,
-                event::note(MARKER_IGNORED_NOTE),
-            );
-            record(shell, claim, reason, "marker", note);
-        }
+        ClaimNote::MarkerIgnored => marker_ignored(shell, claim),
         ClaimNote::PossiblyLeaked(volume, cause) => {
             leaked(shell, claim, &volume, cause, event::possibly_leaked(&volume, cause));
         }
@@ -80,7 +79,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
 fn count(shell: &Shell<'_>, note: &ClaimNote) {
     let (metrics, driver) = (&shell.look.work.context.metrics, &*shell.look.work.facts.name);
     match note {
-        ClaimNote::Undone => metrics.volume_undone(driver),
+        ClaimNote::Undone(..) => metrics.volume_undone(driver),
         ClaimNote::Rescheduled(..) => metrics.rescheduled(driver),
         note if note.is_possible_leak() => metrics.possible_leak(driver),
         _ => {}
@@ -107,10 +106,22 @@ fn finds_out(shell: &Shell<'_>, claim: &Claim, volume: &str) {
     record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
 }
 
+/// DeleteVolume is called without the Secret of the call that made the volume: it is not there.
+fn without_secret(shell: &Shell<'_>, claim: &Claim, secret: &SecretReference) {
+    let (reason, cause) = (ProvisionEventReason::ProvisioningFailed, error_type::SECRET_MISSING);
+    record(shell, claim, reason, cause, event::without_secret(secret));
+}
+
 /// The first attempt takes long: told once.
 pub(super) fn begun(shell: &Shell<'_>, claim: &Claim) {
     let note = event::provisioning(&claim.namespace, &claim.name);
     record(shell, claim, ProvisionEventReason::Provisioning, "", note);
+}
+
+/// Somebody else wrote into the marker.
+fn marker_ignored(shell: &Shell<'_>, claim: &Claim) {
+    let reason = ProvisionEventReason::ProvisioningUncertain;
+    record(shell, claim, reason, "marker", event::note(MARKER_IGNORED_NOTE));
 }
 
 /// A person let the claim go.
@@ -129,13 +140,13 @@ pub(super) fn release_refused(shell: &Shell<'_>, claim: &Claim, refusal: &ClaimR
     record(shell, claim, reason, refusal.reason(), note);
 }
 
-/// A call ended without a volume that can be used.
-fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, failure: &Failure) {
+/// A call ended without a volume that can be used, and is made again or not.
+fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, failure: &Failure, is_retried: bool) {
     let kind = kind_of(failure);
-    let delay = match outcome {
+    let delay = is_retried.then(|| match outcome {
         CreateOutcome::Infeasible => ClaimAttempt::infeasible_rest(&shell.look),
         _ => shell.run.retry_delay(),
-    };
+    });
     let reason = match outcome {
         CreateOutcome::Uncertain | CreateOutcome::OtherCallOpen => ProvisionEventReason::ProvisioningUncertain,
         _ => ProvisionEventReason::ProvisioningFailed,
@@ -149,7 +160,7 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
 
 /// An attempt failed for another reason than an error of CreateVolume.
 fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, code: Option<i32>, message: &str) {
-    let delay = shell.run.retry_delay();
+    let delay = Some(shell.run.retry_delay());
     let note = event::failed(message, false, shell.attempt(), delay);
     record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
     tell_failure(shell, claim, kind, code, message, delay, true);
@@ -175,16 +186,16 @@ fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &Prov
     let note = event::waits(&message, shell.attempt(), delay);
     record(shell, claim, reason, kind, note);
     let is_news = shell.run.waits() == 0;
-    tell_failure(shell, claim, kind, None, &message, delay, is_news);
+    tell_failure(shell, claim, kind, None, &message, Some(delay), is_news);
 }
 
 fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, refused: Option<Duration>) {
-    if let Some(pause) = refused {
+    if refused.is_some() {
         let message = event::save_refused(message);
-        let note = event::failed(&message, false, shell.attempt(), pause);
+        let note = event::failed(&message, false, shell.attempt(), refused);
         let kind = error_type::PV_REFUSED;
         record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
-        tell_failure(shell, claim, kind, None, &message, pause, true);
+        tell_failure(shell, claim, kind, None, &message, refused, true);
         return;
     }
     traced!(
@@ -197,14 +208,14 @@ fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, refused: Opt
     );
 }
 
-/// The span, the log, the metrics and the state of the driver.
+/// The span, the log, the metrics and the state of the driver; without a time for what is not made again.
 fn tell_failure(
     shell: &mut Shell<'_>,
     claim: &Claim,
     kind: &'static str,
     code: Option<i32>,
     message: &str,
-    delay: Duration,
+    delay: Option<Duration>,
     is_news: bool,
 ) {
     let work = shell.look.work;
@@ -214,7 +225,7 @@ fn tell_failure(
         kind,
         code,
         message,
-        delay,
+        delay: delay.unwrap_or_default(),
         is_news,
     };
     let reason = failed.tell(work, &work.context.metrics, &mut shell.span);
@@ -230,7 +241,7 @@ fn tell_failure(
         attempt = shell.attempt(),
         code = reason,
         error = message,
-        next_try_seconds = delay.as_secs_f64(),
+        next_try_seconds = delay.map(|delay| delay.as_secs_f64()),
         "provision failed"
     );
 }
@@ -260,6 +271,64 @@ fn saved(shell: &mut Shell<'_>, claim: &Claim, name: &str, handle: &str) {
         volumeHandle = handle,
         attempt = attempts,
         "provisioned"
+    );
+}
+
+/// A volume that nobody wants is deleted. Only what the settings take for that is told, as no PersistentVolume tells of it.
+fn undone(shell: &Shell<'_>, claim: &Claim, handle: &str, failure: Option<&Failure>) {
+    if let Some(failure) = failure {
+        let note = event::deleted(handle, Some(&failure.message));
+        record(shell, claim, ProvisionEventReason::VolumeFailedDelete, "", note);
+    }
+}
+
+/// The PersistentVolume of a volume that nobody wants is saved, by this rule: nothing was provisioned.
+fn recorded(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, name: &str, handle: &str) {
+    shell.span.set(attr::PERSISTENT_VOLUME_NAME, name);
+    shell.span.set(attr::CSI_VOLUME_ID, handle);
+    let note = event::recorded(reason, name);
+    record(
+        shell,
+        claim,
+        ProvisionEventReason::ProvisioningCancelled,
+        reason.as_str(),
+        note,
+    );
+    shell.ended = Some(LifecycleOutcome::Aborted);
+    traced!(
+        info,
+        shell.span,
+        driver = &*shell.look.work.facts.name,
+        PersistentVolumeClaim = &*claim.key,
+        PersistentVolume = name,
+        volumeHandle = handle,
+        reason = reason.as_str(),
+        "the PersistentVolume of a volume that is not wanted is saved"
+    );
+}
+
+/// The volume that the driver answered is that of another PersistentVolume as well: on the claim, and on the PersistentVolume that was saved
+/// for it.
+fn handle_shared(shell: &Shell<'_>, claim: &Claim, saved: Option<&str>, cause: &ProvisionRefusal) {
+    let saved = saved.and_then(|name| shell.look.volume(name).here());
+    let saved = saved.map(|volume| of_volume_named(&volume.name, &volume.uid));
+    let claim_named = of_claim_named(&claim.namespace, &claim.name, &claim.uid);
+    let subjects = std::iter::once(claim_named).chain(saved).collect();
+    let (reason, note) = (ProvisionEventReason::HandleShared, event::note(&cause.to_string()));
+    failures::record(
+        shell.look.work,
+        &shell.span,
+        reason,
+        cause.reason(),
+        note.clone(),
+        subjects,
+    );
+    traced!(
+        warn,
+        shell.span,
+        driver = &*shell.look.work.facts.name,
+        PersistentVolumeClaim = &*claim.key,
+        "{note}"
     );
 }
 

@@ -11,9 +11,9 @@ use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::csi::{CreateVolume, DeleteVolume};
 use crate::decide::patch::PatchType;
 use crate::key::{ClaimKey, KeyMemory};
-use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, SecretReference, Volume};
+use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Volume};
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict};
-use crate::provision::{AnsweredVolume, ClaimWrite, CreatePlan, DeletePlan, Seen};
+use crate::provision::{AnsweredVolume, CallSecret, ClaimWrite, CreatePlan, DeletePlan, Seen};
 use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
 use crate::telemetry::traced;
@@ -60,11 +60,11 @@ impl Shell<'_> {
         }
     }
 
-    /// Keeps what is known before a step, should the run end in it.
-    fn keep(&self, attempt: &ClaimAttempt) {
+    /// Keeps what is known: before each step, should the run end in it, and at the end.
+    pub fn keep(&self, attempt: &ClaimAttempt) {
         let (known, progress) = (attempt.memory().clone(), self.progress);
         self.look.work.queue.remember(self.run.key(), |memory| {
-            memory.claim = known;
+            memory.claim.take(known, &self.secret);
             memory.progress = progress;
         });
     }
@@ -183,34 +183,25 @@ impl Shell<'_> {
 
     /// Reads the Secret. A claim that nobody wants any more is not held by one that went since the call, as with its namespace: the call is
     /// repeated with what it was made with.
-    async fn read_secret(&mut self, secret: SecretReference) -> Result<(), ApiError> {
-        self.span.knows(None, [&*secret.namespace, &secret.name]);
+    async fn read_secret(&mut self, secret: CallSecret) -> Result<(), ApiError> {
+        let (reference, is_wanted) = (secret.reference, secret.is_wanted);
+        self.span.knows(None, [&*reference.namespace, &reference.name]);
         let work = self.look.work;
-        let read = if let Some(absent) = work.secrets.absent(&secret) {
+        let read = if let Some(absent) = work.secrets.absent(&reference) {
             Err(absent)
         } else {
-            let (requests, secret) = (&work.context.requests, secret.clone());
-            self.secret.read(requests, secret, None, &self.span).await
+            let (requests, reference) = (&work.context.requests, reference.clone());
+            self.secret.read(requests, reference, None, &self.span).await
         };
         let error = match read {
-            Err(error) if error.kind == ApiErrorKind::NotFound || error.is_forbidden() => error,
+            Err(error) if !is_wanted && (error.kind == ApiErrorKind::NotFound || error.is_forbidden()) => error,
             read => return read,
-        };
-        let is_unwanted = match self.look.claim() {
-            Seen::Here(claim) => claim.deleting.is_some(),
-            Seen::Gone => true,
-            Seen::Unknown => false,
         };
         let kept = work
             .queue
-            .remember(self.run.key(), |memory| memory.secret_of_call.clone());
-        match kept.filter(|kept| is_unwanted && kept.of(Some(&secret)).is_some()) {
-            Some(kept) => {
-                self.secret = kept;
-                Ok(())
-            }
-            None => Err(error),
-        }
+            .remember(self.run.key(), |memory| memory.claim.secret_of_call(&reference));
+        self.secret = kept.flatten().ok_or(error)?;
+        Ok(())
     }
 
     /// Reads the PersistentVolume that has the name of the claim's.

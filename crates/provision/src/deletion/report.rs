@@ -128,7 +128,7 @@ fn failed(
     (delay, is_news): (Duration, bool),
 ) {
     let work = shell.look.work;
-    let note = event::failed(message, false, shell.attempt(), delay);
+    let note = event::failed(message, false, shell.attempt(), Some(delay));
     record(shell, volume, ProvisionEventReason::VolumeFailedDelete, kind, note);
     let failed = FailedAttempt {
         operation: DELETE,

@@ -3,7 +3,9 @@
 
 mod away;
 mod open_calls;
+mod secrets;
 mod settings;
+mod told;
 mod traces;
 mod waits;
 
@@ -16,7 +18,7 @@ use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -120,12 +122,16 @@ struct ModelDriver {
     calls: Mutex<Vec<(String, Instant)>>,
     /// The parameter of this name in each of them.
     pools: Mutex<Vec<String>>,
+    /// What the Secret of each call, DeleteVolume too, has under this key.
+    keys: Mutex<Vec<String>>,
     running: AtomicUsize,
     most: AtomicUsize,
     /// The codes that the next calls fail with.
     failures: Mutex<Vec<tonic::Code>>,
-    /// The volumes that were deleted.
+    /// The volumes that were to be deleted.
     deleted: Mutex<Vec<String>>,
+    /// The codes that the next deletions fail with.
+    undo_failures: Mutex<Vec<tonic::Code>>,
 }
 
 #[tonic::async_trait]
@@ -138,6 +144,7 @@ impl Controller for ModelDriver {
         self.calls.lock().push((request.name.clone(), Instant::now()));
         let pool = request.parameters.get("pool").cloned();
         self.pools.lock().push(pool.unwrap_or_default());
+        self.keys.lock().extend(request.secrets.get("key").cloned());
         let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(running, Ordering::Relaxed);
         tokio::time::sleep(CALL).await;
@@ -157,8 +164,13 @@ impl Controller for ModelDriver {
         &self,
         request: tonic::Request<v1::DeleteVolumeRequest>,
     ) -> Result<tonic::Response<v1::DeleteVolumeResponse>, tonic::Status> {
-        self.deleted.lock().push(request.into_inner().volume_id);
-        Ok(tonic::Response::new(v1::DeleteVolumeResponse::default()))
+        let request = request.into_inner();
+        self.keys.lock().extend(request.secrets.get("key").cloned());
+        self.deleted.lock().push(request.volume_id);
+        match self.undo_failures.lock().pop() {
+            Some(code) => Err(tonic::Status::new(code, "no such volume")),
+            None => Ok(tonic::Response::new(v1::DeleteVolumeResponse::default())),
+        }
     }
 }
 
@@ -166,12 +178,19 @@ impl Controller for ModelDriver {
 #[derive(Default)]
 struct Volumes {
     known: Mutex<BTreeMap<Arc<str>, Arc<Volume>>>,
+    /// The names of those that have or had a handle.
+    by_handle: Mutex<BTreeMap<Box<str>, BTreeSet<Arc<str>>>>,
     listener: Mutex<Option<VolumeListener>>,
 }
 
 impl Volumes {
     fn take(&self, volume: Volume) {
         let volume = Arc::new(volume);
+        if let Some(source) = volume.spec.csi() {
+            let mut by_handle = self.by_handle.lock();
+            let names = by_handle.entry(source.handle.clone()).or_default();
+            names.insert(volume.name.clone());
+        }
         self.known.lock().insert(volume.name.clone(), volume.clone());
         self.tell(&volume);
     }
@@ -188,8 +207,11 @@ impl VolumeCache for Volumes {
     fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
         self.known.lock().get(name).cloned().map_or(Seen::Gone, Seen::Here)
     }
-    fn handle_owner(&self, _: &str, _: &str, _: &str) -> Seen<Arc<str>> {
-        Seen::Gone
+    fn handle_owner(&self, _: &str, handle: &str, except: &str) -> Seen<Arc<str>> {
+        let (by_handle, known) = (self.by_handle.lock(), self.known.lock());
+        let mut names = by_handle.get(handle).into_iter().flatten();
+        let other = names.find(|name| ***name != *except && known.contains_key(*name));
+        other.cloned().map_or(Seen::Gone, Seen::Here)
     }
     fn attached_to(&self, _: &str, _: &str, _: &str) -> Seen<Arc<str>> {
         Seen::Gone
@@ -486,6 +508,14 @@ const VOLUMES: &str = "/api/v1/persistentvolumes/";
 
 fn claim_path(name: &str) -> String {
     format!("/api/v1/namespaces/web/persistentvolumeclaims/{name}")
+}
+
+/// Parameters of a class that names a Secret in this namespace.
+fn secret(namespace: &str) -> Value {
+    json!({
+        "csi.storage.k8s.io/provisioner-secret-name": "key",
+        "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
+    })
 }
 
 async fn pass(seconds: u64) {

@@ -48,14 +48,6 @@ async fn all_go_on(world: &World, since: Instant, late: Duration) {
     assert_eq!(world.saved(), MANY + 1);
 }
 
-/// Of a Secret in this namespace.
-fn secret(namespace: &str) -> Value {
-    json!({
-        "csi.storage.k8s.io/provisioner-secret-name": "key",
-        "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
-    })
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_missing_class_is_waited_for_and_holds_up_no_other() {
     let world = waiting(None).await;

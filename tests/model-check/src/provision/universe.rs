@@ -53,12 +53,13 @@ impl<T: std::fmt::Debug> Kept<T> {
 
 /// What of an attempt decides nothing in these worlds: how long it rests, what it failed with, since when it waits (there is no time), what
 /// it told once already, and how many of the steps it took that an attempt may take; no attempt of these worlds comes near to that number.
-const UNDECISIVE: [&str; 9] = [
+const UNDECISIVE: [&str; 10] = [
     " rests: ",
     " steps: ",
     " save_at: ",
     " called_with: ",
     " saved_since: ",
+    " saved_by: ",
     " class_missing_since: ",
     " is_told: ",
     " leak_is_told: ",

@@ -9,6 +9,7 @@ use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
 use crate::objects::{Claim, Volume};
+use crate::provision::action::ClaimReason;
 use crate::provision::classify::{CreateErrorClass, create_error, delete_answer};
 use crate::provision::creation::{Creation, Deletion};
 use crate::provision::marker::MarkerState;
@@ -16,8 +17,10 @@ use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::ownership::is_own_claim;
 use crate::provision::persistent_volume::is_saved;
 use crate::provision::plan::CreatePlan;
+use crate::provision::refusal::ProvisionRefusal;
 use crate::provision::release_request::ClaimReleaseRefusal;
 use crate::provision::response::{AnsweredVolume, UndoState};
+use crate::provision::seen::Seen;
 use crate::provision::settle::{CreateOutcome, SettledCreate, created, is_wanted_there, undone};
 
 /// The HTTP status of an object that exists already.
@@ -45,11 +48,11 @@ impl ClaimAttempt {
                     Ok(state) => state,
                     Err(error) => {
                         // It may be there as it should, unless what came is not what it should be.
-                        self.needed = Some(secret).filter(|_| error.kind == ApiErrorKind::Malformed);
+                        self.needed = Some(secret.reference).filter(|_| error.kind == ApiErrorKind::Malformed);
                         return Some(self.request_failed(view, error));
                     }
                 };
-                self.needed = (self.secret != ProvisionerSecretState::Loaded).then(|| secret.clone());
+                self.needed = (self.secret != ProvisionerSecretState::Loaded).then(|| secret.reference.clone());
                 self.secret_of = Some(secret);
                 // That request may have waited for long, and somebody may have made the PersistentVolume since it was looked for.
                 self.saved_is_live = false;
@@ -62,7 +65,7 @@ impl ClaimAttempt {
             (Some(Pending::Save(name)), ClaimEvent::Saved(answer)) => match answer {
                 Ok(()) => {
                     let handle = self.handle();
-                    self.tell_saved(&name, &handle);
+                    self.tell_saved(view, &name, &handle);
                     None
                 }
                 Err(error) => self.was_not_saved(view, name, error),
@@ -226,32 +229,31 @@ impl ClaimAttempt {
                 self.notes.push(ClaimNote::InvalidAnswer(invalid));
                 Some(self.failed(view))
             }
-            outcome => {
-                let first = match &outcome {
-                    CreateOutcome::Rescheduled(write) => Some(write.clone()),
-                    _ => None,
-                };
-                let is_infeasible = outcome == CreateOutcome::Infeasible;
-                self.notes
-                    .push(ClaimNote::CallFailed(Box::new(outcome), failure.unwrap_or(unknown)));
-                if first.is_some() {
-                    self.first = first;
-                    return None;
-                }
-                if is_infeasible {
-                    self.hold_infeasible(view);
-                    return None;
-                }
-                // A claim that nobody wants any more is let go at once, and any claim by a role that ends.
-                let is_served = view.role() == RolePhase::Serving;
-                let is_wanted = is_served && view.claim().here().is_some_and(|claim| claim.deleting.is_none());
-                let is_over = matches!(self.memory.creation, Some(Creation::Refused));
-                if is_over && !is_wanted {
-                    return None;
-                }
-                Some(self.failed(view))
-            }
+            outcome => self.call_failed(view, outcome, failure.unwrap_or(unknown)),
         }
+    }
+
+    /// A call ended without a volume that can be used.
+    fn call_failed(&mut self, view: &impl ClaimView, outcome: CreateOutcome, failure: Failure) -> Option<Verdict> {
+        // A claim that nobody wants any more is let go at once, and any claim by a role that ends.
+        let is_served = view.role() == RolePhase::Serving;
+        let is_wanted = is_served && view.claim().here().is_some_and(|claim| claim.deleting.is_none());
+        let is_let_go = !is_wanted && matches!(self.memory.creation, Some(Creation::Refused));
+        let is_infeasible = outcome == CreateOutcome::Infeasible;
+        if let CreateOutcome::Rescheduled(write) = &outcome {
+            self.first = Some(write.clone());
+        }
+        let is_retried = self.first.is_none() && !is_let_go;
+        let note = ClaimNote::CallFailed(Box::new(outcome), failure, is_retried);
+        self.notes.push(note);
+        if self.first.is_some() {
+            return None;
+        }
+        if is_infeasible {
+            self.hold_infeasible(view);
+            return None;
+        }
+        is_retried.then(|| self.failed(view))
     }
 
     /// A volume that was another PersistentVolume's stays that, whenever the driver answers it.
@@ -307,8 +309,8 @@ impl ClaimAttempt {
                 self.notes.push(ClaimNote::UndoFailed(failure));
                 Some(self.failed(view))
             }
-            _ => {
-                self.notes.push(ClaimNote::Undone);
+            failure => {
+                self.notes.push(ClaimNote::Undone(volume.handle.clone(), failure));
                 // The next one is asked for after a backoff: it may be no better. Where nobody wants one there is no next one.
                 let is_wanted = || view.claim().here().is_some_and(|claim| claim.deleting.is_none());
                 (volume.fault.is_some() && is_wanted()).then(|| self.failed(view))
@@ -333,12 +335,24 @@ impl ClaimAttempt {
         }
     }
 
-    /// The PersistentVolume is saved: told once.
-    pub(super) fn tell_saved(&mut self, name: &str, handle: &str) {
+    /// The PersistentVolume is saved: told once, and whether another one has its volume. Nobody would see that before one of them is to be
+    /// deleted.
+    pub(super) fn tell_saved(&mut self, view: &impl ClaimView, name: &str, handle: &str) {
         self.memory.end_save();
-        if !std::mem::replace(&mut self.memory.is_told, true) {
-            self.saved = Some((name.into(), handle.into()));
-            self.notes.push(ClaimNote::Saved(name.into(), handle.into()));
+        let by = self.memory.saved_by.take();
+        if std::mem::replace(&mut self.memory.is_told, true) {
+            return;
+        }
+        self.saved = Some((name.into(), handle.into()));
+        self.notes.push(match by {
+            Some(reason @ (ClaimReason::UndoVolume | ClaimReason::KeepVolume)) => {
+                ClaimNote::Recorded(reason, name.into(), handle.into())
+            }
+            _ => ClaimNote::Saved(name.into(), handle.into()),
+        });
+        if let Seen::Here(owner) = view.handle_owner(handle, name) {
+            let cause = Box::new(ProvisionRefusal::handle_shared(handle, &owner));
+            self.notes.push(ClaimNote::HandleShared(name.into(), cause));
         }
     }
 
@@ -396,7 +410,7 @@ impl ClaimAttempt {
         };
         if is_saved(there, claim, &view.driver().name, &new.handle) {
             let (name, handle) = (new.plan.name.clone(), new.handle.clone());
-            self.tell_saved(&name, &handle);
+            self.tell_saved(view, &name, &handle);
         }
         None
     }

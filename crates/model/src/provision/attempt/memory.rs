@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::action::ClaimReason;
 use super::super::creation::{Creation, UncertainCall};
 use super::super::marker::{MarkerState, marked_since};
 use super::super::seen::Seen;
@@ -51,6 +52,8 @@ pub struct ClaimMemory {
     pub(super) refusal_is_told: bool,
     /// Until when it is not saved again, whatever happens to the claim.
     pub(super) save_at: Option<Timestamp>,
+    /// The rule by which it was to be saved last, until that is told: the answer may be lost, and the claim be deleted since.
+    pub(super) saved_by: Option<ClaimReason>,
     /// Whether it was told that a volume populator provisions the claim.
     pub(super) is_populated: bool,
     /// Whether it was told that the PersistentVolume is saved.

@@ -22,11 +22,11 @@ use super::action::{ClaimAction, ClaimDecision, ClaimReason};
 use super::claim::{decide, is_wanted, open_mark, volume_name};
 use super::creation::{Creation, UncertainCall};
 use super::marker::MarkerState;
-use super::observed::{ObservedClaim, ProvisionerSecretState, RolePhase, Waited};
+use super::observed::{CallSecret, ObservedClaim, ProvisionerSecretState, RolePhase, Waited};
 use super::ownership::is_own_class;
 use super::patch::{ClaimWrite, refuse_release};
 use super::persistent_volume::{is_of_claim_and_driver, is_saved};
-use super::plan::CreatePlan;
+use super::plan::{CreatePlan, DeletePlan};
 use super::refusal::ProvisionRefusal;
 use super::release_request::{ClaimRelease, ClaimReleaseRefusal, judge};
 use super::seen::Seen;
@@ -74,7 +74,7 @@ pub struct ClaimAttempt {
     saved_is_live: bool,
     secret: ProvisionerSecretState,
     /// The Secret that this is about.
-    secret_of: Option<SecretReference>,
+    secret_of: Option<CallSecret>,
     /// The Secret that is missing or cannot be read.
     needed: Option<SecretReference>,
     saved: Option<(Box<str>, Box<str>)>,
@@ -102,11 +102,6 @@ impl ClaimAttempt {
             memory,
             ..Self::default()
         }
-    }
-
-    /// What the next attempt has to know.
-    pub fn into_memory(self) -> ClaimMemory {
-        self.memory
     }
 
     /// What the next attempt has to know should this one end here.
@@ -280,7 +275,7 @@ impl ClaimAttempt {
         let name = volume_name(&claim, &creation, &marker, policy).unwrap_or_default();
         let saved = view.volume(&name);
         let is_wanted = is_wanted(&claim, driver, gone, &name);
-        self.tell_found(&creation, saved.as_deref().here(), &claim, &driver.name);
+        self.tell_found(view, &creation, saved.as_deref().here(), &claim);
         let owner = self.handle_owner(view, &creation, is_wanted);
         let mut creation = creation.revised(&claim, gone, saved.as_deref().here(), owner.as_deref().here());
         let class = view.class(&claim.class);
@@ -342,8 +337,8 @@ impl ClaimAttempt {
     }
 
     /// A PersistentVolume with the handle of a volume that was created, which is not known to be that of the claim; the one of the name may
-    /// have been given to somebody else. To look for it costs time for every PersistentVolume, and only
-    /// a deletion asks for it: a volume that is about to be saved is not looked for, as long as that succeeds.
+    /// have been given to somebody else. To look for it costs time for every claim that is worked on, and only a deletion asks for it: a
+    /// volume that is about to be saved is not looked for, as long as that succeeds. [`Self::tell_saved`] looks once it is.
     fn handle_owner(&self, view: &impl ClaimView, creation: &Creation, is_wanted: bool) -> Seen<Arc<str>> {
         match creation {
             Creation::Created(volume) if is_wanted && volume.is_usable() && self.memory.save_failures == 0 => {
@@ -415,11 +410,11 @@ impl ClaimAttempt {
     }
 
     /// A PersistentVolume that is saved though the answer to the request was lost.
-    fn tell_found(&mut self, creation: &Creation, there: Option<&Volume>, claim: &Claim, driver: &str) {
+    fn tell_found(&mut self, view: &impl ClaimView, creation: &Creation, there: Option<&Volume>, claim: &Claim) {
         if let (Creation::Created(new), Some(there)) = (creation, there)
-            && is_saved(there, claim, driver, &new.handle)
+            && is_saved(there, claim, &view.driver().name, &new.handle)
         {
-            self.tell_saved(&there.name, &new.handle);
+            self.tell_saved(view, &there.name, &new.handle);
         }
     }
 
@@ -477,9 +472,10 @@ impl ClaimAttempt {
                 if let Some(context) = view.traceparent() {
                     body["metadata"]["annotations"][TRACEPARENT_ANNOTATION] = context.into();
                 }
+                self.memory.saved_by = Some(reason);
                 (Pending::Save(name.into()), ClaimStep::Save(body))
             }
-            ClaimAction::Undo(plan) => (Pending::Delete, ClaimStep::Delete(plan)),
+            ClaimAction::Undo(plan) => (Pending::Delete, self.undo(plan)),
         };
         self.pending = Some(pending);
         step
@@ -501,6 +497,14 @@ impl ClaimAttempt {
         self.notes.push(ClaimNote::Calls(reason, plan.clone()));
         self.pending = Some(Pending::Create(plan.clone(), Box::new(before)));
         ClaimStep::Create(plan.clone())
+    }
+
+    /// Asks for the call; it is told where that is made without the Secret that it should have.
+    fn undo(&mut self, plan: DeletePlan) -> ClaimStep {
+        if let Some(missing) = self.secret_of.as_ref().filter(|_| plan.secret.is_none()) {
+            self.notes.push(ClaimNote::WithoutSecret(missing.reference.clone()));
+        }
+        ClaimStep::Delete(plan)
     }
 
     /// The driver answered a volume that cannot be used and is another PersistentVolume's: the call is made again after its backoff, and

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::super::action::ClaimReason;
 use super::super::creation::Creation;
 use super::super::driver::ProvisionerFacts;
-use super::super::observed::RolePhase;
+use super::super::observed::{CallSecret, RolePhase};
 use super::super::patch::ClaimWrite;
 use super::super::plan::{CreatePlan, DeletePlan};
 use super::super::policy::ProvisionPolicy;
@@ -60,7 +60,8 @@ pub trait ClaimView {
     fn class(&self, name: &str) -> Seen<Arc<StorageClass>>;
     /// The PersistentVolume of a name.
     fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
-    /// The name of another PersistentVolume of the driver than `except` that has this handle.
+    /// The name of another PersistentVolume of the driver than `except` that has this handle. Without `except`, also of one that is about to
+    /// be saved for another claim; of two that are saved, the one that is saved last sees the other one.
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
     /// The nodes of the VolumeAttachments that name a PersistentVolume of this name, whether that is there or not, and of those of the
     /// driver that name this handle, in words.
@@ -89,8 +90,9 @@ pub enum ClaimStep {
     ReadClaim,
     /// Read the PersistentVolume of this name live into the cache; by [`ClaimEvent::Read`].
     ReadVolume(Box<str>),
-    /// Read a Secret and keep its contents for the calls of this attempt; by [`ClaimEvent::Read`].
-    Secret(SecretReference),
+    /// Read a Secret and keep its contents for the calls of this attempt; by [`ClaimEvent::Read`]. Where nobody wants the volume and the
+    /// Secret cannot be had, what the open call was made with takes its place.
+    Secret(CallSecret),
     /// Call CreateVolume; by [`ClaimEvent::Created`].
     Create(Arc<CreatePlan>),
     /// Call DeleteVolume; by [`ClaimEvent::Deleted`].
@@ -145,20 +147,27 @@ pub enum Verdict {
 pub enum ClaimNote {
     /// CreateVolume is called, by this rule.
     Calls(ClaimReason, Arc<CreatePlan>),
-    /// It ended without a volume that can be used.
-    CallFailed(Box<CreateOutcome>, Failure),
+    /// It ended without a volume that can be used; and whether it is made again after its time.
+    CallFailed(Box<CreateOutcome>, Failure, bool),
     /// There is a volume, and the answer has no ID of it that can be used.
     InvalidAnswer(InvalidAnswer),
     /// There is a volume, and something is wrong with it.
     Faulty(VolumeFault),
-    /// DeleteVolume of a volume that nobody wants was answered with OK.
-    Undone,
+    /// The Secret of the call that made a volume which nobody wants is not there: DeleteVolume is called without it.
+    WithoutSecret(SecretReference),
+    /// The volume with this handle, which nobody wants, is deleted. The failure is one that the settings take for that.
+    Undone(Box<str>, Option<Failure>),
     /// It was not.
     UndoFailed(Failure),
     /// The PersistentVolume of this name is saved, with this handle.
     Saved(Box<str>, Box<str>),
     /// It is not. Where the API server refuses it, and that is told: how long until it is saved again.
     SaveFailed(ApiError, Option<Duration>),
+    /// The PersistentVolume of this name is saved, with this handle, for a volume that nobody wants: that is deleted or kept with it, as this
+    /// rule says.
+    Recorded(ClaimReason, Box<str>, Box<str>),
+    /// The volume of the PersistentVolume of this name, which was just saved, is that of another one as well, as this cause says.
+    HandleShared(Box<str>, Box<ProvisionRefusal>),
     /// Nothing can be done, for this cause.
     Waits(ClaimReason, Box<ProvisionRefusal>),
     /// Nobody wants the volume, and it is not deleted, for this cause.
@@ -223,7 +232,7 @@ pub(super) enum Pending {
     ReadClaim,
     /// With the failure to save that it is read for, if it is.
     ReadVolume(Option<ApiError>),
-    Secret(SecretReference),
+    Secret(CallSecret),
     /// With what was known before.
     Create(Arc<CreatePlan>, Box<Creation>),
     Delete,

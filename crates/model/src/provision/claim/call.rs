@@ -7,7 +7,7 @@ use crate::objects::StorageClass;
 use crate::provision::action::{ClaimAction, ClaimDecision, ClaimReason};
 use crate::provision::creation::Creation;
 use crate::provision::marker::{self, Marker, MarkerState, RecordedArguments};
-use crate::provision::observed::{ProvisionerSecretState, RolePhase};
+use crate::provision::observed::{CallSecret, ProvisionerSecretState, RolePhase};
 use crate::provision::patch;
 use crate::provision::plan::CreatePlan;
 use crate::provision::policy::LeakProtection;
@@ -71,23 +71,27 @@ impl Subject<'_, '_> {
     }
 
     pub(super) fn secret(&self, plan: &CreatePlan) -> Option<ClaimDecision> {
-        let secret = plan.secret.clone()?;
+        let reference = plan.secret.clone()?;
         let (policy, driver) = (self.observed.policy, &self.observed.driver.name);
-        if let Err(refusal) = policy.check_secret(&secret, &self.observed.claim.namespace, driver) {
+        if let Err(refusal) = policy.check_secret(&reference, &self.observed.claim.namespace, driver) {
             return Some(wait_for(ClaimReason::SecretForbidden, refusal));
         }
-        match self.observed.secret.of_wanted(self.observed.secret_of, &secret) {
+        let call = CallSecret {
+            reference,
+            is_wanted: self.wanted,
+        };
+        match call.state(self.observed.secret_of, self.observed.secret) {
             ProvisionerSecretState::Loaded => None,
             ProvisionerSecretState::NotLoaded => {
-                Some(decided(ClaimReason::LoadSecret, ClaimAction::LoadCredentials(secret)))
+                Some(decided(ClaimReason::LoadSecret, ClaimAction::LoadCredentials(call)))
             }
             ProvisionerSecretState::Missing => Some(wait_for(
                 ClaimReason::SecretMissing,
-                ProvisionRefusal::SecretMissing { secret },
+                ProvisionRefusal::SecretMissing { secret: call.reference },
             )),
             ProvisionerSecretState::Unreadable => Some(wait_for(
                 ClaimReason::SecretForbidden,
-                ProvisionRefusal::SecretUnreadable { secret },
+                ProvisionRefusal::SecretUnreadable { secret: call.reference },
             )),
         }
     }

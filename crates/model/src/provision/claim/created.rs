@@ -89,12 +89,19 @@ impl Subject<'_, '_> {
     }
 
     pub(super) fn undo(&self, volume: &NewVolume) -> ClaimDecision {
-        if let Some(decision) = self.no_call().or_else(|| self.secret(&volume.plan)) {
+        if let Some(decision) = self.no_call() {
             return decision;
         }
+        let secret = match self.secret(&volume.plan) {
+            None => volume.plan.secret.clone(),
+            // As in the deletion of PersistentVolumes: the driver may do without, and it is told. A volume that somebody wants is not given
+            // up for that.
+            Some(decision) if !self.wanted && decision.reason == ClaimReason::SecretMissing => None,
+            Some(decision) => return decision,
+        };
         let plan = DeletePlan {
             handle: volume.handle.clone(),
-            secret: volume.plan.secret.clone(),
+            secret,
             migrated: false,
         };
         decided(ClaimReason::UndoVolume, ClaimAction::Undo(plan))

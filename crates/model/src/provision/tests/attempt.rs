@@ -1,6 +1,7 @@
 //! Attempts as values, played against objects: which step comes after which answer.
 
 mod outside;
+mod secrets;
 mod topology;
 mod unmarked;
 
@@ -22,7 +23,7 @@ use crate::provision::attempt::{
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::provision::{
     AnsweredVolume, ClaimReason, CreateOutcome, Creation, LeakProtection, ProvisionPolicy, ProvisionerFacts, RolePhase,
-    Seen,
+    Seen, TroubleKind,
 };
 
 /// Objects, and what may be done.
@@ -260,7 +261,7 @@ impl Play {
             let word = match &step {
                 ClaimStep::End(verdict) => {
                     let verdict = *verdict;
-                    self.memory = attempt.into_memory();
+                    self.memory = attempt.memory().clone();
                     return verdict;
                 }
                 ClaimStep::Patch(_) => "patch",
@@ -309,6 +310,18 @@ impl Play {
             .filter(|note| matches!(note, ClaimNote::Saved(..)))
             .count()
     }
+
+    /// Why PersistentVolumes were saved of volumes that nobody wants.
+    fn recorded(&self) -> Vec<ClaimReason> {
+        let recorded = self.notes.iter().filter_map(|note| match note {
+            ClaimNote::Recorded(reason, name, handle) => {
+                assert_eq!((&**name, &**handle), (NAME, "vol-1"));
+                Some(*reason)
+            }
+            _ => None,
+        });
+        recorded.collect()
+    }
 }
 
 #[test]
@@ -331,7 +344,7 @@ fn a_claim_is_marked_called_for_saved_and_unmarked_when_it_is_bound() {
     assert!(!play.cluster.carries_marker());
     assert_eq!((play.saved(), play.attempt(|_, _| None)), (1, Verdict::Done));
     assert!(play.take_done().is_empty());
-    assert_eq!(play.cluster.looks.get(), 0, "each walks over all PersistentVolumes");
+    assert_eq!(play.cluster.looks.get(), 1, "once, after the save");
 }
 
 /// The marker is on, so that the call is repeated should the PersistentVolume go before it is bound.
@@ -395,7 +408,7 @@ fn an_uncertain_call_is_repeated_and_its_claim_is_held() {
     let timed_out = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(4));
     assert!(matches!(play.attempt(timed_out), Verdict::Failed { .. }));
     let uncertain =
-        |note: &ClaimNote| matches!(note, ClaimNote::CallFailed(outcome, _) if **outcome == CreateOutcome::Uncertain);
+        |note: &ClaimNote| matches!(note, ClaimNote::CallFailed(outcome, ..) if **outcome == CreateOutcome::Uncertain);
     assert!(play.notes.iter().any(uncertain));
     play.take_done();
     // Another process knows no more than what the claim says, and writes the marker anew.
@@ -421,7 +434,7 @@ fn a_refusal_of_other_arguments_does_not_end_an_open_call() {
         }
         assert!(matches!(play.attempt(answer(code)), Verdict::Failed { .. }));
         let outcome = play.notes.iter().rev().find_map(|note| match note {
-            ClaimNote::CallFailed(outcome, _) => Some(&**outcome),
+            ClaimNote::CallFailed(outcome, ..) => Some(&**outcome),
             _ => None,
         });
         assert_eq!(outcome, Some(&CreateOutcome::OtherCallOpen), "{code}");
@@ -446,10 +459,9 @@ fn settings_that_are_put_back_repeat_the_open_call() {
     play.cluster.policy.default_fs_type = "wrong".into();
     for code in [6, 3] {
         assert!(matches!(play.attempt(answer(code)), Verdict::Failed { .. }));
-        let told = play
-            .notes
-            .iter()
-            .any(|note| matches!(note, ClaimNote::CallFailed(outcome, _) if **outcome == CreateOutcome::OtherCallOpen));
+        let told = play.notes.iter().any(
+            |note| matches!(note, ClaimNote::CallFailed(outcome, ..) if **outcome == CreateOutcome::OtherCallOpen),
+        );
         assert!(told, "{code}");
     }
     play.cluster.policy.default_fs_type = "".into();
@@ -633,7 +645,112 @@ fn a_claim_that_is_deleted_during_the_call_leaves_a_record_while_deletions_are_h
     assert_eq!(play.take_done(), ["patch", "create", "read volume", "save", "patch"]);
     assert_eq!(verdict, Verdict::Done);
     assert!(play.cluster.claim.is_none(), "nothing holds it any more");
+    assert_eq!((play.saved(), play.recorded()), (0, vec![ClaimReason::UndoVolume]));
     assert_eq!(play.cluster.volume.unwrap()["spec"]["csi"]["volumeHandle"], "vol-1");
+}
+
+/// Nobody got a volume, whether the answer to the request came or was lost. What is saved for the claim is told as that also where the
+/// claim is deleted before it is found.
+#[test]
+fn a_volume_that_is_recorded_for_its_end_is_not_told_as_provisioned() {
+    use ClaimReason::{KeepVolume, UndoVolume};
+    let deleted = || json!(super::builders::DELETED_AT);
+    for (policy, reason) in [("Delete", UndoVolume), ("Retain", KeepVolume)] {
+        for is_lost in [false, true] {
+            let mut play = Play::of(Cluster::new());
+            play.cluster.class.as_mut().unwrap()["reclaimPolicy"] = json!(policy);
+            play.attempt(|step, cluster| match step {
+                ClaimStep::Create(_) => {
+                    cluster.set("/metadata/deletionTimestamp", deleted());
+                    None
+                }
+                ClaimStep::Save(body) if is_lost => {
+                    cluster.post(body);
+                    Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown))))
+                }
+                _ => None,
+            });
+            assert_eq!((play.saved(), play.recorded()), (0, vec![reason]), "{policy} {is_lost}");
+        }
+    }
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, cluster| match step {
+        ClaimStep::Save(body) => {
+            cluster.post(body);
+            cluster.set("/metadata/deletionTimestamp", deleted());
+            Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown))))
+        }
+        _ => None,
+    });
+    assert_eq!((play.saved(), play.recorded()), (1, vec![]));
+}
+
+/// A driver that answers one ID for two claims is told at once, and not first when one of them is to be deleted.
+#[test]
+fn a_volume_that_another_has_as_well_is_saved_and_told() {
+    let shared = |play: &Play| {
+        let notes = play.notes.iter();
+        let shared = notes.filter(|note| matches!(note, ClaimNote::HandleShared(name, _) if **name == *NAME));
+        shared.count()
+    };
+    for is_lost in [false, true] {
+        let mut play = Play::of(Cluster::new());
+        play.cluster.owner = Some("pv-2".into());
+        for _ in 0..2 {
+            play.attempt(|step, cluster| match step {
+                ClaimStep::Save(body) if is_lost => {
+                    cluster.post(body);
+                    Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown))))
+                }
+                _ => None,
+            });
+            assert_eq!((play.saved(), shared(&play)), (1, 1), "{is_lost}");
+        }
+        let trouble = play.memory.trouble().unwrap();
+        assert_eq!(trouble.kind, TroubleKind::HandleShared);
+        assert!(trouble.words.contains("pv-2"), "{trouble:?}");
+    }
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|_, _| None);
+    assert_eq!((play.saved(), shared(&play)), (1, 0));
+}
+
+/// Whether a failed call is told with the time of the next one.
+#[test]
+fn a_call_that_is_not_made_again_announces_none() {
+    let is_retried = |play: &Play| {
+        play.notes.iter().rev().find_map(|note| match note {
+            ClaimNote::CallFailed(_, _, is_retried) => Some(*is_retried),
+            _ => None,
+        })
+    };
+    // Refused, infeasible, and without an answer: that one is repeated whatever became of the claim.
+    for (code, is_deleted, wanted) in [
+        (9, false, true),
+        (9, true, false),
+        (3, false, true),
+        (3, true, false),
+        (4, true, true),
+    ] {
+        let mut play = Play::of(Cluster::new());
+        play.attempt(|step, cluster| {
+            let is_call = matches!(step, ClaimStep::Create(_));
+            if is_call && is_deleted {
+                cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+            }
+            is_call.then(|| failed(code))
+        });
+        assert_eq!(is_retried(&play), Some(wanted), "{code} {is_deleted}");
+    }
+    let mut play = Play::of(Cluster::new());
+    play.attempt(|step, cluster| {
+        let is_call = matches!(step, ClaimStep::Create(_));
+        if is_call {
+            cluster.role = RolePhase::Disabled;
+        }
+        is_call.then(|| failed(9))
+    });
+    assert_eq!(is_retried(&play), Some(false), "the role is switched off");
 }
 
 #[test]

@@ -12,10 +12,10 @@ use crate::objects::{
 };
 use crate::provision::topology::{SelectedNode, TopologyFacts, TopologyNode};
 use crate::provision::{
-    ClaimDecision, Creation, Deletion, LeakProtection, MarkerState, ObservedClaim, ObservedVolume, OrphanVolumePolicy,
-    OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, ProvisionerSecretState,
-    ProvisionerSecrets, RolePhase, SecretFamily, SecretTemplates, Seen, TemplateContext, UncertainCall, VolumeDecision,
-    Waited, class_hash,
+    CallSecret, ClaimDecision, Creation, Deletion, LeakProtection, MarkerState, ObservedClaim, ObservedVolume,
+    OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts,
+    ProvisionerSecretState, ProvisionerSecrets, RolePhase, SecretFamily, SecretTemplates, Seen, TemplateContext,
+    UncertainCall, VolumeDecision, Waited, class_hash,
 };
 
 pub const DRIVER: &str = "csi.test";
@@ -186,6 +186,8 @@ pub struct ClaimWorld {
     pub secret: ProvisionerSecretState,
     /// None is the one that the class names.
     pub secret_of: Option<SecretReference>,
+    /// Whether somebody wanted the volume when it was read.
+    pub secret_was_wanted: bool,
     /// None is what the marker says.
     pub creation: Option<Creation>,
     pub infeasible: bool,
@@ -216,6 +218,7 @@ pub fn world() -> ClaimWorld {
         saved_is_live: true,
         secret: ProvisionerSecretState::NotLoaded,
         secret_of: None,
+        secret_was_wanted: false,
         creation: None,
         infeasible: false,
         save_failed: false,
@@ -315,6 +318,19 @@ impl ClaimWorld {
             .annotate("volume.kubernetes.io/selected-node", "n1")
     }
 
+    /// Of a class that names a Secret, of which this is known.
+    pub fn with_secret(self, state: ProvisionerSecretState) -> Self {
+        let named = json!({
+            "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
+        });
+        self.class("/parameters", named).with(|world| world.secret = state)
+    }
+
+    /// The claim is given to another driver.
+    pub fn of_another_driver(self) -> Self {
+        self.annotate("volume.kubernetes.io/storage-provisioner", "other")
+    }
+
     /// Calls `look` with what is observed.
     pub fn observe<T>(&self, look: impl FnOnce(&ObservedClaim<'_>) -> T) -> T {
         let claim = claim_of(&self.claim);
@@ -334,6 +350,10 @@ impl ClaimWorld {
             keys: seen(selected.map(|node| &*node.keys), unknown("node")),
         };
         let named = class.as_ref().and_then(|class| named_secret(class, &claim));
+        let secret_of = self.secret_of.clone().or(named).map(|reference| CallSecret {
+            reference,
+            is_wanted: self.secret_was_wanted,
+        });
         let has_marker = MarkerState::of(&claim, DRIVER).may_be_open();
         let creation = self.creation.clone().unwrap_or_else(|| Creation::of_marker(has_marker));
         look(&ObservedClaim {
@@ -351,7 +371,7 @@ impl ClaimWorld {
             node,
             topology: &facts,
             secret: self.secret,
-            secret_of: self.secret_of.as_ref().or(named.as_ref()),
+            secret_of: secret_of.as_ref(),
             creation: &creation,
             infeasible: self.infeasible,
             save_failed: self.save_failed,

@@ -27,14 +27,23 @@ pub fn word(action: &ClaimAction) -> String {
             assert_eq!(&**name, NAME);
             "read volume".into()
         }
-        ClaimAction::LoadCredentials(secret) => format!("secret {}/{}", secret.namespace, secret.name),
+        ClaimAction::LoadCredentials(secret) => {
+            let or_kept = if secret.is_wanted { "" } else { " or as it was" };
+            format!(
+                "secret {}/{}{or_kept}",
+                secret.reference.namespace, secret.reference.name
+            )
+        }
         ClaimAction::Mark(_) => "mark".into(),
         ClaimAction::Create(plan) => {
             assert_eq!(&*plan.name, NAME);
             "create".into()
         }
         ClaimAction::Save(_) => "save".into(),
-        ClaimAction::Undo(plan) => format!("delete {}", plan.handle),
+        ClaimAction::Undo(plan) => match &plan.secret {
+            None => format!("delete {}", plan.handle),
+            Some(secret) => format!("delete {} with {}/{}", plan.handle, secret.namespace, secret.name),
+        },
         ClaimAction::Unmark(_) => "unmark".into(),
         ClaimAction::Reschedule(_) => "reschedule".into(),
         ClaimAction::LetGo(..) => "let go".into(),
@@ -292,7 +301,7 @@ fn rows_6_to_8_the_volume_is_there() {
         ),
         Row(
             "7 another driver's by now, Retain: the claim would be bound to it",
-            created(&retain, unnoticed).annotate("volume.kubernetes.io/storage-provisioner", "other"),
+            created(&retain, unnoticed).of_another_driver(),
             "KeepVolume: tell volume_unrecorded",
         ),
         Row(
@@ -333,7 +342,7 @@ fn rows_6_to_8_the_volume_is_there() {
         ),
         Row(
             "8 another driver's by now",
-            created(&world(), unnoticed).annotate("volume.kubernetes.io/storage-provisioner", "other"),
+            created(&world(), unnoticed).of_another_driver(),
             "UndoVolume: delete vol-1",
         ),
         Row(
@@ -343,14 +352,12 @@ fn rows_6_to_8_the_volume_is_there() {
         ),
         Row(
             "8 another driver's by now, not deleted with OK: the claim would be bound to it",
-            created(&world(), failed).annotate("volume.kubernetes.io/storage-provisioner", "other"),
+            created(&world(), failed).of_another_driver(),
             "UndoVolume: delete vol-1",
         ),
         Row(
             "8 another driver's by now, held: the claim would be bound to it",
-            created(&world(), unnoticed)
-                .annotate("volume.kubernetes.io/storage-provisioner", "other")
-                .with(held),
+            created(&world(), unnoticed).of_another_driver().with(held),
             "Held: tell deletion_held",
         ),
         Row("8 attached", attached(unwanted()), "UndoVolume: save"),
@@ -366,7 +373,7 @@ fn rows_6_to_8_the_volume_is_there() {
         ),
         Row(
             "8 attached, another driver's by now: the claim would be bound to it",
-            attached(created(&world(), unnoticed).annotate("volume.kubernetes.io/storage-provisioner", "other")),
+            attached(created(&world(), unnoticed).of_another_driver()),
             "StillAttached: tell still_attached",
         ),
         Row(
@@ -484,6 +491,130 @@ fn rows_6_to_8_the_volume_is_there() {
                 failed(new);
             }),
             "UndoVolume: delete vol-1",
+        ),
+    ]);
+}
+
+/// Of a volume that nobody wants: its Secret holds up nothing that can be done without it.
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn the_secret_of_what_nobody_wants() {
+    use ProvisionerSecretState::{Loaded, Missing, NotLoaded, Unreadable};
+    let faulty = |new: &mut NewVolume| new.fault = Some(VolumeFault::Undersized { asked: 2, answered: 1 });
+    let failed = |new: &mut NewVolume| new.undo = UndoState::Failed;
+    let made = |state, change: fn(&mut NewVolume)| created(&world().with_secret(state), change);
+    let open = |state| {
+        let world = world().with_secret(state);
+        let known = uncertain(&world);
+        world.marked().creation(known)
+    };
+    let was_wanted = |world: &mut ClaimWorld| world.secret_was_wanted = true;
+    let unlisted = |world: &mut ClaimWorld| world.policy.secrets = crate::provision::ProvisionerSecrets::default();
+    play(vec![
+        Row(
+            "8 not read",
+            made(NotLoaded, unnoticed).deleting(),
+            "LoadSecret: secret ns/s or as it was",
+        ),
+        Row(
+            "8 not read, another driver's by now",
+            made(NotLoaded, unnoticed).of_another_driver(),
+            "LoadSecret: secret ns/s or as it was",
+        ),
+        Row(
+            "8 read",
+            made(Loaded, unnoticed).deleting(),
+            "UndoVolume: delete vol-1 with ns/s",
+        ),
+        Row(
+            "8 read while it was wanted",
+            made(Loaded, unnoticed).deleting().with(was_wanted),
+            "UndoVolume: delete vol-1 with ns/s",
+        ),
+        Row(
+            "8 missing",
+            made(Missing, unnoticed).deleting(),
+            "UndoVolume: delete vol-1",
+        ),
+        Row(
+            "8 missing, another driver's by now",
+            made(Missing, unnoticed).of_another_driver(),
+            "UndoVolume: delete vol-1",
+        ),
+        Row(
+            "8 missing, bound elsewhere",
+            made(Missing, unnoticed).bound("static"),
+            "UndoVolume: delete vol-1",
+        ),
+        Row(
+            "8 missing while it was wanted",
+            made(Missing, unnoticed).deleting().with(was_wanted),
+            "LoadSecret: secret ns/s or as it was",
+        ),
+        Row(
+            "8 missing, not looked at",
+            made(Missing, unnoticed)
+                .deleting()
+                .with(|world| world.saved_is_live = false),
+            "UndoVolume: read volume",
+        ),
+        Row(
+            "8 missing, not deleted with OK",
+            made(Missing, failed).deleting(),
+            "UndoVolume: save",
+        ),
+        Row(
+            "8 not readable",
+            made(Unreadable, unnoticed).deleting(),
+            "SecretForbidden: tell secret_forbidden",
+        ),
+        Row(
+            "8 not listed any more",
+            made(Missing, unnoticed).deleting().with(unlisted),
+            "SecretForbidden: tell secret_not_allowed",
+        ),
+        Row(
+            "8 missing, undersized and wanted",
+            made(Missing, faulty),
+            "SecretMissing: tell secret_missing",
+        ),
+        Row("6 missing, and wanted", made(Missing, unnoticed), "SaveVolume: save"),
+        Row(
+            "10 not read",
+            open(NotLoaded).deleting(),
+            "LoadSecret: secret ns/s or as it was",
+        ),
+        Row(
+            "10 not read, another driver's by now",
+            open(NotLoaded).of_another_driver(),
+            "LoadSecret: secret ns/s or as it was",
+        ),
+        Row(
+            "10 not read, bound elsewhere",
+            open(NotLoaded).bound("static"),
+            "LoadSecret: secret ns/s or as it was",
+        ),
+        Row(
+            "10 missing while it was wanted",
+            open(Missing).of_another_driver().with(was_wanted),
+            "LoadSecret: secret ns/s or as it was",
+        ),
+        Row(
+            "10 not readable while it was wanted",
+            open(Unreadable).deleting().with(was_wanted),
+            "LoadSecret: secret ns/s or as it was",
+        ),
+        // Without it the call would be another one.
+        Row(
+            "10 missing",
+            open(Missing).deleting(),
+            "SecretMissing: tell secret_missing",
+        ),
+        Row("20 not read, and wanted", open(NotLoaded), "LoadSecret: secret ns/s"),
+        Row(
+            "20 missing, and wanted",
+            open(Missing).with(was_wanted),
+            "SecretMissing: tell secret_missing",
         ),
     ]);
 }
@@ -729,9 +860,7 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
         }
     };
     let source = |group: &str, kind: &str| json!({"apiGroup": group, "kind": kind, "name": "s"});
-    let secret = || {
-        world().class("/parameters", json!({"csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns"}))
-    };
+    let secret = || world().with_secret(ProvisionerSecretState::NotLoaded);
     let state = |state| move |world: &mut ClaimWorld| world.secret = state;
     let refused = || world().marked().creation(Creation::Refused);
     let infeasible = |world: &mut ClaimWorld| world.infeasible = true;
@@ -768,6 +897,11 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
             "12 an in-tree plug-in's",
             world().class("/provisioner", "kubernetes.io/aws-ebs"),
             "ClassMismatch: tell not_supported",
+        ),
+        Row(
+            "12 of volumes that are made by hand",
+            world().class("/provisioner", "kubernetes.io/no-provisioner").with(told),
+            "ClassMismatch: tell class_mismatch",
         ),
         Row(
             "12 no class, with the plan of the call",

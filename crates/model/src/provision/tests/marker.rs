@@ -96,7 +96,7 @@ fn with_secret(name: &str) -> ClaimWorld {
 /// What the next step loads or calls with.
 fn secret_of(world: &ClaimWorld) -> String {
     match world.decide().action {
-        ClaimAction::LoadCredentials(secret) => format!("{}/{}", secret.namespace, secret.name),
+        ClaimAction::LoadCredentials(secret) => format!("{}/{}", secret.reference.namespace, secret.reference.name),
         ClaimAction::Create(plan) => plan
             .secret
             .as_ref()

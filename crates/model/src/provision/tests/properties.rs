@@ -230,6 +230,8 @@ fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
                 && claim.deleting.is_none()
                 && claim.volume_name.as_deref().is_none_or(|name| name == NAME);
             prop_assert!(!is_wanted || !volume.is_usable());
+            let is_missing = world.secret == ProvisionerSecretState::Missing;
+            prop_assert!(plan.secret == volume.plan.secret || (is_missing && !is_wanted && plan.secret.is_none()));
             prop_assert!(
                 is_wanted
                     || world

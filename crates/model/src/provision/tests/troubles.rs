@@ -27,7 +27,7 @@ fn refused() -> ProvisionRefusal {
 }
 
 fn failed(outcome: CreateOutcome) -> ClaimNote {
-    ClaimNote::CallFailed(Box::new(outcome), Failure::plain("no room"))
+    ClaimNote::CallFailed(Box::new(outcome), Failure::plain("no room"), true)
 }
 
 fn api_error(kind: ApiErrorKind) -> ApiError {
@@ -57,6 +57,16 @@ fn each_note_about_a_claim_tells_one_trouble() {
             Some(Kind::MarkerOfAnotherDriver),
         ),
         (waits(ClaimReason::TopologyMissing), Some(Kind::ProvisioningFailing)),
+        (waits(ClaimReason::HandleShared), Some(Kind::HandleShared)),
+        (ClaimNote::LeftAlone(Box::new(refused())), Some(Kind::HandleShared)),
+        (
+            ClaimNote::HandleShared("pvc-1".into(), Box::new(refused())),
+            Some(Kind::HandleShared),
+        ),
+        (
+            ClaimNote::Recorded(ClaimReason::UndoVolume, "pvc-1".into(), "h".into()),
+            None,
+        ),
         (
             ClaimNote::SaveFailed(api_error(ApiErrorKind::Refused), Some(Duration::from_secs(1))),
             Some(Kind::ProvisioningFailing),
@@ -116,6 +126,23 @@ fn a_volume_that_may_be_lost_stays_that_until_one_is_saved() {
     assert_eq!(known.as_ref().map(|trouble| trouble.kind), Some(Kind::PossiblyLeaked));
     Trouble::after_claim_notes(&mut known, &[ClaimNote::Saved("pvc-1".into(), "h".into())]);
     assert_eq!(known, None);
+}
+
+/// It is no success: what is wrong with the answers of the driver stays.
+#[test]
+fn a_volume_that_is_recorded_for_its_end_is_lost_no_more_and_its_answer_stays_wrong() {
+    let invalid = ClaimNote::InvalidAnswer(InvalidAnswer::NoVolume);
+    let leaked = ClaimNote::PossiblyLeaked("pvc-1".into(), "gone");
+    for (note, kind) in [
+        (invalid, Some(Kind::DriverInvalid)),
+        (leaked, None),
+        (failed(CreateOutcome::Failed), None),
+    ] {
+        let recorded = ClaimNote::Recorded(ClaimReason::UndoVolume, "pvc-1".into(), "h".into());
+        let mut known = None;
+        Trouble::after_claim_notes(&mut known, &[note, recorded]);
+        assert_eq!(known.map(|trouble| trouble.kind), kind);
+    }
 }
 
 #[test]
@@ -218,6 +245,14 @@ const ROWS: &[Row] = &[
         None,
         Some(Kind::ClassMissing),
         Some(FindingKind::ClassMissing),
+    ),
+    (
+        PendingOperation::Provision,
+        Some(Kind::HandleShared),
+        1,
+        None,
+        Some(Kind::HandleShared),
+        Some(FindingKind::HandleShared),
     ),
     (
         PendingOperation::Provision,

@@ -48,16 +48,17 @@ fn the_notes_that_users_of_the_sidecar_search_for() {
         "rpc error: code = InvalidArgument desc = no",
         true,
         1,
-        Duration::from_mins(5),
+        Some(Duration::from_mins(5)),
     );
     assert_eq!(
         held,
         "Volume provisioning failed with infeasible error. Retries will be delayed. rpc error: code = InvalidArgument desc = no (attempt 1, next retry in 300 s)"
     );
     assert_eq!(
-        event::failed("x", false, 3, Duration::from_millis(100)),
+        event::failed("x", false, 3, Some(Duration::from_millis(100))),
         "x (attempt 3, next retry in 1 s)"
     );
+    assert_eq!(event::failed("x", true, 3, None), "x (attempt 3)");
     assert_eq!(
         event::waits("x", 3, Duration::from_secs(8)),
         "x (attempt 3, next retry in 8 s, or when what it waits for changes)"
@@ -71,6 +72,29 @@ fn the_notes_that_users_of_the_sidecar_search_for() {
         "no volume was made for node n1: the driver has no room there (RESOURCE_EXHAUSTED); kube-scheduler selects a node again"
     );
     assert!(event::possibly_leaked("pvc-1", "it was released").contains("pvc-1"));
+}
+
+/// It is no volume that anybody got.
+#[test]
+fn a_volume_that_is_recorded_says_what_becomes_of_it() {
+    let told = |reason| event::recorded(reason, "pvc-1");
+    assert!(
+        told(ClaimReason::UndoVolume).ends_with("saved PersistentVolume pvc-1, so that its volume is deleted with it")
+    );
+    assert!(told(ClaimReason::KeepVolume).ends_with("so that its volume is kept, as its reclaim policy says"));
+}
+
+/// Who puts the class back has to know all that counts.
+#[test]
+fn a_class_that_was_replaced_is_told_with_all_that_may_differ() {
+    let refusal = ProvisionRefusal::ClassReplaced {
+        class: "gold".into(),
+        volume: "pvc-1".into(),
+    };
+    let text = refusal.to_string();
+    for part in ["provisioner", "parameters", "mountOptions", "allowedTopologies"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 /// What ends the wait differs by whether the claim ever had the volume.
@@ -121,7 +145,7 @@ fn what_the_api_server_refuses_is_told() {
 
 #[test]
 fn notes_keep_within_the_limit_and_say_when_the_next_try_is() {
-    let note = event::failed(&"é\n".repeat(5000), true, 7, Duration::from_secs(1));
+    let note = event::failed(&"é\n".repeat(5000), true, 7, Some(Duration::from_secs(1)));
     assert!(note.len() <= MAX_NOTE && note.ends_with("next retry in 1 s)") && !note.contains('\n'));
 }
 
@@ -140,6 +164,11 @@ fn reasons_are_words_and_none_stands_twice() {
     assert_eq!(
         ProvisionEventReason::of_claim(ClaimReason::NameTaken),
         ProvisionEventReason::ProvisioningNameTaken
+    );
+    assert_eq!(level(ClaimReason::HandleShared), EventType::Warning);
+    assert_eq!(
+        ProvisionEventReason::of_claim(ClaimReason::HandleShared),
+        ProvisionEventReason::HandleShared
     );
 }
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::super::builders::{MARKER, NAME};
 use super::{Cluster, Play, answered, error, failed};
 use crate::answer::ApiErrorKind;
+use crate::attempt::CallEnd;
+use crate::decide::Failure;
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict};
-use crate::provision::{AnsweredVolume, ClaimReason, ProvisionRefusal, RolePhase};
+use crate::provision::{AnsweredVolume, ClaimReason, OrphanVolumePolicy, ProvisionRefusal, RolePhase};
 
 fn small(handle: &str) -> ClaimEvent {
     ClaimEvent::Created(Ok(Some(AnsweredVolume {
@@ -50,6 +52,33 @@ fn a_volume_that_is_too_small_is_undone_and_asked_for_after_a_backoff() {
     }
     play.attempt(|_, _| None);
     assert_eq!(play.saved(), 1);
+}
+
+/// Somebody may have deleted the volume in the storage system, or the ID is wrong: no PersistentVolume will tell of it.
+#[test]
+fn a_not_found_that_counts_as_deleted_is_told_of_a_volume_that_nobody_wants() {
+    for is_found in [true, false] {
+        let mut play = undoing();
+        play.cluster.policy.orphans = OrphanVolumePolicy::TreatNotFoundAsDeleted;
+        let failure = Failure {
+            message: "no such volume".to_owned(),
+            code: Some(5),
+        };
+        play.attempt(|step, cluster| {
+            if creates(step) {
+                cluster.set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+            }
+            let answer = if is_found {
+                Ok(())
+            } else {
+                Err(CallEnd::Failed(failure.clone()))
+            };
+            matches!(step, ClaimStep::Delete(_)).then(|| ClaimEvent::Deleted(answer))
+        });
+        let told = ClaimNote::Undone("vol-1".into(), Some(failure).filter(|_| !is_found));
+        assert!(play.notes.contains(&told), "{:?}", play.notes);
+        assert!(!play.cluster.carries_marker());
+    }
 }
 
 /// A claim that is deleted is not held by an answer of which no PersistentVolume can be made: its ID says what is to be deleted.
@@ -148,7 +177,8 @@ fn a_volume_that_is_attached_and_not_wanted_is_recorded() {
         None
     });
     assert_eq!(play.take_done(), ["patch", "create", "read volume", "save", "patch"]);
-    assert_eq!((play.saved(), play.cluster.carries_marker()), (1, false));
+    assert_eq!((play.saved(), play.recorded()), (0, vec![ClaimReason::UndoVolume]));
+    assert!(!play.cluster.carries_marker());
 }
 
 /// A request for a Secret may wait for long: the live look comes after it.

@@ -181,6 +181,8 @@ fn a_node_without_room_is_taken_off_together_with_the_marker() {
     called(&mut play, Some(8));
     assert_eq!(play.take_done(), ["patch", "create", "patch"]);
     assert!(play.notes.contains(&taken_off(RescheduleCause::Exhausted)));
+    let announces_none = |note: &ClaimNote| matches!(note, ClaimNote::CallFailed(outcome, _, false) if matches!(**outcome, CreateOutcome::Rescheduled(_)));
+    assert!(play.notes.iter().any(announces_none), "{:?}", play.notes);
     assert!(!play.cluster.carries_marker());
     assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
 }
@@ -495,7 +497,7 @@ fn an_open_call_with_a_topology_is_not_ended_by_one_without() {
         let (_, asked) = called(&mut play, Some(3));
         assert_eq!(first(asked.as_ref()), "");
         let outcome = play.notes.iter().rev().find_map(|note| match note {
-            ClaimNote::CallFailed(outcome, _) => Some(&**outcome),
+            ClaimNote::CallFailed(outcome, ..) => Some(&**outcome),
             _ => None,
         });
         assert_eq!(outcome, Some(&CreateOutcome::OtherCallOpen));

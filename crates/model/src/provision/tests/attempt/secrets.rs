@@ -1,0 +1,84 @@
+//! The Secret of a call, which is gone since.
+
+use serde_json::json;
+
+use super::super::builders::DELETED_AT;
+use super::{Cluster, Play, error, failed, status};
+use crate::answer::ApiErrorKind;
+use crate::objects::SecretReference;
+use crate::provision::attempt::{ClaimEvent, ClaimNote, ClaimStep, Verdict};
+
+/// Of a class that names a Secret.
+fn with_secret() -> Play {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.policy.hold_deletions = false;
+    play.cluster.class.as_mut().unwrap()["parameters"] = json!({
+        "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
+    });
+    play
+}
+
+/// Nobody wants the volume any more: the claim is deleted, given to another driver, or bound to another PersistentVolume.
+const UNWANTED: [fn(&mut Cluster); 3] = [
+    |cluster| cluster.set("/metadata/deletionTimestamp", json!(DELETED_AT)),
+    |cluster| {
+        let annotation = "/metadata/annotations/volume.kubernetes.io~1storage-provisioner";
+        cluster.set(annotation, json!("other.test"));
+    },
+    |cluster| cluster.set("/spec/volumeName", json!("static")),
+];
+
+/// What could not be had while somebody wanted the volume is asked for again: what the call was made with may take its place now.
+#[test]
+fn the_secret_of_an_open_call_is_asked_for_again_when_nobody_wants_its_volume() {
+    for make_unwanted in UNWANTED {
+        let mut play = with_secret();
+        play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
+        assert_eq!(play.take_done(), ["secret", "patch", "create"]);
+        let mut asked = Vec::new();
+        let verdict = play.attempt(|step, cluster| match step {
+            ClaimStep::Secret(secret) => {
+                asked.push(secret.is_wanted);
+                make_unwanted(cluster);
+                secret
+                    .is_wanted
+                    .then(|| ClaimEvent::Read(Err(error(ApiErrorKind::NotFound))))
+            }
+            ClaimStep::Delete(_) => Some(ClaimEvent::Deleted(Ok(()))),
+            _ => None,
+        });
+        assert_eq!((asked, verdict), (vec![true, false], Verdict::Done));
+        let done = ["secret", "secret", "create", "read volume", "delete", "patch"];
+        assert_eq!(play.take_done(), done);
+        assert!(!play.cluster.carries_marker());
+    }
+}
+
+/// As the volume of a PersistentVolume. It is told.
+#[test]
+fn a_volume_that_nobody_wants_is_undone_without_a_secret_that_is_gone() {
+    for make_unwanted in UNWANTED {
+        let mut play = with_secret();
+        play.attempt(|step, _| matches!(step, ClaimStep::Save(_)).then(|| ClaimEvent::Saved(Err(status(500)))));
+        play.take_done();
+        make_unwanted(&mut play.cluster);
+        let mut deleted_with = Vec::new();
+        let verdict = play.attempt(|step, _| match step {
+            ClaimStep::Secret(_) => Some(ClaimEvent::Read(Err(error(ApiErrorKind::NotFound)))),
+            ClaimStep::Delete(deletion) => {
+                deleted_with.push(deletion.secret.clone());
+                Some(ClaimEvent::Deleted(Ok(())))
+            }
+            _ => None,
+        });
+        assert_eq!((deleted_with, verdict), (vec![None], Verdict::Done));
+        let done = ["read volume", "secret", "read volume", "delete", "patch"];
+        assert_eq!(play.take_done(), done);
+        let missing = SecretReference {
+            namespace: "ns".into(),
+            name: "s".into(),
+        };
+        assert!(play.notes.contains(&ClaimNote::WithoutSecret(missing)));
+        assert!(!play.cluster.carries_marker());
+    }
+}

@@ -1,0 +1,105 @@
+//! What is told of claims that nobody wants any more, and of volumes that two of them have.
+
+use super::*;
+use crate::provision::OrphanVolumePolicy;
+
+/// A world in which claim "a" is deleted during its CreateVolume, with other settings from then on.
+async fn deleted_during_the_call(change: impl FnOnce(&World, &mut DriverConfig)) -> World {
+    let world = World::calling().await;
+    let mut settings = DriverConfig::clone(&world.settings.borrow());
+    change(&world, &mut settings);
+    world.settings.send_replace(Arc::new(settings));
+    let now = crate::clock::now().to_string();
+    world.change_claim("a", |claim| claim["metadata"]["deletionTimestamp"] = now.into());
+    pass(20).await;
+    assert!(!world.is_marked("a"));
+    world
+}
+
+/// What was told of claim "a" for a reason.
+fn told(world: &World, reason: &str) -> Vec<String> {
+    world.told("PersistentVolumeClaim", "a", reason)
+}
+
+/// Whether a volume was counted as provisioned.
+fn is_counted(world: &World) -> bool {
+    let metrics = world.context.metrics.encode_prometheus();
+    let mut lines = metrics.lines();
+    lines.any(|line| line.starts_with("controller_persistentvolumeclaim_provision_total{"))
+}
+
+/// Its PersistentVolume is there so that its volume goes: nothing was provisioned.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_saved_for_its_deletion_is_no_success() {
+    let world = deleted_during_the_call(|_, settings| {
+        settings.provisioning.as_mut().unwrap().policy.hold_deletions = true;
+    })
+    .await;
+    assert_eq!(world.saved(), 1);
+    let cancelled = told(&world, "ProvisioningCancelled");
+    assert_eq!(cancelled.len(), 1, "{cancelled:?}");
+    assert!(
+        cancelled[0].contains("saved PersistentVolume pvc-uid-a"),
+        "{cancelled:?}"
+    );
+    assert!(told(&world, "ProvisioningSucceeded").is_empty() && !is_counted(&world));
+}
+
+/// No PersistentVolume tells of it.
+#[tokio::test(start_paused = true)]
+async fn a_not_found_that_counts_as_deleted_is_told_on_the_claim() {
+    let world = deleted_during_the_call(|world, settings| {
+        world.driver.undo_failures.lock().push(tonic::Code::NotFound);
+        settings.provisioning.as_mut().unwrap().policy.orphans = OrphanVolumePolicy::TreatNotFoundAsDeleted;
+    })
+    .await;
+    assert_eq!((world.driver.deleted.lock().len(), world.saved()), (1, 0));
+    let counted = told(&world, "VolumeFailedDelete");
+    assert_eq!(counted.len(), 1, "{counted:?}");
+    assert!(
+        counted[0].contains("counts as deleted") && counted[0].contains("no such volume"),
+        "{counted:?}"
+    );
+}
+
+/// Nobody makes the call again.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_what_nobody_wants_any_more_announces_no_retry() {
+    let world = deleted_during_the_call(|world, _| {
+        world.driver.failures.lock().push(tonic::Code::FailedPrecondition);
+    })
+    .await;
+    let failed = told(&world, "ProvisioningFailed");
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert!(
+        failed[0].contains("no room") && !failed[0].contains("next retry"),
+        "{failed:?}"
+    );
+}
+
+/// A driver answers the ID of a volume that a PersistentVolume has: on the claim and on the new one, before either is to be deleted.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_another_has_as_well_is_told_when_it_is_saved() {
+    let mut world = World::new();
+    world.class("good", &json!({}));
+    world.start();
+    world.volume(json!({
+        "metadata": {"name": "theirs", "uid": "theirs-uid"},
+        "spec": {
+            "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "good",
+            "csi": {"driver": DRIVER, "volumeHandle": "handle of pvc-uid-a"},
+            "claimRef": {"namespace": "web", "name": "b", "uid": "uid-b"},
+        },
+        "status": {"phase": "Bound"},
+    }));
+    world.claim("a", "good");
+    pass(20).await;
+    assert_eq!((world.saved(), is_counted(&world)), (2, true));
+    let on_volume = world.told("PersistentVolume", "pvc-uid-a", "HandleShared");
+    assert_eq!(told(&world, "HandleShared"), on_volume);
+    assert_eq!(on_volume.len(), 1, "{on_volume:?}");
+    assert!(
+        on_volume[0].contains("that of PersistentVolume theirs as well"),
+        "{on_volume:?}"
+    );
+}
