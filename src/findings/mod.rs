@@ -63,6 +63,8 @@ pub struct ConfiguredDriver {
     pub reports: bool,
     pub name: String,
     pub uid: String,
+    /// Whether the AttacherConfig is needed where nothing is attached, because volumes are made by it.
+    pub provisions: bool,
 }
 
 /// What was found, and the AttacherConfigs that findings are reported on. Clones share it.
@@ -278,7 +280,9 @@ impl FindingsScanner {
         }
         let mut found = Vec::new();
         for (name, mut driver) in scan.surveys {
-            of_driver(&mut driver.pass, &name, driver.csi_driver);
+            let mut configs = configs.unwrap_or_default().iter();
+            let provisions = configs.any(|config| config.provisions && *config.driver == *name);
+            of_driver(&mut driver.pass, &name, driver.csi_driver, provisions);
             let (summary, new, stays) = driver.pass.end();
             lasting &= stays;
             found.push((name, Arc::new(summary), new));

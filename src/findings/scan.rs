@@ -7,8 +7,7 @@ use std::sync::Arc;
 use super::csi_driver::CsiDriverLookup;
 use super::unserved;
 use crate::cache::{AttachmentView, Store};
-use crate::decide::DriverFacts;
-use crate::objects::{AttachmentSource, VolumeSpec};
+use crate::decide::{DriverFacts, is_in_use};
 use csi_attacher_model::findings::{FindingInput, FindingKind, FindingsPass};
 
 /// Attachments that are scanned while the cache is locked for reading: some 50 µs.
@@ -17,15 +16,19 @@ const AT_ONCE: usize = 128;
 /// The drivers that this replica leads.
 pub(super) type Led = HashMap<Arc<str>, Arc<DriverFacts>>;
 
-/// An in-line volume on a node.
-struct InlineVolume {
+/// An attachment of a volume whose handle others have as well: other PersistentVolumes, or in-line volumes.
+struct HandleUser {
     name: Arc<str>,
     node: Arc<str>,
+    /// None while it is being deleted: then it does not show where the volume is wanted.
     created: Option<Timestamp>,
+    is_inline: bool,
+    is_in_use: bool,
 }
 
-/// In-line volumes by driver and handle: few, as only migrated in-tree volumes of pods are described in line.
-type Inlines = HashMap<(Arc<str>, Box<str>), Vec<InlineVolume>>;
+/// Such attachments by driver and handle: few. They are gathered, as going through all attachments for each of them
+/// would cost more than everything else.
+type HandleUsers = HashMap<(Arc<str>, Box<str>), Vec<HandleUser>>;
 
 /// What is found about a driver, and what is known of it.
 pub(super) struct DriverScan<'l> {
@@ -42,7 +45,8 @@ pub(super) struct Scan<'l> {
 }
 
 impl Scan<'_> {
-    fn observe(&mut self, around: AttachmentView<'_>, wanted_at: Option<&str>) {
+    /// Observes an attachment. `others` are attachments in use that share the handle of its volume.
+    fn observe(&mut self, around: AttachmentView<'_>, wanted_at: Option<&str>, others: &[Arc<str>]) {
         let attacher = &around.attachment.attacher;
         let (Some(facts), Some(scan)) = (self.led.get(attacher), self.surveys.get_mut(attacher)) else {
             if let Some(unserved) = &mut self.unserved {
@@ -54,7 +58,7 @@ impl Scan<'_> {
             attachment: around.attachment,
             volume: around.volume().map(|volume| &**volume),
             node: around.node(),
-            attached_at: around.attached_at(),
+            attached_at: around.attached_at(others),
             wanted_at,
             driver: facts,
             attach_required: scan.csi_driver.attach_required(),
@@ -64,28 +68,39 @@ impl Scan<'_> {
 
     /// Observes all attachments, a few at a time.
     pub async fn scan_all(&mut self, store: &Store) {
-        let mut inlines = Inlines::new();
+        let mut by_handle = HandleUsers::new();
         for part in store.attachment_names().chunks(AT_ONCE) {
-            store.for_each_attachment(part, |around| {
-                if around.is_inline() {
-                    set_aside(&mut inlines, around);
-                } else {
-                    self.observe(around, None);
-                }
+            store.for_each_attachment(part, |around| match around.shared_handle() {
+                Some(handle) => set_aside(&mut by_handle, handle, around),
+                None => self.observe(around, None, &[]),
             });
             tokio::task::yield_now().await;
         }
-        for all in inlines.values() {
-            for inline in all {
-                let name = std::slice::from_ref(&inline.name);
-                store.for_each_attachment(name, |around| self.observe(around, later(inline, all)));
+        for users in by_handle.values_mut() {
+            self.scan_handle(store, users).await;
+        }
+    }
+
+    /// Observes the attachments that share a handle.
+    async fn scan_handle(&mut self, store: &Store, users: &mut [HandleUser]) {
+        // In an order, so that the same is told each time.
+        users.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        let users = &*users;
+        let in_use = users.iter().filter(|user| user.is_in_use);
+        let in_use: Vec<Arc<str>> = in_use.map(|user| user.name.clone()).collect();
+        for part in users.chunks(AT_ONCE) {
+            for user in part {
+                let others: &[Arc<str>] = if user.is_in_use { &in_use } else { &[] };
+                let name = std::slice::from_ref(&user.name);
+                store.for_each_attachment(name, |around| self.observe(around, later(user, users), others));
             }
+            tokio::task::yield_now().await;
         }
     }
 }
 
-/// Adds what is wrong with the driver itself.
-pub(super) fn of_driver(survey: &mut FindingsPass<'_>, name: &str, csi_driver: &CsiDriverLookup) {
+/// Adds what is wrong with the driver itself. One whose volumes need no attach may be provisioned for.
+pub(super) fn of_driver(survey: &mut FindingsPass<'_>, name: &str, csi_driver: &CsiDriverLookup, provisions: bool) {
     match csi_driver {
         CsiDriverLookup::Missing => {
             let text = format!(
@@ -94,7 +109,7 @@ pub(super) fn of_driver(survey: &mut FindingsPass<'_>, name: &str, csi_driver: &
             );
             survey.of_driver(FindingKind::CSIDriverMissing, name, &text);
         }
-        CsiDriverLookup::Found(object) if !object.attach_required => {
+        CsiDriverLookup::Found(object) if !object.attach_required && !provisions => {
             let text = format!(
                 "CSIDriver {name} has attachRequired false: nobody makes VolumeAttachments for this driver, and nobody \
                  asks to detach what is still attached; the driver needs no AttacherConfig once none are left"
@@ -105,29 +120,27 @@ pub(super) fn of_driver(survey: &mut FindingsPass<'_>, name: &str, csi_driver: &
     }
 }
 
-fn set_aside(inlines: &mut Inlines, around: AttachmentView<'_>) {
+fn set_aside(by_handle: &mut HandleUsers, handle: &str, around: AttachmentView<'_>) {
     let attachment = around.attachment;
-    let AttachmentSource::Inline(spec) = &attachment.source else {
-        return;
-    };
-    let handle = VolumeSpec::csi(spec)
-        .map(|source| source.handle.clone())
-        .unwrap_or_default();
-    let inline = InlineVolume {
+    let user = HandleUser {
         name: attachment.name.clone(),
         node: attachment.node.clone(),
-        // One that is being deleted does not show where the volume is wanted.
         created: attachment.created.filter(|_| attachment.deleting.is_none()),
+        is_inline: around.is_inline(),
+        is_in_use: is_in_use(attachment),
     };
-    inlines
-        .entry((attachment.attacher.clone(), handle))
+    by_handle
+        .entry((attachment.attacher.clone(), handle.into()))
         .or_default()
-        .push(inline);
+        .push(user);
 }
 
-/// Another node for which a later attachment of the same volume was made.
-fn later<'a>(inline: &InlineVolume, all: &'a [InlineVolume]) -> Option<&'a str> {
-    let mut others = all.iter();
-    let later = others.find(|other| other.node != inline.node && other.created > inline.created);
+/// Another node for which a later attachment of the same in-line volume was made.
+fn later<'a>(user: &HandleUser, all: &'a [HandleUser]) -> Option<&'a str> {
+    if !user.is_inline {
+        return None;
+    }
+    let mut inlines = all.iter().filter(|other| other.is_inline);
+    let later = inlines.find(|other| other.node != user.node && other.created > user.created);
     later.map(|other| &*other.node)
 }

@@ -204,6 +204,63 @@ async fn what_is_around_an_attachment_is_seen() {
     );
 }
 
+/// How many are found to be attached twice, where PersistentVolume pv-a of handle h is attached to node n, and pv-b has
+/// the same handle. `change` adds the rest.
+async fn attached_twice(change: impl FnOnce(&mut Scene)) -> String {
+    let mut scene = Scene::new();
+    let _leads = scene.lead(DRIVER);
+    for (node, volume) in [("n", "pv-a"), ("m", "pv-b")] {
+        scene.node(node);
+        scene.volume(volume, |it| it["spec"]["csi"]["volumeHandle"] = json!("h"));
+    }
+    scene.attachment("a", |it| it["spec"]["source"] = json!({"persistentVolumeName": "pv-a"}));
+    change(&mut scene);
+    scene.pass(1000).await;
+    scene.count(FindingKind::AttachedTwice)
+}
+
+/// The attachment "b" of pv-b to node m.
+fn beside(scene: &mut Scene, change: impl FnOnce(&mut Value)) {
+    scene.attachment("b", |it| {
+        it["spec"]["source"] = json!({"persistentVolumeName": "pv-b"});
+        it["spec"]["nodeName"] = json!("m");
+        change(it);
+    });
+}
+
+/// The driver knows a volume by its handle, whatever the PersistentVolumes are called.
+#[tokio::test]
+async fn one_volume_under_two_names_is_attached_twice() {
+    assert_eq!(attached_twice(|_| {}).await, "0");
+    assert_eq!(attached_twice(|scene| beside(scene, |_| {})).await, "2");
+    let at_the_same_node = |scene: &mut Scene| beside(scene, |it| it["spec"]["nodeName"] = json!("n"));
+    assert_eq!(attached_twice(at_the_same_node).await, "0");
+    let not_yet = |scene: &mut Scene| beside(scene, |it| it["status"]["attached"] = json!(false));
+    assert_eq!(attached_twice(not_yet).await, "0");
+    let leaving = |scene: &mut Scene| beside(scene, |it| it["metadata"]["deletionTimestamp"] = json!(at(900)));
+    assert_eq!(attached_twice(leaving).await, "0");
+    let by_another_driver = |scene: &mut Scene| beside(scene, |it| it["spec"]["attacher"] = json!("other.csi.test"));
+    assert_eq!(attached_twice(by_another_driver).await, "0");
+    // Where one of them may be at many nodes, the other is what is wrong.
+    let for_many_nodes = |scene: &mut Scene| {
+        scene.volume("pv-b", |it| {
+            it["spec"]["accessModes"] = json!(["ReadWriteMany"]);
+            it["spec"]["csi"]["volumeHandle"] = json!("h");
+        });
+        beside(scene, |_| {});
+    };
+    assert_eq!(attached_twice(for_many_nodes).await, "1");
+    // As a migrated volume in the spec of a pod.
+    let in_line = |scene: &mut Scene| {
+        beside(scene, |it| {
+            it["spec"]["source"] = json!({"inlineVolumeSpec": {
+                "accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": "h"},
+            }});
+        });
+    };
+    assert_eq!(attached_twice(in_line).await, "2");
+}
+
 #[tokio::test]
 async fn of_two_attachments_of_an_in_line_volume_the_older_is_left_over() {
     let mut scene = Scene::new();
@@ -272,9 +329,23 @@ async fn a_csidriver_is_read_now_and_then() {
         ),
         ("1".into(), "1".into())
     );
+    // Volumes that need no attach are provisioned, and what is left over of attaching is told all the same.
+    let provisions = ConfiguredDriver {
+        provisions: true,
+        ..configured()
+    };
+    scene.inspector.insights.set_configs(vec![provisions]);
+    scene.pass(2003).await;
+    assert_eq!(
+        (
+            scene.count(FindingKind::AttachNotRequired),
+            scene.count(FindingKind::LeftOver)
+        ),
+        ("0".into(), "1".into())
+    );
     scene.drivers.lock().insert(DRIVER.to_owned(), true);
     tokio::time::advance(Duration::from_secs(70)).await;
-    assert!(scene.pass(2003).await);
+    assert!(scene.pass(2004).await);
     assert_eq!(
         (
             scene.count(FindingKind::AttachNotRequired),
@@ -282,6 +353,17 @@ async fn a_csidriver_is_read_now_and_then() {
         ),
         ("0".into(), "0".into())
     );
+}
+
+/// Led by another replica, or not connected yet.
+fn configured() -> ConfiguredDriver {
+    ConfiguredDriver {
+        driver: DRIVER.to_owned(),
+        reports: false,
+        name: "config".to_owned(),
+        uid: "uid".to_owned(),
+        provisions: false,
+    }
 }
 
 #[tokio::test]
@@ -320,14 +402,7 @@ async fn what_waits_for_a_driver_without_an_attacherconfig_is_counted() {
         "none",
         "in place of a sidecar nobody asks about other drivers"
     );
-    // Led by another replica, or not connected yet.
-    let configured = ConfiguredDriver {
-        driver: DRIVER.to_owned(),
-        reports: false,
-        name: "config".to_owned(),
-        uid: "uid".to_owned(),
-    };
-    scene.inspector.insights.set_configs(vec![configured]);
+    scene.inspector.insights.set_configs(vec![configured()]);
     for (now, waiting, kept) in [(200, "0", "0"), (301, "1", "0"), (401, "2", "0"), (501, "2", "1")] {
         assert!(!scene.pass(now).await);
         assert_eq!(

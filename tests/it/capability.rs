@@ -72,6 +72,9 @@ fn unpublished(driver: &Driver<'_>, volume: &str) -> usize {
 async fn is_stalled(driver: &Driver<'_>, parts: &[&str]) -> Result<()> {
     let (world, short) = (driver.world, &driver.short);
     told(driver, "Stalled", "True", "CapabilityLost", parts).await?;
+    let answers = format!("csi_attacher_driver_up{{driver_name=\"{}\"}} 1", driver.name);
+    let metrics = world.metrics().await?;
+    assert!(metrics.contains(&answers), "{answers} is not in {metrics}");
     let kept = world.fixtures.get_attachment(&format!("{short}-kept")).await?;
     assert_eq!(kept.finalizers(), [driver.finalizer()], "released while published");
     let pending = world.fixtures.get_attachment(&format!("{short}-pending")).await?;

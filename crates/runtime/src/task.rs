@@ -112,6 +112,7 @@ impl<R: Role> DriverTask<R> {
             match reached {
                 Err(unreached) => {
                     held.unreached().await;
+                    self.show_driver(false);
                     let (given_up, mended) = (held.engine_must_stop(), access.changed(&unreached));
                     self.wait_for_driver(&unreached, given_up, mended).await;
                 }
@@ -136,7 +137,6 @@ impl<R: Role> DriverTask<R> {
         mended: impl Future<Output = ()>,
     ) {
         let stalled = unreached.obstacle.is_stalled;
-        self.set_driver_down();
         self.show(&unreached.obstacle);
         let connection_lost = async {
             match &unreached.client {
@@ -244,7 +244,7 @@ impl<R: Role> DriverTask<R> {
         };
         held.connection_lost().await;
         self.status.phase(phase);
-        self.set_driver_down();
+        self.show_driver(false);
     }
 
     fn warn(&self, driver: &str, what: &str) {
@@ -380,6 +380,8 @@ impl<R: Role> DriverTask<R> {
     ) {
         let Refusal { reason, message } = refusal;
         self.finish(held).await;
+        // It answers, and an engine that ended has taken its metrics away.
+        self.show_driver(true);
         let unreached = ConnectFailure::over(client, HandshakeError::stalled(reason, message));
         self.wait_for_driver(&unreached, std::future::pending(), mended).await;
     }
@@ -454,13 +456,14 @@ impl<R: Role> DriverTask<R> {
         self.status.plugin(known);
     }
 
-    fn set_driver_down(&self) {
+    /// Shows in the metrics whether the driver answers.
+    fn show_driver(&self, is_up: bool) {
         let known = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
         if let Some(name) = known.or_else(|| self.config.borrow().driver_name.clone())
             && !self.reservations.is_served_by_another(&self.name, &name)
             && let Some(metrics) = self.role.driver_metrics()
         {
-            metrics.driver_up(&name, false);
+            metrics.driver_up(&name, is_up);
         }
     }
 

@@ -96,7 +96,7 @@ const CAUSES: [(&str, &str, FailsFor); 32] = [
     (error_type::INVALID_CLAIM, "InvalidClaim", Provisioning),
     (error_type::NOT_SUPPORTED, "NotSupported", Provisioning),
     (error_type::TOPOLOGY_MISSING, "TopologyMissing", Provisioning),
-    (error_type::UNCONFIRMED, "Unconfirmed", Provisioning),
+    (error_type::UNCONFIRMED, "Unconfirmed", Both),
     (error_type::NAME_TAKEN, "NameTaken", Provisioning),
     (
         error_type::MARKER_OF_ANOTHER_DRIVER,

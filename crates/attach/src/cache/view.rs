@@ -37,13 +37,33 @@ impl<'a> AttachmentView<'a> {
         }
     }
 
-    /// Another node to which its volume is attached by the same PersistentVolume, and not being detached from.
-    pub fn attached_at(&self) -> Option<&'a str> {
-        let of_handles = self.shared()?.of_handle(self.handle());
+    /// Another node to which its volume is attached, and not being detached from: by the same PersistentVolume, or by
+    /// one of `others`, which share its handle ([`AttachmentView::shared_handle`]).
+    pub fn attached_at(&self, others: &[Arc<str>]) -> Option<&'a str> {
+        let attachments = &self.index.attachments;
+        let shared = self.shared().into_iter();
+        let of_handles = shared.flat_map(|shared| shared.of_handle(self.handle()));
         let names = of_handles.flat_map(|it| it.in_use.elsewhere(&self.attachment.attacher, &self.attachment.node));
-        let mut others = names.filter_map(|name| self.index.attachments.get(name));
-        let other = others.find(|other| self.is_same_volume(other));
+        let mut of_volume = names.filter_map(|name| attachments.get(name));
+        let mut others = others.iter().filter_map(|name| attachments.get(name));
+        let other = of_volume
+            .find(|other| self.is_in_use_elsewhere(other))
+            .or_else(|| others.find(|other| self.is_in_use_elsewhere(other)));
         other.map(|other| &*other.node)
+    }
+
+    fn is_in_use_elsewhere(&self, other: &Attachment) -> bool {
+        other.attacher == self.attachment.attacher
+            && other.node != self.attachment.node
+            && decide::is_in_use(other)
+            && self.is_same_volume(other)
+    }
+
+    /// The handle of its volume, if something else has it as well, which almost never happens: another PersistentVolume,
+    /// or an in-line volume of another attachment.
+    pub fn shared_handle(&self) -> Option<&'a str> {
+        let handle = self.handle().or_else(|| self.described_handle());
+        handle.filter(|_| self.shares_handle(handle))
     }
 
     /// Whether it describes its volume itself.
@@ -242,7 +262,7 @@ impl<'a> AttachmentView<'a> {
 
     /// The detaches that would take the volume away while this one uses it.
     pub(super) fn detaches_kept(&self) -> Vec<Arc<str>> {
-        let shares_handle = self.shares_handle(self.handle().or_else(|| self.described_handle()));
+        let shares_handle = self.shared_handle().is_some();
         let deleting = self.sets_of(None, |it| &it.deleting);
         if deleting.is_empty() && !shares_handle {
             return Vec::new();

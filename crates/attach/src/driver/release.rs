@@ -167,7 +167,8 @@ async fn send(
     let mut span = open_span(work, run, volume);
     let outcome = work.context.requests.for_releases().write(write, None, &span).await;
     let (store, version) = (&work.context.store, Some(volume.resource_version));
-    let result = match apply_write_response(store, write, &volume.uid, version, outcome) {
+    let held = Some(&*work.facts.finalizer);
+    let result = match apply_write_response(store, write, &volume.uid, version, held, outcome) {
         Ok(_) => {
             span.set(attr::FINALIZER_ACTION, "removed");
             traced!(

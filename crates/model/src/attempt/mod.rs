@@ -4,12 +4,13 @@
 //! shell performs it. What happened on the way comes as [`Note`]s, for logs, Events, metrics and spans. An attempt ends with a
 //! [`Verdict`]. So the same attempt runs against a real API server and through every order of events of a model.
 //!
-//! The story in the order of the files: `mod.rs` observes and decides, `prepare.rs` reads and writes what must be there before a call,
-//! `call.rs` calls the driver, `record.rs` writes down what came of it, `undo.rs` takes a volume back whose VolumeAttachment vanished
-//! during the call.
+//! The story in the order of the files: `mod.rs` observes and decides, `copies.rs` reads the objects for which the cache is not enough,
+//! `prepare.rs` reads the Secret and writes what must be there before a call, `call.rs` calls the driver, `record.rs` writes down what
+//! came of it, `undo.rs` takes a volume back whose VolumeAttachment vanished during the call.
 
 mod call;
 mod cause;
+mod copies;
 mod note;
 mod prepare;
 mod record;
@@ -61,11 +62,9 @@ pub struct Attempt {
     lacks_capability: bool,
     /// The driver was called.
     has_called: bool,
-    /// The API server was asked for a volume, and for a CSINode, that the cache does not know.
-    asked_for_volume: bool,
-    asked_for_node: bool,
-    /// The copies that a call rests on were read, as no watch keeps them.
-    is_confirmed: bool,
+    /// The API server was asked for the PersistentVolume, and for the CSINode, as what the cache has of them was not enough.
+    has_read_volume: bool,
+    has_read_node: bool,
     /// The object whose last answer did not show what was written.
     not_kept: Option<WriteTarget>,
     /// The request to release that was refused in an answer that cannot be written.
@@ -138,10 +137,8 @@ enum Phase {
     Begin,
     /// For its span.
     Open,
-    /// For an object that the cache does not know.
-    Fetch,
-    /// For the PersistentVolume, and then for the CSINode, that a call rests on and no watch keeps.
-    Confirm(ReadTarget),
+    /// For an object for which what the cache has is not enough.
+    Copy(ReadTarget),
     /// For the Secret.
     Secret(SecretReference),
     /// For the end of a release of the live volume, which had this version.
@@ -191,8 +188,8 @@ impl Attempt {
     pub fn next(&mut self, view: &dyn View, event: Event) -> Step {
         match (std::mem::replace(&mut self.phase, Phase::Over), event) {
             (Phase::Open, Event::Done) => self.opened(view),
-            (Phase::Begin | Phase::Open | Phase::Fetch, _) => self.observe(view),
-            (Phase::Confirm(target), Event::Read(answer)) => self.confirmed(view, target, answer),
+            (Phase::Begin | Phase::Open, _) => self.observe(view),
+            (Phase::Copy(target), Event::Read(answer)) => self.copy_answered(view, &target, answer),
             (Phase::Secret(reference), Event::Secret(answer)) => self.secret_answered(view, &reference, answer),
             (Phase::LiveRelease(version), _) => self.live_release_over(view, version),
             (Phase::Prepare(prepared), event) => self.prepared(view, *prepared, event),
@@ -346,19 +343,11 @@ impl Attempt {
             let failure = Failure::plain("the objects kept changing during the attempt");
             return self.fail_before_call(view, seen.snapshot.clone(), failure, FailureCause::Conflict);
         }
-        if let Some(step) = self.confirm_copies(view, seen, &action) {
+        if let Some(step) = self.read_copies(view, seen, &action) {
             return step;
         }
         match action {
             Action::Ignore(_) | Action::AwaitDetach(_) => self.end(Verdict::Done),
-            Action::Refuse(Refusal::VolumeNotFound(name)) if !std::mem::replace(&mut self.asked_for_volume, true) => {
-                self.fetch(ReadTarget::Volume(name))
-            }
-            Action::Refuse(Refusal::NodeNotFound(name) | Refusal::DriverNotOnNode { node: name, .. })
-                if !std::mem::replace(&mut self.asked_for_node, true) =>
-            {
-                self.fetch(ReadTarget::Node(name))
-            }
             Action::Refuse(refusal) => self.refuse(view, &refusal),
             Action::LoadCredentials(reference) => {
                 self.needed_secret = Some(reference.clone());

@@ -1,13 +1,13 @@
-//! What must be there before a call: objects that the watches are late with, the Secret, and the writes that announce the call.
+//! What must be there before a call: the Secret, and the writes that announce the call.
 
 use std::sync::Arc;
 
-use super::step::{Answer, Event, Patch, Read, ReadTarget, Step, View};
+use super::step::{Event, Patch, Read, Step, View};
 use super::{Attempt, DeniedSecret, FailureCause, LeaseLost, Note, Phase, Seen, Verdict};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::permissions;
 use crate::decide::patch::{self, WriteTarget};
-use crate::decide::{self, Action, Failure, Neighbours, Refusal, ReleaseRefusal, Snapshot, Write};
+use crate::decide::{self, Failure, Neighbours, Refusal, ReleaseRefusal, Snapshot, Write};
 use crate::objects::{Attachment, SecretReference};
 
 /// A write on the way to a call, on which no call depends that was made.
@@ -54,72 +54,6 @@ impl Purpose {
 }
 
 impl Attempt {
-    /// Reads an object that the cache does not know. Its watch may be behind that of VolumeAttachments, and a driver registers at the
-    /// moment that the first pods come to a new node: an error on the VolumeAttachment, gone again a moment later, would only alarm.
-    pub(super) fn fetch(&mut self, target: ReadTarget) -> Step {
-        self.phase = Phase::Fetch;
-        Step::Read(Read::Unwatched(target, None))
-    }
-
-    /// Reads the PersistentVolume and the CSINode that a call rests on, where their watches are not at work: the copies in the cache
-    /// may be of any age, both objects can be made again under their names, and no write of an attempt tests them. Once in an attempt.
-    pub(super) fn confirm_copies(&mut self, view: &dyn View, seen: &Seen, action: &Action<'_>) -> Option<Step> {
-        let rests_on_copies = match action {
-            Action::Publish(_) => true,
-            // A detach goes by what was noted when the volume was claimed, as far as anything was.
-            Action::Unpublish(_) => {
-                let attachment = &seen.snapshot.attachment;
-                attachment.volume_note.is_none() || attachment.node_id.is_none()
-            }
-            _ => false,
-        };
-        if !rests_on_copies || self.is_confirmed {
-            return None;
-        }
-        let step = self
-            .confirm_volume(view, seen)
-            .or_else(|| self.confirm_node(view, seen));
-        self.is_confirmed = step.is_some();
-        step
-    }
-
-    fn confirm_volume(&mut self, view: &dyn View, seen: &Seen) -> Option<Step> {
-        let volume = seen.snapshot.volume.as_ref().filter(|_| !view.watched().volumes)?;
-        Some(self.confirm(ReadTarget::Volume(volume.name.clone()), volume.uid.clone()))
-    }
-
-    fn confirm_node(&mut self, view: &dyn View, seen: &Seen) -> Option<Step> {
-        let node = seen.snapshot.node.as_ref().filter(|_| !view.watched().nodes)?;
-        Some(self.confirm(ReadTarget::Node(node.name.clone()), node.uid.clone()))
-    }
-
-    fn confirm(&mut self, target: ReadTarget, uid: Box<str>) -> Step {
-        self.phase = Phase::Confirm(target.clone());
-        Step::Read(Read::Unwatched(target, Some(uid)))
-    }
-
-    pub(super) fn confirmed(&mut self, view: &dyn View, target: ReadTarget, answer: Answer) -> Step {
-        if let Err(error) = answer
-            && error.kind != ApiErrorKind::NotFound
-        {
-            let what = match target {
-                ReadTarget::Volume(name) => format!("PersistentVolume {name:?}"),
-                ReadTarget::Node(name) => format!("CSINode {name:?}"),
-            };
-            let failure = Failure::plain(format!(
-                "{what} can be neither watched nor read, so that it is not known whether it has changed; the driver is not called: \
-                 {error}"
-            ));
-            return self.record_failure(view, failure, FailureCause::UNCONFIRMED);
-        }
-        if let (ReadTarget::Volume(_), Some(seen)) = (target, self.seen.clone())
-            && let Some(step) = self.confirm_node(view, &seen)
-        {
-            return step;
-        }
-        self.observe(view)
-    }
-
     pub(super) fn secret_answered(
         &mut self,
         view: &dyn View,

@@ -125,8 +125,8 @@ pub struct Patch {
 /// A read.
 #[derive(Clone, Debug)]
 pub enum Read {
-    /// Of an object whose copy, if there is one, no watch keeps: with the UID of that copy. The answer goes into the cache as what no
-    /// watch has shown.
+    /// Of an object for which what the cache has is not enough: with the UID of its copy, if there is one that no watch keeps. The
+    /// answer goes into the cache as what no watch has shown.
     Unwatched(ReadTarget, Option<Box<str>>),
     /// Of the object of a write that was refused as stale, into the cache; with the copies that the write was made from.
     Again(WriteTarget, Box<Snapshot>),

@@ -17,10 +17,15 @@ use crate::objects::{
 };
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
+    let finalizer = &observed.driver.finalizer;
+    if has_lost_finalizer(observed.attachment, observed.driver) {
+        // Before everything else, and also while the AttacherConfig is being deleted: it waits for what is held.
+        return Action::Claim(patch::hold_again(observed.attachment, finalizer));
+    }
     if observed.attachment.attached && !observed.forced {
         return keep_attached(observed);
     }
-    if observed.policy.leaving && !observed.attachment.finalizers.contains(&observed.driver.finalizer) {
+    if observed.policy.leaving && !observed.attachment.finalizers.contains(finalizer) {
         return Action::Refuse(Refusal::Leaving(observed.driver.name.clone()));
     }
     match steps(observed) {
@@ -51,6 +56,18 @@ fn claim<'a>(observed: &Observed<'_>, node_id: &str, source: &CsiSource) -> Resu
         attachment: attachment.name.clone(),
         bytes: too_large.bytes,
     })
+}
+
+/// Whether what a call attached has lost our finalizer: a webhook or another controller took it off. The API server would let it go as
+/// soon as it is deleted, and the volume would stay attached. That there was a call shows the node ID, which is noted together with
+/// the finalizer before the first one: what was marked as attached without a call has neither.
+pub(super) fn has_lost_finalizer(attachment: &Attachment, driver: &DriverFacts) -> bool {
+    let described = matches!(
+        attachment.source,
+        AttachmentSource::PersistentVolume(_) | AttachmentSource::Inline(_)
+    );
+    let attached = attachment.attached && attachment.deleting.is_none();
+    attached && described && attachment.node_id.is_some() && !attachment.finalizers.contains(&driver.finalizer)
 }
 
 /// The node ID and the volume of what the sidecar attached, which writes no note of the volume. It gets one while its PersistentVolume

@@ -1,7 +1,7 @@
 //! Whether a request to let a VolumeAttachment go counts, and whether the evidence allows it: see `release_request.rs`.
 
 use super::action::Action;
-use super::message::{MAX_ERROR_BYTES, cut, plain};
+use super::message::{cut, plain, shown_error};
 use super::observed::Observed;
 use super::published_volume;
 use super::release_request::{
@@ -77,7 +77,7 @@ pub fn release_answer(attachment: &Attachment, refusal: &ReleaseRefusal) -> Opti
     let answer = ReleaseAnswer {
         request: key(&note.request),
         reason: refusal.reason().to_owned(),
-        message: plain(cut(&refusal.to_string(), MAX_ERROR_BYTES)).into_owned(),
+        message: shown_error(&refusal.to_string()).into_owned(),
     };
     serde_json::to_string(&answer).ok()
 }

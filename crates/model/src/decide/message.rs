@@ -18,6 +18,12 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// A text as the error on a VolumeAttachment: on one line, and no longer than the API server takes. It may name a handle, or be what a
+/// driver answered, and these have anything in them.
+pub fn shown_error(text: &str) -> Cow<'_, str> {
+    plain(cut(text, MAX_ERROR_BYTES))
+}
+
 /// Most bytes of a handle in a text that goes on with what to do: that must not be what is cut off.
 const MAX_SHOWN_HANDLE: usize = 256;
 

@@ -12,7 +12,8 @@
 //! * Our finalizer is removed from a VolumeAttachment only by a write that follows a confirmed
 //!   `ControllerUnpublishVolume`, and before the status is cleared. For a driver that has no such call it goes only as far as
 //!   [`ReleaseWithoutCall`] says.
-//!   A person may ask for more than that: see [`judge_release`], which refuses whatever is in doubt.
+//!   A person may ask for more than that: see [`judge_release`], which refuses whatever is in doubt. One that was attached by a call
+//!   gets it again when it has lost it.
 //! * Our finalizer is removed from a PersistentVolume only when no VolumeAttachment of any driver names it. One that is attached
 //!   gets it again.
 //! * Finalizers and annotations of others survive every patch.
@@ -50,7 +51,7 @@ pub use calls::{
 pub use driver_facts::{Capabilities, DriverFacts, ReleaseWithoutCall};
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use judge_release::{judge_release, release_answer};
-pub use message::{MAX_ERROR_BYTES, cut, plain};
+pub use message::{MAX_ERROR_BYTES, cut, plain, shown_error};
 pub use observed::{
     Claimant, DetachWait, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets, SecretState,
 };
@@ -115,6 +116,7 @@ pub fn needs_work(attachment: &Attachment, volume: Option<&Volume>, driver: &Dri
     }
     !attachment.attached
         || (driver.capabilities.publish_unpublish
-            && (protect::unprotected(attachment, volume, driver).is_some()
+            && (attach::has_lost_finalizer(attachment, driver)
+                || protect::unprotected(attachment, volume, driver).is_some()
                 || attach::without_note(attachment, volume, driver).is_some()))
 }

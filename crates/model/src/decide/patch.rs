@@ -135,6 +135,13 @@ pub fn claim(
     ))
 }
 
+/// Puts our finalizer on an attachment again, and nothing else: what it stands for is noted, or was known when it was attached. On
+/// condition that nobody changed it since it was read.
+pub fn hold_again(attachment: &Attachment, finalizer: &str) -> Write {
+    let operations = add_finalizer(&attachment.finalizers, finalizer);
+    if_known(attachment.resource_version, on_attachment(attachment, operations))
+}
+
 /// What a claim notes of the volume.
 fn claim_note(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> VolumeAnnotation {
     let noted = attachment.volume_note.as_ref();

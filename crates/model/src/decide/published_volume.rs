@@ -41,6 +41,7 @@ pub fn published_volume<'a>(
             (Some(volume), None) if was_made_later(volume, attachment) => {
                 return Err(Refusal::VolumeUnknown {
                     attachment: attachment.name.clone(),
+                    attached: attachment.attached,
                     node: attachment.node.clone(),
                     volume: name.clone(),
                     handle: shown_handle(handle(volume).unwrap_or_default()),

@@ -15,11 +15,12 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::attach::{node_refusal, not_replaced};
-use super::observed::{NodeEntry, Observed};
+use super::action::Action;
+use super::attach::{has_lost_finalizer, node_refusal};
+use super::observed::{NodeEntry, Observed, SecretState};
 use super::published_volume::published_volume;
 use super::refusal::Refusal;
-use crate::objects::{AttachmentSource, InTreePlugin, RepairError, repair_volume_handle};
+use crate::objects::{AttachmentSource, Finalizers, InTreePlugin, RepairError, Volume, repair_volume_handle};
 
 pub use listing::{Listing, MOST_UNCLAIMED};
 pub use mismatches::{LastingMismatches, Mismatches, REPAIRS_IN_A_ROW, Repairs, contradiction};
@@ -54,18 +55,20 @@ pub enum DesiredState {
 /// Why an attachment is not compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotComparable {
-    /// Its volume or node is not known.
+    /// A repair would be refused: its volume or node is not known, or it cannot be attached or detached as things are.
     #[error(transparent)]
-    Unknown(#[from] Refusal),
+    Refused(#[from] Refusal),
     /// The driver may list its volume under another handle.
     #[error(transparent)]
     Handle(#[from] RepairError),
 }
 
-/// What to expect of an attachment of this driver; none while it is being worked on anyway.
+/// What to expect of an attachment of this driver; none while it is being worked on anyway. What is expected can be
+/// repaired, as far as the objects and settings say.
 pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotComparable> {
     let (attachment, driver) = (observed.attachment, observed.driver);
-    if attachment.attacher != driver.name || !driver.capabilities.publish_unpublish {
+    let is_served = attachment.attacher == driver.name && driver.capabilities.publish_unpublish;
+    if !is_served || has_lost_finalizer(attachment, driver) {
         return Ok(None);
     }
     let claimed = attachment.finalizers.contains(&driver.finalizer);
@@ -74,12 +77,8 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
         (true, _, false) => DesiredState::Unpublished,
         (false, false, _) | (true, _, true) => return Ok(None),
     };
+    check_repair(observed)?;
     let (handle, _) = published_volume(attachment, observed.volume)?;
-    if let (DesiredState::Published, AttachmentSource::PersistentVolume(name)) = (wanted, &attachment.source) {
-        // A repair would have to publish the volume that is there now: none, or another one.
-        let volume = observed.volume.ok_or_else(|| Refusal::VolumeNotFound(name.clone()))?;
-        not_replaced(attachment, volume)?;
-    }
     // The sidecar's order: what the node says now, else what was noted.
     let noted = attachment.node_id.as_deref();
     let node_id = match (observed.node, noted) {
@@ -94,6 +93,32 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
         former_node_id: noted.filter(|noted| *noted != node_id).map(Box::from),
         wanted,
     }))
+}
+
+/// Why a repair would be refused. A refused one changes nothing at the driver, and leaves an error on what is attached:
+/// that makes the outcome of its attach look unknown when a person asks for its release.
+fn check_repair(observed: &Observed<'_>) -> Result<(), Refusal> {
+    let forced = Observed {
+        forced: true,
+        // Whether there is a Secret shows only when it is read, and what is refused after that is to be known now.
+        credentials: SecretState::Loaded,
+        ..*observed
+    };
+    match (super::attachment(&forced), observed.volume) {
+        (Action::Refuse(refusal), _) => Err(refusal),
+        // A repair would protect the volume first, and may be refused after that.
+        (Action::ProtectVolume(_), Some(volume)) => {
+            let protected = Volume {
+                finalizers: Finalizers::new([&*observed.driver.finalizer]),
+                ..volume.clone()
+            };
+            check_repair(&Observed {
+                volume: Some(&protected),
+                ..*observed
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The handle of a volume that was translated from an in-tree source, or may have been, is completed as the driver completes it; a

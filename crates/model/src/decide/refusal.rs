@@ -49,14 +49,16 @@ pub enum Refusal {
         attached: Box<str>,
         now: Box<str>,
     },
-    /// The PersistentVolume is younger than what is attached, and there is no note of the one before.
+    /// The PersistentVolume is younger than what is attached or claimed, and there is no note of the one before.
     #[error(
-        "PersistentVolume {volume} was created after VolumeAttachment {attachment} was attached, and nothing says which volume \
-         was: it may be another one than {handle}; find out which one is attached to node {node}, and run kubectl annotate \
-         volumeattachment {attachment} '{VOLUME_ANNOTATION}={{\"handle\":\"ID\"}}'"
+        "PersistentVolume {volume} was created after VolumeAttachment {attachment} was {}, and nothing says which volume \
+         was: it may be another one than {handle}; find out which one {} attached to node {node}, and run kubectl annotate \
+         volumeattachment {attachment} '{VOLUME_ANNOTATION}={{\"handle\":\"ID\"}}'",
+        was(*attached), is(*attached)
     )]
     VolumeUnknown {
         attachment: Arc<str>,
+        attached: bool,
         node: Arc<str>,
         volume: Arc<str>,
         handle: Box<str>,
@@ -115,6 +117,16 @@ pub enum Refusal {
     /// hand the handle to the wrong backend.
     #[error("the volume belongs to CSI driver {volume} but the VolumeAttachment names {attacher}")]
     OtherDriver { volume: Arc<str>, attacher: Arc<str> },
+}
+
+/// What became of the volume of an attachment, as far as that is known.
+fn was(attached: bool) -> &'static str {
+    if attached { "attached" } else { "claimed" }
+}
+
+/// The same of now: by a claim alone a volume may be attached, or not.
+fn is(attached: bool) -> &'static str {
+    if attached { "is" } else { "may be" }
 }
 
 impl Refusal {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::grpc_code;
-use super::message::{MAX_ERROR_BYTES, cut};
+use super::message::shown_error;
 use super::observed::{Observed, OrphanPolicy, Policy};
 use super::outcome::{Failure, Outcome};
 use super::patch::{self, Write};
@@ -28,8 +28,8 @@ pub fn settle(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec
             }
             release.into_iter().chain([patch::detached(attachment)]).collect()
         }
-        Outcome::AttachFailed(failure) => vec![patch::attach_error(attachment, &truncated(failure), now)],
-        Outcome::DetachFailed(failure) => vec![patch::detach_error(attachment, &truncated(failure), now)],
+        Outcome::AttachFailed(failure) => vec![patch::attach_error(attachment, &shown(failure), now)],
+        Outcome::DetachFailed(failure) => vec![patch::detach_error(attachment, &shown(failure), now)],
     }
 }
 
@@ -49,9 +49,9 @@ pub fn unpublished(policy: &Policy, answer: Result<(), Failure>) -> Result<Optio
 }
 
 /// The API server refuses the whole status when a message is longer than its limit, and then nobody sees the error.
-fn truncated(failure: &Failure) -> Failure {
+fn shown(failure: &Failure) -> Failure {
     Failure {
-        message: cut(&failure.message, MAX_ERROR_BYTES).to_owned(),
+        message: shown_error(&failure.message).into_owned(),
         code: failure.code,
     }
 }

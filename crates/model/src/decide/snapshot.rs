@@ -38,6 +38,17 @@ impl Snapshot {
         }
     }
 
+    /// Whether the copy that a write to `target` is made from carries a finalizer, which such a write may cost: one of the status never
+    /// does, as the API server keeps the metadata, and may follow the one that took it off.
+    pub fn is_held(&self, target: &WriteTarget, finalizer: &str) -> bool {
+        let finalizers = match target {
+            WriteTarget::Attachment(_) => Some(&self.attachment.finalizers),
+            WriteTarget::AttachmentStatus(_) => None,
+            WriteTarget::Volume(_) => self.volume.as_ref().map(|volume| &volume.finalizers),
+        };
+        finalizers.is_some_and(|finalizers| finalizers.contains(finalizer))
+    }
+
     /// What the attachment asks for.
     pub fn operation(&self) -> Operation {
         Operation::of(&self.attachment)

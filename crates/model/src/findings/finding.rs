@@ -187,7 +187,8 @@ pub struct FindingInput<'a> {
     pub volume: Option<&'a Volume>,
     /// What the node's CSINode says of the driver.
     pub node: NodeEntry<'a>,
-    /// Another node to which the same PersistentVolume is attached by an attachment that is not being deleted.
+    /// Another node to which the same volume is attached by an attachment that is not being deleted. It may name another
+    /// PersistentVolume of the same handle, or describe the volume itself.
     pub attached_at: Option<&'a str>,
     /// Another node for which a later attachment of the same in-line volume was made.
     pub wanted_at: Option<&'a str>,
@@ -258,6 +259,9 @@ fn of_surroundings(input: &FindingInput<'_>, kinds: &mut FindingKinds) {
     if input.attach_required == Some(false) {
         kinds.add(FindingKind::LeftOver);
     }
+    if is_attached_twice(input) {
+        kinds.add(FindingKind::AttachedTwice);
+    }
     let gone = input.node == NodeEntry::Missing;
     match &attachment.source {
         AttachmentSource::Inline(spec) => {
@@ -269,14 +273,10 @@ fn of_surroundings(input: &FindingInput<'_>, kinds: &mut FindingKinds) {
         }
         AttachmentSource::PersistentVolume(_) | AttachmentSource::Both(_) => match input.volume {
             None => kinds.add(FindingKind::VolumeGone),
-            Some(volume) => {
-                if attachment.attached && input.attached_at.is_some() && is_for_one_node(volume.spec.access_modes) {
-                    kinds.add(FindingKind::AttachedTwice);
-                }
-                if attachment.attached && replaced(attachment, volume).is_some() {
-                    kinds.add(FindingKind::VolumeReplaced);
-                }
+            Some(volume) if attachment.attached && replaced(attachment, volume).is_some() => {
+                kinds.add(FindingKind::VolumeReplaced);
             }
+            Some(_) => {}
         },
         AttachmentSource::Neither => {}
     }
@@ -290,6 +290,15 @@ fn of_surroundings(input: &FindingInput<'_>, kinds: &mut FindingKinds) {
             }
         }
     }
+}
+
+fn is_attached_twice(input: &FindingInput<'_>) -> bool {
+    let attachment = input.attachment;
+    let modes = match &attachment.source {
+        AttachmentSource::Inline(spec) => Some(spec.access_modes),
+        _ => input.volume.map(|volume| volume.spec.access_modes),
+    };
+    attachment.attached && input.attached_at.is_some() && modes.is_some_and(is_for_one_node)
 }
 
 /// Whether a volume with these access modes may be at one node only at a time.

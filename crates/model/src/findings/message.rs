@@ -10,12 +10,7 @@ pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
     let (name, node, driver) = (&attachment.name, &attachment.node, &input.driver.name);
     let volume = attachment.volume_name().map_or("", |name| name);
     match kind {
-        FindingKind::AttachedTwice => format!(
-            "VolumeAttachment {name}: PersistentVolume {volume} is attached to node {node} and to node {}, and its access \
-             mode allows one node only; data may be damaged: find out which node has it in use, and delete the other \
-             VolumeAttachment",
-            input.attached_at.unwrap_or("?")
-        ),
+        FindingKind::AttachedTwice => attached_twice(input),
         FindingKind::VolumeReplaced => volume_replaced(input),
         FindingKind::NodeIdChanged => node_id_changed(input),
         FindingKind::OtherAttacher => {
@@ -63,6 +58,20 @@ pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
         | FindingKind::ClassMissing
         | FindingKind::MarkerOfAnotherDriver => kind.as_str().to_owned(),
     }
+}
+
+/// The other VolumeAttachment may name another PersistentVolume.
+fn attached_twice(input: &FindingInput<'_>) -> String {
+    let Attachment { name, node, .. } = input.attachment;
+    let volume = match input.attachment.volume_name() {
+        Some(volume) => format!("the volume of PersistentVolume {volume}"),
+        None => "the inline volume".to_owned(),
+    };
+    format!(
+        "VolumeAttachment {name}: {volume} is attached to node {node} and to node {}, and its access mode allows one node \
+         only; data may be damaged: find out which node has it in use, and delete the other VolumeAttachment",
+        input.attached_at.unwrap_or("?")
+    )
 }
 
 fn volume_replaced(input: &FindingInput<'_>) -> String {

@@ -148,6 +148,8 @@ fn a_driver_that_starts_finds_what_piled_up() {
     let mut index = Index::default();
     let mut settled = attachment("settled", 1);
     settled.attached = true;
+    let mut lost = attachment("lost-its-finalizer", 1);
+    (lost.attached, lost.node_id) = (true, Some("id".into()));
     let mut not_ours = detaching("not-ours", 1);
     not_ours.finalizers = Finalizers::new(["a/b"]);
     let mut other = attachment("other", 1);
@@ -156,6 +158,7 @@ fn a_driver_that_starts_finds_what_piled_up() {
         attachment("wanted", 1),
         detaching("leaving", 1),
         settled,
+        lost,
         not_ours,
         other,
     ] {
@@ -170,5 +173,5 @@ fn a_driver_that_starts_finds_what_piled_up() {
     index.apply(held("live", FINALIZER, false));
     index.apply(held("held-by-others", "a/b", true));
     let work: Vec<_> = index.work_of(&facts(DRIVER)).iter().map(label).collect();
-    assert_eq!(work, ["leaving", "wanted", "volume deleted"]);
+    assert_eq!(work, ["leaving", "lost-its-finalizer", "wanted", "volume deleted"]);
 }

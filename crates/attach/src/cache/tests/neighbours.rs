@@ -1,7 +1,7 @@
 //! Attachments of one volume, and who is woken when one of them leaves: what the property in `sharing` does not draw.
 
 use super::{DRIVER, FINALIZER, attachment, detaching, facts, fail_next, node, removed, served, volume, woken};
-use crate::cache::{AttacherKey, Index, Store};
+use crate::cache::{AttacherKey, AttachmentView, Index, Store};
 use crate::decide::{self, Action, Policy, SecretState, VolumeOnNode};
 use crate::objects::{
     Attachment, AttachmentSource, CsiNode, Finalizers, FormerVolumeOnNode, Volume, VolumeAnnotation, VolumeSource,
@@ -448,19 +448,57 @@ fn a_volume_that_may_be_the_one_that_was_made_again_is_a_neighbour() {
     assert!(index.is_claimed(&old, &facts(DRIVER), place));
 }
 
+/// What the view of an attachment says.
+fn viewed(store: &Store, name: &str, what: impl Fn(AttachmentView<'_>) -> Option<&str>) -> Option<String> {
+    let mut found = None;
+    store.for_each_attachment(&[name.into()], |around| found = what(around).map(str::to_owned));
+    found
+}
+
+fn attached_at(store: &Store, name: &str, others: &[&str]) -> Option<String> {
+    let others: Vec<std::sync::Arc<str>> = others.iter().map(|name| (*name).into()).collect();
+    viewed(store, name, |around| around.attached_at(&others))
+}
+
+/// Two PersistentVolumes of one handle are one volume.
+#[test]
+fn a_volume_is_attached_twice_also_under_another_name() {
+    let store = Store::default();
+    for (name, handle) in [("pv1", "h"), ("pv2", "h"), ("pv3", "other")] {
+        store.apply(with_handle(name, handle));
+    }
+    store.apply(attached("one"));
+    store.apply(on_node(of_volume(attached("two"), "pv2"), "n2"));
+    store.apply(on_node(of_volume(attached("three"), "pv3"), "n3"));
+    let shared = |name: &str| viewed(&store, name, |around| around.shared_handle());
+    assert_eq!(shared("one").as_deref(), Some("h"));
+    assert_eq!(shared("two").as_deref(), Some("h"));
+    assert_eq!(shared("three"), None);
+    let all = ["one", "three", "two", "unknown"];
+    assert_eq!(attached_at(&store, "one", &all).as_deref(), Some("n2"));
+    assert_eq!(attached_at(&store, "two", &all).as_deref(), Some("n1"));
+    assert_eq!(attached_at(&store, "three", &all), None);
+    // What was gathered before may be over.
+    let mut leaving = detaching("two", 2);
+    leaving.attached = true;
+    store.apply(on_node(of_volume(leaving, "pv2"), "n2"));
+    assert_eq!(attached_at(&store, "one", &all), None);
+    // Nor does one on the same node count, or one of another driver.
+    store.apply(of_volume(attached("here"), "pv2"));
+    assert_eq!(attached_at(&store, "one", &["here"]), None);
+    let mut foreign = on_node(of_volume(attached("foreign"), "pv2"), "n4");
+    foreign.attacher = "other.test".into();
+    store.apply(foreign);
+    assert_eq!(attached_at(&store, "one", &["foreign"]), None);
+}
+
 #[test]
 fn a_volume_that_was_made_again_is_not_attached_twice() {
     let store = Store::default();
     store.apply(with_handle("pv1", "h-new"));
     store.apply(noted(attached("old"), "h-old", &[]));
     store.apply(noted(on_node(attached("new"), "n2"), "h-new", &[]));
-    let attached_at = |name: &str| {
-        let mut found = None;
-        store.for_each_attachment(&[name.into()], |around| {
-            found = around.attached_at().map(str::to_owned);
-        });
-        found
-    };
+    let attached_at = |name: &str| attached_at(&store, name, &[]);
     assert_eq!(attached_at("old"), None);
     assert_eq!(attached_at("new"), None);
     store.apply(noted(on_node(attached("third"), "n3"), "h-new", &[]));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
-use crate::decide::{MAX_ERROR_BYTES, cut};
+use crate::decide::shown_error;
 use crate::objects::{Attachment, Operation};
 use crate::queue::{Rate, TokenBucket};
 
@@ -74,7 +74,7 @@ impl FailureWriteLimiter {
         let mut budgets = self.budgets.lock();
         let budget = match shown {
             None => &mut budgets.first,
-            Some(shown) if *shown.message != *cut(message, MAX_ERROR_BYTES) => &mut budgets.changed,
+            Some(shown) if *shown.message != *shown_error(message) => &mut budgets.changed,
             Some(_) => &mut budgets.again,
         };
         budget.try_take(now)
@@ -114,6 +114,21 @@ mod tests {
         // Those that repeat what they show do not keep a wrong error on another one.
         assert!(!failures.allow(&failed, Operation::Attach, "m", start + Duration::from_secs(2)));
         assert!(failures.allow(&failed, Operation::Attach, "other", start + Duration::from_secs(2)));
+    }
+
+    /// The object shows it on one line.
+    #[test]
+    fn an_error_of_several_lines_is_not_another_one_each_time() {
+        let status = serde_json::json!({"attached": false, "attachError": {"message": "a b"}});
+        let (failed, start) = (attachment(&status), Instant::now());
+        let failures = FailureWriteLimiter::new(start);
+        let written = |message: &str| {
+            (0..200)
+                .filter(|_| failures.allow(&failed, Operation::Attach, message, start))
+                .count()
+        };
+        assert_eq!(written("a\nb"), 100);
+        assert_eq!(written("a b"), 0, "that is the same error");
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,9 +26,10 @@ enum Difference {
 }
 
 /// Compares the answer to a write with what was written. Only what a later step rests on counts: not what others add, and not
-/// the trace context.
-pub(super) fn check(write: &Write, answer: &Returned) -> Result<(), NotKept> {
-    let mut found = Vec::new();
+/// the trace context. Any write gives a webhook the occasion to take off our finalizer: `held` is that finalizer, where the object had
+/// it before.
+pub(super) fn check(write: &Write, held: Option<&str>, answer: &Returned) -> Result<(), NotKept> {
+    let (mut found, mut held) = (Vec::new(), held);
     let finalizers = match answer {
         Returned::Attachment(record) => &record.finalizers,
         Returned::Volume(record) => &record.finalizers,
@@ -48,12 +49,16 @@ pub(super) fn check(write: &Write, answer: &Returned) -> Result<(), NotKept> {
                     // What is removed is tested before.
                     "remove" if path.starts_with(FINALIZERS) => {
                         let removed = tested.and_then(Value::as_str);
+                        held = held.filter(|held| Some(*held) != removed);
                         found.extend(removed.filter(|name| finalizers.contains(name)).map(put_back));
                     }
                     _ => {}
                 }
             }
             status(&of_status.into(), answer, &mut found);
+            if let Some(lost) = held.filter(|held| !finalizers.contains(held)) {
+                found.insert(0, missing_finalizer(lost));
+            }
         }
         body => status(&body["status"], answer, &mut found),
     }
@@ -63,6 +68,10 @@ pub(super) fn check(write: &Write, answer: &Returned) -> Result<(), NotKept> {
 const STATUS: &str = "/status/";
 const FINALIZERS: &str = "/metadata/finalizers";
 const ANNOTATIONS: &str = "/metadata/annotations";
+
+fn missing_finalizer(finalizer: &str) -> Difference {
+    Difference::Missing(format!("finalizer {finalizer}"))
+}
 
 fn put_back(finalizer: &str) -> Difference {
     Difference::PutBack(format!("finalizer {finalizer}"))
@@ -76,7 +85,7 @@ fn added(path: &str, value: &Value, present: &Finalizers, answer: &Returned, fou
             .iter()
             .filter_map(Value::as_str)
             .filter(|name| !present.contains(name));
-        found.extend(missing.map(|name| Difference::Missing(format!("finalizer {name}"))));
+        found.extend(missing.map(missing_finalizer));
         return;
     }
     let (Some(key), Returned::Attachment(record)) = (path.strip_prefix(ANNOTATIONS), answer) else {
@@ -208,7 +217,7 @@ mod tests {
             });
             let record = serde_json::from_value::<VolumeAttachmentWire>(object).unwrap();
             let answer = Returned::Attachment(Box::new(record.into()));
-            check(&write, &answer).map_err(|found| found.to_string())
+            check(&write, None, &answer).map_err(|found| found.to_string())
         };
         assert_eq!(
             answer(json!({"attached": true, "attachmentMetadata": {"device": "sdb"}})),
@@ -216,5 +225,37 @@ mod tests {
         );
         let told = answer(json!({"attached": true})).unwrap_err();
         assert!(told.contains("status.attachmentMetadata"), "{told}");
+    }
+
+    /// Whatever is written: without the finalizer the object goes as soon as it is deleted.
+    #[test]
+    fn a_finalizer_that_goes_with_a_write_is_told() {
+        const OURS: &str = "external-attacher/a-test";
+        let answer = |operations: Value, held: Option<&str>, finalizers: &[&str]| {
+            let write = Write {
+                target: WriteTarget::Attachment("va0".into()),
+                form: PatchType::Json,
+                body: operations,
+            };
+            let object = json!({
+                "metadata": {"name": "va0", "uid": "va0-uid", "resourceVersion": "2", "finalizers": finalizers},
+                "spec": {"attacher": "a.test", "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+            });
+            let record = serde_json::from_value::<VolumeAttachmentWire>(object).unwrap();
+            let answer = Returned::Attachment(Box::new(record.into()));
+            check(&write, held, &answer).map_err(|found| found.to_string())
+        };
+        let path = "/metadata/annotations/attacher.csi.dev~1traceparent";
+        let trace = || json!([{"op": "add", "path": path, "value": "00"}]);
+        let release = json!([
+            {"op": "test", "path": "/metadata/finalizers/0", "value": OURS},
+            {"op": "remove", "path": "/metadata/finalizers/0"},
+        ]);
+        let lost = "the API server accepted the write but did not keep finalizer external-attacher/a-test; an admission \
+                    webhook may remove it";
+        assert_eq!(answer(trace(), Some(OURS), &["a/b"]), Err(lost.to_owned()));
+        assert_eq!(answer(trace(), Some(OURS), &["a/b", OURS]), Ok(()));
+        assert_eq!(answer(trace(), None, &["a/b"]), Ok(()), "it was not there before");
+        assert_eq!(answer(release, Some(OURS), &["a/b"]), Ok(()), "we took it off");
     }
 }

@@ -207,10 +207,12 @@ fn retracted(shell: &Shell<'_>, place: VolumeOnNode<'_>, error: Option<&str>) {
 /// That the API server is out of order, or the object is gone, is reported elsewhere.
 fn failure_not_saved(shell: &Shell<'_>, error: &ApiError) {
     let (driver, name) = (&*shell.work.facts.name, &*shell.name);
-    let is_refused = matches!(
-        error.kind,
-        ApiErrorKind::Forbidden | ApiErrorKind::Refused | ApiErrorKind::NotKept
-    );
+    // Of a policy, a refusal looks like what is written about an old state.
+    let is_refused = error.is_of_admission()
+        || matches!(
+            error.kind,
+            ApiErrorKind::Forbidden | ApiErrorKind::Refused | ApiErrorKind::NotKept
+        );
     if is_refused {
         traced!(warn, shell.span, driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
     } else {

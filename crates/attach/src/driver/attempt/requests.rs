@@ -7,16 +7,20 @@ use crate::decide::Write;
 use crate::decide::patch::WriteTarget;
 use crate::objects::ResourceVersion;
 
-/// As [`apply_response`], for a write. It succeeded only if the answer shows what was written, or the object went with it.
+/// As [`apply_response`], for a write. It succeeded only if the answer shows what was written and, unless the write takes it off, the
+/// finalizer that the copy `held`; or if the object went with it.
 pub(in crate::driver) fn apply_write_response(
     store: &Store,
     write: &Write,
     uid: &str,
     version: Option<ResourceVersion>,
+    held: Option<&str>,
     outcome: Result<Returned, ApiError>,
 ) -> Result<bool, ApiError> {
     let outcome = outcome.and_then(|returned| of_write(returned, uid));
-    let kept = outcome.as_ref().map_or(Ok(()), |answer| kept::check(write, answer));
+    let kept = outcome
+        .as_ref()
+        .map_or(Ok(()), |answer| kept::check(write, held, answer));
     let gone = apply_response(store, &write.target, uid, version, outcome)?;
     match kept {
         Err(not_kept) if !gone => Err(ApiError::not_kept(not_kept.to_string())),

@@ -368,7 +368,9 @@ impl<'w> Shell<'w> {
         let requests = self.work.context.requests.with_resends(resends);
         let outcome = requests.write(write, self.group(), &self.span).await;
         let (uid, version) = (copy.uid(&write.target), copy.version(&write.target));
-        apply_write_response(&self.work.context.store, write, uid, version, outcome)
+        let finalizer = &*self.work.facts.finalizer;
+        let held = copy.is_held(&write.target, finalizer).then_some(finalizer);
+        apply_write_response(&self.work.context.store, write, uid, version, held, outcome)
     }
 
     fn count_trace_context(&self, taken: bool) {
@@ -426,6 +428,7 @@ impl<'w> Shell<'w> {
         match (requests.read(&target, self.group(), &self.span).await, known) {
             (Ok(Returned::Volume(record)), _) if !record.is_gone() => reading.apply(*record)?,
             (Ok(Returned::Volume(_)), Some(uid)) => store.mark_deleted(&target, uid),
+            (Ok(Returned::Volume(_)), None) => {}
             (Err(error), Some(uid)) if error.kind == ApiErrorKind::NotFound => store.mark_deleted(&target, uid),
             (Ok(_), _) => return Err(ApiError::garbled("the answer is about another object")),
             (Err(error), _) => return Err(error),

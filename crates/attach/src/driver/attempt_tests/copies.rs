@@ -1,7 +1,8 @@
-//! Calls that rest on copies of objects whose watch is not at work: both a PersistentVolume and a CSINode can be made again under
-//! their names meanwhile.
+//! Calls, Secrets and refusals that rest on copies of objects whose watch is not at work: both a PersistentVolume and a CSINode can be
+//! made again under their names meanwhile. And objects that the cache does not have.
 
 use super::*;
+use crate::api::PublishSecretsSpec;
 use crate::objects::CsiNodeWire;
 use crate::reflect::Kind;
 
@@ -12,10 +13,63 @@ async fn unwatched() -> AttemptFixture {
     let stage = AttemptFixture::retrying_fast().await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     put_node(&stage, "id0");
+    break_watches(&stage);
+    stage
+}
+
+fn break_watches(stage: &AttemptFixture) {
     for kind in [PersistentVolumeWire::PLURAL, CsiNodeWire::PLURAL] {
         stage.store.lists().set_failure(kind, Some("cannot watch".into()));
     }
-    stage
+}
+
+/// Nothing is known. The driver may be given the Secrets of namespace ns.
+async fn empty() -> AttemptFixture {
+    AttemptFixture::with(Api::default(), DRIVER, |spec| {
+        spec.backoff.initial = "50ms".parse().unwrap();
+        spec.backoff.max = "200ms".parse().unwrap();
+        spec.publish_secrets = vec![PublishSecretsSpec {
+            namespace: "ns".to_owned(),
+            names: None,
+        }];
+    })
+    .await
+}
+
+/// Volume pv1 of handle "h", with changes.
+fn volume(changes: &Value) -> Value {
+    let mut volume = json!({
+        "metadata": {"name": "pv1", "uid": "pv-uid"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": "h"}},
+    });
+    json_patch::merge(&mut volume, changes);
+    volume
+}
+
+fn with_secret(name: &str) -> Value {
+    json!({"spec": {"csi": {"controllerPublishSecretRef": {"namespace": "ns", "name": name}}}})
+}
+
+fn put_secret(stage: &AttemptFixture, name: &str) {
+    let secret = json!({"metadata": {"name": name, "namespace": "ns"}, "data": {"k": "dg=="}});
+    stage.api.put(format!("/api/v1/namespaces/ns/secrets/{name}"), secret);
+}
+
+/// How often an object was read whose path ends so.
+fn reads(stage: &AttemptFixture, path: &str) -> usize {
+    let reads = stage.api.reads.lock();
+    reads.iter().filter(|read| read.ends_with(path)).count()
+}
+
+/// The messages of failures that were written.
+fn told(stage: &AttemptFixture) -> Vec<String> {
+    let patches = stage.api.patches.lock();
+    let messages = patches.iter().filter_map(|(_, body, _)| {
+        let status = &body["status"];
+        let message = |kind: &str| status[kind]["message"].as_str().map(ToOwned::to_owned);
+        message("attachError").or_else(|| message("detachError"))
+    });
+    messages.collect()
 }
 
 /// What the API server has, which no watch brings.
@@ -104,6 +158,157 @@ async fn what_cannot_be_read_puts_the_call_off() {
         stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
         assert_eq!(stage.calls(Call::ControllerPublishVolume), 1, "{path}");
     }
+}
+
+/// What was so when the watches broke, and is not any more, refuses nothing.
+#[tokio::test]
+async fn a_refusal_does_not_rest_on_a_stale_copy() {
+    let deleted = json!({"metadata": {
+        "finalizers": ["kubernetes.io/pv-protection"], "deletionTimestamp": "2026-01-01T00:00:00Z",
+    }});
+    let of_another = json!({"spec": {"csi": {"driver": "b.test"}}});
+    let secret = with_secret("s");
+    let elsewhere = json!({"spec": {"csi": {"controllerPublishSecretRef": {"namespace": "elsewhere", "name": "s"}}}});
+    let unchanged = json!({});
+    let registered = [(DRIVER, "id0")];
+    let blank = [(DRIVER, "")];
+    // What is known of the volume, what it is by now, and what is known of the node.
+    let rows = [
+        ("the volume is deleted", &deleted, &unchanged, &registered[..]),
+        ("the volume is another driver's", &of_another, &unchanged, &registered),
+        ("its Secret is not allowed", &elsewhere, &secret, &registered),
+        ("the node ID is blank", &unchanged, &unchanged, &blank),
+        ("the driver is not on the node", &unchanged, &unchanged, &[]),
+    ];
+    for (case, known, now, drivers) in rows {
+        let stage = empty().await;
+        put_secret(&stage, "s");
+        stage.store.apply(CsiNode::new("n0", drivers));
+        put_node(&stage, "id0");
+        stage.put_volume(volume(known));
+        break_watches(&stage);
+        if known != now {
+            let mut volume = volume(now);
+            volume["metadata"]["uid"] = "second".into();
+            stage.api.put(format!("{VOLUMES}pv1"), volume);
+        }
+        stage.attachment("va0", "n0", &json!({}));
+        stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+        assert_eq!(told(&stage), Vec::<String>::new(), "{case}");
+        assert_eq!((reads(&stage, "/pv1"), reads(&stage, "/n0")), (1, 1), "{case}");
+        assert_eq!(stage.calls(Call::ControllerPublishVolume), 1, "{case}");
+    }
+}
+
+/// The volume that was made again names another Secret, and the one that the former volume named went with it.
+#[tokio::test]
+async fn the_secret_is_that_of_the_volume_that_was_made_again() {
+    let stage = empty().await;
+    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    let mut former = volume(&with_secret("s-old"));
+    former["metadata"]["finalizers"] = json!([FINALIZER]);
+    stage.put_volume(former);
+    let kind = PersistentVolumeWire::PLURAL;
+    stage.store.lists().set_failure(kind, Some("cannot watch".into()));
+    let mut second = volume(&with_secret("s-new"));
+    second["metadata"]["uid"] = "second".into();
+    stage.api.put(format!("{VOLUMES}pv1"), second);
+    put_secret(&stage, "s-new");
+    stage.attachment("va0", "n0", &json!({}));
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    assert_eq!(told(&stage), Vec::<String>::new());
+    let read = ["/s-old", "/s-new", "/pv1", "/n0"].map(|path| reads(&stage, path));
+    assert_eq!(read, [0, 1, 1, 0]);
+}
+
+#[tokio::test]
+async fn a_refusal_that_cannot_be_confirmed_says_so() {
+    let deleted = json!({"finalizers": ["kubernetes.io/pv-protection"], "deletionTimestamp": "2026-01-01T00:00:00Z"});
+    let stage = empty().await;
+    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.volume(&deleted);
+    break_watches(&stage);
+    stage.api.answer_untruly(Method::GET, "/pv1", 1, 503, "");
+    stage.attachment("va0", "n0", &json!({}));
+    // The API server says the same in the end.
+    let refused = |api: &Api| error_of(api, "attachError").is_some_and(|text| text.contains("marked for deletion"));
+    stage.api.until(refused).await;
+    let told = told(&stage);
+    assert!(told[0].contains("neither watched nor read"), "{told:?}");
+    assert_eq!(reads(&stage, "/n0"), 0, "it is not what is refused");
+}
+
+#[tokio::test]
+async fn a_refusal_that_rests_on_no_copy_reads_nothing() {
+    let stage = unwatched().await;
+    let object = json!({
+        "metadata": {"name": "va0", "uid": "va0-uid"},
+        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {}},
+    });
+    stage.put_attachment("va0", object);
+    let refused = |api: &Api| error_of(api, "attachError").is_some_and(|text| text.starts_with("neither Inline"));
+    stage.api.until(refused).await;
+    assert_eq!(*stage.api.reads.lock(), Vec::<String>::new());
+}
+
+/// Only the API server can say that an object is gone, be it in the cache or not.
+#[tokio::test]
+async fn what_is_not_known_is_missing_by_the_word_of_the_api_server_alone() {
+    for path in ["/pv1", "/n0"] {
+        for (code, body) in [(403, "no"), (503, ""), (404, "404 page not found\n")] {
+            let stage = empty().await;
+            break_watches(&stage);
+            stage.api.put(format!("{VOLUMES}pv1"), volume(&json!({})));
+            put_node(&stage, "id0");
+            stage.api.answer_untruly(Method::GET, path, 2, code, body);
+            stage.attachment("va0", "n0", &json!({}));
+            stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+            let told = told(&stage);
+            let is_unknown = |text: &String| text.contains("neither watched nor read");
+            assert!(
+                !told.is_empty() && told.iter().all(is_unknown),
+                "{path} {code}: {told:?}"
+            );
+            assert_eq!(reads(&stage, path), 3, "{path} {code}: once in each attempt");
+        }
+    }
+}
+
+/// While the watch is at work the cache's word is enough.
+#[tokio::test]
+async fn what_a_watch_does_not_show_is_missing_though_it_cannot_be_read() {
+    for (path, missing) in [
+        ("/pv1", "persistentvolume \"pv1\" not found"),
+        ("/n0", "\"n0\" not found"),
+    ] {
+        let stage = empty().await;
+        if path == "/n0" {
+            stage.put_volume(volume(&json!({})));
+        }
+        stage.api.answer_untruly(Method::GET, path, usize::MAX, 503, "");
+        stage.attachment("va0", "n0", &json!({}));
+        let refused = |api: &Api| error_of(api, "attachError").is_some_and(|text| text.contains(missing));
+        stage.api.until(refused).await;
+    }
+}
+
+/// The claim noted the volume and its Secret.
+#[tokio::test]
+async fn a_detach_with_a_note_does_not_wait_for_a_volume_that_cannot_be_read() {
+    let stage = empty().await;
+    put_secret(&stage, "s");
+    stage.put_volume(volume(&with_secret("s")));
+    break_watches(&stage);
+    stage.api.answer_untruly(Method::GET, "/pv1", usize::MAX, 403, "no");
+    let note = json!({"handle": "h", "secret": {"namespace": "ns", "name": "s"}});
+    let held = json!({
+        "finalizers": [FINALIZER], "deletionTimestamp": "2026-01-03T00:00:00Z",
+        "annotations": {"csi.alpha.kubernetes.io/node-id": "id0", "attacher.csi.dev/volume": note.to_string()},
+    });
+    stage.attachment("va0", "n0", &held);
+    let is_gone = |api: &Api| api.get(&format!("{ATTACHMENTS}va0")).is_none();
+    stage.api.until(is_gone).await;
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
 }
 
 /// What the sidecar attached, without a note of its volume, is deleted: the handle comes from the PersistentVolume.

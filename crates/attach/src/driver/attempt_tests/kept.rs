@@ -292,18 +292,72 @@ async fn a_volume_whose_finalizer_is_put_back_is_not_told_to_be_released() {
     stage.api.until(|api| api.objects.lock().is_empty()).await;
 }
 
+/// As the sidecar leaves what it attached: without a note of the volume.
+fn attached_by_sidecar() -> Value {
+    json!({
+        "metadata": {"name": "va0", "uid": "va0-uid", "finalizers": [FINALIZER], "annotations": {NODE_ID: "id0"}},
+        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+        "status": {"attached": true},
+    })
+}
+
+/// The finalizers of va0.
+fn finalizers(api: &Api) -> Value {
+    let object = api.get(&format!("{ATTACHMENTS}va0")).unwrap_or_default();
+    object["metadata"]["finalizers"].clone()
+}
+
+/// The write of the note is what a webhook takes the finalizer off by. A deletion would end without a detach then.
+#[tokio::test]
+async fn what_is_attached_gets_the_finalizer_again_that_went_with_a_write() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.api.admit(strip_finalizers(ATTACHMENTS));
+    stage.driver.drift_attach("h", "id0");
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.put_attachment("va0", attached_by_sidecar());
+    // Each attempt ends after the second answer that does not show it, and the next one comes after the backoff.
+    stage.api.until(|api| api.patches.lock().len() >= 2 * ATTEMPTS).await;
+    assert_eq!(error_of(&stage.api, "attachError"), None, "it is attached");
+    assert_eq!(counted_failure(&stage), None);
+    *stage.api.admission.lock() = None;
+    stage.api.until(|api| finalizers(api) == json!([FINALIZER])).await;
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+    let mut deleted = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
+    deleted["metadata"]["deletionTimestamp"] = DELETED.into();
+    stage.put_attachment("va0", deleted);
+    stage
+        .api
+        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
+        .await;
+    assert!(stage.driver.published().is_empty());
+}
+
+/// A controller that goes by an old copy replaces the list.
+#[tokio::test]
+async fn what_is_attached_gets_the_finalizer_again_that_somebody_took_off() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    let mut object = attached_by_sidecar();
+    object["metadata"]["finalizers"] = json!(["a/b"]);
+    object["metadata"]["annotations"][NOTE] = r#"{"handle":"h"}"#.into();
+    stage.put_attachment("va0", object);
+    stage
+        .api
+        .until(|api| finalizers(api) == json!(["a/b", FINALIZER]))
+        .await;
+    stage.attempts_end().await;
+    assert_eq!(stage.patches(), [("va0".to_owned(), 200)]);
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+}
+
 /// The sidecar attached it and left no note. That none can be written is no failed attach, and not told as one.
 #[tokio::test]
 async fn what_is_attached_has_not_failed_for_a_note_that_is_not_kept() {
     let stage = AttemptFixture::retrying_fast().await;
     stage.api.admit(strip_annotations("attacher.csi.dev/"));
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    let attached = json!({
-        "metadata": {"name": "va0", "uid": "va0-uid", "finalizers": [FINALIZER], "annotations": {NODE_ID: "id0"}},
-        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
-        "status": {"attached": true},
-    });
-    stage.put_attachment("va0", attached);
+    stage.put_attachment("va0", attached_by_sidecar());
     stage.api.until(|api| api.patches.lock().len() >= 2 * ATTEMPTS).await;
     assert_eq!(error_of(&stage.api, "attachError"), None);
     assert_eq!(counted_failure(&stage), None);

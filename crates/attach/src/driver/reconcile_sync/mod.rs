@@ -17,15 +17,16 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
+use super::attempt::policy;
 use super::context::DriverContext;
 use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::cache::{AttacherKey, EnqueueCause, Snapshot, observe};
 use crate::clock;
+use crate::decide::SecretState;
 use crate::decide::reconcile::{
     Comparison, DesiredState, Expectation, LastingUnclaimed, Listing, Mismatches, Unclaimed, VolumesWithoutAttachment,
     expectation,
 };
-use crate::decide::{Policy, SecretState};
 use crate::objects::{Attachment, AttachmentSource, InTreePlugin, VolumeSpec};
 use crate::telemetry::metrics::ReconcileSyncCounts;
 use csi_attacher_runtime::fence::CallFailure;
@@ -284,7 +285,7 @@ fn note_unclaimed(
     Some(lasting)
 }
 
-/// Attachments of which nothing is expected.
+/// Attachments of which nothing is expected: they are worked on anyway, or a repair would be refused.
 #[derive(Default)]
 struct PendingAttachments {
     skipped: usize,
@@ -310,7 +311,8 @@ impl PendingAttachments {
 /// In parts, so that others get their turn: there may be tens of thousands.
 async fn expectations(work: &DriverContext) -> (Vec<Expectation>, PendingAttachments) {
     let store = &work.context.store;
-    let policy = Policy::default();
+    // What an attempt would refuse is not to be repaired.
+    let policy = policy(work, &work.config.borrow());
     let (mut expectations, mut pending) = (Vec::new(), PendingAttachments::default());
     for names in store.attachments_of(&work.facts.name).chunks(AT_ONCE) {
         for name in names {

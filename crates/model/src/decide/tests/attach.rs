@@ -3,10 +3,10 @@
 use serde_json::json;
 use std::collections::BTreeMap;
 
-use super::builders::{GCE_DRIVER, GCE_FINALIZER, attachment, gce_volume, volume};
+use super::builders::{GCE_DRIVER, GCE_FINALIZER, NODE_ID, attachment, gce_volume, volume};
 use super::table::{Row, play, row, tally};
 use super::world::{Answer, DecideModel, gce_world, world};
-use crate::decide::Failure;
+use crate::decide::{Capabilities, Failure};
 
 fn failed(message: &str) -> Answer {
     Err(Failure::plain(message))
@@ -326,6 +326,67 @@ fn attaching_with_care() {
             "R",
         ),
     ];
+    play(rows, DecideModel::attempt);
+}
+
+/// Beyond the sidecar: without the finalizer the API server would let it go without a detach.
+#[test]
+fn what_is_attached_gets_the_finalizer_again() {
+    let lost = || attachment().noted_node(NODE_ID).attached();
+    let noted = |handle: &str| lost().noted_volume(&json!({"handle": handle}));
+    let bare = || world().pv(volume()).node();
+    let mut rows = vec![
+        row("of the sidecar", ready().va(lost()), "FIN again | NOTE", "F"),
+        row("its volume noted", ready().va(noted("handle1")), "FIN again", "F"),
+        row("in line", world().node().va(lost().inline(&volume())), "FIN again", "F"),
+        row("its volume gone", world().node().va(lost()), "FIN again", "F"),
+        row(
+            "another volume by its name",
+            ready().va(noted("other")),
+            "FIN again",
+            "F",
+        ),
+        row(
+            "its volume lost it too",
+            bare().va(noted("handle1")),
+            "FIN again | PV+",
+            "F",
+        ),
+        row(
+            "its node gone",
+            world().pv(volume().protected()).va(noted("handle1")),
+            "FIN again",
+            "F",
+        ),
+        row("attached without a call", ready().va(attachment().attached()), "", "F"),
+        row(
+            "being deleted",
+            ready().va(lost().finalizers(&["a/b"]).deleting()),
+            "",
+            "F",
+        ),
+        row("of no volume", ready().va(lost().source(json!({}))), "", "F"),
+        row(
+            "of another attacher",
+            ready().va(lost().set("/spec/attacher", "other.test")),
+            "",
+            "F",
+        ),
+        row(
+            "of a driver without calls",
+            ready().va(lost()).capabilities(Capabilities::default()),
+            "",
+            "F",
+        ),
+    ];
+    let mut forced = ready().va(noted("handle1"));
+    forced.forced = true;
+    rows.push(row(
+        "the driver lists it elsewhere",
+        forced,
+        "FIN again | pub handle1 nodeID1 rw | ATT",
+        "F",
+    ));
     play(rows, DecideModel::attempt);
 }
 

@@ -179,6 +179,10 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
         );
         Box::leak(text.into_boxed_str())
     };
+    let only_claimed = |error: &str| -> &'static str {
+        let text = unknown(error).replace("was attached, and", "was claimed, and");
+        Box::leak(text.replace("one is attached", "one may be attached").into_boxed_str())
+    };
     let long_handle = "h".repeat(1000);
     let shown = format!("than {}...;", &long_handle[..256]);
     let told_to_the_end: &'static str = Box::leak(unknown("DERR").replace("than handle2;", &shown).into_boxed_str());
@@ -300,7 +304,16 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
                     .pv(remade())
                     .node()
                     .va(of_sidecar().set("/status/attached", false)),
-                unknown("AERR"),
+                only_claimed("AERR"),
+                "R",
+            ),
+            row(
+                "it was only claimed, and is deleted",
+                world()
+                    .pv(remade())
+                    .node()
+                    .va(of_sidecar().set("/status/attached", false).deleting()),
+                only_claimed("DERR"),
                 "R",
             ),
         ],

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::builders::{attachment, volume};
+use super::builders::{NODE_ID, attachment, volume};
 use super::table::{play, row};
 use super::world::{DecideModel, world};
 use crate::decide::ReleaseWithoutCall;
@@ -42,6 +42,12 @@ fn attaching_while_the_config_is_being_deleted() {
             "R",
         ),
         row("attached", ready().va(attachment().claimed().attached()), "NOTE", "F"),
+        row(
+            "attached, and somebody took the finalizer off",
+            ready().va(attachment().noted_node(NODE_ID).attached()),
+            "FIN again | NOTE",
+            "F",
+        ),
         row(
             "claimed before",
             ready().va(attachment().claimed().noted_volume(&json!({"handle": "handle1"}))),

@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 
-use crate::decide::{MAX_ERROR_BYTES, cut, plain};
+use super::builders::{attachment, volume};
+use super::table::{play, row};
+use super::world::{DecideModel, now, world};
+use crate::decide::{self, Failure, MAX_ERROR_BYTES, Outcome, SecretState, cut, observe, plain};
 use crate::objects::StringMap;
 
 #[test]
@@ -18,6 +21,44 @@ fn a_publish_context_that_cannot_be_stored_is_a_failure() {
     let failure = crate::decide::check_publish_context(&context(256 * 1024 + 1)).unwrap_err();
     assert!(failure.message.contains("262145 bytes"), "{failure:?}");
     assert_eq!(failure.code, None);
+}
+
+#[test]
+fn an_error_is_shown_on_one_line() {
+    let world = world().pv(volume()).va(attachment());
+    let snapshot = world.snapshot().unwrap();
+    let observed = observe(&snapshot, &world.driver, &world.policy, SecretState::Loaded);
+    let failure = Failure::plain("volume a\nb\u{1b}[31m is not there");
+    for (outcome, error) in [
+        (Outcome::AttachFailed(failure.clone()), "attachError"),
+        (Outcome::DetachFailed(failure), "detachError"),
+    ] {
+        let writes = decide::settle(&observed, &outcome, now());
+        let message = &writes[0].body["status"][error]["message"];
+        assert_eq!(message, "volume a b [31m is not there");
+    }
+}
+
+/// Whoever may write PersistentVolumes writes what they like, and people read it in a terminal.
+#[test]
+fn a_handle_is_shown_without_control_characters() {
+    let claimed = attachment()
+        .claimed()
+        .set("/metadata/creationTimestamp", "2026-01-01T00:00:00Z")
+        .deleting();
+    let remade = volume()
+        .set("/metadata/creationTimestamp", "2026-01-02T00:00:00Z")
+        .set("/spec/csi/volumeHandle", "a\r\n\u{1b}[2Jb");
+    let refused = "DERR(PersistentVolume pv1 was created after VolumeAttachment pv1-node1 was claimed, and nothing says which \
+                   volume was: it may be another one than a   [2Jb; find out which one may be attached to node node1, and run \
+                   kubectl annotate volumeattachment pv1-node1 'attacher.csi.dev/volume={\"handle\":\"ID\"}')";
+    let rows = vec![row(
+        "created again",
+        world().pv(remade).node().va(claimed),
+        refused,
+        "R",
+    )];
+    play(rows, DecideModel::attempt);
 }
 
 proptest! {

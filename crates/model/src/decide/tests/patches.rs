@@ -134,6 +134,19 @@ fn a_finalizer_that_is_there_twice_is_removed_at_once() {
 }
 
 #[test]
+fn a_finalizer_is_put_back_beside_those_of_others() {
+    let object = attachment().noted_node("n").finalizers(&["a/b"]).attached();
+    let record = world().va(object.clone()).snapshot().unwrap().attachment;
+    let write = patch::hold_again(&record, FINALIZER);
+    let mut patched = apply(&object.0, &write).unwrap();
+    assert_eq!(patched["metadata"]["finalizers"], json!(["a/b", FINALIZER]));
+    patched["metadata"]["finalizers"] = json!(["a/b"]);
+    assert_eq!(patched, object.0, "nothing else is written");
+    let changed = object.set("/metadata/resourceVersion", "2");
+    assert!(apply(&changed.0, &write).is_err(), "it may be deleted by now");
+}
+
+#[test]
 fn a_claim_keeps_annotations_and_escapes_their_keys() {
     let object = attachment().annotation("some~one/else", "kept").finalizers(&["a/b"]);
     let world = world().pv(volume()).va(object.clone());

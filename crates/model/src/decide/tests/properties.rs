@@ -108,7 +108,8 @@ fn check_calls(
             // Without a note, a volume that was created after the attachment is not known to be the one.
             prop_assert!(!by_name || noted.is_some() || !remade);
         }
-        Action::Claim(_) if attachment.attached => {
+        // One that puts the finalizer back notes no volume.
+        Action::Claim(write) if attachment.attached && write.body.to_string().contains("handle") => {
             let volume = snapshot.volume.as_ref().and_then(|volume| volume.spec.csi());
             // An in-line volume is in the attachment itself, whose spec never changes: a note that says otherwise is nobody's evidence.
             let is_noted = |noted: &str| volume.is_some_and(|source| *source.handle == *noted);
@@ -228,14 +229,16 @@ proptest! {
         })?;
     }
 
-    /// An AttacherConfig that is being deleted claims nothing.
+    /// An AttacherConfig that is being deleted claims nothing new. What is attached gets the finalizer again, so that it is waited for.
     #[test]
     fn nothing_is_claimed_while_leaving(world in worlds()) {
         let mut world = world;
         world.policy.leaving = true;
         decided(&world, SecretState::Loaded, |action, snapshot| {
+            let attachment = &snapshot.attachment;
+            let is_again = attachment.attached && matches!(action, Action::Claim(_));
             if let Action::ProtectVolume(_) | Action::Claim(_) | Action::Publish(_) = action {
-                prop_assert!(snapshot.attachment.finalizers.contains(FINALIZER));
+                prop_assert!(is_again || attachment.finalizers.contains(FINALIZER));
             }
             Ok(())
         })?;
@@ -304,6 +307,20 @@ proptest! {
             let own = snapshot.attachment.attacher == world.driver.name;
             let needs_work = decide::needs_work(&snapshot.attachment, snapshot.volume.as_deref(), &world.driver);
             prop_assert!(!own || !needs_work);
+        }
+    }
+
+    /// What was attached by a call, as its node ID shows, is not left without our finalizer.
+    #[test]
+    fn what_a_call_attached_is_held(world in worlds()) {
+        let mut world = world;
+        world.advance();
+        let Some(snapshot) = world.snapshot() else { return Ok(()) };
+        let attachment = &snapshot.attachment;
+        let own = attachment.attacher == world.driver.name && world.driver.capabilities.publish_unpublish;
+        let is_described = matches!(attachment.source, AttachmentSource::PersistentVolume(_) | AttachmentSource::Inline(_));
+        if own && is_described && attachment.attached && attachment.deleting.is_none() && attachment.node_id.is_some() {
+            prop_assert!(attachment.finalizers.contains(FINALIZER));
         }
     }
 

@@ -4,14 +4,14 @@
 use serde_json::json;
 use std::collections::BTreeSet;
 
-use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Va, attachment, gce_volume, volume};
+use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Pv, Va, attachment, gce_volume, volume};
 use super::table::tally;
 use super::world::{DecideModel, Requeue, capable, gce_world, world};
 use crate::decide::reconcile::{
-    DesiredState, Expectation, LastingUnclaimed, Listing, MOST_EXAMPLES, MOST_UNCLAIMED, Mismatches, Unclaimed,
-    VolumesWithoutAttachment, expectation,
+    DesiredState, Expectation, LastingUnclaimed, Listing, MOST_EXAMPLES, MOST_UNCLAIMED, Mismatches, NotComparable,
+    Unclaimed, VolumesWithoutAttachment, expectation,
 };
-use crate::decide::{Capabilities, Failure, Policy, SecretState};
+use crate::decide::{Capabilities, Failure, PublishSecrets, SecretState};
 
 /// Volumes and the nodes where the driver lists them; none when it does not say.
 type Listed = &'static [(&'static str, Option<&'static [&'static str]>)];
@@ -60,10 +60,24 @@ fn pass(world: &mut DecideModel, suspects: &mut Mismatches, listed: Listed) {
 }
 
 fn expected(world: &DecideModel) -> Option<Expectation> {
-    let snapshot = world.snapshot()?;
-    let policy = Policy::default();
-    let observed = crate::decide::observe(&snapshot, &world.driver, &policy, SecretState::NotLoaded);
-    expectation(&observed).ok().flatten()
+    comparable(world).ok().flatten()
+}
+
+fn comparable(world: &DecideModel) -> Result<Option<Expectation>, NotComparable> {
+    let Some(snapshot) = world.snapshot() else {
+        return Ok(None);
+    };
+    let observed = crate::decide::observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
+    expectation(&observed)
+}
+
+/// The reason for which a repair would be refused; none when something is expected.
+fn refused(world: &DecideModel) -> Option<&'static str> {
+    match comparable(world) {
+        Err(NotComparable::Refused(refusal)) => Some(refusal.reason()),
+        Ok(Some(_)) => None,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn play(rows: Vec<Row>) -> usize {
@@ -218,6 +232,7 @@ fn what_is_worked_on_anyway_or_is_not_ours_is_not_expected() {
     let rows = [
         ("wanted, not attached yet", node().va(attachment().claimed())),
         ("being detached", node().va(attached().deleting())),
+        ("that gets its finalizer again", node().va(attached().finalizers(&[]))),
         (
             "of another driver",
             node().va(attached().set("/spec/attacher", "other.driver")),
@@ -252,8 +267,10 @@ fn what_is_expected_of_a_volume() {
     // As for a detach, the node's own word counts more than what was noted.
     let moved = settled(attached()).node_of(Some("newID"));
     assert_eq!(expect(&moved), says("handle1", "newID", here));
-    let without_node = world().pv(volume()).va(attached());
-    assert_eq!(expect(&without_node), says("handle1", NODE_ID, here));
+    // What is noted is enough for a detach. An attach goes by the CSINode alone.
+    let without_node = |va: Va| world().pv(volume()).va(va);
+    assert_eq!(expect(&without_node(attached())), None);
+    assert_eq!(expect(&without_node(detached())), says("handle1", NODE_ID, gone));
     assert_eq!(expect(&settled(detached())), says("handle1", NODE_ID, gone));
     // A volume that was removed by force is known from the note, but could not be published again.
     let note = json!({"handle": "noted"});
@@ -262,6 +279,127 @@ fn what_is_expected_of_a_volume() {
     assert_eq!(expect(&removed(detached())), says("noted", NODE_ID, gone));
     let inline = world().va(attached().inline(&volume())).node();
     assert_eq!(expect(&inline), says("handle1", NODE_ID, here));
+}
+
+/// With an AttacherConfig that lists no Secret.
+fn without_secrets(mut world: DecideModel) -> DecideModel {
+    world.policy.publish_secrets = PublishSecrets::default();
+    world
+}
+
+/// With an AttacherConfig that is being deleted.
+fn leaving(mut world: DecideModel) -> DecideModel {
+    world.policy.leaving = true;
+    world
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn nothing_is_expected_where_a_repair_would_be_refused() {
+    let with = |volume: Pv| world().pv(volume).va(attached()).node();
+    let nowhere = |volume: Pv| world().pv(volume).va(attached());
+    let secret = || volume().protected().secret("secret");
+    let unmapped = || volume().modes(&["ReadWriteOnce", "ReadOnlyMany"]);
+    let user = attachment().attached();
+    let note = json!({"handle": "handle1", "secret": {"namespace": "default", "name": "secret"}});
+    let rows = vec![
+        ("nothing is wrong", settled(attached()), None),
+        ("not protected", with(volume()), None),
+        ("no CSINode", nowhere(volume().protected()), Some("csinode_missing")),
+        ("no CSINode, not protected", nowhere(volume()), Some("csinode_missing")),
+        ("no CSINode, with a Secret", nowhere(secret()), Some("csinode_missing")),
+        (
+            "a CSINode without the driver",
+            nowhere(volume().protected()).node_of(None),
+            Some("csinode_missing"),
+        ),
+        (
+            "a blank node ID",
+            nowhere(volume().protected()).node_of(Some(" ")),
+            Some("csinode_missing"),
+        ),
+        (
+            "the volume is being deleted",
+            with(volume().protected().deleting()),
+            Some("pv_deleting"),
+        ),
+        ("a Secret that is listed", with(secret()), None),
+        (
+            "a Secret that is not listed",
+            without_secrets(with(secret())),
+            Some("secret_not_allowed"),
+        ),
+        ("access modes that CSI has not", with(unmapped()), Some("invalid_spec")),
+        (
+            "the volume of another driver",
+            with(volume().protected().set("/spec/csi/driver", "other.driver")),
+            Some("invalid_spec"),
+        ),
+        (
+            "claimed, and the AttacherConfig goes",
+            leaving(settled(attached())),
+            None,
+        ),
+        (
+            "not claimed, and the AttacherConfig goes",
+            leaving(settled(attachment().attached())),
+            Some("config_deleting"),
+        ),
+        ("detached", settled(detached()), None),
+        (
+            "detached, and another one uses the volume there",
+            settled(detached()).here(&user),
+            Some("volume_shared"),
+        ),
+        (
+            "detached, and another one uses the volume at its node ID",
+            settled(detached()).claimed(&user.noted_node(NODE_ID)),
+            Some("volume_shared"),
+        ),
+        (
+            "detached, with a Secret that is not listed",
+            without_secrets(world().pv(secret()).va(detached()).node()),
+            Some("secret_not_allowed"),
+        ),
+        (
+            "detached, with a Secret that was noted",
+            without_secrets(world().pv(secret()).va(detached().noted_volume(&note)).node()),
+            None,
+        ),
+    ];
+    for (name, world, reason) in rows {
+        assert_eq!(refused(&world), reason, "{name}");
+    }
+}
+
+/// No error is written on what is attached though no call was made: a person could not have it released then.
+#[test]
+fn what_cannot_be_repaired_is_left_alone_in_every_pass() {
+    let noted = || attached().noted_volume(&json!({"handle": "handle1"}));
+    let with = |volume: Pv| world().pv(volume).va(noted());
+    let secret = volume().protected().secret("secret");
+    let rows = vec![
+        row("no CSINode", with(volume().protected()), &[NOWHERE; 3], ""),
+        row(
+            "the volume is being deleted",
+            with(volume().protected().deleting()).node(),
+            &[NOWHERE; 3],
+            "",
+        ),
+        row(
+            "a Secret that is not listed",
+            without_secrets(with(secret).node()),
+            &[NOWHERE; 3],
+            "",
+        ),
+        row(
+            "detached, and another one uses the volume there",
+            settled(detached()).here(&attachment().attached()),
+            &[AT_NODE; 3],
+            "",
+        ),
+    ];
+    assert_eq!(play(rows), 4);
 }
 
 #[test]

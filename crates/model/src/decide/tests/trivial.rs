@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::builders::{FINALIZER, attachment, volume};
+use super::builders::{FINALIZER, NODE_ID, attachment, volume};
 use super::table::{play, row, tally};
 use super::world::{DecideModel, world};
 use crate::decide::ReleaseWithoutCall::{AttachNotRequired, Confirmed, Nothing, Unclaimed};
@@ -165,6 +165,7 @@ fn an_attachment_that_needs_no_work_is_told_without_a_decision() {
         for va in [
             attachment(),
             attachment().attached(),
+            attachment().noted_node(NODE_ID).attached(),
             attachment().claimed(),
             attachment().claimed().attached(),
             attachment().finalizers(&["a/b"]).deleting(),

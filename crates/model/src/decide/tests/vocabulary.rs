@@ -25,6 +25,9 @@ impl DecideModel {
             (WriteTarget::Attachment(_), PatchType::Json) if write.body == self.claim(&write.body[1]) => {
                 "FIN+".to_owned()
             }
+            (WriteTarget::Attachment(_), PatchType::Json) if write.body == self.held_again(&write.body[1]) => {
+                "FIN again".to_owned()
+            }
             (WriteTarget::Attachment(_), PatchType::Json)
                 if write.body == self.note(&write.body[1], &noted_in(&write.body)) =>
             {
@@ -70,12 +73,20 @@ impl DecideModel {
         ]
     }
 
-    /// FIN+: a claim of an attachment that has neither finalizers nor annotations.
-    fn claim(&self, second: &Value) -> Value {
+    /// FIN again: the finalizer alone, on an attachment that has none.
+    fn held_again(&self, second: &Value) -> Value {
         let mut operations = add_first(ATTACHMENT_UID, &self.driver.finalizer);
-        let annotations: BTreeMap<_, _> = self.annotations(&Noted::default()).into();
         if let Value::Array(list) = &mut operations {
             list.insert(1, same_version(second));
+        }
+        operations
+    }
+
+    /// FIN+: a claim of an attachment that has neither finalizers nor annotations.
+    fn claim(&self, second: &Value) -> Value {
+        let mut operations = self.held_again(second);
+        let annotations: BTreeMap<_, _> = self.annotations(&Noted::default()).into();
+        if let Value::Array(list) = &mut operations {
             list.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
             list.push(json!({"op": "add", "path": "/metadata/annotations", "value": annotations}));
         }

@@ -125,11 +125,26 @@ fn what_is_around_an_attachment_has_to_fit() {
 fn in_line_volumes_are_left_over_when_they_are_wanted_elsewhere_or_lost_their_node() {
     let inline = || well().but(|it| it.volume = None);
     let moved = || inline().but(|it| it.wanted_at = Some("m"));
+    let twice = || inline().but(|it| it.attached_at = Some("m"));
     check(vec![
         ("in use", inline(), LATER, &[]),
         ("moved", moved(), 10, &[InlineLeftOver]),
         ("moved, but leaving", moved().but(|it| it.deleted = Some(100)), 200, &[]),
         ("shared", moved().but(|it| it.modes = vec!["ReadWriteMany"]), 10, &[]),
+        ("twice", twice(), 10, &[AttachedTwice]),
+        (
+            "twice, and moved",
+            twice().but(|it| it.wanted_at = Some("m")),
+            10,
+            &[AttachedTwice, InlineLeftOver],
+        ),
+        (
+            "twice, but shared",
+            twice().but(|it| it.modes = vec!["ReadWriteMany"]),
+            10,
+            &[],
+        ),
+        ("twice, but leaving", twice().but(|it| it.deleted = Some(100)), 200, &[]),
         (
             "node gone",
             inline().but(|it| it.node = Entry::Missing),
@@ -154,6 +169,18 @@ fn words_name_the_object_the_error_and_since_when() {
         text,
         "the attach of VolumeAttachment va to node n has been waiting since 1970-01-12T13:46:40Z; the last error: rpc \
          error: code = Internal desc = disk is busy"
+    );
+    let twice = well().but(|it| it.attached_at = Some("m"));
+    let text = |case: Case| case.with_input(|input| finding_message(FindingKind::AttachedTwice, input));
+    let ends = "is attached to node n and to node m, and its access mode allows one node only; data may be damaged: find out \
+                which node has it in use, and delete the other VolumeAttachment";
+    assert_eq!(
+        text(twice.clone()),
+        format!("VolumeAttachment va: the volume of PersistentVolume pv {ends}")
+    );
+    assert_eq!(
+        text(twice.but(|it| it.volume = None)),
+        format!("VolumeAttachment va: the inline volume {ends}")
     );
     // These are about the driver as a whole.
     let of_driver = [FindingKind::AttachNotRequired, FindingKind::CSIDriverMissing];

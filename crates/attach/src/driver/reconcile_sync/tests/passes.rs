@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tonic::Status;
 
 use super::{Answer, Lister, Pages, page};
-use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration, ReconcileSyncMode};
+use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration, PublishSecretsSpec, ReconcileSyncMode};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
 use crate::decide::{Capabilities, DriverFacts};
 use crate::driver::SharedContext;
 use crate::driver::engine::{self, Engine};
-use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
+use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
 use crate::telemetry::Metrics;
 use csi_attacher_runtime::DriverState;
 use csi_attacher_runtime::Start;
@@ -39,6 +39,7 @@ const fn passes(count: u32) -> Duration {
 /// work on again fails before the driver is called, as there is no API server.
 struct Stage {
     lister: Arc<Lister>,
+    store: Store,
     metrics: Metrics,
     status: watch::Receiver<DriverState>,
     settings: watch::Sender<Arc<DriverConfig>>,
@@ -55,10 +56,11 @@ impl Stage {
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let requests = Requests::new(connect(&nowhere).unwrap(), "nowhere", INTERVAL, metrics.clone());
         let context = SharedContext::new(Store::default(), requests, metrics.clone());
+        let store = context.store.clone();
         for name in ["a", "b"] {
-            attach(&context.store, name);
+            attach(&store, name, &Value::Null);
         }
-        context.store.apply(CsiNode::new("node", &[(DRIVER, "n")]));
+        store.apply(CsiNode::new("node", &[(DRIVER, "n")]));
         let mut spec = AttacherConfigSpec::new("unix:///nowhere");
         spec.reconcile_sync.interval = GoDuration::from_secs(100);
         spec.timeouts.list_volumes = GoDuration::from_secs(5);
@@ -83,6 +85,7 @@ impl Stage {
         };
         Self {
             lister,
+            store,
             metrics,
             status,
             settings,
@@ -126,11 +129,14 @@ impl Stage {
     }
 }
 
-/// A volume of this name and handle, and its attachment, both as the watches bring them.
-fn attach(store: &Store, name: &str) {
+/// A volume of this name and handle, with this publish secret, and its attachment, both as the watches bring them.
+fn attach(store: &Store, name: &str, secret: &Value) {
     let volume = json!({
         "metadata": {"name": name, "uid": format!("{name}-pv"), "resourceVersion": "1", "finalizers": [FINALIZER]},
-        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": name}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": DRIVER, "volumeHandle": name, "controllerPublishSecretRef": secret},
+        },
     });
     let attachment = json!({
         "metadata": {
@@ -223,4 +229,54 @@ async fn nothing_is_asked_while_it_is_switched_off() {
     stage.configure(true);
     sleep(passes(2)).await;
     assert!(stage.tokens().len() >= before + 4, "{:?}", stage.tokens());
+}
+
+/// A driver that lists no volume at all.
+fn nothing() -> Pages {
+    Box::new(|_, _| Ok(page(&[], "")))
+}
+
+/// An attach goes by the CSINode alone: without it a repair is refused, and none is told of.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_repaired_is_not_told_of_as_a_mismatch() {
+    let stage = Stage::of(nothing());
+    let node = |version, drivers: &[(&str, &str)]| {
+        let mut node = CsiNode::new("node", drivers);
+        node.resource_version = ResourceVersion(version);
+        node
+    };
+    stage.store.apply(node(1, &[]));
+    sleep(passes(5)).await;
+    assert!(stage.tokens().len() >= 5, "{:?}", stage.tokens());
+    assert_eq!((stage.forced(), stage.last().mismatches), ([0, 0], 0));
+    stage.store.apply(node(2, &[(DRIVER, "n")]));
+    sleep(passes(3)).await;
+    let [attaches, detaches] = stage.forced();
+    assert!(
+        attaches >= 2 && detaches == 0,
+        "{attaches} attaches, {detaches} detaches"
+    );
+    assert_eq!(stage.last().mismatches, 2);
+}
+
+/// The AttacherConfig says whether a repair may give the driver the Secret of the volume.
+#[tokio::test(start_paused = true)]
+async fn a_volume_with_a_secret_is_compared_if_the_driver_may_be_given_it() {
+    let pages: Pages = Box::new(|_, _| Ok(page(&[("a", Some(&["n"])), ("b", Some(&["n"]))], "")));
+    let mut stage = Stage::of(pages);
+    attach(&stage.store, "c", &json!({"namespace": "secrets", "name": "secret"}));
+    sleep(passes(4)).await;
+    assert_eq!((stage.forced(), stage.last().mismatches), ([0, 0], 0));
+    stage.spec.publish_secrets = vec![PublishSecretsSpec {
+        namespace: "secrets".to_owned(),
+        names: None,
+    }];
+    stage.configure(true);
+    sleep(passes(3)).await;
+    let [attaches, detaches] = stage.forced();
+    assert!(
+        attaches >= 1 && detaches == 0,
+        "{attaches} attaches, {detaches} detaches"
+    );
+    assert_eq!(stage.last().mismatches, 1);
 }
