@@ -97,7 +97,7 @@ pub struct VolumeSpec {
     /// Whether `volumeMode` is Block.
     pub block: bool,
     pub mount_options: Box<[Box<str>]>,
-    /// A field that is larger than [`MAX_VOLUME_FIELD`] and was left out: the volume can be detached, and not attached.
+    /// A field that is larger than [`MAX_VOLUME_FIELD`](super::MAX_VOLUME_FIELD) and was left out: the volume can be detached, and not attached.
     pub too_large: Option<Box<OversizedField>>,
 }
 
