@@ -5,6 +5,8 @@ use std::io::Write;
 use std::num::NonZero;
 use std::process::ExitCode;
 
+use tokio::runtime::Runtime;
+
 use crate::api;
 use crate::app::{self, Mode, ProcessOptions};
 use crate::cli::{Cli, Command};
@@ -62,10 +64,17 @@ fn run(options: ProcessOptions, mode: Mode) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("cannot start the runtime: {error}")),
     };
-    match runtime.block_on(app::run(options, mode)) {
+    match run_to_end(runtime, app::run(options, mode)) {
         Ok(code) => code,
         Err(error) => failed(&error.to_string()),
     }
+}
+
+/// Runs the program until it has ended. A name lookup cannot be aborted, and one that hangs must not hold the process.
+fn run_to_end<F: Future>(runtime: Runtime, program: F) -> F::Output {
+    let ended = runtime.block_on(program);
+    runtime.shutdown_background();
+    ended
 }
 
 fn print(text: &str) -> ExitCode {
@@ -79,4 +88,28 @@ fn failed(message: &str) -> ExitCode {
     // There is no log, or it leaves errors out: this goes straight to standard error.
     let _gone = writeln!(std::io::stderr(), "csi-attacher-operator: {message}");
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_process_ends_while_a_name_lookup_hangs() {
+        const HANGS: Duration = Duration::from_mins(1);
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).build().unwrap();
+        let started = Instant::now();
+        run_to_end(runtime, async {
+            let (tell, begun) = tokio::sync::oneshot::channel();
+            // As the resolver of the system is asked.
+            drop(tokio::task::spawn_blocking(move || {
+                tell.send(()).unwrap();
+                std::thread::sleep(HANGS);
+            }));
+            begun.await.unwrap();
+        });
+        assert!(started.elapsed() < HANGS / 2, "{:?}", started.elapsed());
+    }
 }

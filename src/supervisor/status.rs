@@ -203,14 +203,14 @@ fn last_failure(driver: &DriverState) -> Option<LastFailure> {
 fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True, Unknown};
     let mut updates = match facts.driver.map(|driver| &driver.phase) {
-        None => of_phase(&DriverPhase::Connecting),
+        None => of_phase(&DriverPhase::Connecting, false),
         // A round of lists takes a moment; one that fails lasts.
         Some(DriverPhase::Running) if !facts.is_of_one_state && facts.watch_failure.is_some() => {
             let text =
                 "the API server went back to an older state: nothing is attached until everything is listed again";
             busy(ConditionReason::Syncing, text, CONNECTED)
         }
-        Some(phase) => of_phase(phase),
+        Some(phase) => of_phase(phase, facts.driver.is_some_and(|driver| driver.is_connected)),
     };
     let warnings = facts.driver.map(|driver| [&driver.connection_problem, &driver.concern]);
     for warning in warnings.into_iter().flatten().flatten() {
@@ -345,6 +345,11 @@ const UP_TO_DATE: ConditionParts<'_> = (
     "the latest spec is in use",
 );
 const CONNECTED: ConditionParts<'_> = (ConditionStatus::True, ConditionReason::Connected, "the driver answers");
+const CONNECTION_LOST: ConditionParts<'_> = (
+    ConditionStatus::Unknown,
+    ConditionReason::Connecting,
+    "the connection to the driver is lost",
+);
 
 /// Not ready because of something that passes by itself.
 fn busy(reason: ConditionReason, text: &str, reachable: ConditionParts<'_>) -> Vec<ConditionUpdate> {
@@ -352,7 +357,7 @@ fn busy(reason: ConditionReason, text: &str, reachable: ConditionParts<'_>) -> V
     four((False, reason, text), (True, reason, text), NOT_STALLED, reachable)
 }
 
-fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
+fn of_phase(phase: &DriverPhase, is_connected: bool) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True, Unknown};
     match phase {
         DriverPhase::Running => four(
@@ -392,7 +397,10 @@ fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
             ConditionReason::Stopped,
             "the replica that served the driver has stopped",
         ),
-        DriverPhase::Draining => busy(ConditionReason::Draining, "finishing running calls", CONNECTED),
+        DriverPhase::Draining => {
+            let reachable = if is_connected { CONNECTED } else { CONNECTION_LOST };
+            busy(ConditionReason::Draining, "finishing running calls", reachable)
+        }
         DriverPhase::Unreachable { reason, message } => four(
             (False, ConditionReason::DriverUnreachable, message),
             (True, ConditionReason::Connecting, "trying to reach the driver"),
@@ -401,13 +409,8 @@ fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
         ),
         DriverPhase::Stalled { reason, message } => {
             let stuck = |status| (status, *reason, message.as_str());
-            // Without certificates nobody can be asked.
-            let reachable = match reason {
-                ConditionReason::SecretMissing | ConditionReason::SecretForbidden | ConditionReason::TlsInvalid => {
-                    stuck(False)
-                }
-                _ => CONNECTED,
-            };
+            // Without certificates, or a name that one can contain, nobody was asked.
+            let reachable = if is_connected { CONNECTED } else { stuck(False) };
             four(stuck(False), stuck(False), stuck(True), reachable)
         }
         DriverPhase::Suspended => at_rest(True, ConditionReason::Suspended, "spec.suspend is true"),

@@ -111,12 +111,15 @@ impl DriverConnection {
 
     fn to(target: DialTarget) -> Self {
         let link = Link::new(target.address(), target.server());
+        let origin = target.origin();
         let dialer = Dialer {
             target: Arc::new(target),
             link: link.clone(),
         };
-        // The URI only fills `:authority`; where to go is decided by the dialer. gRPC for Go sends "localhost" too.
+        // Where to go, and with which certificates, is decided by the dialer; a URI of https would make tonic ask for TLS of its own. What
+        // calls name as their server is the origin.
         let channel = TonicEndpoint::from_static("http://localhost")
+            .origin(origin)
             .http2_max_header_list_size(MAX_HEADER_BYTES)
             .connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
                 let dialer = dialer.clone();

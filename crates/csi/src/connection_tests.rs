@@ -1,11 +1,16 @@
 //! What a failed dial is called, and what a lost connection is.
 
 use futures::FutureExt as _;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::net::TcpSocket;
 
 use super::client_tests::{client_of, within};
+use super::dial::{DialTarget, connect_by};
 use super::{CsiClient, DialError, DialFault, DriverConnection, Probe};
 use crate::api::condition::ConditionReason;
 use crate::api::validated::{Endpoint, LoopbackHost};
@@ -186,4 +191,58 @@ async fn what_waits_in_the_connection_is_not_sent_without_permission() {
     within(call).await.unwrap_err();
     within(client.connection().lost()).await;
     assert_eq!(driver.calls_of(Method::Probe).len(), before);
+}
+
+/// The first address of the name swallows packets, as the queue of its listener is full.
+#[tokio::test(start_paused = true)]
+async fn an_address_that_swallows_packets_leaves_time_for_the_next() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let swallows = listener.local_addr().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&swallows, Duration::from_millis(300)) {
+        queued.push(stream);
+        assert!(queued.len() < 100, "the queue has no end");
+    }
+    let answers = SocketAddr::new("127.0.0.2".parse().unwrap(), swallows.port());
+    let _answering = std::net::TcpListener::bind(answers).unwrap();
+    let dial = async |addresses: Vec<SocketAddr>| {
+        let resolver = tower::service_fn(move |_: Name| {
+            let addresses = addresses.clone();
+            async move { Ok::<_, std::io::Error>(addresses.into_iter()) }
+        });
+        let address = format!("driver.test:{}", swallows.port());
+        let dialled = connect_by(HttpConnector::new_with_resolver(resolver), &address);
+        // That of the whole dial.
+        let dialled = tokio::time::timeout(Duration::from_secs(10), dialled).await;
+        dialled.expect("in time").map(|stream| stream.peer_addr().unwrap())
+    };
+    assert_eq!(dial(vec![swallows, answers]).await, Ok(answers));
+    let fault = dial(vec![swallows]).await.unwrap_err();
+    assert!(matches!(fault, DialFault::TimedOut(_)), "{fault}");
+}
+
+#[test]
+fn calls_have_the_endpoint_as_their_origin() {
+    let https = |host: &str| Endpoint::Https {
+        host: host.to_owned(),
+        port: 9000,
+    };
+    let rows = [
+        (Endpoint::Unix("/csi/csi.sock".into()), "http://localhost/"),
+        (
+            Endpoint::Http {
+                host: LoopbackHost::Ipv6,
+                port: 9000,
+            },
+            "http://[::1]:9000/",
+        ),
+        (https("driver.example"), "https://driver.example:9000/"),
+        (https("10.0.0.1"), "https://10.0.0.1:9000/"),
+        (https("[2001:db8::1]"), "https://[2001:db8::1]:9000/"),
+    ];
+    for (endpoint, origin) in rows {
+        assert_eq!(DialTarget::plain(&endpoint).origin().to_string(), origin);
+    }
 }

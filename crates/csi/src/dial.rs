@@ -2,6 +2,7 @@
 
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tower::ServiceExt;
+use tower::{Service, ServiceExt};
 
 use super::diagnose::{self, AccessBarrier, FilePermissions};
 use super::tls::{TlsConnectError, TlsTarget};
@@ -19,6 +20,11 @@ use crate::error_chain::chain;
 
 /// The whole of a dial: name, connection and TLS. It is part of the deadline of the call that dials.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The connection alone, shared by the addresses that the name has: one that swallows packets leaves time for the next. The rest of
+/// [`CONNECT_TIMEOUT`] is for TLS.
+const ADDRESSES_TIMEOUT: Duration = Duration::from_secs(9);
+/// The origin of calls over a socket, as with gRPC for Go.
+const SOCKET_ORIGIN: &str = "http://localhost";
 /// A peer over a network can vanish without a word, and a call that waits for it sends nothing. The kernel asks after this
 /// much silence, and gives up after four questions: within a minute, which the default of two hours is far from. Pings of
 /// HTTP/2 are no way: a driver on gRPC for Go hangs up on them. A process that hangs, or a proxy that lost the way to the driver,
@@ -168,6 +174,18 @@ impl DialTarget {
         }
     }
 
+    /// Scheme and authority of the calls: a proxy at a network endpoint may choose the driver by them. The name in a certificate is another
+    /// matter.
+    pub fn origin(&self) -> Uri {
+        let origin = match self {
+            Self::Unix(_) => SOCKET_ORIGIN.to_owned(),
+            Self::Tcp(address) => format!("http://{address}"),
+            Self::Tls(address, _) | Self::Bare(address) => format!("https://{address}"),
+        };
+        // One that is no URI cannot be dialled either, which is told then.
+        origin.parse().unwrap_or_else(|_| Uri::from_static(SOCKET_ORIGIN))
+    }
+
     /// The same apart, as the OpenTelemetry conventions want it: an IPv6 address without its brackets, no port for a socket.
     pub fn server(&self) -> NetworkAddress {
         let (host, port) = match self {
@@ -228,9 +246,17 @@ impl DialTarget {
 
 /// A connection to `address` (host and port), to the first of its IP addresses that answers.
 async fn over_tcp(address: &str) -> Result<TcpStream, DialFault> {
-    let mut connector = HttpConnector::new();
+    connect_by(HttpConnector::new(), address).await
+}
+
+/// As [`over_tcp`], with the connector's own way to look up names.
+pub(super) async fn connect_by<R>(mut connector: HttpConnector<R>, address: &str) -> Result<TcpStream, DialFault>
+where
+    HttpConnector<R>: Service<Uri, Response = TokioIo<TcpStream>, Error: std::error::Error + 'static>,
+{
     connector.enforce_http(false);
     connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(ADDRESSES_TIMEOUT));
     connector.set_keepalive(Some(KEEPALIVE_AFTER));
     connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
@@ -240,8 +266,11 @@ async fn over_tcp(address: &str) -> Result<TcpStream, DialFault> {
         .map_err(|error: http::uri::InvalidUri| DialFault::Other(error.to_string()))?;
     match connector.oneshot(uri).await {
         Ok(stream) => Ok(stream.into_inner()),
-        Err(error) if io_kind(&error) == io::ErrorKind::ConnectionRefused => Err(DialFault::Refused(None)),
-        Err(error) => Err(DialFault::Other(chain(&error))),
+        Err(error) => Err(match io_kind(&error) {
+            io::ErrorKind::ConnectionRefused => DialFault::Refused(None),
+            io::ErrorKind::TimedOut => DialFault::TimedOut(ADDRESSES_TIMEOUT),
+            _ => DialFault::Other(chain(&error)),
+        }),
     }
 }
 

@@ -1,8 +1,19 @@
 //! What a Secret may hold, and what a dial by TLS is told about each way to fail. Every server is the mock driver.
 
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
 use tonic::Code;
 
 use super::client_tests::within;
@@ -128,6 +139,54 @@ async fn a_driver_is_called_by_tls_with_and_without_a_client_certificate() {
         within(driver.stop()).await;
         within(client.connection().lost()).await;
     }
+}
+
+/// A server with this certificate, for HTTP/2.
+fn acceptor((certificate, key): &Pair) -> TlsAcceptor {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain.unwrap(), key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// A proxy may serve several drivers at one port, and tell them apart by the authority. The name in the certificate is not it. The mock
+/// driver does not show it, so that this is a server of its own.
+#[tokio::test]
+async fn calls_name_the_endpoint_as_their_server() {
+    let authority = Authority::new();
+    let tls = acceptor(&authority.server("driver.example"));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let server = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        let stream = tls.accept(stream).await.unwrap();
+        let service = service_fn(move |request: http::Request<Incoming>| {
+            tell.send(request.uri().clone()).unwrap();
+            std::future::pending::<Result<http::Response<tonic::body::Body>, Infallible>>()
+        });
+        let builder = auto::Builder::new(TokioExecutor::new()).http2_only();
+        builder.serve_connection(TokioIo::new(stream), service).await.ok();
+    };
+    let client = client(port, &secret(&[("ca.crt", &authority.certificate)]), "driver.example");
+    let span = Span::disabled();
+    let calls = async { tokio::join!(server, client.call(&Probe, LONG, &span)) };
+    let uri = within(Box::pin(async {
+        tokio::select! {
+            _ = calls => panic!("no call is answered"),
+            uri = told.recv() => uri.unwrap(),
+        }
+    }));
+    let uri = uri.await;
+    assert_eq!(uri.scheme_str(), Some("https"));
+    assert_eq!(uri.authority().unwrap().as_str(), format!("127.0.0.1:{port}"));
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ pub mod task;
 mod fence_tests;
 #[cfg(test)]
 mod runner_tests;
+#[cfg(test)]
+mod task_tests;
 
 pub use engine::{Engine, Work, Workplace, backoff};
 pub use role::{Refusal, Role, Start};

@@ -89,7 +89,7 @@ impl Observer for QueueMetrics {
         error!(
             driver = &*self.driver,
             ?key,
-            message,
+            error = message,
             "a reconcile panicked; it will be retried"
         );
     }

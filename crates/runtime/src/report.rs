@@ -12,9 +12,9 @@ use crate::state::FailureRecord;
 use crate::telemetry::names::{self, attr};
 use crate::telemetry::{Metrics, Span};
 
-/// Sets the attributes of the queue's part in an attempt; `trigger` says why it is made, as `attacher.trigger` has it.
+/// Sets the attributes of the queue's part in an attempt; `trigger` says why it is made, as `attacher.trigger` has it. The number of the
+/// attempt is for the role to set: the queue counts failures in a row, not the attempts of a life cycle.
 pub fn set_run_attributes<K: Key>(span: &mut Span, run: &Run<K>, lanes: LaneNames, trigger: &'static str) {
-    span.set(attr::ATTEMPT, i64::from(run.attempt()));
     span.set(attr::QUEUE_NAME, queue_name(lanes, run.lane()));
     span.set(attr::TRIGGER, trigger);
     span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
@@ -34,8 +34,8 @@ pub struct FailedAttempt<'a> {
     pub code: Option<i32>,
     /// What went wrong.
     pub message: &'a str,
-    /// Until the next attempt.
-    pub delay: Duration,
+    /// Until the next attempt; none when there is none.
+    pub delay: Option<Duration>,
     /// Whether it is to be shown as what failed last: who still waits for what he has waited for before has not failed again. What is shown
     /// of this object is corrected in any case.
     pub is_news: bool,
@@ -53,7 +53,9 @@ impl FailedAttempt<'_> {
     pub fn show<K: Key>(&self, place: &Workplace<K>, span: &mut Span) -> &'static str {
         let reason = self.code.map(tonic::Code::from);
         let reason = reason.map_or_else(|| names::cause_camel_case(self.kind), names::code_camel_case);
-        span.set(attr::RETRY_DELAY, self.delay.as_secs_f64());
+        if let Some(delay) = self.delay {
+            span.set(attr::RETRY_DELAY, delay);
+        }
         // The driver's words alone: the code stands beside them as `error.type` and is not to be repeated.
         let words = match (self.code, self.message.split_once(" desc = ")) {
             (Some(_), Some((_, words))) => words,

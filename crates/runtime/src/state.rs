@@ -1,12 +1,19 @@
 //! What a driver is at, for conditions, metrics and whoever waits.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::api::condition::ConditionReason;
 use crate::decide::reconcile::{LastingMismatches, VolumesWithoutAttachment};
+
+/// So long the text of an obstacle is shown before another one for the same reason: a driver that is asked each second may put the ID of the
+/// request into each of its errors.
+const OBSTACLE_TEXT_PAUSE: Duration = Duration::from_mins(1);
 
 /// The phase of a driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,6 +66,15 @@ impl DriverPhase {
             Self::Running => Some(this_replica.to_owned()),
             Self::Standby { holder, .. } => holder.clone(),
             _ => None,
+        }
+    }
+
+    /// Whether both are obstacles for the same reason, whatever their texts say.
+    fn is_same_obstacle(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Unreachable { reason, .. }, Self::Unreachable { reason: others, .. })
+            | (Self::Stalled { reason, .. }, Self::Stalled { reason: others, .. }) => reason == others,
+            _ => false,
         }
     }
 }
@@ -124,6 +140,9 @@ pub struct ReconcileSyncResult {
 pub struct DriverState {
     /// What it is at.
     pub phase: DriverPhase,
+    /// Whether the driver has answered over a connection that is not lost. The phase does not say so of a driver that is stalled, or whose
+    /// calls end.
+    pub is_connected: bool,
     /// What the driver sent about itself at the last handshake; none before the first.
     pub plugin: Option<Plugin>,
     /// What will be in the way of the next connection, though the one that stands works.
@@ -158,22 +177,55 @@ impl Drop for ClaimGuard {
 
 /// Publishes the state; only changes wake readers.
 #[derive(Clone, Debug)]
-pub struct DriverStateSender(watch::Sender<DriverState>);
+pub struct DriverStateSender {
+    state: watch::Sender<DriverState>,
+    /// When the text of the last obstacle was shown first.
+    obstacle_shown_at: Arc<Mutex<Option<Instant>>>,
+}
 
 impl DriverStateSender {
     /// Publishes here.
     pub fn new(sender: watch::Sender<DriverState>) -> Self {
-        Self(sender)
+        Self {
+            state: sender,
+            obstacle_shown_at: Arc::default(),
+        }
     }
 
     /// The state that was published last.
     pub fn borrow(&self) -> watch::Ref<'_, DriverState> {
-        self.0.borrow()
+        self.state.borrow()
     }
 
     /// What the driver is at.
     pub fn phase(&self, phase: DriverPhase) {
         self.change(|status| &mut status.phase, phase);
+    }
+
+    /// Whether the driver has answered over a connection that is not lost.
+    pub fn connected(&self, is_connected: bool) {
+        self.change(|status| &mut status.is_connected, is_connected);
+    }
+
+    /// Why the driver is not worked for, and whether it is connected all the same. True when that is news: another phase, or another reason.
+    /// What is tried again each second keeps its text for [`OBSTACLE_TEXT_PAUSE`]; what a person has to fix is told as it is now.
+    pub fn unserved(&self, phase: DriverPhase, is_connected: bool) -> bool {
+        let mut shown_at = self.obstacle_shown_at.lock();
+        let mut is_known = false;
+        self.state.send_if_modified(|status| {
+            is_known = status.phase.is_same_obstacle(&phase);
+            let is_recent = shown_at.is_some_and(|at| at.elapsed() < OBSTACLE_TEXT_PAUSE);
+            let keeps_text = is_known && is_recent && matches!(phase, DriverPhase::Unreachable { .. });
+            let shows = !keeps_text && status.phase != phase;
+            if shows {
+                status.phase = phase;
+                *shown_at = Some(Instant::now());
+            }
+            let differs = shows || status.is_connected != is_connected;
+            status.is_connected = is_connected;
+            differs
+        });
+        !is_known
     }
 
     /// Publishes what the driver sent about itself.
@@ -193,18 +245,18 @@ impl DriverStateSender {
 
     /// Counts an attempt that ended.
     pub fn attempt_ended(&self) {
-        self.0
+        self.state
             .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
     }
 
     /// Counts a claim that is about to be written, until the guard is dropped. Settings that are read after this are those of a
     /// supervisor that has seen no claim in flight, or newer ones.
     pub fn claiming(&self) -> ClaimGuard {
-        self.0.send_if_modified(|status| {
+        self.state.send_if_modified(|status| {
             status.claims += 1;
             false
         });
-        ClaimGuard(self.0.clone())
+        ClaimGuard(self.state.clone())
     }
 
     /// An attach or detach failed.
@@ -229,12 +281,12 @@ impl DriverStateSender {
 
     /// Whether the last comparison could not be made.
     pub fn reconcile_failed(&self) -> bool {
-        let status = self.0.borrow();
+        let status = self.state.borrow();
         status.last_reconcile.as_ref().is_some_and(|last| last.error.is_some())
     }
 
     fn change<T: PartialEq>(&self, field: impl Fn(&mut DriverState) -> &mut T, value: T) -> bool {
-        self.0.send_if_modified(|status| {
+        self.state.send_if_modified(|status| {
             let field = field(status);
             let differs = *field != value;
             if differs {
@@ -262,5 +314,68 @@ mod tests {
         assert!(!seen.has_changed().unwrap(), "nobody is told");
         publisher.attempt_ended();
         assert!(seen.borrow_and_update().attempts == 1);
+    }
+
+    fn unreachable(message: &str) -> DriverPhase {
+        DriverPhase::Unreachable {
+            reason: ConditionReason::CallFailed,
+            message: message.to_owned(),
+        }
+    }
+
+    fn stalled(message: &str) -> DriverPhase {
+        DriverPhase::Stalled {
+            reason: ConditionReason::TlsInvalid,
+            message: message.to_owned(),
+        }
+    }
+
+    /// A driver that is asked each second may say something else each time: that is neither news nor a write each second.
+    #[tokio::test(start_paused = true)]
+    async fn the_text_of_an_obstacle_is_kept_for_a_minute_and_is_no_news() {
+        let (sender, mut seen) = watch::channel(DriverState::default());
+        let publisher = DriverStateSender::new(sender);
+        assert!(publisher.unserved(unreachable("request 0"), false));
+        let mut shown = Vec::new();
+        for request in 1..=130 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(!publisher.unserved(unreachable(&format!("request {request}")), false));
+            if seen.has_changed().unwrap() {
+                shown.push(seen.borrow_and_update().phase.clone());
+            }
+        }
+        let wanted = ["request 0", "request 60", "request 120"];
+        assert_eq!(shown, wanted.map(unreachable));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_obstacle_is_news_and_what_a_person_fixes_is_shown_at_once() {
+        let publisher = DriverStateSender::new(watch::Sender::default());
+        let rows = [
+            (unreachable("a"), true),
+            (stalled("a"), true),
+            (stalled("b"), false),
+            (unreachable("a"), true),
+            (DriverPhase::Connecting, true),
+            (unreachable("b"), true),
+        ];
+        for (phase, is_news) in rows {
+            assert_eq!(publisher.unserved(phase.clone(), false), is_news, "{phase:?}");
+            assert_eq!(publisher.borrow().phase, phase);
+        }
+    }
+
+    /// Of one change, so that no reader sees a driver that is stalled and not connected for a moment.
+    #[test]
+    fn an_obstacle_says_whether_the_driver_is_connected() {
+        let (sender, mut seen) = watch::channel(DriverState::default());
+        let publisher = DriverStateSender::new(sender);
+        for is_connected in [true, false, true] {
+            publisher.unserved(stalled("a"), is_connected);
+            assert!(seen.has_changed().unwrap());
+            assert_eq!(seen.borrow_and_update().is_connected, is_connected);
+        }
+        publisher.unserved(stalled("a"), true);
+        assert!(!seen.has_changed().unwrap());
     }
 }

@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -89,12 +90,7 @@ impl<R: Role> DriverTask<R> {
             }
             self.observe_known_lease(&mut held);
             if self.config.borrow_and_update().suspend {
-                self.finish(&mut held).await;
-                // A candidate that could not release the Lease in time is gone, and with it what it knew last.
-                self.observe_known_lease(&mut held);
-                held.reservation = None;
-                self.status.phase(DriverPhase::Suspended);
-                self.wait(None, std::future::pending()).await;
+                self.rest(&mut held).await;
                 continue;
             }
             let stop = self.stop.clone();
@@ -102,6 +98,7 @@ impl<R: Role> DriverTask<R> {
                 biased;
                 reached = access.connect() => reached,
                 () = stop.cancelled() => break,
+                () = self.connect_superseded() => continue,
                 // Another replica reaches the driver, and may lead it.
                 () = self.name_is_known(), if held.candidate.is_none() && self.election.is_some() => continue,
                 () = held.engine_must_stop() => {
@@ -128,6 +125,33 @@ impl<R: Role> DriverTask<R> {
         held.release_all().await;
     }
 
+    /// Ends the work, and waits for other settings.
+    async fn rest(&mut self, held: &mut Leadership<R::Work>) {
+        self.finish(held).await;
+        // A candidate that could not release the Lease in time is gone, and with it what it knew last.
+        self.observe_known_lease(held);
+        held.reservation = None;
+        // There is no connection, as the spec asks for. An engine that ended took its metrics along; where none ran, nothing else would.
+        if let Some(driver) = self.driver_name() {
+            self.forget_driver(&driver);
+        }
+        self.status.connected(false);
+        self.status.phase(DriverPhase::Suspended);
+        self.wait(None, std::future::pending()).await;
+    }
+
+    /// Resolves when the driver is suspended, or the handshake has other deadlines. A connection that is being made goes on through all other
+    /// edits, so that it is made however often there are some.
+    async fn connect_superseded(&self) {
+        let mut config = self.config.clone();
+        let deadlines = handshake_deadlines(&config.borrow());
+        let superseded = config.wait_for(|now| now.suspend || handshake_deadlines(now) != deadlines);
+        let is_over = superseded.await.is_err();
+        if is_over {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Shows why there is nothing to work with, and waits for a reason to try again. One is that what is held has to be
     /// given up, and `mended` is one for a driver that is stalled.
     async fn wait_for_driver(
@@ -137,7 +161,7 @@ impl<R: Role> DriverTask<R> {
         mended: impl Future<Output = ()>,
     ) {
         let stalled = unreached.obstacle.is_stalled;
-        self.show(&unreached.obstacle);
+        self.show(&unreached.obstacle, unreached.has_answered());
         let connection_lost = async {
             match &unreached.client {
                 Some(client) => client.connection().lost().await,
@@ -170,6 +194,7 @@ impl<R: Role> DriverTask<R> {
         {
             metrics.driver_reconnected(&facts.name);
         }
+        self.status.connected(true);
         self.status.connection_problem(None);
         let (mut reached, mut unanswered) = (reached, None);
         self.set_plugin(&reached.handshake);
@@ -229,12 +254,12 @@ impl<R: Role> DriverTask<R> {
     /// answer them late.
     async fn leave_connection(&self, driver: &str, unanswered: Option<HandshakeError>, held: &mut Leadership<R::Work>) {
         let phase = if let Some(obstacle) = unanswered {
-            let (reason, message) = (obstacle.reason.as_str(), &*obstacle.message);
+            let (reason, error) = (obstacle.reason.as_str(), &*obstacle.message);
             warn!(
                 config = &*self.name,
                 driver,
                 reason,
-                message,
+                error,
                 "the driver answers neither over its connection nor over a new one; connecting again"
             );
             obstacle.phase()
@@ -243,7 +268,7 @@ impl<R: Role> DriverTask<R> {
             DriverPhase::Connecting
         };
         held.connection_lost().await;
-        self.status.phase(phase);
+        self.status.unserved(phase, false);
         self.show_driver(false);
     }
 
@@ -416,13 +441,11 @@ impl<R: Role> DriverTask<R> {
             return;
         };
         self.role.ended(&self.status);
-        if let Some(metrics) = self.role.driver_metrics() {
-            metrics.forget_attaching(&driver);
-        }
+        self.forget_driver(&driver);
         info!(config = &*self.name, driver = &*driver, "driver drained");
     }
 
-    async fn wait(&mut self, pause: Option<std::time::Duration>, lost: impl Future<Output = ()>) -> TaskEvent {
+    async fn wait(&mut self, pause: Option<Duration>, lost: impl Future<Output = ()>) -> TaskEvent {
         let due = async {
             match pause {
                 Some(pause) => tokio::time::sleep(pause).await,
@@ -458,13 +481,27 @@ impl<R: Role> DriverTask<R> {
 
     /// Shows in the metrics whether the driver answers.
     fn show_driver(&self, is_up: bool) {
-        let known = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
-        if let Some(name) = known.or_else(|| self.config.borrow().driver_name.clone())
+        if let Some(name) = self.driver_name()
             && !self.reservations.is_served_by_another(&self.name, &name)
             && let Some(metrics) = self.role.driver_metrics()
         {
             metrics.driver_up(&name, is_up);
         }
+    }
+
+    /// Removes from the metrics a driver that is not worked for any more, unless another AttacherConfig works for it.
+    fn forget_driver(&self, name: &str) {
+        if !self.reservations.is_served_by_another(&self.name, name)
+            && let Some(metrics) = self.role.driver_metrics()
+        {
+            metrics.forget_attaching(name);
+        }
+    }
+
+    /// The name that the driver answered last, or that the spec has.
+    fn driver_name(&self) -> Option<String> {
+        let answered = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
+        answered.or_else(|| self.config.borrow().driver_name.clone())
     }
 
     /// The metrics of a driver that answered. They are made anew after an engine ended, whose end removes them.
@@ -522,10 +559,8 @@ impl<R: Role> DriverTask<R> {
             self.finish(held).await;
             held.release_all().await;
             // An engine that ends takes its metrics along; where none ever ran, nothing else would.
-            if let Some(former) = former.filter(|former| !self.reservations.is_served_by_another(&self.name, former))
-                && let Some(metrics) = self.role.driver_metrics()
-            {
-                metrics.forget_attaching(&former);
+            if let Some(former) = former {
+                self.forget_driver(&former);
             }
         }
         self.observe_lease(held, driver);
@@ -550,7 +585,7 @@ impl<R: Role> DriverTask<R> {
                     held.release_lease().await;
                     let message = rival.message(|name| self.role.lease(name), |name| self.role.finalizer(name));
                     let obstacle = HandshakeError::stalled(rival.reason(), message);
-                    self.show(&obstacle);
+                    self.show(&obstacle, true);
                     let Some(claim) = &held.reservation else { return false };
                     let changed = reservation_changed(claim, &verdict, client);
                     self.wait(Some(obstacle.pause()), changed).await;
@@ -560,14 +595,12 @@ impl<R: Role> DriverTask<R> {
         }
     }
 
-    /// Shows why the driver is not worked for. The log has it once.
-    fn show(&self, obstacle: &HandshakeError) {
-        let phase = obstacle.phase();
-        if self.status.borrow().phase != phase {
-            let (reason, message) = (obstacle.reason.as_str(), &*obstacle.message);
-            warn!(config = &*self.name, reason, message, "cannot serve the driver");
+    /// Shows why the driver is not worked for, and whether it is connected all the same. The log has each reason once.
+    fn show(&self, obstacle: &HandshakeError, is_connected: bool) {
+        if self.status.unserved(obstacle.phase(), is_connected) {
+            let (reason, error) = (obstacle.reason.as_str(), &*obstacle.message);
+            warn!(config = &*self.name, reason, error, "cannot serve the driver");
         }
-        self.status.phase(phase);
     }
 
     /// Waits until the driver's Lease is held, if there is an election at all, and notes the term. False when something else
@@ -696,6 +729,11 @@ impl<R: Role> DriverTask<R> {
             }
         }
     }
+}
+
+/// The deadlines of the calls by which a driver is asked who it is.
+fn handshake_deadlines(config: &DriverConfig) -> (Duration, Duration) {
+    (config.timeouts.probe, config.timeouts.identity)
 }
 
 /// Resolves when the reservation is in another state, or the connection is lost.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::time::Instant;
 
-/// A checked exponential backoff: `min(initial * factor^failures, max)`, spread by plus or minus `jitter_percent`.
+/// A checked exponential backoff: `min(initial * factor^failures, max)`, extended by a random share of up to `jitter_percent`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     initial: Duration,
@@ -31,7 +31,7 @@ pub enum BackoffError {
     /// A factor below one shrinks the delay; NaN and infinity are no factors.
     #[error("the factor ({0}) must be a finite number of at least 1")]
     BadFactor(f64),
-    /// More than the whole delay cannot be taken away.
+    /// A delay is at most doubled.
     #[error("the jitter ({0} percent) must not be above 100 percent")]
     BadJitter(u8),
 }
@@ -81,7 +81,7 @@ impl Backoff {
         Duration::try_from_secs_f64(seconds).map_or(self.max, |delay| delay.clamp(self.initial, self.max))
     }
 
-    /// [`Self::base`] with the jitter drawn from `rng`: never zero, and at most `max * (1 + jitter)`.
+    /// [`Self::base`] with the jitter drawn from `rng`: never shorter, and at most `max * (1 + jitter)`.
     pub fn delay(&self, failures: u32, rng: &mut Rng) -> Duration {
         let base = self.base(failures);
         if self.jitter_percent == 0 {
@@ -90,8 +90,7 @@ impl Backoff {
         // In whole nanoseconds, so that rounding cannot pass the bound.
         let nanos = base.as_nanos();
         let spread = nanos * u128::from(self.jitter_percent) / 100;
-        let drawn = nanos - spread + rng.u128(0..=spread * 2);
-        duration_from_nanos(drawn.max(1))
+        duration_from_nanos(nanos + rng.u128(0..=spread))
     }
 }
 

@@ -19,9 +19,11 @@ pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
+/// One that answered over the connection that stands.
 pub(super) fn driver(phase: DriverPhase) -> DriverState {
     DriverState {
         phase,
+        is_connected: true,
         plugin: Some(Plugin {
             name: "a.test".to_owned(),
             vendor_version: "1.2".to_owned(),
@@ -203,6 +205,23 @@ fn each_phase_has_its_conditions() {
             _ => None,
         };
         assert_eq!(status.holder.as_deref(), serving, "{phase:?}");
+    }
+}
+
+/// What cannot be dialled is not told to answer, nor is a driver whose connection is lost while its calls end.
+#[test]
+fn a_driver_without_a_connection_is_not_told_to_answer() {
+    let rows = [
+        (DriverPhase::Draining, "Unknown Connecting"),
+        (failed(ConditionReason::InvalidSpec, true), "False InvalidSpec"),
+        (failed(ConditionReason::SecretMissing, true), "False SecretMissing"),
+    ];
+    for (phase, wanted) in rows {
+        let mut driver = driver(phase.clone());
+        let reachable = |driver: &DriverState| four(&fresh(&facts(Some(driver))))[3].clone();
+        assert_eq!(reachable(&driver), "True Connected", "{phase:?}");
+        driver.is_connected = false;
+        assert_eq!(reachable(&driver), wanted, "{phase:?}");
     }
 }
 

@@ -75,6 +75,11 @@ impl ConnectFailure {
             revision: u64::MAX,
         }
     }
+
+    /// Whether the driver answered: only what it answered can stall a connection that was made.
+    pub fn has_answered(&self) -> bool {
+        self.obstacle.is_stalled && self.client.is_some()
+    }
 }
 
 /// How a driver is reached.
@@ -221,6 +226,8 @@ impl DriverConnector {
             _ => None,
         };
         let file = look();
+        // A connection that is given up while it is made counts as well.
+        *self.asked.lock() = Some(Instant::now());
         let answer = run_handshake(&client, config).await;
         let answer = answer.and_then(|handshake| self.take_name(config, handshake));
         *self.asked.lock() = Some(Instant::now());

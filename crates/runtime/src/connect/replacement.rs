@@ -225,11 +225,11 @@ impl DriverConnector {
             path.display()
         );
         if publisher.connection_problem(Some(text)) {
-            let message = &*obstacle.message;
+            let error = &*obstacle.message;
             warn!(
                 config = &*self.name,
                 reason,
-                message,
+                error,
                 "the driver's socket was replaced, and the driver does not answer at the new one; keeping the old connection"
             );
         }

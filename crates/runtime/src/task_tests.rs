@@ -1,0 +1,320 @@
+//! What a driver's task shows of a driver that it does not work for.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::api::AttacherConfigSpec;
+use crate::api::condition::ConditionReason;
+use crate::api::validated::DriverConfig;
+use crate::apiserver::{Requests, connect};
+use crate::connect::handshake::{Handshake, HandshakeError};
+use crate::connect::replacement::Replacement;
+use crate::connect::{ConnectFailure, ConnectedDriver, Connector};
+use crate::csi::{CapabilityReport, CsiClient, DriverConnection, PluginInfo};
+use crate::decide::DriverFacts;
+use crate::queue::{Backoff, QueueLimits, Run, RunResult};
+use crate::queue_metrics::LaneNames;
+use crate::reflect::Lists;
+use crate::reservation::Reservations;
+use crate::telemetry::Metrics;
+use crate::{DriverPhase, DriverState, DriverStateSender, DriverTask, Engine, Refusal, Role, Start, Work, Workplace};
+
+const NAME: &str = "a.test";
+const UP: &str = "csi_attacher_driver_up{driver_name=\"a.test\"}";
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A role whose lists never come in, so that no work begins.
+#[derive(Clone)]
+struct Idle {
+    lists: Lists,
+    requests: Requests,
+    metrics: Metrics,
+}
+
+/// Work that consists of nothing.
+struct NoWork(Workplace<&'static str>);
+
+impl Deref for NoWork {
+    type Target = Workplace<&'static str>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Work for NoWork {
+    type Key = &'static str;
+    type Guards = ();
+
+    const LANE_NAMES: LaneNames = &[];
+
+    fn limits(_config: &DriverConfig, _facts: &DriverFacts) -> Option<(QueueLimits, Backoff)> {
+        None
+    }
+
+    async fn run(&self, _run: &Run<&'static str>) -> RunResult {
+        RunResult::Done
+    }
+
+    fn resume(&self, _restores: bool) {}
+
+    fn reconfigured(&self, _config: &DriverConfig) {}
+}
+
+impl Role for Idle {
+    type Work = NoWork;
+
+    fn lists(&self) -> &Lists {
+        &self.lists
+    }
+
+    fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    fn needs_lists_first(&self, _facts: &DriverFacts) -> bool {
+        true
+    }
+
+    async fn admit(&self, facts: &DriverFacts, _config: &DriverConfig, _name: &str) -> Result<DriverFacts, Refusal> {
+        Ok(facts.clone())
+    }
+
+    fn start(&self, start: Start) -> Result<Engine<NoWork>, Refusal> {
+        let place = Workplace::new::<NoWork>(start, &self.metrics);
+        Ok(Engine::start(Arc::new(NoWork(place)), ()))
+    }
+
+    fn vacancies(&self) -> watch::Receiver<()> {
+        watch::Sender::default().subscribe()
+    }
+
+    fn ended(&self, _publisher: &DriverStateSender) {}
+}
+
+/// How a driver answers.
+#[derive(Clone)]
+enum Answers {
+    Never,
+    /// As the driver that it is.
+    Itself(CsiClient),
+    /// With an obstacle, over a connection or without.
+    Obstacle(HandshakeError, Option<CsiClient>),
+}
+
+struct Reached {
+    answers: Answers,
+    /// Connections that were begun.
+    begun: Arc<AtomicUsize>,
+}
+
+impl Connector for Reached {
+    async fn connect(&self) -> Result<ConnectedDriver, ConnectFailure> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        match self.answers.clone() {
+            Answers::Itself(client) if !client.connection().is_lost() => Ok(ConnectedDriver {
+                client,
+                handshake: Handshake {
+                    plugin: PluginInfo {
+                        name: NAME.to_owned(),
+                        vendor_version: "1".to_owned(),
+                    },
+                    capabilities: CapabilityReport::default(),
+                },
+                revision: 0,
+                socket: None,
+                restores: true,
+            }),
+            Answers::Never | Answers::Itself(_) => std::future::pending().await,
+            Answers::Obstacle(obstacle, client) => {
+                let mut failure = ConnectFailure::over(&client_of_nobody(), obstacle);
+                failure.client = client;
+                Err(failure)
+            }
+        }
+    }
+
+    async fn changed(&self, _since: &ConnectFailure) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn replaced(&self, _current: &ConnectedDriver, _publisher: &DriverStateSender) -> Replacement {
+        std::future::pending().await
+    }
+}
+
+fn client_of_nobody() -> CsiClient {
+    let config = DriverConfig::try_from(&AttacherConfigSpec::new("unix:///nobody.sock".to_owned())).unwrap();
+    CsiClient::new(DriverConnection::new(&config.endpoint), Metrics::default())
+}
+
+/// A task at work, and what it is given.
+struct Stage {
+    settings: watch::Sender<Arc<DriverConfig>>,
+    state: watch::Receiver<DriverState>,
+    metrics: Metrics,
+    reservations: Reservations,
+    begun: Arc<AtomicUsize>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Stage {
+    fn new(answers: Answers) -> Self {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let mut spec = AttacherConfigSpec::new("unix:///nobody.sock".to_owned());
+        spec.driver_name = Some(NAME.to_owned());
+        let (settings, config) = watch::channel(Arc::new(DriverConfig::try_from(&spec).unwrap()));
+        let metrics = Metrics::default();
+        // Nobody listens there: nothing is written in these tests.
+        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let (sender, state) = watch::channel(DriverState::default());
+        let reservations = Reservations::default();
+        let task = DriverTask {
+            role: Idle {
+                lists: Lists::new(&["never"], false),
+                requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
+                metrics: metrics.clone(),
+            },
+            name: "config".into(),
+            config,
+            election: None,
+            reservations: reservations.clone(),
+            known_as: Arc::default(),
+            lease_state: Arc::default(),
+            stop: CancellationToken::new(),
+            cut_off: CancellationToken::new(),
+            removed: Arc::default(),
+            status: DriverStateSender::new(sender),
+        };
+        let begun = Arc::<AtomicUsize>::default();
+        let access = Reached {
+            answers,
+            begun: begun.clone(),
+        };
+        Self {
+            settings,
+            state,
+            metrics,
+            reservations,
+            begun,
+            _task: AbortOnDropHandle::new(tokio::spawn(task.run_over(access))),
+        }
+    }
+
+    async fn until(&mut self, what: impl Fn(&DriverState) -> bool) -> DriverState {
+        let reached = timeout(LIMIT, self.state.wait_for(what)).await;
+        reached.expect("in time").unwrap().clone()
+    }
+
+    fn edit(&self, edit: impl FnOnce(&mut DriverConfig)) {
+        self.settings.send_modify(|settings| edit(Arc::make_mut(settings)));
+    }
+
+    async fn suspend(&mut self) {
+        self.edit(|settings| settings.suspend = true);
+        self.until(|state| state.phase == DriverPhase::Suspended).await;
+    }
+
+    async fn until_begun(&self, count: usize) {
+        let begun = async {
+            while self.begun.load(Ordering::SeqCst) < count {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(LIMIT, begun).await.expect("in time");
+    }
+
+    fn is_shown(&self) -> bool {
+        self.metrics.encode_prometheus().contains(UP)
+    }
+}
+
+fn obstacle(is_stalled: bool, reason: ConditionReason) -> HandshakeError {
+    HandshakeError {
+        is_stalled,
+        reason,
+        message: "what is wrong".to_owned(),
+    }
+}
+
+/// An alert about a driver that is down would else last as long as the suspension.
+#[tokio::test(start_paused = true)]
+async fn a_suspended_driver_is_not_in_the_metrics_though_nothing_ran_for_it() {
+    let away = obstacle(false, ConditionReason::SocketMissing);
+    let mut stage = Stage::new(Answers::Obstacle(away, None));
+    stage
+        .until(|state| matches!(state.phase, DriverPhase::Unreachable { .. }))
+        .await;
+    stage.until_begun(2).await;
+    assert!(stage.is_shown());
+    stage.suspend().await;
+    assert!(!stage.is_shown());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_driver_stays_in_the_metrics_of_another_that_serves_it() {
+    let mut stage = Stage::new(Answers::Never);
+    let other = stage.reservations.reserve(&"other".into(), &NAME.into());
+    other.activate();
+    stage.metrics.driver_up(NAME, true);
+    stage.suspend().await;
+    assert!(stage.is_shown());
+}
+
+/// Its deadlines may add up to hours.
+#[tokio::test(start_paused = true)]
+async fn a_driver_is_suspended_while_a_connection_is_made() {
+    let mut stage = Stage::new(Answers::Never);
+    stage.until_begun(1).await;
+    stage.suspend().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_made_outlasts_edits_other_than_its_deadlines() {
+    let stage = Stage::new(Answers::Never);
+    stage.until_begun(1).await;
+    stage.edit(|settings| settings.timeouts.publish = Duration::from_secs(3));
+    tokio::time::sleep(LIMIT).await;
+    assert_eq!(stage.begun.load(Ordering::SeqCst), 1);
+    stage.edit(|settings| settings.timeouts.probe = Duration::from_secs(3));
+    stage.until_begun(2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_lost_is_told_as_such() {
+    let client = client_of_nobody();
+    let mut stage = Stage::new(Answers::Itself(client.clone()));
+    let shown = stage.until(|state| state.phase == DriverPhase::Syncing).await;
+    assert!(shown.is_connected);
+    client.connection().lose();
+    let shown = stage.until(|state| state.phase == DriverPhase::Connecting).await;
+    assert!(!shown.is_connected);
+}
+
+/// Settings or certificates can be of no use, so that nothing is dialled.
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_is_stalled_is_connected_only_if_it_answered() {
+    let rows = [
+        (None, ConditionReason::InvalidSpec, false),
+        (None, ConditionReason::SecretMissing, false),
+        (Some(client_of_nobody()), ConditionReason::DriverNameMismatch, true),
+    ];
+    for (client, reason, is_connected) in rows {
+        let mut stage = Stage::new(Answers::Obstacle(obstacle(true, reason), client));
+        let shown = stage
+            .until(|state| matches!(state.phase, DriverPhase::Stalled { .. }))
+            .await;
+        assert_eq!(shown.is_connected, is_connected, "{reason:?}");
+    }
+}
