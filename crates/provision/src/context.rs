@@ -1,6 +1,5 @@
 //! What all drivers share, and what every attempt of one driver shares.
 
-use jiff::Timestamp;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +13,7 @@ use crate::csi::Call;
 use crate::decide::DriverFacts;
 use crate::deprecated;
 use crate::events::EventRecorder;
-use crate::key::{ClaimCause, ClaimKey, ClaimState, VolumeKey, WorkKey};
+use crate::key::{ClaimCause, ClaimKey, ClaimState, KeyMemory, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
 use crate::look::Look;
 use crate::nodes::NodeWatch;
@@ -31,6 +30,7 @@ use crate::runtime::secret_waits::SecretWaits;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::{Redaction, Span, Tracer};
 use crate::topology_waits::TopologyWaits;
+use crate::traces::LeftOpen;
 use crate::volumes::VolumeCache;
 use csi_attacher_model::attempt::CallEnd;
 
@@ -87,6 +87,8 @@ pub struct DriverContext {
     pub(crate) epoch: AtomicU64,
     /// Where what is known of open calls is kept at the end.
     pub(crate) open_calls: Arc<OpenCalls>,
+    /// Traces of what has no attempt any more.
+    pub(crate) left_open: Arc<LeftOpen>,
 }
 
 impl Deref for DriverContext {
@@ -202,7 +204,9 @@ impl DriverContext {
         let is_asked = is_asked.unwrap_or_default();
         let cause = if is_asked { ClaimCause::Retry } else { cause };
         let item = Item::new(key, lane_of(volume), deletion::fingerprint(&look, volume));
-        self.add(item.because(cause.into()), is_asked, retry, now);
+        self.add(item.because(cause.into()), is_asked, |memory| {
+            memory.retries.is_asked(retry, now);
+        });
     }
 
     /// Enqueues the PersistentVolume that was made for a claim which is not, or not any more, bound to it: that may have been what it
@@ -219,13 +223,11 @@ impl DriverContext {
         }
     }
 
-    /// Queues an object that has this value of `retry-now`. A person who asks for a retry is heard whatever it waits for.
-    fn add(&self, item: Item<WorkKey>, is_asked: bool, retry_now: Option<&str>, now: Timestamp) {
+    /// Queues an object. A person who asks for a retry is heard whatever it waits for; `remember` hears of `retry-now` as well, as what the
+    /// first look sees is nothing new.
+    fn add(&self, item: Item<WorkKey>, is_asked: bool, remember: impl FnOnce(&mut KeyMemory)) {
         let key = item.key.clone();
-        // What the first look sees is nothing new.
-        self.queue.add_and_remember(item, |memory| {
-            memory.retries.is_asked(retry_now, now);
-        });
+        self.queue.add_and_remember(item, remember);
         if is_asked {
             self.queue.wake(&key, ClaimCause::Retry.into());
         }
@@ -272,6 +274,8 @@ impl ClaimRoute for DriverContext {
         }
         let Some(look) = self.look(&of) else { return };
         let now = look.now();
+        // It comes with all the others, as when the role begins or was switched on: others may have served it until now.
+        let was_there = matches!(cause, ClaimCause::Resync | ClaimCause::Config);
         let remembered = self.queue.remember(&key, |memory| {
             let is_asked = memory.retries.is_asked(claim.retry_now.as_deref(), now);
             (is_asked, memory.claim.known.creation().cloned())
@@ -279,7 +283,12 @@ impl ClaimRoute for DriverContext {
         let (is_asked, known) = remembered.unwrap_or_default();
         let cause = if is_asked { ClaimCause::Retry } else { cause };
         let item = item_of(&look, claim, known.as_ref(), cause);
-        self.add(item, is_asked, claim.retry_now.as_deref(), now);
+        self.add(item, is_asked, |memory| {
+            memory.retries.is_asked(claim.retry_now.as_deref(), now);
+            if was_there {
+                memory.claim.known.expect_calls_of_others();
+            }
+        });
         if claim.release.is_some() {
             self.queue.remember(&key, |memory| memory.changed.notify_one());
         }

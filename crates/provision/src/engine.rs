@@ -1,5 +1,6 @@
 //! What provisioning does for one driver, from the first handshake to the end of the driver.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,7 +20,9 @@ use crate::queue::{Backoff, Queue, QueueLimits, Run, RunResult};
 use crate::runtime::queue_metrics::LaneNames;
 use crate::runtime::secret_waits::SecretWaits;
 use crate::runtime::{Engine, Start, Work, Workplace, backoff};
+use crate::telemetry::Tracer;
 use crate::topology_waits::TopologyWaits;
+use crate::traces::{Lifecycle, LifecycleOutcome, describe, describe_volume, made_in};
 
 /// How long the end of a role waits for markers that go.
 const MARKERS_OFF_WITHIN: Duration = Duration::from_secs(5);
@@ -43,6 +46,7 @@ pub(crate) fn start(context: SharedContext, start: Start, open_calls: Arc<OpenCa
         away: false.into(),
         epoch: 0.into(),
         open_calls,
+        left_open: Arc::default(),
         context: SharedContext { requests, ..context },
         place,
     });
@@ -113,6 +117,20 @@ impl Work for DriverContext {
     fn finished(&self) {
         self.open_calls.keep(self);
     }
+
+    /// The traces of what is pending end.
+    fn end_pending(&self) -> Box<dyn FnOnce() + Send> {
+        let (queue, left_open, context) = (self.queue.clone(), self.left_open.clone(), self.context.clone());
+        let (facts, tracer) = (self.facts.clone(), self.tracer());
+        Box::new(move || {
+            let mut open = std::mem::take(&mut *left_open.lock());
+            queue.remember_all(|key, memory| {
+                let lifecycle = memory.progress.lifecycle.take();
+                open.extend(lifecycle.map(|lifecycle| (key.clone(), lifecycle)));
+            });
+            abandon(open, &tracer, &facts.name, &context);
+        })
+    }
 }
 
 /// Hands out every key that waits, whatever it waits for, and returns when that is done or takes too long.
@@ -128,6 +146,32 @@ async fn run_all_once(queue: &Queue<WorkKey>) {
     };
     if tokio::time::timeout(MARKERS_OFF_WITHIN, handed_out).await.is_err() {
         tracing::warn!("markers are left on PersistentVolumeClaims, as there was no time to take all of them off");
+    }
+}
+
+/// Ends life cycles that nobody goes on with: the AttacherConfig is removed.
+fn abandon(open: BTreeMap<WorkKey, Lifecycle>, tracer: &Tracer, driver: &str, context: &SharedContext) {
+    for (key, lifecycle) in open {
+        match key {
+            WorkKey::Claim(key) => {
+                let claim = context.store.claim(&key).here();
+                lifecycle.end(tracer, LifecycleOutcome::Abandoned, &[], |root| {
+                    if let Some(claim) = claim {
+                        describe(root, driver, &claim);
+                    }
+                });
+            }
+            WorkKey::Volume(key) => {
+                let volume = context.volumes.volume(&key.name).here();
+                let volume = volume.filter(|volume| *volume.uid == *key.uid);
+                let links: Vec<_> = volume.as_deref().and_then(made_in).into_iter().collect();
+                lifecycle.end(tracer, LifecycleOutcome::Abandoned, &links, |root| {
+                    if let Some(volume) = volume {
+                        describe_volume(root, driver, &volume);
+                    }
+                });
+            }
+        }
     }
 }
 

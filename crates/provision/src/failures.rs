@@ -4,6 +4,7 @@ use crate::clock;
 use crate::context::DriverContext;
 use crate::decide::Failure;
 use crate::events::{InvolvedObject, NewEvent};
+use crate::provision::ProvisionRefusal;
 use crate::provision::event::ProvisionEventReason;
 use crate::telemetry::names::{self, error_type};
 use crate::telemetry::{Span, traced};
@@ -17,6 +18,35 @@ pub(crate) fn kind_of(failure: &Failure) -> &'static str {
     failure.code.map_or(error_type::DRIVER_UNAVAILABLE, |code| {
         names::code_upper_snake(code.into())
     })
+}
+
+/// Finds what a refusal names besides the object itself in the texts of a span, where it is not to be shown.
+pub(crate) fn know_cause(span: &mut Span, cause: &ProvisionRefusal) {
+    match cause {
+        // A long handle is cut in the text, so that the whole one is not found there.
+        ProvisionRefusal::HandleShared { handle, owner: other }
+        | ProvisionRefusal::StillAttached { handle, nodes: other } => {
+            span.knows([&**handle], [&**other]);
+        }
+        ProvisionRefusal::DeletionHeld { handle } | ProvisionRefusal::VolumeUnrecorded { handle, .. } => {
+            span.knows([&**handle], []);
+        }
+        ProvisionRefusal::NameTaken { volume }
+        | ProvisionRefusal::VolumeGoing { volume }
+        | ProvisionRefusal::VolumeUndecided { volume }
+        | ProvisionRefusal::ClassNeeded { volume, .. }
+        | ProvisionRefusal::ClassReplaced { volume, .. } => span.knows(None, [&**volume]),
+        ProvisionRefusal::SecretNotAllowed { secret, .. }
+        | ProvisionRefusal::SecretMissing { secret }
+        | ProvisionRefusal::SecretUnreadable { secret } => {
+            span.knows(None, [&*secret.namespace, &*secret.name]);
+        }
+        ProvisionRefusal::NoTopologyKeys { node, .. }
+        | ProvisionRefusal::NodeLabelMissing { node, .. }
+        | ProvisionRefusal::NodeUnknown { node }
+        | ProvisionRefusal::NodeNotAllowed { node, .. } => span.knows(None, [&**node]),
+        _ => {}
+    }
 }
 
 /// Records an Event on objects. No text here has a value of a Secret: those of the driver were scrubbed when they came in.

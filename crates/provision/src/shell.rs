@@ -7,6 +7,8 @@ use crate::apiserver::{ApiError, ApiErrorKind, HeldSecret};
 use crate::key::WorkKey;
 use crate::look::Look;
 use crate::objects::{PersistentVolumeWire, ResourceVersion, Volume};
+use crate::provision::RolePhase;
+use crate::provision::attempt::Verdict;
 use crate::queue::Run;
 use crate::telemetry::{Span, w3c};
 use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, Operation, Progress};
@@ -61,7 +63,8 @@ impl<'w, K> Shell<'w, K> {
         let limits = &config.tracing;
         let lifecycle = self.progress.lifecycle(&tracer, subject, begun, limits, &describe);
         self.span = lifecycle.attempt(&tracer, self.run);
-        self.look.traceparent = Some(w3c::traceparent(&lifecycle.context()));
+        let is_noted = config.tracing.outgoing_annotation;
+        self.look.traceparent = is_noted.then(|| w3c::traceparent(&lifecycle.context()));
         if self.span.is_recording() {
             describe(&mut self.span);
         }
@@ -73,6 +76,19 @@ impl<'w, K> Shell<'w, K> {
         let ended = self.progress.lifecycle.zip(self.ended);
         self.progress = self.progress.after(self.has_tried, self.ended.is_some());
         ended
+    }
+
+    /// Keeps the life cycle of an object that the queue forgets though it has not ended, in a role that is off or ends. What has another
+    /// attempt after that is not left any more.
+    pub fn leave_open(&self, verdict: Verdict) {
+        let work = self.look.work;
+        let is_left = verdict == Verdict::Done && work.role() != RolePhase::Serving;
+        let lifecycle = self.progress.lifecycle.filter(|_| is_left);
+        let (key, mut left_open) = (self.run.key(), work.left_open.lock());
+        match lifecycle {
+            Some(lifecycle) => left_open.insert(key.clone(), lifecycle),
+            None => left_open.remove(key),
+        };
     }
 
     /// How long the attempt has taken so far.

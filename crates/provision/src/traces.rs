@@ -4,6 +4,8 @@
 //! they end, and the root once: when the PersistentVolume is saved or nobody wants it any more, and when the volume is deleted.
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use crate::api::names::TRACEPARENT_ANNOTATION;
@@ -14,7 +16,7 @@ use crate::objects::{Claim, Volume};
 use crate::provision::marked_since;
 use crate::queue::{Run, Trigger};
 use crate::runtime::report::set_run_attributes;
-use crate::telemetry::lifecycle::{CONTINUED, is_full};
+use crate::telemetry::lifecycle::{ABANDONED, CONTINUED, is_full};
 use crate::telemetry::names::{attr, error_type, span};
 use crate::telemetry::w3c;
 use crate::telemetry::{Span, SpanContext, SpanKind, SpanOptions, TraceIdentity, Tracer};
@@ -61,9 +63,14 @@ pub(crate) enum LifecycleOutcome {
     Succeeded,
     /// Nobody wants a volume any more, or it is kept.
     Aborted,
+    /// The AttacherConfig is removed.
+    Abandoned,
     /// It goes on in the next epoch.
     Continued,
 }
+
+/// The life cycles of what has no attempt any more and has not ended: the role is off, or ends. Who serves the driver next goes on with them.
+pub(crate) type LeftOpen = Mutex<BTreeMap<WorkKey, Lifecycle>>;
 
 /// Since when something is wanted, whether it is traced or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,6 +274,10 @@ impl Lifecycle {
             LifecycleOutcome::Aborted => {
                 root.set(attr::OUTCOME, "aborted");
                 root.fail(error_type::OTHER, self.operation.aborted());
+            }
+            LifecycleOutcome::Abandoned => {
+                root.set(attr::OUTCOME, "aborted");
+                root.fail(error_type::OTHER, ABANDONED);
             }
             LifecycleOutcome::Continued => {
                 root.set(attr::OUTCOME, "continued");

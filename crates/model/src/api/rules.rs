@@ -135,8 +135,8 @@ pub enum SpecProblem {
     #[error("must be set where provisioning is: a claim is provisioned by the driver that it names")]
     DriverNameMissing,
     #[error(
-        "must be 1 to 63 lower-case letters, digits, '.' or '-', beginning and ending with a letter or digit, as does each part between two points, \
-         such as pvc"
+        "must be 1 to 63 lower-case letters, digits, '.' or '-', such as pvc; each part between two points begins and \
+         ends with a letter or digit, but the last one may end with '-'"
     )]
     VolumeNamePrefix,
     #[error("must be a whole number from 16 to 32; leave it out to use the whole UID")]
@@ -249,11 +249,12 @@ pub(super) static NAMESPACE_OR_OWN: TextRule = TextRule {
     problem: SpecProblem::NamespaceOrOwn,
 };
 /// What the names of volumes begin with: DNS labels with points between them, as what follows makes the name of a PersistentVolume of it.
+/// A dash and the UID follow, so that it may end with dashes.
 pub(super) static VOLUME_NAME_PREFIX: TextRule = TextRule {
     min: 1,
     max: 63,
-    form: concat!(label!(), "([.]", label!(), ")*"),
-    has_form: is_subdomain,
+    form: concat!(label!(), "([.]", label!(), ")*-*"),
+    has_form: is_volume_name_prefix,
     problem: SpecProblem::VolumeNamePrefix,
 };
 /// The name of a Secret: DNS labels with points between them.
@@ -306,6 +307,11 @@ pub(crate) fn is_label(text: &str) -> bool {
 /// Whether a text has the form of a DNS subdomain (RFC 1123), whatever its length: labels with points between them.
 pub(crate) fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
+}
+
+/// Whether a dash and letters or digits after the text make a DNS subdomain of it, whatever its length.
+pub(crate) fn is_volume_name_prefix(text: &str) -> bool {
+    is_subdomain(text.trim_end_matches('-'))
 }
 
 fn is_dotted(text: &str) -> bool {

@@ -30,7 +30,6 @@ impl Trouble {
                     ClaimReason::SecretForbidden => Kind::SecretForbidden,
                     ClaimReason::ClassMissing => Kind::ClassMissing,
                     ClaimReason::MarkerOfAnotherDriver => Kind::MarkerOfAnotherDriver,
-                    ClaimReason::HandleShared => Kind::HandleShared,
                     _ => Kind::ProvisioningFailing,
                 };
                 Self {

@@ -2,7 +2,7 @@
 
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
-use crate::api::is_subdomain;
+use crate::api::is_volume_name_prefix;
 
 /// Longest name of a volume in bytes (CSI spec, "Size Limits").
 const MAX_VOLUME_NAME: usize = 128;
@@ -13,7 +13,7 @@ const UUID_LENGTHS: std::ops::RangeInclusive<usize> = 16..=32;
 
 /// Whether a prefix that an annotation names may be one: as `spec.provisioning.volumeNamePrefix`.
 pub fn is_prefix(prefix: &str) -> bool {
-    prefix.len() <= MAX_PREFIX && is_subdomain(prefix)
+    prefix.len() <= MAX_PREFIX && is_volume_name_prefix(prefix)
 }
 
 /// How the names of volumes are made: one rule for the prefix and for how much of the UID follows.

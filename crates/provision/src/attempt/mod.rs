@@ -47,6 +47,7 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     }
     shell.end(&attempt);
     shell.keep(&attempt);
+    shell.leave_open(verdict);
     result_of(verdict)
 }
 

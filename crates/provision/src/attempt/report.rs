@@ -186,6 +186,7 @@ fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &Prov
     let note = event::waits(&message, shell.attempt(), delay);
     record(shell, claim, reason, kind, note);
     let is_news = shell.run.waits() == 0;
+    failures::know_cause(&mut shell.span, cause);
     tell_failure(shell, claim, kind, None, &message, Some(delay), is_news);
 }
 
@@ -225,7 +226,7 @@ fn tell_failure(
         kind,
         code,
         message,
-        delay: delay.unwrap_or_default(),
+        delay,
         is_news,
     };
     let reason = failed.tell(work, &work.context.metrics, &mut shell.span);

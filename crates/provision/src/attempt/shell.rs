@@ -13,7 +13,7 @@ use crate::decide::patch::PatchType;
 use crate::key::{ClaimKey, KeyMemory};
 use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Volume};
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict};
-use crate::provision::{AnsweredVolume, CallSecret, ClaimWrite, CreatePlan, DeletePlan, Seen};
+use crate::provision::{AnsweredVolume, CallSecret, ClaimWrite, CreatePlan, Creation, DeletePlan, Seen};
 use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
 use crate::telemetry::traced;
@@ -39,6 +39,7 @@ impl Shell<'_> {
                 self.open(attempt);
                 self.keep(attempt);
             }
+            self.know_created(attempt);
             // What fails without a step is pending as well, or waits for the driver; what waits for something else is when that is told.
             let is_failed = matches!(step, ClaimStep::End(Verdict::Failed { .. }));
             if let Some(claim) = attempt.claim().filter(|_| is_failed || attempt.misses_driver()) {
@@ -88,6 +89,16 @@ impl Shell<'_> {
                 None,
                 names.into_iter().chain(claim.selected_node.as_deref()).chain(volume),
             );
+        }
+    }
+
+    /// Finds the volume that the driver answered in texts, and who else has it, where they are not to be shown.
+    fn know_created(&mut self, attempt: &ClaimAttempt) {
+        if !self.span.is_recording() {
+            return;
+        }
+        if let Some(Creation::Created(volume)) = attempt.creation() {
+            self.span.knows([&*volume.handle], volume.owner.as_deref());
         }
     }
 
@@ -245,7 +256,7 @@ impl Shell<'_> {
 
     async fn delete(&mut self, attempt: &ClaimAttempt, plan: &DeletePlan) -> Result<(), CallEnd> {
         let deadline = self.look.provisioning.delete_timeout;
-        self.span.knows(Some(&plan.handle), []);
+        self.span.knows([&*plan.handle], []);
         self.begin_call("DeleteVolume", &plan.handle, deadline);
         let call = DeleteVolume {
             plan,

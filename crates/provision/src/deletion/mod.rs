@@ -38,5 +38,6 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKe
     }
     shell.end(&attempt);
     shell.keep(&attempt);
+    shell.leave_open(verdict);
     result_of(verdict)
 }

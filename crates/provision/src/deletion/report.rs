@@ -49,6 +49,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
         VolumeNote::Waits(reason, of) => waits(shell, volume, reason, &of),
         VolumeNote::Refused(_, cause) => {
             let wait = (shell.run.wait_delay(), shell.run.waits() == 0);
+            failures::know_cause(&mut shell.span, &cause);
             failed(shell, volume, cause.reason(), None, &cause.to_string(), wait);
         }
         VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error)
@@ -136,7 +137,7 @@ fn failed(
         kind,
         code,
         message,
-        delay,
+        delay: Some(delay),
         is_news,
     };
     let reason = failed.tell(work, &work.context.metrics, &mut shell.span);

@@ -132,6 +132,8 @@ struct ModelDriver {
     deleted: Mutex<Vec<String>>,
     /// The codes that the next deletions fail with.
     undo_failures: Mutex<Vec<tonic::Code>>,
+    /// Volumes are smaller than was asked for.
+    is_stingy: AtomicBool,
 }
 
 #[tonic::async_trait]
@@ -152,9 +154,11 @@ impl Controller for ModelDriver {
         if let Some(code) = self.failures.lock().pop() {
             return Err(tonic::Status::new(code, format!("no room for {}", request.name)));
         }
+        let asked = request.capacity_range.map_or(0, |range| range.required_bytes);
+        let is_stingy = self.is_stingy.load(Ordering::Relaxed);
         let volume = v1::Volume {
             volume_id: format!("handle of {}", request.name),
-            capacity_bytes: request.capacity_range.map_or(0, |range| range.required_bytes),
+            capacity_bytes: if is_stingy { 1 } else { asked },
             ..v1::Volume::default()
         };
         Ok(tonic::Response::new(v1::CreateVolumeResponse { volume: Some(volume) }))

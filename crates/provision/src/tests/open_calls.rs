@@ -47,6 +47,39 @@ async fn an_engine_that_ends_before_its_first_call_hands_on_what_it_was_given() 
     is_made_again(&world).await;
 }
 
+/// A sidecar may have called for what was there before the role began, or before it was switched on, and leaves no marker.
+#[tokio::test(start_paused = true)]
+async fn the_first_refusal_does_not_count_of_a_claim_that_others_may_have_called_for() {
+    for (enabled, is_there_before, is_uncertain) in [(true, true, true), (true, false, false), (false, false, true)] {
+        let mut world = World::new();
+        let mut settings = DriverConfig::clone(&world.settings.borrow());
+        settings.provisioning.as_mut().unwrap().enabled = enabled;
+        world.settings.send_replace(Arc::new(settings.clone()));
+        world.class("good", &json!({}));
+        world.driver.failures.lock().push(tonic::Code::Internal);
+        if is_there_before {
+            world.claim("a", "good");
+        }
+        world.start();
+        if !is_there_before {
+            world.claim("a", "good");
+        }
+        if !enabled {
+            pass(1).await;
+            assert_eq!(world.driver.calls.lock().len(), 0);
+            settings.provisioning.as_mut().unwrap().enabled = true;
+            world.settings.send_replace(Arc::new(settings.clone()));
+            world.engine().reconfigure(&settings);
+        }
+        tokio::time::sleep(CALL * 2).await;
+        assert_eq!(world.driver.calls.lock().len(), 1);
+        let open = crate::open_claims(world.engine().queue());
+        assert_eq!(open, usize::from(is_uncertain), "{enabled} {is_there_before}");
+        pass(10).await;
+        assert_eq!(world.saved(), 1);
+    }
+}
+
 /// The Lease has run out, or the task panicked: nobody waits for its calls.
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_is_cut_off_hands_on_what_it_knew() {

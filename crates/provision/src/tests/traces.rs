@@ -1,6 +1,7 @@
 //! Names that are not to be told, and the ends of life cycles.
 
 use super::*;
+use crate::runtime::Work as _;
 use crate::telemetry::TelemetryGuard;
 use crate::telemetry::redact::hash;
 use crate::trace_pipeline::pipeline;
@@ -77,6 +78,102 @@ async fn names_are_told_by_their_hash_where_that_is_asked() {
     assert_eq!(root.text("container.csi.plugin.name"), DRIVER);
     let refused = spans.iter().find(|span| span.status_message.contains("no room"));
     assert!(refused.unwrap().status_message.contains(&hash("pvc-uid-smith")));
+}
+
+/// The ID in the answer is that of somebody else's volume, and the refusal has it, and whose it is.
+#[tokio::test]
+async fn the_volume_of_another_is_told_by_its_hash() {
+    const THEIRS: &str = "handle of pvc-uid-smith";
+    let (receiver, mut world, guard) = traced(|spec| {
+        spec.tracing.redact.names = crate::api::RedactionMode::Hash;
+        spec.tracing.redact.volume_id = crate::api::RedactionMode::Hash;
+    })
+    .await;
+    world.class("tenant-gold", &json!({}));
+    world.start();
+    world.driver.is_stingy.store(true, Ordering::Relaxed);
+    world.volume(json!({
+        "metadata": {"name": "pv-of-jones", "uid": "jones-uid"},
+        "spec": {
+            "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "tenant-gold",
+            "csi": {"driver": DRIVER, "volumeHandle": THEIRS},
+            "claimRef": {"namespace": "web", "name": "jones", "uid": "uid-jones"},
+        },
+        "status": {"phase": "Bound"},
+    }));
+    world.claim("smith", "tenant-gold");
+    let is_shared = |span: &ReceivedSpan| span.status_message.contains("as well");
+    let spans = receiver.wait_until(LIMIT, |spans| spans.iter().any(is_shared)).await;
+    drop(guard);
+    let everything = format!("{spans:#?}");
+    for name in ["handle of", "pv-of-jones", "pvc-uid-smith", "\"smith\""] {
+        assert!(!everything.contains(name), "{name} is in {everything}");
+    }
+    let shared = attempts(&spans).find(|span| is_shared(span)).unwrap();
+    for name in [THEIRS, "pv-of-jones"] {
+        assert!(shared.status_message.contains(&hash(name)), "{shared:?}");
+    }
+}
+
+/// `spec.tracing.outgoingAnnotation` is about each object that is written.
+#[tokio::test]
+async fn a_persistent_volume_names_its_trace_only_where_that_is_asked() {
+    for outgoing_annotation in [true, false] {
+        let (receiver, mut world, guard) = traced(|spec| spec.tracing.outgoing_annotation = outgoing_annotation).await;
+        world.class("gold", &json!({}));
+        world.start();
+        world.claim("data", "gold");
+        receiver.wait_until(LIMIT, |spans| roots(spans).count() == 1).await;
+        drop(guard);
+        let saved = world.api.objects.lock()[&format!("{VOLUMES}pvc-uid-data")].clone();
+        let noted = &saved["metadata"]["annotations"]["attacher.csi.dev/traceparent"];
+        assert_eq!(noted.is_string(), outgoing_annotation, "{saved}");
+    }
+}
+
+/// Whether a volume may be there, or the last answer said that there is none: then the queue forgets the claim as the role ends.
+#[tokio::test]
+async fn only_the_end_of_the_config_ends_what_is_pending() {
+    for code in [tonic::Code::DeadlineExceeded, tonic::Code::InvalidArgument] {
+        let (receiver, mut world, guard) = traced(|_| {}).await;
+        world.class("gold", &json!({}));
+        world.start();
+        world.driver.failures.lock().extend([code; 100]);
+        world.claim("data", "gold");
+        receiver.wait_until(LIMIT, |spans| attempts(spans).count() > 0).await;
+        let engine = world.engine.take().unwrap();
+        let end = engine.work().end_pending();
+        // The end of the process, or of the Lease.
+        engine.drain().await;
+        assert_eq!(roots(&receiver.spans()).count(), 0);
+        end();
+        let spans = receiver.wait_until(LIMIT, |spans| roots(spans).count() == 1).await;
+        drop(guard);
+        let root = roots(&spans).next().unwrap();
+        assert_eq!(root.text("attacher.outcome"), "aborted");
+        assert_eq!(root.text("k8s.persistentvolumeclaim.name"), "data");
+        assert!(root.status_message.contains("AttacherConfig"), "{root:?}");
+    }
+}
+
+/// Nobody makes the call again, so that no time for it is told.
+#[tokio::test]
+async fn a_failure_that_is_not_tried_again_has_no_delay() {
+    let (receiver, mut world, guard) = traced(|_| {}).await;
+    world.class("gold", &json!({}));
+    world.start();
+    world.driver.failures.lock().push(tonic::Code::FailedPrecondition);
+    world.claim("data", "gold");
+    while world.driver.calls.lock().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let now = crate::clock::now().to_string();
+    world.change_claim("data", |claim| claim["metadata"]["deletionTimestamp"] = now.into());
+    let is_failed = |span: &ReceivedSpan| span.status_message.contains("no room");
+    let spans = receiver.wait_until(LIMIT, |spans| attempts(spans).any(is_failed)).await;
+    drop(guard);
+    let failed = attempts(&spans).find(|span| is_failed(span)).unwrap();
+    assert!(!failed.attributes.contains_key("attacher.retry.delay"), "{failed:?}");
 }
 
 /// What comes after the end of a life cycle is a part of it as well.

@@ -393,6 +393,30 @@ fn topology_is_asked_for_as_the_settings_say() {
     assert_eq!(of(serde_json::json!({ "immediateBinding": "None" })), (false, false));
 }
 
+/// csi-provisioner takes a prefix that ends with a dash, and puts its own dash after it.
+#[test]
+fn the_prefix_of_volume_names_makes_names_of_persistent_volumes() {
+    for (prefix, is_one) in [
+        ("pvc", true),
+        ("k8s-", true),
+        ("a.b--", true),
+        ("", false),
+        ("-", false),
+        ("-a", false),
+        ("a.-", false),
+        ("a-.b", false),
+        ("K8s", false),
+        (&*"a".repeat(64), false),
+    ] {
+        let spec = serde_json::json!({
+            "endpoint": "unix:///csi/csi.sock", "driverName": "csi.test",
+            "provisioning": { "volumeNamePrefix": prefix },
+        });
+        let spec: AttacherConfigSpec = serde_json::from_value(spec).unwrap();
+        assert_eq!(DriverConfig::try_from(&spec).is_ok(), is_one, "{prefix}");
+    }
+}
+
 /// An entry of the claims' own namespaces is told apart first.
 #[test]
 fn the_index_of_a_secret_is_that_in_the_spec() {

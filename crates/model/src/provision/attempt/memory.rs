@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::action::ClaimReason;
+use super::super::classify::{CreateErrorClass, create_error};
 use super::super::creation::{Creation, UncertainCall};
 use super::super::marker::{MarkerState, marked_since};
+use super::super::plan::CreatePlan;
 use super::super::seen::Seen;
 use super::super::trouble::Trouble;
 use super::step::{ClaimView, ListMoment};
 use crate::ListRests;
 use crate::answer::ApiError;
+use crate::decide::Failure;
 use crate::objects::{Claim, SecretReference};
 
 /// What is remembered of a claim while it is worked on. It is read from the object at each start; what is here besides is safe to forget
@@ -26,6 +29,8 @@ pub struct ClaimMemory {
     pub(super) last: Option<Arc<Claim>>,
     /// What is known of the volume; none before the first look.
     pub(super) creation: Option<Creation>,
+    /// Whether somebody else may have called for the claim and left no marker. What the first answer says is known from then on.
+    pub(super) others_may_have_called: bool,
     /// The former engine of this process that wrote the marker which what is known of the open call goes with; none where this one did.
     pub(super) marked_by: Option<Arc<str>>,
     /// Whether a write that takes the marker off brought no answer.
@@ -165,6 +170,30 @@ impl ClaimMemory {
         self.save_at = Some(until);
         let rest = super::elapsed(now, until);
         (!rest.is_zero()).then_some(rest)
+    }
+
+    /// The claim was there before it was served here: whoever served it may have called, and the driver still work on that. A sidecar
+    /// leaves no marker, nor does every engine. What was looked at before is known as it is.
+    pub fn expect_calls_of_others(&mut self) {
+        self.others_may_have_called |= self.creation.is_none();
+    }
+
+    /// What counts as known before a call with this plan that is answered now. A driver that lets nobody in makes no volume for anybody, and
+    /// whoever deletes the claim then need not wait for a person.
+    pub(super) fn known_before_answer(
+        &mut self,
+        before: Creation,
+        plan: &Arc<CreatePlan>,
+        failure: Option<&Failure>,
+    ) -> Creation {
+        if failure.is_some_and(|failure| create_error(failure.code) == CreateErrorClass::NotAdmitted) {
+            return before;
+        }
+        let others_may_have_called = std::mem::take(&mut self.others_may_have_called);
+        match before {
+            Creation::Never if others_may_have_called => Creation::uncertain(plan.clone(), false),
+            known => known,
+        }
     }
 
     /// What was held against the claim counts no more: somebody asks for a retry, or what stood in the way may be gone.

@@ -251,6 +251,16 @@ fn names_are_made_from_the_uid() {
     assert_eq!(&*volume_name("pvc", None, UID).unwrap(), NAME);
     assert_eq!(&*volume_name("pvc", Some(16), UID).unwrap(), "pvc-aaaaaaaa11112222");
     assert_eq!(&*volume_name("test", Some(5), "testid").unwrap(), "test-testi");
+    assert_eq!(&*volume_name("k8s-", None, "testid").unwrap(), "k8s--testid");
+    for uuid_length in [None, Some(16)] {
+        let naming = VolumeNaming {
+            prefix: "k8s-",
+            uuid_length,
+        };
+        let name = naming.volume_name(UID).unwrap();
+        assert_eq!(VolumeNaming::of_name(&name, UID), Some(naming));
+        assert!(naming.is_trusted());
+    }
     assert!(volume_name("pvc", None, "").is_err() && volume_name("pvc", Some(32), "short").is_err());
     assert!(volume_name("pvc", Some(0), UID).is_err());
     assert!(volume_name(&"p".repeat(100), None, UID).is_err());
@@ -259,7 +269,10 @@ fn names_are_made_from_the_uid() {
         ("a.b-c", true),
         ("", false),
         ("-a", false),
-        ("a-", false),
+        ("a-", true),
+        ("a.b--", true),
+        ("-", false),
+        ("a.-", false),
         ("A", false),
         ("a/b", false),
         ("a..b", false),

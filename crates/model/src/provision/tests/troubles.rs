@@ -57,7 +57,7 @@ fn each_note_about_a_claim_tells_one_trouble() {
             Some(Kind::MarkerOfAnotherDriver),
         ),
         (waits(ClaimReason::TopologyMissing), Some(Kind::ProvisioningFailing)),
-        (waits(ClaimReason::HandleShared), Some(Kind::HandleShared)),
+        (waits(ClaimReason::HandleShared), Some(Kind::ProvisioningFailing)),
         (ClaimNote::LeftAlone(Box::new(refused())), Some(Kind::HandleShared)),
         (
             ClaimNote::HandleShared("pvc-1".into(), Box::new(refused())),

@@ -187,6 +187,21 @@ fn a_node_without_room_is_taken_off_together_with_the_marker() {
     assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
 }
 
+/// Of too many requests, as some drivers say it: elsewhere they would make a second volume.
+#[test]
+fn a_node_without_room_stays_once_where_somebody_else_may_have_called() {
+    let mut play = delayed();
+    play.memory.expect_calls_of_others();
+    called(&mut play, Some(8));
+    assert_eq!(
+        play.cluster.claim.as_ref().unwrap().pointer(SELECTED),
+        Some(&json!("n1"))
+    );
+    called(&mut play, Some(8));
+    assert!(play.notes.contains(&taken_off(RescheduleCause::Exhausted)));
+    assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
+}
+
 /// During the call: it is deleted, bound, or another provisioner's by now, which its node says nothing to.
 #[test]
 fn only_a_claim_that_still_wants_a_volume_from_the_driver_is_scheduled_again() {

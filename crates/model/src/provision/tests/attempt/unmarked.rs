@@ -123,6 +123,54 @@ fn a_volume_is_saved_also_where_its_claim_cannot_be_marked() {
     }
 }
 
+/// A sidecar leaves no marker, nor does an engine that is to write none; and the driver may still work on what it was asked.
+#[test]
+fn a_refusal_says_nothing_of_a_call_that_somebody_else_may_have_made() {
+    let refused = |play: &mut Play, code| {
+        play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(code)));
+        play.memory_is_uncertain()
+    };
+    for protection in [
+        LeakProtection::Always,
+        LeakProtection::WhenUncertain,
+        LeakProtection::Never,
+    ] {
+        for (code, wanted) in [
+            (2, [true, false]),
+            (8, [true, false]),
+            (9, [true, false]),
+            (13, [true, false]),
+            (6, [true, true]),
+            (7, [false, false]),
+            (3, [false, false]),
+            (11, [false, false]),
+        ] {
+            let mut play = unmarked(protection);
+            play.memory.expect_calls_of_others();
+            let found = [(); 2].map(|()| refused(&mut play, code));
+            assert_eq!(found, wanted, "{code} {protection:?}");
+            let mut play = unmarked(protection);
+            assert!(!refused(&mut play, code), "{code} {protection:?}");
+            // What this engine knows is known, also when all claims are looked at again.
+            play.memory.expect_calls_of_others();
+            assert!(!refused(&mut play, code), "{code} {protection:?}");
+        }
+    }
+}
+
+#[test]
+fn a_claim_that_is_deleted_after_such_a_refusal_is_held_until_its_volume_is_known() {
+    let mut play = unmarked(LeakProtection::Always);
+    play.memory.expect_calls_of_others();
+    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(13)));
+    play.cluster
+        .set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    play.take_done();
+    play.attempt(|_, _| None);
+    assert!(play.take_done().contains(&"create"));
+    assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
+}
+
 /// The process may end before the call does.
 #[test]
 fn a_role_that_ends_marks_what_is_under_way() {
