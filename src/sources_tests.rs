@@ -125,3 +125,116 @@ fn a_wrong_step_of_a_map_is_found() {
     assert_eq!(of("a.rs fourth\n"), ["a.rs has no function fourth"]);
     assert_eq!(of("b.rs first\n"), ["b.rs has no function first"]);
 }
+
+/// The keys of a record of the log in JSON that are not those of fields: a field of that name would be there twice. `message` is the text.
+const TAKEN: [&str; 4] = ["message", "level", "target", "timestamp"];
+/// What writes a record; `traced!` and `about!` hand on what they get.
+const LOG_MACROS: [&str; 7] = [
+    "trace!(", "debug!(", "info!(", "warn!(", "error!(", "traced!(", "about!(",
+];
+
+/// How many bytes the literal of a text or a letter has that is at the start; none where there is none.
+fn literal_length(text: &str) -> Option<usize> {
+    let quote = text.chars().next().filter(|letter| ['"', '\''].contains(letter))?;
+    // A lifetime has no second quote.
+    let is_lifetime = quote == '\'' && !text[1..].starts_with('\\') && text.chars().nth(2) != Some('\'');
+    let mut is_escaped = false;
+    let end = text[1..].char_indices().find(|(_, letter)| {
+        let is_end = *letter == quote && !is_escaped;
+        is_escaped = *letter == '\\' && !is_escaped;
+        is_end
+    });
+    end.filter(|_| !is_lifetime).map(|(at, _)| at + 2)
+}
+
+/// The arguments of a macro up to the bracket that closes it.
+fn arguments(text: &str) -> Vec<&str> {
+    let (mut found, mut depth, mut start, mut at) = (Vec::new(), 0_usize, 0, 0);
+    while let Some(letter) = text[at..].chars().next() {
+        if let Some(length) = literal_length(&text[at..]) {
+            at += length;
+            continue;
+        }
+        match letter {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' if depth == 0 => break,
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                found.push(text[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+        at += letter.len_utf8();
+    }
+    found.push(text[start..at].trim());
+    found
+}
+
+/// The fields of log macros that have the name of another key of the record.
+fn taken_fields(source: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for name in LOG_MACROS {
+        for (at, _) in source.match_indices(name) {
+            let arguments = arguments(&source[at + name.len()..]);
+            // What comes after the text are its values; without a text there may be a field of its name.
+            let Some(text_at) = arguments.iter().position(|argument| argument.starts_with('"')) else {
+                continue;
+            };
+            let fields = arguments[..text_at].iter().map(|argument| {
+                let name = argument.split('=').next().unwrap_or_default();
+                name.trim_start_matches(['%', '?']).trim()
+            });
+            found.extend(fields.filter(|field| TAKEN.contains(field)));
+        }
+    }
+    found
+}
+
+/// The sources below a folder, but this one.
+fn sources(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("sources_tests.rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn no_field_of_the_log_has_the_name_of_another_key() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in ["src", "crates"] {
+        sources(&root.join(folder), &mut files);
+    }
+    assert!(files.len() > 100);
+    for file in files {
+        let taken = taken_fields(&std::fs::read_to_string(&file).unwrap()).len();
+        assert_eq!(taken, 0, "{} has fields named as one of {TAKEN:?}", file.display());
+    }
+}
+
+#[test]
+fn a_field_with_the_name_of_another_key_is_found() {
+    let rows: [(&str, &[&str]); 7] = [
+        ("warn!(config = &*name, message, \"cannot serve\");", &["message"]),
+        (
+            "traced!(warn, span, ?level, target = f(1, \"a\"), \"lost\")",
+            &["level", "target"],
+        ),
+        ("error!(\n    %timestamp,\n    \"{}\",\n    3\n)", &["timestamp"]),
+        ("warn!(driver, error = message, \"a, message, b\")", &[]),
+        ("info!(target: \"a\", last = ',', \"{message}\", message = 3)", &[]),
+        ("warn!(lease, message)", &[]),
+        (
+            "debug!(called = f(message), quote = \"\\\"message, \", letter = '\"', \"text\")",
+            &[],
+        ),
+    ];
+    for (source, taken) in rows {
+        assert_eq!(taken_fields(source), taken, "{source}");
+    }
+}

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::error;
+use tracing::{error, warn};
 
 use super::{SharedParts, Signals};
 use crate::supervisor::Shutdown;
-use crate::telemetry::SHUTDOWN_CAP;
+use crate::telemetry::{FlushOutcome, SHUTDOWN_CAP};
 
 /// What is left of the grace period when calls that still run are cancelled: time to release the Leases and to export traces. A call
 /// that runs until the process is killed would keep the Lease from the other replicas until it expires.
@@ -67,7 +67,10 @@ pub(super) async fn close(parts: SharedParts) {
         left,
     } = parts;
     let cap = left.clamp(LEAST, SHUTDOWN_CAP);
-    let (_overdue, _spans) = tokio::join!(timeout(cap, servers.ended()), guard.shutdown(cap));
+    let (_overdue, flushed) = tokio::join!(timeout(cap, servers.ended()), guard.shutdown(cap));
+    if let FlushOutcome::Lost(spans) = flushed {
+        warn!(spans, "spans were lost at the end");
+    }
     // Until now events could be written.
     drop(tasks);
 }

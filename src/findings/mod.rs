@@ -26,8 +26,9 @@ use crate::apiserver::{ApiErrorKind, CsiDriver, CsiDriverWire, Requests};
 use crate::cache::Store;
 use crate::clock;
 use crate::driver::SharedContext;
-use crate::events::{EventRecorder, InvolvedObject, NewEvent, involved_objects, of_config};
+use crate::events::{EventRecorder, InvolvedObject, NewEvent, involved_objects, objects_of_attachment, of_config};
 use crate::telemetry::{Metrics, Span};
+use csi_attacher_model::decide::Snapshot;
 use csi_attacher_model::findings::{
     FindingHistory, FindingKind, FindingThresholds, FindingsPass, FindingsSummary, NewFinding,
 };
@@ -320,7 +321,7 @@ impl FindingsScanner {
             let Some(name) = &item.object else { continue };
             if let Some(snapshot) = self.store.attachment(name) {
                 let about = &*snapshot.attachment.uid;
-                events.record(item.kind, about, item.words.clone(), involved_objects(&snapshot));
+                events.record(item.kind, about, item.words.clone(), subjects(item.kind, &snapshot));
             }
         }
         let is_reported_on = |config: &ConfiguredDriver| config.reports && config.driver == **driver;
@@ -332,6 +333,14 @@ impl FindingsScanner {
             &before,
             summary,
         );
+    }
+}
+
+/// Of a PersistentVolume that has the name of another volume's by now, only that is told on it.
+fn subjects(kind: FindingKind, snapshot: &Snapshot) -> Vec<InvolvedObject> {
+    match kind {
+        FindingKind::VolumeReplaced => involved_objects(snapshot),
+        _ => objects_of_attachment(snapshot),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::api::validated::Timeouts;
 use crate::cache::AttacherKey;
 use crate::decide::DetachWait;
 use crate::driver::WithheldGuard;
-use crate::objects::Attachment;
+use crate::objects::{Attachment, Operation};
 use crate::queue::Remembered;
 use crate::traces::SharedLifecycle;
 use csi_attacher_model::ListRests;
@@ -38,6 +38,40 @@ pub struct KeyMemory {
     pub(crate) withheld: Option<WithheldGuard>,
     /// The trace that its attempts are a part of.
     pub(crate) lifecycle: Option<SharedLifecycle>,
+    /// How many attempts it took so far.
+    pub(crate) attempts: LifecycleAttempts,
+}
+
+/// The attempts of one attach or detach, whether it is traced or not. The queue counts failures in a row: new inputs make them void, and a
+/// wait ends the row.
+#[derive(Debug, Default)]
+pub(crate) struct LifecycleAttempts {
+    uid: Box<str>,
+    operation: Option<Operation>,
+    count: u32,
+    node_gone_told: bool,
+}
+
+impl LifecycleAttempts {
+    /// Counts an attempt at what this attachment asks for; its number, from 1. Another object or direction under the same name begins
+    /// again.
+    pub(crate) fn begin(&mut self, attachment: &Attachment) -> u32 {
+        let operation = Operation::of(attachment);
+        if self.operation != Some(operation) || *self.uid != *attachment.uid {
+            *self = Self {
+                uid: attachment.uid.clone(),
+                operation: Some(operation),
+                ..Self::default()
+            };
+        }
+        self.count = self.count.saturating_add(1);
+        self.count
+    }
+
+    /// Whether it is still to be told that the node is gone: once in all attempts.
+    pub(crate) fn tells_node_gone(&mut self) -> bool {
+        !std::mem::replace(&mut self.node_gone_told, true)
+    }
 }
 
 impl KeyMemory {
@@ -91,6 +125,35 @@ impl AwaitsSecret for AttacherKey {
 mod tests {
     use super::*;
     use crate::api::{AttacherConfigSpec, DriverConfig};
+    use crate::objects::VolumeAttachmentWire;
+    use serde_json::json;
+
+    fn attachment(uid: &str, deleting: Option<&str>) -> Attachment {
+        let object = json!({
+            "metadata": {"name": "va", "uid": uid, "deletionTimestamp": deleting},
+            "spec": {"attacher": "a.test", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}},
+        });
+        serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into()
+    }
+
+    #[test]
+    fn attempts_are_counted_for_each_attach_and_detach() {
+        let deleted = Some("2026-01-01T00:00:00Z");
+        let mut attempts = LifecycleAttempts::default();
+        for (uid, deleting, number, tells) in [
+            ("one", None, 1, true),
+            ("one", None, 2, false),
+            ("one", None, 3, false),
+            ("one", deleted, 1, true),
+            ("one", deleted, 2, false),
+            ("other", deleted, 1, true),
+            ("other", None, 1, true),
+        ] {
+            let count = attempts.begin(&attachment(uid, deleting));
+            let told = attempts.tells_node_gone();
+            assert_eq!((count, told), (number, tells), "{uid} {deleting:?}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_attach_is_held_back_for_so_long_however_often_it_is_asked_for() {

@@ -53,10 +53,14 @@ impl Redaction {
         })
     }
 
-    /// The same, which finds the volume ID and the names in texts too, beside those that it finds already.
+    /// The same, which finds the volume IDs and the names in texts too, beside those that it finds already.
     #[must_use]
-    pub fn knowing<'a>(&self, volume_id: Option<&'a str>, names: impl IntoIterator<Item = &'a str>) -> Self {
-        let ids = volume_id.filter(|_| self.volume_id).into_iter();
+    pub fn knowing<'a>(
+        &self,
+        volume_ids: impl IntoIterator<Item = &'a str>,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let ids = volume_ids.into_iter().filter(|_| self.volume_id);
         let names = names.into_iter().filter(|_| self.names);
         let mut known: Vec<&str> = ids.chain(names).filter(|value| !value.is_empty()).collect();
         known.extend(self.known.iter().map(|(value, _)| &**value));
@@ -158,8 +162,13 @@ mod tests {
         );
         let url = shown(&all, attr::URL_FULL, "https://h:1/api/v1/persistentvolumes/pvc-1");
         assert_eq!(url, format!("https://h:1/api/v1/persistentvolumes/{name}"));
-        let ids = Redaction::new(true, false).unwrap().knowing(Some("pvc-12"), ["pvc-1"]);
-        assert_eq!(ids.text("pvc-12 pvc-1"), format!("{volume} pvc-1"));
+        let ids = Redaction::new(true, false)
+            .unwrap()
+            .knowing(["pvc-12", "vol-7"], ["pvc-1"]);
+        assert_eq!(
+            ids.text("pvc-12 pvc-1, vol-7"),
+            format!("{volume} pvc-1, {}", hash("vol-7"))
+        );
         assert_eq!(
             Redaction::new(false, true).unwrap().text("nothing is known"),
             "nothing is known"

@@ -248,11 +248,15 @@ impl Span {
         active.put(pair);
     }
 
-    /// Finds this volume ID and these names in the texts of the span and of later children, where they are not to be shown.
-    pub fn knows<'a>(&mut self, volume_id: Option<&'a str>, names: impl IntoIterator<Item = &'a str>) {
+    /// Finds these volume IDs and names in the texts of the span and of later children, where they are not to be shown.
+    pub fn knows<'a>(
+        &mut self,
+        volume_ids: impl IntoIterator<Item = &'a str>,
+        names: impl IntoIterator<Item = &'a str>,
+    ) {
         let Some(active) = self.recording() else { return };
         if let Some(redaction) = &mut active.redaction {
-            *redaction = Arc::new(redaction.knowing(volume_id, names));
+            *redaction = Arc::new(redaction.knowing(volume_ids, names));
         }
     }
 

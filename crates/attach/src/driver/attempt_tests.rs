@@ -13,6 +13,7 @@ use tokio::sync::{Barrier, watch};
 
 mod api;
 mod copies;
+mod events;
 mod kept;
 mod lanes;
 mod lease;

@@ -231,7 +231,7 @@ fn open_span(work: &DriverContext, run: &Run<AttacherKey>, volume: &Volume) -> S
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
     attributes::set_volume_attributes(&mut span, volume);
     span.set(attr::FINALIZER_ACTION, "present");
-    report::set_run_attributes(&mut span, work, run);
+    report::set_run_attributes(&mut span, work, run, run.attempt());
     span.must_end()
 }
 

@@ -75,6 +75,7 @@ impl Lifecycle {
 pub(super) fn redaction_for(redaction: &Redaction, snapshot: &Snapshot) -> Redaction {
     let attachment = &snapshot.attachment;
     let volume = snapshot.volume.as_deref();
+    let mut volume_ids: Vec<&str> = snapshot.volume_handle().into_iter().collect();
     let mut names: Vec<&str> = vec![&attachment.name, &attachment.node];
     names.extend(attachment.volume_name().map(|name| &**name));
     names.extend(attachment.node_id.as_deref());
@@ -90,6 +91,8 @@ pub(super) fn redaction_for(redaction: &Redaction, snapshot: &Snapshot) -> Redac
         (_, volume) => volume.map(|volume| &volume.spec.source),
     };
     if let Some(VolumeSource::Csi(source)) = source {
+        // That of a PersistentVolume that was made again is another one than that of what is attached, and errors have both.
+        volume_ids.push(&source.handle);
         names.extend(
             source
                 .publish_secret
@@ -104,6 +107,50 @@ pub(super) fn redaction_for(redaction: &Redaction, snapshot: &Snapshot) -> Redac
                 .flat_map(|secret| [&*secret.namespace, &*secret.name]),
         );
         names.extend(note.former.iter().map(|place| &*place.node_id));
+        volume_ids.push(&note.handle);
+        volume_ids.extend(note.former.iter().map(|place| &*place.handle));
     }
-    redaction.knowing(snapshot.volume_handle(), names)
+    redaction.knowing(volume_ids, names)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::decide::Neighbours;
+    use crate::objects::{Attachment, PersistentVolumeWire, VolumeAttachmentWire};
+
+    /// The note has the ID of what is attached, former places those of other volumes, and the PersistentVolume that was made again has
+    /// a third one.
+    #[test]
+    fn every_volume_id_that_an_error_may_have_is_known() {
+        let ids = ["vol-attached", "vol-former", "vol-now"];
+        let note = json!({"handle": ids[0], "former": [{"handle": ids[1], "nodeID": "bed-7"}]});
+        let attachment: VolumeAttachmentWire = serde_json::from_value(json!({
+            "metadata": {
+                "name": "va", "uid": "va-uid", "annotations": {"attacher.csi.dev/volume": note.to_string()},
+            },
+            "spec": {"attacher": "csi.test", "nodeName": "ward-3", "source": {"persistentVolumeName": "pv1"}},
+            "status": {"attached": true},
+        }))
+        .unwrap();
+        let volume: PersistentVolumeWire = serde_json::from_value(json!({
+            "metadata": {"name": "pv1", "uid": "pv-uid"},
+            "spec": {"csi": {"driver": "csi.test", "volumeHandle": ids[2]}},
+        }))
+        .unwrap();
+        let snapshot = Snapshot {
+            attachment: Arc::new(Attachment::from(attachment)),
+            volume: Some(Arc::new(Volume::from(volume))),
+            node: None,
+            neighbours: Neighbours::default(),
+        };
+        let redaction = Redaction::new(true, true).unwrap();
+        assert_eq!(
+            redaction_for(&redaction, &snapshot),
+            redaction.knowing(ids, ["va", "ward-3", "pv1", "bed-7"])
+        );
+    }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::sync::Arc;
 
 use crate::api::EventType;
-use crate::decide::Snapshot;
+use crate::decide::{Snapshot, replaced};
 use crate::objects::{Attachment, Volume};
 
 /// The object that an event is about.
@@ -59,11 +59,23 @@ impl InvolvedObject {
     }
 }
 
-/// What an event about an attachment is shown on.
+/// What an event about an attachment is shown on. A PersistentVolume that was made again under the name, with another handle, is another
+/// volume, which what happens to this one is not to be told of.
+pub fn objects_of_attachment(snapshot: &Snapshot) -> Vec<InvolvedObject> {
+    let volume = snapshot.volume.as_deref();
+    let volume = volume.filter(|volume| replaced(&snapshot.attachment, volume).is_none());
+    objects_with(snapshot, volume)
+}
+
+/// The same with the PersistentVolume that has the name now, whichever volume it is of: what the finding about it is shown on.
 pub fn involved_objects(snapshot: &Snapshot) -> Vec<InvolvedObject> {
+    objects_with(snapshot, snapshot.volume.as_deref())
+}
+
+fn objects_with(snapshot: &Snapshot, volume: Option<&Volume>) -> Vec<InvolvedObject> {
     let Attachment { name, uid, .. } = &*snapshot.attachment;
     let attachment = InvolvedObject::cluster_scoped("storage.k8s.io/v1", "VolumeAttachment", name, uid);
-    let volume = snapshot.volume.iter().flat_map(|volume| of_volume(volume));
+    let volume = volume.into_iter().flat_map(of_volume);
     std::iter::once(attachment).chain(volume).collect()
 }
 

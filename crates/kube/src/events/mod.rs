@@ -17,7 +17,8 @@ use tokio::sync::mpsc;
 
 pub use csi_attacher_model::api::{EventReason, EventType};
 pub use event::{
-    InvolvedObject, NewEvent, involved_objects, of_claim_named, of_class, of_config, of_volume, of_volume_named,
+    InvolvedObject, NewEvent, involved_objects, objects_of_attachment, of_claim_named, of_class, of_config, of_volume,
+    of_volume_named,
 };
 
 use crate::apiserver::Requests;

@@ -2,13 +2,17 @@
 
 use jiff::Timestamp;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 use super::publisher::EventWriter;
 use super::series::{EventSeries, EventWrite};
-use super::{EventReason, InvolvedObject, NewEvent};
+use super::{EventReason, InvolvedObject, NewEvent, involved_objects, objects_of_attachment};
+use crate::api::names::VOLUME_ANNOTATION;
 use crate::apiserver::Requests;
+use crate::decide::{Neighbours, Snapshot};
+use crate::objects::{PersistentVolumeWire, VolumeAttachmentWire};
 use crate::telemetry::Metrics;
 
 fn subject(kind: &'static str, namespace: &str) -> InvolvedObject {
@@ -38,6 +42,47 @@ fn written(series: &mut EventSeries, occurrence: &NewEvent, at: Instant) -> Opti
     series
         .observe(occurrence, &subject("PersistentVolume", ""), at)
         .unwrap()
+}
+
+/// An attachment of pv1 that was claimed for the handle `noted`, and pv1 as it is now.
+fn snapshot(noted: &str, handle: &str) -> Snapshot {
+    let attachment = json!({
+        "metadata": {
+            "name": "va", "uid": "va-uid",
+            "annotations": {VOLUME_ANNOTATION: json!({"handle": noted}).to_string()},
+        },
+        "spec": {"attacher": "a.test", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}},
+    });
+    let volume = json!({
+        "metadata": {"name": "pv1", "uid": "pv-uid"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": "a.test", "volumeHandle": handle},
+            "claimRef": {"namespace": "ns2", "name": "c2", "uid": "c2-uid"},
+        },
+    });
+    let attachment: VolumeAttachmentWire = serde_json::from_value(attachment).unwrap();
+    let volume: PersistentVolumeWire = serde_json::from_value(volume).unwrap();
+    Snapshot {
+        attachment: Arc::new(attachment.into()),
+        volume: Some(Arc::new(volume.into())),
+        node: None,
+        neighbours: Neighbours::default(),
+    }
+}
+
+/// A PersistentVolume that was made again under its name is another volume, and has another claim.
+#[test]
+fn what_is_about_one_volume_is_not_shown_on_another_one() {
+    let kinds = |objects: Vec<InvolvedObject>| objects.iter().map(|object| object.kind).collect::<Vec<_>>();
+    let all = ["VolumeAttachment", "PersistentVolume", "PersistentVolumeClaim"];
+    assert_eq!(kinds(objects_of_attachment(&snapshot("a", "a"))), all);
+    assert_eq!(kinds(objects_of_attachment(&snapshot("a", "b"))), all[..1]);
+    assert_eq!(
+        kinds(involved_objects(&snapshot("a", "b"))),
+        all,
+        "the finding about it"
+    );
 }
 
 #[test]

@@ -77,7 +77,9 @@ fn of_config(config: &ConfigRecord, lease: &Lookup<LeaseRecord>, driver: &Driver
         Lookup::Missing => true,
         Lookup::Unknown => false,
     };
-    let is_ready = |ready: &ConditionRecord| ready.status == "True" || is_of_provisioning(ready);
+    let is_ready = |ready: &ConditionRecord| {
+        (ready.status == "True" && ready.reason != ConditionReason::Suspended.as_str()) || is_of_provisioning(ready)
+    };
     // With a spec that cannot be used, or a write that fails, the driver is served all the same.
     if ready.as_ref().is_some_and(is_ready) && reach.is_none() && !lapsed {
         return Service::Operator {

@@ -62,6 +62,8 @@ impl Attempt {
     ) -> Step {
         let Err(error) = answer else {
             self.has_secret = true;
+            // That request may have waited for long: a call is made with what is so now.
+            (self.has_read_volume, self.has_read_node) = (false, false);
             return self.observe(view);
         };
         let SecretReference { namespace, name } = reference;

@@ -61,7 +61,7 @@ fn claim<'a>(observed: &Observed<'_>, node_id: &str, source: &CsiSource) -> Resu
 /// Whether what a call attached has lost our finalizer: a webhook or another controller took it off. The API server would let it go as
 /// soon as it is deleted, and the volume would stay attached. That there was a call shows the node ID, which is noted together with
 /// the finalizer before the first one: what was marked as attached without a call has neither.
-pub(super) fn has_lost_finalizer(attachment: &Attachment, driver: &DriverFacts) -> bool {
+pub fn has_lost_finalizer(attachment: &Attachment, driver: &DriverFacts) -> bool {
     let described = matches!(
         attachment.source,
         AttachmentSource::PersistentVolume(_) | AttachmentSource::Inline(_)

@@ -44,7 +44,7 @@ mod snapshot;
 mod volume;
 
 pub use action::{Action, IgnoreReason};
-pub use attach::is_leaving;
+pub use attach::{has_lost_finalizer, is_leaving};
 pub use calls::{
     AccessMode, Capability, OwnedVolumeOnNode, PublishRequest, UnpublishRequest, VolumeAccessType, VolumeOnNode,
 };
@@ -116,7 +116,7 @@ pub fn needs_work(attachment: &Attachment, volume: Option<&Volume>, driver: &Dri
     }
     !attachment.attached
         || (driver.capabilities.publish_unpublish
-            && (attach::has_lost_finalizer(attachment, driver)
+            && (has_lost_finalizer(attachment, driver)
                 || protect::unprotected(attachment, volume, driver).is_some()
                 || attach::without_note(attachment, volume, driver).is_some()))
 }

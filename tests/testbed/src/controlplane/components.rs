@@ -219,11 +219,13 @@ impl Installation {
 
     fn spawn(&self, name: &'static str, program: &Path, args: &[String], output: Output) -> Result<Watched> {
         let log = self.folder.join(format!("{name}.log"));
-        if self.options.tracing.is_none() {
-            return Watched::spawn(name, program, args, &log, output);
+        // Collecting garbage is a fifth of what a young API server does: with a larger heap it does so less often.
+        let mut command = vec!["GOGC=400".to_owned()];
+        if self.options.tracing.is_some() {
+            // Who waits for spans need not wait the five seconds for which components collect them.
+            command.push("OTEL_BSP_SCHEDULE_DELAY=200".to_owned());
         }
-        // Who waits for spans need not wait the five seconds for which components collect them.
-        let mut command = vec!["OTEL_BSP_SCHEDULE_DELAY=200".to_owned(), path(program).to_string()];
+        command.push(path(program).to_string());
         command.extend_from_slice(args);
         Watched::spawn(name, Path::new("/usr/bin/env"), &command, &log, output)
     }

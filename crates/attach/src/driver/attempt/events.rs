@@ -9,7 +9,7 @@ use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::cache::Snapshot;
 use crate::clock;
 use crate::decide::{Failure, OwnedVolumeOnNode, ReleaseRefusal, VolumeOnNode, grpc_code, is_final};
-use crate::events::{EventReason, EventType, NewEvent, involved_objects};
+use crate::events::{EventReason, EventType, NewEvent, objects_of_attachment};
 use crate::findings::FailureNote;
 use crate::objects::Operation;
 use csi_attacher_model::attempt::{FailureCause, Vanished};
@@ -104,11 +104,9 @@ pub(in crate::driver) fn failure_event(
     record_traced(shell, snapshot, event);
 }
 
-/// A volume is detached from a node that is not there as it was when the volume was attached. The Event is written in the first attempt.
+/// A volume is detached from a node that is not there as it was when the volume was attached. The Event is written once for each detach: an
+/// attempt may end before it is known from where the volume is detached.
 pub(in crate::driver) fn node_gone(shell: &Shell<'_>, snapshot: &Snapshot, places: &[OwnedVolumeOnNode]) {
-    if shell.attempt() > 1 {
-        return;
-    }
     let driver = &*shell.work.facts.name;
     let name = &snapshot.attachment.node;
     let registered = snapshot.node.as_ref().and_then(|node| node.node_id(driver));
@@ -120,6 +118,9 @@ pub(in crate::driver) fn node_gone(shell: &Shell<'_>, snapshot: &Snapshot, place
         None if snapshot.node.is_some() => "has no driver registered any more",
         None => "has no CSINode any more",
     };
+    if !shell.tells_node_gone() {
+        return;
+    }
     let ids: Vec<&str> = ids.into_iter().collect();
     let note = format!(
         "{}: node {name} {known}; detaching from {}",
@@ -248,7 +249,7 @@ fn record_event(work: &DriverContext, snapshot: &Snapshot, event: AttemptEvent, 
         note: event.note,
         traceparent,
         at: clock::now(),
-        subjects: involved_objects(snapshot),
+        subjects: objects_of_attachment(snapshot),
     });
 }
 

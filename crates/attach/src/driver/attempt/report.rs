@@ -9,7 +9,7 @@ use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::cache::{self, AttacherKey, LANE_NAMES, Snapshot};
 use crate::clock;
 use crate::decide::patch::WriteTarget;
-use crate::decide::{Failure, ReleaseRefusal, ReleaseWithoutCall, VolumeOnNode};
+use crate::decide::{self, Failure, ReleaseRefusal, ReleaseWithoutCall, VolumeOnNode};
 use crate::objects::Operation;
 use crate::queue::{Run, Trigger};
 use crate::telemetry::names::{self, attr, error_type};
@@ -38,6 +38,7 @@ pub(in crate::driver) fn set_attempt_attributes(
     span: &mut Span,
     work: &DriverContext,
     run: &Run<AttacherKey>,
+    attempt: u32,
     snapshot: &Snapshot,
 ) {
     if span.is_recording() {
@@ -46,7 +47,7 @@ pub(in crate::driver) fn set_attempt_attributes(
         if snapshot.attachment.finalizers.contains(&work.facts.finalizer) {
             span.set(attr::FINALIZER_ACTION, "present");
         }
-        set_run_attributes(span, work, run);
+        set_run_attributes(span, work, run, attempt);
     }
 }
 
@@ -264,15 +265,32 @@ fn answer_not_saved(shell: &Shell<'_>, failure: &Failure) {
 
 /// A write on the way to the call was made: that of the VolumeAttachment adds our finalizer, if it was not there.
 fn prepared_write(shell: &mut Shell<'_>, snapshot: &Snapshot, target: &WriteTarget) {
-    let held = snapshot.attachment.finalizers.contains(&shell.work.facts.finalizer);
+    let (facts, attachment) = (&shell.work.facts, &snapshot.attachment);
+    let held = attachment.finalizers.contains(&facts.finalizer);
     if matches!(target, WriteTarget::Attachment(_)) && !held {
         shell.span.set(attr::FINALIZER_ACTION, "added");
+        if decide::has_lost_finalizer(attachment, facts) {
+            traced!(
+                warn,
+                shell.span,
+                driver = &*facts.name,
+                VolumeAttachment = &*attachment.name,
+                node = &*attachment.node,
+                "somebody took the finalizer off a VolumeAttachment that is attached; it was put back"
+            );
+        }
     }
 }
 
-/// Attributes of the queue's part in an attempt.
-pub(in crate::driver) fn set_run_attributes(span: &mut Span, work: &DriverContext, run: &Run<AttacherKey>) {
+/// The number of an attempt, and attributes of the queue's part in it.
+pub(in crate::driver) fn set_run_attributes(
+    span: &mut Span,
+    work: &DriverContext,
+    run: &Run<AttacherKey>,
+    attempt: u32,
+) {
     report::set_run_attributes(span, run, LANE_NAMES, trigger(run));
+    span.set(attr::ATTEMPT, attempt);
     let age = work.context.store.age(run.key()).unwrap_or_default();
     span.set(attr::INFORMER_AGE, age.as_secs_f64());
 }
@@ -333,7 +351,7 @@ fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: 
         kind,
         code: failure.code,
         message: &failure.message,
-        delay,
+        delay: Some(delay),
         is_news: true,
     };
     let reason = failed.tell(shell.work, &shell.work.context.metrics, &mut shell.span);
@@ -358,7 +376,7 @@ fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: 
 }
 
 /// What is attached stays so. An operator that takes over thousands of attachments may be refused each, so that only the status of the
-/// driver says it.
+/// driver says it, but for what is lost with its deletion.
 fn upkeep_failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure) {
     let (name, kind) = (&*snapshot.attachment.name, FailureCause::Other.as_str());
     let failed = FailedAttempt {
@@ -367,20 +385,35 @@ fn upkeep_failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure) 
         kind,
         code: None,
         message: &failure.message,
-        delay: shell.retry_delay(),
+        delay: Some(shell.retry_delay()),
         is_news: true,
     };
     failed.show(shell.work, &mut shell.span);
-    traced!(
-        debug,
-        shell.span,
-        driver = &*shell.work.facts.name,
-        VolumeAttachment = name,
-        node = &*snapshot.attachment.node,
-        attempt = shell.attempt(),
-        error = failure.message,
-        "the volume of what is attached cannot be protected or noted"
-    );
+    let (driver, node, attempt) = (&*shell.work.facts.name, &*snapshot.attachment.node, shell.attempt());
+    let error = &*failure.message;
+    if decide::has_lost_finalizer(&snapshot.attachment, &shell.work.facts) {
+        traced!(
+            warn,
+            shell.span,
+            driver,
+            VolumeAttachment = name,
+            node,
+            attempt,
+            error,
+            "the finalizer of a VolumeAttachment that is attached cannot be put back: once it is deleted, nobody detaches the volume"
+        );
+    } else {
+        traced!(
+            debug,
+            shell.span,
+            driver,
+            VolumeAttachment = name,
+            node,
+            attempt,
+            error,
+            "the volume of what is attached cannot be protected or noted"
+        );
+    }
 }
 
 /// An attach waits for what is done about its volume at another node, by or for the attachment `other`: the volume is being

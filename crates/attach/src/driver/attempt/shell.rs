@@ -43,6 +43,8 @@ pub(in crate::driver) struct Shell<'w> {
     pub run: Option<&'w Run<AttacherKey>>,
     pub name: Arc<str>,
     pub config: Arc<DriverConfig>,
+    /// The number of the attempt in its life cycle.
+    number: u32,
     client: FencedClient,
     began: Instant,
     /// Opened by the first step that does something: a settled object makes no span.
@@ -156,6 +158,7 @@ impl<'w> Shell<'w> {
             run,
             name,
             config,
+            number: 1,
             client: work.client(),
             began: Instant::now(),
             span: Span::disabled(),
@@ -287,11 +290,14 @@ impl<'w> Shell<'w> {
             return Event::Done;
         };
         self.client = self.work.client_for(snapshot);
+        let (queue, attachment) = (&self.work.queue, &snapshot.attachment);
+        let number = queue.remember(run.key(), |memory| memory.attempts.begin(attachment));
+        self.number = number.unwrap_or(1);
         let settled = decide::is_settled(&snapshot.attachment, &self.work.facts);
         let begun = self.work.lifecycles.start_attempt(run, snapshot, settled);
         self.span = begun.span;
         self.lifecycle = begun.lifecycle;
-        report::set_attempt_attributes(&mut self.span, self.work, run, snapshot);
+        report::set_attempt_attributes(&mut self.span, self.work, run, self.number, snapshot);
         if let Some(root) = begun.rolled.filter(|_| self.config.tracing.outgoing_annotation) {
             // Whoever comes after this process finds the new trace by it. If it cannot be written, nothing is lost but that.
             let note = patch::note_trace(&snapshot.attachment, &w3c::traceparent(&root));
@@ -321,9 +327,16 @@ impl<'w> Shell<'w> {
         }
     }
 
-    /// The number of this attempt, from 1.
+    /// The number of the attempt in its life cycle, from 1. That of the queue counts failures in a row.
     pub fn attempt(&self) -> u32 {
-        self.run.map_or(1, Run::attempt)
+        self.number
+    }
+
+    /// Whether it is still to be told that the node of the detach is gone.
+    pub fn tells_node_gone(&self) -> bool {
+        let (queue, key) = (&self.work.queue, AttacherKey::Attachment(self.name.clone()));
+        let tells = queue.remember(&key, |memory| memory.attempts.tells_node_gone());
+        tells.unwrap_or(true)
     }
 
     /// How long until the next attempt, if this one fails: what did not get as far as a call waits (`Verdict::Waits`).
@@ -513,7 +526,7 @@ impl<'w> Shell<'w> {
             VolumeAttachment = &*self.name,
             volumeHandle = place.volume_id,
             nodeID = place.node_id,
-            attempt = self.run.map(Run::attempt),
+            attempt = self.run.map(|_| self.number),
             timeout_seconds = deadline.as_secs_f64(),
             "calling {method}"
         );

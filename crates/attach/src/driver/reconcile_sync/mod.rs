@@ -151,6 +151,10 @@ async fn run_pass(
         }
     }
     let ListProgress { pages, volumes } = trace.progress;
+    // Whatever the driver lists of them by now, they are not compared.
+    memory
+        .mismatches
+        .retain(|known| !pending.refused.contains(&*known.name));
     let mut compared = listing.compare();
     let mismatches = compared.contradicted.len();
     let is_to_attach = |expected: &&Expectation| expected.wanted == DesiredState::Published;
@@ -290,6 +294,8 @@ fn note_unclaimed(
 struct PendingAttachments {
     skipped: usize,
     handles: Vec<Box<str>>,
+    /// Those of which a repair would be refused.
+    refused: HashSet<Arc<str>>,
 }
 
 impl PendingAttachments {
@@ -325,6 +331,7 @@ async fn expectations(work: &DriverContext) -> (Vec<Expectation>, PendingAttachm
                 Ok(None) => pending.add(&snapshot),
                 Err(reason) => {
                     pending.add(&snapshot);
+                    pending.refused.insert(name.clone());
                     let driver = &*work.facts.name;
                     debug!(driver, VolumeAttachment = &**name, %reason, "cannot be compared with ListVolumes");
                 }

@@ -112,7 +112,10 @@ impl Mismatches {
         }
         let names: HashSet<&str> = contradicted.iter().map(|expected| &*expected.name).collect();
         for (name, mismatch) in &mut self.0 {
-            mismatch.is_of_last_pass &= names.contains(&**name);
+            let is_contradicted = names.contains(&**name);
+            mismatch.is_of_last_pass &= is_contradicted;
+            // Nobody waits for the answer to its repair any more.
+            mismatch.is_in_repair &= is_contradicted;
         }
         let mut repairs = Repairs::default();
         for expected in contradicted {

@@ -36,6 +36,18 @@ fn repairs_that_change_nothing_come_more_and_more_rarely() {
     assert_eq!(pauses, [1, 1, 2, 3, 5, 9, 17, 33, 60, 60, 60, 60, 60]);
 }
 
+/// Whoever waited for its answer has forgotten it, and the next one begins after two passes as the first did.
+#[test]
+fn a_repair_does_not_count_once_its_attachment_is_not_compared() {
+    let mut mismatches = Mismatches::default();
+    for _ in 0..2 * REPAIRS_IN_A_ROW {
+        let due: Vec<usize> = (0..2).map(|_| contradicted(&mut mismatches).due.len()).collect();
+        assert_eq!(due, [0, 1]);
+        mismatches.pass(vec![], &[], |_| true, LONGEST_REST);
+    }
+    assert!(!mismatches.lasts("a"));
+}
+
 #[test]
 fn that_they_change_nothing_is_found_once_and_shown_until_the_driver_agrees() {
     let mut mismatches = Mismatches::default();

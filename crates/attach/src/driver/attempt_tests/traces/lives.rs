@@ -93,6 +93,45 @@ async fn attempts_are_siblings_under_one_root() {
     assert_eq!(stage.engine.work().lifecycles.len(), 0);
 }
 
+/// A CSINode that comes makes the failures before void for the queue, and a call that fails ends a row of waits.
+#[tokio::test]
+async fn attempts_are_numbered_through_waits_and_changes() {
+    let told = Told::always().await;
+    let stage = stage(&told, |spec| {
+        spec.backoff.initial = "50ms".parse().unwrap();
+        spec.backoff.max = "100ms".parse().unwrap();
+    })
+    .await;
+    fail(&stage, 2);
+    stage.volume(&json!({}));
+    stage.attachment("va", "n2", &json!({}));
+    told.until(|spans| named(spans, ATTEMPT).len() >= 2).await;
+    stage.store.apply(CsiNode::new("n2", &[(DRIVER, "id2")]));
+    stage.attached("va").await;
+    stage.delete("va");
+    stage.gone("va").await;
+    let spans = told.until(|spans| !named(spans, DETACH).is_empty()).await;
+    let attempts = named(&spans, ATTEMPT);
+    let numbers: Vec<_> = attempts
+        .iter()
+        .map(|span| span.attributes["attacher.attempt"].clone())
+        .collect();
+    let count = i64::try_from(numbers.len()).unwrap();
+    assert!(count >= 5, "waits, failures and a success: {count}");
+    assert_eq!(numbers, (1..=count).map(Attribute::I64).collect::<Vec<_>>());
+    let root = only(&spans, ATTACH);
+    assert_eq!(root.attributes["attacher.attempts"], Attribute::I64(count));
+    // A detach is another life cycle.
+    let detach = only(&spans, DETACH_ATTEMPT);
+    assert_eq!(detach.attributes["attacher.attempt"], Attribute::I64(1));
+    let text = stage.metrics.encode_prometheus();
+    let observed = |operation: &str, count: i64| {
+        let labels = format!(r#"driver_name="{DRIVER}",operation="{operation}",outcome="succeeded""#);
+        text.contains(&format!("csi_attacher_operation_attempts_sum{{{labels}}} {count}.0\n"))
+    };
+    assert!(observed("attach", count) && observed("detach", 1), "{text}");
+}
+
 #[tokio::test]
 async fn t3_t4_the_next_process_goes_on_with_the_same_trace() {
     let (first, second) = (Told::always().await, Told::always().await);

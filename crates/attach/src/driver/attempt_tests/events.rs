@@ -1,0 +1,115 @@
+//! What Events say of an attempt, and on which objects. The API server takes none, so that each occurrence is sent.
+
+use super::*;
+use crate::events::EventRecorder;
+use csi_mock_driver::Rule;
+use tonic::Code;
+
+const UNPUBLISH: Call = Call::ControllerUnpublishVolume;
+
+impl AttemptFixture {
+    /// With another engine in the place of the first one, whose Events are sent.
+    async fn sending_events(self) -> Self {
+        self.engine.drain().await;
+        let requests = self.context.requests.clone();
+        let (events, writing) = EventRecorder::new(requests, self.metrics.clone(), "pod-1".to_owned());
+        tokio::spawn(writing);
+        let context = SharedContext {
+            events,
+            ..self.context.clone()
+        };
+        let engine = engine(&context, self.name, &self.settings, None);
+        Self {
+            engine,
+            context,
+            ..self
+        }
+    }
+
+    /// An attached attachment of pv1 that is to be detached from a node without a CSINode, claimed with this note of its volume.
+    fn detaching(&self, note: &Value) {
+        let annotations = json!({
+            crate::api::names::NODE_ID_ANNOTATION: "id0",
+            crate::api::names::VOLUME_ANNOTATION: note.to_string(),
+        });
+        let object = json!({
+            "metadata": {
+                "name": "va0", "uid": "va0-uid", "finalizers": [FINALIZER], "annotations": annotations,
+                "deletionTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "spec": {"attacher": self.name, "nodeName": "gone", "source": {"persistentVolumeName": "pv1"}},
+            "status": {"attached": true},
+        });
+        self.driver.drift_attach("h", "id0");
+        self.put_attachment("va0", object);
+    }
+}
+
+/// Kind of the object, and message, of each Event with this reason.
+fn events(api: &Api, reason: &str) -> Vec<(String, String)> {
+    let patches = api.patches.lock();
+    let events = patches.iter().filter(|(_, body, _)| body["reason"] == reason);
+    let word = |value: &Value| value.as_str().unwrap().to_owned();
+    events
+        .map(|(_, body, _)| (word(&body["involvedObject"]["kind"]), word(&body["message"])))
+        .collect()
+}
+
+/// Waits for the last Event: it is sent after all others of its namespace.
+async fn detached(stage: &AttemptFixture) -> String {
+    stage.api.until(|api| !events(api, "Detached").is_empty()).await;
+    events(&stage.api, "Detached").swap_remove(0).1
+}
+
+/// The first attempts of a detach from a node that is gone wait for the Secret: from where it is detached is known later.
+#[tokio::test]
+async fn a_node_that_is_gone_is_told_once_though_the_first_attempts_waited() {
+    let stage = AttemptFixture::retrying_fast().await.sending_events().await;
+    let busy = Rule::on(UNPUBLISH).times(1).fail(Code::Internal, "busy");
+    stage.driver.script(busy);
+    let reference = json!({"namespace": "ns", "name": "s"});
+    stage.put_volume(json!({
+        "metadata": {"name": "pv1", "uid": "pv-uid"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": DRIVER, "volumeHandle": "h", "controllerPublishSecretRef": reference},
+        },
+    }));
+    stage.detaching(&json!({"handle": "h", "secret": reference}));
+    let is_blocked = |api: &Api| !events(api, "DetachBlocked").is_empty();
+    stage.api.until(is_blocked).await;
+    assert_eq!(events(&stage.api, "NodeGone"), []);
+    let secret = json!({"metadata": {"name": "s", "namespace": "ns"}, "data": {"key": "c2VjcmV0"}});
+    stage.api.put("/api/v1/namespaces/ns/secrets/s".to_owned(), secret);
+    let message = detached(&stage).await;
+    let (first, second) = ("in attempt 1,", "in attempt 2,");
+    assert!(!message.contains(first) && !message.contains(second), "{message}");
+    let mut told = events(&stage.api, "NodeGone");
+    told.retain(|(kind, _)| kind == "VolumeAttachment");
+    let notes: Vec<_> = told.into_iter().map(|(_, note)| note).collect();
+    let expected = "volume h: node gone has no CSINode any more; detaching from id0";
+    assert_eq!(notes, [expected], "once");
+}
+
+/// The PersistentVolume was removed by force and made again for another claim, while the former volume is attached.
+#[tokio::test]
+async fn what_is_about_one_volume_is_not_told_on_the_claim_of_another() {
+    let stage = AttemptFixture::retrying_fast().await.sending_events().await;
+    let busy = Rule::on(UNPUBLISH).times(1).fail(Code::Internal, "busy");
+    stage.driver.script(busy);
+    stage.put_volume(json!({
+        "metadata": {"name": "pv1", "uid": "another-uid"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": DRIVER, "volumeHandle": "another"},
+            "claimRef": {"namespace": "ns2", "name": "c2", "uid": "c2-uid"},
+        },
+    }));
+    stage.detaching(&json!({"handle": "h"}));
+    detached(&stage).await;
+    for reason in ["NodeGone", "DetachFailed", "Detached"] {
+        let told = events(&stage.api, reason);
+        assert!(!told.is_empty(), "{reason}");
+        assert!(told.iter().all(|(kind, _)| kind == "VolumeAttachment"), "{told:?}");
+    }
+}
