@@ -125,7 +125,8 @@ impl Work for DriverContext {
         Box::new(move || {
             let mut open = std::mem::take(&mut *left_open.lock());
             queue.remember_all(|key, memory| {
-                let lifecycle = memory.progress.lifecycle.take();
+                let lifecycle = memory.progress.open_lifecycle();
+                memory.progress.lifecycle = None;
                 open.extend(lifecycle.map(|lifecycle| (key.clone(), lifecycle)));
             });
             abandon(open, &tracer, &facts.name, &context);

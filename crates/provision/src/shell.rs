@@ -83,7 +83,7 @@ impl<'w, K> Shell<'w, K> {
     pub fn leave_open(&self, verdict: Verdict) {
         let work = self.look.work;
         let is_left = verdict == Verdict::Done && work.role() != RolePhase::Serving;
-        let lifecycle = self.progress.lifecycle.filter(|_| is_left);
+        let lifecycle = self.progress.open_lifecycle().filter(|_| is_left);
         let (key, mut left_open) = (self.run.key(), work.left_open.lock());
         match lifecycle {
             Some(lifecycle) => left_open.insert(key.clone(), lifecycle),

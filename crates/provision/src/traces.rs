@@ -16,7 +16,7 @@ use crate::objects::{Claim, Volume};
 use crate::provision::marked_since;
 use crate::queue::{Run, Trigger};
 use crate::runtime::report::set_run_attributes;
-use crate::telemetry::lifecycle::{ABANDONED, CONTINUED, is_full};
+use crate::telemetry::lifecycle::{CONTINUED, is_full};
 use crate::telemetry::names::{attr, error_type, span};
 use crate::telemetry::w3c;
 use crate::telemetry::{Span, SpanContext, SpanKind, SpanOptions, TraceIdentity, Tracer};
@@ -68,6 +68,9 @@ pub(crate) enum LifecycleOutcome {
     /// It goes on in the next epoch.
     Continued,
 }
+
+/// What the root of a life cycle says that ended with the role.
+const NOT_PROVISIONED: &str = "spec.provisioning of the AttacherConfig was removed, or the AttacherConfig";
 
 /// The life cycles of what has no attempt any more and has not ended: the role is off, or ends. Who serves the driver next goes on with them.
 pub(crate) type LeftOpen = Mutex<BTreeMap<WorkKey, Lifecycle>>;
@@ -139,6 +142,11 @@ impl Progress {
             epoch: self.epoch,
             has_ended: self.has_ended || has_ended,
         }
+    }
+
+    /// The trace whose root is still to be sent.
+    pub fn open_lifecycle(&self) -> Option<Lifecycle> {
+        self.lifecycle.filter(|_| !self.has_ended)
     }
 
     /// A volume is wanted, also again after the end of a life cycle.
@@ -277,7 +285,7 @@ impl Lifecycle {
             }
             LifecycleOutcome::Abandoned => {
                 root.set(attr::OUTCOME, "aborted");
-                root.fail(error_type::OTHER, ABANDONED);
+                root.fail(error_type::OTHER, NOT_PROVISIONED);
             }
             LifecycleOutcome::Continued => {
                 root.set(attr::OUTCOME, "continued");

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use crate::api::condition::ConditionReason;
 use crate::decide::reconcile::{LastingMismatches, VolumesWithoutAttachment};
 
-/// So long the text of an obstacle is shown before another one for the same reason: a driver that is asked each second may put the ID of the
-/// request into each of its errors.
-const OBSTACLE_TEXT_PAUSE: Duration = Duration::from_mins(1);
+/// So long the words of a driver are shown before others for the same reason: one that is asked each second may put the ID of the request
+/// into each of its errors.
+const DRIVERS_WORDS_PAUSE: Duration = Duration::from_secs(10);
 
 /// The phase of a driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,11 +69,13 @@ impl DriverPhase {
         }
     }
 
-    /// Whether both are obstacles for the same reason, whatever their texts say.
-    fn is_same_obstacle(&self, other: &Self) -> bool {
+    /// Whether both are in the words of a driver that could not be asked, for the same reason.
+    fn is_in_words_of_driver(&self, other: &Self) -> bool {
+        let in_words = |reason| matches!(reason, ConditionReason::CallFailed | ConditionReason::NoGrpc);
         match (self, other) {
-            (Self::Unreachable { reason, .. }, Self::Unreachable { reason: others, .. })
-            | (Self::Stalled { reason, .. }, Self::Stalled { reason: others, .. }) => reason == others,
+            (Self::Unreachable { reason, .. }, Self::Unreachable { reason: others, .. }) => {
+                reason == others && in_words(*reason)
+            }
             _ => false,
         }
     }
@@ -207,16 +209,16 @@ impl DriverStateSender {
         self.change(|status| &mut status.is_connected, is_connected);
     }
 
-    /// Why the driver is not worked for, and whether it is connected all the same. True when that is news: another phase, or another reason.
-    /// What is tried again each second keeps its text for [`OBSTACLE_TEXT_PAUSE`]; what a person has to fix is told as it is now.
+    /// Why the driver is not worked for, and whether it is connected all the same. True when that is news: another phase, reason or text, but
+    /// for the words of a driver, which are kept for [`DRIVERS_WORDS_PAUSE`].
     pub fn unserved(&self, phase: DriverPhase, is_connected: bool) -> bool {
         let mut shown_at = self.obstacle_shown_at.lock();
-        let mut is_known = false;
+        let mut is_news = false;
         self.state.send_if_modified(|status| {
-            is_known = status.phase.is_same_obstacle(&phase);
-            let is_recent = shown_at.is_some_and(|at| at.elapsed() < OBSTACLE_TEXT_PAUSE);
-            let keeps_text = is_known && is_recent && matches!(phase, DriverPhase::Unreachable { .. });
-            let shows = !keeps_text && status.phase != phase;
+            let is_again = status.phase.is_in_words_of_driver(&phase);
+            let is_recent = shown_at.is_some_and(|at| at.elapsed() < DRIVERS_WORDS_PAUSE);
+            let shows = !(is_again && is_recent) && status.phase != phase;
+            is_news = shows && !is_again;
             if shows {
                 status.phase = phase;
                 *shown_at = Some(Instant::now());
@@ -225,7 +227,7 @@ impl DriverStateSender {
             status.is_connected = is_connected;
             differs
         });
-        !is_known
+        is_news
     }
 
     /// Publishes what the driver sent about itself.
@@ -332,29 +334,36 @@ mod tests {
 
     /// A driver that is asked each second may say something else each time: that is neither news nor a write each second.
     #[tokio::test(start_paused = true)]
-    async fn the_text_of_an_obstacle_is_kept_for_a_minute_and_is_no_news() {
+    async fn the_words_of_a_driver_are_kept_for_some_seconds_and_are_no_news() {
         let (sender, mut seen) = watch::channel(DriverState::default());
         let publisher = DriverStateSender::new(sender);
         assert!(publisher.unserved(unreachable("request 0"), false));
         let mut shown = Vec::new();
-        for request in 1..=130 {
+        for request in 1..=25 {
             tokio::time::advance(Duration::from_secs(1)).await;
             assert!(!publisher.unserved(unreachable(&format!("request {request}")), false));
             if seen.has_changed().unwrap() {
                 shown.push(seen.borrow_and_update().phase.clone());
             }
         }
-        let wanted = ["request 0", "request 60", "request 120"];
+        let wanted = ["request 0", "request 10", "request 20"];
         assert_eq!(shown, wanted.map(unreachable));
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_obstacle_is_news_and_what_a_person_fixes_is_shown_at_once() {
+        let over_tls = |message: &str| DriverPhase::Unreachable {
+            reason: ConditionReason::TlsFailed,
+            message: message.to_owned(),
+        };
         let publisher = DriverStateSender::new(watch::Sender::default());
         let rows = [
             (unreachable("a"), true),
             (stalled("a"), true),
+            (stalled("b"), true),
             (stalled("b"), false),
+            (over_tls("a"), true),
+            (over_tls("b"), true),
             (unreachable("a"), true),
             (DriverPhase::Connecting, true),
             (unreachable("b"), true),

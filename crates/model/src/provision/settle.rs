@@ -57,6 +57,7 @@ pub fn created(
         Creation::Uncertain(call) => Some(call.doubtful),
         Creation::Never | Creation::Refused | Creation::Created(_) => None,
     };
+    let is_unplanned = matches!(before, Creation::Uncertain(call) if call.plan.is_none());
     let failure = match answer {
         Ok(answer) => return answered(plan, answer, uncertain(false)),
         Err(failure) => failure,
@@ -70,6 +71,10 @@ pub fn created(
             Creation::Uncertain(UncertainCall::default()),
             CreateOutcome::OtherCallOpen,
         ),
+        // Nor does this, where nobody knows what was called with: settings of now may be what is wrong.
+        CreateErrorClass::NameInUse if is_unplanned => {
+            (Creation::Uncertain(UncertainCall::default()), CreateOutcome::NameInUse)
+        }
         // Nor does this: the volume that exists may be the one which that call created.
         CreateErrorClass::NameInUse if was_doubtful.is_some() => (uncertain(false), CreateOutcome::NameInUse),
         // Nor does this, as when a Secret was changed since. The specification takes it for final; the volume would be lost by that.

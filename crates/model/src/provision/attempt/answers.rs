@@ -212,7 +212,7 @@ impl ClaimAttempt {
         }
         let unknown = Failure::plain("");
         let told = failure.as_ref().unwrap_or(&unknown);
-        let before = self.memory.known_before_answer(before, plan, failure.as_ref());
+        let before = self.memory.known_before_answer(before, failure.as_ref());
         let SettledCreate { creation, outcome } = created(&before, plan, answer.map_err(|()| told), &claim);
         self.memory.creation = Some(self.with_owner(creation));
         let outcome = unless_wanted_elsewhere(view, plan, outcome);

@@ -8,7 +8,6 @@ use super::super::action::ClaimReason;
 use super::super::classify::{CreateErrorClass, create_error};
 use super::super::creation::{Creation, UncertainCall};
 use super::super::marker::{MarkerState, marked_since};
-use super::super::plan::CreatePlan;
 use super::super::seen::Seen;
 use super::super::trouble::Trouble;
 use super::step::{ClaimView, ListMoment};
@@ -178,20 +177,18 @@ impl ClaimMemory {
         self.others_may_have_called |= self.creation.is_none();
     }
 
-    /// What counts as known before a call with this plan that is answered now. A driver that lets nobody in makes no volume for anybody, and
+    /// What counts as known before a call that is answered now. A driver that lets nobody in makes no volume for anybody, and
     /// whoever deletes the claim then need not wait for a person.
-    pub(super) fn known_before_answer(
-        &mut self,
-        before: Creation,
-        plan: &Arc<CreatePlan>,
-        failure: Option<&Failure>,
-    ) -> Creation {
+    pub(super) fn known_before_answer(&mut self, before: Creation, failure: Option<&Failure>) -> Creation {
         if failure.is_some_and(|failure| create_error(failure.code) == CreateErrorClass::NotAdmitted) {
             return before;
         }
         let others_may_have_called = std::mem::take(&mut self.others_may_have_called);
         match before {
-            Creation::Never if others_may_have_called => Creation::uncertain(plan.clone(), false),
+            // What it was called with nobody knows.
+            Creation::Never | Creation::Refused if others_may_have_called => {
+                Creation::Uncertain(UncertainCall::default())
+            }
             known => known,
         }
     }

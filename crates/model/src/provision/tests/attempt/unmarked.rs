@@ -128,7 +128,7 @@ fn a_volume_is_saved_also_where_its_claim_cannot_be_marked() {
 fn a_refusal_says_nothing_of_a_call_that_somebody_else_may_have_made() {
     let refused = |play: &mut Play, code| {
         play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(code)));
-        play.memory_is_uncertain()
+        play.memory.is_uncertain()
     };
     for protection in [
         LeakProtection::Always,
@@ -140,7 +140,8 @@ fn a_refusal_says_nothing_of_a_call_that_somebody_else_may_have_made() {
             (8, [true, false]),
             (9, [true, false]),
             (13, [true, false]),
-            (6, [true, true]),
+            // Without a marker it cannot be held.
+            (6, [true, protection == LeakProtection::Always]),
             (7, [false, false]),
             (3, [false, false]),
             (11, [false, false]),
@@ -156,6 +157,35 @@ fn a_refusal_says_nothing_of_a_call_that_somebody_else_may_have_made() {
             assert!(!refused(&mut play, code), "{code} {protection:?}");
         }
     }
+}
+
+/// Who lets nobody in says nothing of what another call may have made, also once everybody is let in.
+#[test]
+fn the_first_answer_of_a_driver_that_lets_us_in_is_that_of_a_call_that_may_be_open() {
+    let mut play = unmarked(LeakProtection::Always);
+    play.memory.expect_calls_of_others();
+    let found = [7, 13, 13].map(|code| {
+        play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(code)));
+        play.memory_is_uncertain()
+    });
+    assert_eq!(found, [false, true, false]);
+}
+
+/// The volume exists, made with other settings than those of now: these can be corrected.
+#[test]
+fn a_volume_that_somebody_else_made_is_asked_for_with_the_settings_of_now() {
+    let mut play = unmarked(LeakProtection::Always);
+    play.memory.expect_calls_of_others();
+    let mut asked = Vec::new();
+    for is_corrected in [false, true] {
+        play.cluster.policy.create_metadata = is_corrected;
+        play.attempt(|step, _| {
+            let ClaimStep::Create(creation) = step else { return None };
+            asked.push(creation.parameters.get("csi.storage.k8s.io/pvc/name").is_some());
+            (!is_corrected).then(|| failed(6))
+        });
+    }
+    assert_eq!(asked, [false, true]);
 }
 
 #[test]
