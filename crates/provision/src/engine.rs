@@ -150,7 +150,7 @@ async fn run_all_once(queue: &Queue<WorkKey>) {
     }
 }
 
-/// Ends life cycles that nobody goes on with: the AttacherConfig is removed.
+/// Ends life cycles that nobody goes on with: the driver is not provisioned for any more.
 fn abandon(open: BTreeMap<WorkKey, Lifecycle>, tracer: &Tracer, driver: &str, context: &SharedContext) {
     for (key, lifecycle) in open {
         match key {

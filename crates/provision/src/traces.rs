@@ -63,7 +63,7 @@ pub(crate) enum LifecycleOutcome {
     Succeeded,
     /// Nobody wants a volume any more, or it is kept.
     Aborted,
-    /// The AttacherConfig is removed.
+    /// The driver is not provisioned for any more.
     Abandoned,
     /// It goes on in the next epoch.
     Continued,

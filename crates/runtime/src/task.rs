@@ -25,6 +25,7 @@ use crate::reflect::Lists;
 use crate::reservation::{Reservation, ReservationState, Reservations};
 use crate::role::{Refusal, Role, Start};
 use crate::state::{DriverPhase, DriverStateSender, Plugin};
+use crate::telemetry::Metrics;
 
 /// What the log says when the reservation of an AttacherConfig is refused while it works.
 const LEFT_TO_RIVAL: &str =
@@ -482,20 +483,23 @@ impl<R: Role> DriverTask<R> {
     /// Shows in the metrics whether the driver answers.
     fn show_driver(&self, is_up: bool) {
         if let Some(name) = self.driver_name()
-            && !self.reservations.is_served_by_another(&self.name, &name)
-            && let Some(metrics) = self.role.driver_metrics()
+            && let Some(metrics) = self.metrics_of(&name)
         {
             metrics.driver_up(&name, is_up);
         }
     }
 
-    /// Removes from the metrics a driver that is not worked for any more, unless another AttacherConfig works for it.
+    /// Removes from the metrics a driver that is not worked for any more.
     fn forget_driver(&self, name: &str) {
-        if !self.reservations.is_served_by_another(&self.name, name)
-            && let Some(metrics) = self.role.driver_metrics()
-        {
+        if let Some(metrics) = self.metrics_of(name) {
             metrics.forget_attaching(name);
         }
+    }
+
+    /// Where a driver is shown, unless another AttacherConfig works for it.
+    fn metrics_of(&self, name: &str) -> Option<&Metrics> {
+        let is_of_another = self.reservations.is_served_by_another(&self.name, name);
+        self.role.driver_metrics().filter(|_| !is_of_another)
     }
 
     /// The name that the driver answered last, or that the spec has.
@@ -595,7 +599,7 @@ impl<R: Role> DriverTask<R> {
         }
     }
 
-    /// Shows why the driver is not worked for, and whether it is connected all the same. The log has each reason once.
+    /// Shows why the driver is not worked for, and whether it is connected all the same. The log has each reason and text once.
     fn show(&self, obstacle: &HandshakeError, is_connected: bool) {
         if self.status.unserved(obstacle.phase(), is_connected) {
             let (reason, error) = (obstacle.reason.as_str(), &*obstacle.message);

@@ -20,8 +20,6 @@ const EPOCHS: u32 = 1000;
 
 /// What the root of an epoch says that is continued in the next one.
 pub const CONTINUED: &str = "not complete yet; continues in the linked trace";
-/// What the root of a life cycle says that nobody goes on with.
-pub const ABANDONED: &str = "the AttacherConfig of the driver was removed";
 
 /// The ids of one epoch of a life cycle: the trace and its root span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -246,6 +246,13 @@ impl AttemptFixture {
             .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
     }
 
+    /// Waits until va0 is gone.
+    async fn detached(&self) {
+        self.api
+            .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
+            .await;
+    }
+
     fn is_attached(api: &Api, name: &str) -> bool {
         api.get(&format!("{ATTACHMENTS}{name}"))
             .is_some_and(|object| object["status"]["attached"] == true)

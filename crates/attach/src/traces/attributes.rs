@@ -1,7 +1,6 @@
 //! The attributes of a span that name a VolumeAttachment or a PersistentVolume.
 
 use crate::cache::Snapshot;
-use crate::decide::replaced;
 use crate::objects::{Volume, VolumeSource};
 use crate::telemetry::Span;
 use crate::telemetry::names::attr;
@@ -13,12 +12,7 @@ pub(crate) fn describe(span: &mut Span, driver: &str, snapshot: &Snapshot) {
     span.set(attr::VOLUME_ATTACHMENT_NAME, &*attachment.name);
     span.set(attr::VOLUME_ATTACHMENT_UID, &*attachment.uid);
     span.set(attr::NODE_NAME, &*attachment.node);
-    // One that was made again under the name, with another handle, is not what is attached.
-    let volume = snapshot.volume.as_ref();
-    match (
-        attachment.volume_name(),
-        volume.filter(|volume| replaced(attachment, volume).is_none()),
-    ) {
+    match (attachment.volume_name(), snapshot.own_volume()) {
         (_, Some(volume)) => set_volume_attributes(span, volume),
         (Some(name), None) => span.set(attr::PERSISTENT_VOLUME_NAME, &**name),
         (None, None) => span.set(attr::VOLUME_INLINE, true),

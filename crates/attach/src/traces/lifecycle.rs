@@ -20,6 +20,7 @@ use crate::telemetry::{SpanContext, SpanKind, TraceIdentity};
 
 pub(super) const DELETED: &str = "the VolumeAttachment was deleted before its volume was attached";
 pub(super) const VANISHED: &str = "the VolumeAttachment was deleted before the driver confirmed the detach";
+pub(super) const ABANDONED: &str = "the AttacherConfig of the driver was removed";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptResult {

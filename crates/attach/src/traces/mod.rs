@@ -25,7 +25,6 @@ use crate::clock;
 use crate::decide::DriverFacts;
 use crate::objects::{Attachment, Operation, Volume};
 use crate::queue::{Queue, Run};
-use crate::telemetry::lifecycle::ABANDONED;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::{Span, Tracer};
 use crate::telemetry::{Redaction, SpanContext};
@@ -270,7 +269,7 @@ impl LifecycleTraces {
             .queue
             .remember_all(|_, memory| all.extend(memory.lifecycle.take()));
         for handle in all {
-            self.end_lifecycle(&handle, LifecycleOutcome::Aborted(ABANDONED));
+            self.end_lifecycle(&handle, LifecycleOutcome::Aborted(lifecycle::ABANDONED));
         }
     }
 

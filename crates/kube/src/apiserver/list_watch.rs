@@ -169,90 +169,90 @@ async fn wait_for_turn(gate: &RetryAfterGate, kind: &RequestKind, request: &mut 
     }
 }
 
-/// Asks for one page of a list, which is to be answered within this time. A further page that is refused for now is asked for again: kube's
-/// watcher would begin with the first page again, and of a list of many pages hardly one would come in as a whole. A first page is not,
-/// so that readiness and the log tell that lists are refused.
-async fn list_page<S, B>(
-    inner: &mut S,
-    mut request: Request<Body>,
-    kind: &RequestKind,
-    gate: &RetryAfterGate,
-    sizes: &PageSizes,
+/// Asks for the pages of a list.
+struct Pages<'r, S> {
+    inner: &'r mut S,
+    kind: &'r RequestKind,
+    gate: &'r RetryAfterGate,
+    sizes: &'r PageSizes,
+    /// How long each answer may take.
     longest: Duration,
-) -> Result<Response<Full<Bytes>>, BoxError>
-where
-    S: Service<Request<Body>, Response = Response<B>>,
-    S::Error: Into<BoxError>,
-    B: HttpBody<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
-    let is_further = parameter(request.uri(), "continue").is_some();
-    let rule: RetryAfterRule = if is_further { page_retry_after } else { retry_after };
-    let mut tries_left = if is_further { PAGE_TRIES } else { 1 };
-    loop {
-        tries_left -= 1;
-        let again = copy(&request).filter(|_| tries_left > 0);
-        // The wait is no part of the time for the answer.
-        wait_for_turn(gate, kind, &mut request).await;
-        let page = in_time(longest, list(inner, request, kind, gate, sizes, rule)).await?;
-        let status = page.status().as_u16();
-        match again {
-            Some(same) if rule(status, page.headers()).is_some() => request = same,
-            _ => return Ok(page),
-        }
-        info!(path = &**kind, status, "asking again for a page of a list");
-    }
 }
 
-/// Asks for one page of a list, with fewer objects when it is too large.
-async fn list<S, B>(
-    inner: &mut S,
-    mut request: Request<Body>,
-    kind: &RequestKind,
-    gate: &RetryAfterGate,
-    sizes: &PageSizes,
-    rule: RetryAfterRule,
-) -> Result<Response<Full<Bytes>>, BoxError>
+impl<S, B> Pages<'_, S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Error: Into<BoxError>,
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let wanted = limit_of(request.uri());
-    let mut limit = wanted.map(|wanted| sizes.limit(kind, wanted));
-    loop {
-        poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
-        if let Some(limit) = limit {
-            request = with_limit(&request, limit)?;
+    /// Asks for one page. A further page that is refused for now is asked for again: kube's watcher would begin with the first page again,
+    /// and of a list of many pages hardly one would come in as a whole. A first page is not, so that readiness and the log tell that lists
+    /// are refused.
+    async fn page(&mut self, mut request: Request<Body>) -> Result<Response<Full<Bytes>>, BoxError> {
+        let is_further = parameter(request.uri(), "continue").is_some();
+        let rule: RetryAfterRule = if is_further { page_retry_after } else { retry_after };
+        let mut tries_left = if is_further { PAGE_TRIES } else { 1 };
+        loop {
+            tries_left -= 1;
+            let again = copy(&request).filter(|_| tries_left > 0);
+            // The wait is no part of the time for the answer.
+            wait_for_turn(self.gate, self.kind, &mut request).await;
+            let page = in_time(self.longest, self.answer(request, rule)).await?;
+            let status = page.status().as_u16();
+            match again {
+                Some(same) if rule(status, page.headers()).is_some() => request = same,
+                _ => return Ok(page),
+            }
+            info!(path = &**self.kind, status, "asking again for a page of a list");
         }
-        let again = limit.map(|limit| with_limit(&request, limit)).transpose()?;
-        let response = inner.call(request).await.map_err(Into::into)?;
-        let status = response.status().as_u16();
-        gate.record_response(kind, Some(status), rule(status, response.headers()));
-        // A page is read as a whole anyway.
-        let (head, body) = response.into_parts();
-        let body = match (read(body, limit.unwrap_or(1)).await?, again, limit) {
-            (ReadBody::Complete(body), ..) => body,
-            (ReadBody::TooLarge(most), Some(again), Some(objects)) if objects > 1 => {
-                sizes.learn(kind, most, objects);
-                limit = Some(sizes.limit(kind, objects / 4));
-                request = again;
-                continue;
+    }
+
+    /// The answer to a request for one page, with fewer objects when it is too large.
+    async fn answer(
+        &mut self,
+        mut request: Request<Body>,
+        rule: RetryAfterRule,
+    ) -> Result<Response<Full<Bytes>>, BoxError> {
+        let (kind, sizes) = (self.kind, self.sizes);
+        let wanted = limit_of(request.uri());
+        let mut limit = wanted.map(|wanted| sizes.limit(kind, wanted));
+        loop {
+            poll_fn(|context| self.inner.poll_ready(context))
+                .await
+                .map_err(Into::into)?;
+            if let Some(limit) = limit {
+                request = with_limit(&request, limit)?;
             }
-            (ReadBody::TooLarge(most), ..) => {
-                return Err(format!("the answer has more than {} MiB", most >> 20).into());
+            let again = limit.map(|limit| with_limit(&request, limit)).transpose()?;
+            let response = self.inner.call(request).await.map_err(Into::into)?;
+            let status = response.status().as_u16();
+            self.gate
+                .record_response(kind, Some(status), rule(status, response.headers()));
+            // A page is read as a whole anyway.
+            let (head, body) = response.into_parts();
+            let body = match (read(body, limit.unwrap_or(1)).await?, again, limit) {
+                (ReadBody::Complete(body), ..) => body,
+                (ReadBody::TooLarge(most), Some(again), Some(objects)) if objects > 1 => {
+                    sizes.learn(kind, most, objects);
+                    limit = Some(sizes.limit(kind, objects / 4));
+                    request = again;
+                    continue;
+                }
+                (ReadBody::TooLarge(most), ..) => {
+                    return Err(format!("the answer has more than {} MiB", most >> 20).into());
+                }
+            };
+            if head.status.is_success()
+                && let Some(content) = content_of(&body).await
+            {
+                check_list(kind, &content)?;
+                if wanted > Some(1) {
+                    sizes.learn(kind, body.len(), content.objects);
+                }
             }
-        };
-        if head.status.is_success()
-            && let Some(content) = content_of(&body).await
-        {
-            check_list(kind, &content)?;
-            if wanted > Some(1) {
-                sizes.learn(kind, body.len(), content.objects);
-            }
+            return Ok(Response::from_parts(head, Full::new(body)));
         }
-        return Ok(Response::from_parts(head, Full::new(body)));
     }
 }
 
@@ -364,7 +364,14 @@ where
         }
         Box::pin(async move {
             if reads == CollectionRead::List {
-                let page = list_page(&mut inner, request, &kind, &gate, &sizes, longest).await?;
+                let mut pages = Pages {
+                    inner: &mut inner,
+                    kind: &kind,
+                    gate: &gate,
+                    sizes: &sizes,
+                    longest,
+                };
+                let page = pages.page(request).await?;
                 return Ok(page.map(|body| Either::Right(Either::Right(body))));
             }
             sleep_until(begun.turn(&selected)).await;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::sync::Arc;
 
 use crate::api::EventType;
-use crate::decide::{Snapshot, replaced};
+use crate::decide::Snapshot;
 use crate::objects::{Attachment, Volume};
 
 /// The object that an event is about.
@@ -62,9 +62,7 @@ impl InvolvedObject {
 /// What an event about an attachment is shown on. A PersistentVolume that was made again under the name, with another handle, is another
 /// volume, which what happens to this one is not to be told of.
 pub fn objects_of_attachment(snapshot: &Snapshot) -> Vec<InvolvedObject> {
-    let volume = snapshot.volume.as_deref();
-    let volume = volume.filter(|volume| replaced(&snapshot.attachment, volume).is_none());
-    objects_with(snapshot, volume)
+    objects_with(snapshot, snapshot.own_volume().map(|volume| &**volume))
 }
 
 /// The same with the PersistentVolume that has the name now, whichever volume it is of: what the finding about it is shown on.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::driver_facts::DriverFacts;
 use super::observed::{DetachWait, Neighbours, NodeEntry, Observed, Policy, SecretState};
 use super::patch::WriteTarget;
-use super::published_volume::wanted_handle;
+use super::published_volume::{replaced, wanted_handle};
 use crate::objects::{Attachment, CsiNode, Operation, ResourceVersion, Volume};
 
 /// What is known about one attachment at one moment.
@@ -36,6 +36,12 @@ impl Snapshot {
             WriteTarget::Attachment(_) | WriteTarget::AttachmentStatus(_) => Some(self.attachment.resource_version),
             WriteTarget::Volume(_) => self.volume.as_ref().map(|volume| volume.resource_version),
         }
+    }
+
+    /// The PersistentVolume, unless it was made again under the name, with another handle: that is not what is attached.
+    pub fn own_volume(&self) -> Option<&Arc<Volume>> {
+        let volume = self.volume.as_ref();
+        volume.filter(|volume| replaced(&self.attachment, volume).is_none())
     }
 
     /// Whether the copy that a write to `target` is made from carries a finalizer, which such a write may cost: one of the status never

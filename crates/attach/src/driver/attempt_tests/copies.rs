@@ -309,8 +309,7 @@ async fn a_detach_with_a_note_does_not_wait_for_a_volume_that_cannot_be_read() {
         "annotations": {"csi.alpha.kubernetes.io/node-id": "id0", "attacher.csi.dev/volume": note.to_string()},
     });
     stage.attachment("va0", "n0", &held);
-    let is_gone = |api: &Api| api.get(&format!("{ATTACHMENTS}va0")).is_none();
-    stage.api.until(is_gone).await;
+    stage.detached().await;
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
 }
 
@@ -343,10 +342,7 @@ async fn a_detach_without_a_node_id_asks_for_the_node() {
         "annotations": {"attacher.csi.dev/volume": "{\"handle\":\"h\"}"},
     });
     stage.attachment("va0", "n0", &held);
-    stage
-        .api
-        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
-        .await;
+    stage.detached().await;
     let called = stage.driver.calls_of(Call::ControllerUnpublishVolume);
     let nodes: Vec<_> = called.iter().map(|call| call.node.as_deref()).collect();
     assert_eq!(nodes, [Some("id-new")]);

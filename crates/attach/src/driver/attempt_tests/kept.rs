@@ -202,10 +202,7 @@ async fn a_detach_whose_finalizer_is_put_back_says_so() {
         stage.patches()
     );
     *stage.api.admission.lock() = None;
-    stage
-        .api
-        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
-        .await;
+    stage.detached().await;
 }
 
 /// Of a driver without calls: what somebody else takes off at that moment is no failure, as the write is made from what is there then.
@@ -325,10 +322,7 @@ async fn what_is_attached_gets_the_finalizer_again_that_went_with_a_write() {
     let mut deleted = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
     deleted["metadata"]["deletionTimestamp"] = DELETED.into();
     stage.put_attachment("va0", deleted);
-    stage
-        .api
-        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
-        .await;
+    stage.detached().await;
     assert!(stage.driver.published().is_empty());
 }
 

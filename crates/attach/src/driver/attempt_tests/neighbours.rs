@@ -26,13 +26,6 @@ fn deleted(mut metadata: Value) -> Value {
     metadata
 }
 
-async fn detached(stage: &AttemptFixture) {
-    stage
-        .api
-        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
-        .await;
-}
-
 fn claim_of_other(stage: &AttemptFixture) -> Value {
     let other = stage.api.get(&format!("{ATTACHMENTS}va1")).unwrap();
     let note = other["metadata"]["annotations"]["attacher.csi.dev/volume"].as_str();
@@ -43,7 +36,7 @@ fn claim_of_other(stage: &AttemptFixture) -> Value {
 async fn the_claim_is_renewed_before_the_driver_is_asked() {
     let stage = stage().await;
     stage.attachment("va0", "n0", &deleted(claimed("id0", &json!({"handle": "h"}))));
-    detached(&stage).await;
+    stage.detached().await;
     assert_eq!(claim_of_other(&stage), json!({"handle": "h", "renewed": 1}));
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
     let patches = stage.patches();
@@ -61,7 +54,7 @@ async fn nothing_is_detached_before_the_claim_is_renewed() {
         .until(|api| api.untrue.lock().iter().all(|untrue| untrue.times < 2))
         .await;
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
-    detached(&stage).await;
+    stage.detached().await;
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
     assert_eq!(claim_of_other(&stage)["renewed"], 1);
 }
@@ -101,7 +94,7 @@ async fn a_former_place_is_left_to_who_is_attached_there() {
         .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(attached).unwrap().into());
     let note = json!({"handle": "h", "former": [{"handle": "h", "nodeID": "id9"}]});
     stage.attachment("va0", "n0", &deleted(claimed("id0", &note)));
-    detached(&stage).await;
+    stage.detached().await;
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
     assert_eq!(stage.driver.published().len(), 1, "the other one keeps the volume");
 }

@@ -105,10 +105,7 @@ async fn refused(stage: &AttemptFixture, reason: &str) {
 }
 
 async fn released(stage: &AttemptFixture) {
-    stage
-        .api
-        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
-        .await;
+    stage.detached().await;
     assert!(
         stage.calls(Call::ControllerUnpublishVolume) >= 1,
         "the driver is asked first"

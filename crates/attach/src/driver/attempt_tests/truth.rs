@@ -38,10 +38,7 @@ async fn an_untrue_404_to_the_record_of_an_attach_takes_nothing_back() {
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
     // It is known as before, and can be detached.
     stage.attachment("va0", "n0", &claimed(true));
-    stage
-        .api
-        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
-        .await;
+    stage.detached().await;
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
 }
 
@@ -62,10 +59,7 @@ async fn an_untrue_404_to_the_end_of_a_detach_is_not_the_end() {
     stage.driver.drift_attach("h", "id0");
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.attachment("va0", "n0", &claimed(true));
-    stage
-        .api
-        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
-        .await;
+    stage.detached().await;
     assert!(stage.driver.published().is_empty());
 }
 

@@ -241,13 +241,15 @@ impl ClaimAttempt {
         let is_wanted = is_served && view.claim().here().is_some_and(|claim| claim.deleting.is_none());
         let is_let_go = !is_wanted && matches!(self.memory.creation, Some(Creation::Refused));
         let is_infeasible = outcome == CreateOutcome::Infeasible;
-        if let CreateOutcome::Rescheduled(write) = &outcome {
-            self.first = Some(write.clone());
-        }
-        let is_retried = self.first.is_none() && !is_let_go;
+        let reschedule = match &outcome {
+            CreateOutcome::Rescheduled(write) => Some(write.clone()),
+            _ => None,
+        };
+        let is_retried = reschedule.is_none() && !is_let_go;
         let note = ClaimNote::CallFailed(Box::new(outcome), failure, is_retried);
         self.notes.push(note);
-        if self.first.is_some() {
+        if reschedule.is_some() {
+            self.first = reschedule;
             return None;
         }
         if is_infeasible {
