@@ -81,6 +81,11 @@ impl Backoff {
         Duration::try_from_secs_f64(seconds).map_or(self.max, |delay| delay.clamp(self.initial, self.max))
     }
 
+    /// The longest delay, without jitter.
+    pub(super) const fn max(&self) -> Duration {
+        self.max
+    }
+
     /// [`Self::base`] with the jitter drawn from `rng`: never shorter, and at most `max * (1 + jitter)`.
     pub fn delay(&self, failures: u32, rng: &mut Rng) -> Duration {
         let base = self.base(failures);

@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::backoff::later;
 use super::item::{CauseCode, Group, Lane};
+use super::put_backs::PutBack;
 use super::run::{HoldDelays, RunResult, Trigger};
 
 pub(super) struct KeyEntry<M> {
@@ -119,6 +120,12 @@ impl<M: Default> KeyEntry<M> {
             RunResult::FailedWith { fingerprint } => self.held(active, fingerprint, false, later(now, delays.failed)),
             RunResult::Waits { fingerprint } => self.held(active, fingerprint, true, later(now, delays.waits)),
         }
+    }
+
+    /// A settled key that is to run again with the inputs with which something was put back: it waits, and its waits go on.
+    pub(super) fn held_back(&mut self, before: PutBack) -> NextPhase {
+        (self.failures, self.waits, self.failed) = (before.count, true, self.fingerprint);
+        NextPhase::Held(before.until, Trigger::Retry)
     }
 
     fn settled(&mut self, active: RunningKey) -> NextPhase {

@@ -116,7 +116,8 @@ impl<K: Key> Queue<K> {
         Builder::new(backoff).build()
     }
 
-    /// Queues a key at once, unless it is held after a failure with the same fingerprint.
+    /// Queues a key at once, unless it is held after a failure with the same fingerprint, or something was put back of it just now
+    /// ([`Self::count_put_back`]).
     pub fn add(&self, item: Item<K>) -> AddResult {
         self.add_and_remember(item, |_| ())
     }
@@ -199,6 +200,14 @@ impl<K: Key> Queue<K> {
     /// run; it knows more than the adds before it, and changes nothing of a key that does not run.
     pub fn wait_next_in(&self, run: &Run<K>, lane: Lane, group: Option<Group>) {
         self.shared.state.lock().wait_next_in(run.key(), lane, group);
+    }
+
+    /// Tells that a run put back what somebody else had taken away, to be called before its end. When the key is added again with the same
+    /// inputs, it is held as after a wait, by a delay that grows as long as that goes on: who takes it away again and again is answered
+    /// about once in the longest delay of the backoff. The first time is answered at once, and so are other inputs. After twice that
+    /// delay without another time, the next one is a first one.
+    pub fn count_put_back(&self, run: &Run<K>) {
+        self.shared.state.lock().count_put_back(run, Instant::now());
     }
 
     /// Takes over another backoff for the runs that start from now on.

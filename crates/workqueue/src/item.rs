@@ -111,7 +111,8 @@ pub enum AddResult {
     Queued,
     /// The key was ready already; its lane, group and fingerprint are now those of this add.
     Waiting,
-    /// The key is held after a failure with these very inputs; the hold stays.
+    /// The key is held after a failure with these very inputs, and the hold stays; or something was put back of it with these, and the hold
+    /// begins.
     Swallowed,
     /// The key runs now; it runs again when that run has finished.
     Dirty,

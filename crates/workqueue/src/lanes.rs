@@ -1,7 +1,8 @@
 //! The ready keys: who is next under the limits.
 //!
 //! Each lane keeps its groups in the order of their turns. A group that is at its limit is taken out of that order and comes
-//! back with the turn it had, so finding the next key never walks over blocked ones.
+//! back with the turn it had, so finding the next key never walks over blocked ones. Of the lanes that may start something the one is next
+//! that was served least recently: a lane that lacks a token, or a place of a group, keeps its turn while others start.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -15,12 +16,10 @@ use super::limits::{QueueLimits, TokenBucket};
 #[derive(Debug)]
 pub(super) struct Lanes<K> {
     all: Vec<ReadyLane<K>>,
-    /// Runs of each group, over all lanes; groups without runs are not in it.
-    busy: HashMap<Group, usize>,
     limits: QueueLimits,
     bucket: TokenBucket,
-    /// The lane that is asked first.
-    cursor: usize,
+    /// How many keys were handed out.
+    starts: u64,
     next_place: u64,
     running: usize,
 }
@@ -33,6 +32,10 @@ struct ReadyLane<K> {
     next_turn: u64,
     depth: usize,
     running: usize,
+    /// Runs of each group in this lane; groups without runs are not in it.
+    busy: HashMap<Group, usize>,
+    /// The number of the last key that was handed out of this lane; 0 before the first.
+    served: u64,
     /// Work beside the keys that waits to be counted as a run.
     reserved: usize,
     /// When keys of this lane were last found ready while the limits let none of them run.
@@ -60,10 +63,9 @@ impl<K: Key> Lanes<K> {
         let bucket = TokenBucket::new(limits.starts_per_second, now);
         let mut lanes = Self {
             all: Vec::new(),
-            busy: HashMap::new(),
             limits,
             bucket,
-            cursor: 0,
+            starts: 0,
             next_place: 0,
             running: 0,
         };
@@ -73,24 +75,16 @@ impl<K: Key> Lanes<K> {
 
     pub(super) fn set_limits(&mut self, limits: QueueLimits, now: Instant) {
         self.bucket.set_rate(limits.starts_per_second, now);
-        let regroup = self.limits.per_group != limits.per_group;
         self.limits = limits;
         self.grow(self.limits.lanes.len().min(usize::from(u8::MAX) + 1));
-        if regroup {
-            let Self {
-                all: lanes,
-                busy,
-                limits,
-                ..
-            } = self;
-            for lane in lanes {
-                lane.turns = lane
-                    .groups
-                    .iter()
-                    .filter(|(group, _)| !at_limit(busy, limits, group.as_ref()))
-                    .map(|(group, waiting)| (waiting.turn, group.clone()))
-                    .collect();
-            }
+        let turns_of = |(index, lane): (usize, &ReadyLane<K>)| {
+            let groups = lane.groups.iter();
+            let free = groups.filter(|(group, _)| !self.is_blocked(index, group.as_ref()));
+            free.map(|(group, waiting)| (waiting.turn, group.clone())).collect()
+        };
+        let turns: Vec<BTreeMap<u64, Option<Group>>> = self.all.iter().enumerate().map(turns_of).collect();
+        for (lane, turns) in self.all.iter_mut().zip(turns) {
+            lane.turns = turns;
         }
     }
 
@@ -99,7 +93,7 @@ impl<K: Key> Lanes<K> {
         self.grow(lane.index() + 1);
         let place = self.next_place;
         self.next_place += 1;
-        let blocked = at_limit(&self.busy, &self.limits, group);
+        let blocked = self.is_blocked(lane.index(), group);
         let lane = &mut self.all[lane.index()];
         let group = group.cloned();
         let waiting = lane.groups.entry(group.clone()).or_insert_with(|| {
@@ -135,50 +129,61 @@ impl<K: Key> Lanes<K> {
 
     /// Takes the next key that may run now and counts its run.
     pub(super) fn pop(&mut self, now: Instant) -> NextReady<K> {
-        let mut token_at = None;
+        let token_at = self.bucket.wait_until(now);
         let is_full = self.is_full(|lane| lane.running + lane.reserved);
-        for step in 0..self.all.len() {
-            let index = (self.cursor + step) % self.all.len();
-            let limit = self.limits.lanes.get(index).copied().unwrap_or_default();
-            let lane = &self.all[index];
-            if lane.turns.is_empty() || lane.is_full(limit.max_running, lane.reserved) {
-                continue;
-            }
-            if limit.rate_limited {
-                if is_full {
-                    continue;
-                }
-                token_at = self.bucket.wait_until(now);
-                if token_at.is_some() {
-                    continue;
-                }
-            }
-            let Some((key, group)) = self.all[index].pop() else {
-                continue;
-            };
-            if limit.rate_limited {
+        let limit = |index: usize| self.limits.lanes.get(index).copied().unwrap_or_default();
+        let has_place = |index: &usize| {
+            let (lane, limit) = (&self.all[*index], limit(*index));
+            let is_full = lane.is_full(limit.max_running, lane.reserved) || (limit.rate_limited && is_full);
+            !lane.turns.is_empty() && !is_full
+        };
+        let with_place = || (0..self.all.len()).filter(has_place);
+        let next = with_place()
+            .filter(|index| token_at.is_none() || !limit(*index).rate_limited)
+            .min_by_key(|index| self.all[*index].served);
+        // All of those that have a place lack a token then.
+        let lacks_token = next.is_none() && with_place().next().is_some();
+        let takes_token = next.is_some_and(|index| limit(index).rate_limited);
+        if let Some(index) = next
+            && let Some((key, group)) = self.all[index].pop()
+        {
+            if takes_token {
                 self.bucket.take(now);
             }
-            if !is_full {
-                // What only waits for the others keeps its turn.
-                self.cursor = index + 1;
-            }
+            self.starts += 1;
+            self.all[index].served = self.starts;
             self.running += 1;
-            self.start(group.as_ref());
+            self.start(index, group.as_ref());
             return NextReady::Key(key);
         }
         for lane in self.all.iter_mut().filter(|lane| lane.depth > 0) {
             lane.refused = Some(now);
         }
-        NextReady::Nobody(token_at)
+        NextReady::Nobody(token_at.filter(|_| lacks_token))
+    }
+
+    /// The lanes that count together.
+    fn counted(&self) -> impl Iterator<Item = &ReadyLane<K>> {
+        let lanes = self.all.iter().zip(&self.limits.lanes);
+        lanes.filter(|(_, limit)| limit.rate_limited).map(|(lane, _)| lane)
     }
 
     /// Whether the lanes that count together have all the runs that they may have, when these are counted.
     fn is_full(&self, counted_of: impl Fn(&ReadyLane<K>) -> usize) -> bool {
-        let lanes = self.all.iter().enumerate();
-        let counted = lanes.filter(|(index, _)| self.limits.lanes.get(*index).is_some_and(|limit| limit.rate_limited));
         let max_running = self.limits.max_running;
-        max_running > 0 && counted.map(|(_, lane)| counted_of(lane)).sum::<usize>() >= max_running
+        max_running > 0 && self.counted().map(counted_of).sum::<usize>() >= max_running
+    }
+
+    /// Whether a group has all the runs that it may have in the lanes that count together.
+    fn at_limit(&self, group: Option<&Group>) -> bool {
+        let runs_of = |group: &Group| self.counted().filter_map(|lane| lane.busy.get(group)).sum::<usize>();
+        self.limits.per_group > 0 && group.is_some_and(|group| runs_of(group) >= self.limits.per_group)
+    }
+
+    /// Whether the keys of a group in the lane of this index wait because the group has all the runs it may have.
+    pub(super) fn is_blocked(&self, index: usize, group: Option<&Group>) -> bool {
+        let limit = self.limits.lanes.get(index);
+        limit.is_some_and(|limit| limit.rate_limited) && self.at_limit(group)
     }
 
     /// Keeps the next place of a lane for work beside the keys.
@@ -233,27 +238,23 @@ impl<K: Key> Lanes<K> {
         self.bucket.wait_until(now).is_some()
     }
 
-    /// Whether the keys of a group wait because it has all the runs it may have.
-    pub(super) fn is_blocked(&self, group: Option<&Group>) -> bool {
-        at_limit(&self.busy, &self.limits, group)
-    }
-
     /// Counts the end of a run.
     pub(super) fn release(&mut self, lane: Lane, group: Option<&Group>) {
-        if let Some(lane) = self.all.get_mut(lane.index()) {
-            lane.running = lane.running.saturating_sub(1);
-        }
+        let was_blocked = self.at_limit(group);
         self.running = self.running.saturating_sub(1);
+        let Some(lane) = self.all.get_mut(lane.index()) else {
+            return;
+        };
+        lane.running = lane.running.saturating_sub(1);
         let Some(group) = group else { return };
-        let was_blocked = at_limit(&self.busy, &self.limits, Some(group));
-        if let Some(runs) = self.busy.get_mut(group) {
+        if let Some(runs) = lane.busy.get_mut(group) {
             *runs = runs.saturating_sub(1);
             if *runs == 0 {
-                self.busy.remove(group);
-                shrink(&mut self.busy);
+                lane.busy.remove(group);
+                shrink(&mut lane.busy);
             }
         }
-        if was_blocked && !at_limit(&self.busy, &self.limits, Some(group)) {
+        if was_blocked && !self.at_limit(Some(group)) {
             let group = Some(group.clone());
             for lane in &mut self.all {
                 if let Some(waiting) = lane.groups.get(&group) {
@@ -281,19 +282,19 @@ impl<K: Key> Lanes<K> {
     /// Whether no key and no group is remembered.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.busy.is_empty()
-            && self.running == 0
-            && self.all.iter().all(|lane| {
-                lane.groups.is_empty() && lane.turns.is_empty() && lane.depth == 0 && lane.running + lane.reserved == 0
-            })
+        let is_idle = |lane: &ReadyLane<K>| lane.busy.is_empty() && lane.depth + lane.running + lane.reserved == 0;
+        let is_empty = |lane: &ReadyLane<K>| lane.groups.is_empty() && lane.turns.is_empty();
+        self.running == 0 && self.all.iter().all(|lane| is_idle(lane) && is_empty(lane))
     }
 
-    fn start(&mut self, group: Option<&Group>) {
+    /// Counts the run of a key of this group in the lane of this index.
+    fn start(&mut self, index: usize, group: Option<&Group>) {
         let Some(name) = group else { return };
-        *self.busy.entry(name.clone()).or_default() += 1;
-        if at_limit(&self.busy, &self.limits, group) {
+        *self.all[index].busy.entry(name.clone()).or_default() += 1;
+        if self.at_limit(group) {
             let group = group.cloned();
-            for lane in &mut self.all {
+            let lanes = self.all.iter_mut().zip(&self.limits.lanes);
+            for (lane, _) in lanes.filter(|(_, limit)| limit.rate_limited) {
                 if let Some(waiting) = lane.groups.get(&group) {
                     lane.turns.remove(&waiting.turn);
                 }
@@ -316,6 +317,8 @@ impl<K> ReadyLane<K> {
             next_turn: 0,
             depth: 0,
             running: 0,
+            busy: HashMap::new(),
+            served: 0,
             reserved: 0,
             refused: None,
         }
@@ -343,11 +346,6 @@ impl<K> ReadyLane<K> {
         }
         Some((key, group))
     }
-}
-
-/// Whether a group has all the runs it may have.
-fn at_limit(busy: &HashMap<Group, usize>, limits: &QueueLimits, group: Option<&Group>) -> bool {
-    limits.per_group > 0 && group.is_some_and(|group| busy.get(group).is_some_and(|runs| *runs >= limits.per_group))
 }
 
 /// Gives memory back after a burst: a map keeps its capacity otherwise. Amortised over the removals before it.

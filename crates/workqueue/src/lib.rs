@@ -4,7 +4,7 @@
 //! hands them out as [`Ticket`]s: in order of arrival within a group, round-robin among the groups of a lane and among the
 //! lanes, at most one run of a key at a time, never above the [`QueueLimits`]. A failed key is held for its [`Backoff`] delay, and
 //! only a change of its inputs, a [`Queue::wake`] or the end of that delay runs it again; so is one that waits for something. A settled
-//! key leaves no state behind.
+//! key leaves no state behind, but for a while what was put back of it ([`Queue::count_put_back`]).
 //!
 //! It must not know what a key means: no Kubernetes, no CSI, no metrics library and no logging backend. What happened is reported
 //! to an [`Observer`]. Nor does it know a runtime: whoever uses it takes tickets with [`Queue::next`] and says in which task
@@ -21,6 +21,7 @@ mod lanes;
 mod limits;
 mod observer;
 mod places;
+mod put_backs;
 mod run;
 mod state;
 mod ticket;

@@ -16,7 +16,8 @@ const SLOWEST: Duration = Duration::from_secs(1_000_000_000);
 pub struct QueueLimits {
     /// The limits of each lane, by its index. A lane that is not named has none.
     pub lanes: Vec<LaneLimits>,
-    /// The most runs at once of one group, over all lanes. Keys without a group are not limited by it.
+    /// The most runs at once of one group, over all lanes that are [`LaneLimits::rate_limited`]. Keys without a group are not limited by
+    /// it.
     pub per_group: usize,
     /// The most runs at once over all lanes that are [`LaneLimits::rate_limited`].
     pub max_running: usize,
@@ -36,7 +37,8 @@ impl QueueLimits {
 pub struct LaneLimits {
     /// The most runs at once; 0: no limit.
     pub max_running: usize,
-    /// Whether a start takes a token of [`QueueLimits::starts_per_second`], and a run counts in [`QueueLimits::max_running`].
+    /// Whether the lane is one of those that count together: a start takes a token of [`QueueLimits::starts_per_second`], and a run counts in
+    /// [`QueueLimits::max_running`] and [`QueueLimits::per_group`].
     pub rate_limited: bool,
 }
 

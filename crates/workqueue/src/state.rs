@@ -13,6 +13,7 @@ use super::lanes::{Lanes, NextReady, shrink};
 use super::limits::{HoldRateLimiter, QueueLimits, Rate};
 use super::observer::{LaneStats, Observer, Stats};
 use super::places::WaitingKeys;
+use super::put_backs::PutBacks;
 use super::run::{HoldDelays, Run, RunResult, Trigger};
 
 /// All unsettled keys. Each is in exactly one place: ready, held or running.
@@ -23,6 +24,7 @@ pub(super) struct QueueState<K: Key> {
     /// The pace of the failures, and the same one of the waits.
     failures: HoldRateLimiter,
     waits: HoldRateLimiter,
+    put_backs: PutBacks<K>,
     rng: Rng,
     /// Nothing is handed out.
     pub(super) paused: bool,
@@ -54,13 +56,14 @@ impl<K: Key> QueueState<K> {
             backoff,
             failures: HoldRateLimiter::new(pace, now),
             waits: HoldRateLimiter::new(pace, now),
+            put_backs: PutBacks::new(now),
             rng,
             paused: false,
             closed: false,
         }
     }
 
-    /// Adds a key, ready at once, and changes what is remembered of it.
+    /// Adds a key, ready at once unless something was put back of it just now, and changes what is remembered of it.
     pub(super) fn add(&mut self, item: Item<K>, remember: impl FnOnce(&mut K::Memory), now: Instant) -> AddResult {
         if self.closed {
             return AddResult::Closed;
@@ -76,9 +79,14 @@ impl<K: Key> QueueState<K> {
             fingerprint,
             cause,
         } = item;
-        let phase = self
-            .places
-            .ready(key.clone(), lane, group.as_ref(), now, Trigger::Event);
+        let before = self.put_backs.of(&key, fingerprint, now);
+        let held = before.map(|before| before.until).filter(|until| *until > now);
+        let phase = match held {
+            Some(until) => self.places.hold(key.clone(), until, Trigger::Retry),
+            None => self
+                .places
+                .ready(key.clone(), lane, group.as_ref(), now, Trigger::Event),
+        };
         let mut memory = K::Memory::default();
         remember(&mut memory);
         let entry = KeyEntry {
@@ -86,15 +94,18 @@ impl<K: Key> QueueState<K> {
             group,
             fingerprint,
             cause,
-            failures: 0,
-            waits: false,
-            failed: 0,
+            failures: before.map_or(0, |before| before.count),
+            waits: before.is_some(),
+            failed: fingerprint,
             pending_since: now,
             phase,
             memory,
         };
         self.entries.insert(key, entry);
-        AddResult::Queued
+        match held {
+            Some(_) => AddResult::Swallowed,
+            None => AddResult::Queued,
+        }
     }
 
     /// Hands out the next key that may run.
@@ -129,6 +140,11 @@ impl<K: Key> QueueState<K> {
         }
     }
 
+    /// A run put back what somebody else had taken away.
+    pub(super) fn count_put_back(&mut self, run: &Run<K>, now: Instant) {
+        self.put_backs.count(run, self.backoff.max(), now);
+    }
+
     /// Applies the result of a run.
     pub(super) fn finish(&mut self, run: &Run<K>, result: RunResult, now: Instant) {
         self.places
@@ -145,7 +161,14 @@ impl<K: Key> QueueState<K> {
             RunResult::Waits { .. } => self.waits.count(now),
             RunResult::Done | RunResult::Requeue | RunResult::RequeueAfter(_) => {}
         }
-        let next = entry.finish_run(active, result, run.fingerprint, run.delays, now);
+        let settles = active.forgotten || result == RunResult::Done;
+        let mut next = entry.finish_run(active, result, run.fingerprint, run.delays, now);
+        if settles
+            && next != NextPhase::Gone
+            && let Some(before) = self.put_backs.of(&key, entry.fingerprint, now)
+        {
+            next = entry.held_back(before);
+        }
         if next != NextPhase::Gone && result != RunResult::Done {
             self.places.observer.retried(entry.lane);
         }
@@ -251,7 +274,7 @@ impl<K: Key> QueueState<K> {
             if oldest[index].is_none_or(|(_, earlier)| since < earlier) {
                 oldest[index] = Some((key, since));
             }
-            let blocked = self.places.lanes.is_blocked(entry.group.as_ref());
+            let blocked = self.places.lanes.is_blocked(entry.lane.index(), entry.group.as_ref());
             lanes[index].count(entry, blocked, now);
         }
         for (lane, oldest) in lanes.iter_mut().zip(oldest) {
@@ -269,6 +292,12 @@ impl<K: Key> QueueState<K> {
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.entries.capacity()
+    }
+
+    /// Of how many keys it is known that something was put back.
+    #[cfg(test)]
+    pub(super) fn put_backs(&self) -> usize {
+        self.put_backs.len()
     }
 
     #[cfg(test)]

@@ -89,6 +89,56 @@ async fn a_blocked_group_keeps_its_turn() {
     assert_eq!(keys(&take_all(&queue)), ["a2", "b2", "c1"]);
 }
 
+/// Lanes that wait for a token, or for a place of a group, take turns, whatever other lanes start meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_others_start_costs_a_lane_no_turn() {
+    for (what, limits) in [("token", limits([0; 3], 0, 1)), ("place", limits([0; 3], 1, 0))] {
+        let queue = limited(limits);
+        for (key, lane) in [("a1", ATTACH), ("a2", ATTACH), ("d1", DETACH), ("d2", DETACH)] {
+            queue.add(Item::new(key, lane, 0).in_group("node"));
+        }
+        let mut order = Vec::new();
+        for other in ["v1", "v2", "v3", "v4"] {
+            queue.add(Item::new(other, VOLUME, 0));
+            for run in take_all(&queue) {
+                if run.lane() != VOLUME {
+                    order.push(*run.key());
+                }
+                run.finish(RunResult::Done);
+            }
+            advance(SECOND).await;
+        }
+        assert_eq!(order, ["a1", "d1", "a2", "d2"], "{what}");
+    }
+}
+
+/// Lanes 0 and 1 count together, 2 does not: its runs take no place of a group, and wait for none.
+#[tokio::test(start_paused = true)]
+async fn runs_that_do_not_count_take_no_place_of_their_group() {
+    let of_node = |key: &'static str, lane| Item::new(key, lane, 0).in_group("node");
+    let queue = limited(limits([0; 3], 1, 0));
+    queue.add(of_node("v1", VOLUME));
+    let mut runs = take_all(&queue);
+    assert_eq!(keys(&runs), ["v1"]);
+    for (key, lane) in [("a1", ATTACH), ("a2", ATTACH), ("d1", DETACH), ("v2", VOLUME)] {
+        queue.add(of_node(key, lane));
+    }
+    runs.extend(take_all(&queue));
+    assert_eq!(keys(&runs), ["v1", "a1", "v2"]);
+    queue.add(of_node("v3", VOLUME));
+    let blocked: Vec<usize> = queue.stats().lanes.iter().map(|lane| lane.blocked).collect();
+    assert_eq!(blocked, [1, 1, 0]);
+    runs.extend(take_all(&queue));
+    assert_eq!(keys(&runs).last(), Some(&"v3"));
+    // What ends under other limits leaves nothing behind.
+    queue.set_limits(QueueLimits::default());
+    for run in runs {
+        run.finish(RunResult::Done);
+    }
+    queue.set_limits(limits([0; 3], 1, 0));
+    assert_eq!(settle_all(&queue), ["d1", "a2"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn starts_are_spread_over_time_after_the_burst() {
     let names: Vec<String> = (0..12).map(|n| format!("k{n}")).collect();

@@ -8,6 +8,7 @@ mod memory;
 mod model;
 mod pace;
 mod panics;
+mod put_backs;
 mod remembered;
 mod snapshots;
 mod stress;

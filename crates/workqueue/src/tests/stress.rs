@@ -108,7 +108,8 @@ fn sixteen_tasks_lose_no_key_and_pass_no_limit() {
     runtime.block_on(async {
         let lane = LaneLimits {
             max_running: LANE_LIMIT,
-            rate_limited: false,
+            // `per_group` is for these.
+            rate_limited: true,
         };
         let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(2), 2.0, 10).unwrap();
         let limits = QueueLimits {

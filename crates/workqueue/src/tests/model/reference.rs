@@ -19,7 +19,7 @@ pub(super) struct Model {
     clock: u64,
     /// How often a group was started while the key with this arrival headed another group of the lane and could run.
     overtaken: HashMap<(u64, Option<Group>), u32>,
-    /// How often a lane (second) was started while another (first) could start something too.
+    /// How often a lane (second) was started while another (first) could start something too, since that one had its turn.
     lane_overtaken: HashMap<(Lane, Lane), u32>,
 }
 
@@ -263,9 +263,11 @@ impl Model {
     fn has_slots(&self, known: &Known) -> bool {
         let lane = self.limits.lane(known.lane).max_running;
         let lane_free = lane == 0 || self.running(|other, _| other == known.lane) < lane;
+        let counts = |lane: Lane| self.limits.lane(lane).rate_limited;
         let group_free = self.limits.per_group == 0
             || known.group.is_none()
-            || self.running(|_, other| other == known.group.as_ref()) < self.limits.per_group;
+            || !counts(known.lane)
+            || self.running(|lane, other| counts(lane) && other == known.group.as_ref()) < self.limits.per_group;
         lane_free && group_free
     }
 
@@ -333,7 +335,8 @@ impl Model {
         }
     }
 
-    /// No lane may start twice while another could start something all the time.
+    /// No lane may start twice when another could start something too, unless that one had its turn between. What it lacked meanwhile, a
+    /// token or a place, does not matter.
     fn check_lanes(&mut self, started: Lane) {
         for other in (0..3).map(Lane::new).filter(|other| *other != started) {
             let could = self
@@ -343,8 +346,6 @@ impl Model {
                 let times = self.lane_overtaken.entry((other, started)).or_default();
                 *times += 1;
                 assert!(*times <= 1, "{started:?} started again before {other:?} had its turn");
-            } else {
-                self.lane_overtaken.retain(|(overtaken, _), _| *overtaken != other);
             }
         }
         self.lane_overtaken.retain(|(overtaken, _), _| *overtaken != started);
